@@ -1,0 +1,46 @@
+# One target per habit; `make help` lists them. Everything a target needs, it sets up.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+SERVE_ARGS ?=
+TEST_ARGS ?=
+JOBS ?= 4
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test soak lint format bench lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+serve: $(VENV)/.installed ## run the service on the embedded default
+	@exec $(BIN)/watchword serve $(SERVE_ARGS)
+
+test: $(VENV)/.installed-dev ## run the whole suite, as CI does
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not soak" $(TEST_ARGS)
+
+soak: $(VENV)/.installed-dev ## run the long forms of fault and load tests
+	$(BIN)/pytest -n 2 -m soak --durations=10 $(TEST_ARGS)
+
+lint: $(VENV)/.installed-dev ## check style and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev ## put the code into its form
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.installed-dev ## measure, against a bare answer in the same run
+	$(BIN)/python -m bench
+
+lock: ## renew the locked versions
+	$(PYTHON) scripts/lock
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/.installed: requirements/run.lock pyproject.toml scripts/install
+	PYTHON=$(PYTHON) scripts/install run
+
+$(VENV)/.installed-dev: requirements/dev.lock requirements/run.lock pyproject.toml scripts/install
+	PYTHON=$(PYTHON) scripts/install dev

@@ -1,0 +1,124 @@
+"""Everything that can go wrong, in one table.
+
+A fault has a stable word (its reason), a public sentence, and a private why that never leaves the process.
+The kind of a reason fixes its number, for HTTP and GraphQL alike:
+
+    400 BAD_REQUEST   401 UNAUTHENTICATED   403 UNAUTHORIZED   404 NOT_FOUND    409 CONFLICT
+    429 THROTTLED     500 SERVER_ERROR      503 UNAVAILABLE    and HTTP's own 405, 408, 413, 415
+"""
+
+from enum import Enum
+from typing import Any, NamedTuple
+
+
+class Kind(NamedTuple):
+    code: int
+    type: str
+
+
+BAD_REQUEST = Kind(400, "BAD_REQUEST")
+UNAUTHENTICATED = Kind(401, "UNAUTHENTICATED")
+UNAUTHORIZED = Kind(403, "UNAUTHORIZED")
+NOT_FOUND = Kind(404, "NOT_FOUND")
+METHOD_NOT_ALLOWED = Kind(405, "METHOD_NOT_ALLOWED")
+TIMEOUT = Kind(408, "TIMEOUT")
+CONFLICT = Kind(409, "CONFLICT")
+TOO_LARGE = Kind(413, "TOO_LARGE")
+UNSUPPORTED_MEDIA_TYPE = Kind(415, "UNSUPPORTED_MEDIA_TYPE")
+THROTTLED = Kind(429, "THROTTLED")
+SERVER_ERROR = Kind(500, "SERVER_ERROR")
+UNAVAILABLE = Kind(503, "UNAVAILABLE")
+
+
+class Reason(Enum):
+    """The stable words. Each carries its kind and what it tells a user."""
+
+    def __init__(self, word: str, kind: Kind, meaning: str) -> None:
+        self.word = word
+        self.kind = kind
+        self.meaning = meaning
+
+    INVALID_FIELD = (
+        "invalid_field",
+        BAD_REQUEST,
+        "A field has a value that is not allowed; `field` names it.",
+    )
+    INVALID_JSON = ("invalid_json", BAD_REQUEST, "The body is not a JSON object of the expected form.")
+    INVALID_DOCUMENT = (
+        "invalid_document",
+        BAD_REQUEST,
+        "The GraphQL document does not parse or does not fit the schema.",
+    )
+    DOCUMENT_TOO_COMPLEX = (
+        "document_too_complex",
+        BAD_REQUEST,
+        "The GraphQL document is over one of the limits.",
+    )
+    INVALID_HEADER = ("invalid_header", BAD_REQUEST, "A header is malformed, repeated or too long.")
+    MISSING_CREDENTIAL = (
+        "missing_credential",
+        UNAUTHENTICATED,
+        "No credential came that this address believes.",
+    )
+    INVALID_TOKEN = ("invalid_token", UNAUTHENTICATED, "The token is not one this service accepts.")
+    TOKEN_EXPIRED = ("token_expired", UNAUTHENTICATED, "The token was real and has expired.")
+    TOKEN_REVOKED = ("token_revoked", UNAUTHENTICATED, "The token was real and has been revoked.")
+    MISSING_PRIVILEGE = (
+        "missing_privilege",
+        UNAUTHORIZED,
+        "The caller lacks a privilege; `privilege` names it.",
+    )
+    NO_SUCH_ADDRESS = ("no_such_address", NOT_FOUND, "Nothing is served at this address.")
+    TOKEN_NOT_FOUND = (
+        "token_not_found",
+        NOT_FOUND,
+        "There is no such token, or it is not the caller's to know of.",
+    )
+    POLICY_NOT_FOUND = ("policy_not_found", NOT_FOUND, "There is no policy with this urn.")
+    GROUP_NOT_FOUND = ("group_not_found", NOT_FOUND, "There is no group with this urn.")
+    METHOD_NOT_ALLOWED = (
+        "method_not_allowed",
+        METHOD_NOT_ALLOWED,
+        "The address does not answer this method.",
+    )
+    BODY_TIMEOUT = ("body_timeout", TIMEOUT, "The body did not arrive in time.")
+    ALREADY_REVOKED = ("already_revoked", CONFLICT, "The token was revoked before; `revokedAt` says when.")
+    ACTOR_SUSPENDED = ("actor_suspended", CONFLICT, "The actor is suspended and can be given no token.")
+    NOT_EDITABLE = ("not_editable", CONFLICT, "The policy or actor is kept by the service itself.")
+    ALREADY_EXISTS = ("already_exists", CONFLICT, "Something of this name exists.")
+    BODY_TOO_LARGE = ("body_too_large", TOO_LARGE, "The body is larger than this address takes.")
+    NOT_JSON = ("not_json", UNSUPPORTED_MEDIA_TYPE, "The content type is not application/json.")
+    TOO_MANY_TOKENS = ("too_many_tokens", THROTTLED, "The actor holds as many live tokens as it may.")
+    INTERNAL = ("internal", SERVER_ERROR, "A defect of the service; the request id finds it in the log.")
+    STORE_UNAVAILABLE = (
+        "store_unavailable",
+        UNAVAILABLE,
+        "The store could not be asked in time; nothing was changed.",
+    )
+    DEADLINE = ("deadline", UNAVAILABLE, "The search took too long; narrow it.")
+    CONTENDED = ("contended", UNAVAILABLE, "The rules changed again and again meanwhile; try again.")
+    STOPPING = ("stopping", UNAVAILABLE, "The service is stopping.")
+
+
+class Fault(Exception):
+    """A refusal or failure with a public face. `details` are public too; `why` is for the log alone."""
+
+    def __init__(self, reason: Reason, message: str, *, why: str | None = None, **details: Any) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.why = why
+        self.details = details
+
+    @property
+    def kind(self) -> Kind:
+        return self.reason.kind
+
+
+def invalid(field: str, message: str) -> Fault:
+    """The fault for a bad value: the sentence names the field and what is allowed."""
+    return Fault(Reason.INVALID_FIELD, message, field=field)
+
+
+class Stale(Exception):
+    """What a write was allowed by has changed since the decision: decide again. Never reaches a client."""

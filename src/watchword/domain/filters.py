@@ -1,0 +1,239 @@
+"""Filters: how a list of tokens is narrowed and ordered.
+
+Filters are ANDed; the values of one filter are ORed. A missing value never matches, negated or not; only a negated
+EXISTS finds it. `matches` is the law; stores translate it into their own language and are tested against it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from watchword.domain.errors import invalid
+from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType, check_text
+from watchword.domain.urns import token_urn
+
+MAX_FILTERS = 50
+MAX_VALUES = 1_000
+MAX_VALUE = 1_000
+MAX_COUNT = 1_000
+DEFAULT_COUNT = 20
+LARGEST = 2**63 - 1
+
+Value = str | int
+
+
+class Condition(Enum):
+    EQUAL = "EQUAL"
+    IEQUAL = "IEQUAL"
+    IN = "IN"
+    CONTAIN = "CONTAIN"
+    START_WITH = "START_WITH"
+    END_WITH = "END_WITH"
+    EXISTS = "EXISTS"
+    GREATER_THAN = "GREATER_THAN"
+    GREATER_THAN_OR_EQUAL_TO = "GREATER_THAN_OR_EQUAL_TO"
+    LESS_THAN = "LESS_THAN"
+    LESS_THAN_OR_EQUAL_TO = "LESS_THAN_OR_EQUAL_TO"
+
+
+_ANY = (Condition.EQUAL, Condition.IN, Condition.EXISTS)
+_TEXT = (*_ANY, Condition.IEQUAL, Condition.CONTAIN, Condition.START_WITH, Condition.END_WITH)
+_NUMBER = (
+    *_ANY,
+    Condition.GREATER_THAN,
+    Condition.GREATER_THAN_OR_EQUAL_TO,
+    Condition.LESS_THAN,
+    Condition.LESS_THAN_OR_EQUAL_TO,
+)
+
+
+class FieldKind(NamedTuple):
+    conditions: tuple[Condition, ...]
+    words: tuple[str, ...] = ()
+    numeric: bool = False
+
+
+_text = FieldKind(_TEXT)
+_number = FieldKind(_NUMBER, numeric=True)
+
+
+class Field(Enum):
+    """Every field a list can be filtered by."""
+
+    def __init__(self, word: str, kind: FieldKind) -> None:
+        self.word = word
+        self.kind = kind
+
+    ID = ("id", _text)
+    URN = ("urn", _text)
+    NAME = ("name", _text)
+    DESCRIPTION = ("description", _text)
+    ACTOR_URN = ("actorUrn", _text)
+    OWNER_URN = ("ownerUrn", _text)
+    TOKEN_TYPE = ("tokenType", FieldKind(_ANY, tuple(t.value for t in TokenType)))
+    STATUS = ("status", FieldKind(_ANY, tuple(s.value for s in TokenStatus)))
+    CREATED_AT = ("createdAt", _number)
+    EXPIRES_AT = ("expiresAt", _number)
+    LAST_USED_AT = ("lastUsedAt", _number)
+    REVOKED_AT = ("revokedAt", _number)
+
+
+_BY_WORD = {field.word: field for field in Field}
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    field: Field
+    condition: Condition
+    values: tuple[Value, ...]
+    negated: bool = False
+
+    def matches(self, record: TokenRecord, now: int) -> bool:
+        found = value_of(record, self.field, now)
+        if self.condition is Condition.EXISTS:
+            return (found is not None) != self.negated
+        if found is None:
+            return False
+        test = _TESTS[self.condition]
+        return any(test(found, value) for value in self.values) != self.negated
+
+    def pins(self, field: Field, value: str) -> bool:
+        """Whether this filter alone holds the field to just this value."""
+        return (
+            self.field is field
+            and not self.negated
+            and self.condition in (Condition.EQUAL, Condition.IN)
+            and set(self.values) == {value}
+        )
+
+
+_TESTS: dict[Condition, Callable[..., bool]] = {
+    Condition.EQUAL: lambda found, value: found == value,
+    Condition.IN: lambda found, value: found == value,
+    Condition.IEQUAL: lambda found, value: found.lower() == value.lower(),
+    Condition.CONTAIN: lambda found, value: value in found,
+    Condition.START_WITH: lambda found, value: found.startswith(value),
+    Condition.END_WITH: lambda found, value: found.endswith(value),
+    Condition.GREATER_THAN: lambda found, value: found > value,
+    Condition.GREATER_THAN_OR_EQUAL_TO: lambda found, value: found >= value,
+    Condition.LESS_THAN: lambda found, value: found < value,
+    Condition.LESS_THAN_OR_EQUAL_TO: lambda found, value: found <= value,
+}
+
+
+def value_of(record: TokenRecord, field: Field, now: int) -> Value | None:
+    match field:
+        case Field.URN:
+            return token_urn(record.id)
+        case Field.TOKEN_TYPE:
+            return record.type.value
+        case Field.STATUS:
+            return record.status(now).value
+        case _:
+            value: Value | None = getattr(record, field.name.lower())
+            return value
+
+
+def parse_filter(
+    where: str,
+    field: str,
+    condition: str | None,
+    value: str | None,
+    values: Sequence[str] | None,
+    negated: bool,
+) -> Filter:
+    """One filter as a caller sent it; `where` names its place in the input."""
+    known = _BY_WORD.get(field)
+    if known is None:
+        raise invalid(f"{where}.field", f"{where}.field must be one of: {', '.join(_BY_WORD)}.")
+    chosen = Condition(condition) if condition else Condition.EQUAL
+    if chosen not in known.kind.conditions:
+        allowed = ", ".join(c.value for c in known.kind.conditions)
+        raise invalid(f"{where}.condition", f"{where}.condition on {field} must be one of: {allowed}.")
+    given = [*([value] if value is not None else []), *(values or [])]
+    if chosen is Condition.EXISTS:
+        if given:
+            raise invalid(f"{where}.values", f"{where}: EXISTS takes no value.")
+    elif not given:
+        raise invalid(f"{where}.value", f"{where} needs value or values.")
+    if len(given) > MAX_VALUES:
+        raise invalid(f"{where}.values", f"{where}.values may have at most {MAX_VALUES:,} entries.")
+    parsed = dict.fromkeys(_parse_value(known, text, f"{where}.values") for text in given)
+    return Filter(known, chosen, tuple(parsed), negated)
+
+
+def _parse_value(field: Field, text: str, where: str) -> Value:
+    check_text(text, where, MAX_VALUE)
+    if field.kind.numeric:
+        return _parse_number(text, where)
+    if field.kind.words and text not in field.kind.words:
+        raise invalid(where, f"{where} for {field.word} must be one of: {', '.join(field.kind.words)}.")
+    return text
+
+
+def _parse_number(text: str, where: str) -> int:
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdigit() and len(digits) <= 19 and abs(int(text)) <= LARGEST:
+        return int(text)
+    raise invalid(where, f"{where} must be a whole number of milliseconds since 1970, such as 1767225600000.")
+
+
+class SortField(Enum):
+    """What a list can be ordered by; the id breaks ties, and a missing value comes last either way."""
+
+    EXPIRES_AT = Field.EXPIRES_AT
+    CREATED_AT = Field.CREATED_AT
+    LAST_USED_AT = Field.LAST_USED_AT
+    NAME = Field.NAME
+    ACTOR_URN = Field.ACTOR_URN
+    OWNER_URN = Field.OWNER_URN
+    ID = Field.ID
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    field: SortField = SortField.EXPIRES_AT
+    descending: bool = True
+
+
+def parse_sort(field: str, descending: bool) -> Sort:
+    for known in SortField:
+        if known.value.word == field:
+            return Sort(known, descending)
+    allowed = ", ".join(known.value.word for known in SortField)
+    raise invalid("sort.field", f"sort.field must be one of: {allowed}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One page to read. `own` is the constraint the server itself lays on it: (field, the caller's urn)."""
+
+    start: int = 0
+    count: int = DEFAULT_COUNT
+    filters: tuple[Filter, ...] = ()
+    sort: Sort = Sort()
+    own: tuple[Field, str] | None = None
+
+    @property
+    def shows_revoked(self) -> bool:
+        return any(f.field is Field.STATUS for f in self.filters)
+
+    def matches(self, record: TokenRecord, now: int) -> bool:
+        if self.own is not None and value_of(record, self.own[0], now) != self.own[1]:
+            return False
+        if record.revoked_at is not None and not self.shows_revoked:
+            return False
+        return all(f.matches(record, now) for f in self.filters)
+
+
+def check_page(start: int, count: int) -> None:
+    if not 0 <= start <= LARGEST:
+        raise invalid("start", "start must be 0 or more.")
+    if not 0 <= count <= MAX_COUNT:
+        raise invalid("count", f"count must be from 0 to {MAX_COUNT:,}.")
+
+
+def check_filter_count(number: int) -> None:
+    if number > MAX_FILTERS:
+        raise invalid("filters", f"filters may have at most {MAX_FILTERS} entries.")

@@ -1,0 +1,83 @@
+"""Lifetimes: how long a token may live, by a named duration or an ISO 8601 one."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from watchword.domain.errors import invalid
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+SHORTEST = 60_000
+
+
+class Duration(Enum):
+    """The named lifetimes, in milliseconds; None never ends."""
+
+    ONE_HOUR = HOUR
+    ONE_DAY = DAY
+    ONE_WEEK = 7 * DAY
+    ONE_MONTH = 30 * DAY
+    THREE_MONTHS = 90 * DAY
+    SIX_MONTHS = 180 * DAY
+    ONE_YEAR = 365 * DAY
+    NO_EXPIRY = None
+
+
+# Days and smaller only: a month or a year has no fixed length.
+_ISO = re.compile(
+    r"P(?=.)(?:(?P<weeks>\d{1,9})W)?(?:(?P<days>\d{1,9})D)?"
+    r"(?:T(?=.)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?(?:(?P<seconds>\d{1,9})S)?)?",
+    re.ASCII,
+)
+_UNITS = {"weeks": 7 * DAY, "days": DAY, "hours": HOUR, "minutes": 60_000, "seconds": 1_000}
+
+
+def parse_iso(text: str) -> int:
+    """Milliseconds of an ISO 8601 duration in weeks, days, hours, minutes and seconds."""
+    match = _ISO.fullmatch(text)
+    if match is None:
+        raise invalid(
+            "durationIso",
+            "durationIso must be an ISO 8601 duration of weeks, days, hours, minutes or seconds, such as P3D or PT12H.",
+        )
+    return sum(int(number) * _UNITS[unit] for unit, number in match.groupdict().items() if number)
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """Which lifetimes may be given. An ISO duration may be anything from a minute up to the longest allowed one."""
+
+    allowed: frozenset[Duration]
+
+    @classmethod
+    def of(cls, names: Iterable[Duration], *, allow_no_expiry: bool) -> "Lifetimes":
+        chosen: set[Duration] = {duration for duration in names if duration is not Duration.NO_EXPIRY}
+        if allow_no_expiry:
+            chosen.add(Duration.NO_EXPIRY)
+        return cls(frozenset(chosen))
+
+    @property
+    def longest(self) -> int:
+        return max(int(duration.value) for duration in self.allowed if duration.value is not None)
+
+    def expiry(self, now: int, duration: Duration | None, iso: str | None) -> int | None:
+        """When a token made now ends; None for never."""
+        if (duration is None) == (iso is None):
+            raise invalid("duration", "Give exactly one of duration and durationIso.")
+        if duration is not None:
+            if duration not in self.allowed:
+                raise invalid("duration", f"duration {duration.name} is not allowed here; allowed: {self._names()}.")
+            return None if duration.value is None else now + duration.value
+        assert iso is not None
+        length = parse_iso(iso)
+        if not SHORTEST <= length <= self.longest:
+            raise invalid(
+                "durationIso",
+                f"durationIso must be from PT1M to PT{self.longest // 1000}S, the longest allowed lifetime.",
+            )
+        return now + length
+
+    def _names(self) -> str:
+        return ", ".join(duration.name for duration in Duration if duration in self.allowed)

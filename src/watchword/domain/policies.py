@@ -1,0 +1,184 @@
+"""Policies: who may do what. Deny by default; policies only grant, and only ACTIVE ones do.
+
+The decision is a pure function of the policy set and the actor: the union of what every ACTIVE policy grants to
+the actor by name, by group or as one of all users, closed under what one privilege includes of another.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.tokens import check_description, check_name
+from watchword.domain.urns import POLICY_PREFIX, check_actor, check_group, check_urn
+
+ROOT_POLICY = POLICY_PREFIX + "root"
+MAX_ENTRIES = 1_000
+
+
+class Privilege(Enum):
+    """Each privilege with the name people see and what it allows."""
+
+    def __init__(self, display_name: str, allows: str) -> None:
+        self.display_name = display_name
+        self.allows = allows
+
+    GENERATE_PERSONAL_ACCESS_TOKENS = (
+        "Generate Personal Access Tokens",
+        "Create, list and revoke one's own tokens: the minimum for the token API.",
+    )
+    MANAGE_ACCESS_TOKENS = (
+        "Manage All Access Tokens",
+        "Create tokens for others, list and revoke anyone's; as strong as the strongest actor.",
+    )
+    MANAGE_SERVICE_ACCOUNTS = (
+        "Manage Service Accounts",
+        "Manage service accounts and their tokens.",
+    )
+    INTROSPECT_TOKENS = ("Introspect Tokens", "Ask about others' tokens.")
+    MANAGE_POLICIES = ("Manage Policies", "Manage policies, groups and the status of actors.")
+    GET_ES_TASK_STATUS_PRIVILEGE = (
+        "Get search-index task status",
+        "Read the status of a task in the search index.",
+    )
+    GET_TIMESERIES_INDEX_SIZES_PRIVILEGE = (
+        "Get time series index sizes",
+        "Read the sizes of the time series indices.",
+    )
+    TRUNCATE_TIMESERIES_INDEX_PRIVILEGE = (
+        "Truncate time series index",
+        "Remove old rows of a time series.",
+    )
+    MANAGE_SYSTEM_OPERATIONS = (
+        "Manage System Operations",
+        "All three operations in the search index.",
+    )
+    VIEW_AUDIT_LOG = ("View Audit Log", "Read the events.")
+
+
+EVERYTHING = frozenset(Privilege)
+
+_INCLUDES = {
+    Privilege.MANAGE_ACCESS_TOKENS: frozenset({Privilege.GENERATE_PERSONAL_ACCESS_TOKENS}),
+    Privilege.MANAGE_SYSTEM_OPERATIONS: frozenset(
+        {
+            Privilege.GET_ES_TASK_STATUS_PRIVILEGE,
+            Privilege.GET_TIMESERIES_INDEX_SIZES_PRIVILEGE,
+            Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE,
+        }
+    ),
+}
+
+
+class PolicyState(Enum):
+    ACTIVE = "ACTIVE"
+    INACTIVE = "INACTIVE"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    urn: str
+    name: str
+    description: str | None = None
+    state: PolicyState = PolicyState.ACTIVE
+    privileges: frozenset[Privilege] = frozenset()
+    users: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    all_users: bool = False
+    editable: bool = True
+
+
+def check_policy(policy: Policy) -> Policy:
+    """A policy that may be kept, or the fault that names what is wrong with it."""
+    check_urn(policy.urn, "urn")
+    if not policy.urn.startswith(POLICY_PREFIX):
+        raise invalid("urn", f"urn must be the urn of a policy: {POLICY_PREFIX}<id>.")
+    check_name(policy.name)
+    check_description(policy.description)
+    if not policy.privileges:
+        raise invalid("privileges", f"privileges must name at least one of: {privilege_words()}.")
+    if len(policy.users) + len(policy.groups) > MAX_ENTRIES:
+        raise invalid("actors", f"actors may name at most {MAX_ENTRIES:,} users and groups; use a group for more.")
+    for user in policy.users:
+        check_actor(user, "actors.users")
+    for group in policy.groups:
+        check_group(group, "actors.groups")
+    return policy
+
+
+def privilege_of(word: str, field_name: str) -> Privilege:
+    try:
+        return Privilege[word]
+    except KeyError:
+        raise invalid(field_name, f"{field_name} must be among: {privilege_words()}.") from None
+
+
+def privilege_words() -> str:
+    return ", ".join(privilege.name for privilege in Privilege)
+
+
+def denied(privilege: Privilege) -> Fault:
+    return Fault(
+        Reason.MISSING_PRIVILEGE,
+        f"You lack the privilege {privilege.display_name!r} ({privilege.name}). Ask someone who manages policies.",
+        privilege=privilege.name,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySet:
+    """All policies as of one version. The version grows with every change of a policy or a group."""
+
+    version: int
+    policies: tuple[Policy, ...]
+    _everyone: frozenset[Privilege] = field(init=False, repr=False)
+    _by_name: dict[str, frozenset[Privilege]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        everyone: frozenset[Privilege] = frozenset()
+        by_name: dict[str, frozenset[Privilege]] = {}
+        for policy in self.policies:
+            if policy.state is not PolicyState.ACTIVE:
+                continue
+            grants = _closed(policy.privileges)
+            if policy.all_users:
+                everyone |= grants
+            for name in policy.users | policy.groups:
+                by_name[name] = by_name.get(name, frozenset()) | grants
+        object.__setattr__(self, "_everyone", everyone)
+        object.__setattr__(self, "_by_name", by_name)
+
+    def granted(self, actor: str, groups: Iterable[str]) -> frozenset[Privilege]:
+        granted = self._everyone | self._by_name.get(actor, frozenset())
+        for group in groups:
+            granted |= self._by_name.get(group, frozenset())
+        return granted
+
+
+def _closed(privileges: frozenset[Privilege]) -> frozenset[Privilege]:
+    return privileges.union(*(_INCLUDES.get(privilege, frozenset()) for privilege in privileges))
+
+
+def root_policy(actor: str) -> Policy:
+    """The policy by which the root actor holds everything; made anew from the setting at each start."""
+    return Policy(
+        urn=ROOT_POLICY,
+        name="Root actor",
+        description="The actor of the setting WATCHWORD_ROOT_ACTOR holds every privilege.",
+        privileges=EVERYTHING,
+        users=frozenset({actor}),
+        editable=False,
+    )
+
+
+def default_policies() -> tuple[Policy, ...]:
+    """Made once, at the first start, and never again: whoever deletes one has deleted it."""
+    return (
+        Policy(
+            urn=POLICY_PREFIX + "everyone-task-status",
+            name="Everyone reads task status",
+            description="Any authenticated caller may read the status of a task in the search index.",
+            privileges=frozenset({Privilege.GET_ES_TASK_STATUS_PRIVILEGE}),
+            all_users=True,
+        ),
+    )

@@ -1,0 +1,145 @@
+"""Ports: what the service asks of a store.
+
+The law for every implementation:
+
+- A read sees everything committed before it began, by whichever process, and nothing else.
+- A write is durable when it returns. It proves its warrant inside its own transaction and raises `Stale` when
+  the bearer is no longer live, the actor is suspended, or the policies are of another version.
+- Each change and its event are one transaction.
+- When the store cannot answer in time it raises `Fault(STORE_UNAVAILABLE)`; an unanswered write changed nothing
+  that anyone was told of.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from watchword.domain.actors import ActorState, ActorStatus, Bearer, Standing, Warrant
+from watchword.domain.filters import Search
+from watchword.domain.policies import Policy, PolicySet
+from watchword.domain.secret import Secret
+from watchword.domain.tokens import TokenRecord
+
+
+class Clock(Protocol):
+    def __call__(self) -> int:
+        """Milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Rows and their total, from one snapshot."""
+
+    total: int
+    rows: tuple[TokenRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    urn: str
+    name: str
+    description: str | None
+    members: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SealedKey:
+    """A signing key as the store keeps it. Published until its last token is dead; None: for as long as it is known."""
+
+    kid: str
+    public: bytes
+    sealed_private: bytes
+    created_at: int
+    retired_at: int | None = None
+    published_until: int | None = None
+
+    def is_published(self, now: int) -> bool:
+        return self.retired_at is None or self.published_until is None or self.published_until > now
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    token: Secret[str]
+    kid: str
+
+
+class TokenSigner(Protocol):
+    def sign(self, actor: str, created_at: int, expires_at: int | None) -> Signed:
+        """The token string for what a record will say, and the key it was signed with."""
+
+    async def refresh(self) -> None:
+        """Sign with the key the store names now."""
+
+
+class TokenStore(Protocol):
+    async def find_bearer(self, token_id: str) -> Bearer | None:
+        """The token of this id with its actor's standing, in one read. Costs the same at any size."""
+
+    async def standing(self, actor: str) -> Standing: ...
+
+    async def add_token(self, warrant: Warrant, record: TokenRecord, kid: str, max_live: int) -> None:
+        """Keep a new token. `Stale` when `kid` is no longer the key to sign with; TOO_MANY_TOKENS beyond `max_live`;
+        ACTOR_SUSPENDED when the token's actor is.
+        """
+
+    async def get_token(self, token_id: str) -> TokenRecord | None: ...
+
+    async def revoke_token(self, warrant: Warrant, token_id: str, only_of: str | None) -> int:
+        """Revoke, and say when. With `only_of`, a token that is neither of nor by that actor is TOKEN_NOT_FOUND, as
+        one that does not exist. ALREADY_REVOKED otherwise where it was.
+        """
+
+    async def search(self, search: Search) -> Page: ...
+
+    async def record_uses(self, uses: Mapping[str, int]) -> None:
+        """Note when tokens (by id) were last used. Never moves a time back."""
+
+
+class PolicyStore(Protocol):
+    async def policies(self) -> PolicySet: ...
+
+    async def add_policy(self, warrant: Warrant, policy: Policy) -> None: ...
+
+    async def replace_policy(self, warrant: Warrant, policy: Policy) -> None:
+        """POLICY_NOT_FOUND where there is none, NOT_EDITABLE where it is the service's own."""
+
+    async def delete_policy(self, warrant: Warrant, urn: str) -> None: ...
+
+    async def add_group(self, warrant: Warrant, group: Group) -> None: ...
+
+    async def delete_group(self, warrant: Warrant, urn: str) -> None: ...
+
+    async def change_members(
+        self, warrant: Warrant, group: str, *, add: Collection[str] = (), remove: Collection[str] = ()
+    ) -> None: ...
+
+    async def groups(self, start: int, count: int) -> tuple[int, tuple[Group, ...]]: ...
+
+    async def members(self, group: str, start: int, count: int) -> tuple[int, tuple[str, ...]]: ...
+
+    async def actor_state(self, actor: str) -> ActorState: ...
+
+    async def set_actor_status(self, warrant: Warrant, actor: str, status: ActorStatus) -> None: ...
+
+    async def settle(self, root: Policy, defaults: tuple[Policy, ...]) -> None:
+        """At start: put the root policy in force; make the default policies if this store never had them."""
+
+
+class KeyStore(Protocol):
+    async def sealed_salt(self) -> bytes | None: ...
+
+    async def keys(self) -> tuple[SealedKey, ...]:
+        """Newest first."""
+
+    async def settle_keys(self, salt: bytes, key: SealedKey) -> None:
+        """Keep the first salt and key, unless another process was quicker."""
+
+    async def rotate_key(self, warrant: Warrant, key: SealedKey) -> None:
+        """Sign with this key from now on; the one before stays published until its last token is dead."""
+
+
+class Store(TokenStore, PolicyStore, KeyStore, Protocol):
+    async def probe(self) -> None:
+        """Prove that a write can be made."""
+
+    async def close(self) -> None: ...

@@ -1,0 +1,26 @@
+"""A secret has a type whose every printed form hides it; `reveal` is the one way to read it."""
+
+from typing import Generic, TypeVar
+
+T = TypeVar("T", str, bytes)
+
+
+class Secret(Generic[T]):
+    __slots__ = ("_value",)
+
+    def __init__(self, value: T) -> None:
+        self._value: T = value
+
+    def reveal(self) -> T:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(repr(self), spec)
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is not pickled")

@@ -1,0 +1,78 @@
+"""Urns: who and what things are called.
+
+An actor is any well-formed `urn:<namespace>:<rest>` of visible ASCII, at most 255 characters, that is not the
+urn of a group, role, policy or token, and whose last part does not begin with `__` (those are the system's own).
+Actors need no registration.
+"""
+
+import re
+
+from watchword.domain.errors import Fault, invalid
+
+MAX_LENGTH = 255
+TOKEN_PREFIX = "urn:li:serviceAccessToken:"  # noqa: S105 - a name, not a password
+POLICY_PREFIX = "urn:li:servicePolicy:"
+GROUP_PREFIX = "urn:li:corpGroup:"
+SYSTEM_ACTOR = "urn:li:corpuser:__system"
+
+_URN = re.compile(r"urn:[A-Za-z0-9][A-Za-z0-9-]{0,31}:[\x21-\x7e]+", re.ASCII)
+_NOT_ACTORS = frozenset(
+    {
+        "corpgroup", "group", "role", "policy", "token", "accesstoken",
+        "servicerole", "servicepolicy", "serviceaccesstoken", "servicegroup",
+        "datahubrole", "datahubpolicy", "datahubaccesstoken",
+    }
+)  # fmt: skip
+
+
+def check_urn(value: str, field: str) -> str:
+    if len(value) > MAX_LENGTH or not _URN.fullmatch(value):
+        raise invalid(
+            field,
+            f"{field} must be a urn: urn:<namespace>:<rest>, visible ASCII, at most {MAX_LENGTH} characters.",
+        )
+    return value
+
+
+def check_actor(value: str, field: str) -> str:
+    """The urn of somebody a token may act as, or the fault that names the field."""
+    check_urn(value, field)
+    if _kind(value) in _NOT_ACTORS:
+        raise invalid(field, f"{field} must be the urn of a user, not of a group, role, policy or token.")
+    if is_reserved(value):
+        raise invalid(field, f"{field} must not name a system actor (names beginning with __ are reserved).")
+    return value
+
+
+def is_actor(value: str) -> bool:
+    try:
+        check_actor(value, "actor")
+    except Fault:
+        return False
+    return True
+
+
+def check_group(value: str, field: str) -> str:
+    check_urn(value, field)
+    if not value.startswith(GROUP_PREFIX) or len(value) == len(GROUP_PREFIX):
+        raise invalid(field, f"{field} must be the urn of a group: {GROUP_PREFIX}<name>.")
+    return value
+
+
+def is_reserved(urn: str) -> bool:
+    return name_of(urn).startswith("__")
+
+
+def name_of(urn: str) -> str:
+    """What stands after the last colon: what people call the actor."""
+    return urn.rsplit(":", 1)[1]
+
+
+def token_urn(token_id: str) -> str:
+    return TOKEN_PREFIX + token_id
+
+
+def _kind(urn: str) -> str:
+    """The entity type, `corpuser` in `urn:li:corpuser:alice`; empty where the urn has none."""
+    parts = urn.split(":", 3)
+    return parts[2].lower() if len(parts) == 4 else ""

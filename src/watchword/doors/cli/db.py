@@ -1,0 +1,45 @@
+"""`watchword db`."""
+
+import click
+
+from watchword.domain.errors import Fault, Reason
+from watchword.doors.cli.backstage import Backstage
+from watchword.doors.cli.common import STORE_FLAGS, with_settings
+from watchword.settings import Settings
+
+
+@click.group()
+def db() -> None:
+    """Look after the store."""
+
+
+@db.command()
+@with_settings(*STORE_FLAGS)
+@click.pass_obj
+def migrate(backstage: Backstage, settings: Settings) -> None:
+    """Bring the store to this version's schema; `serve` does it too.
+
+    \b
+    Example: watchword db migrate --data-dir ./watchword-data
+    """
+    before, after = backstage.prepare_store(settings)
+    click.echo(f"Schema version {after}." if before == after else f"Schema version {before} -> {after}.")
+
+
+@db.command()
+@with_settings(*STORE_FLAGS)
+@click.pass_obj
+def check(backstage: Backstage, settings: Settings) -> None:
+    """Prove that the store is sound; exit code 1 if it is not. Safe while the service runs.
+
+    \b
+    Example: watchword db check --data-dir ./watchword-data
+    """
+    if not settings.store_path.exists():
+        raise Fault(Reason.STORE_UNAVAILABLE, f"There is no store at {settings.store_path}. Run: watchword serve")
+    sound = True
+    for law, problem in backstage.check_store(settings):
+        sound = sound and problem is None
+        click.echo(f"{'ok  ' if problem is None else 'BAD '} {law}{f': {problem}' if problem else ''}")
+    if not sound:
+        raise SystemExit(1)

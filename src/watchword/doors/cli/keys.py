@@ -1,0 +1,79 @@
+"""`watchword keys`."""
+
+import asyncio
+import json
+from datetime import UTC, datetime
+
+import click
+
+from watchword.domain.actors import system_warrant
+from watchword.domain.ports import SealedKey
+from watchword.doors.cli.backstage import Backstage
+from watchword.doors.cli.common import STORE_FLAGS, with_settings
+from watchword.settings import Settings
+
+
+@click.group()
+def keys() -> None:
+    """The keys that sign tokens."""
+
+
+@keys.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@with_settings(*STORE_FLAGS)
+@click.pass_obj
+def list_keys(backstage: Backstage, as_json: bool, settings: Settings) -> None:
+    """The keys, newest first: the first signs, the others are published until their last token is dead.
+
+    \b
+    Example: watchword keys list --json
+    """
+    found = asyncio.run(_list(backstage, settings))
+    if as_json:
+        click.echo(json.dumps([_shown(key) for key in found]))
+        return
+    for key in found:
+        state = "signs" if key.retired_at is None else f"published until {_moment(key.published_until) or 'removed'}"
+        click.echo(f"{key.kid}  made {_moment(key.created_at)}  {state}")
+
+
+@keys.command()
+@with_settings(*STORE_FLAGS)
+@click.pass_obj
+def rotate(backstage: Backstage, settings: Settings) -> None:
+    """Sign with a new key from now on, on every instance. Tokens made before go on working.
+
+    \b
+    Example: watchword keys rotate
+    """
+    key = asyncio.run(_rotate(backstage, settings))
+    click.echo(f"Signing with {key.kid} from now on.")
+
+
+async def _list(backstage: Backstage, settings: Settings) -> tuple[SealedKey, ...]:
+    backstage.prepare_store(settings)
+    async with backstage.open_service(settings) as service:
+        return await service.keys.all()
+
+
+async def _rotate(backstage: Backstage, settings: Settings) -> SealedKey:
+    backstage.prepare_store(settings)
+    async with backstage.open_service(settings) as service:
+        return await service.keys.rotate(system_warrant("command line"))
+
+
+def _shown(key: SealedKey) -> dict[str, str | int | None]:
+    return {
+        "kid": key.kid,
+        "createdAt": key.created_at,
+        "retiredAt": key.retired_at,
+        "publishedUntil": key.published_until,
+    }
+
+
+def _moment(milliseconds: int | None) -> str | None:
+    return (
+        None
+        if milliseconds is None
+        else datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    )

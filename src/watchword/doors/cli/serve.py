@@ -1,0 +1,19 @@
+"""`watchword serve`."""
+
+import click
+
+from watchword.doors.cli.backstage import Backstage
+from watchword.doors.cli.common import with_settings
+from watchword.settings import TABLE, Settings
+
+
+@click.command()
+@with_settings(*(setting.name for setting in TABLE))
+@click.pass_obj
+def serve(backstage: Backstage, settings: Settings) -> None:
+    """Run the service until it is told to stop.
+
+    \b
+    Example: watchword serve --port 8080 --data-dir ./watchword-data
+    """
+    backstage.serve(settings)

@@ -1,0 +1,202 @@
+"""The HTTP door: a plain ASGI application. One table of addresses, one place where errors take their shape."""
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from structlog.typing import FilteringBoundLogger
+
+from watchword import __version__
+from watchword.domain.actors import Caller
+from watchword.domain.errors import Fault, Reason
+from watchword.doors.http.callers import Callers
+from watchword.doors.http.faults import JSON, NO_STORE, fault_response, internal_fault
+from watchword.doors.http.graphql.endpoint import GraphQLEndpoint
+from watchword.doors.http.health import LIVE, Health
+from watchword.doors.http.logs import AccessLog
+from watchword.doors.http.metrics import CONTENT_TYPE, Metrics
+from watchword.doors.http.requests import Receive, Request, RequestReader, Response, Scope, Send
+from watchword.signing.keyring import KeyRing
+
+GATEWAY_PREFIXES = ("/api/gms", "/gms")
+GRAPHQL = frozenset({"/api/graphql", "/api/v2/graphql"})
+# Below these, whoever brings no valid credential learns nothing of what exists.
+PROTECTED = ("/api", "/operations", "/openapi", "/oauth2")
+OTHER = "other"
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+COMPATIBLE_WITH = "v1.0.0"
+CONFIG: dict[str, Any] = {
+    "noCode": "true",
+    "versions": {"acryldata/datahub": {"version": COMPATIBLE_WITH}},
+    "datahub": {"serverType": "prod", "serverEnv": "core"},
+    "patchCapable": False,
+    "statefulIngestionCapable": False,
+    "telemetry": {"enabledCli": False},
+    "watchword": {"version": __version__, "capabilities": ["tokens", "policies", "groups"]},
+}
+_VERDICTS = {
+    Reason.MISSING_CREDENTIAL: "missing",
+    Reason.INVALID_TOKEN: "invalid",
+    Reason.TOKEN_EXPIRED: "expired",
+    Reason.TOKEN_REVOKED: "revoked",
+    Reason.INVALID_HEADER: "invalid",
+    Reason.STORE_UNAVAILABLE: "unavailable",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the door uses, and nothing else."""
+
+    reader: RequestReader
+    callers: Callers
+    graphql: GraphQLEndpoint
+    health: Health
+    keys: KeyRing
+    metrics: Metrics
+    access_log: AccessLog
+    logger: FilteringBoundLogger
+
+
+class App:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        config = Response(200, [JSON], orjson.dumps(CONFIG))
+        index = Response(
+            200,
+            [JSON],
+            orjson.dumps({"service": "watchword", "version": __version__, "graphql": "/api/graphql"}),
+        )
+        self._routes: dict[str, dict[str, Handler]] = {
+            "/": {"GET": _always(index)},
+            "/config": {"GET": _always(config)},
+            "/health": {"GET": self._ready},
+            "/health/live": {"GET": _always(LIVE)},
+            "/health/ready": {"GET": self._ready},
+            "/metrics": {"GET": self._metrics},
+            "/.well-known/jwks.json": {"GET": self._jwks},
+            **{path: {"POST": self._graphql} for path in GRAPHQL},
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = time.perf_counter()
+        parts = self._parts
+        request = parts.reader.read(scope, receive)
+        path = without_gateway(request.path)
+        route, response = await self._answer(request, path)
+        headers = [
+            (b"content-length", str(len(response.body)).encode()),
+            (b"x-request-id", request.id.encode()),
+            (b"x-content-type-options", b"nosniff"),
+            *response.headers,
+        ]
+        if response.status == 204:
+            del headers[0]
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        body = b"" if request.method == "HEAD" else response.body
+        await send({"type": "http.response.body", "body": body})
+        seconds = time.perf_counter() - began
+        parts.metrics.request(route, response.status, seconds)
+        if parts.access_log.wants(route, response.status):
+            parts.access_log.write(
+                method=request.method,
+                path=request.path,
+                status=response.status,
+                seconds=seconds,
+                client=request.client,
+                request_id=request.id,
+                actor=request.actor,
+            )
+
+    async def _answer(self, request: Request, path: str) -> tuple[str, Response]:
+        """The route's name and the answer. Every error of every address takes its shape here."""
+        route = OTHER
+        try:
+            if path == "/auth" or path.startswith("/auth/"):
+                route = "/auth"
+                return route, await self._auth(request)
+            methods = self._routes.get(path)
+            if methods is None:
+                await self._unknown(request, path)
+            else:
+                route = path
+                return route, await _handler(methods, request.method)(request)
+        except Fault as fault:
+            response = fault_response(fault, graphql=path in GRAPHQL)
+            if fault.why is not None:
+                self._parts.logger.warning("fault", reason=fault.reason.word, why=fault.why, request_id=request.id)
+        except Exception as error:  # noqa: BLE001 - the last resort: no client sees a defect's inside
+            defect = internal_fault(error)
+            self._parts.logger.error("defect", why=defect.why, request_id=request.id)  # noqa: TRY400 - no traceback
+            response = fault_response(defect, graphql=path in GRAPHQL)
+        if route == "/auth":
+            response.headers.extend(identity("", ""))
+        return route, response
+
+    async def _identify(self, request: Request, *, actor_header: bool = False) -> Caller:
+        try:
+            caller = await self._parts.callers.identify(request, actor_header=actor_header)
+        except Fault as fault:
+            self._parts.metrics.verified(_VERDICTS.get(fault.reason, "refused"))
+            raise
+        self._parts.metrics.verified("accepted" if caller.bearer_id is not None else "believed")
+        request.actor = caller.actor
+        return caller
+
+    async def _graphql(self, request: Request) -> Response:
+        caller = await self._identify(request, actor_header=True)
+        return await self._parts.graphql.answer(request, caller)
+
+    async def _auth(self, request: Request) -> Response:
+        caller = await self._identify(request)
+        assert caller.bearer_id is not None
+        return Response(204, [NO_STORE, *identity(caller.actor, caller.bearer_id)])
+
+    async def _unknown(self, request: Request, path: str) -> None:
+        if path.startswith(PROTECTED) and any(path == p or path.startswith(p + "/") for p in PROTECTED):
+            await self._identify(request)
+        raise Fault(Reason.NO_SUCH_ADDRESS, "Nothing is served at this address.")
+
+    async def _ready(self, request: Request) -> Response:
+        return await self._parts.health.ready()
+
+    async def _metrics(self, request: Request) -> Response:
+        return Response(200, [(b"content-type", CONTENT_TYPE), NO_STORE], self._parts.metrics.render())
+
+    async def _jwks(self, request: Request) -> Response:
+        return Response(
+            200,
+            [JSON, (b"cache-control", b"public, max-age=60")],
+            orjson.dumps(await self._parts.keys.jwks()),
+        )
+
+
+def without_gateway(path: str) -> str:
+    for prefix in GATEWAY_PREFIXES:
+        if path == prefix or path.startswith(prefix + "/"):
+            return path[len(prefix) :] or "/"
+    return path
+
+
+def identity(urn: str, token_id: str) -> list[tuple[bytes, bytes]]:
+    """Always all three: some gateways pass the client's own copy on where the answer lacks one."""
+    return [(b"x-auth-urn", urn.encode()), (b"x-auth-token-id", token_id.encode()), (b"x-auth-scopes", b"")]
+
+
+def _handler(methods: dict[str, Handler], method: str) -> Handler:
+    handler = methods.get("GET" if method == "HEAD" else method)
+    if handler is None:
+        allow = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
+        raise Fault(Reason.METHOD_NOT_ALLOWED, f"This address answers {allow}.", allow=allow)
+    return handler
+
+
+def _always(response: Response) -> Handler:
+    async def answer(request: Request) -> Response:
+        return response
+
+    return answer

@@ -1,0 +1,125 @@
+"""Callers: who is calling, from the headers of one request.
+
+A bearer is a proof, and where any `Authorization` header is present it alone decides. The actor header is a claim.
+It is believed only on the GraphQL addresses, and only from a trusted peer or, in local mode, when everything about
+the request says that it was made on this machine for this server: loopback peer and `Host`, no foreign `Origin`, no
+sign of a proxy. The check has three answers: not mine (no credential), bad (refused), or the caller.
+"""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import cast
+
+from watchword.domain.actors import Caller
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.urns import check_actor, is_actor, is_reserved
+from watchword.doors.http.requests import UNIX_PEER, Request, within
+from watchword.service.authority import Authority, not_accepted
+from watchword.settings import Network
+
+MAX_AUTHORIZATION = 8_192
+
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^:\[\]/@]+)(?::\d{1,5})?")
+_FORWARDED = (b"forwarded", b"x-real-ip", b"via")
+
+
+@dataclass(frozen=True, slots=True)
+class TrustRules:
+    local_mode: bool
+    trusted_peers: tuple[Network | None, ...]
+    actor_headers: tuple[bytes, ...]
+
+
+class Callers:
+    def __init__(self, authority: Authority, rules: TrustRules) -> None:
+        self._authority = authority
+        self._rules = rules
+        self._networks = cast("tuple[Network, ...]", tuple(p for p in rules.trusted_peers if p is not None))
+        self._trusts_unix = None in rules.trusted_peers
+
+    async def identify(self, request: Request, *, actor_header: bool = False) -> Caller:
+        """The caller, or the fault that says why there is none."""
+        if b"authorization" in request.headers:
+            bearer = await self._authority.verify(bearer_token(request))
+            record = bearer.record
+            return Caller(record.actor_urn, bearer.standing, record.id, request.client, request.id)
+        if actor_header:
+            actor = self._claimed(request)
+            if actor is not None:
+                standing = await self._authority.claim(actor)
+                return Caller(actor, standing, None, request.client, request.id)
+        raise missing_credential()
+
+    def _claimed(self, request: Request) -> str | None:
+        """The actor the headers name, when such a claim is to be believed."""
+        present = [name for name in self._rules.actor_headers if name in request.headers]
+        if not present or not (self._is_trusted(request) or self._is_local(request)):
+            return None
+        actors = {request.headers[name].decode("latin-1").strip() for name in present}
+        if len(actors) > 1 or any(name in request.repeated for name in present):
+            raise Fault(Reason.INVALID_HEADER, "The actor header must be given once.", field=present[0].decode())
+        (actor,) = actors
+        if is_reserved(actor) if ":" in actor else False:
+            raise not_accepted()
+        return actor if is_actor(actor) else check_actor(actor, "The actor header")
+
+    def _is_trusted(self, request: Request) -> bool:
+        if request.peer == UNIX_PEER:
+            return self._trusts_unix
+        return bool(self._networks) and within(request.peer, self._networks)
+
+    def _is_local(self, request: Request) -> bool:
+        headers = request.headers
+        return (
+            self._rules.local_mode
+            and is_loopback(request.peer)
+            and b"host" not in request.repeated
+            and is_loopback_host(headers.get(b"host", b"").decode("latin-1"))
+            and is_own_origin(request)
+            and not any(name in headers for name in _FORWARDED)
+            and not any(name.startswith(b"x-forwarded-") for name in headers)
+        )
+
+
+def bearer_token(request: Request) -> bytes:
+    value = request.headers[b"authorization"]
+    if b"authorization" in request.repeated:
+        raise Fault(Reason.INVALID_HEADER, "The Authorization header must be given once.", field="Authorization")
+    if len(value) > MAX_AUTHORIZATION:
+        raise Fault(
+            Reason.INVALID_HEADER,
+            f"The Authorization header must have at most {MAX_AUTHORIZATION:,} characters.",
+            field="Authorization",
+        )
+    scheme, _, token = value.partition(b" ")
+    if scheme.lower() != b"bearer":
+        raise missing_credential()
+    return token.strip(b" ")
+
+
+def missing_credential() -> Fault:
+    return Fault(Reason.MISSING_CREDENTIAL, "Send a token: Authorization: Bearer <token>.")
+
+
+def is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def is_loopback_host(host: str) -> bool:
+    match = _HOST.fullmatch(host)
+    if match is None:
+        return False
+    name = match["name"].strip("[]").lower()
+    return name == "localhost" or is_loopback(name)
+
+
+def is_own_origin(request: Request) -> bool:
+    origin = request.headers.get(b"origin")
+    if origin is None:
+        return True
+    own = request.scheme.encode() + b"://" + request.headers.get(b"host", b"")
+    return b"origin" not in request.repeated and origin.lower() == own.lower()

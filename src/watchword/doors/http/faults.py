@@ -1,0 +1,81 @@
+"""Faults at the door: the two shapes of an error body, and what goes with a status. Nothing internal gets past here."""
+
+import re
+from typing import Any
+
+import orjson
+
+from watchword.domain.errors import Fault, Kind, Reason
+from watchword.doors.http.requests import Response
+
+JSON = (b"content-type", b"application/json; charset=utf-8")
+NO_STORE = (b"cache-control", b"no-store")
+CHALLENGE = b'Bearer realm="watchword"'
+RETRY_AFTER = (b"retry-after", b"1")
+
+# Three runs of base64 joined by dots: a token, or a part of one long enough to matter.
+_SECRET = re.compile(r"[A-Za-z0-9_-]{12,}\.[A-Za-z0-9_-]{12,}(?:\.[A-Za-z0-9_-]*)?|eyJ[A-Za-z0-9_-]{8,}")
+LONGEST_MESSAGE = 600
+
+
+def redact(text: str) -> str:
+    """The text without anything that looks like a token, and not longer than a message should be."""
+    clean = _SECRET.sub("…", text)
+    return clean if len(clean) <= LONGEST_MESSAGE else clean[:LONGEST_MESSAGE] + "…"
+
+
+def internal_fault(error: BaseException) -> Fault:
+    return Fault(
+        Reason.INTERNAL,
+        "Something went wrong here, not with your request.",
+        why=f"{type(error).__name__}: {error}",
+    )
+
+
+def rest_body(fault: Fault) -> bytes:
+    kind = fault.kind
+    content = {
+        "code": kind.code,
+        "type": kind.type,
+        "reason": fault.reason.word,
+        "message": redact(fault.message),
+    }
+    return orjson.dumps({"error": content | fault.details})
+
+
+def graphql_error(fault: Fault) -> dict[str, Any]:
+    return {"message": redact(fault.message), "extensions": extensions(fault)}
+
+
+def extensions(fault: Fault) -> dict[str, Any]:
+    kind: Kind = fault.kind
+    return {"code": kind.code, "type": kind.type, "reason": fault.reason.word, **fault.details}
+
+
+def graphql_body(fault: Fault) -> bytes:
+    return orjson.dumps({"errors": [graphql_error(fault)]})
+
+
+def fault_response(fault: Fault, *, graphql: bool) -> Response:
+    body = graphql_body(fault) if graphql else rest_body(fault)
+    return Response(fault.kind.code, [JSON, NO_STORE, *fault_headers(fault)], body)
+
+
+def fault_headers(fault: Fault) -> list[tuple[bytes, bytes]]:
+    match fault.kind.code:
+        case 401:
+            return [(b"www-authenticate", challenge(fault))]
+        case 405:
+            return [(b"allow", str(fault.details.get("allow", "")).encode())]
+        case 503:
+            return [RETRY_AFTER]
+        case 408 | 413:
+            return [(b"connection", b"close")]
+    return []
+
+
+def challenge(fault: Fault) -> bytes:
+    """RFC 6750: no error word when no credential came."""
+    if fault.reason is Reason.MISSING_CREDENTIAL:
+        return CHALLENGE
+    return CHALLENGE + f', error="invalid_token", error_description="{fault.message}"'.encode()

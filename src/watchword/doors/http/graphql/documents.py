@@ -1,0 +1,115 @@
+"""Documents: parsed, limited and validated once, then kept under a bound of bytes."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+from graphql import (
+    DocumentNode,
+    GraphQLError,
+    GraphQLSchema,
+    NamedTypeNode,
+    NameNode,
+    OperationDefinitionNode,
+    OperationType,
+    VariableDefinitionNode,
+    Visitor,
+    parse,
+    validate,
+    visit,
+)
+
+from watchword.doors.http.graphql.limits import MAX_BYTES, MAX_TOKENS, check_limits, too_complex
+
+CACHE_BYTES = 32 * 1024 * 1024
+# A parsed document weighs this many bytes for each of its text, measured with tracemalloc; see the test.
+WEIGHT = 200
+MAX_ERRORS = 5
+
+# Names under which other clients declare their variables.
+SYNONYMS = {"CreateAccessTokenInput": "GetAccessTokenInput", "ListAccessTokenInput": "ListAccessTokensInput"}
+
+
+class InvalidDocument(Exception):
+    """The document does not parse or does not fit the schema."""
+
+    def __init__(self, errors: list[GraphQLError], document: DocumentNode | None = None) -> None:
+        super().__init__("invalid document")
+        self.errors = errors
+        self.document = document
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    document: DocumentNode
+    mutates: bool
+    """Whether any operation in it is a mutation."""
+
+
+class Documents:
+    def __init__(self, schema: GraphQLSchema, most_bytes: int = CACHE_BYTES) -> None:
+        self._schema = schema
+        self._most = most_bytes
+        self._bytes = 0
+        self._kept: OrderedDict[str, Prepared] = OrderedDict()
+
+    @property
+    def kept_bytes(self) -> int:
+        return self._bytes
+
+    def get(self, text: str) -> Prepared:
+        found = self._kept.get(text)
+        if found is not None:
+            self._kept.move_to_end(text)
+            return found
+        prepared = self._prepare(text)
+        self._keep(text, prepared)
+        return prepared
+
+    def _keep(self, text: str, prepared: Prepared) -> None:
+        self._kept[text] = prepared
+        self._bytes += len(text) * WEIGHT
+        while self._bytes > self._most:
+            oldest, _ = self._kept.popitem(last=False)
+            self._bytes -= len(oldest) * WEIGHT
+
+    def _prepare(self, text: str) -> Prepared:
+        if len(text) > MAX_BYTES or len(text.encode()) > MAX_BYTES:
+            raise too_complex(f"The document must have at most {MAX_BYTES:,} bytes.")
+        try:
+            document = parse(
+                text,
+                max_lexical_tokens=MAX_TOKENS,
+                max_comments=MAX_TOKENS,
+                allow_empty_selection_sets=False,
+            )
+            check_limits(document)
+            if any(name in text for name in SYNONYMS):
+                document = visit(document, _Rename())
+            errors = validate(self._schema, document, max_errors=MAX_ERRORS)
+        except GraphQLError as error:
+            if error.message.endswith("Parsing aborted."):
+                raise too_complex(
+                    f"The document must have at most {MAX_TOKENS:,} lexical tokens and not be nested deeply."
+                ) from None
+            raise InvalidDocument([error]) from None
+        except RecursionError:
+            raise too_complex("The document is nested too deeply.") from None
+        if errors:
+            raise InvalidDocument(errors, document)
+        operations = [d for d in document.definitions if isinstance(d, OperationDefinitionNode)]
+        return Prepared(document, any(d.operation is OperationType.MUTATION for d in operations))
+
+
+class _Rename(Visitor):
+    """Puts our names where other clients' stand in the types of variables."""
+
+    def enter_variable_definition(self, node: VariableDefinitionNode, *_: Any) -> VariableDefinitionNode:
+        renamed: VariableDefinitionNode = visit(node, _RenameType())
+        return renamed
+
+
+class _RenameType(Visitor):
+    def leave_named_type(self, node: NamedTypeNode, *_: Any) -> NamedTypeNode | None:
+        ours = SYNONYMS.get(node.name.value)
+        return NamedTypeNode(name=NameNode(value=ours, loc=node.name.loc), loc=node.loc) if ours else None

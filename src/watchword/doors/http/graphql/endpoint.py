@@ -1,0 +1,143 @@
+"""The GraphQL endpoint: one POST, both media types, every error in GraphQL's own shape."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import isawaitable
+from typing import Any
+
+import orjson
+from graphql import ExecutionResult, GraphQLSchema, execute
+from structlog.typing import FilteringBoundLogger
+
+from watchword.domain.actors import Caller, system_warrant
+from watchword.domain.errors import Fault, Reason
+from watchword.doors.http.faults import JSON, NO_STORE, graphql_error
+from watchword.doors.http.graphql.documents import Documents, InvalidDocument, Prepared
+from watchword.doors.http.graphql.errors import failed, refused
+from watchword.doors.http.requests import Request, Response
+from watchword.service.policies import Policies
+from watchword.service.tokens import Tokens
+
+GRAPHQL_RESPONSE = b"application/graphql-response+json"
+_GRAPHQL_JSON = (b"content-type", GRAPHQL_RESPONSE + b"; charset=utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    tokens: Tokens
+    policies: Policies
+
+
+@dataclass(slots=True)
+class Context:
+    """What resolvers see of a request."""
+
+    caller: Caller
+    services: Services
+    created: list[str] = field(default_factory=list)
+    """Ids of the tokens this request made: ended again if nobody is there to take them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    query: str
+    variables: dict[str, Any]
+    operation_name: str | None
+
+
+class GraphQLEndpoint:
+    def __init__(self, schema: GraphQLSchema, services: Services, logger: FilteringBoundLogger) -> None:
+        self._schema = schema
+        self._services = services
+        self._logger = logger
+        self._documents = Documents(schema)
+        self._execute = partial(execute, schema)
+
+    async def answer(self, request: Request, caller: Caller) -> Response:
+        check_media_type(request)
+        ask = parse_ask(await request.body())
+        modern = GRAPHQL_RESPONSE in request.headers.get(b"accept", b"").lower()
+        context = Context(caller, self._services)
+        try:
+            prepared = self._documents.get(ask.query)
+        except InvalidDocument as invalid:
+            errors = [refused(error, self._schema, invalid.document) for error in invalid.errors]
+            return _response({"errors": errors}, 400, modern=modern)
+        except Fault as fault:
+            return _response({"errors": [graphql_error(fault)]}, fault.kind.code, modern=modern)
+        if prepared.mutates:
+            request.watch()
+        try:
+            result = await self._run(prepared, ask, context)
+            if context.created and request.is_gone:
+                await self._withdraw(context)
+        finally:
+            request.unwatch()
+        return self._formatted(result, modern=modern, request_id=request.id)
+
+    async def _run(self, prepared: Prepared, ask: Ask, context: Context) -> ExecutionResult:
+        result = self._execute(
+            prepared.document,
+            context_value=context,
+            variable_values=ask.variables,
+            operation_name=ask.operation_name,
+            max_coercion_errors=5,
+        )
+        if isawaitable(result):
+            result = await result
+        assert isinstance(result, ExecutionResult)
+        return result
+
+    def _formatted(self, result: ExecutionResult, *, modern: bool, request_id: str) -> Response:
+        if result.data is None and result.errors and all(error.path is None for error in result.errors):
+            errors = [refused(error, self._schema, None) for error in result.errors]
+            return _response({"errors": errors}, 400, modern=modern)
+        content: dict[str, Any] = {"data": result.data}
+        if result.errors:
+            content["errors"] = []
+            for error in result.errors:
+                shown, fault = failed(error)
+                content["errors"].append(shown)
+                if fault.why is not None:
+                    self._logger.warning("fault", reason=fault.reason.word, why=fault.why, request_id=request_id)
+        return _response(content, 200, modern=modern)
+
+    async def _withdraw(self, context: Context) -> None:
+        """The caller went away before its tokens could be handed over: nobody holds them, so nobody may."""
+        warrant = system_warrant("undelivered", context.caller.request_id)
+        for token_id in context.created:
+            await self._services.tokens.withdraw(warrant, token_id)
+        self._logger.info("withdrawn", tokens=len(context.created), request_id=context.caller.request_id)
+
+
+def _response(content: dict[str, Any], status: int, *, modern: bool) -> Response:
+    """A GraphQL answer: 200 for the old media type, the true status for the new one."""
+    body = orjson.dumps(content)
+    if modern:
+        return Response(status, [_GRAPHQL_JSON, NO_STORE], body)
+    return Response(200, [JSON, NO_STORE], body)
+
+
+def check_media_type(request: Request) -> None:
+    kind, _, parameters = request.headers.get(b"content-type", b"").lower().partition(b";")
+    encoding = request.headers.get(b"content-encoding", b"identity").lower()
+    charset = parameters.replace(b" ", b"").replace(b'"', b"")
+    if kind.strip() != b"application/json" or (charset and charset != b"charset=utf-8") or encoding != b"identity":
+        raise Fault(Reason.NOT_JSON, "Send the body as Content-Type: application/json, in UTF-8, uncompressed.")
+
+
+def parse_ask(body: bytes) -> Ask:
+    try:
+        content = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise Fault(Reason.INVALID_JSON, "The body must be JSON: an object with query and variables.") from None
+    if not isinstance(content, dict):
+        raise Fault(Reason.INVALID_JSON, "The body must be a JSON object with query and variables.")
+    query, variables, name = content.get("query"), content.get("variables"), content.get("operationName")
+    if not isinstance(query, str):
+        raise Fault(Reason.INVALID_JSON, "query must be a string that holds a GraphQL document.", field="query")
+    if variables is not None and not isinstance(variables, dict):
+        raise Fault(Reason.INVALID_JSON, "variables must be an object.", field="variables")
+    if name is not None and not isinstance(name, str):
+        raise Fault(Reason.INVALID_JSON, "operationName must be a string.", field="operationName")
+    return Ask(query, variables or {}, name or None)

@@ -1,0 +1,90 @@
+"""GraphQL errors as clients see them: a sentence that names the field and what is allowed, and our extensions."""
+
+import re
+from typing import Any
+
+from graphql import (
+    ArgumentNode,
+    DocumentNode,
+    GraphQLEnumType,
+    GraphQLError,
+    GraphQLInputObjectType,
+    GraphQLSchema,
+    Node,
+    ObjectFieldNode,
+    Visitor,
+    visit,
+)
+from graphql.language import BREAK
+
+from watchword.domain.errors import Fault, Reason
+from watchword.doors.http.faults import extensions, internal_fault, redact
+
+_ENUM = re.compile(r"(?:in '(\w+)' enum|Enum '(\w+)' cannot represent)")
+_INPUT = re.compile(r"Expected value of type '(\w+)' not to include unknown field")
+_FOUND = re.compile(r",? [Ff]ound: .*", re.DOTALL)
+_SUGGESTION = re.compile(r" Did you mean .*?\?", re.DOTALL)
+
+
+def refused(error: GraphQLError, schema: GraphQLSchema, document: DocumentNode | None) -> dict[str, Any]:
+    """A document or variable that does not fit the schema."""
+    message = _explained(error.message, schema)
+    name = _place(error, document) if document is not None else None
+    if name is not None:
+        message = f"{name}: {message}"
+    fault = Fault(Reason.INVALID_DOCUMENT, message)
+    return _with_locations({"message": redact(message), "extensions": extensions(fault)}, error)
+
+
+def failed(error: GraphQLError) -> tuple[dict[str, Any], Fault]:
+    """A field that could not be answered."""
+    cause = error.original_error
+    fault = cause if isinstance(cause, Fault) else internal_fault(cause or error)
+    content: dict[str, Any] = {"message": redact(fault.message), "extensions": extensions(fault)}
+    if error.path:
+        content["path"] = error.path
+    return _with_locations(content, error), fault
+
+
+def _with_locations(content: dict[str, Any], error: GraphQLError) -> dict[str, Any]:
+    if error.locations:
+        content["locations"] = [{"line": place.line, "column": place.column} for place in error.locations]
+    return content
+
+
+def _explained(message: str, schema: GraphQLSchema) -> str:
+    """The library's sentence, without the value that was found and with the values that are allowed."""
+    enum = _ENUM.search(message)
+    unknown = _INPUT.search(message)
+    message = _FOUND.sub(".", message)
+    if enum:
+        kind = schema.get_type(enum[1] or enum[2])
+        if isinstance(kind, GraphQLEnumType):
+            return f"{_SUGGESTION.sub('', message)} Allowed: {', '.join(kind.values)}."
+    if unknown:
+        kind = schema.get_type(unknown[1])
+        if isinstance(kind, GraphQLInputObjectType):
+            return f"{_SUGGESTION.sub('', message)} Allowed: {', '.join(kind.fields)}."
+    return message
+
+
+class _Place(Visitor):
+    def __init__(self, wanted: Node) -> None:
+        super().__init__()
+        self.wanted = wanted
+        self.found: str | None = None
+
+    def enter(self, node: Node, *_: Any) -> Any:
+        if isinstance(node, ArgumentNode | ObjectFieldNode) and node.value is self.wanted:
+            self.found = node.name.value
+            return BREAK
+        return None
+
+
+def _place(error: GraphQLError, document: DocumentNode) -> str | None:
+    """The name of the argument or field whose value was refused, where the error is about a value."""
+    if not error.nodes:
+        return None
+    finder = _Place(error.nodes[0])
+    visit(document, finder)
+    return finder.found

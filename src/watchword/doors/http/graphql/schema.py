@@ -1,0 +1,42 @@
+"""The schema: SDL from its file, with the resolvers put in their places."""
+
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+
+from graphql import GraphQLError, GraphQLObjectType, GraphQLScalarType, GraphQLSchema, build_schema
+
+from watchword.domain.ports import Clock
+from watchword.doors.http.graphql.policy_resolvers import PolicyResolvers
+from watchword.doors.http.graphql.token_resolvers import TokenResolvers
+
+LARGEST = 2**63 - 1
+
+
+def sdl() -> str:
+    return (files("watchword.doors.http.graphql") / "schema.graphql").read_text(encoding="utf-8")
+
+
+def make_schema(clock: Clock, new_id: Callable[[], str]) -> GraphQLSchema:
+    schema = build_schema(sdl())
+    tokens, policies = TokenResolvers(clock), PolicyResolvers(new_id)
+    _attach(schema.query_type, tokens.queries | policies.queries)
+    _attach(schema.mutation_type, tokens.mutations | policies.mutations)
+    long = schema.get_type("Long")
+    assert isinstance(long, GraphQLScalarType)
+    long.coerce_output_value = long.coerce_input_value = _long
+    return schema
+
+
+def _attach(kind: GraphQLObjectType | None, resolvers: dict[str, Callable[..., Any]]) -> None:
+    assert kind is not None
+    missing = set(kind.fields) ^ set(resolvers)
+    assert not missing, f"schema and resolvers disagree on {missing}"
+    for name, resolver in resolvers.items():
+        kind.fields[name].resolve = resolver
+
+
+def _long(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and -LARGEST - 1 <= value <= LARGEST:
+        return value
+    raise GraphQLError("Long must be a whole number of 64 bits.")

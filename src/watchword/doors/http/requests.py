@@ -1,0 +1,144 @@
+"""Requests and responses: one pass over the headers, a body with a bound in size and time."""
+
+import asyncio
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from watchword.domain.errors import Fault, Reason
+from watchword.settings import Network
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+MAX_BODY = 1024 * 1024
+BODY_SECONDS = 15.0
+UNIX_PEER = "unix"
+
+# No dots: what looks like a token must not become a request id, which is logged.
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9_-]{1,64}")
+
+
+class Response(NamedTuple):
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes = b""
+
+
+@dataclass(slots=True)
+class Request:
+    method: str
+    path: str
+    query: bytes
+    scheme: str
+    peer: str
+    """Who is at the other end of the connection."""
+    client: str
+    """Who is calling: the peer, or whom a trusted proxy names."""
+    id: str
+    headers: dict[bytes, bytes]
+    repeated: frozenset[bytes]
+    receive: Receive
+    actor: str | None = None
+    """Who it turned out to be, for the log."""
+    _gone: asyncio.Task[None] | None = field(default=None)
+
+    async def body(self) -> bytes:
+        length = self.headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length[:20]) > MAX_BODY:
+            raise _too_large()
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                more = True
+                while more:
+                    message = await self.receive()
+                    if message["type"] == "http.disconnect":
+                        raise Fault(Reason.BODY_TIMEOUT, "The caller went away before the body was whole.")
+                    chunk = message.get("body", b"")
+                    size += len(chunk)
+                    if size > MAX_BODY:
+                        raise _too_large()
+                    chunks.append(chunk)
+                    more = message.get("more_body", False)
+        except TimeoutError:
+            raise Fault(Reason.BODY_TIMEOUT, f"The body did not arrive within {BODY_SECONDS:g} seconds.") from None
+        return b"".join(chunks) if len(chunks) != 1 else chunks[0]
+
+    def watch(self) -> None:
+        """From now on, note when the caller goes away. Only after the body was read."""
+        self._gone = asyncio.ensure_future(self._until_gone())
+
+    @property
+    def is_gone(self) -> bool:
+        return self._gone is not None and self._gone.done()
+
+    def unwatch(self) -> None:
+        if self._gone is not None:
+            self._gone.cancel()
+
+    async def _until_gone(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+
+def _too_large() -> Fault:
+    return Fault(Reason.BODY_TOO_LARGE, f"The body must have at most {MAX_BODY:,} bytes.")
+
+
+class RequestReader:
+    """Turns the server's scope into a request."""
+
+    def __init__(self, trusted_proxies: tuple[Network, ...], new_id: Callable[[], str]) -> None:
+        self._proxies = trusted_proxies
+        self._new_id = new_id
+
+    def read(self, scope: Scope, receive: Receive) -> Request:
+        headers: dict[bytes, bytes] = {}
+        repeated: set[bytes] = set()
+        for name, value in scope["headers"]:
+            if name in headers:
+                repeated.add(name)
+            else:
+                headers[name] = value
+        given = headers.get(b"x-request-id")
+        end = scope.get("client")
+        peer = str(end[0]) if end and end[0] else UNIX_PEER
+        return Request(
+            method=scope["method"],
+            path=scope["path"],
+            query=scope["query_string"],
+            scheme=scope["scheme"],
+            peer=peer,
+            client=self._client(peer, scope["headers"]) if self._proxies else peer,
+            id=given.decode() if given and _REQUEST_ID.fullmatch(given) else self._new_id(),
+            headers=headers,
+            repeated=frozenset(repeated),
+            receive=receive,
+        )
+
+    def _client(self, peer: str, headers: list[tuple[bytes, bytes]]) -> str:
+        """The last address in the chain that no trusted proxy stands behind."""
+        chain = b",".join(value for name, value in headers if name == b"x-forwarded-for").decode("latin-1")
+        client = peer
+        for hop in reversed([word.strip() for word in chain.split(",") if word.strip()]):
+            if not within(client, self._proxies):
+                break
+            try:
+                client = str(ipaddress.ip_address(hop))
+            except ValueError:
+                break
+        return client
+
+
+def within(address: str, networks: tuple[Network, ...]) -> bool:
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return any((mapped or parsed) in network for network in networks)

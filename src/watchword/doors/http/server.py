@@ -1,0 +1,119 @@
+"""The server: granian with one main process and any number of workers, each a process of its own."""
+
+import json
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from granian.constants import HTTPModes, Interfaces, Loops
+from granian.http import HTTP1Settings
+from granian.log import LogLevels
+from granian.server import Server
+
+from watchword import __version__
+from watchword.settings import Settings, SettingsError
+
+HEADER_SECONDS = 10
+MAX_HEADERS = 256 * 1024
+STOP_SECONDS = 30
+
+_LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"json": {"()": "watchword.doors.http.logs.JsonLines"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json", "stream": "ext://sys.stderr"}},
+    "loggers": {"_granian": {"handlers": ["stderr"], "level": "WARNING", "propagate": False}},
+}
+
+Load = Callable[[Settings, Path], Callable[..., Any]]
+
+
+def run(settings: Settings, load: Load) -> None:
+    _refuse_taken_address(settings)
+    run_folder = Path(tempfile.mkdtemp(prefix="watchword-run-"))
+    server = Server(
+        "watchword",
+        address="127.0.0.1" if settings.host == "localhost" else settings.host,
+        port=settings.port,
+        uds=settings.socket_path,
+        uds_permissions=0o600,
+        interface=Interfaces.ASGI,
+        loop=Loops.uvloop,
+        http=HTTPModes.http1,
+        http1_settings=HTTP1Settings(header_read_timeout=HEADER_SECONDS * 1000, max_buffer_size=MAX_HEADERS),
+        websockets=False,
+        workers=settings.workers,
+        workers_kill_timeout=STOP_SECONDS,
+        respawn_failed_workers=True,
+        ssl_cert=settings.tls_cert,
+        ssl_key=settings.tls_key,
+        log_level=LogLevels.warning,
+        log_dictconfig=_LOGGING,
+    )
+    announcer = threading.Thread(target=_announce, args=(settings, run_folder), daemon=True)
+    announcer.start()
+    try:
+        server.serve(target_loader=partial(load, settings, run_folder), wrap_loader=False)
+    finally:
+        shutil.rmtree(run_folder, ignore_errors=True)
+
+
+def _refuse_taken_address(settings: Settings) -> None:
+    """The server shares its port among its workers, so it would share it with a stranger too, in silence."""
+    if settings.socket_path is not None:
+        return
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    host = "127.0.0.1" if settings.host == "localhost" else settings.host
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, settings.port))
+        except OSError as error:
+            raise SettingsError(
+                f"WATCHWORD_HOST and WATCHWORD_PORT must name a free address; {settings.listens_at} is not: "
+                f"{error.strerror}. Choose another with --port."
+            ) from None
+
+
+def _announce(settings: Settings, run_folder: Path) -> None:
+    while sum(1 for _ in run_folder.glob("ready-*")) < settings.workers:
+        time.sleep(0.02)
+    print(announcement(settings), flush=True)  # noqa: T201 - these lines are for whoever started it
+
+
+def announcement(settings: Settings) -> str:
+    local = "on: from this machine, the header X-Service-Actor names the caller" if settings.local_mode_on else "off"
+    lines = [
+        f"Watchword {__version__} listens at {settings.listens_at}",
+        f"  store       {settings.store_path}",
+        f"  root actor  {settings.root_actor}",
+        f"  local mode  {local}",
+    ]
+    if not settings.is_loopback and settings.socket_path is None and not settings.tls:
+        lines += [
+            "",
+            "WARNING: it can be reached from other machines WITHOUT TLS: tokens travel in the clear.",
+        ]
+        lines += ["         Set WATCHWORD_TLS_CERT and WATCHWORD_TLS_KEY, or put a TLS proxy before it."]
+    lines += ["", "A first token:", "", *(f"  {line}" for line in first_example(settings))]
+    return "\n".join([*lines, ""])
+
+
+def first_example(settings: Settings) -> list[str]:
+    if not settings.local_mode_on:
+        return [
+            f"watchword token create --local --actor {settings.root_actor} --name first --data-dir {settings.data_dir}"
+        ]
+    fields = f'type: PERSONAL, actorUrn: "{settings.root_actor}", duration: ONE_HOUR, name: "first"'
+    query = f"mutation {{ createAccessToken(input: {{{fields}}}) {{ accessToken metadata {{ id name }} }} }}"
+    return [
+        f"curl -s {settings.listens_at}/api/graphql \\",
+        f"  -H 'X-Service-Actor: {settings.root_actor}' -H 'Content-Type: application/json' \\",
+        f"  -d '{json.dumps({'query': query})}'",
+    ]

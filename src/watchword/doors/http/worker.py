@@ -1,0 +1,118 @@
+"""A worker process: opens the service when the server starts it, answers, and closes it when told to stop."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from pathlib import Path
+from typing import Protocol
+
+from watchword.domain.ports import Clock, Store
+from watchword.doors.http.app import App, Parts
+from watchword.doors.http.callers import Callers, TrustRules
+from watchword.doors.http.graphql.endpoint import GraphQLEndpoint, Services
+from watchword.doors.http.graphql.schema import make_schema
+from watchword.doors.http.health import Health
+from watchword.doors.http.logs import AccessLog, make_logger
+from watchword.doors.http.metrics import Metrics
+from watchword.doors.http.requests import Receive, RequestReader, Scope, Send
+from watchword.service.authority import Authority
+from watchword.service.policies import Policies
+from watchword.service.tokens import Counted, Tokens
+from watchword.service.uses import Uses
+from watchword.settings import Settings
+from watchword.signing.keyring import KeyRing
+
+
+class OpenService(Protocol):
+    """What a worker is handed of the opened service."""
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def keys(self) -> KeyRing: ...
+    @property
+    def authority(self) -> Authority: ...
+    @property
+    def tokens(self) -> Tokens: ...
+    @property
+    def policies(self) -> Policies: ...
+    @property
+    def uses(self) -> Uses: ...
+
+
+Open = Callable[[Settings, Callable[[str, float], None], Counted], AbstractAsyncContextManager[OpenService]]
+
+
+class Worker:
+    def __init__(
+        self,
+        settings: Settings,
+        run_folder: Path,
+        open_service: Open,
+        clock: Clock,
+        new_id: Callable[[], str],
+        request_ids: Callable[[], str],
+    ) -> None:
+        self._settings = settings
+        self._run_folder = run_folder
+        self._open = open_service
+        self._clock = clock
+        self._new_id = new_id
+        self._request_ids = request_ids
+        self._app: App | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            assert self._app is not None
+            await self._app(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        async with AsyncExitStack() as stack:
+            try:
+                await self._start(stack)
+            except Exception as error:  # noqa: BLE001 - said to the server, which stops
+                await send({"type": "lifespan.startup.failed", "message": f"{type(error).__name__}: {error}"})
+                return
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        settings = self._settings
+        metrics = Metrics(self._run_folder)
+        logger = make_logger(settings.log_level)
+        service = await stack.enter_async_context(
+            self._open(settings, metrics.store, Counted(metrics.issued, metrics.revoked))
+        )
+        gathering = asyncio.ensure_future(service.uses.run())
+        stack.push_async_callback(_stopped, gathering)
+        schema = make_schema(self._clock, self._new_id)
+        services = Services(service.tokens, service.policies)
+        rules = TrustRules(
+            local_mode=settings.local_mode_on,
+            trusted_peers=settings.trusted_peers,
+            actor_headers=tuple(name.lower().encode() for name in settings.actor_headers),
+        )
+        self._app = App(
+            Parts(
+                reader=RequestReader(settings.trusted_proxies, self._request_ids),
+                callers=Callers(service.authority, rules),
+                graphql=GraphQLEndpoint(schema, services, logger),
+                health=Health(service.store),
+                keys=service.keys,
+                metrics=metrics,
+                access_log=AccessLog(logger, settings.access_log),
+                logger=logger,
+            )
+        )
+        (self._run_folder / f"ready-{os.getpid()}").touch()
+
+
+async def _stopped(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

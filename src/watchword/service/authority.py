@@ -1,0 +1,123 @@
+"""Authority: who is calling and what they may do, decided on the store's committed state.
+
+No verdict is kept between requests. The policies are cached with their version, and every read of a caller brings
+the version in force, so a change counts from the next request on, in every process.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from watchword.domain.actors import Bearer, Caller, Grant, Standing
+from watchword.domain.errors import Fault, Reason, Stale
+from watchword.domain.policies import PolicySet, Privilege
+from watchword.domain.ports import Clock, Store
+from watchword.domain.secret import Secret
+from watchword.domain.tokens import TokenStatus, token_id
+from watchword.domain.urns import is_actor
+from watchword.service.uses import Uses
+
+T = TypeVar("T")
+
+ATTEMPTS = 8
+
+
+class Authority:
+    def __init__(self, store: Store, salt: Secret[bytes], clock: Clock, uses: Uses) -> None:
+        self._store = store
+        self._salt = salt
+        self._clock = clock
+        self._uses = uses
+        self._policies = PolicySet(0, ())
+
+    async def verify(self, token: bytes) -> Bearer:
+        """The live token with this text, or the refusal its holder is told."""
+        bearer = await self._store.find_bearer(token_id(token, self._salt))
+        now = self._clock()
+        verdict = _refusal(bearer, now)
+        if verdict is not None:
+            raise verdict
+        assert bearer is not None
+        self._uses.note(bearer.record.id, now)
+        return bearer
+
+    async def claim(self, actor: str) -> Standing:
+        """How the actor of a believed header stands; refused like a token when it may not act."""
+        standing = await self._store.standing(actor)
+        if standing.suspended or not is_actor(actor):
+            raise not_accepted()
+        return standing
+
+    async def grant(self, caller: Caller) -> Grant:
+        """What the caller may do. Standing and policies must be of one version: a mix of two was never in force."""
+        for _ in range(ATTEMPTS):
+            policies = await self._policies_at(caller.standing.policy_version)
+            if policies.version == caller.standing.policy_version:
+                return Grant(caller, policies.granted(caller.actor, caller.standing.groups))
+            caller = await self._renewed(caller)
+        raise contended()
+
+    async def carry_out(self, caller: Caller, write: Callable[[Grant], Awaitable[T]]) -> T:
+        """Decide and write; when what the decision rested on changed in between, decide again."""
+        for _ in range(ATTEMPTS):
+            try:
+                return await write(await self.grant(caller))
+            except Stale:
+                caller = await self._renewed(caller)
+        raise contended()
+
+    async def policies(self) -> PolicySet:
+        return await self._store.policies()
+
+    async def privileges_of(self, actor: str) -> frozenset[Privilege]:
+        standing = await self._store.standing(actor)
+        return (await self._policies_at(standing.policy_version)).granted(actor, standing.groups)
+
+    async def _policies_at(self, version: int) -> PolicySet:
+        if self._policies.version != version:
+            self._policies = await self._store.policies()
+        return self._policies
+
+    async def _renewed(self, caller: Caller) -> Caller:
+        if caller.bearer_id is None:
+            standing = await self.claim(caller.actor)
+        else:
+            bearer = await self._store.find_bearer(caller.bearer_id)
+            verdict = _refusal(bearer, self._clock())
+            if verdict is not None:
+                raise verdict
+            assert bearer is not None
+            standing = bearer.standing
+        return replace(caller, standing=standing)
+
+
+def contended() -> Fault:
+    return Fault(Reason.CONTENDED, "The rules kept changing while this was done; try again.")
+
+
+def not_accepted() -> Fault:
+    """One sentence for everything but the true holder's dead token, so that the answer is no oracle."""
+    return Fault(Reason.INVALID_TOKEN, "The credential is not one this service accepts.")
+
+
+def _refusal(bearer: Bearer | None, now: int) -> Fault | None:
+    if bearer is None:
+        return not_accepted()
+    record = bearer.record
+    match record.status(now):
+        case TokenStatus.REVOKED:
+            assert record.revoked_at is not None
+            at = record.revoked_at
+            return Fault(Reason.TOKEN_REVOKED, f"The token was revoked at {iso(at)}.", revokedAt=at)
+        case TokenStatus.EXPIRED:
+            assert record.expires_at is not None
+            at = record.expires_at
+            return Fault(Reason.TOKEN_EXPIRED, f"The token expired at {iso(at)}.", expiredAt=at)
+        case TokenStatus.ACTIVE:
+            return not_accepted() if bearer.standing.suspended else None
+
+
+def iso(milliseconds: int) -> str:
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,132 @@
+"""Policies, groups and the status of actors: managed with Manage Policies, in force at the next request.
+
+Input comes as something to call, so that it is judged only once the caller has been found to be allowed.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from watchword.domain.actors import ActorState, ActorStatus, Caller, Grant
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.policies import Policy, Privilege, check_policy
+from watchword.domain.ports import Group, PolicyStore
+from watchword.domain.urns import POLICY_PREFIX
+from watchword.service.authority import Authority
+
+MANAGE = Privilege.MANAGE_POLICIES
+NewId = Callable[[], str]
+Span = tuple[int, int]
+
+
+class Policies:
+    def __init__(self, store: PolicyStore, authority: Authority, root_actor: str, new_id: NewId) -> None:
+        self._store = store
+        self._authority = authority
+        self._root_actor = root_actor
+        self._new_id = new_id
+
+    async def create(self, caller: Caller, draft: Callable[[], Policy]) -> str:
+        async def write(grant: Grant) -> str:
+            grant.require(MANAGE)
+            policy = check_policy(replace(draft(), urn=POLICY_PREFIX + self._new_id()))
+            await self._store.add_policy(grant.warrant, policy)
+            return policy.urn
+
+        return await self._authority.carry_out(caller, write)
+
+    async def update(self, caller: Caller, draft: Callable[[], Policy]) -> str:
+        async def write(grant: Grant) -> str:
+            grant.require(MANAGE)
+            policy = check_policy(draft())
+            await self._store.replace_policy(grant.warrant, policy)
+            return policy.urn
+
+        return await self._authority.carry_out(caller, write)
+
+    async def delete(self, caller: Caller, wanted: Callable[[], str]) -> str:
+        async def write(grant: Grant) -> str:
+            grant.require(MANAGE)
+            urn = wanted()
+            await self._store.delete_policy(grant.warrant, urn)
+            return urn
+
+        return await self._authority.carry_out(caller, write)
+
+    async def list(self, caller: Caller, query: str | None) -> tuple[Policy, ...]:
+        """All policies by name, or those in whose name or description the words occur."""
+        await self._require(caller)
+        policies = (await self._authority.policies()).policies
+        wanted = (query or "").strip().lower()
+        if wanted in ("", "*"):
+            return policies
+        return tuple(p for p in policies if wanted in f"{p.name}\n{p.description or ''}".lower())
+
+    async def granted(self, caller: Caller, actor: str) -> frozenset[Privilege]:
+        """What an actor may do: one's own for the asking, another's with Manage Policies."""
+        grant = await self._authority.grant(caller)
+        if actor == caller.actor:
+            return grant.privileges
+        grant.require(MANAGE)
+        return await self._authority.privileges_of(actor)
+
+    async def create_group(self, caller: Caller, draft: Callable[[], Group]) -> str:
+        async def write(grant: Grant) -> str:
+            grant.require(MANAGE)
+            group = draft()
+            await self._store.add_group(grant.warrant, group)
+            return group.urn
+
+        return await self._authority.carry_out(caller, write)
+
+    async def delete_group(self, caller: Caller, urn: Callable[[], str]) -> None:
+        async def write(grant: Grant) -> None:
+            grant.require(MANAGE)
+            await self._store.delete_group(grant.warrant, urn())
+
+        await self._authority.carry_out(caller, write)
+
+    async def change_members(
+        self,
+        caller: Caller,
+        group: Callable[[], str],
+        *,
+        add: Callable[[], Collection[str]] = tuple,
+        remove: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        async def write(grant: Grant) -> None:
+            grant.require(MANAGE)
+            await self._store.change_members(grant.warrant, group(), add=add(), remove=remove())
+
+        await self._authority.carry_out(caller, write)
+
+    async def groups(self, caller: Caller, page: Callable[[], Span]) -> tuple[int, int, int, tuple[Group, ...]]:
+        await self._require(caller)
+        start, count = page()
+        return start, count, *await self._store.groups(start, count)
+
+    async def members(
+        self, caller: Caller, group: Callable[[], str], page: Callable[[], Span]
+    ) -> tuple[int, int, int, tuple[str, ...]]:
+        await self._require(caller)
+        start, count = page()
+        return start, count, *await self._store.members(group(), start, count)
+
+    async def actor_state(self, caller: Caller, actor: Callable[[], str]) -> ActorState:
+        await self._require(caller)
+        return await self._store.actor_state(actor())
+
+    async def set_actor_status(self, caller: Caller, actor: Callable[[], str], status: ActorStatus) -> None:
+        async def write(grant: Grant) -> None:
+            grant.require(MANAGE)
+            urn = actor()
+            if urn == self._root_actor and status is ActorStatus.SUSPENDED:
+                raise Fault(
+                    Reason.NOT_EDITABLE,
+                    "The root actor cannot be suspended; change WATCHWORD_ROOT_ACTOR instead.",
+                )
+            await self._store.set_actor_status(grant.warrant, urn, status)
+
+        await self._authority.carry_out(caller, write)
+
+    async def _require(self, caller: Caller) -> None:
+        (await self._authority.grant(caller)).require(MANAGE)

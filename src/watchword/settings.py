@@ -1,0 +1,306 @@
+"""Settings: one table, and the sole reader of the environment.
+
+A flag's name is the last part of its setting's: `--data-dir` is `WATCHWORD_DATA_DIR`. A flag wins over the
+environment. An unknown `WATCHWORD_*` name or a bad value stops the start with a sentence that names it.
+"""
+
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from watchword.domain.errors import Fault
+from watchword.domain.lifetimes import Duration, Lifetimes
+from watchword.domain.urns import check_actor
+
+PREFIX = "WATCHWORD_"
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class SettingsError(Exception):
+    """A sentence for the operator that names the setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    name: str
+    default: str
+    help: str
+    parse: Callable[[str], Any]
+    secret: bool = False
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+
+def _host(text: str) -> str:
+    if text.startswith("unix:/") or text == "localhost":
+        return text
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        raise ValueError("an IP address, localhost, or unix:/path/of.sock") from None
+    return text
+
+
+def _port(text: str) -> int:
+    return _number(text, 1, 65_535)
+
+
+def _workers(text: str) -> int:
+    return _number(text, 1, 256)
+
+
+def _max_live(text: str) -> int:
+    return _number(text, 1, 10_000_000)
+
+
+def _number(text: str, least: int, most: int) -> int:
+    if text.isascii() and text.isdigit() and least <= int(text) <= most:
+        return int(text)
+    raise ValueError(f"a whole number from {least} to {most}")
+
+
+def _url(text: str) -> str | None:
+    if not text:
+        return None
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
+        raise ValueError("an address such as https://tokens.example.org")
+    return text.rstrip("/")
+
+
+def _path(text: str) -> Path | None:
+    return Path(text) if text else None
+
+
+def _data_dir(text: str) -> Path:
+    if not text:
+        raise ValueError("a folder")
+    return Path(text)
+
+
+def _database(text: str) -> str | None:
+    if not text or (text.startswith("sqlite:///") and len(text) > len("sqlite:///")):
+        return text or None
+    raise ValueError("sqlite:///path/of/file (other stores come with a later version)")
+
+
+def _actor(text: str) -> str:
+    try:
+        return check_actor(text, "it")
+    except Fault as fault:
+        raise ValueError(f"a user's urn ({fault.message})") from None
+
+
+def _switch(text: str) -> bool:
+    words = {
+        "on": True,
+        "true": True,
+        "1": True,
+        "yes": True,
+        "off": False,
+        "false": False,
+        "0": False,
+        "no": False,
+    }
+    if text.lower() not in words:
+        raise ValueError("on or off")
+    return words[text.lower()]
+
+
+def _local_mode(text: str) -> bool | None:
+    return None if text.lower() == "auto" else _switch(text)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _networks(text: str) -> tuple[Network, ...]:
+    try:
+        return tuple(ipaddress.ip_network(word) for word in _words(text))
+    except ValueError:
+        raise ValueError("networks such as 10.0.0.0/8,192.168.1.7/32") from None
+
+
+def _peers(text: str) -> tuple[Network | None, ...]:
+    """Networks, or None for the callers on the Unix socket."""
+    return tuple(None if word == "unix" else _networks(word)[0] for word in _words(text))
+
+
+def _headers(text: str) -> tuple[str, ...]:
+    words = _words(text)
+    if not words or not all(re.fullmatch(r"[A-Za-z0-9-]+", word) for word in words):
+        raise ValueError("names of headers, such as X-Service-Actor")
+    return tuple(words)
+
+
+def _durations(text: str) -> tuple[Duration, ...]:
+    named = [duration.name for duration in Duration if duration is not Duration.NO_EXPIRY]
+    words = _words(text)
+    if not words or not set(words) <= set(named):
+        raise ValueError(f"some of {', '.join(named)}")
+    return tuple(Duration[word] for word in words)
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in allowed:
+            raise ValueError(f"one of {', '.join(allowed)}")
+        return text.lower()
+
+    return parse
+
+
+_ALL_DURATIONS = ",".join(duration.name for duration in Duration if duration is not Duration.NO_EXPIRY)
+
+TABLE: tuple[Setting, ...] = (
+    Setting("host", "127.0.0.1", "Address to listen on: an IP address, localhost, or unix:/path/of.sock.", _host),
+    Setting("port", "8080", "Port to listen on.", _port),
+    Setting("workers", "1", "Worker processes.", _workers),
+    Setting("public_url", "", "Address under which others reach this service; also the tokens' issuer.", _url),
+    Setting("tls_cert", "", "Certificate chain (PEM) to serve TLS with.", _path),
+    Setting("tls_key", "", "Private key (PEM) of that certificate.", _path),
+    Setting("data_dir", "./watchword-data", "Folder of the embedded store and master key (mode 0700).", _data_dir),
+    Setting("database_url", "", "Store; SQLite in the data folder by default.", _database, secret=True),
+    Setting("root_actor", "urn:li:corpuser:admin", "The actor that holds every privilege.", _actor),
+    Setting("master_key_file", "", "Key that seals the signing keys; made in the data folder by default.", _path),
+    Setting("local_mode", "auto", "Whether X-Service-Actor is believed from loopback: auto, on or off.", _local_mode),
+    Setting("trusted_peers", "", "Networks (CIDR), or unix, whose X-Service-Actor is believed.", _peers),
+    Setting("trusted_proxies", "", "Networks (CIDR) of proxies whose X-Forwarded-For is believed.", _networks),
+    Setting("actor_headers", "X-Service-Actor,X-DataHub-Actor", "Header that names a local caller.", _headers),
+    Setting("allowed_durations", _ALL_DURATIONS, "Lifetimes a token may be given.", _durations),
+    Setting("allow_no_expiry", "off", "Whether a token may be given NO_EXPIRY.", _switch),
+    Setting("max_live_tokens", "10000", "Live tokens one actor may hold.", _max_live),
+    Setting("log_level", "info", "debug, info, warning or error.", _one_of("debug", "info", "warning", "error")),
+    Setting(
+        "access_log",
+        "default",
+        "Requests to log: all, off, or default (all but successful /auth and probes).",
+        _one_of("all", "default", "off"),
+    ),
+)  # fmt: skip
+
+# Names of clients and tests, which the server leaves alone.
+_OTHERS = {"WATCHWORD_URL", "WATCHWORD_TOKEN", "WATCHWORD_TEST_STRICT"}
+# What container platforms inject for a service called watchword.
+_INJECTED = re.compile(r"WATCHWORD_(SERVICE_.*|PORT_\d+_(TCP|UDP).*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    host: str
+    port: int
+    workers: int
+    public_url: str | None
+    tls_cert: Path | None
+    tls_key: Path | None
+    data_dir: Path
+    database_url: str | None
+    root_actor: str
+    master_key_file: Path | None
+    local_mode: bool | None
+    trusted_peers: tuple[Network | None, ...]
+    trusted_proxies: tuple[Network, ...]
+    actor_headers: tuple[str, ...]
+    allowed_durations: tuple[Duration, ...]
+    allow_no_expiry: bool
+    max_live_tokens: int
+    log_level: str
+    access_log: str
+
+    @property
+    def store_path(self) -> Path:
+        if self.database_url is not None:
+            return Path(self.database_url.removeprefix("sqlite:///"))
+        return self.data_dir / "watchword.db"
+
+    @property
+    def master_key_path(self) -> Path:
+        return self.master_key_file or self.data_dir / "master.key"
+
+    @property
+    def socket_path(self) -> Path | None:
+        return Path(self.host.removeprefix("unix:")) if self.host.startswith("unix:") else None
+
+    @property
+    def is_loopback(self) -> bool:
+        if self.socket_path is not None:
+            return False
+        return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+
+    @property
+    def tls(self) -> bool:
+        return self.tls_cert is not None
+
+    @property
+    def listens_at(self) -> str:
+        if self.socket_path is not None:
+            return self.host
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
+
+    @property
+    def issuer(self) -> str:
+        return self.public_url or self.listens_at
+
+    @property
+    def local_mode_on(self) -> bool:
+        """A silent proxy on this host cannot be told from a local caller, so any sign of one turns it off."""
+        if not self.is_loopback:
+            return False
+        if self.local_mode is not None:
+            return self.local_mode
+        return self.public_url is None and not self.trusted_proxies
+
+    @property
+    def lifetimes(self) -> Lifetimes:
+        return Lifetimes.of(self.allowed_durations, allow_no_expiry=self.allow_no_expiry)
+
+
+def load(flags: Mapping[str, str | None], environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings from flags (by setting name), the environment and the defaults, in this order."""
+    _refuse_unknown(environment)
+    settings = Settings(**{setting.name: _value(setting, flags, environment) for setting in TABLE})
+    _check_together(settings)
+    return settings
+
+
+def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Any:
+    text, source = flags.get(setting.name), setting.flag
+    if text is None:
+        text, source = environment.get(setting.variable), setting.variable
+        if text is not None and setting.name == "port" and text.startswith("tcp://"):
+            text = None
+    if text is None:
+        text, source = setting.default, setting.variable
+    try:
+        return setting.parse(text.strip())
+    except ValueError as error:
+        raise SettingsError(f"{source} must be {error}.") from None
+
+
+def _refuse_unknown(environment: Mapping[str, str]) -> None:
+    known = {setting.variable for setting in TABLE} | _OTHERS
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and name not in known and not _INJECTED.fullmatch(name):
+            raise SettingsError(f"{name} is not a setting of Watchword. See: watchword serve --help")
+
+
+def _check_together(settings: Settings) -> None:
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise SettingsError("WATCHWORD_TLS_CERT and WATCHWORD_TLS_KEY must be given together.")
+    if settings.local_mode and not settings.is_loopback:
+        raise SettingsError("WATCHWORD_LOCAL_MODE must be off, or WATCHWORD_HOST a loopback address.")
+    if None in settings.trusted_peers and settings.socket_path is None:
+        raise SettingsError("WATCHWORD_TRUSTED_PEERS may name unix only when WATCHWORD_HOST is unix:/path/of.sock.")

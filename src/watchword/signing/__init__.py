@@ -1,0 +1,1 @@
+"""Signing: tokens are EdDSA JWTs, made by keys that lie sealed in the store."""

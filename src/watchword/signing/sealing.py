@@ -1,0 +1,82 @@
+"""Sealing: what the store must not show lies in it sealed by a master key, which lies outside it."""
+
+import os
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from watchword.domain.secret import Secret
+
+MASTER_KEY_BYTES = 32
+NONCE_BYTES = 12
+
+Randomness = Callable[[int], bytes]
+
+
+class MasterKeyError(Exception):
+    """The master key cannot be used; the message is a sentence for the operator."""
+
+
+def load_master_key(path: Path, *, create: bool) -> Secret[bytes]:
+    """The key in this file, made if it may be and is not there."""
+    if create and not path.exists():
+        _create_master_key(path)
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        raise MasterKeyError(
+            f"There is no master key at {path}. Put the one that belongs to this store there."
+        ) from None
+    except (OSError, UnicodeDecodeError):
+        raise MasterKeyError(f"The master key at {path} cannot be read.") from None
+    if mode & 0o077:
+        raise MasterKeyError(f"The master key at {path} can be read by others. Run: chmod 600 {path}")
+    try:
+        key = b64decode(text, validate=True)
+    except ValueError:
+        key = b""
+    if len(key) != MASTER_KEY_BYTES:
+        raise MasterKeyError(f"The file {path} does not hold a master key: 32 bytes, as base64.")
+    return Secret(key)
+
+
+def _create_master_key(path: Path) -> None:
+    """Written aside and linked into place, so that of two processes that start together one wins, whole."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(b64encode(os.urandom(MASTER_KEY_BYTES)) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+
+
+class Sealer:
+    """AES-256-GCM under the master key. The label is bound in: what was sealed as one thing never opens as another."""
+
+    def __init__(self, master_key: Secret[bytes], randomness: Randomness = os.urandom) -> None:
+        self._cipher = AESGCM(master_key.reveal())
+        self._randomness = randomness
+
+    def seal(self, plain: Secret[bytes], label: str) -> bytes:
+        nonce = self._randomness(NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, plain.reveal(), label.encode())
+
+    def open(self, sealed: bytes, label: str) -> Secret[bytes]:
+        try:
+            return Secret(self._cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], label.encode()))
+        except InvalidTag:
+            raise MasterKeyError(
+                "This store was sealed with another master key. Put the right one in place (WATCHWORD_MASTER_KEY_FILE)."
+            ) from None

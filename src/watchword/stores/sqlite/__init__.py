@@ -1,0 +1,50 @@
+"""The store on SQLite: one file, any number of worker processes."""
+
+import time
+from pathlib import Path
+
+import apsw
+
+from watchword.domain.ports import Clock
+from watchword.stores.sqlite.connections import connect, create_file, migrate, store_fault
+from watchword.stores.sqlite.database import Database, Observe, ignore
+from watchword.stores.sqlite.keys import SqliteKeys
+from watchword.stores.sqlite.policies import SqlitePolicies
+from watchword.stores.sqlite.tokens import SqliteTokens
+
+
+class SqliteStore(SqliteTokens, SqlitePolicies, SqliteKeys):
+    async def probe(self) -> None:
+        now = self._clock()
+        await self._db.write(lambda c: c.execute("UPDATE state SET probed_at = ?", (now,)))
+
+    async def close(self) -> None:
+        await self._db.close()
+
+
+def open_store(path: Path, clock: Clock, observe: Observe = ignore) -> SqliteStore:
+    """The store in this file, which `prepare` has brought to this version."""
+    try:
+        return SqliteStore(Database(path, observe=observe), clock)
+    except apsw.Error as error:
+        raise store_fault(error) from error
+
+
+def prepare(path: Path, patience: float = 10.0) -> tuple[int, int]:
+    """Make the file if need be and migrate it; returns the schema version before and after."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            create_file(path)
+            connection = connect(path, busy_ms=2_000)
+            try:
+                return migrate(connection)
+            finally:
+                connection.close()
+        except apsw.BusyError as error:
+            # Turning a new file to WAL mode does not wait for another process that does the same.
+            if time.monotonic() > deadline:
+                raise store_fault(error) from error
+            time.sleep(0.02)
+        except apsw.Error as error:
+            raise store_fault(error) from error

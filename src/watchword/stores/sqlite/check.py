@@ -1,0 +1,58 @@
+"""`db check`: everything that must be true of the file, asked of the file."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+
+from watchword.stores.migrate import latest
+from watchword.stores.sqlite.connections import DIALECT, connect, schema_version
+
+# Each must find nothing.
+_LAWS = {
+    "the total of tokens is what counting gives": """
+        SELECT 1 WHERE (SELECT count(*) FROM tokens WHERE revoked_at IS NULL)
+                    <> ifnull((SELECT total FROM token_totals WHERE kind = 'all' AND urn = ''), 0)""",
+    "the totals per actor are what counting gives": """
+        SELECT urn FROM (SELECT actor_urn AS urn, count(*) AS n FROM tokens WHERE revoked_at IS NULL GROUP BY actor_urn)
+            FULL JOIN (SELECT urn, total FROM token_totals WHERE kind = 'actor') USING (urn)
+        WHERE ifnull(n, 0) <> ifnull(total, 0)""",
+    "the totals per owner are what counting gives": """
+        SELECT urn FROM (SELECT owner_urn AS urn, count(*) AS n FROM tokens WHERE revoked_at IS NULL GROUP BY owner_urn)
+            FULL JOIN (SELECT urn, total FROM token_totals WHERE kind = 'owner') USING (urn)
+        WHERE ifnull(n, 0) <> ifnull(total, 0)""",
+    "the sizes of groups are what counting gives": """
+        SELECT urn FROM groups WHERE members <> (SELECT count(*) FROM group_members WHERE group_urn = urn)""",
+    "every revocation has its event": """
+        SELECT id FROM tokens WHERE revoked_at IS NOT NULL
+            AND id NOT IN (SELECT target FROM events WHERE action = 'token.revoked')""",
+    "every event of a revocation has its revoked token": """
+        SELECT target FROM events WHERE action = 'token.revoked'
+            AND EXISTS (SELECT 1 FROM tokens WHERE id = target AND revoked_at IS NULL)""",
+    "just one key is in use": """
+        SELECT 1 WHERE (SELECT count(*) FROM keys WHERE retired_at IS NULL)
+                    <> (SELECT sealed_salt IS NOT NULL FROM state)""",
+}
+
+
+def check(path: Path) -> Iterator[tuple[str, str | None]]:
+    """Each law with what is wrong, or None where it holds."""
+    connection = connect(path, busy_ms=2_000, read_only=True)
+    try:
+        version = schema_version(connection)
+        behind = None if version == latest(DIALECT) else f"version {version}; run: watchword db migrate"
+        yield f"the schema is version {latest(DIALECT)}", behind
+        if behind is None:
+            yield from _laws(connection)
+    finally:
+        connection.close()
+
+
+def _laws(connection: apsw.Connection) -> Iterator[tuple[str, str | None]]:
+    problems = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(10)") if row[0] != "ok"]
+    yield "the file is sound", "; ".join(problems) or None
+    broken = connection.execute("PRAGMA foreign_key_check").fetchall()
+    yield "every reference has its target", f"{len(broken)} have none" if broken else None
+    for law, exceptions in _LAWS.items():
+        found = connection.execute(exceptions).fetchall()
+        yield law, f"{len(found)} exceptions, the first: {found[0][0]}" if found else None

@@ -1,0 +1,105 @@
+"""Connections to the one file: how it is opened, brought to this version, and what its errors mean.
+
+WAL mode and `synchronous=FULL`: a commit that returned is on disk, and readers never wait for the writer.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from watchword.domain.errors import Fault, Reason
+from watchword.stores.migrate import MigrationError, latest, migrations
+
+DIALECT = "sqlite"
+APPLICATION_ID = 0x57575744  # "WWWD": marks the file as ours
+
+# What the machine or another process does to us. Anything else the driver raises is a defect of ours.
+_OUTAGES: dict[type[apsw.Error], str] = {
+    apsw.BusyError: "The store is locked by another process.",
+    apsw.LockedError: "The store is locked by another process.",
+    apsw.FullError: "The store's disk is full.",
+    apsw.IOError: "The store's disk failed.",
+    apsw.CantOpenError: "The store's file cannot be opened.",
+    apsw.ReadOnlyError: "The store's file cannot be written.",
+    apsw.CorruptError: "The store's file is damaged.",
+    apsw.NotADBError: "The store's file is damaged.",
+    apsw.ProtocolError: "The store is locked by another process.",
+    apsw.NoMemError: "The store is out of memory.",
+    apsw.PermissionsError: "The store's file cannot be opened.",
+    apsw.NoLFSError: "The store's disk failed.",
+    apsw.InterruptError: "The store was interrupted.",
+    apsw.AbortError: "The store was interrupted.",
+}
+
+
+def store_fault(error: apsw.Error) -> Fault:
+    """The public face of a driver error."""
+    why = f"{type(error).__name__}: {error}"
+    sentence = _OUTAGES.get(type(error))
+    if sentence is None:
+        return Fault(Reason.INTERNAL, "Something went wrong here, not with your request.", why=why)
+    return Fault(Reason.STORE_UNAVAILABLE, f"{sentence} Nothing was changed; try again.", why=why)
+
+
+def connect(path: Path, *, busy_ms: int, read_only: bool = False) -> apsw.Connection:
+    connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(busy_ms)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA journal_size_limit = 67108864")
+    connection.execute("PRAGMA cache_size = -8192")
+    connection.create_scalar_function("lower", _lower, 1, deterministic=True)
+    if read_only:
+        connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _lower(*values: Any) -> Any:
+    """SQLite's own knows ASCII only; IEQUAL is for everybody."""
+    (value,) = values
+    return value.lower() if isinstance(value, str) else value
+
+
+def create_file(path: Path) -> None:
+    """Make the file readable by its owner alone before SQLite opens it; its companions take after it."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+
+def schema_version(connection: apsw.Connection) -> int:
+    """The number of the last migration applied; 0 for an empty file. Raises when the file is not for us."""
+    version: int = connection.execute("PRAGMA user_version").get
+    application = connection.execute("PRAGMA application_id").get
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").get
+    if application != APPLICATION_ID and (version or tables):
+        raise MigrationError("The file is an SQLite database of another program. Name another data folder.")
+    if version > latest(DIALECT):
+        raise MigrationError(
+            f"The store is of schema version {version}; this Watchword knows versions up to {latest(DIALECT)}. "
+            "Start it with the newer Watchword that wrote it, or restore a backup made before."
+        )
+    return version
+
+
+def migrate(connection: apsw.Connection) -> tuple[int, int]:
+    """Apply what is missing, each step in a transaction of its own; returns the version before and after."""
+    before = schema_version(connection)
+    for migration in migrations(DIALECT):
+        if migration.number <= before:
+            continue
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Another process may have been quicker while this one waited for the lock.
+            if schema_version(connection) < migration.number:
+                connection.execute(migration.sql)
+                connection.execute(f"PRAGMA user_version = {migration.number:d}")
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID:d}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+    return before, schema_version(connection)

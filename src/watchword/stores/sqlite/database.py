@@ -1,0 +1,115 @@
+"""Three ways to the one file: a point read, a search, a write.
+
+- `read` runs on the event loop itself: an indexed point read takes microseconds, less than handing it to a thread.
+- `scan` runs in a thread of its own, in one snapshot, and is cut off at a deadline.
+- `write` goes through the writer and returns when it is durable.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from watchword.domain.errors import Fault, Reason, Stale
+from watchword.stores.sqlite.connections import connect, store_fault
+from watchword.stores.sqlite.writer import Work, Writer
+
+T = TypeVar("T")
+Observe = Callable[[str, float], None]
+
+SCAN_THREADS = 4
+STEPS_BETWEEN_LOOKS = 20_000
+
+
+def ignore(operation: str, seconds: float) -> None:
+    """An observer that notes nothing."""
+
+
+class Database:
+    def __init__(
+        self, path: Path, *, patience: float = 2.0, scan_deadline: float = 5.0, observe: Observe = ignore
+    ) -> None:
+        self.path = path
+        self._patience = patience
+        self._scan_deadline = scan_deadline
+        self._observe = observe
+        self._reader = connect(path, busy_ms=0, read_only=True)
+        self._scanners = ThreadPoolExecutor(SCAN_THREADS, thread_name_prefix="watchword-scan")
+        self._local = threading.local()
+        self._scan_connections: list[apsw.Connection] = []
+        self._writer = Writer(lambda: connect(path, busy_ms=int(patience * 1000)))
+
+    async def read(self, work: Work[T]) -> T:
+        """A point read of the committed state. Waits, without holding up others, while the file is locked."""
+        began = time.perf_counter()
+        pause = 0.002
+        while True:
+            try:
+                result = work(self._reader)
+            except apsw.BusyError as error:
+                if time.perf_counter() - began + pause > self._patience:
+                    raise store_fault(error) from error
+            except apsw.Error as error:
+                raise store_fault(error) from error
+            else:
+                self._observe("read", time.perf_counter() - began)
+                return result
+            await asyncio.sleep(pause)
+            pause *= 1.5
+
+    async def scan(self, work: Work[T]) -> T:
+        """A search in one snapshot, in a thread, under the deadline."""
+        began = time.perf_counter()
+        result = await asyncio.get_running_loop().run_in_executor(self._scanners, self._scan, work)
+        self._observe("scan", time.perf_counter() - began)
+        return result
+
+    async def write(self, work: Work[T]) -> T:
+        began = time.perf_counter()
+        try:
+            return await self._writer.run(work)
+        except (Fault, Stale):
+            raise
+        except apsw.Error as error:
+            raise store_fault(error) from error
+        finally:
+            self._observe("write", time.perf_counter() - began)
+
+    async def close(self) -> None:
+        await self._writer.close()
+        self._scanners.shutdown()
+        for connection in (*self._scan_connections, self._reader):
+            connection.close(True)
+
+    def _scan(self, work: Work[T]) -> T:
+        connection = getattr(self._local, "connection", None)
+        try:
+            if connection is None:
+                connection = connect(self.path, busy_ms=int(self._patience * 1000), read_only=True)
+                self._local.connection = connection
+                self._scan_connections.append(connection)
+            deadline = time.monotonic() + self._scan_deadline
+            connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_LOOKS)
+            return in_snapshot(connection, work)
+        except apsw.InterruptError as error:
+            raise Fault(
+                Reason.DEADLINE,
+                f"The search took longer than {self._scan_deadline:g} seconds; narrow it with actorUrn or ownerUrn.",
+            ) from error
+        except apsw.Error as error:
+            raise store_fault(error) from error
+
+
+def in_snapshot(connection: apsw.Connection, work: Work[T]) -> T:
+    """Run several reads on one state of the file."""
+    connection.execute("BEGIN")
+    try:
+        return work(connection)
+    finally:
+        if connection.in_transaction:
+            connection.execute("COMMIT")

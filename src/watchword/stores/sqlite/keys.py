@@ -1,0 +1,62 @@
+"""Keys in SQLite: the sealed salt and the sealed signing keys."""
+
+from typing import Any
+
+import apsw
+
+from watchword.domain.actors import Warrant, system_warrant
+from watchword.domain.events import Action, Event
+from watchword.domain.ports import Clock, SealedKey
+from watchword.stores.sqlite.database import Database
+from watchword.stores.sqlite.warrants import leave_event, prove
+
+_ALL = "SELECT kid, public, sealed_private, created_at, retired_at, published_until FROM keys ORDER BY seq DESC"
+_ADD = "INSERT INTO keys (kid, public, sealed_private, created_at) VALUES (?, ?, ?, ?)"
+
+# Every token signed so far ends by the latest end of all tokens; one that never ends keeps its key for good.
+_RETIRE = """
+UPDATE keys SET retired_at = :now,
+    published_until = CASE
+        WHEN EXISTS (SELECT 1 FROM tokens WHERE revoked_at IS NULL AND expires_at IS NULL) THEN NULL
+        ELSE max(:now, ifnull(
+            (SELECT expires_at FROM tokens WHERE revoked_at IS NULL ORDER BY expires_at DESC LIMIT 1), 0))
+    END
+WHERE retired_at IS NULL
+"""
+
+
+class SqliteKeys:
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._db = database
+        self._clock = clock
+
+    async def sealed_salt(self) -> bytes | None:
+        salt: bytes | None = await self._db.read(lambda c: c.execute("SELECT sealed_salt FROM state").get)
+        return salt
+
+    async def keys(self) -> tuple[SealedKey, ...]:
+        return await self._db.read(lambda c: tuple(SealedKey(*row) for row in c.execute(_ALL)))
+
+    async def settle_keys(self, salt: bytes, key: SealedKey) -> None:
+        def work(c: apsw.Connection) -> None:
+            if c.execute("SELECT sealed_salt IS NOT NULL FROM state").get:
+                return
+            c.execute("UPDATE state SET sealed_salt = ?", (salt,))
+            c.execute(_ADD, _values(key))
+            leave_event(c, system_warrant("start"), Event(Action.KEY_CREATED, key.kid), self._clock())
+
+        await self._db.write(work)
+
+    async def rotate_key(self, warrant: Warrant, key: SealedKey) -> None:
+        def work(c: apsw.Connection) -> None:
+            now = self._clock()
+            prove(c, warrant, now)
+            c.execute(_RETIRE, {"now": now})
+            c.execute(_ADD, _values(key))
+            leave_event(c, warrant, Event(Action.KEY_ROTATED, key.kid), now)
+
+        await self._db.write(work)
+
+
+def _values(key: SealedKey) -> tuple[Any, ...]:
+    return (key.kid, key.public, key.sealed_private, key.created_at)

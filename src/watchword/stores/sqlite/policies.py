@@ -1,0 +1,227 @@
+"""Policies, groups and actors in SQLite. Whatever can change a decision moves the policy version on."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import apsw
+import orjson
+
+from watchword.domain.actors import ActorState, ActorStatus, Warrant, system_warrant
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.events import Action, Detail, Event
+from watchword.domain.policies import Policy, PolicySet, PolicyState, Privilege
+from watchword.domain.ports import Clock, Group
+from watchword.stores.sqlite.database import Database, in_snapshot
+from watchword.stores.sqlite.warrants import leave_event, prove
+
+_COLUMNS = "urn, name, description, state, privileges, users, groups, all_users, editable"
+_ALL = f"SELECT {_COLUMNS} FROM policies ORDER BY name, urn"  # noqa: S608 - literal pieces
+_GET = f"SELECT {_COLUMNS} FROM policies WHERE urn = ?"  # noqa: S608
+_PUT = f"INSERT OR REPLACE INTO policies ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_VERSION = "SELECT policy_version FROM state"
+
+Change = Callable[[apsw.Connection], Event | None]
+
+
+class SqlitePolicies:
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._db = database
+        self._clock = clock
+
+    async def policies(self) -> PolicySet:
+        def work(c: apsw.Connection) -> PolicySet:
+            return PolicySet(c.execute(_VERSION).get, tuple(_policy(row) for row in c.execute(_ALL)))
+
+        return await self._db.read(lambda c: in_snapshot(c, work))
+
+    async def add_policy(self, warrant: Warrant, policy: Policy) -> None:
+        def change(c: apsw.Connection) -> Event:
+            c.execute(_PUT, _values(policy))
+            return Event(Action.POLICY_CREATED, policy.urn, _detail(policy))
+
+        await self._change(warrant, change)
+
+    async def replace_policy(self, warrant: Warrant, policy: Policy) -> None:
+        def change(c: apsw.Connection) -> Event:
+            _editable(c, policy.urn)
+            c.execute(_PUT, _values(policy))
+            return Event(Action.POLICY_UPDATED, policy.urn, _detail(policy))
+
+        await self._change(warrant, change)
+
+    async def delete_policy(self, warrant: Warrant, urn: str) -> None:
+        def change(c: apsw.Connection) -> Event:
+            _editable(c, urn)
+            c.execute("DELETE FROM policies WHERE urn = ?", (urn,))
+            return Event(Action.POLICY_DELETED, urn)
+
+        await self._change(warrant, change)
+
+    async def settle(self, root: Policy, defaults: tuple[Policy, ...]) -> None:
+        def change(c: apsw.Connection) -> Event | None:
+            if not c.execute("SELECT defaults_made FROM state").get:
+                for policy in defaults:
+                    c.execute(_PUT, _values(policy))
+                c.execute("UPDATE state SET defaults_made = 1")
+            row = c.execute(_GET, (root.urn,)).fetchone()
+            if row is not None and _policy(row) == root:
+                return None
+            c.execute(_PUT, _values(root))
+            return Event(Action.POLICY_UPDATED, root.urn, _detail(root))
+
+        await self._change(system_warrant("start"), change)
+
+    async def add_group(self, warrant: Warrant, group: Group) -> None:
+        def change(c: apsw.Connection) -> Event:
+            if c.execute("SELECT 1 FROM groups WHERE urn = ?", (group.urn,)).get:
+                raise Fault(Reason.ALREADY_EXISTS, "There is a group of this id.")
+            c.execute(
+                "INSERT INTO groups (urn, name, description) VALUES (?, ?, ?)",
+                (group.urn, group.name, group.description),
+            )
+            return Event(Action.GROUP_CREATED, group.urn)
+
+        await self._change(warrant, change)
+
+    async def delete_group(self, warrant: Warrant, urn: str) -> None:
+        def change(c: apsw.Connection) -> Event:
+            _known_group(c, urn)
+            c.execute("DELETE FROM groups WHERE urn = ?", (urn,))
+            return Event(Action.GROUP_DELETED, urn)
+
+        await self._change(warrant, change)
+
+    async def change_members(
+        self, warrant: Warrant, group: str, *, add: Collection[str] = (), remove: Collection[str] = ()
+    ) -> None:
+        def change(c: apsw.Connection) -> Event:
+            _known_group(c, group)
+            c.executemany(
+                "INSERT OR IGNORE INTO group_members (actor_urn, group_urn) VALUES (?, ?)",
+                [(m, group) for m in add],
+            )
+            c.executemany(
+                "DELETE FROM group_members WHERE actor_urn = ? AND group_urn = ?",
+                [(m, group) for m in remove],
+            )
+            action = Action.GROUP_MEMBERS_ADDED if add else Action.GROUP_MEMBERS_REMOVED
+            return Event(action, group, {"members": sorted({*add, *remove})})
+
+        await self._change(warrant, change)
+
+    async def groups(self, start: int, count: int) -> tuple[int, tuple[Group, ...]]:
+        def work(c: apsw.Connection) -> tuple[int, tuple[Group, ...]]:
+            total = c.execute("SELECT count(*) FROM groups").get
+            rows = c.execute(
+                "SELECT urn, name, description, members FROM groups ORDER BY name, urn LIMIT ? OFFSET ?",
+                (count, start),
+            )
+            return total, tuple(Group(*row) for row in rows)
+
+        return await self._db.scan(work)
+
+    async def members(self, group: str, start: int, count: int) -> tuple[int, tuple[str, ...]]:
+        def work(c: apsw.Connection) -> tuple[int, tuple[str, ...]]:
+            _known_group(c, group)
+            total = c.execute("SELECT members FROM groups WHERE urn = ?", (group,)).get
+            rows = c.execute(
+                "SELECT actor_urn FROM group_members WHERE group_urn = ? ORDER BY actor_urn LIMIT ? OFFSET ?",
+                (group, count, start),
+            )
+            return total, tuple(urn for (urn,) in rows)
+
+        return await self._db.scan(work)
+
+    async def actor_state(self, actor: str) -> ActorState:
+        row = await self._db.read(
+            lambda c: c.execute("SELECT status, changed_at, changed_by FROM actors WHERE urn = ?", (actor,)).fetchone()
+        )
+        if row is None:
+            return ActorState(actor, ActorStatus.ACTIVE)
+        return ActorState(actor, ActorStatus(row[0]), row[1], row[2])
+
+    async def set_actor_status(self, warrant: Warrant, actor: str, status: ActorStatus) -> None:
+        def work(c: apsw.Connection) -> None:
+            now = self._clock()
+            prove(c, warrant, now)
+            before = c.execute("SELECT status FROM actors WHERE urn = ?", (actor,)).get or ActorStatus.ACTIVE.value
+            if before == status.value:
+                return
+            c.execute(
+                "INSERT OR REPLACE INTO actors (urn, status, changed_at, changed_by) VALUES (?, ?, ?, ?)",
+                (actor, status.value, now, warrant.actor),
+            )
+            action = Action.ACTOR_SUSPENDED if status is ActorStatus.SUSPENDED else Action.ACTOR_RESUMED
+            leave_event(c, warrant, Event(action, actor), now)
+
+        await self._db.write(work)
+
+    async def _change(self, warrant: Warrant, change: Change) -> None:
+        """Prove, change, move the version on, leave the event: one transaction."""
+
+        def work(c: apsw.Connection) -> None:
+            now = self._clock()
+            prove(c, warrant, now)
+            event = change(c)
+            if event is not None:
+                c.execute("UPDATE state SET policy_version = policy_version + 1")
+                leave_event(c, warrant, event, now)
+
+        await self._db.write(work)
+
+
+def _editable(c: apsw.Connection, urn: str) -> None:
+    editable = c.execute("SELECT editable FROM policies WHERE urn = ?", (urn,)).get
+    if editable is None:
+        raise Fault(Reason.POLICY_NOT_FOUND, "There is no policy with this urn.")
+    if not editable:
+        raise Fault(Reason.NOT_EDITABLE, "This policy is kept by the service and cannot be changed or deleted.")
+
+
+def _known_group(c: apsw.Connection, urn: str) -> None:
+    if not c.execute("SELECT 1 FROM groups WHERE urn = ?", (urn,)).get:
+        raise Fault(Reason.GROUP_NOT_FOUND, "There is no group with this urn.")
+
+
+def _policy(row: tuple[Any, ...]) -> Policy:
+    urn, name, description, state, privileges, users, groups, all_users, editable = row
+    return Policy(
+        urn=urn,
+        name=name,
+        description=description,
+        state=PolicyState(state),
+        privileges=frozenset(Privilege[word] for word in orjson.loads(privileges)),
+        users=frozenset(orjson.loads(users)),
+        groups=frozenset(orjson.loads(groups)),
+        all_users=bool(all_users),
+        editable=bool(editable),
+    )
+
+
+def _values(policy: Policy) -> tuple[Any, ...]:
+    return (
+        policy.urn,
+        policy.name,
+        policy.description,
+        policy.state.value,
+        _json(privilege.name for privilege in policy.privileges),
+        _json(policy.users),
+        _json(policy.groups),
+        int(policy.all_users),
+        int(policy.editable),
+    )
+
+
+def _json(words: Any) -> str:
+    return orjson.dumps(sorted(words)).decode()
+
+
+def _detail(policy: Policy) -> dict[str, Detail]:
+    return {
+        "name": policy.name,
+        "state": policy.state.value,
+        "privileges": sorted(privilege.name for privilege in policy.privileges),
+        "users": sorted(policy.users),
+        "groups": sorted(policy.groups),
+        "allUsers": int(policy.all_users),
+    }

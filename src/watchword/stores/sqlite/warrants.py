@@ -1,0 +1,52 @@
+"""Warrants and events: every write proves what it was allowed by, and says so, in its own transaction."""
+
+import apsw
+import orjson
+
+from watchword.domain.actors import Warrant
+from watchword.domain.errors import Stale
+from watchword.domain.events import Event
+
+_PROOF = """
+SELECT (SELECT policy_version FROM state) = :version
+   AND NOT EXISTS (SELECT 1 FROM actors WHERE urn = :actor AND status = 'SUSPENDED')
+   AND (:bearer IS NULL OR EXISTS (
+        SELECT 1 FROM tokens
+        WHERE id = :bearer AND actor_urn = :actor AND revoked_at IS NULL
+          AND (expires_at IS NULL OR expires_at > :now)))
+"""
+
+_LEAVE = """
+INSERT INTO events (at, actor, bearer_id, action, target, peer, request_id, detail)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+def prove(c: apsw.Connection, warrant: Warrant, now: int) -> None:
+    """Raise `Stale` unless everything the decision rested on still holds."""
+    if warrant.is_system:
+        return
+    bound = {
+        "version": warrant.policy_version,
+        "actor": warrant.actor,
+        "bearer": warrant.bearer_id,
+        "now": now,
+    }
+    if not c.execute(_PROOF, bound).get:
+        raise Stale
+
+
+def leave_event(c: apsw.Connection, warrant: Warrant, event: Event, now: int) -> None:
+    c.execute(
+        _LEAVE,
+        (
+            now,
+            warrant.actor,
+            warrant.bearer_id,
+            event.action.value,
+            event.target,
+            warrant.peer,
+            warrant.request_id,
+            orjson.dumps(event.detail).decode(),
+        ),
+    )

@@ -1,0 +1,144 @@
+"""The writer: all writes of a process go through one thread, and those that wait together share one commit.
+
+Each piece of work runs in a savepoint of its own, so that a refused one leaves its companions alone. Nobody is
+answered before the commit is on disk; when it fails, every member of the batch is told that nothing was changed.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import apsw
+
+from watchword.domain.errors import Fault, Reason, Stale
+from watchword.stores.sqlite.connections import store_fault
+
+T = TypeVar("T")
+Work = Callable[[apsw.Connection], T]
+
+MAX_BATCH = 256
+
+
+@dataclass(slots=True)
+class _Job:
+    work: Work[Any]
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+    result: Any = None
+    error: BaseException | None = None
+
+
+class Writer:
+    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
+        self._connect = connect
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="watchword-writer", daemon=True)
+        self._thread.start()
+
+    async def run(self, work: Work[T]) -> T:
+        """Run the work in a transaction; return when it is durable."""
+        if self._closed:
+            raise Fault(Reason.STOPPING, "The service is stopping.")
+        loop = asyncio.get_running_loop()
+        job = _Job(work, loop, loop.create_future())
+        self._jobs.put(job)
+        result: T = await job.future
+        return result
+
+    async def close(self) -> None:
+        """Finish what was handed in, then stop."""
+        self._closed = True
+        self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        connection: apsw.Connection | None = None
+        stopping = False
+        while not stopping:
+            batch, stopping = self._next_batch()
+            if not batch:
+                break
+            try:
+                connection = connection or self._connect()
+                _commit_together(connection, batch)
+            except apsw.Error as error:
+                fault = store_fault(error)
+                for job in batch:
+                    job.error = fault
+                if not isinstance(error, apsw.BusyError | apsw.FullError):
+                    # After a failed disk nothing of the old connection's state is trusted.
+                    _close(connection)
+                    connection = None
+            _answer(batch)
+        _close(connection)
+
+    def _next_batch(self) -> tuple[list[_Job], bool]:
+        batch: list[_Job] = []
+        job = self._jobs.get()
+        while job is not None:
+            batch.append(job)
+            if len(batch) >= MAX_BATCH:
+                return batch, False
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return batch, False
+        return batch, True
+
+
+def _commit_together(connection: apsw.Connection, batch: list[_Job]) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for job in batch:
+            _attempt(connection, job)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _attempt(connection: apsw.Connection, job: _Job) -> None:
+    connection.execute("SAVEPOINT job")
+    try:
+        job.result = job.work(connection)
+    except apsw.Error as error:
+        fault = store_fault(error)
+        if fault.reason is not Reason.INTERNAL or not connection.in_transaction:
+            raise
+        job.error = fault
+    except (Fault, Stale) as refusal:
+        job.error = refusal
+    except Exception as defect:  # noqa: BLE001 - a defect in one piece of work must not take its companions along
+        job.error = defect
+    if job.error is not None:
+        connection.execute("ROLLBACK TO job")
+    connection.execute("RELEASE job")
+
+
+def _answer(batch: list[_Job]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+    for job in batch:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, jobs in by_loop.items():
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_settle, jobs)
+
+
+def _settle(jobs: list[_Job]) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue
+        if job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.result)
+
+
+def _close(connection: apsw.Connection | None) -> None:
+    if connection is not None:
+        connection.close(True)

@@ -1,0 +1,138 @@
+"""Wiring: opens and joins everything. Imported by `__main__` and by tests alone."""
+
+import asyncio
+import ctypes
+import itertools
+import os
+import secrets
+import signal
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from watchword.domain.policies import default_policies, root_policy
+from watchword.domain.ports import Store
+from watchword.domain.secret import Secret
+from watchword.service.authority import Authority
+from watchword.service.policies import Policies
+from watchword.service.tokens import Counted, TokenRules, Tokens
+from watchword.service.uses import Uses
+from watchword.settings import Settings
+from watchword.signing.keyring import KeyRing
+from watchword.signing.sealing import Sealer, load_master_key
+from watchword.stores.sqlite import open_store, prepare
+from watchword.stores.sqlite.check import check
+from watchword.stores.sqlite.database import Observe, ignore
+
+if TYPE_CHECKING:
+    from watchword.doors.http.worker import Worker
+
+
+def clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def request_ids() -> Callable[[], str]:
+    """Unique without a system call each: a random start for the process, then a count."""
+    start, count = secrets.token_hex(6), itertools.count()
+    return lambda: f"{start}-{next(count):x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The service, open on its store."""
+
+    store: Store
+    keys: KeyRing
+    authority: Authority
+    tokens: Tokens
+    policies: Policies
+    uses: Uses
+    salt: Secret[bytes]
+
+
+def uncounted() -> None:
+    """For those who count nothing."""
+
+
+@asynccontextmanager
+async def open_service(
+    settings: Settings,
+    observe: Observe = ignore,
+    counted: Counted = Counted(uncounted, uncounted),  # noqa: B008 - frozen
+) -> AsyncIterator[Opened]:
+    sealer = Sealer(load_master_key(settings.master_key_path, create=False))
+    store = open_store(settings.store_path, clock, observe)
+    try:
+        keys = KeyRing(store, sealer, settings.issuer, clock)
+        salt = await keys.settle()
+        uses = Uses(store)
+        authority = Authority(store, salt, clock, uses)
+        rules = TokenRules(settings.lifetimes, settings.max_live_tokens)
+        yield Opened(
+            store=store,
+            keys=keys,
+            authority=authority,
+            tokens=Tokens(store, authority, keys, salt, rules, clock, counted),
+            policies=Policies(store, authority, settings.root_actor, new_id),
+            uses=uses,
+            salt=salt,
+        )
+        await uses.flush()
+    finally:
+        await store.close()
+
+
+def prepare_store(settings: Settings) -> tuple[int, int]:
+    """Make the folder, the store and the master key if need be; migrate; returns the versions before and after."""
+    folder = settings.data_dir
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    versions = prepare(settings.store_path)
+    load_master_key(settings.master_key_path, create=settings.master_key_file is None)
+    return versions
+
+
+def check_store(settings: Settings) -> Iterator[tuple[str, str | None]]:
+    return check(settings.store_path)
+
+
+async def settle(settings: Settings) -> None:
+    """What each start puts right: the first keys, the root policy, the default policies."""
+    async with open_service(settings) as service:
+        await service.store.settle(root_policy(settings.root_actor), default_policies())
+
+
+def serve(settings: Settings) -> None:
+    """Prepare everything that can fail, so that it fails here with a sentence; then run until told to stop."""
+    from watchword.doors.http.server import run
+
+    prepare_store(settings)
+    asyncio.run(settle(settings))
+    run(settings, load_app)
+
+
+def load_app(settings: Settings, run_folder: Path) -> "Worker":
+    """The ASGI application of one worker process."""
+    from watchword.doors.http.worker import Worker
+
+    _die_with_parent()
+    return Worker(settings, run_folder, open_service, clock, new_id, request_ids())
+
+
+def _die_with_parent() -> None:
+    """A worker must not outlive a main process that was killed. Linux only; elsewhere it stays."""
+    parent = os.getppid()
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM, 0, 0, 0)
+    except (OSError, AttributeError):
+        return
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)

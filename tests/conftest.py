@@ -1,0 +1,39 @@
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.server import Server
+
+_names = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server with default settings, shared by the tests of a process; each test uses actors of its own."""
+    with Server(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture
+def make_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Servers of a test's own: `make_server("--workers", "2", env={...})`; started, and stopped at its end."""
+    made: list[Server] = []
+
+    def make(*flags: str, folder: Path | None = None, **how: Any) -> Server:
+        running = Server(folder or tmp_path / f"server{len(made)}", *flags, **how)
+        made.append(running)
+        return running.start()
+
+    yield make
+    for running in made:
+        running.stop()
+        running.http.close()
+
+
+@pytest.fixture
+def actor(request: pytest.FixtureRequest) -> str:
+    """The urn of a user that no other test uses."""
+    return f"urn:li:corpuser:user-{request.node.name[:40].replace('[', '-').rstrip(']')}-{next(_names)}"

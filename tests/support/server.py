@@ -1,0 +1,200 @@
+"""A real Watchword server process, started as a user would, and what tests say to it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import psutil
+
+from tests.support.ports import free_port
+
+ADMIN = "urn:li:corpuser:admin"
+GENERATE = "GENERATE_PERSONAL_ACCESS_TOKENS"
+MANAGE_ALL = "MANAGE_ACCESS_TOKENS"
+
+CREATE = """mutation ($input: GetAccessTokenInput!) {
+  createAccessToken(input: $input) { accessToken metadata { id name actorUrn ownerUrn createdAt expiresAt } } }"""
+REVOKE = "mutation ($id: String!) { revokeAccessToken(tokenId: $id) }"
+LIST = """query ($input: ListAccessTokensInput) {
+  listAccessTokens(input: $input) { start count total tokens { urn id name actorUrn ownerUrn status expiresAt } } }"""
+CREATE_POLICY = "mutation ($input: PolicyUpdateInput!) { createPolicy(input: $input) }"
+DELETE_POLICY = "mutation ($urn: String!) { deletePolicy(urn: $urn) }"
+SET_STATUS = "mutation ($urn: String!, $status: CorpUserStatus!) { updateUserStatus(urn: $urn, status: $status) }"
+
+
+class GraphQLRefused(AssertionError):
+    def __init__(self, answer: Any) -> None:
+        super().__init__(str(answer))
+        self.errors: list[dict[str, Any]] = answer["errors"]
+
+    @property
+    def code(self) -> int:
+        code: int = self.errors[0]["extensions"]["code"]
+        return code
+
+    @property
+    def reason(self) -> str:
+        reason: str = self.errors[0]["extensions"]["reason"]
+        return reason
+
+
+class Server:
+    """One server on a data folder of its own. Restarting it keeps folder and port."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *flags: str,
+        env: Mapping[str, str] | None = None,
+        port: int | None = None,
+        prefix: tuple[str, ...] = (),
+    ) -> None:
+        self.folder = folder
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.data_dir = folder / "data"
+        self.port = port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.out = folder / "stdout.log"
+        self.err = folder / "stderr.log"
+        self._flags = flags
+        self._prefix = prefix
+        self._env = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")} | dict(env or {})
+        self.process: subprocess.Popen[bytes] | None = None
+        self.http = httpx.Client(base_url=self.url, timeout=30)
+
+    @property
+    def command(self) -> list[str]:
+        flags = ["--port", str(self.port), "--data-dir", str(self.data_dir), *self._flags]
+        return [*self._prefix, sys.executable, "-m", "watchword", "serve", *flags]
+
+    def start(self, seconds: float = 30) -> Self:
+        """Start it and wait until it has said that it listens."""
+        seen = self.out.stat().st_size if self.out.exists() else 0
+        with self.out.open("ab") as out, self.err.open("ab") as err:
+            self.process = subprocess.Popen(self.command, stdout=out, stderr=err, env=self._env, start_new_session=True)
+        deadline = time.monotonic() + seconds
+        while b" listens at " not in self.out.read_bytes()[seen:]:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"the server did not start:\n{self.err.read_text()}")
+            time.sleep(0.02)
+        return self
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self.http.close()
+
+    def stop(self, seconds: float = 40) -> int:
+        """Ask it to stop and wait; returns its exit code."""
+        if self.process is None:
+            return 0
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+        self.process = None
+        return code
+
+    def kill(self) -> None:
+        """`kill -9` for every process of it, at once."""
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+        self.http.close()
+        self.http = httpx.Client(base_url=self.url, timeout=30)
+
+    def workers(self) -> list[psutil.Process]:
+        assert self.process is not None
+        return [
+            p for p in psutil.Process(self.process.pid).children() if "multiprocessing.spawn" in " ".join(p.cmdline())
+        ]
+
+    # What tests say to it.
+
+    def post(
+        self,
+        query: str,
+        variables: Mapping[str, Any] | None = None,
+        *,
+        actor: str | None = None,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        client: httpx.Client | None = None,
+    ) -> httpx.Response:
+        sent = dict(headers or {})
+        if actor is not None:
+            sent["X-Service-Actor"] = actor
+        if token is not None:
+            sent["Authorization"] = f"Bearer {token}"
+        return (client or self.http).post(
+            f"{self.url}/api/graphql", json={"query": query, "variables": variables or {}}, headers=sent
+        )
+
+    def ask(self, query: str, variables: Mapping[str, Any] | None = None, **how: Any) -> Any:
+        """The data of an answer without errors; `GraphQLRefused` otherwise."""
+        answer = self.post(query, variables, **how).json()
+        if "errors" in answer:
+            raise GraphQLRefused(answer)
+        return answer["data"]
+
+    def create(self, actor: str, *, token: str | None = None, of: str | None = None, **fields: Any) -> Any:
+        """A new token: {accessToken, metadata}."""
+        wanted = {"type": "PERSONAL", "actorUrn": of or actor, "duration": "ONE_HOUR", "name": "test", **fields}
+        who: dict[str, Any] = {"token": token} if token else {"actor": actor}
+        return self.ask(CREATE, {"input": wanted}, **who)["createAccessToken"]
+
+    def revoke(self, token_id: str, *, actor: str = ADMIN, **how: Any) -> bool:
+        who = how if "token" in how else {"actor": actor, **how}
+        revoked: bool = self.ask(REVOKE, {"id": token_id}, **who)["revokeAccessToken"]
+        return revoked
+
+    def tokens(self, actor: str = ADMIN, filters: list[dict[str, Any]] | None = None, **fields: Any) -> Any:
+        wanted = {"filters": filters or [], **fields}
+        return self.ask(LIST, {"input": wanted}, actor=actor)["listAccessTokens"]
+
+    def verify(self, token: str, client: httpx.Client | None = None) -> httpx.Response:
+        return (client or self.http).get(f"{self.url}/auth", headers={"Authorization": f"Bearer {token}"})
+
+    def grant(self, *users: str, privileges: tuple[str, ...] = (GENERATE,), **actors: Any) -> str:
+        """A policy for these users; returns its urn."""
+        wanted = {
+            "type": "PLATFORM",
+            "name": "test policy",
+            "state": "ACTIVE",
+            "privileges": list(privileges),
+            "actors": {"users": list(users), **actors},
+        }
+        urn: str = self.ask(CREATE_POLICY, {"input": wanted}, actor=ADMIN)["createPolicy"]
+        return urn
+
+    def withdraw(self, policy: str) -> None:
+        self.ask(DELETE_POLICY, {"urn": policy}, actor=ADMIN)
+
+    def set_status(self, actor: str, status: str) -> None:
+        self.ask(SET_STATUS, {"urn": actor, "status": status}, actor=ADMIN)
+
+    def command_line(self, *words: str, **how: Any) -> subprocess.CompletedProcess[str]:
+        """A `watchword` command on this server's data folder."""
+        return watchword(*words, "--data-dir", str(self.data_dir), **how)
+
+
+def watchword(*words: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")} | dict(env or {})
+    return subprocess.run(
+        [sys.executable, "-m", "watchword", *words], capture_output=True, text=True, timeout=60, env=clean, check=False
+    )
