@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from watchword.domain.errors import Fault
+from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.lifetimes import Duration, Lifetimes
 from watchword.domain.urns import check_actor
 
@@ -21,8 +21,8 @@ PREFIX = "WATCHWORD_"
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class SettingsError(Exception):
-    """A sentence for the operator that names the setting."""
+class SettingsError(OperatorError):
+    """A setting is unknown or has a bad value; the sentence names it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,5 +120,9 @@ def invalid(field: str, message: str) -> Fault:
     return Fault(Reason.INVALID_FIELD, message, field=field)
 
 
+class OperatorError(Exception):
+    """What stops a start or a command: the message is a sentence for whoever runs it."""
+
+
 class Stale(Exception):
     """What a write was allowed by has changed since the decision: decide again. Never reaches a client."""

@@ -71,6 +71,17 @@ class TokenSigner(Protocol):
         """Sign with the key the store names now."""
 
 
+class Keys(Protocol):
+    """The signing keys, as doors see them."""
+
+    async def all(self) -> tuple[SealedKey, ...]: ...
+
+    async def jwks(self) -> dict[str, list[dict[str, str]]]:
+        """The published keys as a JSON Web Key Set."""
+
+    async def rotate(self, warrant: Warrant) -> SealedKey: ...
+
+
 class TokenStore(Protocol):
     async def find_bearer(self, token_id: str) -> Bearer | None:
         """The token of this id with its actor's standing, in one read. Costs the same at any size."""

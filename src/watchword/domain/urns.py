@@ -7,7 +7,7 @@ Actors need no registration.
 
 import re
 
-from watchword.domain.errors import Fault, invalid
+from watchword.domain.errors import invalid
 
 MAX_LENGTH = 255
 TOKEN_PREFIX = "urn:li:serviceAccessToken:"  # noqa: S105 - a name, not a password
@@ -44,14 +44,6 @@ def check_actor(value: str, field: str) -> str:
     return value
 
 
-def is_actor(value: str) -> bool:
-    try:
-        check_actor(value, "actor")
-    except Fault:
-        return False
-    return True
-
-
 def check_group(value: str, field: str) -> str:
     check_urn(value, field)
     if not value.startswith(GROUP_PREFIX) or len(value) == len(GROUP_PREFIX):
@@ -65,7 +57,7 @@ def is_reserved(urn: str) -> bool:
 
 def name_of(urn: str) -> str:
     """What stands after the last colon: what people call the actor."""
-    return urn.rsplit(":", 1)[1]
+    return urn.rpartition(":")[2]
 
 
 def token_urn(token_id: str) -> str:

@@ -15,7 +15,7 @@ from watchword.domain.policies import PolicySet, Privilege
 from watchword.domain.ports import Clock, Store
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import TokenStatus, token_id
-from watchword.domain.urns import is_actor
+from watchword.domain.urns import check_actor, is_reserved
 from watchword.service.uses import Uses
 
 T = TypeVar("T")
@@ -42,10 +42,12 @@ class Authority:
         self._uses.note(bearer.record.id, now)
         return bearer
 
-    async def claim(self, actor: str) -> Standing:
+    async def claim(self, actor: str, header: str) -> Standing:
         """How the actor of a believed header stands; refused like a token when it may not act."""
-        standing = await self._store.standing(actor)
-        if standing.suspended or not is_actor(actor):
+        if is_reserved(actor):
+            raise not_accepted()
+        standing = await self._store.standing(check_actor(actor, header))
+        if standing.suspended:
             raise not_accepted()
         return standing
 
@@ -81,7 +83,7 @@ class Authority:
 
     async def _renewed(self, caller: Caller) -> Caller:
         if caller.bearer_id is None:
-            standing = await self.claim(caller.actor)
+            standing = await self.claim(caller.actor, "actor")
         else:
             bearer = await self._store.find_bearer(caller.bearer_id)
             verdict = _refusal(bearer, self._clock())

@@ -9,6 +9,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from watchword.domain.errors import OperatorError
 from watchword.domain.secret import Secret
 
 MASTER_KEY_BYTES = 32
@@ -17,8 +18,8 @@ NONCE_BYTES = 12
 Randomness = Callable[[int], bytes]
 
 
-class MasterKeyError(Exception):
-    """The master key cannot be used; the message is a sentence for the operator."""
+class MasterKeyError(OperatorError):
+    """The master key cannot be used."""
 
 
 def load_master_key(path: Path, *, create: bool) -> Secret[bytes]:

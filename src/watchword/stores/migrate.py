@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from watchword.domain.errors import OperatorError
+
 
 @dataclass(frozen=True, slots=True)
 class Migration:
@@ -23,5 +25,5 @@ def latest(dialect: str) -> int:
     return migrations(dialect)[-1].number
 
 
-class MigrationError(Exception):
-    """The store cannot be brought to this version; the message is a sentence for the operator."""
+class MigrationError(OperatorError):
+    """The store cannot be brought to this version."""

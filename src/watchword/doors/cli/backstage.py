@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from watchword.domain.ports import Keys
 from watchword.service.tokens import Tokens
 from watchword.settings import Settings
-from watchword.signing.keyring import KeyRing
 
 
 class LocalService(Protocol):
     @property
     def tokens(self) -> Tokens: ...
     @property
-    def keys(self) -> KeyRing: ...
+    def keys(self) -> Keys: ...
 
 
 class Backstage(Protocol):

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from watchword.domain.errors import Fault
+from watchword.domain.errors import Fault, OperatorError
 from watchword.settings import TABLE, Setting, SettingsError, load
 
 _BY_NAME = {setting.name: setting for setting in TABLE}
@@ -46,14 +46,11 @@ class plain_errors:  # noqa: N801 - reads as a word in `with`
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        from watchword.signing.sealing import MasterKeyError
-        from watchword.stores.migrate import MigrationError
-
         if isinstance(error, SettingsError):
             raise SystemExit(_say(str(error), 2)) from None
         if isinstance(error, Fault):
             raise SystemExit(_say(error.message, 1)) from None
-        if isinstance(error, MasterKeyError | MigrationError):
+        if isinstance(error, OperatorError):
             raise SystemExit(_say(str(error), 1)) from None
         if isinstance(error, OSError):
             raise SystemExit(_say(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 1)) from None

@@ -11,6 +11,7 @@ from structlog.typing import FilteringBoundLogger
 from watchword import __version__
 from watchword.domain.actors import Caller
 from watchword.domain.errors import Fault, Reason
+from watchword.domain.ports import Keys
 from watchword.doors.http.callers import Callers
 from watchword.doors.http.faults import JSON, NO_STORE, fault_response, internal_fault
 from watchword.doors.http.graphql.endpoint import GraphQLEndpoint
@@ -18,7 +19,6 @@ from watchword.doors.http.health import LIVE, Health
 from watchword.doors.http.logs import AccessLog
 from watchword.doors.http.metrics import CONTENT_TYPE, Metrics
 from watchword.doors.http.requests import Receive, Request, RequestReader, Response, Scope, Send
-from watchword.signing.keyring import KeyRing
 
 GATEWAY_PREFIXES = ("/api/gms", "/gms")
 GRAPHQL = frozenset({"/api/graphql", "/api/v2/graphql"})
@@ -56,7 +56,7 @@ class Parts:
     callers: Callers
     graphql: GraphQLEndpoint
     health: Health
-    keys: KeyRing
+    keys: Keys
     metrics: Metrics
     access_log: AccessLog
     logger: FilteringBoundLogger

@@ -13,9 +13,8 @@ from typing import cast
 
 from watchword.domain.actors import Caller
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.urns import check_actor, is_actor, is_reserved
 from watchword.doors.http.requests import UNIX_PEER, Request, within
-from watchword.service.authority import Authority, not_accepted
+from watchword.service.authority import Authority
 from watchword.settings import Network
 
 MAX_AUTHORIZATION = 8_192
@@ -45,24 +44,22 @@ class Callers:
             record = bearer.record
             return Caller(record.actor_urn, bearer.standing, record.id, request.client, request.id)
         if actor_header:
-            actor = self._claimed(request)
-            if actor is not None:
-                standing = await self._authority.claim(actor)
+            claimed = self._claimed(request)
+            if claimed is not None:
+                actor, header = claimed
+                standing = await self._authority.claim(actor, header)
                 return Caller(actor, standing, None, request.client, request.id)
         raise missing_credential()
 
-    def _claimed(self, request: Request) -> str | None:
-        """The actor the headers name, when such a claim is to be believed."""
+    def _claimed(self, request: Request) -> tuple[str, str] | None:
+        """The actor the headers name, and the header that does, when such a claim is to be believed."""
         present = [name for name in self._rules.actor_headers if name in request.headers]
         if not present or not (self._is_trusted(request) or self._is_local(request)):
             return None
         actors = {request.headers[name].decode("latin-1").strip() for name in present}
         if len(actors) > 1 or any(name in request.repeated for name in present):
             raise Fault(Reason.INVALID_HEADER, "The actor header must be given once.", field=present[0].decode())
-        (actor,) = actors
-        if is_reserved(actor) if ":" in actor else False:
-            raise not_accepted()
-        return actor if is_actor(actor) else check_actor(actor, "The actor header")
+        return actors.pop(), present[0].decode()
 
     def _is_trusted(self, request: Request) -> bool:
         if request.peer == UNIX_PEER:

@@ -19,7 +19,7 @@ from granian.server import Server
 from watchword import __version__
 from watchword.settings import Settings, SettingsError
 
-HEADER_SECONDS = 10
+HEADER_SECONDS = 30
 MAX_HEADERS = 256 * 1024
 STOP_SECONDS = 30
 

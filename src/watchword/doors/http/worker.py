@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from pathlib import Path
 from typing import Protocol
 
-from watchword.domain.ports import Clock, Store
+from watchword.domain.ports import Clock, Keys, Store
 from watchword.doors.http.app import App, Parts
 from watchword.doors.http.callers import Callers, TrustRules
 from watchword.doors.http.graphql.endpoint import GraphQLEndpoint, Services
@@ -21,7 +21,6 @@ from watchword.service.policies import Policies
 from watchword.service.tokens import Counted, Tokens
 from watchword.service.uses import Uses
 from watchword.settings import Settings
-from watchword.signing.keyring import KeyRing
 
 
 class OpenService(Protocol):
@@ -30,7 +29,7 @@ class OpenService(Protocol):
     @property
     def store(self) -> Store: ...
     @property
-    def keys(self) -> KeyRing: ...
+    def keys(self) -> Keys: ...
     @property
     def authority(self) -> Authority: ...
     @property

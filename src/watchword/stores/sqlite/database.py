@@ -38,7 +38,8 @@ class Database:
         self._patience = patience
         self._scan_deadline = scan_deadline
         self._observe = observe
-        self._reader = connect(path, busy_ms=0, read_only=True)
+        self._reader = connect(path, busy_ms=int(patience * 1000), read_only=True)
+        self._reader.set_busy_timeout(0)
         self._scanners = ThreadPoolExecutor(SCAN_THREADS, thread_name_prefix="watchword-scan")
         self._local = threading.local()
         self._scan_connections: list[apsw.Connection] = []

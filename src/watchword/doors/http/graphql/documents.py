@@ -95,6 +95,8 @@ class Documents:
             raise InvalidDocument([error]) from None
         except RecursionError:
             raise too_complex("The document is nested too deeply.") from None
+        if any(error.message == "Validation aborted." for error in errors):  # the library's own budget
+            raise too_complex("The document must not repeat a field hundreds of times or nest fragments deeply.")
         if errors:
             raise InvalidDocument(errors, document)
         operations = [d for d in document.definitions if isinstance(d, OperationDefinitionNode)]

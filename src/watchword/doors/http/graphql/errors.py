@@ -1,6 +1,7 @@
 """GraphQL errors as clients see them: a sentence that names the field and what is allowed, and our extensions."""
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from graphql import (
@@ -9,6 +10,7 @@ from graphql import (
     GraphQLEnumType,
     GraphQLError,
     GraphQLInputObjectType,
+    GraphQLObjectType,
     GraphQLSchema,
     Node,
     ObjectFieldNode,
@@ -22,6 +24,8 @@ from watchword.doors.http.faults import extensions, internal_fault, redact
 
 _ENUM = re.compile(r"(?:in '(\w+)' enum|Enum '(\w+)' cannot represent)")
 _INPUT = re.compile(r"Expected value of type '(\w+)' not to include unknown field")
+_SELECTED = re.compile(r"Cannot query field '\w+' on type '(\w+)'")
+_ARGUMENT = re.compile(r"Unknown argument '\w+' on field '(\w+)\.(\w+)'")
 _FOUND = re.compile(r",? [Ff]ound: .*", re.DOTALL)
 _SUGGESTION = re.compile(r" Did you mean .*?\?", re.DOTALL)
 
@@ -53,19 +57,25 @@ def _with_locations(content: dict[str, Any], error: GraphQLError) -> dict[str, A
 
 
 def _explained(message: str, schema: GraphQLSchema) -> str:
-    """The library's sentence, without the value that was found and with the values that are allowed."""
-    enum = _ENUM.search(message)
-    unknown = _INPUT.search(message)
+    """The library's sentence, without the value that was found and with what is allowed."""
+    allowed = _allowed(message, schema)
     message = _FOUND.sub(".", message)
-    if enum:
-        kind = schema.get_type(enum[1] or enum[2])
-        if isinstance(kind, GraphQLEnumType):
-            return f"{_SUGGESTION.sub('', message)} Allowed: {', '.join(kind.values)}."
-    if unknown:
-        kind = schema.get_type(unknown[1])
-        if isinstance(kind, GraphQLInputObjectType):
-            return f"{_SUGGESTION.sub('', message)} Allowed: {', '.join(kind.fields)}."
-    return message
+    return message if allowed is None else f"{_SUGGESTION.sub('', message)} Allowed: {', '.join(allowed)}."
+
+
+def _allowed(message: str, schema: GraphQLSchema) -> Iterable[str] | None:
+    """The names that would have been right where an unknown one stood."""
+    if match := _ENUM.search(message):
+        kind = schema.get_type(match[1] or match[2])
+        return kind.values if isinstance(kind, GraphQLEnumType) else None
+    if match := _INPUT.search(message) or _SELECTED.search(message):
+        kind = schema.get_type(match[1])
+        return kind.fields if isinstance(kind, GraphQLInputObjectType | GraphQLObjectType) else None
+    if match := _ARGUMENT.search(message):
+        kind = schema.get_type(match[1])
+        field = kind.fields.get(match[2]) if isinstance(kind, GraphQLObjectType) else None
+        return field.args or ["none"] if field is not None else None
+    return None
 
 
 class _Place(Visitor):

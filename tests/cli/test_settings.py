@@ -1,0 +1,97 @@
+"""Settings: a bad value or an unknown name stops the start with a sentence that names it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import watchword
+from watchword.settings import TABLE, SettingsError, load
+
+BAD = [
+    ("WATCHWORD_PORT", "0"), ("WATCHWORD_PORT", "http"), ("WATCHWORD_PORT", "٣"), ("WATCHWORD_WORKERS", "-1"),
+    ("WATCHWORD_HOST", "example.org"), ("WATCHWORD_PUBLIC_URL", "tokens.example.org"),
+    ("WATCHWORD_PUBLIC_URL", "https://u:p@x"), ("WATCHWORD_DATABASE_URL", "mysql://x"),
+    ("WATCHWORD_DATABASE_URL", "postgresql://x"), ("WATCHWORD_ROOT_ACTOR", "admin"),
+    ("WATCHWORD_ROOT_ACTOR", "urn:li:corpuser:__system"), ("WATCHWORD_LOCAL_MODE", "maybe"),
+    ("WATCHWORD_TRUSTED_PEERS", "10.0.0.0/33"), ("WATCHWORD_TRUSTED_PEERS", "unix"),
+    ("WATCHWORD_TRUSTED_PROXIES", "proxy"), ("WATCHWORD_ACTOR_HEADERS", "X Actor"),
+    ("WATCHWORD_ALLOWED_DURATIONS", "ONE_MINUTE"), ("WATCHWORD_ALLOWED_DURATIONS", ""),
+    ("WATCHWORD_ALLOW_NO_EXPIRY", "2"), ("WATCHWORD_MAX_LIVE_TOKENS", "0"), ("WATCHWORD_LOG_LEVEL", "loud"),
+    ("WATCHWORD_ACCESS_LOG", "some"), ("WATCHWORD_TLS_CERT", "/x.pem"), ("WATCHWORD_DATA_DIR", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), BAD)
+def test_a_bad_value_names_its_setting(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        load({}, {name: value})
+
+
+def test_a_bad_value_stops_the_start_with_one_line() -> None:
+    done = watchword("serve", env={"WATCHWORD_PORT": "many"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "watchword: WATCHWORD_PORT must be a whole number from 1 to 65535.\n"
+
+
+def test_an_unknown_name_stops_the_start() -> None:
+    done = watchword("serve", env={"WATCHWORD_PROT": "8080"})
+    assert done.returncode == 2
+    assert "WATCHWORD_PROT is not a setting" in done.stderr
+
+
+def test_what_container_platforms_inject_is_ignored() -> None:
+    injected = {
+        "WATCHWORD_PORT": "tcp://10.0.0.1:8080",
+        "WATCHWORD_SERVICE_HOST": "10.0.0.1",
+        "WATCHWORD_SERVICE_PORT_HTTP": "8080",
+        "WATCHWORD_PORT_8080_TCP_ADDR": "10.0.0.1",
+    }
+    assert load({}, injected).port == 8080
+
+
+def test_names_of_clients_and_tests_are_left_alone() -> None:
+    load({}, {"WATCHWORD_URL": "x", "WATCHWORD_TOKEN": "y", "WATCHWORD_TEST_STRICT": "1"})
+
+
+def test_a_flag_wins_over_the_environment() -> None:
+    assert load({"port": "1234"}, {"WATCHWORD_PORT": "999"}).port == 1234
+
+
+def test_every_setting_has_help_and_a_default_that_parses() -> None:
+    settings = load({}, {})
+    for setting in TABLE:
+        assert setting.help.endswith(".")
+        assert hasattr(settings, setting.name)
+
+
+@pytest.mark.parametrize(
+    ("environment", "on"),
+    [
+        ({}, True),
+        ({"WATCHWORD_HOST": "localhost"}, True),
+        ({"WATCHWORD_HOST": "::1"}, True),
+        ({"WATCHWORD_HOST": "127.0.0.2"}, True),
+        ({"WATCHWORD_HOST": "0.0.0.0"}, False),
+        ({"WATCHWORD_HOST": "unix:/run/w.sock"}, False),
+        ({"WATCHWORD_PUBLIC_URL": "https://tokens.example.org"}, False),
+        ({"WATCHWORD_TRUSTED_PROXIES": "10.0.0.0/8"}, False),
+        ({"WATCHWORD_LOCAL_MODE": "off"}, False),
+        ({"WATCHWORD_LOCAL_MODE": "on", "WATCHWORD_PUBLIC_URL": "https://tokens.example.org"}, True),
+    ],
+)
+def test_local_mode_is_on_only_where_no_proxy_can_stand_between(environment: dict[str, str], on: bool) -> None:
+    assert load({}, environment).local_mode_on is on
+
+
+def test_local_mode_cannot_be_forced_beyond_loopback() -> None:
+    with pytest.raises(SettingsError, match="WATCHWORD_LOCAL_MODE"):
+        load({}, {"WATCHWORD_LOCAL_MODE": "on", "WATCHWORD_HOST": "0.0.0.0"})
+
+
+def test_the_store_can_be_named_by_url(tmp_path: Path) -> None:
+    file = tmp_path / "x" / "my.db"
+    done = watchword(
+        "db", "migrate", "--data-dir", str(tmp_path / "d"), env={"WATCHWORD_DATABASE_URL": f"sqlite:///{file}"}
+    )
+    assert done.returncode == 0
+    assert file.exists()

@@ -1,0 +1,91 @@
+"""The house: imports point one way, modules stay small, style and types are clean, the schema is served whole."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "watchword"
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+# What each shelf may import: of Watchword, and of others. The standard library is for everybody.
+SHELVES: dict[str, tuple[set[str], set[str]]] = {
+    "domain": ({"domain"}, set()),
+    "service": ({"service", "domain"}, set()),
+    "signing": ({"signing", "domain"}, {"jwt", "cryptography"}),
+    "stores": ({"stores", "domain"}, {"apsw", "orjson"}),
+    "settings": ({"domain"}, set()),
+    "doors.http": (
+        {"doors.http", "service", "domain", "settings"},
+        {"granian", "graphql", "orjson", "prometheus_client", "structlog"},
+    ),
+    "doors.cli": ({"doors.cli", "service", "domain", "settings"}, {"click"}),
+    "wiring": ({"wiring", "doors.http", "service", "domain", "settings", "signing", "stores"}, set()),
+    "__main__": ({"wiring", "doors.cli"}, set()),
+}
+
+
+def shelf_of(module: str) -> str:
+    """`doors.http` for `doors.http.graphql.limits`; empty for the package itself."""
+    parts = module.split(".")
+    return ".".join(parts[:2]) if parts[0] == "doors" else parts[0]
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module is not None
+            if node.module == "watchword":
+                yield from (f"watchword.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_one_way(path: Path) -> None:
+    own = shelf_of(".".join(path.relative_to(SOURCE).with_suffix("").parts))
+    if own in {"__init__", "doors.__init__"}:
+        return
+    ours, others = SHELVES[own]
+    for name in imports(path):
+        top, _, rest = name.partition(".")
+        if top == "watchword":
+            assert rest == "__version__" or shelf_of(rest) in ours, f"{own} imports {name}"
+        else:
+            assert top in sys.stdlib_module_names or top in others, f"{own} imports {name}"
+
+
+@pytest.mark.parametrize(
+    "path", [*MODULES, *sorted((ROOT / "tests").rglob("*.py"))], ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_a_module_stays_under_400_lines(path: Path) -> None:
+    assert len(path.read_text().splitlines()) < 400
+
+
+def test_only_settings_reads_the_environment() -> None:
+    readers = [p.name for p in MODULES if any(w in p.read_text() for w in ("os.environ", "getenv"))]
+    # metrics.py names a folder for prometheus-client, which takes it from there and from nowhere else.
+    assert readers == ["metrics.py", "settings.py"]
+
+
+def test_locks_carry_hashes_and_no_address() -> None:
+    for lock in (ROOT / "requirements").glob("*.lock"):
+        text = lock.read_text()
+        assert "--hash=sha256:" in text
+        assert "://" not in text
+
+
+@pytest.mark.parametrize("command", [("ruff", "format", "--check"), ("ruff", "check"), ("mypy",)], ids=" ".join)
+def test_style_and_types_are_clean(command: tuple[str, ...]) -> None:
+    program, *words = command
+    done = subprocess.run(
+        [sys.executable, "-m", program, *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
