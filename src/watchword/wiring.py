@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import itertools
+import multiprocessing
 import os
 import secrets
 import signal
@@ -128,11 +129,14 @@ def load_app(settings: Settings, run_folder: Path) -> "Worker":
 
 
 def _die_with_parent() -> None:
-    """A worker must not outlive a main process that was killed. Linux only; elsewhere it stays."""
-    parent = os.getppid()
+    """A worker must not outlive a main process that was killed. Linux only; elsewhere it stays.
+
+    By SIGKILL: a worker that is still starting has the main process's handler of SIGTERM, which would swallow it.
+    """
     try:
-        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM, 0, 0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)
     except (OSError, AttributeError):
         return
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGTERM)
+    main = multiprocessing.parent_process()
+    if main is not None and os.getppid() != main.pid:
+        os.kill(os.getpid(), signal.SIGKILL)
