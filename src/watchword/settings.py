@@ -119,7 +119,12 @@ def _switch(text: str) -> bool:
 
 
 def _local_mode(text: str) -> bool | None:
-    return None if text.lower() == "auto" else _switch(text)
+    if text.lower() == "auto":
+        return None
+    try:
+        return _switch(text)
+    except ValueError:
+        raise ValueError("auto, on or off") from None
 
 
 def _words(text: str) -> list[str]:
@@ -135,7 +140,10 @@ def _networks(text: str) -> tuple[Network, ...]:
 
 def _peers(text: str) -> tuple[Network | None, ...]:
     """Networks, or None for the callers on the Unix socket."""
-    return tuple(None if word == "unix" else _networks(word)[0] for word in _words(text))
+    try:
+        return tuple(None if word == "unix" else _networks(word)[0] for word in _words(text))
+    except ValueError as error:
+        raise ValueError(f"{error}, or unix") from None
 
 
 def _headers(text: str) -> tuple[str, ...]:
@@ -256,12 +264,18 @@ class Settings:
 
     @property
     def local_mode_on(self) -> bool:
-        """A silent proxy on this host cannot be told from a local caller, so any sign of one turns it off."""
+        return self.local_mode_off_because is None
+
+    @property
+    def local_mode_off_because(self) -> str | None:
+        """A silent proxy on this host cannot be told from a local caller, so any sign of one turns local mode off."""
         if not self.is_loopback:
-            return False
+            return "it does not listen on loopback"
         if self.local_mode is not None:
-            return self.local_mode
-        return self.public_url is None and not self.trusted_proxies
+            return None if self.local_mode else "WATCHWORD_LOCAL_MODE says so"
+        if self.public_url is not None:
+            return "WATCHWORD_PUBLIC_URL is set"
+        return "WATCHWORD_TRUSTED_PROXIES is set" if self.trusted_proxies else None
 
     @property
     def lifetimes(self) -> Lifetimes:

@@ -1,6 +1,8 @@
 """Faults at the door: the two shapes of an error body, and what goes with a status. Nothing internal gets past here."""
 
 import re
+import traceback
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -25,10 +27,13 @@ def redact(text: str) -> str:
 
 
 def internal_fault(error: BaseException) -> Fault:
+    """A defect of ours: nothing of it for the client; for the log, what it was and the last places it came through."""
+    frames = traceback.extract_tb(error.__traceback__)[-4:]
+    places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
     return Fault(
         Reason.INTERNAL,
         "Something went wrong here, not with your request.",
-        why=f"{type(error).__name__}: {error}",
+        why=f"{type(error).__name__} at {places}: {error}",
     )
 
 

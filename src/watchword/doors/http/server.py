@@ -88,7 +88,8 @@ def _announce(settings: Settings, run_folder: Path) -> None:
 
 
 def announcement(settings: Settings) -> str:
-    local = "on: from this machine, the header X-Service-Actor names the caller" if settings.local_mode_on else "off"
+    off_because = settings.local_mode_off_because
+    local = f"off: {off_because}" if off_because else "on: from this machine, X-Service-Actor names the caller"
     lines = [
         f"Watchword {__version__} listens at {settings.listens_at}",
         f"  store       {settings.store_path}",

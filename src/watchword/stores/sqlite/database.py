@@ -64,9 +64,10 @@ class Database:
             pause *= 1.5
 
     async def scan(self, work: Work[T]) -> T:
-        """A search in one snapshot, in a thread, under the deadline."""
+        """A search in one snapshot, in a thread, under the deadline, which counts the wait for a thread too."""
         began = time.perf_counter()
-        result = await asyncio.get_running_loop().run_in_executor(self._scanners, self._scan, work)
+        deadline = time.monotonic() + self._scan_deadline
+        result = await asyncio.get_running_loop().run_in_executor(self._scanners, self._scan, work, deadline)
         self._observe("scan", time.perf_counter() - began)
         return result
 
@@ -87,23 +88,25 @@ class Database:
         for connection in (*self._scan_connections, self._reader):
             connection.close(True)
 
-    def _scan(self, work: Work[T]) -> T:
+    def _scan(self, work: Work[T], deadline: float) -> T:
+        if time.monotonic() > deadline:
+            raise self._too_slow()
         connection = getattr(self._local, "connection", None)
         try:
             if connection is None:
                 connection = connect(self.path, busy_ms=int(self._patience * 1000), read_only=True)
                 self._local.connection = connection
                 self._scan_connections.append(connection)
-            deadline = time.monotonic() + self._scan_deadline
             connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_LOOKS)
             return in_snapshot(connection, work)
         except apsw.InterruptError as error:
-            raise Fault(
-                Reason.DEADLINE,
-                f"The search took longer than {self._scan_deadline:g} seconds; narrow it with actorUrn or ownerUrn.",
-            ) from error
+            raise self._too_slow() from error
         except apsw.Error as error:
             raise store_fault(error) from error
+
+    def _too_slow(self) -> Fault:
+        limit = f"{self._scan_deadline:g} seconds"
+        return Fault(Reason.DEADLINE, f"The search took longer than {limit}; narrow it with actorUrn or ownerUrn.")
 
 
 def in_snapshot(connection: apsw.Connection, work: Work[T]) -> T:
