@@ -4,10 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.server import Server
 
 _names = itertools.count()
+
+# No example is judged by the clock: a loaded machine is not a defect.
+settings.register_profile("watchword", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("watchword")
 
 
 @pytest.fixture(scope="session")

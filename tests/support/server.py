@@ -121,7 +121,9 @@ class Server:
     def workers(self) -> list[psutil.Process]:
         assert self.process is not None
         return [
-            p for p in psutil.Process(self.process.pid).children() if "multiprocessing.spawn" in " ".join(p.cmdline())
+            p
+            for p in psutil.Process(self.process.pid).children()
+            if p.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in " ".join(p.cmdline())
         ]
 
     # What tests say to it.

@@ -97,8 +97,7 @@ class Database:
                 connection = connect(self.path, busy_ms=int(self._patience * 1000), read_only=True)
                 self._local.connection = connection
                 self._scan_connections.append(connection)
-            connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_LOOKS)
-            return in_snapshot(connection, work)
+            return in_snapshot(connection, lambda c: _until(deadline, c, work))
         except apsw.InterruptError as error:
             raise self._too_slow() from error
         except apsw.Error as error:
@@ -107,6 +106,15 @@ class Database:
     def _too_slow(self) -> Fault:
         limit = f"{self._scan_deadline:g} seconds"
         return Fault(Reason.DEADLINE, f"The search took longer than {limit}; narrow it with actorUrn or ownerUrn.")
+
+
+def _until(deadline: float, connection: apsw.Connection, work: Work[T]) -> T:
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_LOOKS)
+    try:
+        return work(connection)
+    finally:
+        # What ends the snapshot must not be cut off too.
+        connection.set_progress_handler(None)
 
 
 def in_snapshot(connection: apsw.Connection, work: Work[T]) -> T:
