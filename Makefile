@@ -7,7 +7,7 @@ TEST_ARGS ?=
 JOBS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test soak lint format bench lock clean
+.PHONY: help serve test soak lint format bench reference lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ format: $(VENV)/.installed-dev ## put the code into its form
 
 bench: $(VENV)/.installed-dev ## measure, against a bare answer in the same run
 	$(BIN)/python -m bench
+
+reference: $(VENV)/.installed-dev ## write the generated pages of docs/reference anew
+	$(BIN)/python scripts/reference
 
 lock: ## renew the locked versions
 	$(PYTHON) scripts/lock

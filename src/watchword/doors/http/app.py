@@ -96,6 +96,8 @@ class App:
         ]
         if response.status == 204:
             del headers[0]
+        if request.has_unread_body:
+            headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         body = b"" if request.method == "HEAD" else response.body
         await send({"type": "http.response.body", "body": body})

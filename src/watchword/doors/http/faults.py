@@ -74,8 +74,6 @@ def fault_headers(fault: Fault) -> list[tuple[bytes, bytes]]:
             return [(b"allow", str(fault.details.get("allow", "")).encode())]
         case 503:
             return [RETRY_AFTER]
-        case 408 | 413:
-            return [(b"connection", b"close")]
     return []
 
 

@@ -45,6 +45,13 @@ class Request:
     actor: str | None = None
     """Who it turned out to be, for the log."""
     _gone: asyncio.Task[None] | None = field(default=None)
+    _is_whole: bool = field(default=False)
+
+    @property
+    def has_unread_body(self) -> bool:
+        """The connection cannot be used again: what is left of the body stands before the next request."""
+        announced = self.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.headers
+        return announced and not self._is_whole
 
     async def body(self) -> bytes:
         length = self.headers.get(b"content-length", b"0")
@@ -67,6 +74,7 @@ class Request:
                     more = message.get("more_body", False)
         except TimeoutError:
             raise Fault(Reason.BODY_TIMEOUT, f"The body did not arrive within {BODY_SECONDS:g} seconds.") from None
+        self._is_whole = True
         return b"".join(chunks) if len(chunks) != 1 else chunks[0]
 
     def watch(self) -> None:

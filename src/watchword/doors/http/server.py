@@ -3,6 +3,7 @@
 import json
 import shutil
 import socket
+import ssl
 import tempfile
 import threading
 import time
@@ -35,6 +36,7 @@ Load = Callable[[Settings, Path], Callable[..., Any]]
 
 
 def run(settings: Settings, load: Load) -> None:
+    _refuse_bad_certificate(settings)
     _refuse_taken_address(settings)
     run_folder = Path(tempfile.mkdtemp(prefix="watchword-run-"))
     server = Server(
@@ -64,9 +66,22 @@ def run(settings: Settings, load: Load) -> None:
         shutil.rmtree(run_folder, ignore_errors=True)
 
 
+def _refuse_bad_certificate(settings: Settings) -> None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key, "")
+    except OSError as error:
+        raise SettingsError(
+            "WATCHWORD_TLS_CERT and WATCHWORD_TLS_KEY must name a certificate chain and its private key, as PEM files; "
+            f"{settings.tls_cert} and {settings.tls_key} are not: {error.strerror or error}."
+        ) from None
+
+
 def _refuse_taken_address(settings: Settings) -> None:
     """The server shares its port among its workers, so it would share it with a stranger too, in silence."""
     if settings.socket_path is not None:
+        _clear_socket(settings.socket_path)
         return
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     host = "127.0.0.1" if settings.host == "localhost" else settings.host
@@ -79,6 +94,23 @@ def _refuse_taken_address(settings: Settings) -> None:
                 f"WATCHWORD_HOST and WATCHWORD_PORT must name a free address; {settings.listens_at} is not: "
                 f"{error.strerror}. Choose another with --port."
             ) from None
+
+
+def _clear_socket(path: Path) -> None:
+    """A killed server leaves its socket behind, and nobody answers there: it is removed. Anything else is refused."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            if path.is_socket():
+                probe.connect(str(path))
+                raise SettingsError(f"WATCHWORD_HOST must name a free socket; another process listens at {path}.")
+            probe.bind(str(path))
+        except ConnectionRefusedError:
+            pass
+        except OSError as error:
+            raise SettingsError(
+                f"WATCHWORD_HOST must name a socket that can be made; {path} cannot: {error.strerror or error}."
+            ) from None
+    path.unlink()
 
 
 def _announce(settings: Settings, run_folder: Path) -> None:

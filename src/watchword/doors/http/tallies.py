@@ -1,9 +1,8 @@
 """Tallies: numbers that every worker adds to its own file and any worker can read.
 
-A worker's numbers are doubles in a memory-mapped file: adding to one costs a tenth of a microsecond, needs no flush,
-and outlives the worker. Which double means what stands in a second file, rewritten when a new name is first used.
-prometheus-client's own multiprocess mode does the same at seven microseconds a number, half of a verification;
-`docs/decisions` has the measurement.
+A worker's numbers are doubles in a memory-mapped file: adding to one is an assignment, needs no flush, and outlives
+the worker. Which double means what stands in a second file, rewritten when a new name is first used.
+prometheus-client's own multiprocess mode does the same at five times the cost (docs/decisions/metrics.md).
 """
 
 import json

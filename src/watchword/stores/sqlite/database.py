@@ -38,6 +38,7 @@ class Database:
         self._patience = patience
         self._scan_deadline = scan_deadline
         self._observe = observe
+        self._closed = False
         self._reader = connect(path, busy_ms=int(patience * 1000), read_only=True)
         self._reader.set_busy_timeout(0)
         self._scanners = ThreadPoolExecutor(SCAN_THREADS, thread_name_prefix="watchword-scan")
@@ -47,6 +48,7 @@ class Database:
 
     async def read(self, work: Work[T]) -> T:
         """A point read of the committed state. Waits, without holding up others, while the file is locked."""
+        self._check_open()
         began = time.perf_counter()
         pause = 0.002
         while True:
@@ -65,6 +67,7 @@ class Database:
 
     async def scan(self, work: Work[T]) -> T:
         """A search in one snapshot, in a thread, under the deadline, which counts the wait for a thread too."""
+        self._check_open()
         began = time.perf_counter()
         deadline = time.monotonic() + self._scan_deadline
         result = await asyncio.get_running_loop().run_in_executor(self._scanners, self._scan, work, deadline)
@@ -83,10 +86,15 @@ class Database:
             self._observe("write", time.perf_counter() - began)
 
     async def close(self) -> None:
+        self._closed = True
         await self._writer.close()
         self._scanners.shutdown()
         for connection in (*self._scan_connections, self._reader):
             connection.close(True)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Fault(Reason.STOPPING, "The service is stopping.")
 
     def _scan(self, work: Work[T], deadline: float) -> T:
         if time.monotonic() > deadline:

@@ -20,7 +20,7 @@ _GET = f"SELECT {_COLUMNS} FROM policies WHERE urn = ?"  # noqa: S608
 _PUT = f"INSERT OR REPLACE INTO policies ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _VERSION = "SELECT policy_version FROM state"
 
-Change = Callable[[apsw.Connection], Event | None]
+Change = Callable[[apsw.Connection], list[Event]]
 
 
 class SqlitePolicies:
@@ -35,66 +35,69 @@ class SqlitePolicies:
         return await self._db.read(lambda c: in_snapshot(c, work))
 
     async def add_policy(self, warrant: Warrant, policy: Policy) -> None:
-        def change(c: apsw.Connection) -> Event:
+        def change(c: apsw.Connection) -> list[Event]:
+            if c.execute(_GET, (policy.urn,)).fetchone() is not None:
+                raise Fault(Reason.ALREADY_EXISTS, "There is a policy with this urn.")
             c.execute(_PUT, _values(policy))
-            return Event(Action.POLICY_CREATED, policy.urn, _detail(policy))
+            return [Event(Action.POLICY_CREATED, policy.urn, _detail(policy))]
 
         await self._change(warrant, change)
 
     async def replace_policy(self, warrant: Warrant, policy: Policy) -> None:
-        def change(c: apsw.Connection) -> Event:
+        def change(c: apsw.Connection) -> list[Event]:
             _editable(c, policy.urn)
             c.execute(_PUT, _values(policy))
-            return Event(Action.POLICY_UPDATED, policy.urn, _detail(policy))
+            return [Event(Action.POLICY_UPDATED, policy.urn, _detail(policy))]
 
         await self._change(warrant, change)
 
     async def delete_policy(self, warrant: Warrant, urn: str) -> None:
-        def change(c: apsw.Connection) -> Event:
+        def change(c: apsw.Connection) -> list[Event]:
             _editable(c, urn)
             c.execute("DELETE FROM policies WHERE urn = ?", (urn,))
-            return Event(Action.POLICY_DELETED, urn)
+            return [Event(Action.POLICY_DELETED, urn)]
 
         await self._change(warrant, change)
 
     async def settle(self, root: Policy, defaults: tuple[Policy, ...]) -> None:
-        def change(c: apsw.Connection) -> Event | None:
-            if not c.execute("SELECT defaults_made FROM state").get:
-                for policy in defaults:
-                    c.execute(_PUT, _values(policy))
-                c.execute("UPDATE state SET defaults_made = 1")
+        def change(c: apsw.Connection) -> list[Event]:
+            made = () if c.execute("SELECT defaults_made FROM state").get else defaults
+            c.execute("UPDATE state SET defaults_made = 1")
             row = c.execute(_GET, (root.urn,)).fetchone()
-            if row is not None and _policy(row) == root:
-                return None
-            c.execute(_PUT, _values(root))
-            return Event(Action.POLICY_UPDATED, root.urn, _detail(root))
+            events = [Event(Action.POLICY_CREATED, policy.urn, _detail(policy)) for policy in made]
+            if row is None or _policy(row) != root:
+                made = (*made, root)
+                action = Action.POLICY_CREATED if row is None else Action.POLICY_UPDATED
+                events.append(Event(action, root.urn, _detail(root)))
+            c.executemany(_PUT, [_values(policy) for policy in made])
+            return events
 
         await self._change(system_warrant("start"), change)
 
     async def add_group(self, warrant: Warrant, group: Group) -> None:
-        def change(c: apsw.Connection) -> Event:
+        def change(c: apsw.Connection) -> list[Event]:
             if c.execute("SELECT 1 FROM groups WHERE urn = ?", (group.urn,)).get:
                 raise Fault(Reason.ALREADY_EXISTS, "There is a group of this id.")
             c.execute(
                 "INSERT INTO groups (urn, name, description) VALUES (?, ?, ?)",
                 (group.urn, group.name, group.description),
             )
-            return Event(Action.GROUP_CREATED, group.urn)
+            return [Event(Action.GROUP_CREATED, group.urn)]
 
         await self._change(warrant, change)
 
     async def delete_group(self, warrant: Warrant, urn: str) -> None:
-        def change(c: apsw.Connection) -> Event:
+        def change(c: apsw.Connection) -> list[Event]:
             _known_group(c, urn)
             c.execute("DELETE FROM groups WHERE urn = ?", (urn,))
-            return Event(Action.GROUP_DELETED, urn)
+            return [Event(Action.GROUP_DELETED, urn)]
 
         await self._change(warrant, change)
 
     async def change_members(
         self, warrant: Warrant, group: str, *, add: Collection[str] = (), remove: Collection[str] = ()
     ) -> None:
-        def change(c: apsw.Connection) -> Event:
+        def change(c: apsw.Connection) -> list[Event]:
             _known_group(c, group)
             c.executemany(
                 "INSERT OR IGNORE INTO group_members (actor_urn, group_urn) VALUES (?, ?)",
@@ -104,8 +107,8 @@ class SqlitePolicies:
                 "DELETE FROM group_members WHERE actor_urn = ? AND group_urn = ?",
                 [(m, group) for m in remove],
             )
-            action = Action.GROUP_MEMBERS_ADDED if add else Action.GROUP_MEMBERS_REMOVED
-            return Event(action, group, {"members": sorted({*add, *remove})})
+            told = ((Action.GROUP_MEMBERS_ADDED, add), (Action.GROUP_MEMBERS_REMOVED, remove))
+            return [Event(action, group, {"members": sorted(set(members))}) for action, members in told if members]
 
         await self._change(warrant, change)
 
@@ -157,14 +160,15 @@ class SqlitePolicies:
         await self._db.write(work)
 
     async def _change(self, warrant: Warrant, change: Change) -> None:
-        """Prove, change, move the version on, leave the event: one transaction."""
+        """Prove, change, move the version on, leave the events: one transaction."""
 
         def work(c: apsw.Connection) -> None:
             now = self._clock()
             prove(c, warrant, now)
-            event = change(c)
-            if event is not None:
+            events = change(c)
+            if events:
                 c.execute("UPDATE state SET policy_version = policy_version + 1")
+            for event in events:
                 leave_event(c, warrant, event, now)
 
         await self._db.write(work)

@@ -10,23 +10,24 @@ from watchword.domain.urns import TOKEN_PREFIX
 
 INLINE_ROWS = 200
 
+# Columns are named with their table: json_each, which unfolds a filter's values, has an id and a type of its own.
 _STATUS = (
-    "CASE WHEN revoked_at IS NOT NULL THEN 'REVOKED'"
-    " WHEN expires_at IS NOT NULL AND expires_at <= :now THEN 'EXPIRED' ELSE 'ACTIVE' END"
+    "CASE WHEN tokens.revoked_at IS NOT NULL THEN 'REVOKED'"
+    " WHEN tokens.expires_at IS NOT NULL AND tokens.expires_at <= :now THEN 'EXPIRED' ELSE 'ACTIVE' END"
 )
 _COLUMNS: dict[Field, str] = {
-    Field.ID: "id",
-    Field.URN: f"('{TOKEN_PREFIX}' || id)",
-    Field.NAME: "name",
-    Field.DESCRIPTION: "description",
-    Field.ACTOR_URN: "actor_urn",
-    Field.OWNER_URN: "owner_urn",
-    Field.TOKEN_TYPE: "type",
+    Field.ID: "tokens.id",
+    Field.URN: f"('{TOKEN_PREFIX}' || tokens.id)",
+    Field.NAME: "tokens.name",
+    Field.DESCRIPTION: "tokens.description",
+    Field.ACTOR_URN: "tokens.actor_urn",
+    Field.OWNER_URN: "tokens.owner_urn",
+    Field.TOKEN_TYPE: "tokens.type",
     Field.STATUS: _STATUS,
-    Field.CREATED_AT: "created_at",
-    Field.EXPIRES_AT: "expires_at",
-    Field.LAST_USED_AT: "last_used_at",
-    Field.REVOKED_AT: "revoked_at",
+    Field.CREATED_AT: "tokens.created_at",
+    Field.EXPIRES_AT: "tokens.expires_at",
+    Field.LAST_USED_AT: "tokens.last_used_at",
+    Field.REVOKED_AT: "tokens.revoked_at",
 }
 _TESTS: dict[Condition, str] = {
     Condition.EQUAL: "{column} = {value}",
@@ -63,7 +64,7 @@ def translate(search: Search, now: int) -> Statement:
         own = Filter(field, Condition.EQUAL, (owner,))
         filters = (own, *(f for f in filters if not f.pins(field, owner)))
     bound: dict[str, Any] = {"now": now}
-    terms = [] if search.shows_revoked else ["revoked_at IS NULL"]
+    terms = [] if search.shows_revoked else ["tokens.revoked_at IS NULL"]
     terms += [_term(index, f, bound) for index, f in enumerate(filters)]
     counted = _ready_total(filters)
     return Statement(

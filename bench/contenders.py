@@ -1,0 +1,102 @@
+"""Contenders: servers that are started on one core, asked, and stopped."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+SERVER_CORE = "0"
+START_SECONDS = 30.0
+STOP_SECONDS = 40.0
+ADMIN = "urn:li:corpuser:admin"
+
+NAMES = ("bare-granian", "bare-uvicorn", "watchword-granian", "watchword-uvicorn")
+
+
+class Contender:
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._folder = folder / name
+        self._folder.mkdir()
+        self._log = self._folder / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_watchword(self) -> bool:
+        return self.name.startswith("watchword")
+
+    def __enter__(self) -> Self:
+        command = ["taskset", "-c", SERVER_CORE, sys.executable, "-m", "bench.serve"]
+        command += [self.name, str(self.port), str(self._folder / "data")]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")}
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+        try:
+            self._await_answer()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ask it to stop; end the whole group when it does not."""
+        process = self._process
+        assert process is not None
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def cpu_seconds(self) -> float:
+        """What its processes have used so far: steadier than a rate where neighbours want the core too."""
+        assert self._process is not None
+        main = psutil.Process(self._process.pid)
+        times = [process.cpu_times() for process in (main, *main.children(recursive=True))]
+        return sum(one.user + one.system for one in times)
+
+    def ask(self, query: str, variables: Mapping[str, Any]) -> Any:
+        """What the root actor is answered; setting up is not measured."""
+        answer = httpx.post(
+            f"{self.url}/api/graphql",
+            json={"query": query, "variables": variables},
+            headers={"X-Service-Actor": ADMIN},
+            timeout=30,
+        ).json()
+        assert "errors" not in answer, answer
+        return answer["data"]
+
+    def _await_answer(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                httpx.get(self.url, timeout=5)
+            except httpx.TransportError:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise SystemExit(f"{self.name} did not start:\n{self._log.read_text()}") from None
+                time.sleep(0.05)
+            else:
+                return
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,59 @@
+"""One contender, in a process of its own: `python -m bench.serve NAME PORT FOLDER`.
+
+On granian the flags are Watchword's own, because the server is: `watchword.doors.http.server.run`.
+"""
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from bench.bare import bare, load_bare
+from watchword import wiring
+from watchword.doors.http.server import run
+from watchword.settings import Settings, load
+
+
+def on_uvicorn(app: Any, settings: Settings) -> None:
+    uvicorn.run(
+        app,
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        proxy_headers=False,
+        server_header=False,
+        access_log=False,
+        log_level="warning",
+    )
+
+
+def watchword_app(settings: Settings) -> Any:
+    """What `watchword serve` does before it hands over to its server."""
+    wiring.prepare_store(settings)
+    asyncio.run(wiring.settle(settings))
+    return wiring.load_app(settings, Path(tempfile.mkdtemp(prefix="watchword-bench-")))
+
+
+def main(name: str, port: str, folder: str) -> None:
+    settings = load({"port": port, "data_dir": folder}, {})
+    match name:
+        case "bare-granian":
+            run(settings, load_bare)
+        case "bare-uvicorn":
+            on_uvicorn(bare, settings)
+        case "watchword-granian":
+            wiring.serve(settings)
+        case "watchword-uvicorn":
+            on_uvicorn(watchword_app(settings), settings)
+        case _:
+            raise SystemExit(f"There is no contender {name}.")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

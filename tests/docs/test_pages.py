@@ -1,0 +1,130 @@
+"""The documentation says nothing that is not so: links lead somewhere, and every name in it exists."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from graphql import build_schema
+
+from tests.support.pages import ROOT, links, pages
+from tests.support.server import ADMIN, Server
+from watchword.domain.filters import Condition, Field, SortField
+from watchword.doors.cli import cli
+from watchword.doors.http.graphql.schema import sdl
+from watchword.settings import _OTHERS, TABLE
+
+REFERENCE = ROOT / "docs/reference"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_to_a_file_of_the_project(page: Path) -> None:
+    broken = [link for link in links(page) if not (page.parent / link.partition("#")[0]).exists()]
+    assert broken == []
+
+
+def test_every_page_of_the_documentation_is_linked_from_another() -> None:
+    linked = {(page.parent / link.partition("#")[0]).resolve() for page in pages() for link in links(page)}
+    assert [page for page in pages() if page.name != "README.md" and page.resolve() not in linked] == []
+
+
+def test_the_generated_references_are_current() -> None:
+    ran = _reference("--check")
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_a_generated_reference_that_is_out_of_date_is_told(tmp_path: Path) -> None:
+    for page in ("privileges.md", "errors.md", "cli.md"):
+        (tmp_path / page).write_bytes((REFERENCE / page).read_bytes())
+    (tmp_path / "settings.md").write_text("# Settings\n")
+    ran = _reference("--check", "--folder", str(tmp_path))
+    assert ran.returncode == 1
+    assert "settings.md" in ran.stderr
+    assert "cli.md" not in ran.stderr
+
+
+def _reference(*flags: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "scripts/reference"), *flags],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_settings_page_lists_every_setting() -> None:
+    text = (REFERENCE / "settings.md").read_text()
+    assert re.findall(r"^## `(WATCHWORD_\w+)`$", text, re.MULTILINE) == [setting.variable for setting in TABLE]
+
+
+def test_the_graphql_page_has_every_root_field_with_its_arguments() -> None:
+    text = (REFERENCE / "graphql.md").read_text()
+    schema = build_schema(sdl())
+    assert schema.query_type is not None
+    assert schema.mutation_type is not None
+    for name, root in (schema.query_type.fields | schema.mutation_type.fields).items():
+        assert re.search(rf"`{name}\b", text), name
+        for argument in root.args:
+            assert re.search(rf"`{name}\({argument}\b|`{name}\([^`]*\b{argument}: ", text), f"{name}({argument})"
+
+
+def test_the_filters_page_has_every_field_with_just_its_conditions() -> None:
+    text = (REFERENCE / "filters.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|", text, re.MULTILINE))
+    assert set(rows) == {field.word for field in Field}
+    for field in Field:
+        named = {Condition(word) for word in re.findall(r"`([A-Z_]+)`", rows[field.word])}
+        assert named == set(field.kind.conditions), field.word
+    assert all(f"`{sort.value.word}`" in text.partition("## Order")[2] for sort in SortField)
+
+
+def test_every_address_of_the_http_page_is_served(server: Server) -> None:
+    text = (REFERENCE / "http.md").read_text()
+    rows = re.findall(r"^\| `([A-Z]+) (/\S*)` \|", text, re.MULTILINE)
+    assert len(rows) > 8
+    for method, path in rows:
+        assert server.http.request(method, path).status_code not in (404, 405), f"{method} {path}"
+
+
+def test_every_metric_of_the_http_page_is_measured(server: Server, actor: str) -> None:
+    text = (REFERENCE / "http.md").read_text()
+    named = set(re.findall(r"`(watchword_\w+)`", text))
+    made = server.create(ADMIN, of=actor)
+    server.revoke(made["metadata"]["id"])
+    measured = server.http.get("/metrics").text
+    assert len(named) > 5
+    assert [name for name in sorted(named) if not re.search(rf"^{name}(_count)?[ {{]", measured, re.MULTILINE)] == []
+
+
+def test_every_setting_named_in_the_documentation_exists() -> None:
+    known = {setting.variable for setting in TABLE} | _OTHERS
+    for page in pages():
+        named = set(re.findall(r"\bWATCHWORD_[A-Z_]*[A-Z]\b", page.read_text()))
+        assert named - known <= {"WATCHWORD_SERVICE"}, page
+
+
+def test_every_command_and_flag_named_in_the_documentation_exists() -> None:
+    for page in pages():
+        for line in re.findall(r"^ *(?:\$ )?(?:sudo )?watchword ((?!\d)\S.*)$", _code(page), re.MULTILINE):
+            command, flags = _command(line.split())
+            assert command is not None, f"{page}: {line}"
+            options = {option for parameter in command.params for option in parameter.opts}
+            assert flags <= options | {"--help"}, f"{page}: {line}"
+
+
+def _code(page: Path) -> str:
+    found = re.findall(r"^```(?:sh|console)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return "\n".join(found).replace("\\\n", " ")
+
+
+def _command(words: list[str]) -> tuple[click.Command | None, set[str]]:
+    command: click.Command = cli
+    while words and isinstance(command, click.Group):
+        found = command.commands.get(words.pop(0))
+        if found is None:
+            return None, set()
+        command = found
+    return command, {word for word in words if word.startswith("--")}

@@ -1,0 +1,82 @@
+"""The documentation as tests read it: pages, their blocks, and the blocks run word for word.
+
+A block marked `sh` is run; a block marked `text` right after it is what it prints, where `…` stands for anything
+within a line. All blocks of a page are one shell session. Blocks marked otherwise are for the reader alone.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.server import Server
+from tests.support.system import need_program
+
+ROOT = Path(__file__).resolve().parents[2]
+ADDRESS = "http://127.0.0.1:8080"
+
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
+_MARK = "=== end of block ==="
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    code: str
+    shown: str | None
+    """What the page says it prints."""
+
+    def prints(self, output: str) -> bool:
+        assert self.shown is not None
+        pattern = ".*".join(re.escape(piece) for piece in self.shown.split("…"))
+        return re.fullmatch(pattern, output) is not None
+
+
+def pages() -> list[Path]:
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = list(_BLOCK.finditer(text))
+    made: list[Block] = []
+    for index, match in enumerate(found):
+        if match[1] != "sh":
+            continue
+        after = found[index + 1] if index + 1 < len(found) else None
+        follows = after is not None and after[1] == "text" and not text[match.end() : after.start()].strip()
+        made.append(Block(match[2], after[2].strip() if after is not None and follows else None))
+    return made
+
+
+def links(page: Path) -> Iterator[str]:
+    """The relative links of a page, without code blocks and without the addresses of other sites."""
+    text = _BLOCK.sub("", page.read_text(encoding="utf-8"))
+    for target in _LINK.findall(text):
+        if "://" not in target and not target.startswith("mailto:"):
+            yield target
+
+
+def run_blocks(page: Path, server: Server) -> list[tuple[Block, str]]:
+    """Each block with what it printed. Nothing is changed in it but the server's address."""
+    need_program("curl", "curl")
+    found = blocks(page)
+    script = f"\necho '{_MARK}'\n".join(block.code for block in found).replace(ADDRESS, server.url)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    ran = subprocess.run(
+        ["bash", "-eu", "-o", "pipefail", "-c", script],
+        cwd=server.folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, f"{page.name}: {ran.stdout}\n{ran.stderr}"
+    outputs = ran.stdout.replace("\r", "").split(_MARK)
+    assert len(outputs) == len(found)
+    return list(zip(found, (output.strip() for output in outputs), strict=True))
