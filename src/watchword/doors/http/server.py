@@ -1,13 +1,16 @@
 """The server: granian with one main process and any number of workers, each a process of its own."""
 
 import json
+import os
 import shutil
+import signal
 import socket
 import ssl
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from watchword.settings import Settings, SettingsError
 HEADER_SECONDS = 30
 MAX_HEADERS = 256 * 1024
 STOP_SECONDS = 30
+INSIST_SECONDS = 0.2
 
 _LOGGING: dict[str, Any] = {
     "version": 1,
@@ -58,8 +62,8 @@ def run(settings: Settings, load: Load) -> None:
         log_level=LogLevels.warning,
         log_dictconfig=_LOGGING,
     )
-    announcer = threading.Thread(target=_announce, args=(settings, run_folder), daemon=True)
-    announcer.start()
+    threading.Thread(target=_announce, args=(settings, run_folder), daemon=True).start()
+    threading.Thread(target=_insist, args=(server,), daemon=True).start()
     try:
         server.serve(target_loader=partial(load, settings, run_folder), wrap_loader=False)
     finally:
@@ -113,10 +117,37 @@ def _clear_socket(path: Path) -> None:
     path.unlink()
 
 
+def _insist(server: Any) -> None:
+    """Tell the workers to stop until they have. One that is still starting does not hear it: the signal meets the
+    main process's handler, which it inherited, or an event loop between two runs.
+    """
+    while not server.interrupt_signal:
+        server.main_loop_interrupt.wait()
+        time.sleep(INSIST_SECONDS)
+    while True:
+        for worker in list(server.wrks):
+            with suppress(OSError):
+                # Not reaped yet, so the number is still its own.
+                if os.waitid(os.P_PID, worker.inner.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                    os.kill(worker.inner.pid, signal.SIGTERM)
+        time.sleep(INSIST_SECONDS)
+
+
 def _announce(settings: Settings, run_folder: Path) -> None:
-    while sum(1 for _ in run_folder.glob("ready-*")) < settings.workers:
+    while sum(1 for _ in run_folder.glob("ready-*")) < settings.workers or not _accepts(settings):
         time.sleep(0.02)
     print(announcement(settings), flush=True)  # noqa: T201 - these lines are for whoever started it
+
+
+def _accepts(settings: Settings) -> bool:
+    """A worker is ready a moment before it listens; whoever reads the announcement may call at once."""
+    address: str | tuple[str, int] = str(settings.socket_path)
+    family = socket.AF_UNIX
+    if settings.socket_path is None:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        address = ("127.0.0.1" if settings.host == "localhost" else settings.host, settings.port)
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        return probe.connect_ex(address) == 0
 
 
 def announcement(settings: Settings) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import apsw
 
 from watchword.domain.ports import Clock
-from watchword.stores.sqlite.connections import connect, create_file, migrate, store_fault
+from watchword.stores.sqlite.connections import connect, create_file, migrate, refuse_foreign, store_fault
 from watchword.stores.sqlite.database import Database, Observe, ignore
 from watchword.stores.sqlite.keys import SqliteKeys
 from watchword.stores.sqlite.policies import SqlitePolicies
@@ -36,6 +36,7 @@ def prepare(path: Path, patience: float = 10.0) -> tuple[int, int]:
     while True:
         try:
             create_file(path)
+            refuse_foreign(path)
             connection = connect(path, busy_ms=2_000)
             try:
                 return migrate(connection)

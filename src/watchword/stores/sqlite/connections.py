@@ -85,6 +85,15 @@ def schema_version(connection: apsw.Connection) -> int:
     return version
 
 
+def refuse_foreign(path: Path) -> None:
+    """Raise when the file is not for us: before `connect`, which would already change it to WAL mode."""
+    connection = apsw.Connection(str(path))
+    try:
+        schema_version(connection)
+    finally:
+        connection.close()
+
+
 def migrate(connection: apsw.Connection) -> tuple[int, int]:
     """Apply what is missing, each step in a transaction of its own; returns the version before and after."""
     before = schema_version(connection)

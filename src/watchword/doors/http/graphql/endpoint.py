@@ -96,7 +96,7 @@ class GraphQLEndpoint:
         if result.errors:
             content["errors"] = []
             for error in result.errors:
-                shown, fault = failed(error)
+                shown, fault = failed(error, self._schema)
                 content["errors"].append(shown)
                 if fault.why is not None:
                     self._logger.warning("fault", reason=fault.reason.word, why=fault.why, request_id=request_id)

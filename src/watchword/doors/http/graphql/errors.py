@@ -40,10 +40,13 @@ def refused(error: GraphQLError, schema: GraphQLSchema, document: DocumentNode |
     return _with_locations({"message": redact(message), "extensions": extensions(fault)}, error)
 
 
-def failed(error: GraphQLError) -> tuple[dict[str, Any], Fault]:
-    """A field that could not be answered."""
+def failed(error: GraphQLError, schema: GraphQLSchema) -> tuple[dict[str, Any], Fault]:
+    """A field that could not be answered: refused, or given an argument that only now proves not to fit."""
     cause = error.original_error
-    fault = cause if isinstance(cause, Fault) else internal_fault(cause or error)
+    if cause is None or isinstance(cause, GraphQLError):
+        fault = Fault(Reason.INVALID_DOCUMENT, _explained(error.message, schema))
+    else:
+        fault = cause if isinstance(cause, Fault) else internal_fault(cause)
     content: dict[str, Any] = {"message": redact(fault.message), "extensions": extensions(fault)}
     if error.path:
         content["path"] = error.path

@@ -1,0 +1,201 @@
+"""The actor header is a claim: believed only where everything says that the request was made on this machine."""
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from tests.support.server import ADMIN, GENERATE, Server
+from tests.support.wire import JSON_TYPE, Answer, send, stored
+
+MakeServer = Callable[..., Server]
+ACTOR = f"X-Service-Actor: {ADMIN}"
+FORWARDING = (
+    "Forwarded: for=127.0.0.1", "X-Forwarded-For: 127.0.0.1", "X-Forwarded-For: ", "x-forwarded-host: localhost",
+    "X-Forwarded-Proto: http", "X-Forwarded-Port: 80", "X-Forwarded-Server: a", "X-Forwarded-Prefix: /",
+    "X-Forwarded-Anything: 1", "X-FORWARDED-USER: a", "X-Real-IP: 127.0.0.1", "x-real-ip: ", "Via: 1.1 here", "via:",
+)  # fmt: skip
+FOREIGN_HOSTS = (
+    "example.com", "example.com:8080", "localhost.example.com", "127.0.0.1.example.com", "192.0.2.1", "0.0.0.0",
+    "169.254.169.254", "[2001:db8::1]", "localhost:port", "127.0.0.1@example.com", "localhost,example.com", "a b",
+    "http://localhost", "localhost/", "2130706433", "127.1", "[::1", "::1", "",
+)  # fmt: skip
+
+
+def claim(server: Server, *headers: str | bytes, host: str | None = "", target: str = "/api/graphql") -> Answer:
+    return send(server, target=target, headers=[JSON_TYPE, *headers], host=host)
+
+
+def is_admin(answer: Answer) -> bool:
+    return answer.status == 200 and answer.json() == {"data": {"me": {"corpUser": {"urn": ADMIN}}}}
+
+
+def is_stranger(answer: Answer) -> bool:
+    """Refused just as if no header had come."""
+    reason = answer.json()["errors"][0]["extensions"]["reason"]
+    return (answer.status, reason) == (401, "missing_credential") and answer.header("WWW-Authenticate") is not None
+
+
+class TestOnALocalServer:
+    @pytest.mark.parametrize("target", ["/api/graphql", "/api/v2/graphql", "/gms/api/graphql", "/api/gms/api/graphql"])
+    @pytest.mark.parametrize("name", ["X-Service-Actor", "x-service-actor", "X-DataHub-Actor", "X-DATAHUB-ACTOR"])
+    def test_it_is_believed_on_graphql_under_either_name(self, server: Server, name: str, target: str) -> None:
+        assert is_admin(claim(server, f"{name}: {ADMIN}", target=target))
+
+    @pytest.mark.parametrize("header", FORWARDING)
+    def test_it_is_refused_with_any_sign_of_a_proxy(self, server: Server, header: str) -> None:
+        assert is_stranger(claim(server, ACTOR, header))
+        assert is_stranger(claim(server, header, ACTOR))
+
+    @pytest.mark.parametrize("host", FOREIGN_HOSTS)
+    def test_it_is_refused_for_a_foreign_host(self, server: Server, host: str) -> None:
+        """What a page reaches by rebinding its name to 127.0.0.1 comes with that name as Host."""
+        answer = send(server, headers=[f"Host: {host}", JSON_TYPE, ACTOR], host=None)
+        assert is_stranger(answer)
+
+    def test_it_is_refused_without_a_host_and_with_two(self, server: Server) -> None:
+        assert is_stranger(claim(server, ACTOR, host=None))
+        both = send(server, headers=["Host: localhost", "Host: example.com", JSON_TYPE, ACTOR], host=None)
+        assert both.status in (400, 401)
+        assert not is_admin(both)
+
+    @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1", "127.3.2.1:99", "[::1]", "[::1]:80"])
+    def test_it_is_believed_for_every_loopback_name(self, server: Server, host: str) -> None:
+        assert is_admin(claim(server, ACTOR, host=host))
+
+    @pytest.mark.parametrize(
+        "origin",
+        ["null", "https://example.com", "http://localhost", "http://localhost:1", "https://127.0.0.1:{port}", "", "file://",
+         "http://127.0.0.1:{port}.example.com", "http://127.0.0.1:{port}/", "http://localhost:{port}", "chrome-extension://a"],
+    )  # fmt: skip
+    def test_it_is_refused_for_a_foreign_origin(self, server: Server, origin: str) -> None:
+        assert is_stranger(claim(server, ACTOR, "Origin: " + origin.format(port=server.port)))
+
+    def test_it_is_believed_for_the_servers_own_origin_given_once(self, server: Server) -> None:
+        own = f"Origin: {server.url}"
+        assert is_admin(claim(server, ACTOR, own))
+        assert is_admin(
+            claim(server, ACTOR, f"Origin: HTTP://LocalHost:{server.port}", host=f"localhost:{server.port}")
+        )
+        assert is_stranger(claim(server, ACTOR, own, own))
+        assert is_stranger(claim(server, ACTOR, own, "Origin: https://example.com"))
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            [ACTOR, ACTOR],
+            [ACTOR, "X-Service-Actor: urn:li:corpuser:other"],
+            [ACTOR, "X-DataHub-Actor: urn:li:corpuser:other"],
+            [ACTOR, f"X-DataHub-Actor: {ADMIN}", f"X-DataHub-Actor: {ADMIN}"],
+        ],
+    )
+    def test_it_is_a_bad_request_when_it_is_repeated_or_two_disagree(self, server: Server, headers: list[str]) -> None:
+        answer = claim(server, *headers)
+        assert answer.status == 400
+        (error,) = answer.json()["errors"]
+        assert error["extensions"]["reason"] == "invalid_header"
+        assert "once" in error["message"]
+
+    def test_it_may_come_under_both_names_when_they_agree(self, server: Server) -> None:
+        assert is_admin(claim(server, ACTOR, f"X-DataHub-Actor: {ADMIN}"))
+
+    @pytest.mark.parametrize(
+        "value",
+        [b"", b"admin", b"urn:li", b"urn:li:corpGroup:g", b"urn:li:serviceAccessToken:x", b"urn:li:servicePolicy:root",
+         b"urn:li:dataHubRole:Admin", b"urn:li:corpuser:a b", b"urn:li:corpuser:\xff",
+         b"urn:li:corpuser:" + b"a" * 250, b"urn:li:corpuser:a, urn:li:corpuser:b"],
+    )  # fmt: skip
+    def test_it_is_a_bad_request_when_it_names_no_user(self, server: Server, value: bytes) -> None:
+        answer = claim(server, b"X-Service-Actor: " + value)
+        assert answer.status == 400
+        (error,) = answer.json()["errors"]
+        assert error["extensions"]["field"] == "x-service-actor"
+        assert "must be" in error["message"]
+
+    @pytest.mark.parametrize("urn", ["urn:li:corpuser:__system", "urn:li:corpuser:__", "urn:x:__a", "__system:__x"])
+    def test_nobody_acts_under_a_reserved_name(self, server: Server, urn: str) -> None:
+        answer = claim(server, f"X-Service-Actor: {urn}")
+        assert answer.status == 401
+        assert answer.json()["errors"][0]["extensions"]["reason"] == "invalid_token"
+
+    @pytest.mark.parametrize(
+        "target", ["/auth", "/auth/x", "/operations?action=getEsTaskStatus", "/api/other", "/openapi/x"]
+    )
+    @pytest.mark.parametrize("prefix", ["", "/gms", "/api/gms"])
+    def test_it_is_never_believed_elsewhere(self, server: Server, prefix: str, target: str) -> None:
+        answer = claim(server, ACTOR, target=prefix + target)
+        assert answer.status == 401
+        assert answer.json()["error"]["reason"] == "missing_credential"
+
+    def test_it_counts_for_nothing_beside_any_authorization(self, server: Server, actor: str) -> None:
+        server.grant(actor)
+        token = server.create(actor)["accessToken"]
+        mine = claim(server, ACTOR, f"Authorization: Bearer {token}")
+        assert mine.json()["data"]["me"]["corpUser"]["urn"] == actor
+        # Not even a malformed or repeated one matters then, nor where the request came from.
+        for headers in (["X-Service-Actor: nonsense"], [ACTOR, ACTOR], ["X-Forwarded-For: 1.2.3.4", ACTOR]):
+            assert claim(server, *headers, f"Authorization: Bearer {token}").status == 200
+        for bad in ("Basic YTpi", "Bearer x", "Negotiate"):
+            assert claim(server, ACTOR, f"Authorization: {bad}").status == 401
+
+    def test_it_gives_no_more_than_the_policies_give(self, server: Server, actor: str) -> None:
+        before = stored(server)
+        answer = send(
+            server,
+            headers=[JSON_TYPE, f"X-Service-Actor: {actor}"],
+            body=b'{"query": "mutation { revokeAccessToken(tokenId: \\"x\\") }"}',
+        )
+        (error,) = answer.json()["errors"]
+        assert (error["extensions"]["code"], error["extensions"]["privilege"]) == (403, GENERATE)
+        assert stored(server) == before
+
+    def test_blanks_around_it_do_not_matter(self, server: Server) -> None:
+        assert is_admin(claim(server, f"X-Service-Actor:   {ADMIN}\t "))
+
+
+class TestLocalModeIsOff:
+    @pytest.mark.parametrize(
+        ("flags", "says"),
+        [
+            (("--local-mode", "off"), "local mode  off"),
+            (("--public-url", "https://tokens.example.org"), "local mode  off"),
+            (("--trusted-proxies", "192.0.2.0/24"), "local mode  off"),
+            (("--host", "0.0.0.0"), "WITHOUT TLS"),
+        ],
+        ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+    )
+    def test_by_this_setting_and_the_header_is_refused(
+        self, make_server: MakeServer, flags: tuple[str, ...], says: str
+    ) -> None:
+        server = make_server(*flags)
+        assert "local mode  off" in server.out.read_text()
+        assert says in server.out.read_text()
+        assert is_stranger(claim(server, ACTOR))
+        assert is_stranger(claim(server, ACTOR, f"X-DataHub-Actor: {ADMIN}", host="localhost"))
+        made = server.command_line("token", "create", "--local", "--name", "first").stdout.strip()
+        assert is_admin(claim(server, ACTOR, f"Authorization: Bearer {made}"))
+
+    def test_but_can_be_turned_on_beside_a_public_url(self, make_server: MakeServer) -> None:
+        server = make_server("--local-mode", "on", "--public-url", "https://tokens.example.org")
+        assert "local mode  on" in server.out.read_text()
+        assert is_admin(claim(server, ACTOR))
+        assert is_stranger(claim(server, ACTOR, "X-Forwarded-For: 127.0.0.1"))
+
+
+def test_the_names_of_the_header_are_a_setting(make_server: MakeServer) -> None:
+    server = make_server(env={"WATCHWORD_ACTOR_HEADERS": "X-Remote-User, X-Other"})
+    assert is_admin(claim(server, f"X-Remote-User: {ADMIN}"))
+    assert is_admin(claim(server, f"x-other: {ADMIN}"))
+    assert is_stranger(claim(server, ACTOR))
+    assert is_stranger(claim(server, f"X-DataHub-Actor: {ADMIN}"))
+
+
+def test_on_the_other_loopback_it_is_believed_too(make_server: MakeServer) -> None:
+    server = make_server("--host", "::1")
+    with httpx.Client(base_url=f"http://[::1]:{server.port}") as client:
+        answer = client.post(
+            "/api/graphql",
+            json={"query": "{ me { corpUser { urn } } }"},
+            headers={"X-Service-Actor": ADMIN, "Origin": f"http://[::1]:{server.port}"},
+        )
+    assert answer.json()["data"]["me"]["corpUser"]["urn"] == ADMIN

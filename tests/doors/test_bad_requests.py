@@ -1,0 +1,299 @@
+"""Bad requests: bodies, headers and documents beyond what is taken. Refused in shape, and nothing is stored."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.support.server import ADMIN, CREATE, GENERATE, LIST, Server
+from tests.support.wire import AS_ADMIN, JSON_TYPE, Answer, connect, head, receive, send, send_chunked, stored
+
+ME = "{ me { corpUser { urn } } }"
+MIB = 1024 * 1024
+
+
+@pytest.fixture(autouse=True)
+def untouched(server: Server) -> Iterator[None]:
+    before = stored(server)
+    yield
+    assert stored(server) == before
+
+
+def error_of(answer: Answer, status: int, reason: str) -> dict[str, Any]:
+    """The one error of a GraphQL address, whatever the status."""
+    assert answer.status == status, answer
+    (error,) = answer.json()["errors"]
+    assert error["extensions"]["code"] == status
+    assert error["extensions"]["reason"] == reason
+    assert answer.header("X-Request-Id")
+    assert "data" not in answer.json()
+    result: dict[str, Any] = error
+    return result
+
+
+def body(query: object = ME, **more: object) -> bytes:
+    return orjson.dumps({"query": query, **more})
+
+
+class TestABody:
+    @pytest.mark.parametrize(
+        "sent",
+        [
+            b"", b" ", b"{", b"}", b"nonsense", b"{'query': 'x'}", b'{"query": "x",}', b'{"query": NaN}', b"\xff\xfe",
+            b'{"query": "\\ud800"}', b'{"query": "\\udfff\\ud800"}', b'{"query": "\xed\xa0\x80"}', b'{"query": "\xff"}',
+            b'{"query": "\x00"}', b'\xef\xbb\xbf{"query": "x"}', b'{"query": "x"} {}', b"\x00",
+            b'{"query": "x", "variables": {"a": "\\udc00"}}', b"[" * 100_000, b'{"a":' * 100_000,
+        ],
+        ids=lambda sent: repr(sent[:40]),
+    )  # fmt: skip
+    def test_that_is_no_json_is_refused_with_400(self, server: Server, sent: bytes) -> None:
+        error = error_of(send(server, body=sent), 400, "invalid_json")
+        assert error["message"] == "The body must be JSON: an object with query and variables."
+
+    @pytest.mark.parametrize("sent", [b"null", b"1", b'"x"', b"[]", b'[{"query": "{ me { corpUser { urn } } }"}]'])
+    def test_that_is_no_object_is_refused_with_400(self, server: Server, sent: bytes) -> None:
+        assert "object" in error_of(send(server, body=sent), 400, "invalid_json")["message"]
+
+    @pytest.mark.parametrize(
+        ("sent", "field"),
+        [
+            (b"{}", "query"),
+            (body(query=None), "query"),
+            (body(query=5), "query"),
+            (body(query=["{ me }"]), "query"),
+            (body(variables=[]), "variables"),
+            (body(variables="{}"), "variables"),
+            (body(variables=1), "variables"),
+            (body(operationName=1), "operationName"),
+            (body(operationName={}), "operationName"),
+        ],
+    )
+    def test_with_a_field_of_the_wrong_kind_names_the_field(self, server: Server, sent: bytes, field: str) -> None:
+        error = error_of(send(server, body=sent), 400, "invalid_json")
+        assert error["extensions"]["field"] == field
+        assert error["message"].startswith(field)
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            [],
+            ["Content-Type: text/plain"],
+            ["Content-Type: application/graphql"],
+            ["Content-Type: application/x-www-form-urlencoded"],
+            ["Content-Type: multipart/form-data; boundary=x"],
+            ["Content-Type: application/json; charset=latin-1"],
+            ["Content-Type: application/jsonx"],
+            ["Content-Type: "],
+            [b"Content-Type: \xff"],
+            [JSON_TYPE, "Content-Encoding: gzip"],
+        ],
+        ids=str,
+    )
+    def test_that_is_not_declared_as_json_is_refused_with_415(self, server: Server, headers: list[str | bytes]) -> None:
+        error = error_of(send(server, headers=[AS_ADMIN, *headers]), 415, "not_json")
+        assert "application/json" in error["message"]
+
+    @pytest.mark.parametrize("kind", ["application/json;charset=utf-8", 'Application/JSON; charset="UTF-8"'])
+    def test_declared_as_json_in_another_spelling_is_taken(self, server: Server, kind: str) -> None:
+        assert send(server, headers=[AS_ADMIN, f"Content-Type: {kind}"]).status == 200
+
+    def test_of_two_mebibytes_is_refused_with_413(self, server: Server) -> None:
+        error = error_of(send(server, body=body() + b" " * 2 * MIB), 413, "body_too_large")
+        assert "1,048,576 bytes" in error["message"]
+
+    def test_of_two_mebibytes_without_a_length_is_refused_with_413(self, server: Server) -> None:
+        chunks = [body(), *[b" " * 65_536] * 32]
+        error_of(send_chunked(server, chunks), 413, "body_too_large")
+
+    def test_of_just_one_mebibyte_is_taken_and_one_byte_more_is_not(self, server: Server) -> None:
+        assert send(server, body=body().ljust(MIB)).status == 200
+        assert send_chunked(server, [body(), b" " * (MIB - len(body()))]).status == 200
+        assert send(server, body=body().ljust(MIB + 1)).status == 413
+
+    def test_announced_as_too_large_is_refused_before_it_is_sent(self, server: Server) -> None:
+        with closing(connect(server)) as connection:
+            connection.sendall(head(server, "POST", "/api/graphql", [AS_ADMIN, JSON_TYPE], 10**18))
+            error_of(receive(connection), 413, "body_too_large")
+
+    @pytest.mark.parametrize("length", ["-1", "abc", "1e3", "0x10", "9" * 400])
+    def test_with_a_length_that_is_none_is_refused(self, server: Server, length: str) -> None:
+        answer = send(server, headers=[AS_ADMIN, JSON_TYPE, f"Content-Length: {length}"], body=None)
+        assert 400 <= answer.status < 500
+
+    def test_with_deeply_nested_variables_is_refused_or_ignored_but_never_fails(self, server: Server) -> None:
+        for depth in (100, 500, 1_000, 1_100, 10_000):
+            nested = b"[" * depth + b"]" * depth
+            for query in (ME, LIST):
+                sent = b'{"query": %s, "variables": {"input": %s}}' % (orjson.dumps(query), nested)
+                answer = send(server, body=sent)
+                assert answer.status in (200, 400)
+                assert query is ME or answer.json()["errors"][0]["extensions"]["code"] == 400
+
+
+class TestHeaders:
+    def test_authorization_of_a_hundred_kilobytes_is_refused_with_400(self, server: Server) -> None:
+        answer = send(server, headers=[AS_ADMIN, JSON_TYPE, "Authorization: Bearer " + "a" * 100_000])
+        error = error_of(answer, 400, "invalid_header")
+        assert error["extensions"]["field"] == "Authorization"
+        assert "at most 8,192 characters" in error["message"]
+
+    def test_beyond_all_measure_are_refused_with_431(self, server: Server) -> None:
+        assert send(server, headers=[AS_ADMIN, JSON_TYPE, "Authorization: Bearer " + "a" * 1_000_000]).status == 431
+
+    @pytest.mark.parametrize("target", ["/api/graphql", "/auth", "/api/nothing"])
+    @pytest.mark.parametrize("second", ["Bearer b", "Bearer a", "Basic b", ""])
+    def test_authorization_given_twice_is_refused_with_400(self, server: Server, target: str, second: str) -> None:
+        headers = [AS_ADMIN, JSON_TYPE, "Authorization: Bearer a", f"authorization: {second}"]
+        answer = send(server, target=target, headers=headers)
+        assert answer.status == 400
+        shown = answer.json()["errors"][0] if target == "/api/graphql" else answer.json()["error"]
+        assert shown["message"] == "The Authorization header must be given once."
+
+    @pytest.mark.parametrize("value", [b"\xff\xfe", b"\xed\xa0\x80", "\u00e9".encode(), b"a b c", b"\x80" * 200])
+    def test_authorization_of_strange_bytes_is_just_no_token_of_ours(self, server: Server, value: bytes) -> None:
+        answer = send(server, headers=[AS_ADMIN, JSON_TYPE, b"Authorization: Bearer " + value])
+        error_of(answer, 401, "invalid_token")
+
+    @pytest.mark.parametrize("name", ["X-Service-Actor", "Authorization", "X-Request-Id", "Accept", "Host"])
+    def test_with_nul_bytes_are_refused_before_they_are_read(self, server: Server, name: str) -> None:
+        answer = send(server, headers=[JSON_TYPE, f"{name}: a\x00b"])
+        assert answer.status == 400
+
+    @pytest.mark.parametrize("path", ["/%00", "/%ff", "/%ed%a0%80", "/api/%00", "/auth/%ff", "/gms/%ed%a0%80", "/%zz"])
+    def test_and_paths_of_strange_bytes_are_answered_in_shape(self, server: Server, path: str) -> None:
+        answer = send(server, "GET", path, [], None)
+        assert answer.status in (400, 401, 404)
+        assert answer.json()["error"]["code"] == answer.status
+
+    @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"])
+    def test_cannot_help_a_method_that_graphql_does_not_answer(self, server: Server, method: str) -> None:
+        answer = send(server, method, "/api/graphql?query={me{corpUser{urn}}}", [AS_ADMIN], None)
+        assert answer.status == 405
+        assert answer.header("Allow") == "POST"
+        assert method == "HEAD" or answer.json()["errors"][0]["extensions"]["reason"] == "method_not_allowed"
+
+
+def spread(count: int) -> str:
+    """A chain of fragments, each spread in the one before."""
+    links = " ".join(f"fragment f{n} on CorpUser {{ ...f{n + 1} }}" for n in range(count))
+    return f"{{ me {{ corpUser {{ ...f0 }} }} }} {links} fragment f{count} on CorpUser {{ urn }}"
+
+
+def bomb(levels: int) -> str:
+    """Every fragment spreads the next one twice: two to the power of its levels."""
+    links = " ".join(
+        f"fragment f{n} on Query {{ a{n}: me {{ corpUser {{ urn }} }} ...f{n + 1} ... {{ ...f{n + 1} }} }}"
+        for n in range(levels)
+    )
+    return f"{{ ...f0 }} {links} fragment f{levels} on Query {{ me {{ corpUser {{ urn }} }} }}"
+
+
+def introspection(depth: int) -> str:
+    return '{ __type(name: "Query") { ' + "fields { type { " * depth + "name" + " } }" * depth + " } }"
+
+
+class TestADocument:
+    @pytest.mark.parametrize(
+        ("query", "limit"),
+        [
+            ("{a" * 10_000 + "}" * 10_000, "5,000 lexical tokens"),
+            ("{a" * 1_000 + "}" * 1_000, "deep"),
+            ("{ me { " + "... { " * 1_000 + "corpUser { urn } " + "} " * 1_000 + "} }", "deep"),
+            (f"{{ listAccessTokens(input: {{filters: {'[' * 2_000}{']' * 2_000}}}) {{ total }} }}", "deep"),
+            ("query ($a: " + "[" * 2_000 + "Int" + "]" * 2_000 + ") " + ME, "deep"),
+            ("{ " + " ".join(f"a{n}: me {{ corpUser {{ urn }} }}" for n in range(21)) + " }", "20 root fields"),
+            ("{ ... { " + " ".join(f"a{n}: __typename" for n in range(21)) + " } }", "20 root fields"),
+            ("{ me { corpUser { " + " ".join(f"a{n}: urn" for n in range(1_000)) + " } } }", "1,000 fields"),
+            ("{ me { corpUser { " + "urn " * 990 + "} } }", "repeat"),
+            ("{ " + "me { corpUser { urn } } " * 1_000 + "}", "5,000 lexical tokens"),
+            ("{ me # " + "x" * 100_000 + "\n{ corpUser { urn } } }", "100,000 bytes"),
+            ("{ me # " + "é" * 50_000 + "\n{ corpUser { urn } } }", "100,000 bytes"),
+            ("#\n" * 6_000 + ME, "5,000 lexical tokens"),
+            (bomb(10), "1,000 fields"),
+            (bomb(200), "1,000 fields"),
+            (spread(250), "nest"),
+            (spread(600), "nest"),
+            (introspection(12), "deeper than 20"),
+        ],
+        ids=range(18),
+    )  # fmt: skip
+    def test_beyond_a_limit_is_told_the_limit(self, server: Server, query: str, limit: str) -> None:
+        answer = send(server, body=body(query))
+        assert answer.status == 200
+        (error,) = answer.json()["errors"]
+        assert error["extensions"]["reason"] == "document_too_complex"
+        assert limit in error["message"]
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "{ ...a } fragment a on Query { ...a }",
+            "{ ...a } fragment a on Query { ...b } fragment b on Query { ...a }",
+            "{ ...a } fragment a on Query { ...b } fragment b on Query { ...c } fragment c on Query { ...b ...a }",
+            " ".join(f"fragment f{n} on Query {{ ...f{(n + 1) % 100} }}" for n in range(100)) + " { ...f0 }",
+        ],
+        ids=range(4),
+    )
+    def test_whose_fragments_go_in_a_circle_is_refused(self, server: Server, query: str) -> None:
+        errors = send(server, body=body(query)).json()["errors"]
+        assert any("Cannot spread fragment" in error["message"] for error in errors)
+
+    def test_of_any_length_of_fragment_chain_is_answered_or_refused_but_never_fails(self, server: Server) -> None:
+        for count in range(10, 620, 30):
+            answer = send(server, body=body(spread(count)))
+            assert answer.status == 200
+            errors = answer.json().get("errors", [])
+            assert all(error["extensions"]["code"] == 400 for error in errors)
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "", " ", "{", "}", "{}", "{ me", "\x00", "\ufeff", "query", "fragment a on CorpUser { urn }", "# nothing",
+            "type A { b: Int }", "extend type Query { a: Int }", "subscription { me { corpUser { urn } } }",
+            "{ me { corpUser { urn } } } { me { corpUser { urn } } }", "query a { me } query a { me }",
+            "{ me { corpUser { urn @unknown } } }", "{ me { corpUser { urn @include } } }",
+            "{ a: me { corpUser { urn } } a: listPolicies(input: {}) { total } }",
+            "{ me { corpUser { ... on Policy { urn } } } }", "{ me { corpUser { ...nothing } } }", "{ __schema }",
+            "{ __type(name: 5) { name } }",
+        ],
+    )  # fmt: skip
+    def test_that_does_not_fit_is_a_bad_request_with_its_place(self, server: Server, query: str) -> None:
+        answer = send(server, body=body(query))
+        assert answer.status == 200
+        for error in answer.json()["errors"]:
+            assert error["extensions"] == {"code": 400, "type": "BAD_REQUEST", "reason": "invalid_document"}
+
+    def test_with_two_operations_needs_the_name_of_one(self, server: Server) -> None:
+        query = f"query a {ME} query b {ME}"
+        assert "errors" not in send(server, body=body(query, operationName="b")).json()
+        for name in (None, "", "c"):
+            answer = send(server, body=body(query, operationName=name)).json()
+            assert answer["errors"][0]["extensions"]["reason"] == "invalid_document"
+
+    def test_that_is_refused_runs_none_of_its_mutations(self, server: Server, actor: str) -> None:
+        query = CREATE.rstrip("} \n") + "} } nothing }"
+        wanted = {"type": "PERSONAL", "actorUrn": actor, "duration": "ONE_HOUR", "name": "x"}
+        answer = server.post(query, {"input": wanted}, actor=ADMIN).json()
+        assert "nothing" in answer["errors"][0]["message"]
+        assert "data" not in answer
+
+    def test_at_its_limits_is_answered(self, server: Server) -> None:
+        roots = "{ " + " ".join(f"a{n}: me {{ corpUser {{ urn }} }}" for n in range(20)) + " }"
+        fields = "{ me { corpUser { " + " ".join(f"a{n}: urn" for n in range(998)) + " } } }"
+        long = "{ me #" + "x" * 90_000 + "\n{ corpUser { urn } } }"
+        for query in (roots, fields, long):
+            assert "errors" not in send(server, body=body(query)).json()
+
+
+def test_a_refusal_for_lack_of_a_privilege_comes_before_any_judgement_of_the_input(server: Server, actor: str) -> None:
+    for query, variables in (
+        (LIST, {"input": {"start": -1, "filters": [{"field": "colour", "value": "x"}]}}),
+        (CREATE, {"input": {"type": "PERSONAL", "actorUrn": "nobody", "duration": "NO_EXPIRY", "name": ""}}),
+        ('mutation { revokeAccessToken(tokenId: "nothing") }', {}),
+        ('{ getAccessTokenMetadata(token: "\u00e9") { id } }', {}),
+    ):
+        (error,) = server.post(query, variables, actor=actor).json()["errors"]
+        assert error["extensions"]["code"] == 403
+        assert error["extensions"]["privilege"] == GENERATE

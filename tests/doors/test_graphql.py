@@ -1,0 +1,280 @@
+"""GraphQL over HTTP: media types and statuses, introspection, and what real clients' documents look like."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from graphql import build_client_schema, get_introspection_query, parse, print_schema, validate
+
+from tests.support.server import ADMIN, CREATE, GENERATE, LIST, MANAGE_ALL, REVOKE, Server
+
+MakeServer = Callable[..., Server]
+ME = "{ me { corpUser { urn } } }"
+MODERN = "application/graphql-response+json"
+NOBODY = "A" * 43 + "="
+
+
+def post(server: Server, body: Any, target: str = "/api/graphql", **headers: str) -> httpx.Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return server.http.post(target, json=body, headers={"X-Service-Actor": ADMIN, **named})
+
+
+class TestTheMediaType:
+    @pytest.mark.parametrize(
+        "accept", ["application/json", "*/*", "text/html", "application/*", "application/json;q=0.9"]
+    )
+    def test_of_old_is_200_whatever_graphql_makes_of_the_request(self, server: Server, accept: str) -> None:
+        for query in (ME, "{", "{ nothing }", f'mutation {{ revokeAccessToken(tokenId: "{NOBODY}") }}'):
+            answer = post(server, {"query": query}, Accept=accept)
+            assert answer.status_code == 200
+            assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
+
+    @pytest.mark.parametrize(
+        "accept", [MODERN, f"{MODERN}, application/json;q=0.9", f"{MODERN}; charset=utf-8", MODERN.upper()]
+    )
+    @pytest.mark.parametrize(
+        ("query", "status", "has_data"),
+        [
+            (ME, 200, True),
+            (f'mutation {{ revokeAccessToken(tokenId: "{NOBODY}") }}', 200, True),
+            ("{", 400, False),
+            ("{ nothing }", 400, False),
+            (LIST, 200, True),
+            (CREATE, 400, False),
+            ("{ " + "a: me { corpUser { urn } } " * 21 + "}", 400, False),
+            (f"query a {ME} query b {ME}", 400, False),
+        ],
+    )  # fmt: skip
+    def test_of_today_has_the_status_of_the_specification(
+        self, server: Server, accept: str, query: str, status: int, has_data: bool
+    ) -> None:
+        answer = post(server, {"query": query}, Accept=accept)
+        assert answer.status_code == status
+        assert answer.headers["Content-Type"] == f"{MODERN}; charset=utf-8"
+        assert ("data" in answer.json()) == has_data
+
+    @pytest.mark.parametrize("accept", ["application/json", MODERN])
+    def test_does_not_matter_to_what_is_wrong_with_the_request_itself(self, server: Server, accept: str) -> None:
+        headers = {"X-Service-Actor": ADMIN, "Content-Type": "application/json", "Accept": accept}
+        assert server.http.post("/api/graphql", content=b"{", headers=headers).status_code == 400
+        assert server.http.post("/api/graphql", content=b"{}", headers=headers).status_code == 400
+        del headers["X-Service-Actor"]
+        assert server.http.post("/api/graphql", content=b"{}", headers=headers).status_code == 401
+
+
+class TestIntrospection:
+    def test_in_full_describes_a_schema_that_clients_can_build(self, server: Server) -> None:
+        query = get_introspection_query(
+            descriptions=True, specified_by_url=True, directive_is_repeatable=True, schema_description=True,
+            input_value_deprecation=True,
+        )  # fmt: skip
+        answer = post(server, {"query": query, "operationName": "IntrospectionQuery"}).json()
+        assert "errors" not in answer
+        schema = build_client_schema(answer["data"])
+        for name in ("GetAccessTokenInput", "ListAccessTokensInput", "CreateAccessTokenInput", "ListAccessTokenInput"):
+            assert f"input {name} " in print_schema(schema)
+        for query in (CREATE, LIST, REVOKE):
+            assert validate(schema, parse(query)) == []
+
+    def test_of_one_type_works_beside_other_fields(self, server: Server) -> None:
+        query = '{ __typename __type(name: "CreateAccessTokenInput") { kind inputFields { name } } me { __typename } }'
+        data = server.ask(query, actor=ADMIN)
+        names = [field["name"] for field in data["__type"]["inputFields"]]
+        assert names == ["type", "actorUrn", "duration", "durationIso", "name", "description"]
+        assert data["__typename"] == "Query"
+        assert data["me"]["__typename"] == "AuthenticatedUser"
+
+    @pytest.mark.parametrize(
+        "nested",
+        [
+            "{ __schema { types { fields { type { fields { type { fields { type { fields { name } } } } } } } } } }",
+            '{ __type(name: "Query") { fields { type { fields { type { fields { type { fields { name } } } } } } } } }',
+            """{ __schema { types { ...a } } } fragment a on __Type { fields { type { ...b } } }
+            fragment b on __Type { fields { type { ...c } } }
+            fragment c on __Type { fields { type { fields { name } } } }""",
+        ],
+        ids=["schema", "type", "fragments"],
+    )  # fmt: skip
+    def test_that_goes_round_in_the_schema_is_refused(self, server: Server, nested: str) -> None:
+        answer = post(server, {"query": nested}).json()
+        assert "data" not in answer
+        assert answer["errors"][0]["extensions"]["code"] == 400
+
+    def test_needs_a_caller_like_everything_else(self, server: Server) -> None:
+        assert server.post(get_introspection_query()).status_code == 401
+
+
+class TestADocumentOfARealClient:
+    def test_declares_its_variables_under_datahubs_names(self, server: Server, actor: str) -> None:
+        create = CREATE.replace("GetAccessTokenInput", "CreateAccessTokenInput")
+        wanted = {"type": "PERSONAL", "actorUrn": actor, "duration": "ONE_DAY", "name": "named"}
+        made = server.ask(create, {"input": wanted}, actor=ADMIN)["createAccessToken"]
+        for name in ("ListAccessTokenInput", "ListAccessTokenInput!", "ListAccessTokensInput!"):
+            query = LIST.replace("ListAccessTokensInput", name)
+            given = {"input": {"filters": [{"field": "actorUrn", "value": actor}]}}
+            listed = server.ask(query, given, actor=ADMIN)["listAccessTokens"]
+            assert [entry["id"] for entry in listed["tokens"]] == [made["metadata"]["id"]]
+
+    def test_may_have_a_field_named_like_such_an_input(self, server: Server) -> None:
+        query = """query ListAccessTokenInput($a: ListAccessTokenInput) {
+          CreateAccessTokenInput: listAccessTokens(input: $a) { total } }"""
+        assert server.ask(query, {"a": {"count": 0}}, actor=ADMIN)["CreateAccessTokenInput"]["total"] >= 0
+
+    def test_comes_with_variables_it_does_not_declare(self, server: Server) -> None:
+        assert server.ask(ME, {"input": {"a": 1}, "unused": [None]}, actor=ADMIN)["me"]["corpUser"]["urn"] == ADMIN
+
+    def test_gives_a_bare_string_where_a_list_is_wanted(self, server: Server, actor: str) -> None:
+        made = server.create(ADMIN, of=actor)["metadata"]["id"]
+        for filters in ({"field": "actorUrn", "values": actor}, [{"field": "actorUrn", "values": actor}]):
+            listed = server.ask(LIST, {"input": {"filters": filters}}, actor=ADMIN)["listAccessTokens"]
+            assert [entry["id"] for entry in listed["tokens"]] == [made]
+        literal = '{ listAccessTokens(input: {filters: {field: "actorUrn", values: "%s"}}) { total } }'
+        assert server.ask(literal % actor, actor=ADMIN)["listAccessTokens"]["total"] == 1
+
+    @pytest.mark.parametrize(
+        "target", ["/api/graphql?operationName=anything", "/api/v2/graphql?a=b", "/gms/api/graphql?"]
+    )
+    def test_names_its_operation_in_the_address_too(self, server: Server, target: str) -> None:
+        answer = post(server, {"query": f"query anything {ME}", "operationName": "anything"}, target)
+        assert answer.json() == {"data": {"me": {"corpUser": {"urn": ADMIN}}}}
+
+    @pytest.mark.parametrize("query", [ME, f"query {ME}", f"query Some_Name1 {ME}", f"# a comment\n\ufeff{ME}"])
+    def test_is_anonymous_or_named(self, server: Server, query: str) -> None:
+        assert post(server, {"query": query}).json() == {"data": {"me": {"corpUser": {"urn": ADMIN}}}}
+
+    @pytest.mark.parametrize("more", [{}, {"variables": None, "operationName": None}, {"extensions": {}, "id": 7}])
+    def test_leaves_out_or_adds_members_of_the_body(self, server: Server, more: dict[str, Any]) -> None:
+        assert post(server, {"query": ME, **more}).json() == {"data": {"me": {"corpUser": {"urn": ADMIN}}}}
+
+    def test_uses_aliases_and_typename_everywhere(self, server: Server) -> None:
+        query = """query a { __typename
+          one: listAccessTokens(input: {count: 0}) { __typename n: total }
+          two: listAccessTokens { __typename tokens { __typename owner { __typename } } } }"""
+        data = server.ask(query, actor=ADMIN)
+        assert data["__typename"] == "Query"
+        assert data["one"]["__typename"] == data["two"]["__typename"] == "ListAccessTokenResult"
+        assert data["one"]["n"] >= len(data["two"]["tokens"])
+
+    def test_gives_explicit_nulls_and_gets_them(self, server: Server, actor: str) -> None:
+        wanted = {
+            "type": "PERSONAL", "actorUrn": actor, "duration": "ONE_HOUR", "durationIso": None, "name": "n",
+            "description": None,
+        }  # fmt: skip
+        query = """mutation ($input: GetAccessTokenInput!) { createAccessToken(input: $input) {
+          metadata { id description lastUsedAt revokedAt } } }"""
+        made = server.ask(query, {"input": wanted}, actor=ADMIN)["createAccessToken"]["metadata"]
+        assert made | {"description": None, "lastUsedAt": None, "revokedAt": None} == made
+        empty: dict[str, Any] = {"start": None, "count": None, "filters": None, "sort": None}
+        inputs: list[dict[str, Any] | None] = [None, {}, empty, {"filters": []}]
+        for given in inputs:
+            listed = server.ask(LIST, {"input": given}, actor=ADMIN)["listAccessTokens"]
+            assert (listed["start"], listed["count"]) == (0, 20)
+        one = {"field": "actorUrn", "value": actor, "values": None, "condition": None, "negated": None}
+        assert server.tokens(filters=[one])["total"] == 1
+
+    def test_asks_for_everything_about_a_token(self, server: Server, actor: str) -> None:
+        made = server.create(ADMIN, of=actor, name="all", description="of it", duration="SIX_MONTHS")
+        query = """{ listAccessTokens(input: {filters: [{field: "actorUrn", value: "%s"}]}) { tokens {
+          urn type id name description actorUrn ownerUrn tokenType status createdAt expiresAt lastUsedAt revokedAt
+          owner { urn type username exists } } } }"""
+        (shown,) = server.ask(query % actor, actor=ADMIN)["listAccessTokens"]["tokens"]
+        created = shown["createdAt"]
+        assert created > 2**40
+        assert shown == {
+            "urn": "urn:li:serviceAccessToken:" + made["metadata"]["id"], "type": "ACCESS_TOKEN",
+            "id": made["metadata"]["id"], "name": "all", "description": "of it", "actorUrn": actor, "ownerUrn": ADMIN,
+            "tokenType": "PERSONAL", "status": "ACTIVE", "createdAt": created,
+            "expiresAt": created + 180 * 86_400_000, "lastUsedAt": None, "revokedAt": None,
+            "owner": {"urn": ADMIN, "type": "CORP_USER", "username": "admin", "exists": True},
+        }  # fmt: skip
+
+    def test_skips_and_includes_by_directives(self, server: Server) -> None:
+        query = "query ($yes: Boolean!) { me @include(if: $yes) { corpUser { urn @skip(if: $yes) username } } }"
+        assert server.ask(query, {"yes": True}, actor=ADMIN) == {"me": {"corpUser": {"username": "admin"}}}
+        assert server.ask(query, {"yes": False}, actor=ADMIN) == {}
+
+
+class TestADenial:
+    @pytest.mark.parametrize(
+        ("query", "variables", "field"),
+        [
+            (LIST, {}, "listAccessTokens"),
+            (REVOKE, {"id": NOBODY}, "revokeAccessToken"),
+            ('{ getAccessTokenMetadata(token: "x") { id } }', {}, "getAccessTokenMetadata"),
+            ("{ listPolicies(input: {}) { total } }", {}, "listPolicies"),
+        ],
+    )
+    @pytest.mark.parametrize("accept", ["application/json", MODERN])
+    def test_is_200_with_the_integer_403_and_the_privilege_named(
+        self, server: Server, actor: str, query: str, variables: dict[str, Any], field: str, accept: str
+    ) -> None:
+        answer = server.post(query, variables, actor=actor, headers={"Accept": accept})
+        assert answer.status_code == 200
+        assert answer.json()["data"] == {field: None}
+        (error,) = answer.json()["errors"]
+        kind = error["extensions"]
+        assert (kind["code"], kind["type"], kind["reason"]) == (403, "UNAUTHORIZED", "missing_privilege")
+        assert kind["privilege"] in error["message"]
+        assert error["path"] == [field]
+
+    def test_of_one_field_leaves_the_others_answered(self, server: Server, actor: str) -> None:
+        server.grant(actor)
+        query = """query ($own: ListAccessTokensInput) { me { corpUser { urn } }
+          own: listAccessTokens(input: $own) { total } all: listAccessTokens { total } }"""
+        own = {"filters": [{"field": "actorUrn", "value": actor}]}
+        answer = server.post(query, {"own": own}, actor=actor).json()
+        assert answer["data"] == {"me": {"corpUser": {"urn": actor}}, "own": {"total": 0}, "all": None}
+        (error,) = answer["errors"]
+        assert error["path"] == ["all"]
+        assert error["extensions"]["privilege"] == MANAGE_ALL
+
+    def test_of_a_create_for_another_names_the_higher_privilege(self, server: Server, actor: str) -> None:
+        wanted = {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_HOUR", "name": "x"}
+        for granted, missing in ((False, GENERATE), (True, MANAGE_ALL)):
+            if granted:
+                server.grant(actor)
+            (error,) = server.post(CREATE, {"input": wanted}, actor=actor).json()["errors"]
+            assert error["extensions"]["privilege"] == missing
+
+
+def test_success_has_no_errors_member_and_refusal_no_data(server: Server) -> None:
+    assert set(post(server, {"query": ME}).json()) == {"data"}
+    assert set(post(server, {"query": "{ nothing }"}).json()) == {"errors"}
+
+
+def test_several_mutations_run_in_their_order(server: Server, actor: str) -> None:
+    make = (
+        'createAccessToken(input: {type: PERSONAL, actorUrn: "%s", duration: ONE_HOUR, name: "%s"}) { metadata { id } }'
+    )
+    made = server.ask("mutation { " + f"a: {make % (actor, 'a')} b: {make % (actor, 'b')}" + " }", actor=ADMIN)
+    first = made["a"]["metadata"]["id"]
+    query = f'mutation {{ x: revokeAccessToken(tokenId: "{first}") y: revokeAccessToken(tokenId: "{first}") }}'
+    answer = server.post(query, actor=ADMIN).json()
+    assert answer["data"] == {"x": True, "y": None}
+    assert answer["errors"][0]["extensions"]["code"] == 409
+
+
+class TestAnArgumentThatOnlyExecutionFindsWrong:
+    @pytest.mark.parametrize(
+        ("query", "named"),
+        [
+            ('query ($x: String = "x") { getActor(urn: $x) { urn } }', "urn"),
+            (
+                "mutation ($x: AccessTokenType = PERSONAL) { createAccessToken(input: "
+                '{type: $x, name: "n", actorUrn: "urn:li:corpuser:admin", duration: ONE_HOUR}) { accessToken } }',
+                "type",
+            ),
+        ],
+    )
+    def test_is_the_callers_mistake_and_is_named(self, server: Server, query: str, named: str) -> None:
+        (error,) = post(server, {"query": query, "variables": {"x": None}}).json()["errors"]
+        assert (error["extensions"]["code"], error["extensions"]["reason"]) == (400, "invalid_document")
+        assert named in error["message"]
+
+
+def test_a_refused_value_is_not_repeated(server: Server) -> None:
+    sent = {"type": "PERSONAL", "name": "do-not-repeat", "actorUrn": ADMIN, "duration": "ONE_HOUR", "extra": 1}
+    answer = post(server, {"query": CREATE, "variables": {"input": sent}})
+    assert "extra" in answer.text
+    assert "do-not-repeat" not in answer.text

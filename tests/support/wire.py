@@ -1,0 +1,98 @@
+"""Requests as bytes on the wire, for what no client library would send; and a look into the store itself."""
+
+import http.client
+import socket
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from tests.support.server import ADMIN, Server
+
+JSON_TYPE = "Content-Type: application/json"
+AS_ADMIN = f"X-Service-Actor: {ADMIN}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+    def header(self, name: str) -> str | None:
+        found = [value for key, value in self.headers if key.lower() == name.lower()]
+        assert len(found) <= 1, f"{name} came {len(found)} times"
+        return found[0] if found else None
+
+
+def connect(server: Server) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=30)
+
+
+def receive(connection: socket.socket, method: str = "POST") -> Answer:
+    response = http.client.HTTPResponse(connection, method=method)
+    response.begin()
+    return Answer(response.status, response.getheaders(), response.read())
+
+
+def head(
+    server: Server, method: str, target: str, headers: Iterable[str | bytes], length: int | None, host: str | None = ""
+) -> bytes:
+    """A request's head; `host` empty is the server's own, None leaves it out."""
+    lines: list[str | bytes] = [f"{method} {target} HTTP/1.1"]
+    if host is not None:
+        lines.append(f"Host: {host or f'127.0.0.1:{server.port}'}")
+    if length is not None:
+        lines.append(f"Content-Length: {length}")
+    lines += [*headers, "Connection: close"]
+    return b"\r\n".join(line.encode() if isinstance(line, str) else line for line in lines) + b"\r\n\r\n"
+
+
+def send(
+    server: Server,
+    method: str = "POST",
+    target: str = "/api/graphql",
+    headers: Iterable[str | bytes] = (AS_ADMIN, JSON_TYPE),
+    body: bytes | None = b'{"query": "{ me { corpUser { urn } } }"}',
+    host: str | None = "",
+) -> Answer:
+    """One request, one connection, nothing added but Host, Content-Length and Connection."""
+    length = None if body is None else len(body)
+    with closing(connect(server)) as connection:
+        connection.sendall(head(server, method, target, headers, length, host) + (body or b""))
+        return receive(connection, method)
+
+
+def send_chunked(
+    server: Server, chunks: Iterable[bytes], headers: Iterable[str | bytes] = (AS_ADMIN, JSON_TYPE)
+) -> Answer:
+    """A body without a length. A server that has heard enough may answer, and close, before the end."""
+    with closing(connect(server)) as connection:
+        wanted = [*headers, "Transfer-Encoding: chunked"]
+        connection.sendall(head(server, "POST", "/api/graphql", wanted, None))
+        try:
+            for chunk in chunks:
+                connection.sendall(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
+            connection.sendall(b"0\r\n\r\n")
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        return receive(connection)
+
+
+def stored(server: Server) -> dict[str, int]:
+    """How many rows each table of the store has: equal before and after means that nothing was stored."""
+    tables = ("tokens", "policies", "groups", "group_members", "actors", "keys", "events")
+    with closing(sqlite3.connect(f"file:{server.data_dir}/watchword.db?mode=ro", uri=True)) as store:
+        return {t: store.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in tables}
+
+
+def change_store(server: Server, statement: str, *values: Any) -> None:
+    """What only time or a fault would do to the store otherwise."""
+    with closing(sqlite3.connect(server.data_dir / "watchword.db", timeout=30)) as store, store:
+        store.execute(statement, values)
