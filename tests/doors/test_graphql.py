@@ -261,8 +261,8 @@ class TestAnArgumentThatOnlyExecutionFindsWrong:
         [
             ('query ($x: String = "x") { getActor(urn: $x) { urn } }', "urn"),
             (
-                "mutation ($x: AccessTokenType = PERSONAL) { createAccessToken(input: "
-                '{type: $x, name: "n", actorUrn: "urn:li:corpuser:admin", duration: ONE_HOUR}) { accessToken } }',
+                """mutation ($x: AccessTokenType = PERSONAL) { createAccessToken(input:
+                {type: $x, name: "n", actorUrn: "urn:li:corpuser:admin", duration: ONE_HOUR}) { accessToken } }""",
                 "type",
             ),
         ],
