@@ -120,11 +120,7 @@ class Server:
 
     def workers(self) -> list[psutil.Process]:
         assert self.process is not None
-        return [
-            p
-            for p in psutil.Process(self.process.pid).children()
-            if p.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in " ".join(p.cmdline())
-        ]
+        return [p for p in psutil.Process(self.process.pid).children() if _is_worker(p)]
 
     # What tests say to it.
 
@@ -200,3 +196,10 @@ def watchword(*words: str, env: Mapping[str, str] | None = None) -> subprocess.C
     return subprocess.run(
         [sys.executable, "-m", "watchword", *words], capture_output=True, text=True, timeout=60, env=clean, check=False
     )
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return False

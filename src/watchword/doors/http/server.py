@@ -1,5 +1,6 @@
 """The server: granian with one main process and any number of workers, each a process of its own."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -9,8 +10,8 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,15 @@ Load = Callable[[Settings, Path], Callable[..., Any]]
 def run(settings: Settings, load: Load) -> None:
     _refuse_bad_certificate(settings)
     _refuse_taken_address(settings)
-    run_folder = Path(tempfile.mkdtemp(prefix="watchword-run-"))
-    server = Server(
+    with _run_folder(settings.data_dir) as run_folder:
+        server = _server(settings)
+        threading.Thread(target=_announce, args=(settings, run_folder), daemon=True).start()
+        threading.Thread(target=_insist, args=(server, run_folder), daemon=True).start()
+        server.serve(target_loader=partial(load, settings, run_folder), wrap_loader=False)
+
+
+def _server(settings: Settings) -> Any:  # granian names a variable, not a type
+    return Server(
         "watchword",
         address="127.0.0.1" if settings.host == "localhost" else settings.host,
         port=settings.port,
@@ -62,12 +70,24 @@ def run(settings: Settings, load: Load) -> None:
         log_level=LogLevels.warning,
         log_dictconfig=_LOGGING,
     )
-    threading.Thread(target=_announce, args=(settings, run_folder), daemon=True).start()
-    threading.Thread(target=_insist, args=(server,), daemon=True).start()
-    try:
-        server.serve(target_loader=partial(load, settings, run_folder), wrap_loader=False)
-    finally:
-        shutil.rmtree(run_folder, ignore_errors=True)
+
+
+@contextmanager
+def _run_folder(data_dir: Path) -> Iterator[Path]:
+    """A folder for what the workers share while they run, held by a lock; those of killed servers are removed."""
+    parent = data_dir / "run"
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        with (parent / "lock").open("w") as gate:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            for old in parent.glob("*/lock"):
+                with suppress(OSError), old.open("w") as held:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(old.parent)
+            folder = Path(tempfile.mkdtemp(dir=parent))
+            fcntl.flock(stack.enter_context((folder / "lock").open("w")), fcntl.LOCK_EX)
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        yield folder
 
 
 def _refuse_bad_certificate(settings: Settings) -> None:
@@ -117,20 +137,23 @@ def _clear_socket(path: Path) -> None:
     path.unlink()
 
 
-def _insist(server: Any) -> None:
-    """Tell the workers to stop until they have. One that is still starting does not hear it: the signal meets the
-    main process's handler, which it inherited, or an event loop between two runs.
+def _insist(server: Any, run_folder: Path) -> None:
+    """Tell workers that were still starting to stop until they do. The first time they do not hear it: the signal
+    meets the main process's handler, which they inherited, or an event loop between two runs. The others are told
+    once: they finish what is in flight.
     """
     while not server.interrupt_signal:
         server.main_loop_interrupt.wait()
-        time.sleep(INSIST_SECONDS)
+        time.sleep(0.005)
+    starting: set[int] = set()
     while True:
-        for worker in list(server.wrks):
+        starting |= {w.inner.pid for w in server.wrks if not (run_folder / f"ready-{w.inner.pid}").exists()}
+        time.sleep(INSIST_SECONDS)
+        for pid in starting:
             with suppress(OSError):
                 # Not reaped yet, so the number is still its own.
-                if os.waitid(os.P_PID, worker.inner.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-                    os.kill(worker.inner.pid, signal.SIGTERM)
-        time.sleep(INSIST_SECONDS)
+                if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                    os.kill(pid, signal.SIGTERM)
 
 
 def _announce(settings: Settings, run_folder: Path) -> None:

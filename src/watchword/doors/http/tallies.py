@@ -10,6 +10,7 @@ import mmap
 import os
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 SLOTS = 8_192
@@ -26,7 +27,8 @@ class Tally:
         self._keys: list[tuple[Key, int]] = []
         self._used = 0
         file = os.open(folder / f"{name}.tally", os.O_RDWR | os.O_CREAT, 0o600)
-        os.ftruncate(file, SLOTS * WIDTH)
+        # Its room is taken now: on a disk that is full later, touching an empty page would end the process.
+        os.posix_fallocate(file, 0, SLOTS * WIDTH)
         self.values = memoryview(mmap.mmap(file, SLOTS * WIDTH)).cast("d")
         os.close(file)
 
@@ -34,13 +36,14 @@ class Tally:
         """The first of so many numbers under this name."""
         first = self._used
         if first + number > SLOTS:
-            # Never met with the names we use; a full file must not stop a request.
+            # Never met with the names we use. Neither a full tally nor a full disk may stop a request.
             return SLOTS - number
         self._used += number
         self._keys.append((key, number))
-        draft = self._names.with_suffix(".draft")
-        draft.write_text(json.dumps(self._keys))
-        draft.replace(self._names)
+        with suppress(OSError):
+            draft = self._names.with_suffix(".draft")
+            draft.write_text(json.dumps(self._keys))
+            draft.replace(self._names)
         return first
 
 

@@ -40,6 +40,8 @@ class OpenService(Protocol):
     def uses(self) -> Uses: ...
 
 
+READY_SECONDS = 0.05
+
 Open = Callable[[Settings, Callable[[str, float], None], Counted], AbstractAsyncContextManager[OpenService]]
 
 
@@ -77,6 +79,8 @@ class Worker:
                 await send({"type": "lifespan.startup.failed", "message": f"{type(error).__name__}: {error}"})
                 return
             await send({"type": "lifespan.startup.complete"})
+            # The loop now stops and is run again for requests; only then are signals heard, and does this fire.
+            asyncio.get_running_loop().call_later(READY_SECONDS, (self._run_folder / f"ready-{os.getpid()}").touch)
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
@@ -108,7 +112,6 @@ class Worker:
                 logger=logger,
             )
         )
-        (self._run_folder / f"ready-{os.getpid()}").touch()
 
 
 async def _stopped(task: asyncio.Task[None]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import apsw
 
 from watchword.stores.migrate import latest
-from watchword.stores.sqlite.connections import DIALECT, connect, schema_version
+from watchword.stores.sqlite.connections import DIALECT, connect, refuse_foreign, schema_version
 
 # Each must find nothing.
 _LAWS = {
@@ -37,6 +37,7 @@ _LAWS = {
 
 def check(path: Path) -> Iterator[tuple[str, str | None]]:
     """Each law with what is wrong, or None where it holds."""
+    refuse_foreign(path)
     connection = connect(path, busy_ms=2_000, read_only=True)
     try:
         version = schema_version(connection)

@@ -1,5 +1,7 @@
 """The GraphQL endpoint: one POST, both media types, every error in GraphQL's own shape."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import isawaitable
@@ -10,7 +12,7 @@ from graphql import ExecutionResult, GraphQLSchema, execute
 from structlog.typing import FilteringBoundLogger
 
 from watchword.domain.actors import Caller, system_warrant
-from watchword.domain.errors import Fault, Reason
+from watchword.domain.errors import UNAVAILABLE, Fault, Reason
 from watchword.doors.http.faults import JSON, NO_STORE, graphql_error
 from watchword.doors.http.graphql.documents import Documents, InvalidDocument, Prepared
 from watchword.doors.http.graphql.errors import failed, refused
@@ -19,6 +21,7 @@ from watchword.service.policies import Policies
 from watchword.service.tokens import Tokens
 
 GRAPHQL_RESPONSE = b"application/graphql-response+json"
+WITHDRAW_PAUSES = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 _GRAPHQL_JSON = (b"content-type", GRAPHQL_RESPONSE + b"; charset=utf-8")
 
 
@@ -106,8 +109,20 @@ class GraphQLEndpoint:
         """The caller went away before its tokens could be handed over: nobody holds them, so nobody may."""
         warrant = system_warrant("undelivered", context.caller.request_id)
         for token_id in context.created:
-            await self._services.tokens.withdraw(warrant, token_id)
+            await _insist(partial(self._services.tokens.withdraw, warrant, token_id))
         self._logger.info("withdrawn", tokens=len(context.created), request_id=context.caller.request_id)
+
+
+async def _insist(deed: Callable[[], Awaitable[None]]) -> None:
+    """Nobody waits for this answer, so there is time to outlast a store that is away for a moment."""
+    for pause in WITHDRAW_PAUSES:
+        try:
+            return await deed()
+        except Fault as fault:
+            if fault.kind is not UNAVAILABLE:
+                raise
+            await asyncio.sleep(pause)
+    return await deed()
 
 
 def _response(content: dict[str, Any], status: int, *, modern: bool) -> Response:

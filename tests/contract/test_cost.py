@@ -1,0 +1,106 @@
+"""What must cost the same at any size does: counted by SQLite in steps, scanned rows, sorts and pages."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.given import ADMIN, key
+from tests.support.backends import NOW, AdjustableClock
+from tests.support.costs import Cost, Watched, operations
+from tests.support.fill import fill, filled_actor, is_revoked
+from watchword.domain.filters import Condition, Field, Filter, Search
+from watchword.domain.policies import root_policy
+
+FEW, MANY = 1_000, 100_000
+ACTORS = 20
+PAGE = 20
+UNUSED = 10**9
+OPERATIONS = sorted(operations(NOW, ACTORS, UNUSED))
+
+Costs = dict[int, dict[str, Cost]]
+
+
+def measure(folder: Path, size: int) -> dict[str, Cost]:
+    path = folder / f"{size}.db"
+    fill(path, size, now=NOW, actors=ACTORS)
+    with asyncio.Runner() as runner, Watched(runner.run, path, AdjustableClock()) as watched:
+        runner.run(watched.store.settle_keys(b"salt", key(1)))
+        runner.run(watched.store.settle(root_policy(ADMIN), ()))
+        for name, work in operations(NOW, ACTORS, UNUSED + 1).items():
+            if name not in {"add_token", "revoke_token"}:  # once before, so that nothing is read for the first time
+                runner.run(work(watched.store))
+        return {name: watched.cost(work(watched.store)) for name, work in operations(NOW, ACTORS, UNUSED).items()}
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory: pytest.TempPathFactory) -> Costs:
+    folder = tmp_path_factory.mktemp("costs")
+    return {size: measure(folder, size) for size in (FEW, MANY)}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_it_takes_the_same_steps_at_a_hundred_times_the_size(costs: Costs, operation: str) -> None:
+    few, many = costs[FEW][operation], costs[MANY][operation]
+    assert few.steps > 0
+    assert abs(many.steps - few.steps) <= 5
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_no_table_is_read_from_end_to_end_and_nothing_sorted(costs: Costs, operation: str) -> None:
+    few, many = costs[FEW][operation], costs[MANY][operation]
+    # The list of all is an index read from its beginning, for as long as the page is.
+    assert many.scanned == few.scanned == (PAGE - 1 if operation == "the first page of all" else 0)
+    assert many.sorted == (1 if operation == "policies" else 0)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_it_looks_at_no_more_pages_than_the_depth_of_the_trees_adds(costs: Costs, operation: str) -> None:
+    few, many = costs[FEW][operation], costs[MANY][operation]
+    assert few.pages > 0
+    assert many.pages <= 2 * few.pages
+
+
+def test_the_counters_would_show_a_walk_over_all_tokens(tmp_path: Path) -> None:
+    """The measure itself is measured: what does walk is seen to."""
+    for size in (FEW, 10 * FEW):
+        fill(tmp_path / f"{size}.db", size, now=NOW, actors=ACTORS)
+    counted = {}
+    for size in (FEW, 10 * FEW):
+        with asyncio.Runner() as runner, Watched(runner.run, tmp_path / f"{size}.db", AdjustableClock()) as watched:
+            wide = Search(filters=(Filter(Field.ACTOR_URN, Condition.EXISTS, ()),))
+            walk = watched.store._db.read(lambda c: c.execute("SELECT count(*) FROM tokens").get)
+            counted[size] = watched.cost(walk)
+            assert runner.run(watched.store.search(wide)).total == sum(not is_revoked(n) for n in range(size))
+    assert counted[10 * FEW].pages > 5 * counted[FEW].pages
+
+
+def test_the_default_list_is_read_off_an_index_in_its_order(tmp_path: Path) -> None:
+    path = tmp_path / "plan.db"
+    fill(path, FEW, now=NOW, actors=ACTORS)
+    actor = filled_actor(3, ACTORS)
+    own = Search(filters=(Filter(Field.ACTOR_URN, Condition.EQUAL, (actor,)),), own=(Field.ACTOR_URN, actor))
+    by = Search(filters=(Filter(Field.OWNER_URN, Condition.EQUAL, (actor,)),), own=(Field.OWNER_URN, actor))
+    with asyncio.Runner() as runner, Watched(runner.run, path, AdjustableClock()) as watched:
+        for search, index in ((Search(), "tokens_all"), (own, "tokens_actor"), (by, "tokens_owner")):
+            plan = watched.plan(watched.cost(watched.store.search(search)))
+            assert any(f"INDEX {index}" in step for step in plan), plan
+            assert not any("TEMP B-TREE" in step for step in plan), plan
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    path = tmp_path_factory.mktemp("plans") / "watchword.db"
+    fill(path, FEW, now=NOW, actors=ACTORS)
+    with asyncio.Runner() as runner, Watched(runner.run, path, AdjustableClock()) as made:
+        runner.run(made.store.settle_keys(b"salt", key(1)))
+        yield made
+
+
+@pytest.mark.parametrize("operation", [name for name in OPERATIONS if name != "the first page of all"])
+def test_no_plan_scans_the_tokens(watched: Watched, operation: str) -> None:
+    cost = watched.cost(operations(NOW, ACTORS, UNUSED)[operation](watched.store))
+    plan = watched.plan(cost)
+    assert plan
+    assert not any(step.startswith("SCAN tokens") or "TEMP B-TREE" in step for step in plan if operation != "policies")

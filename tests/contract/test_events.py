@@ -1,0 +1,130 @@
+"""Each change leaves its event, in the transaction that makes it: who, what, which, when, from which peer."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tests.contract.given import ADMIN, ANN, BOB, HOUR, OPS, PLENTY, Given, Run, key, policy, record
+from tests.support.backends import NOW, KeptEvent, Place
+from tests.support.strategies import numbered_id
+from watchword.domain.actors import ActorStatus, Warrant
+from watchword.domain.events import Action
+from watchword.domain.policies import ROOT_POLICY, default_policies, root_policy
+from watchword.domain.ports import Store
+
+Work = Callable[[Store, Warrant], Coroutine[Any, Any, Any]]
+
+# In the order of a life: each works on what those before it left.
+CHANGES: list[tuple[Action, str, dict[str, Any], Work]] = [
+    (
+        Action.TOKEN_CREATED,
+        numbered_id(1),
+        {"actorUrn": ANN, "expiresAt": NOW + HOUR},
+        lambda s, w: s.add_token(w, record(1, ANN, owner=ADMIN), "kid-1", PLENTY),
+    ),
+    (
+        Action.TOKEN_REVOKED,
+        numbered_id(1),
+        {"actorUrn": ANN},
+        lambda s, w: s.revoke_token(w, numbered_id(1), None),
+    ),
+    (
+        Action.POLICY_CREATED,
+        policy(1).urn,
+        {
+            "name": "policy 1",
+            "state": "ACTIVE",
+            "privileges": ["VIEW_AUDIT_LOG"],
+            "users": [ANN],
+            "groups": [],
+            "allUsers": 0,
+        },
+        lambda s, w: s.add_policy(w, policy(1, ANN)),
+    ),
+    (
+        Action.POLICY_UPDATED,
+        policy(1).urn,
+        {
+            "name": "policy 1",
+            "state": "ACTIVE",
+            "privileges": ["VIEW_AUDIT_LOG"],
+            "users": [ANN, BOB],
+            "groups": [OPS.urn],
+            "allUsers": 1,
+        },
+        lambda s, w: s.replace_policy(w, policy(1, ANN, BOB, groups=frozenset({OPS.urn}), all_users=True)),
+    ),
+    (Action.POLICY_DELETED, policy(1).urn, {}, lambda s, w: s.delete_policy(w, policy(1).urn)),
+    (Action.GROUP_CREATED, OPS.urn, {}, lambda s, w: s.add_group(w, OPS)),
+    (
+        Action.GROUP_MEMBERS_ADDED,
+        OPS.urn,
+        {"members": [ANN, BOB]},
+        lambda s, w: s.change_members(w, OPS.urn, add=[BOB, ANN]),
+    ),
+    (
+        Action.GROUP_MEMBERS_REMOVED,
+        OPS.urn,
+        {"members": [ANN]},
+        lambda s, w: s.change_members(w, OPS.urn, remove=[ANN]),
+    ),
+    (Action.GROUP_DELETED, OPS.urn, {}, lambda s, w: s.delete_group(w, OPS.urn)),
+    (Action.ACTOR_SUSPENDED, BOB, {}, lambda s, w: s.set_actor_status(w, BOB, ActorStatus.SUSPENDED)),
+    (Action.ACTOR_RESUMED, BOB, {}, lambda s, w: s.set_actor_status(w, BOB, ActorStatus.ACTIVE)),
+    (Action.KEY_ROTATED, "kid-2", {}, lambda s, w: s.rotate_key(w, key(2))),
+]
+
+
+def test_every_change_leaves_the_event_that_tells_of_it(given: Given, place: Place) -> None:
+    bearer = given.token(99, ADMIN)
+    for step, (action, target, detail, work) in enumerate(CHANGES):
+        given.clock.now = NOW + step
+        before = place.events()
+        given.run(work(given.store, given.warrant(ADMIN, bearer)))
+        after = place.events()
+        wanted = KeptEvent(NOW + step, ADMIN, bearer.id, action.value, target, "127.0.0.1", "request-1", detail)
+        assert after == [*before, wanted]
+
+
+def test_every_kind_of_event_is_left_by_some_change() -> None:
+    assert {action for action, *_ in CHANGES} | {Action.KEY_CREATED} == set(Action)
+
+
+def test_a_change_of_members_that_adds_and_removes_tells_of_both(given: Given, place: Place) -> None:
+    given.run(given.store.add_group(given.warrant(), OPS))
+    given.run(given.store.change_members(given.warrant(), OPS.urn, add=[ANN]))
+    before = len(place.events())
+    given.run(given.store.change_members(given.warrant(), OPS.urn, add=[BOB], remove=[ANN]))
+    told = {(event.action, tuple(event.detail["members"])) for event in place.events()[before:]}
+    assert told == {(Action.GROUP_MEMBERS_ADDED.value, (BOB,)), (Action.GROUP_MEMBERS_REMOVED.value, (ANN,))}
+
+
+def test_the_first_start_leaves_its_events(given: Given, place: Place) -> None:
+    assert [(event.action, event.target, event.peer) for event in place.events()] == [
+        ("key.created", "kid-1", "start"),
+        ("policy.created", "urn:li:servicePolicy:root", "start"),
+    ]
+
+
+def test_the_default_policies_leave_theirs(run: Run, store: Store, place: Place) -> None:
+    run(store.settle(root_policy(ADMIN), default_policies()))
+    told = [(event.action, event.target) for event in place.events()]
+    assert told == [("policy.created", urn) for urn in (*(made.urn for made in default_policies()), ROOT_POLICY)]
+
+
+def test_what_is_read_or_probed_leaves_none(given: Given, place: Place) -> None:
+    token = given.token(1)
+    before = place.events()
+    given.run(given.store.probe())
+    given.run(given.store.record_uses({token.id: NOW}))
+    given.run(given.store.find_bearer(token.id))
+    given.search()
+    assert place.events() == before
+
+
+def test_a_refused_change_leaves_none(given: Given, place: Place) -> None:
+    before = place.events()
+    given.refused(given.store.add_token(given.warrant(), record(1), given.kid, 0))
+    given.refused(given.store.revoke_token(given.warrant(), numbered_id(1), None))
+    given.refused(given.store.delete_policy(given.warrant(), "urn:li:servicePolicy:root"))
+    given.refused(given.store.delete_group(given.warrant(), OPS.urn))
+    assert place.events() == before

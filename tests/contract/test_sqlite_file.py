@@ -1,0 +1,256 @@
+"""What is the SQLite store's alone: the file, its migrations, and what its driver's errors mean."""
+
+import os
+import random
+import stat
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.contract.given import ADMIN, PLENTY, SYSTEM, Run, key, record
+from tests.support.backends import AdjustableClock
+from tests.support.refusals import refused
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.policies import default_policies, root_policy
+from watchword.stores.migrate import MigrationError, latest, migrations
+from watchword.stores.sqlite import open_store, prepare
+from watchword.stores.sqlite.check import check
+from watchword.stores.sqlite.connections import DIALECT, connect, store_fault
+
+ERRORS = sorted(
+    (
+        kind
+        for kind in vars(apsw).values()
+        if isinstance(kind, type) and issubclass(kind, Exception) and kind.__module__.startswith("apsw")
+    ),
+    key=lambda kind: kind.__name__,
+)
+OUTAGES = {
+    "AbortError",
+    "BusyError",
+    "CantOpenError",
+    "CorruptError",
+    "FullError",
+    "IOError",
+    "InterruptError",
+    "LockedError",
+    "NoLFSError",
+    "NoMemError",
+    "NotADBError",
+    "PermissionsError",
+    "ProtocolError",
+    "ReadOnlyError",
+}
+SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
+PREPARE = """
+import sys, pathlib
+from watchword.stores.sqlite import prepare
+sys.stdin.readline()
+print(*prepare(pathlib.Path(sys.argv[1])))
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "watchword.db"
+
+
+def test_the_driver_has_the_errors_we_know_of() -> None:
+    assert len(ERRORS) > 35
+    assert {kind.__name__ for kind in ERRORS} >= OUTAGES
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_every_error_of_the_driver_has_a_public_face(kind: type[apsw.Error]) -> None:
+    fault = store_fault(kind("UNIQUE constraint failed: tokens.id"))
+    expected = Reason.STORE_UNAVAILABLE if kind.__name__ in OUTAGES else Reason.INTERNAL
+    assert isinstance(fault, Fault)
+    assert fault.reason is expected
+    assert "tokens" not in fault.message
+    assert kind.__name__ not in fault.message
+    assert fault.why is not None
+    assert kind.__name__ in fault.why
+
+
+def test_a_file_that_is_not_there_is_made_and_brought_to_this_version(path: Path) -> None:
+    assert prepare(path) == (0, latest(DIALECT))
+    assert prepare(path) == (latest(DIALECT), latest(DIALECT))
+
+
+def test_an_empty_file_is_brought_to_this_version(path: Path) -> None:
+    path.parent.mkdir()
+    path.touch()
+    assert prepare(path) == (0, latest(DIALECT))
+
+
+def test_the_file_and_its_companions_are_for_their_owner_alone(path: Path, run: Run) -> None:
+    before = os.umask(0)
+    try:
+        prepare(path)
+        store = open_store(path, AdjustableClock())
+        run(store.probe())
+        made = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in path.parent.iterdir()}
+        run(store.close())
+    finally:
+        os.umask(before)
+    assert made == {"watchword.db": 0o600, "watchword.db-wal": 0o600, "watchword.db-shm": 0o600}
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_commit_is_on_disk_when_it_returns(path: Path) -> None:
+    prepare(path)
+    with closing(connect(path, busy_ms=0)) as file:
+        assert file.execute("PRAGMA journal_mode").get == "wal"
+        assert file.execute("PRAGMA synchronous").get == 2
+        assert file.execute("PRAGMA foreign_keys").get == 1
+
+
+def test_a_file_from_a_newer_version_is_refused_with_a_sentence(path: Path) -> None:
+    prepare(path)
+    with closing(apsw.Connection(str(path))) as file:
+        file.execute(f"PRAGMA user_version = {latest(DIALECT) + 1}")
+    with pytest.raises(MigrationError) as caught:
+        prepare(path)
+    assert f"of schema version {latest(DIALECT) + 1}" in str(caught.value)
+    assert f"up to {latest(DIALECT)}" in str(caught.value)
+
+
+@pytest.mark.parametrize("statement", ["CREATE TABLE theirs (x)", "PRAGMA user_version = 1"])
+def test_a_database_of_another_program_is_refused_and_left_as_it_was(path: Path, statement: str) -> None:
+    path.parent.mkdir()
+    with closing(apsw.Connection(str(path))) as file:
+        file.execute("PRAGMA application_id = 77")
+        file.execute(statement)
+    before = path.read_bytes()
+    with pytest.raises(MigrationError, match="another program"):
+        prepare(path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(path: Path) -> None:
+    path.parent.mkdir()
+    before = random.Random(1).randbytes(8_192)
+    path.write_bytes(before)
+    fault = refused(lambda: prepare(path))
+    assert fault.reason is Reason.STORE_UNAVAILABLE
+    assert "damaged" in fault.message
+    assert path.read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_made_is_refused_with_the_name(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    with pytest.raises(OSError, match="data"):
+        prepare(tmp_path / "data" / "watchword.db")
+
+
+@pytest.mark.parametrize("round_", range(3))
+def test_processes_that_prepare_one_new_file_at_once_all_succeed(path: Path, round_: int) -> None:
+    command = [sys.executable, "-c", PREPARE, str(path)]
+    started = [subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True) for _ in range(4)]
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    ended = [process.communicate(timeout=60) for process in started]
+    assert [process.returncode for process in started] == [0] * 4, ended
+    assert all(out.split()[1] == str(latest(DIALECT)) for out, _ in ended)
+    assert all(problem is None for _, problem in check(path))
+
+
+def test_migrations_are_numbered_from_one_without_a_gap() -> None:
+    assert [migration.number for migration in migrations(DIALECT)] == list(range(1, latest(DIALECT) + 1))
+
+
+def test_the_schema_of_a_new_file_is_what_the_migrations_say(path: Path) -> None:
+    prepare(path)
+    with closing(connect(path, busy_ms=0)) as file, closing(apsw.Connection(":memory:")) as said:
+        for migration in migrations(DIALECT):
+            said.execute(migration.sql)
+        assert file.execute(SCHEMA).fetchall() == said.execute(SCHEMA).fetchall()
+
+
+def test_a_failing_migration_leaves_the_file_as_it_was(path: Path) -> None:
+    """A file that says it is ours and empty, but has a table in the way."""
+    path.parent.mkdir()
+    with closing(apsw.Connection(str(path))) as file:
+        file.execute("PRAGMA application_id = 0x57575744")
+        file.execute("CREATE TABLE events (x)")
+    assert refused(lambda: prepare(path)).reason is Reason.INTERNAL
+    with closing(apsw.Connection(str(path))) as file:
+        assert file.execute("PRAGMA user_version").get == 0
+        assert [row[1] for row in file.execute(SCHEMA)] == ["events"]
+
+
+def test_a_store_after_work_is_sound_by_every_law_of_the_check(path: Path, run: Run) -> None:
+    prepare(path)
+    clock = AdjustableClock()
+    store = open_store(path, clock)
+    run(store.settle_keys(b"salt", key(1)))
+    run(store.settle(root_policy(ADMIN), default_policies()))
+    for number in range(20):
+        run(store.add_token(SYSTEM, record(number), "kid-1", PLENTY))
+    for number in range(0, 20, 3):
+        run(store.revoke_token(SYSTEM, record(number).id, None))
+    run(store.close())
+    verdicts = list(check(path))
+    assert len(verdicts) >= 9
+    assert all(problem is None for _, problem in verdicts), verdicts
+
+
+@pytest.mark.parametrize(
+    ("damage", "law"),
+    [
+        ("UPDATE token_totals SET total = total + 1 WHERE kind = 'all'", "the total of tokens"),
+        ("UPDATE token_totals SET total = total + 1 WHERE kind = 'actor'", "the totals per actor"),
+        ("DELETE FROM token_totals WHERE kind = 'owner'", "the totals per owner"),
+        ("DELETE FROM events WHERE action = 'token.revoked'", "every revocation has its event"),
+        ("UPDATE events SET action = 'token.revoked' WHERE action = 'token.created'", "every event of a revocation"),
+        ("UPDATE keys SET retired_at = 1", "just one key"),
+        ("INSERT INTO groups VALUES ('urn:li:corpGroup:x', 'x', NULL, 3)", "the sizes of groups"),
+    ],
+)
+def test_the_check_finds_what_is_broken(path: Path, run: Run, damage: str, law: str) -> None:
+    prepare(path)
+    store = open_store(path, AdjustableClock())
+    run(store.settle_keys(b"salt", key(1)))
+    run(store.add_token(SYSTEM, record(1), "kid-1", PLENTY))
+    run(store.add_token(SYSTEM, record(2), "kid-1", PLENTY))
+    run(store.revoke_token(SYSTEM, record(2).id, None))
+    run(store.close())
+    with closing(connect(path, busy_ms=0)) as file:
+        file.execute(damage)
+    broken = [name for name, problem in check(path) if problem is not None]
+    assert any(name.startswith(law) for name in broken), broken
+
+
+def test_a_revocation_cannot_be_undone_even_by_hand(path: Path, run: Run) -> None:
+    prepare(path)
+    store = open_store(path, AdjustableClock())
+    run(store.settle_keys(b"salt", key(1)))
+    run(store.add_token(SYSTEM, record(1), "kid-1", PLENTY))
+    run(store.revoke_token(SYSTEM, record(1).id, None))
+    run(store.close())
+    with closing(connect(path, busy_ms=0)) as file:
+        for statement in ("UPDATE tokens SET revoked_at = NULL", "UPDATE tokens SET revoked_at = 5"):
+            with pytest.raises(apsw.ConstraintError, match="stays revoked"):
+                file.execute(statement)
+
+
+def test_while_another_holds_the_file_writes_are_refused_and_reads_answered(path: Path, run: Run) -> None:
+    prepare(path)
+    store = open_store(path, AdjustableClock())
+    run(store.settle_keys(b"salt", key(1)))
+    with closing(connect(path, busy_ms=0)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        fault = refused(lambda: run(store.add_token(SYSTEM, record(1), "kid-1", PLENTY)))
+        assert fault.reason is Reason.STORE_UNAVAILABLE
+        assert run(store.get_token(record(1).id)) is None
+        holder.execute("ROLLBACK")
+    run(store.add_token(SYSTEM, record(1), "kid-1", PLENTY))
+    assert run(store.get_token(record(1).id)) == record(1)
+    run(store.close())

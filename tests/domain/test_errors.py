@@ -1,0 +1,108 @@
+"""The table of errors is whole: each reason has its word, its number and its face at both kinds of door."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import watchword
+from watchword.domain.errors import Fault, Reason, invalid
+from watchword.doors.http.faults import extensions, fault_response
+
+TYPES = {
+    400: "BAD_REQUEST",
+    401: "UNAUTHENTICATED",
+    403: "UNAUTHORIZED",
+    404: "NOT_FOUND",
+    405: "METHOD_NOT_ALLOWED",
+    408: "TIMEOUT",
+    409: "CONFLICT",
+    413: "TOO_LARGE",
+    415: "UNSUPPORTED_MEDIA_TYPE",
+    429: "THROTTLED",
+    500: "SERVER_ERROR",
+    503: "UNAVAILABLE",
+}
+SOURCE = Path(watchword.__file__).parent
+HIDDEN = "the private why"
+
+
+def fault(reason: Reason) -> Fault:
+    return Fault(reason, "A sentence.", why=HIDDEN, extra=1)
+
+
+def test_every_reason_has_a_word_of_its_own() -> None:
+    words = [reason.word for reason in Reason]
+    assert len(set(words)) == len(words) == len(Reason.__members__)
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", word) for word in words)
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_the_kind_of_a_reason_is_a_number_with_the_contracts_name(reason: Reason) -> None:
+    assert TYPES[reason.kind.code] == reason.kind.type
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_a_reason_tells_a_user_what_it_means(reason: Reason) -> None:
+    assert re.fullmatch(r"[A-Z].{10,}\.", reason.meaning)
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_is_used_somewhere(reason: Reason) -> None:
+    files = [path for path in SOURCE.rglob("*.py") if path.name != "errors.py" or path.parent.name != "domain"]
+    used = any(f"Reason.{reason.name}" in path.read_text() for path in files)
+    assert used or reason is Reason.INVALID_FIELD  # which `invalid` makes
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_has_its_face_at_the_graphql_door(reason: Reason) -> None:
+    response = fault_response(fault(reason), graphql=True)
+    (error,) = json.loads(response.body)["errors"]
+    assert response.status == reason.kind.code
+    assert error["message"] == "A sentence."
+    wanted = {"code": reason.kind.code, "type": reason.kind.type, "reason": reason.word, "extra": 1}
+    assert error["extensions"] == extensions(fault(reason)) == wanted
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_has_its_face_at_the_other_doors(reason: Reason) -> None:
+    response = fault_response(fault(reason), graphql=False)
+    error = json.loads(response.body)["error"]
+    assert response.status == reason.kind.code
+    assert error["code"] == reason.kind.code
+    assert error["type"] == reason.kind.type
+    assert error["reason"] == reason.word
+    assert error["message"] == "A sentence."
+
+
+@pytest.mark.parametrize("reason", Reason)
+@pytest.mark.parametrize("graphql", [True, False])
+def test_the_private_why_reaches_no_door(reason: Reason, graphql: bool) -> None:
+    response = fault_response(fault(reason), graphql=graphql)
+    assert HIDDEN.encode() not in response.body
+    assert HIDDEN not in repr(response.headers)
+    assert HIDDEN not in str(fault(reason))
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_the_headers_that_belong_to_a_number_come_with_it(reason: Reason) -> None:
+    headers = dict(fault_response(fault(reason), graphql=False).headers)
+    assert headers[b"content-type"].startswith(b"application/json")
+    assert (b"www-authenticate" in headers) == (reason.kind.code == 401)
+    assert (b"retry-after" in headers) == (reason.kind.code == 503)
+    assert (b"allow" in headers) == (reason.kind.code == 405)
+
+
+def test_no_error_word_is_sent_where_no_credential_came() -> None:
+    def challenge(reason: Reason) -> bytes:
+        return dict(fault_response(fault(reason), graphql=False).headers)[b"www-authenticate"]
+
+    assert challenge(Reason.MISSING_CREDENTIAL) == b'Bearer realm="watchword"'
+    for reason in (Reason.INVALID_TOKEN, Reason.TOKEN_EXPIRED, Reason.TOKEN_REVOKED):
+        assert b'error="invalid_token", error_description="A sentence."' in challenge(reason)
+
+
+def test_a_bad_value_names_its_field() -> None:
+    made = invalid("name", "name must be short.")
+    assert (made.kind.code, made.reason.word, made.details) == (400, "invalid_field", {"field": "name"})

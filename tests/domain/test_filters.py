@@ -1,0 +1,256 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.strategies import NOW, filters, record_lists, records, searches, text
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.filters import (
+    LARGEST,
+    MAX_COUNT,
+    MAX_FILTERS,
+    MAX_VALUES,
+    Condition,
+    Field,
+    Filter,
+    Search,
+    SortField,
+    check_filter_count,
+    check_page,
+    parse_filter,
+    parse_sort,
+    value_of,
+)
+from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType
+from watchword.service.tokens import own_search
+
+OPTIONAL = [Field.DESCRIPTION, Field.EXPIRES_AT, Field.LAST_USED_AT, Field.REVOKED_AT]
+ANN = "urn:li:corpuser:ann"
+RECORD = TokenRecord("A" * 43 + "=", TokenType.PERSONAL, "n", None, ANN, ANN, 1, 2)
+
+
+@st.composite
+def filter_and_record(draw: st.DrawFn) -> tuple[Filter, TokenRecord]:
+    record = draw(records())
+    return draw(filters([record])), record
+
+
+def refused(*given_: Any) -> Fault:
+    with pytest.raises(Fault) as caught:
+        parse_filter("filters[0]", *given_)
+    assert caught.value.reason is Reason.INVALID_FIELD
+    return caught.value
+
+
+@given(filter_and_record())
+def test_a_present_value_matches_either_a_filter_or_its_negation(pair: tuple[Filter, TokenRecord]) -> None:
+    found, record = pair
+    negation = replace(found, negated=not found.negated)
+    if value_of(record, found.field, NOW) is not None or found.condition is Condition.EXISTS:
+        assert found.matches(record, NOW) != negation.matches(record, NOW)
+
+
+@given(filters().filter(lambda f: f.field in OPTIONAL), records())
+def test_a_missing_value_is_found_by_a_negated_exists_alone(f: Filter, record: TokenRecord) -> None:
+    bare = replace(record, description=None, expires_at=None, last_used_at=None, revoked_at=None)
+    assert f.matches(bare, NOW) == (f.condition is Condition.EXISTS and f.negated)
+
+
+@given(filter_and_record())
+def test_the_values_of_a_filter_are_ored(pair: tuple[Filter, TokenRecord]) -> None:
+    found, record = pair
+    if found.condition is Condition.EXISTS:
+        return
+    positive = replace(found, negated=False)
+    each = [replace(positive, values=(value,)).matches(record, NOW) for value in found.values]
+    assert positive.matches(record, NOW) == any(each)
+
+
+@settings(max_examples=30)
+@given(record_lists, st.data())
+def test_filters_are_anded(among: list[TokenRecord], data: st.DataObject) -> None:
+    search = data.draw(searches(among))
+    for record in among:
+        shown = record.revoked_at is None or any(f.field is Field.STATUS for f in search.filters)
+        own = search.own is None or value_of(record, search.own[0], NOW) == search.own[1]
+        assert search.matches(record, NOW) == (shown and own and all(f.matches(record, NOW) for f in search.filters))
+
+
+@given(records(), st.lists(filters(), max_size=3))
+def test_a_revoked_token_is_found_only_when_a_filter_names_the_status(record: TokenRecord, some: list[Filter]) -> None:
+    revoked = replace(record, revoked_at=NOW)
+    unasked = tuple(f for f in some if f.field is not Field.STATUS)
+    assert not Search(filters=unasked).matches(revoked, NOW)
+    asked = Filter(Field.STATUS, Condition.EQUAL, ("REVOKED",))
+    assert Search(filters=(asked,)).matches(revoked, NOW)
+
+
+@given(filter_and_record(), text)
+def test_the_conditions_on_text_are_those_of_python(pair: tuple[Filter, TokenRecord], value: str) -> None:
+    _, record = pair
+
+    def matches(condition: Condition) -> bool:
+        return Filter(Field.NAME, condition, (value,)).matches(record, NOW)
+
+    assert matches(Condition.EQUAL) == matches(Condition.IN) == (record.name == value)
+    assert matches(Condition.IEQUAL) == (record.name.lower() == value.lower())
+    assert matches(Condition.CONTAIN) == (value in record.name)
+    assert matches(Condition.START_WITH) == record.name.startswith(value)
+    assert matches(Condition.END_WITH) == record.name.endswith(value)
+
+
+@given(records(), st.integers(NOW - 5, NOW + 5))
+def test_numbers_are_compared_as_numbers(record: TokenRecord, value: int) -> None:
+    def matches(condition: Condition) -> bool:
+        return Filter(Field.CREATED_AT, condition, (value,)).matches(record, NOW)
+
+    assert matches(Condition.GREATER_THAN) == (record.created_at > value)
+    assert matches(Condition.GREATER_THAN_OR_EQUAL_TO) == (record.created_at >= value)
+    assert matches(Condition.LESS_THAN) == (record.created_at < value)
+    assert matches(Condition.LESS_THAN_OR_EQUAL_TO) == (record.created_at <= value)
+
+
+@given(filters())
+def test_what_a_filter_says_is_read_back_from_its_words(f: Filter) -> None:
+    words = [str(value) for value in f.values]
+    parsed = parse_filter("filters[0]", f.field.word, f.condition.value, None, words, f.negated)
+    assert parsed == f
+
+
+@given(filters().filter(lambda f: f.condition is not Condition.EXISTS))
+def test_value_and_values_are_united(f: Filter) -> None:
+    words = [str(value) for value in f.values]
+    together = parse_filter("filters[0]", f.field.word, f.condition.value, words[0], words, f.negated)
+    assert together == f
+
+
+def test_the_condition_is_equal_where_none_is_named() -> None:
+    assert parse_filter("f", "name", None, "x", None, False).condition is Condition.EQUAL
+
+
+@given(st.text().filter(lambda word: word not in {field.word for field in Field}))
+def test_an_unknown_field_is_refused_with_those_that_exist(word: str) -> None:
+    fault = refused(word, None, "x", None, False)
+    assert fault.details == {"field": "filters[0].field"}
+    assert all(field.word in fault.message for field in Field)
+
+
+@pytest.mark.parametrize("field", Field)
+@pytest.mark.parametrize("condition", Condition)
+def test_a_condition_that_a_field_does_not_know_is_refused_with_those_it_does(
+    field: Field, condition: Condition
+) -> None:
+    value = None if condition is Condition.EXISTS else field.kind.words[0] if field.kind.words else "1"
+    if condition in field.kind.conditions:
+        assert parse_filter("f", field.word, condition.value, value, None, False).condition is condition
+        return
+    fault = refused(field.word, condition.value, value, None, False)
+    assert fault.details == {"field": "filters[0].condition"}
+    assert f"on {field.word}" in fault.message
+    allowed = fault.message.split("one of: ")[1].removesuffix(".").split(", ")
+    assert allowed == [known.value for known in field.kind.conditions]
+
+
+@pytest.mark.parametrize("field", [field for field in Field if field.kind.numeric])
+@pytest.mark.parametrize("word", ["", "x", "1.0", "1e3", "+1", " 1", "1 ", "--1", "0x1", "٣", "9" * 20, str(2**63)])
+def test_a_bad_number_is_refused_with_an_example_of_a_good_one(field: Field, word: str) -> None:
+    fault = refused(field.word, "EQUAL", word, None, False)
+    assert fault.details == {"field": "filters[0].values"}
+    assert "1767225600000" in fault.message
+
+
+@given(st.integers(-LARGEST, LARGEST))
+def test_every_64_bit_number_is_read(number: int) -> None:
+    assert parse_filter("f", "createdAt", None, str(number), None, False).values == (number,)
+
+
+@pytest.mark.parametrize("field", [field for field in Field if field.kind.words])
+def test_a_word_outside_an_enumeration_is_refused_with_the_enumeration(field: Field) -> None:
+    fault = refused(field.word, "EQUAL", "NONSENSE", None, False)
+    assert fault.details == {"field": "filters[0].values"}
+    assert fault.message.endswith(f"must be one of: {', '.join(field.kind.words)}.")
+
+
+@pytest.mark.parametrize("text", ["\x00", "a\x1fb", "\x7f", "\ud800", "x" * 1_001])
+def test_a_value_that_no_store_keeps_is_refused(text: str) -> None:
+    assert refused("name", "CONTAIN", None, ["fine", text], False).details == {"field": "filters[0].values"}
+
+
+@pytest.mark.parametrize("field", Field)
+def test_a_value_is_needed_except_for_exists_which_takes_none(field: Field) -> None:
+    assert "needs value or values" in refused(field.word, None, None, None, False).message
+    assert "needs value or values" in refused(field.word, "IN", None, [], True).message
+    assert parse_filter("f", field.word, "EXISTS", None, [], False).values == ()
+    assert "takes no value" in refused(field.word, "EXISTS", "x", None, False).message
+
+
+def test_the_numbers_of_filters_and_values_are_bounded() -> None:
+    most = [str(n) for n in range(MAX_VALUES)]
+    assert len(parse_filter("f", "name", "IN", None, most, False).values) == MAX_VALUES
+    assert refused("name", "IN", "one more", most, False).details == {"field": "filters[0].values"}
+    check_filter_count(MAX_FILTERS)
+    with pytest.raises(Fault, match=f"at most {MAX_FILTERS}"):
+        check_filter_count(MAX_FILTERS + 1)
+
+
+@given(st.integers(-(2**70), 2**70), st.integers(-(2**70), 2**70))
+def test_a_page_starts_at_zero_or_later_and_has_at_most_a_thousand_rows(start: int, count: int) -> None:
+    if 0 <= start <= LARGEST and 0 <= count <= MAX_COUNT:
+        check_page(start, count)
+    else:
+        with pytest.raises(Fault) as caught:
+            check_page(start, count)
+        named = caught.value.details["field"]
+        assert named == "start" if not 0 <= start <= LARGEST else "count"
+
+
+@pytest.mark.parametrize("field", SortField)
+@pytest.mark.parametrize("descending", [True, False])
+def test_every_sort_field_is_read_by_its_word(field: SortField, descending: bool) -> None:
+    sort = parse_sort(field.value.word, descending)
+    assert (sort.field, sort.descending) == (field, descending)
+
+
+def test_an_unknown_sort_field_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(Fault) as caught:
+        parse_sort("description", True)
+    assert caught.value.details == {"field": "sort.field"}
+    assert all(field.value.word in caught.value.message for field in SortField)
+
+
+def test_every_property_of_the_token_info_can_be_filtered_by() -> None:
+    words = {field.word for field in Field}
+    assert words >= {"name", "description", "actorUrn", "ownerUrn", "createdAt", "expiresAt"}
+    assert words >= {"id", "urn", "tokenType", "status", "lastUsedAt"}
+
+
+@settings(max_examples=30)
+@given(record_lists, st.data())
+def test_the_constraint_of_ownership_is_widened_by_no_filter(among: list[TokenRecord], data: st.DataObject) -> None:
+    field = data.draw(st.sampled_from([Field.ACTOR_URN, Field.OWNER_URN]))
+    others = data.draw(st.lists(filters(among), max_size=2))
+    asked = own_search(Search(filters=(*others, Filter(field, Condition.EQUAL, (ANN,)))), ANN)
+    assert asked.own is not None
+    held, owner = asked.own
+    assert owner == ANN
+    assert all(value_of(record, held, NOW) == ANN for record in among if asked.matches(record, NOW))
+
+
+@given(filters())
+def test_only_a_filter_that_pins_the_caller_asks_for_the_callers_own(f: Filter) -> None:
+    pinned = (
+        f.field in (Field.ACTOR_URN, Field.OWNER_URN)
+        and f.condition in (Condition.EQUAL, Condition.IN)
+        and not f.negated
+        and f.values == (ANN,)
+    )
+    assert (own_search(Search(filters=(f,)), ANN).own is not None) == pinned
+
+
+def test_the_status_is_judged_at_the_moment_of_the_search() -> None:
+    record = replace(RECORD, expires_at=NOW)
+    active = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.ACTIVE.value,))
+    assert active.matches(record, NOW - 1)
+    assert not active.matches(record, NOW)

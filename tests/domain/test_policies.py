@@ -1,0 +1,162 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.strategies import ACTORS, GROUPS, policies
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.policies import (
+    EVERYTHING,
+    MAX_ENTRIES,
+    Policy,
+    PolicySet,
+    PolicyState,
+    Privilege,
+    check_policy,
+    default_policies,
+    denied,
+    privilege_of,
+    root_policy,
+)
+from watchword.domain.urns import POLICY_PREFIX
+
+sets = st.lists(policies(), max_size=8)
+actors = st.sampled_from(ACTORS)
+memberships = st.sets(st.sampled_from(GROUPS))
+
+IMPLIED = {
+    "MANAGE_ACCESS_TOKENS": {"GENERATE_PERSONAL_ACCESS_TOKENS"},
+    "MANAGE_SYSTEM_OPERATIONS": {
+        "GET_ES_TASK_STATUS_PRIVILEGE",
+        "GET_TIMESERIES_INDEX_SIZES_PRIVILEGE",
+        "TRUNCATE_TIMESERIES_INDEX_PRIVILEGE",
+    },
+}
+SOUND = Policy(POLICY_PREFIX + "x", "x", privileges=frozenset({Privilege.VIEW_AUDIT_LOG}))
+
+
+def granted(held: list[Policy], actor: str, groups: set[str]) -> frozenset[Privilege]:
+    return PolicySet(1, tuple(held)).granted(actor, groups)
+
+
+def reference(held: list[Policy], actor: str, groups: set[str]) -> set[str]:
+    """The decision said as plainly as it can be, policy by policy."""
+    names: set[str] = set()
+    for policy in held:
+        applies = policy.all_users or actor in policy.users or any(group in policy.groups for group in groups)
+        if policy.state.value == "ACTIVE" and applies:
+            for privilege in policy.privileges:
+                names |= {privilege.name} | IMPLIED.get(privilege.name, set())
+    return names
+
+
+@given(sets, actors, memberships)
+def test_what_is_granted_is_what_the_plain_reference_grants(held: list[Policy], actor: str, groups: set[str]) -> None:
+    assert {privilege.name for privilege in granted(held, actor, groups)} == reference(held, actor, groups)
+
+
+@given(actors, memberships)
+def test_without_a_policy_nothing_is_allowed(actor: str, groups: set[str]) -> None:
+    assert granted([], actor, groups) == frozenset()
+
+
+@settings(max_examples=50)
+@given(sets, sets, actors, memberships)
+def test_what_two_sets_grant_together_is_the_union(
+    one: list[Policy], other: list[Policy], actor: str, groups: set[str]
+) -> None:
+    assert granted(one + other, actor, groups) == granted(one, actor, groups) | granted(other, actor, groups)
+
+
+@given(sets, policies(), actors, memberships)
+def test_a_further_policy_never_takes_a_privilege_away(
+    held: list[Policy], more: Policy, actor: str, groups: set[str]
+) -> None:
+    assert granted(held, actor, groups) <= granted([*held, more], actor, groups)
+
+
+@given(sets, actors, memberships, st.sampled_from(GROUPS))
+def test_a_further_membership_never_takes_a_privilege_away(
+    held: list[Policy], actor: str, groups: set[str], more: str
+) -> None:
+    assert granted(held, actor, groups) <= granted(held, actor, groups | {more})
+
+
+@given(sets, actors, memberships)
+def test_inactive_policies_grant_nothing(held: list[Policy], actor: str, groups: set[str]) -> None:
+    active = [policy for policy in held if policy.state is PolicyState.ACTIVE]
+    assert granted(held, actor, groups) == granted(active, actor, groups)
+    assert granted([replace(p, state=PolicyState.INACTIVE) for p in held], actor, groups) == frozenset()
+
+
+@given(policies(), memberships)
+def test_an_actor_that_a_policy_does_not_name_gets_nothing_from_it(policy: Policy, groups: set[str]) -> None:
+    stranger = "urn:li:corpuser:stranger"
+    assert granted([replace(policy, all_users=False)], stranger, groups - policy.groups) == frozenset()
+
+
+def test_a_group_name_is_no_user_name_and_a_user_name_no_group() -> None:
+    policy = replace(SOUND, users=frozenset({"urn:li:corpuser:ann"}))
+    assert granted([policy], "urn:li:corpuser:bob", {"urn:li:corpGroup:ann"}) == frozenset()
+
+
+@pytest.mark.parametrize("word", sorted(IMPLIED))
+def test_a_privilege_brings_along_what_it_includes(word: str) -> None:
+    policy = replace(SOUND, privileges=frozenset({Privilege[word]}), all_users=True)
+    assert {privilege.name for privilege in granted([policy], "urn:li:corpuser:ann", set())} == {word} | IMPLIED[word]
+
+
+def test_the_root_actor_and_nobody_else_holds_everything_by_the_root_policy() -> None:
+    root = root_policy("urn:li:corpuser:root")
+    assert granted([root], "urn:li:corpuser:root", set()) == EVERYTHING
+    assert granted([root], "urn:li:corpuser:ann", set(GROUPS)) == frozenset()
+    assert not root.editable
+
+
+def test_by_default_everybody_reads_task_status_and_nothing_more() -> None:
+    held = granted(list(default_policies()), "urn:li:corpuser:ann", set())
+    assert {privilege.name for privilege in held} == {"GET_ES_TASK_STATUS_PRIVILEGE"}
+
+
+def test_a_denial_names_the_missing_privilege_in_words_and_as_a_word() -> None:
+    for privilege in Privilege:
+        fault = denied(privilege)
+        assert fault.kind.code == 403
+        assert privilege.display_name in fault.message
+        assert fault.details == {"privilege": privilege.name}
+
+
+@given(policies())
+def test_a_policy_that_names_users_groups_and_privileges_is_sound(policy: Policy) -> None:
+    assert check_policy(policy) is policy
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        (replace(SOUND, urn="urn:li:corpuser:x"), "urn"),
+        (replace(SOUND, urn="x"), "urn"),
+        (replace(SOUND, name=""), "name"),
+        (replace(SOUND, name="x" * 201), "name"),
+        (replace(SOUND, description="x" * 1_001), "description"),
+        (replace(SOUND, privileges=frozenset()), "privileges"),
+        (replace(SOUND, users=frozenset({"ann"})), "actors.users"),
+        (replace(SOUND, users=frozenset({"urn:li:corpGroup:ops"})), "actors.users"),
+        (replace(SOUND, users=frozenset({"urn:li:corpuser:__system"})), "actors.users"),
+        (replace(SOUND, groups=frozenset({"urn:li:corpuser:ann"})), "actors.groups"),
+        (replace(SOUND, users=frozenset(f"urn:li:corpuser:{n}" for n in range(MAX_ENTRIES + 1))), "actors"),
+    ],
+)
+def test_an_unsound_policy_is_refused_by_the_name_of_the_field(changed: Policy, field: str) -> None:
+    with pytest.raises(Fault) as caught:
+        check_policy(changed)
+    assert caught.value.reason is Reason.INVALID_FIELD
+    assert caught.value.details == {"field": field}
+
+
+def test_an_unknown_privilege_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(Fault) as caught:
+        privilege_of("EDIT_EVERYTHING", "privileges")
+    assert caught.value.details == {"field": "privileges"}
+    assert all(privilege.name in caught.value.message for privilege in Privilege)

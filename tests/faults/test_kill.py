@@ -1,0 +1,150 @@
+"""`kill -9` in the middle of everything: what was answered is kept, and nothing is torn."""
+
+import os
+import random
+import secrets
+import subprocess
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+from tests.support.lines import holder, lines_to_each_worker, until
+from tests.support.server import ADMIN, Server
+from tests.support.store_file import assert_sound
+from tests.support.storm import Answers, Storm
+from watchword.doors.http.server import STOP_SECONDS
+
+QUIET = {"WATCHWORD_ACCESS_LOG": "off"}
+MakeServer = Callable[..., Server]
+
+
+def kill_again_and_again(make_server: MakeServer, rounds: int) -> None:
+    seed = int(os.environ.get("TEST_SEED") or secrets.randbits(32))
+    print(f"TEST_SEED={seed}")
+    moments = random.Random(seed)
+    server = make_server("--workers", "2", env=QUIET)
+    told = Answers()
+    for _ in range(rounds):
+        with Storm(server, clients=6) as storm:
+            storm.until_answered()
+            time.sleep(moments.uniform(0, 0.15))
+            server.kill()
+        assert storm.answers.refused == []
+        server.start()
+        storm.answers.assert_kept(server)
+        assert_sound(server)
+        told.add(storm.answers)
+    assert len(told.created) > rounds
+    assert told.revoked
+    told.assert_kept(server)
+
+
+@pytest.mark.parametrize("quarter", range(4))
+def test_what_was_answered_survives_a_kill_of_the_whole_server(make_server: MakeServer, quarter: int) -> None:
+    kill_again_and_again(make_server, rounds=5)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("half", range(2))
+def test_what_was_answered_survives_two_hundred_kills_of_the_whole_server(make_server: MakeServer, half: int) -> None:
+    kill_again_and_again(make_server, rounds=100)
+
+
+def test_a_killed_main_process_takes_its_workers_along(make_server: MakeServer) -> None:
+    server = make_server("--workers", "2", env=QUIET)
+    assert server.process is not None
+    workers = server.workers()
+    assert len(workers) == 2
+    server.process.kill()
+    server.process.wait()
+    until_gone(workers)
+    server.process = None
+    server.start()
+    server.create(ADMIN)
+
+
+def test_a_main_process_killed_while_its_workers_start_takes_them_along(make_server: MakeServer) -> None:
+    server = make_server("--workers", "2", env=QUIET)
+    server.stop()
+    for _ in range(3):
+        main, workers = half_started(server)
+        main.kill()
+        main.wait()
+        try:
+            until_gone(workers)
+        finally:
+            for worker in filter(is_alive, workers):
+                worker.kill()
+
+
+def test_a_server_told_to_stop_while_its_workers_start_stops_in_peace(make_server: MakeServer) -> None:
+    before_they_are_killed = STOP_SECONDS - 5
+    server = make_server("--workers", "2", env=QUIET)
+    server.stop()
+    for _ in range(3):
+        main, workers = half_started(server)
+        main.terminate()
+        assert main.wait(before_they_are_killed) == 0
+        until_gone(workers)
+    for _ in range(3):
+        server.start()
+        assert server.stop(before_they_are_killed) == 0
+
+
+def half_started(server: Server) -> tuple[subprocess.Popen[bytes], list[psutil.Process]]:
+    """A main process that has just started a worker."""
+    with server.out.open("ab") as out, server.err.open("ab") as err:
+        main = subprocess.Popen(server.command, stdout=out, stderr=err, start_new_session=True)
+    family = psutil.Process(main.pid)
+    until(lambda: bool(family.children()), "a worker was started")
+    return main, family.children()
+
+
+def until_gone(workers: list[psutil.Process]) -> None:
+    until(lambda: not any(is_alive(worker) for worker in workers), "the workers are gone", 10)
+
+
+def test_a_killed_worker_is_replaced_and_the_service_goes_on(make_server: MakeServer) -> None:
+    server = make_server("--workers", "2", env=QUIET)
+    before = server.workers()
+    lines = {holder(before, line.port): line for line in lines_to_each_worker(server)}
+    lost, left = before
+    token_id, token = lines[lost.pid].create(ADMIN)
+    lost.kill()
+    assert lines[left.pid].verify(token) == 204
+    assert lines[left.pid].revoke(token_id)
+    until(lambda: len({w.pid for w in server.workers()} - {lost.pid}) == 2, "there are two workers again")
+    until(lambda: all(listens(worker) for worker in server.workers()), "both listen")
+    for line in lines_to_each_worker(server):
+        assert line.verify(token) == 401
+        assert line.verify(line.create(ADMIN)[1]) == 204
+    assert_sound(server)
+
+
+def test_creations_answered_by_a_worker_that_is_then_killed_are_kept(make_server: MakeServer) -> None:
+    server = make_server("--workers", "2", env=QUIET)
+    with Storm(server) as storm:
+        until(lambda: storm.so_far > 20, "some creations are answered")
+        lost = server.workers()[0]
+        lost.kill()
+        until_gone([lost])
+        until(lambda: len(server.workers()) == 2 and all(map(listens, server.workers())), "there are two workers again")
+    assert storm.answers.refused == []
+    storm.answers.assert_kept(server)
+    assert_sound(server)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def listens(process: psutil.Process) -> bool:
+    try:
+        return any(end.status == psutil.CONN_LISTEN for end in process.net_connections("tcp"))
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,107 @@
+"""A million tokens in the file: the service starts on it and answers as on an empty one."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.costs import Cost, Watched, operations
+from tests.support.fill import fill, filled_actor, is_revoked
+from tests.support.server import ADMIN, Server
+from watchword.domain.ports import SealedKey
+
+MILLION = 1_000_000
+ACTORS = 1_000
+LIVE = MILLION - MILLION // 10
+MUCH = 4 * 1024 * 1024  # bytes read: ten pages an answer are 40 kB, a walk over the smallest index is 50 MB
+UNUSED = 10**9
+
+
+def read_by(server: Server) -> int:
+    """Bytes that the server's processes have read so far."""
+    assert server.process is not None
+    main = psutil.Process(server.process.pid)
+    return sum(process.io_counters().read_chars for process in (main, *main.children(recursive=True)))
+
+
+def read_at_start(server: Server) -> int:
+    assert server.http.get("/health/ready").status_code == 200
+    return read_by(server)
+
+
+def life(server: Server, actor: str) -> dict[str, Any]:
+    """What a user does, with the totals seen on the way."""
+    own = [{"field": "actorUrn", "value": actor}]
+    before = server.tokens(ADMIN)["total"], server.tokens(actor, own)["total"]
+    made = server.create(actor, duration="ONE_YEAR")
+    token, token_id = made["accessToken"], made["metadata"]["id"]
+    assert server.verify(token).status_code == 204
+    everybodys, ones = server.tokens(ADMIN), server.tokens(actor, own)
+    assert (everybodys["total"], ones["total"]) == (before[0] + 1, before[1] + 1)
+    assert everybodys["tokens"][0]["id"] == ones["tokens"][0]["id"] == token_id  # the latest end comes first
+    assert server.revoke(token_id, actor=actor) is True
+    assert server.verify(token).status_code == 401
+    assert (server.tokens(ADMIN)["total"], server.tokens(actor, own)["total"]) == before
+    return {"all": before[0], "own": before[1], "first page": len(everybodys["tokens"])}
+
+
+def lived(server: Server, actor: str) -> tuple[dict[str, Any], int]:
+    """What the user saw the second time, and how much the server read for it."""
+    server.grant(actor)
+    life(server, actor)
+    before = read_by(server)
+    seen = life(server, actor)
+    return seen, read_by(server) - before
+
+
+def counted(path: Path, now: int) -> dict[str, Cost]:
+    """What the operations cost on this file, by SQLite's own counters."""
+    with asyncio.Runner() as runner, Watched(runner.run, path, lambda: now) as watched:
+        store = watched.store
+        runner.run(store.settle_keys(b"sealed", SealedKey("first", b"public", b"sealed", now)))
+        kid = runner.run(store.keys())[0].kid
+        wanted = operations(now, ACTORS, UNUSED, kid)
+        del wanted["policies"]  # of which a served store has more
+        return {name: watched.cost(work(store)) for name, work in wanted.items()}
+
+
+@pytest.fixture
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@pytest.fixture
+def file(tmp_path: Path, now: int) -> Iterator[Path]:
+    """Half a gigabyte, which is not left behind."""
+    path = tmp_path / "full" / "data" / "watchword.db"
+    fill(path, MILLION, now=now, actors=ACTORS)
+    yield path
+    path.unlink()
+
+
+def test_a_million_tokens_are_served_like_none(
+    make_server: Callable[..., Server], tmp_path: Path, file: Path, now: int
+) -> None:
+    actor = filled_actor(3, ACTORS)
+
+    empty, full = make_server(folder=tmp_path / "empty"), make_server(folder=tmp_path / "full")
+    started = [read_at_start(server) for server in (empty, full)]
+    (seen_empty, read_empty), (seen_full, read_full) = lived(empty, actor), lived(full, actor)
+
+    assert seen_empty == {"all": 0, "own": 0, "first page": 1}
+    own = sum(not is_revoked(number) for number in range(3, MILLION, ACTORS))
+    assert seen_full == {"all": LIVE, "own": own, "first page": 20}
+    # By what was read, not by how long it took: it neither starts nor answers by going through the file.
+    assert started[1] - started[0] < MUCH
+    assert max(read_empty, read_full) < MUCH
+
+    assert full.stop() == 0
+    small = tmp_path / "small" / "watchword.db"
+    fill(small, 1_000, now=now, actors=20)
+    few, many = counted(small, now), counted(file, now)
+    assert {name: cost.steps for name, cost in many.items()} == {name: cost.steps for name, cost in few.items()}
+    assert all(cost.pages <= 3 * few[name].pages for name, cost in many.items())

@@ -1,0 +1,235 @@
+"""Races: a right that is taken away while it is being used. The order of the events is the order of the commits."""
+
+import random
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from tests.support.lines import Line, lines_to_each_worker
+from tests.support.server import ADMIN, GraphQLRefused, Server
+from tests.support.store_file import assert_sound, events, last_event, look
+
+ROUNDS = 25
+MakeServer = Callable[..., Server]
+Create = Callable[[Line], tuple[str, str]]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    made = Server(tmp_path_factory.mktemp("races"), "--workers", "2", env={"WATCHWORD_ACCESS_LOG": "off"})
+    with made as running:
+        yield running
+        assert_sound(running)
+
+
+@pytest.fixture
+def judges(server: Server) -> list[Line]:
+    """A line to each of the two workers."""
+    return lines_to_each_worker(server)
+
+
+class Race:
+    """Clients that create as fast as they can until they are refused, and somebody who takes the right away."""
+
+    def __init__(self, lines: list[Line], create: Create) -> None:
+        self._lines = lines
+        self._create = create
+        self._taken = threading.Event()
+        self.made: list[tuple[str, str]] = []
+        self.late: list[str] = []
+        self.refusals: list[GraphQLRefused] = []
+
+    def run(self, take_away: Callable[[], object], delay: float) -> None:
+        threads = [threading.Thread(target=self._keep_creating, args=(line,)) for line in self._lines]
+        for thread in threads:
+            thread.start()
+        time.sleep(delay)
+        take_away()
+        self._taken.set()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive(), "creating went on"
+
+    def _keep_creating(self, line: Line) -> None:
+        while True:
+            too_late = self._taken.is_set()
+            try:
+                made = self._create(line)
+            except GraphQLRefused as refusal:
+                if refusal.reason == "contended":
+                    continue
+                self.refusals.append(refusal)
+                return
+            self.made.append(made)
+            if too_late:
+                self.late.append(made[0])
+                return
+
+
+def race_again_and_again(
+    server: Server,
+    prepare: Callable[[int], tuple[Create, Callable[[], object], tuple[str, str]]],
+    after: Callable[[Race], None],
+    reasons: set[str],
+) -> None:
+    """`prepare` gives how to create, how the right is taken away, and the event that takes it (action, target)."""
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    delays = random.Random(seed)
+    lines = [line for _ in range(3) for line in lines_to_each_worker(server)]
+    won = 0
+    for number in range(ROUNDS):
+        create, take_away, taking = prepare(number)
+        start = last_event(server)
+        lines = [line if line.is_open else Line(server) for line in lines]
+        race = Race(lines, create)
+        race.run(take_away, delays.uniform(0, 0.03))
+        assert race.late == [], "a token was given to one who asked when the right was gone"
+        assert {refusal.reason for refusal in race.refusals} <= reasons
+        happened = events(server, start)
+        (end,) = [event.seq for event in happened if (event.action, event.target) == taking]
+        created = {event.target: event.seq for event in happened if event.action == "token.created"}
+        assert [token for token, seq in created.items() if seq > end] == [], "committed after the right was gone"
+        assert created.keys() == {token_id for token_id, _ in race.made}, "answered and committed are not the same"
+        won += bool(race.made)
+        after(race)
+    assert won > ROUNDS // 2, "hardly anything was created, so nothing was raced"
+
+
+def test_no_token_is_committed_after_the_policy_was_withdrawn(server: Server, judges: list[Line], actor: str) -> None:
+    def prepare(number: int) -> tuple[Create, Callable[[], object], tuple[str, str]]:
+        policy = server.grant(actor)
+        return (
+            lambda line: line.create(actor, actor=actor),
+            lambda: server.withdraw(policy),
+            ("policy.deleted", policy),
+        )
+
+    def after(race: Race) -> None:
+        # What was made before the withdrawal is not undone by it.
+        assert {judges[0].verify(token) for _, token in race.made} <= {204}
+
+    race_again_and_again(server, prepare, after, {"missing_privilege"})
+
+
+def test_no_token_is_committed_after_its_actor_was_suspended(server: Server, judges: list[Line], actor: str) -> None:
+    server.grant(actor)
+
+    def prepare(number: int) -> tuple[Create, Callable[[], object], tuple[str, str]]:
+        return (
+            lambda line: line.create(actor, actor=actor),
+            lambda: server.set_status(actor, "SUSPENDED"),
+            ("actor.suspended", actor),
+        )
+
+    def after(race: Race) -> None:
+        assert {judges[0].verify(token) for _, token in race.made} <= {401}
+        server.set_status(actor, "ACTIVE")
+        assert {judges[1].verify(token) for _, token in race.made} <= {204}
+
+    race_again_and_again(server, prepare, after, {"invalid_token"})
+
+
+def test_no_token_for_an_actor_is_committed_after_that_actor_was_suspended(
+    server: Server, judges: list[Line], actor: str
+) -> None:
+    def prepare(number: int) -> tuple[Create, Callable[[], object], tuple[str, str]]:
+        return (
+            lambda line: line.create(actor, actor=ADMIN),
+            lambda: server.set_status(actor, "SUSPENDED"),
+            ("actor.suspended", actor),
+        )
+
+    def after(race: Race) -> None:
+        server.set_status(actor, "ACTIVE")
+        assert {judges[0].verify(token) for _, token in race.made} <= {204}
+
+    race_again_and_again(server, prepare, after, {"actor_suspended"})
+
+
+def test_no_token_is_committed_after_the_bearer_that_minted_it_was_revoked(
+    server: Server, judges: list[Line], actor: str
+) -> None:
+    server.grant(actor)
+
+    def prepare(number: int) -> tuple[Create, Callable[[], object], tuple[str, str]]:
+        bearer_id, bearer = judges[0].create(actor, actor=actor)
+        return (
+            lambda line: line.create(actor, token=bearer),
+            lambda: server.revoke(bearer_id),
+            ("token.revoked", bearer_id),
+        )
+
+    def after(race: Race) -> None:
+        assert {judges[0].verify(token) for _, token in race.made} <= {204}
+
+    race_again_and_again(server, prepare, after, {"token_revoked"})
+
+
+def test_of_two_revocations_at_once_just_one_succeeds(server: Server, actor: str) -> None:
+    pair = lines_to_each_worker(server)
+    for token_id, token in pair[0].create_many(actor, 100):
+        start = threading.Barrier(2)
+        told: list[str] = []
+
+        def revoke(line: Line, token_id: str = token_id, start: threading.Barrier = start) -> None:
+            start.wait(10)
+            try:
+                told.append(str(line.revoke(token_id)))  # noqa: B023 - joined before the next round
+            except GraphQLRefused as refusal:
+                told.append(f"{refusal.code} {refusal.reason}")  # noqa: B023
+
+        threads = [threading.Thread(target=revoke, args=(line,)) for line in pair]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert sorted(told) == ["409 already_revoked", "True"]
+        assert pair[0].verify(token) == 401
+    (times,) = look(server, "SELECT max(n) FROM (SELECT count(*) n FROM events WHERE action = 'token.revoked'"
+                            " GROUP BY target)")  # fmt: skip
+    assert times == (1,)
+
+
+def test_an_actor_never_holds_more_live_tokens_than_allowed(make_server: MakeServer, actor: str) -> None:
+    limit = 20
+    server = make_server("--workers", "2", env={"WATCHWORD_ACCESS_LOG": "off", "WATCHWORD_MAX_LIVE_TOKENS": str(limit)})
+    refusals: Counter[str] = Counter()
+
+    def create_and_revoke(line: Line) -> None:
+        for _ in range(60):
+            try:
+                line.create(actor)
+            except GraphQLRefused as refusal:
+                refusals[f"{refusal.code} {refusal.reason}"] += 1
+                make_room(line)
+
+    def make_room(line: Line) -> None:
+        held = server.tokens(filters=[{"field": "actorUrn", "value": actor}], count=1)["tokens"]
+        for token in held:
+            with suppress(GraphQLRefused):  # another client was quicker
+                line.revoke(token["id"])
+
+    threads = [
+        threading.Thread(target=create_and_revoke, args=(line,))
+        for _ in range(4)
+        for line in lines_to_each_worker(server)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+    held = most = 0
+    for event in events(server):
+        held += {"token.created": 1, "token.revoked": -1}.get(event.action, 0)
+        most = max(most, held)
+    assert most == limit
+    assert refusals.keys() == {"429 too_many_tokens"}
+    assert_sound(server)

@@ -1,0 +1,125 @@
+"""What an operation of the SQLite store costs, counted by SQLite itself: no clock is asked."""
+
+from collections.abc import Callable, Coroutine
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import apsw
+import apsw.ext
+
+from tests.support.fill import filled_actor, filled_id, is_revoked
+from tests.support.strategies import numbered_id
+from watchword.domain.actors import system_warrant
+from watchword.domain.filters import Condition, Field, Filter, Search
+from watchword.domain.ports import Clock
+from watchword.domain.tokens import TokenRecord, TokenType
+from watchword.stores.sqlite import SqliteStore, open_store
+
+SYSTEM = system_warrant("a test")
+
+
+class Run(Protocol):
+    def __call__(self, coro: Coroutine[Any, Any, Any], /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Cost:
+    steps: int
+    """Instructions of SQLite's virtual machine."""
+    scanned: int
+    """Rows stepped over in tables that were read from end to end."""
+    sorted: int
+    pages: int
+    """Pages of the file looked at, in the cache or on disk: what a hidden walk over an index would show."""
+    statements: tuple[str, ...]
+
+
+class Watched:
+    """A store whose every statement is counted."""
+
+    def __init__(self, run: Run, path: Path, clock: Clock) -> None:
+        self._run = run
+        self.store: SqliteStore = open_store(path, clock)
+        self.path = path
+        database = self.store._db
+        self._connections: list[apsw.Connection] = [database._reader, run(database.write(lambda c: c))]
+        self._seen: list[dict[str, Any]] = []
+        for connection in self._connections:
+            connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, self._seen.append)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection in self._connections:
+            connection.trace_v2(0, None)
+        self._run(self.store.close())
+
+    def cost(self, work: Coroutine[Any, Any, Any]) -> Cost:
+        self._seen.clear()
+        before = self._pages()
+        self._run(work)
+        seen = list(self._seen)
+
+        def total(counter: str) -> int:
+            return sum(event["stmt_status"][f"SQLITE_STMTSTATUS_{counter}"] for event in seen)
+
+        statements = tuple(dict.fromkeys(str(event["sql"]) for event in seen))
+        return Cost(total("VM_STEP"), total("FULLSCAN_STEP"), total("SORT"), self._pages() - before, statements)
+
+    def plan(self, cost: Cost) -> list[str]:
+        """How SQLite goes about the statements, step by step."""
+        steps: list[str] = []
+        with closing(apsw.Connection(str(self.path))) as file:
+            for statement in cost.statements:
+                if statement.split()[0] in {"SELECT", "INSERT", "UPDATE", "DELETE"}:
+                    bound = (None,) * apsw.ext.query_info(file, statement).bindings_count
+                    steps += [str(row[3]) for row in file.execute(f"EXPLAIN QUERY PLAN {statement}", bound)]
+        return steps
+
+    def _pages(self) -> int:
+        counters = (apsw.SQLITE_DBSTATUS_CACHE_HIT, apsw.SQLITE_DBSTATUS_CACHE_MISS)
+        return sum(connection.status(counter)[0] for connection in self._connections for counter in counters)
+
+
+def operations(
+    now: int, actors: int, unused: int, kid: str = "kid-1"
+) -> dict[str, Callable[[SqliteStore], Coroutine[Any, Any, Any]]]:
+    """What must cost the same at any size, on a store that `fill` made. `unused` numbers the token that is made."""
+    actor = filled_actor(3, actors)
+    assert not is_revoked(3)
+    assert not is_revoked(5)
+    made = TokenRecord(
+        id=numbered_id(unused),
+        type=TokenType.PERSONAL,
+        name="one more",
+        description=None,
+        actor_urn=actor,
+        owner_urn=actor,
+        created_at=now,
+        expires_at=now + 90 * 86_400_000,
+    )
+
+    def listing(field: Field | None, count: int) -> Callable[[SqliteStore], Coroutine[Any, Any, Any]]:
+        filters = () if field is None else (Filter(field, Condition.EQUAL, (actor,)),)
+        own = None if field is None else (field, actor)
+        return lambda store: store.search(Search(count=count, filters=filters, own=own))
+
+    return {
+        "find_bearer": lambda store: store.find_bearer(filled_id(7)),
+        "find_bearer of an unknown token": lambda store: store.find_bearer("x" * 44),
+        "standing": lambda store: store.standing(actor),
+        "add_token": lambda store: store.add_token(SYSTEM, made, kid, 10_000),
+        "revoke_token": lambda store: store.revoke_token(SYSTEM, filled_id(5), None),
+        "record_uses": lambda store: store.record_uses({filled_id(7): now}),
+        "the first page of all": listing(None, 20),
+        "the first page of an actor's own": listing(Field.ACTOR_URN, 20),
+        "the first page of an owner's own": listing(Field.OWNER_URN, 20),
+        "the total of all": listing(None, 0),
+        "the total of an actor": listing(Field.ACTOR_URN, 0),
+        "the total of an owner": listing(Field.OWNER_URN, 0),
+        "probe": lambda store: store.probe(),
+        "policies": lambda store: store.policies(),
+    }

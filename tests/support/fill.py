@@ -1,0 +1,77 @@
+"""Many tokens in a file, quickly: for tests and benches that must know what size costs.
+
+python -m tests.support.fill PATH COUNT
+"""
+
+import hashlib
+import sys
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from watchword.stores.sqlite import prepare
+from watchword.stores.sqlite.connections import connect
+
+DAY = 86_400_000
+REVOKED_EVERY = 10
+
+_TOKEN = """
+INSERT INTO tokens (id, type, name, description, actor_urn, owner_urn, created_at, expires_at, revoked_at)
+VALUES (?, 'PERSONAL', ?, NULL, ?, ?, ?, ?, ?)
+"""
+_INDEXES = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'tokens' AND sql IS NOT NULL"
+_EVENTS = """
+INSERT INTO events (at, actor, action, target, peer, request_id, detail)
+SELECT revoked_at, owner_urn, 'token.revoked', id, 'fill', '', '{}' FROM tokens WHERE revoked_at IS NOT NULL
+"""
+
+
+def filled_id(number: int) -> str:
+    """The id of the token of this number: of the true form, and always the same. Neighbours lie near each other in
+    the index, which makes filling quick and changes nothing for whoever looks one up.
+    """
+    return b64encode(number.to_bytes(4, "big") + hashlib.sha256(b"%d" % number).digest()[4:]).decode()
+
+
+def filled_actor(number: int, actors: int) -> str:
+    return f"urn:li:corpuser:filled{number % actors:05}"
+
+
+def is_revoked(number: int) -> bool:
+    return number % REVOKED_EVERY == REVOKED_EVERY - 1
+
+
+def fill(path: Path, count: int, *, now: int, actors: int = 1_000) -> None:
+    """Make the file and put `count` tokens into it, a tenth of them revoked, by the schema's own triggers.
+
+    The tokens end a day to a year from `now`. It is not durable until the end, and need not be.
+    """
+    prepare(path)
+    with closing(connect(path, busy_ms=2_000)) as file:
+        for pragma in ("journal_mode = OFF", "synchronous = OFF", "temp_store = MEMORY", "cache_size = -500000"):
+            file.execute(f"PRAGMA {pragma}")
+        file.execute("BEGIN")
+        indexes: list[Any] = file.execute(_INDEXES).fetchall()
+        for name, _ in indexes:  # made anew at the end, which is quicker than keeping them in order meanwhile
+            file.execute(f"DROP INDEX {name}")
+        file.executemany(_TOKEN, _rows(count, now, actors))
+        file.execute(_EVENTS)
+        for _, index in indexes:
+            file.execute(index)
+        file.execute("COMMIT")
+        file.execute("PRAGMA journal_mode = WAL")
+
+
+def _rows(count: int, now: int, actors: int) -> Iterator[tuple[Any, ...]]:
+    for number in range(count):
+        actor = filled_actor(number, actors)
+        end = now + DAY + 364 * DAY * (count - number) // count
+        yield filled_id(number), f"token {number}", actor, actor, now - DAY, end, now if is_revoked(number) else None
+
+
+if __name__ == "__main__":
+    import time
+
+    fill(Path(sys.argv[1]), int(sys.argv[2]), now=time.time_ns() // 1_000_000)

@@ -1,0 +1,64 @@
+"""The store's file as a stranger reads it: by the standard library, beside the running server."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.support.server import Server
+
+
+class Happened(NamedTuple):
+    """One event, in the order of its commit."""
+
+    seq: int
+    actor: str
+    bearer: str | None
+    action: str
+    target: str
+
+
+def look(server: Server, query: str, *bound: Any) -> list[Any]:
+    with closing(sqlite3.connect(f"file:{_file(server)}?mode=ro", uri=True, timeout=10)) as connection:
+        return connection.execute(query, bound).fetchall()
+
+
+def events(server: Server, after: int = 0) -> list[Happened]:
+    query = "SELECT seq, actor, bearer_id, action, target FROM events WHERE seq > ? ORDER BY seq"
+    return [Happened(*row) for row in look(server, query, after)]
+
+
+def last_event(server: Server) -> int:
+    seq: int = look(server, "SELECT ifnull(max(seq), 0) FROM events")[0][0]
+    return seq
+
+
+@contextmanager
+def locked(server: Server, how: str = "IMMEDIATE") -> Iterator[sqlite3.Connection]:
+    """Hold the write lock, as a backup tool or a forgotten shell would."""
+    with closing(sqlite3.connect(_file(server), isolation_level=None, timeout=10)) as connection:
+        connection.execute(f"BEGIN {how}")
+        try:
+            yield connection
+        finally:
+            connection.execute("ROLLBACK")
+
+
+def touch(server: Server) -> None:
+    """Commit a change that means nothing, so that no reader can answer from what it read before."""
+    with closing(sqlite3.connect(_file(server), timeout=10)) as connection, connection:
+        connection.execute("UPDATE state SET probed_at = ifnull(probed_at, 0) + 1")
+
+
+def assert_sound(server: Server) -> None:
+    """`db check` finds nothing, and tokens and their events are one."""
+    checked = server.command_line("db", "check")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    made = "SELECT target FROM events WHERE action = 'token.created'"
+    assert look(server, f"SELECT id FROM tokens WHERE id NOT IN ({made})") == []
+    assert look(server, f"SELECT * FROM ({made}) WHERE target NOT IN (SELECT id FROM tokens)") == []
+
+
+def _file(server: Server) -> Path:
+    return server.data_dir / "watchword.db"

@@ -1,0 +1,109 @@
+"""What hypothesis draws from: urns, token records, filters and searches that the domain calls well-formed."""
+
+import hashlib
+from base64 import b64encode
+
+from hypothesis import strategies as st
+
+from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField, Value, value_of
+from watchword.domain.policies import Policy, PolicyState, Privilege
+from watchword.domain.tokens import TokenRecord, TokenType
+from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX
+
+NOW = 1_767_225_600_000
+ACTORS = tuple(f"urn:li:corpuser:{name}" for name in ("ann", "Ann", "bob", "b%b", "b_b", "eve"))
+GROUPS = tuple(f"{GROUP_PREFIX}{name}" for name in ("ops", "dev", "none"))
+
+# Characters in whose handling languages differ: cases that change length, SQL's wildcards, beyond the 16-bit plane.
+ODD = "aAbB%_'\"\\ éÉßẞİıſσςΣ\u0301\u00a0\ufeff\uffff😀\U0001d49c"
+
+characters = st.characters(min_codepoint=32, exclude_characters="\x7f", exclude_categories=["Cs"])
+text = st.text(characters | st.sampled_from(ODD), max_size=12)
+names = st.text(characters | st.sampled_from(ODD), min_size=1, max_size=12).filter(lambda name: bool(name.strip()))
+visible = st.characters(min_codepoint=0x21, max_codepoint=0x7E)
+namespaces = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9-]{0,31}", fullmatch=True)
+urns = st.builds("urn:{}:{}".format, namespaces, st.text(visible, min_size=1, max_size=60))
+times = st.integers(NOW - 4, NOW + 4) | st.integers(0, 2**53)
+
+
+def numbered_id(number: int) -> str:
+    """An id of the true form, always the same for the same number."""
+    return b64encode(hashlib.sha256(b"%d" % number).digest()).decode()
+
+
+@st.composite
+def records(draw: st.DrawFn) -> TokenRecord:
+    return TokenRecord(
+        id=numbered_id(draw(st.integers(0, 10_000))),
+        type=TokenType.PERSONAL,
+        name=draw(names),
+        description=draw(st.none() | text),
+        actor_urn=draw(st.sampled_from(ACTORS)),
+        owner_urn=draw(st.sampled_from(ACTORS)),
+        created_at=draw(times),
+        expires_at=draw(st.none() | times),
+        last_used_at=draw(st.none() | times.filter(bool)),
+        revoked_at=draw(st.none() | times),
+    )
+
+
+record_lists = st.lists(records(), max_size=12, unique_by=lambda record: record.id)
+
+
+def _near(value: Value, draw: st.DrawFn) -> Value:
+    """The value itself, a part of it, or one beside it."""
+    if isinstance(value, int):
+        return value + draw(st.integers(-1, 1))
+    start, end = draw(st.integers(0, 3)), draw(st.integers(0, 3))
+    part = value[start : len(value) - end]
+    return draw(st.sampled_from([value, part, value.upper(), value.lower(), value.swapcase()]))
+
+
+@st.composite
+def filters(draw: st.DrawFn, among: list[TokenRecord] | None = None) -> Filter:
+    """A filter as `parse_filter` would make it; its values are often those of one of the records, or near them."""
+    field = draw(st.sampled_from(Field))
+    condition = draw(st.sampled_from(field.kind.conditions))
+    negated = draw(st.booleans())
+    if condition is Condition.EXISTS:
+        return Filter(field, condition, (), negated)
+    if field.kind.words:
+        value: st.SearchStrategy[Value] = st.sampled_from(field.kind.words)
+    elif field.kind.numeric:
+        value = times | st.sampled_from([-(2**63) + 1, -1, 0, 2**63 - 1])
+    else:
+        value = text
+    values = draw(st.lists(value, min_size=1, max_size=4))
+    known = [found for record in among or () if (found := value_of(record, field, NOW)) is not None]
+    if known and not field.kind.words:
+        values += [_near(found, draw) for found in draw(st.lists(st.sampled_from(known), max_size=3))]
+    return Filter(field, condition, tuple(dict.fromkeys(values)), negated)
+
+
+sorts = st.builds(Sort, st.sampled_from(SortField), st.booleans())
+owns = st.tuples(st.sampled_from([Field.ACTOR_URN, Field.OWNER_URN]), st.sampled_from(ACTORS))
+
+
+def searches(among: list[TokenRecord]) -> st.SearchStrategy[Search]:
+    return st.builds(
+        Search,
+        start=st.integers(0, 4) | st.sampled_from([2**31 - 1, 2**63 - 1]),
+        count=st.integers(0, 4) | st.just(1_000),
+        filters=st.lists(filters(among), max_size=3).map(tuple),
+        sort=sorts,
+        own=st.none() | owns,
+    )
+
+
+def policies(users: tuple[str, ...] = ACTORS, groups: tuple[str, ...] = GROUPS) -> st.SearchStrategy[Policy]:
+    return st.builds(
+        Policy,
+        urn=st.integers(0, 99).map(lambda number: f"{POLICY_PREFIX}{number}"),
+        name=names,
+        description=st.none() | text,
+        state=st.sampled_from(PolicyState),
+        privileges=st.frozensets(st.sampled_from(Privilege), min_size=1, max_size=3),
+        users=st.frozensets(st.sampled_from(users), max_size=2),
+        groups=st.frozensets(st.sampled_from(groups), max_size=2),
+        all_users=st.booleans(),
+    )
