@@ -299,8 +299,8 @@ class TestTheAccessLog:
 
 def test_the_data_folder_and_all_in_it_are_their_owners_alone(server: Server) -> None:
     assert stat.S_IMODE(server.data_dir.stat().st_mode) == 0o700
-    for path in server.data_dir.iterdir():
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    for path in server.data_dir.rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
         assert path.stat().st_uid == os.getuid()
 
 
