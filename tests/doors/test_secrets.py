@@ -188,7 +188,7 @@ def keys(loud: Loud) -> dict[str, bytes]:
 def written(loud: Loud) -> dict[str, bytes]:
     """Everything the process wrote, by where."""
     server = loud.server
-    files = [path for path in server.data_dir.iterdir() if path.name != "master.key"]
+    files = [path for path in server.data_dir.rglob("*") if path.is_file() and path.name != "master.key"]
     assert {path.name for path in files} >= {"watchword.db"}
     return {
         "stdout": server.out.read_bytes(),
