@@ -95,3 +95,11 @@ def test_the_store_can_be_named_by_url(tmp_path: Path) -> None:
     )
     assert done.returncode == 0
     assert file.exists()
+
+
+def test_a_store_is_a_file_whatever_its_name(tmp_path: Path) -> None:
+    url = {"WATCHWORD_DATABASE_URL": "sqlite:///:memory:"}
+    for expected in ("Schema version 0 -> 1.\n", "Schema version 1.\n"):
+        done = watchword("db", "migrate", "--data-dir", str(tmp_path / "d"), env=url, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, expected)
+    assert (tmp_path / ":memory:").is_file()

@@ -191,11 +191,12 @@ class Server:
         return watchword(*words, "--data-dir", str(self.data_dir), **how)
 
 
-def watchword(*words: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def watchword(
+    *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     clean = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")} | dict(env or {})
-    return subprocess.run(
-        [sys.executable, "-m", "watchword", *words], capture_output=True, text=True, timeout=60, env=clean, check=False
-    )
+    command = [sys.executable, "-m", "watchword", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean, cwd=cwd, check=False)
 
 
 def _is_worker(process: psutil.Process) -> bool:

@@ -44,7 +44,7 @@ def store_fault(error: apsw.Error) -> Fault:
 
 
 def connect(path: Path, *, busy_ms: int, read_only: bool = False) -> apsw.Connection:
-    connection = apsw.Connection(str(path))
+    connection = _open(path)
     connection.set_busy_timeout(busy_ms)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -56,6 +56,11 @@ def connect(path: Path, *, busy_ms: int, read_only: bool = False) -> apsw.Connec
     if read_only:
         connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+def _open(path: Path) -> apsw.Connection:
+    """By its whole path: to SQLite some short names, such as `:memory:`, are no files at all."""
+    return apsw.Connection(str(path.absolute()))
 
 
 def _lower(*values: Any) -> Any:
@@ -87,7 +92,7 @@ def schema_version(connection: apsw.Connection) -> int:
 
 def refuse_foreign(path: Path) -> None:
     """Raise when the file is not for us: before `connect`, which would already change it to WAL mode."""
-    connection = apsw.Connection(str(path))
+    connection = _open(path)
     try:
         schema_version(connection)
     finally:
