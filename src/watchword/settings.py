@@ -148,8 +148,8 @@ def _peers(text: str) -> tuple[Network | None, ...]:
 
 def _headers(text: str) -> tuple[str, ...]:
     words = _words(text)
-    if not words or not all(re.fullmatch(r"[A-Za-z0-9-]+", word) for word in words):
-        raise ValueError("names of headers, such as X-Service-Actor")
+    if not words or not all(re.fullmatch(r"[Xx]-[A-Za-z0-9-]+", word) for word in words):
+        raise ValueError("names of headers that begin with X-, such as X-Service-Actor")
     return tuple(words)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from watchword.domain.errors import OperatorError
 from watchword.domain.policies import default_policies, root_policy
 from watchword.domain.ports import Store
 from watchword.domain.secret import Secret
@@ -25,7 +26,7 @@ from watchword.service.uses import Uses
 from watchword.settings import Settings
 from watchword.signing.keyring import KeyRing
 from watchword.signing.sealing import Sealer, load_master_key
-from watchword.stores.sqlite import open_store, prepare
+from watchword.stores.sqlite import is_sealed, open_store, prepare
 from watchword.stores.sqlite.check import check
 from watchword.stores.sqlite.database import Observe, ignore
 
@@ -94,11 +95,22 @@ async def open_service(
 
 def prepare_store(settings: Settings) -> tuple[int, int]:
     """Make the folder, the store and the master key if need be; migrate; returns the versions before and after."""
-    folder = settings.data_dir
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _prepare_folder(settings.data_dir)
     versions = prepare(settings.store_path)
-    load_master_key(settings.master_key_path, create=settings.master_key_file is None)
+    # A key made now would open nothing that an older one sealed, and would hide that the older one is gone.
+    create = settings.master_key_file is None and not is_sealed(settings.store_path)
+    load_master_key(settings.master_key_path, create=create)
     return versions
+
+
+def _prepare_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        problem = "it is no folder" if folder.exists() else error.strerror
+        raise OperatorError(f"WATCHWORD_DATA_DIR must be a folder that can be made; {folder}: {problem}.") from None
+    if folder.stat().st_mode & 0o002:
+        raise OperatorError(f"Anybody may put files into the data folder {folder}. Run: chmod 700 {folder}")
 
 
 def check_store(settings: Settings) -> Iterator[tuple[str, str | None]]:

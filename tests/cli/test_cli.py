@@ -13,6 +13,15 @@ import pytest
 
 from tests.support.server import ADMIN, Server, watchword
 
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A data folder with a store in it."""
+    made = tmp_path / "d"
+    assert watchword("db", "migrate", "--data-dir", str(made)).returncode == 0
+    return made
+
+
 COMMANDS = [
     ("serve",), ("token",), ("token", "create"), ("db",), ("db", "migrate"), ("db", "check"),
     ("keys",), ("keys", "list"), ("keys", "rotate"),
@@ -44,8 +53,8 @@ def test_a_local_token_works_on_a_server_without_local_mode(make_server: Callabl
     assert server.ask("{ me { corpUser { urn } } }", token=token)["me"]["corpUser"]["urn"] == ADMIN
 
 
-def test_token_create_prints_json_when_asked(tmp_path: Path) -> None:
-    done = watchword("token", "create", "--local", "--json", "--duration", "ONE_DAY", "--data-dir", str(tmp_path / "d"))
+def test_token_create_prints_json_when_asked(folder: Path) -> None:
+    done = watchword("token", "create", "--local", "--json", "--duration", "ONE_DAY", "--data-dir", str(folder))
     shown = json.loads(done.stdout)
     assert set(shown) == {"accessToken", "id", "expiresAt"}
     claims = jwt.decode(shown["accessToken"], options={"verify_signature": False})
@@ -63,16 +72,15 @@ def test_token_create_prints_json_when_asked(tmp_path: Path) -> None:
         (("--description", "x" * 1001), "--description"),
     ],
 )
-def test_a_bad_local_token_is_refused_in_one_line(tmp_path: Path, flags: tuple[str, ...], named: str) -> None:
-    done = watchword("token", "create", "--local", *flags, "--data-dir", str(tmp_path / "d"))
+def test_a_bad_local_token_is_refused_in_one_line(folder: Path, flags: tuple[str, ...], named: str) -> None:
+    done = watchword("token", "create", "--local", *flags, "--data-dir", str(folder))
     assert done.returncode == 1
     assert named in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""
 
 
-def test_the_data_folder_and_what_is_in_it_are_for_the_owner_alone(tmp_path: Path) -> None:
-    folder = tmp_path / "d"
+def test_the_data_folder_and_what_is_in_it_are_for_the_owner_alone(folder: Path) -> None:
     assert watchword("token", "create", "--local", "--data-dir", str(folder)).returncode == 0
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     for file in folder.iterdir():
@@ -128,21 +136,20 @@ def test_check_without_a_store_says_so(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_keys_rotate_and_list(tmp_path: Path) -> None:
-    folder = ("--data-dir", str(tmp_path / "d"))
-    watchword("token", "create", "--local", *folder)
-    before = json.loads(watchword("keys", "list", "--json", *folder).stdout)
-    assert watchword("keys", "rotate", *folder).returncode == 0
-    after = json.loads(watchword("keys", "list", "--json", *folder).stdout)
+def test_keys_rotate_and_list(folder: Path) -> None:
+    where = ("--data-dir", str(folder))
+    watchword("token", "create", "--local", *where)
+    before = json.loads(watchword("keys", "list", "--json", *where).stdout)
+    assert watchword("keys", "rotate", *where).returncode == 0
+    after = json.loads(watchword("keys", "list", "--json", *where).stdout)
     assert [key["kid"] for key in after][1:] == [key["kid"] for key in before]
     assert after[0]["retiredAt"] is None
     assert after[1]["publishedUntil"] > after[1]["retiredAt"]
 
 
-def test_another_master_key_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "d"
+def test_another_master_key_is_refused(folder: Path, tmp_path: Path) -> None:
     watchword("token", "create", "--local", "--data-dir", str(folder))
-    watchword("token", "create", "--local", "--data-dir", str(tmp_path / "other"))
+    watchword("db", "migrate", "--data-dir", str(tmp_path / "other"))
     (folder / "master.key").write_bytes((tmp_path / "other" / "master.key").read_bytes())
     done = watchword("serve", "--data-dir", str(folder))
     assert done.returncode == 1
@@ -150,9 +157,7 @@ def test_another_master_key_is_refused(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_master_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "d"
-    watchword("token", "create", "--local", "--data-dir", str(folder))
+def test_a_master_key_that_others_can_read_is_refused(folder: Path) -> None:
     (folder / "master.key").chmod(0o644)
     done = watchword("keys", "list", "--data-dir", str(folder))
     assert done.returncode == 1
@@ -165,9 +170,7 @@ def test_a_missing_master_key_is_not_made_anew_when_it_was_named(tmp_path: Path)
     assert "There is no master key" in done.stderr
 
 
-def test_a_store_from_a_newer_version_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "d"
-    watchword("db", "migrate", "--data-dir", str(folder))
+def test_a_store_from_a_newer_version_is_refused(folder: Path) -> None:
     with sqlite3.connect(folder / "watchword.db") as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
@@ -183,8 +186,9 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
         taken.listen()
         port = str(taken.getsockname()[1])
         done = watchword("serve", "--port", port, "--data-dir", str(tmp_path / "d"))
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert port in done.stderr
+    assert "--port" in done.stderr
 
 
 def test_the_example_that_serve_prints_works(server: Server) -> None:
@@ -192,3 +196,58 @@ def test_the_example_that_serve_prints_works(server: Server) -> None:
     example = printed[printed.index("curl") :]
     answer = json.loads(subprocess.run(["bash", "-c", example], capture_output=True, check=True).stdout)
     assert server.verify(answer["data"]["createAccessToken"]["accessToken"]).status_code == 204
+
+
+@pytest.mark.parametrize(
+    "words", [("keys", "rotate"), ("keys", "list"), ("token", "create", "--local"), ("db", "check")]
+)
+def test_a_mistyped_folder_does_not_become_a_store(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = watchword(*words, "--data-dir", str(tmp_path / "typo"))
+    assert done.returncode == 1
+    assert "There is no store at" in done.stderr
+    assert not (tmp_path / "typo").exists()
+
+
+def test_a_lost_master_key_is_not_replaced(folder: Path) -> None:
+    assert watchword("token", "create", "--local", "--data-dir", str(folder)).returncode == 0
+    (folder / "master.key").unlink()
+    done = watchword("serve", "--data-dir", str(folder))
+    assert done.returncode == 1
+    assert "There is no master key" in done.stderr
+    assert not (folder / "master.key").exists()
+
+
+def test_a_master_key_that_never_ends_is_refused(folder: Path) -> None:
+    done = watchword("keys", "list", "--data-dir", str(folder), "--master-key-file", "/dev/zero")
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize(("name", "mode"), [(".", 0o777), ("watchword.db", 0o644), ("watchword.db", 0o620)])
+def test_what_others_can_change_or_read_is_refused_with_the_way_to_mend_it(folder: Path, name: str, mode: int) -> None:
+    (folder / name).chmod(mode)
+    done = watchword("serve", "--data-dir", str(folder))
+    assert done.returncode == 1
+    assert "Run: chmod" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("damage", [b"not a database at all, but long enough to be read as one" * 40, b""])
+def test_check_of_a_damaged_file_says_so_without_a_traceback(folder: Path, damage: bytes) -> None:
+    (folder / "watchword.db").write_bytes(damage)
+    done = watchword("db", "check", "--data-dir", str(folder))
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "BAD" in done.stdout
+
+
+def test_a_data_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = watchword("serve", "--data-dir", str(tmp_path / "file"))
+    assert done.returncode == 1
+    assert "WATCHWORD_DATA_DIR" in done.stderr
+
+
+def test_an_address_that_is_not_this_machines_is_named(tmp_path: Path) -> None:
+    done = watchword("serve", "--host", "192.0.2.1", "--data-dir", str(tmp_path / "d"))
+    assert done.returncode == 1
+    assert "--host" in done.stderr

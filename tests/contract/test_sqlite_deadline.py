@@ -26,8 +26,10 @@ def test_a_search_beyond_its_deadline_is_refused_and_the_next_ones_are_answered(
     prepare(path)
 
     async def story() -> None:
-        database = Database(path, scan_deadline=0.2)
-        cut_off = await asyncio.gather(*(database.scan(endless) for _ in range(SCAN_THREADS)), return_exceptions=True)
+        database = Database(path)
+        cut_off = await asyncio.gather(
+            *(database.scan(endless, 0.2) for _ in range(SCAN_THREADS)), return_exceptions=True
+        )
         assert [fault.reason for fault in cut_off if isinstance(fault, Fault)] == [Reason.DEADLINE] * SCAN_THREADS
         assert await asyncio.gather(*(database.scan(quick) for _ in range(2 * SCAN_THREADS))) == [0] * 2 * SCAN_THREADS
         await database.close()
@@ -40,11 +42,11 @@ def test_the_wait_for_a_thread_counts_into_the_deadline(tmp_path: Path) -> None:
     prepare(path)
 
     async def story() -> None:
-        database = Database(path, scan_deadline=0.2)
-        busy = [asyncio.ensure_future(database.scan(endless)) for _ in range(SCAN_THREADS)]
+        database = Database(path)
+        busy = [asyncio.ensure_future(database.scan(endless, 0.2)) for _ in range(SCAN_THREADS)]
         await asyncio.sleep(0)
         with pytest.raises(Fault) as late:
-            await database.scan(endless)
+            await database.scan(endless, 0.2)
         assert late.value.reason is Reason.DEADLINE
         await asyncio.gather(*busy, return_exceptions=True)
         await database.close()

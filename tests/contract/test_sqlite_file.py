@@ -5,6 +5,7 @@ import random
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from tests.contract.given import ADMIN, PLENTY, SYSTEM, Run, key, record
 from tests.support.backends import AdjustableClock
 from tests.support.refusals import refused
-from watchword.domain.errors import Fault, Reason
+from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.policies import default_policies, root_policy
 from watchword.stores.migrate import MigrationError, latest, migrations
 from watchword.stores.sqlite import open_store, prepare
@@ -55,8 +56,10 @@ print(*prepare(pathlib.Path(sys.argv[1])))
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "data" / "watchword.db"
+def path(tmp_path: Path) -> Iterator[Path]:
+    before = os.umask(0o077)
+    yield tmp_path / "data" / "watchword.db"
+    os.umask(before)
 
 
 def test_the_driver_has_the_errors_we_know_of() -> None:
@@ -144,7 +147,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(path: Path) ->
 
 def test_a_folder_that_cannot_be_made_is_refused_with_the_name(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
-    with pytest.raises(OSError, match="data"):
+    with pytest.raises(OperatorError, match="data"):
         prepare(tmp_path / "data" / "watchword.db")
 
 

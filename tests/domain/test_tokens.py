@@ -68,8 +68,9 @@ def test_a_name_of_visible_text_is_kept_as_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", " ", "\u00a0", "x" * (MAX_NAME + 1), "a\nb", "a\rb", "a\tb", "a\x00", "\x1b[0m", "\x7f", "\udc00"]
-)
+    "name", ["", " ", "\u00a0", "x" * (MAX_NAME + 1), "a\nb", "a\rb", "a\tb", "a\x00", "\x1b[0m", "\x7f", "\udc00",
+        "\x85", "\u200b", "a\u202eb", "a\u2028b"]
+)  # fmt: skip
 def test_a_bad_name_is_refused(name: str) -> None:
     with pytest.raises(Fault) as caught:
         check_name(name)

@@ -271,7 +271,7 @@ class TestAListing:
             (only(field="name", value="a", condition="EXISTS"), "filters[0].values", "EXISTS takes no value"),
             (only(field="name", value="\x00"), "filters[0].values", "control characters"),
             (only(field="name", value="x" * 1_001), "filters[0].values", "at most 1,000 characters"),
-            (only(field="name", values=["x"] * 1_001), "filters[0].values", "at most 1,000 entries"),
+            (only(field="name", values=["x"] * 1_001), "filters.values", "at most 1,000 values together"),
             ({"input": {"filters": [{"field": "name", "value": "x"}] * 51}}, "filters", "at most 50 entries"),
             ({"input": {"sort": {"field": "status"}}}, "sort.field", "must be one of: expiresAt, createdAt"),
         ],

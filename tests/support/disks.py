@@ -21,7 +21,10 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
     mount = need_program("mount", "mount")
     folder.mkdir(parents=True)
     done = subprocess.run(
-        [mount, "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", folder], capture_output=True, text=True, check=False
+        [mount, "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0700", "tmpfs", folder],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode != 0:
         missing(f"tmpfs cannot be mounted: {done.stderr.strip()}")

@@ -17,9 +17,12 @@ GROUPS = tuple(f"{GROUP_PREFIX}{name}" for name in ("ops", "dev", "none"))
 # Characters in whose handling languages differ: cases that change length, SQL's wildcards, beyond the 16-bit plane.
 ODD = "aAbB%_'\"\\ éÉßẞİıſσςΣ\u0301\u00a0\ufeff\uffff😀\U0001d49c"
 
-characters = st.characters(min_codepoint=32, exclude_characters="\x7f", exclude_categories=["Cs"])
+characters = st.characters(exclude_categories=["Cs", "Cc"])
 text = st.text(characters | st.sampled_from(ODD), max_size=12)
-names = st.text(characters | st.sampled_from(ODD), min_size=1, max_size=12).filter(lambda name: bool(name.strip()))
+# Names are one line, show something, and do not turn the direction of writing.
+_plain = st.characters(exclude_categories=["Cs", "Cc", "Cf", "Zl", "Zp"]) | st.sampled_from(ODD)
+_shown = st.characters(categories=["L", "M", "N", "P", "S"])
+names = st.builds("{}{}{}".format, st.text(_plain, max_size=6), _shown, st.text(_plain, max_size=5))
 visible = st.characters(min_codepoint=0x21, max_codepoint=0x7E)
 namespaces = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9-]{0,31}", fullmatch=True)
 urns = st.builds("urn:{}:{}".format, namespaces, st.text(visible, min_size=1, max_size=60))

@@ -4,7 +4,7 @@ A fault has a stable word (its reason), a public sentence, and a private why tha
 The kind of a reason fixes its number, for HTTP and GraphQL alike:
 
     400 BAD_REQUEST   401 UNAUTHENTICATED   403 UNAUTHORIZED   404 NOT_FOUND    409 CONFLICT
-    429 THROTTLED     500 SERVER_ERROR      503 UNAVAILABLE    and HTTP's own 405, 408, 413, 415
+    429 THROTTLED     500 SERVER_ERROR      503 UNAVAILABLE    and HTTP's own 405, 408, 413, 414, 415
 """
 
 from enum import Enum
@@ -24,6 +24,7 @@ METHOD_NOT_ALLOWED = Kind(405, "METHOD_NOT_ALLOWED")
 TIMEOUT = Kind(408, "TIMEOUT")
 CONFLICT = Kind(409, "CONFLICT")
 TOO_LARGE = Kind(413, "TOO_LARGE")
+URI_TOO_LONG = Kind(414, "URI_TOO_LONG")
 UNSUPPORTED_MEDIA_TYPE = Kind(415, "UNSUPPORTED_MEDIA_TYPE")
 THROTTLED = Kind(429, "THROTTLED")
 SERVER_ERROR = Kind(500, "SERVER_ERROR")
@@ -87,6 +88,7 @@ class Reason(Enum):
     NOT_EDITABLE = ("not_editable", CONFLICT, "The policy or actor is kept by the service itself.")
     ALREADY_EXISTS = ("already_exists", CONFLICT, "Something of this name exists.")
     BODY_TOO_LARGE = ("body_too_large", TOO_LARGE, "The body is larger than this address takes.")
+    ADDRESS_TOO_LONG = ("address_too_long", URI_TOO_LONG, "The path and query are longer than any address here.")
     NOT_JSON = ("not_json", UNSUPPORTED_MEDIA_TYPE, "The content type is not application/json.")
     TOO_MANY_TOKENS = ("too_many_tokens", THROTTLED, "The actor holds as many live tokens as it may.")
     INTERNAL = ("internal", SERVER_ERROR, "A defect of the service; the request id finds it in the log.")

@@ -15,9 +15,11 @@ from watchword.domain.urns import token_urn
 
 MAX_FILTERS = 50
 MAX_VALUES = 1_000
+"""In all filters of a list together."""
 MAX_VALUE = 1_000
 MAX_COUNT = 1_000
 DEFAULT_COUNT = 20
+SEARCH_SECONDS = 5.0
 LARGEST = 2**63 - 1
 
 Value = str | int
@@ -157,8 +159,6 @@ def parse_filter(
             raise invalid(f"{where}.values", f"{where}: EXISTS takes no value.")
     elif not given:
         raise invalid(f"{where}.value", f"{where} needs value or values.")
-    if len(given) > MAX_VALUES:
-        raise invalid(f"{where}.values", f"{where}.values may have at most {MAX_VALUES:,} entries.")
     parsed = dict.fromkeys(_parse_value(known, text, f"{where}.values") for text in given)
     return Filter(known, chosen, tuple(parsed), negated)
 
@@ -234,6 +234,9 @@ def check_page(start: int, count: int) -> None:
         raise invalid("count", f"count must be from 0 to {MAX_COUNT:,}.")
 
 
-def check_filter_count(number: int) -> None:
-    if number > MAX_FILTERS:
+def check_filter_sizes(values: Sequence[int]) -> None:
+    """By the number of values each filter has."""
+    if len(values) > MAX_FILTERS:
         raise invalid("filters", f"filters may have at most {MAX_FILTERS} entries.")
+    if sum(values) > MAX_VALUES:
+        raise invalid("filters.values", f"filters may have at most {MAX_VALUES:,} values together.")

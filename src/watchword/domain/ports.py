@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from watchword.domain.actors import ActorState, ActorStatus, Bearer, Standing, Warrant
-from watchword.domain.filters import Search
+from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.policies import Policy, PolicySet
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import TokenRecord
@@ -100,7 +100,8 @@ class TokenStore(Protocol):
         one that does not exist. ALREADY_REVOKED otherwise where it was.
         """
 
-    async def search(self, search: Search) -> Page: ...
+    async def search(self, search: Search, seconds: float = SEARCH_SECONDS) -> Page:
+        """Rows and total from one snapshot; DEADLINE when that takes longer than so many seconds."""
 
     async def record_uses(self, uses: Mapping[str, int]) -> None:
         """Note when tokens (by id) were last used. Never moves a time back."""

@@ -111,13 +111,13 @@ class Tokens:
         await self._store.revoke_token(warrant, token_id, None)
         self._counted.revoked()
 
-    async def list(self, caller: Caller, wanted: Callable[[], Search]) -> tuple[Search, Page]:
+    async def list(self, caller: Caller, wanted: Callable[[], Search], seconds: float) -> tuple[Search, Page]:
         grant = await self._authority.grant(caller)
         grant.require(MINIMUM)
         search = own_search(wanted(), caller.actor)
         if search.own is None:
             grant.require(MANAGE_ALL)
-        return search, await self._store.search(search)
+        return search, await self._store.search(search, seconds)
 
     async def find(self, caller: Caller, token: Callable[[], bytes]) -> TokenRecord:
         """The record of a token somebody holds in their hands."""

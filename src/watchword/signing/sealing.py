@@ -14,6 +14,7 @@ from watchword.domain.secret import Secret
 
 MASTER_KEY_BYTES = 32
 NONCE_BYTES = 12
+MOST_BYTES = 1_024
 
 Randomness = Callable[[int], bytes]
 
@@ -28,7 +29,8 @@ def load_master_key(path: Path, *, create: bool) -> Secret[bytes]:
         _create_master_key(path)
     try:
         mode = path.stat().st_mode
-        text = path.read_text(encoding="ascii").strip()
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES).decode("ascii").strip()
     except FileNotFoundError:
         raise MasterKeyError(
             f"There is no master key at {path}. Put the one that belongs to this store there."

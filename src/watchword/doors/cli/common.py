@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from watchword.domain.errors import Fault, OperatorError
-from watchword.settings import TABLE, Setting, SettingsError, load
+from watchword.settings import TABLE, Setting, Settings, SettingsError, load
 
 _BY_NAME = {setting.name: setting for setting in TABLE}
 STORE_FLAGS = ("data_dir", "database_url", "master_key_file")
@@ -38,6 +38,12 @@ def _option(setting: Setting) -> Callable[[Command], Command]:
     default = setting.default or "none"
     text = f"{setting.help} [{setting.variable}; default: {default}]"
     return click.option(setting.flag, setting.name, default=None, help=text, metavar="TEXT")
+
+
+def need_store(settings: Settings) -> None:
+    """For commands that work on a store: a mistyped folder must not become a new, empty one."""
+    if not settings.store_path.exists():
+        raise OperatorError(f"There is no store at {settings.store_path}. Make it with: watchword db migrate")
 
 
 class plain_errors:  # noqa: N801 - reads as a word in `with`

@@ -2,9 +2,8 @@
 
 import click
 
-from watchword.domain.errors import Fault, Reason
 from watchword.doors.cli.backstage import Backstage
-from watchword.doors.cli.common import STORE_FLAGS, with_settings
+from watchword.doors.cli.common import STORE_FLAGS, need_store, with_settings
 from watchword.settings import Settings
 
 
@@ -35,8 +34,7 @@ def check(backstage: Backstage, settings: Settings) -> None:
     \b
     Example: watchword db check --data-dir ./watchword-data
     """
-    if not settings.store_path.exists():
-        raise Fault(Reason.STORE_UNAVAILABLE, f"There is no store at {settings.store_path}. Run: watchword serve")
+    need_store(settings)
     sound = True
     for law, problem in backstage.check_store(settings):
         sound = sound and problem is None

@@ -25,6 +25,7 @@ GRAPHQL = frozenset({"/api/graphql", "/api/v2/graphql"})
 # Below these, whoever brings no valid credential learns nothing of what exists.
 PROTECTED = ("/api", "/operations", "/openapi", "/oauth2")
 OTHER = "other"
+MAX_ADDRESS = 8_192
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -118,6 +119,7 @@ class App:
         """The route's name and the answer. Every error of every address takes its shape here."""
         route = OTHER
         try:
+            _check_address(request)
             if path == "/auth" or path.startswith("/auth/"):
                 route = "/auth"
                 return route, await self._auth(request)
@@ -187,6 +189,11 @@ def without_gateway(path: str) -> str:
 def identity(urn: str, token_id: str) -> list[tuple[bytes, bytes]]:
     """Always all three: some gateways pass the client's own copy on where the answer lacks one."""
     return [(b"x-auth-urn", urn.encode()), (b"x-auth-token-id", token_id.encode()), (b"x-auth-scopes", b"")]
+
+
+def _check_address(request: Request) -> None:
+    if len(request.path) + len(request.query) > MAX_ADDRESS:
+        raise Fault(Reason.ADDRESS_TOO_LONG, f"Path and query must have at most {MAX_ADDRESS:,} characters.")
 
 
 def _handler(methods: dict[str, Handler], method: str) -> Handler:

@@ -57,8 +57,8 @@ class AccessLog:
     ) -> None:
         self._logger.info(
             "request",
-            method=method,
-            path=path,
+            method=method[:20],
+            path=path[:500],
             status=status,
             ms=round(seconds * 1000, 2),
             client=client,

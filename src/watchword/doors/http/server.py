@@ -1,8 +1,10 @@
 """The server: granian with one main process and any number of workers, each a process of its own."""
 
+import errno
 import fcntl
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -22,9 +24,11 @@ from granian.log import LogLevels
 from granian.server import Server
 
 from watchword import __version__
+from watchword.domain.errors import OperatorError
 from watchword.settings import Settings, SettingsError
 
-HEADER_SECONDS = 30
+HEADER_SECONDS = 15
+MAX_CONNECTIONS = 16_384
 MAX_HEADERS = 256 * 1024
 STOP_SECONDS = 30
 INSIST_SECONDS = 0.2
@@ -63,6 +67,7 @@ def _server(settings: Settings) -> Any:  # granian names a variable, not a type
         http1_settings=HTTP1Settings(header_read_timeout=HEADER_SECONDS * 1000, max_buffer_size=MAX_HEADERS),
         websockets=False,
         workers=settings.workers,
+        backpressure=_raised_file_limit(),
         workers_kill_timeout=STOP_SECONDS,
         respawn_failed_workers=True,
         ssl_cert=settings.tls_cert,
@@ -70,6 +75,16 @@ def _server(settings: Settings) -> Any:  # granian names a variable, not a type
         log_level=LogLevels.warning,
         log_dictconfig=_LOGGING,
     )
+
+
+def _raised_file_limit() -> int:
+    """How many connections a worker may hold: as many files as it may open, less what it needs itself."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_CONNECTIONS + 256
+    if soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(128, min(MAX_CONNECTIONS, soft - 256))
 
 
 @contextmanager
@@ -114,9 +129,9 @@ def _refuse_taken_address(settings: Settings) -> None:
         try:
             probe.bind((host, settings.port))
         except OSError as error:
-            raise SettingsError(
-                f"WATCHWORD_HOST and WATCHWORD_PORT must name a free address; {settings.listens_at} is not: "
-                f"{error.strerror}. Choose another with --port."
+            flag = "--port" if error.errno == errno.EADDRINUSE else "--host"
+            raise OperatorError(
+                f"It cannot listen at {settings.listens_at}: {error.strerror}. Choose another address with {flag}."
             ) from None
 
 
@@ -126,7 +141,7 @@ def _clear_socket(path: Path) -> None:
         try:
             if path.is_socket():
                 probe.connect(str(path))
-                raise SettingsError(f"WATCHWORD_HOST must name a free socket; another process listens at {path}.")
+                raise OperatorError(f"WATCHWORD_HOST must name a free socket; another process listens at {path}.")
             probe.bind(str(path))
         except ConnectionRefusedError:
             pass
@@ -175,7 +190,9 @@ def _accepts(settings: Settings) -> bool:
 
 def announcement(settings: Settings) -> str:
     off_because = settings.local_mode_off_because
-    local = f"off: {off_because}" if off_because else "on: from this machine, X-Service-Actor names the caller"
+    local = (
+        f"off: {off_because}" if off_because else f"on: from this machine, {settings.actor_headers[0]} names the caller"
+    )
     lines = [
         f"Watchword {__version__} listens at {settings.listens_at}",
         f"  store       {settings.store_path}",
@@ -201,6 +218,6 @@ def first_example(settings: Settings) -> list[str]:
     query = f"mutation {{ createAccessToken(input: {{{fields}}}) {{ accessToken metadata {{ id name }} }} }}"
     return [
         f"curl -s {settings.listens_at}/api/graphql \\",
-        f"  -H 'X-Service-Actor: {settings.root_actor}' -H 'Content-Type: application/json' \\",
+        f"  -H '{settings.actor_headers[0]}: {settings.root_actor}' -H 'Content-Type: application/json' \\",
         f"  -d '{json.dumps({'query': query})}'",
     ]

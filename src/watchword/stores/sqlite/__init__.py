@@ -30,6 +30,15 @@ def open_store(path: Path, clock: Clock, observe: Observe = ignore) -> SqliteSto
         raise store_fault(error) from error
 
 
+def is_sealed(path: Path) -> bool:
+    """Whether the store holds secrets that a master key has sealed."""
+    connection = connect(path, busy_ms=2_000, read_only=True)
+    try:
+        return bool(connection.execute("SELECT sealed_salt IS NOT NULL FROM state").get)
+    finally:
+        connection.close()
+
+
 def prepare(path: Path, patience: float = 10.0) -> tuple[int, int]:
     """Make the file if need be and migrate it; returns the schema version before and after."""
     deadline = time.monotonic() + patience

@@ -6,7 +6,7 @@ from pathlib import Path
 import apsw
 
 from watchword.stores.migrate import latest
-from watchword.stores.sqlite.connections import DIALECT, connect, refuse_foreign, schema_version
+from watchword.stores.sqlite.connections import DIALECT, connect, refuse_foreign, schema_version, store_fault
 
 # Each must find nothing.
 _LAWS = {
@@ -37,6 +37,13 @@ _LAWS = {
 
 def check(path: Path) -> Iterator[tuple[str, str | None]]:
     """Each law with what is wrong, or None where it holds."""
+    try:
+        yield from _checked(path)
+    except apsw.Error as error:
+        yield "the file can be read", f"{store_fault(error).message} ({error})"
+
+
+def _checked(path: Path) -> Iterator[tuple[str, str | None]]:
     refuse_foreign(path)
     connection = connect(path, busy_ms=2_000, read_only=True)
     try:

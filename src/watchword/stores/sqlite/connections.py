@@ -9,11 +9,13 @@ from typing import Any
 
 import apsw
 
-from watchword.domain.errors import Fault, Reason
+from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.stores.migrate import MigrationError, latest, migrations
 
 DIALECT = "sqlite"
 APPLICATION_ID = 0x57575744  # "WWWD": marks the file as ours
+
+_DAMAGED = "The store's file is damaged: restore a backup."
 
 # What the machine or another process does to us. Anything else the driver raises is a defect of ours.
 _OUTAGES: dict[type[apsw.Error], str] = {
@@ -23,8 +25,8 @@ _OUTAGES: dict[type[apsw.Error], str] = {
     apsw.IOError: "The store's disk failed.",
     apsw.CantOpenError: "The store's file cannot be opened.",
     apsw.ReadOnlyError: "The store's file cannot be written.",
-    apsw.CorruptError: "The store's file is damaged.",
-    apsw.NotADBError: "The store's file is damaged.",
+    apsw.CorruptError: _DAMAGED,
+    apsw.NotADBError: _DAMAGED,
     apsw.ProtocolError: "The store is locked by another process.",
     apsw.NoMemError: "The store is out of memory.",
     apsw.PermissionsError: "The store's file cannot be opened.",
@@ -40,7 +42,7 @@ def store_fault(error: apsw.Error) -> Fault:
     sentence = _OUTAGES.get(type(error))
     if sentence is None:
         return Fault(Reason.INTERNAL, "Something went wrong here, not with your request.", why=why)
-    return Fault(Reason.STORE_UNAVAILABLE, f"{sentence} Nothing was changed; try again.", why=why)
+    return Fault(Reason.STORE_UNAVAILABLE, f"{sentence} Nothing was changed.", why=why)
 
 
 def connect(path: Path, *, busy_ms: int, read_only: bool = False) -> apsw.Connection:
@@ -59,8 +61,10 @@ def connect(path: Path, *, busy_ms: int, read_only: bool = False) -> apsw.Connec
 
 
 def _open(path: Path) -> apsw.Connection:
-    """By its whole path: to SQLite some short names, such as `:memory:`, are no files at all."""
-    return apsw.Connection(str(path.absolute()))
+    """By its whole path: to SQLite some short names, such as `:memory:`, are no files at all. Never a new file: one
+    that was taken away must not be replaced by an empty one.
+    """
+    return apsw.Connection(str(path.absolute()), flags=apsw.SQLITE_OPEN_READWRITE)
 
 
 def _lower(*values: Any) -> Any:
@@ -71,8 +75,13 @@ def _lower(*values: Any) -> Any:
 
 def create_file(path: Path) -> None:
     """Make the file readable by its owner alone before SQLite opens it; its companions take after it."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        raise OperatorError(f"The store {path} cannot be opened for writing by this user: {error.strerror}.") from None
+    if path.stat().st_mode & 0o077:
+        raise OperatorError(f"The store {path} can be read or changed by others. Run: chmod 600 {path}")
 
 
 def schema_version(connection: apsw.Connection) -> int:

@@ -16,6 +16,7 @@ from typing import TypeVar
 import apsw
 
 from watchword.domain.errors import Fault, Reason, Stale
+from watchword.domain.filters import SEARCH_SECONDS
 from watchword.stores.sqlite.connections import connect, store_fault
 from watchword.stores.sqlite.writer import Work, Writer
 
@@ -31,12 +32,9 @@ def ignore(operation: str, seconds: float) -> None:
 
 
 class Database:
-    def __init__(
-        self, path: Path, *, patience: float = 2.0, scan_deadline: float = 5.0, observe: Observe = ignore
-    ) -> None:
+    def __init__(self, path: Path, *, patience: float = 2.0, observe: Observe = ignore) -> None:
         self.path = path
         self._patience = patience
-        self._scan_deadline = scan_deadline
         self._observe = observe
         self._closed = False
         self._reader = connect(path, busy_ms=int(patience * 1000), read_only=True)
@@ -65,11 +63,11 @@ class Database:
             await asyncio.sleep(pause)
             pause *= 1.5
 
-    async def scan(self, work: Work[T]) -> T:
+    async def scan(self, work: Work[T], seconds: float = SEARCH_SECONDS) -> T:
         """A search in one snapshot, in a thread, under the deadline, which counts the wait for a thread too."""
         self._check_open()
         began = time.perf_counter()
-        deadline = time.monotonic() + self._scan_deadline
+        deadline = time.monotonic() + seconds
         result = await asyncio.get_running_loop().run_in_executor(self._scanners, self._scan, work, deadline)
         self._observe("scan", time.perf_counter() - began)
         return result
@@ -98,7 +96,7 @@ class Database:
 
     def _scan(self, work: Work[T], deadline: float) -> T:
         if time.monotonic() > deadline:
-            raise self._too_slow()
+            raise _too_slow()
         connection = getattr(self._local, "connection", None)
         try:
             if connection is None:
@@ -107,13 +105,15 @@ class Database:
                 self._scan_connections.append(connection)
             return in_snapshot(connection, lambda c: _until(deadline, c, work))
         except apsw.InterruptError as error:
-            raise self._too_slow() from error
+            raise _too_slow() from error
         except apsw.Error as error:
             raise store_fault(error) from error
 
-    def _too_slow(self) -> Fault:
-        limit = f"{self._scan_deadline:g} seconds"
-        return Fault(Reason.DEADLINE, f"The search took longer than {limit}; narrow it with actorUrn or ownerUrn.")
+
+def _too_slow() -> Fault:
+    return Fault(
+        Reason.DEADLINE, "The search took too long; narrow it with actorUrn or ownerUrn, or ask for less at once."
+    )
 
 
 def _until(deadline: float, connection: apsw.Connection, work: Work[T]) -> T:

@@ -9,7 +9,7 @@ import orjson
 from watchword.domain.actors import Bearer, Standing, Warrant
 from watchword.domain.errors import Fault, Reason, Stale
 from watchword.domain.events import Action, Event
-from watchword.domain.filters import Search
+from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.ports import Clock, Page
 from watchword.domain.tokens import TokenRecord, TokenType
 from watchword.stores.sqlite.database import Database, in_snapshot
@@ -106,11 +106,11 @@ class SqliteTokens:
 
         return await self._db.write(work)
 
-    async def search(self, search: Search) -> Page:
+    async def search(self, search: Search, seconds: float = SEARCH_SECONDS) -> Page:
         statement = translate(search, self._clock())
         if statement.inline:
             return await self._db.read(lambda c: in_snapshot(c, lambda c: _page(c, statement, search)))
-        return await self._db.scan(lambda c: _page(c, statement, search))
+        return await self._db.scan(lambda c: _page(c, statement, search), seconds)
 
     async def record_uses(self, uses: Mapping[str, int]) -> None:
         def work(c: apsw.Connection) -> None:

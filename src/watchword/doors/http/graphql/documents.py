@@ -86,7 +86,7 @@ class Documents:
             check_limits(document)
             if any(name in text for name in SYNONYMS):
                 document = visit(document, _Rename())
-            errors = validate(self._schema, document, max_errors=MAX_ERRORS)
+            errors = validate(self._schema, document, max_errors=MAX_ERRORS, hide_suggestions=True)
         except GraphQLError as error:
             if error.message.endswith("Parsing aborted."):
                 raise too_complex(

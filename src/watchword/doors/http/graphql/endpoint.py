@@ -1,6 +1,7 @@
 """The GraphQL endpoint: one POST, both media types, every error in GraphQL's own shape."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from watchword.domain.actors import Caller, system_warrant
 from watchword.domain.errors import UNAVAILABLE, Fault, Reason
+from watchword.domain.filters import SEARCH_SECONDS
 from watchword.doors.http.faults import JSON, NO_STORE, graphql_error
 from watchword.doors.http.graphql.documents import Documents, InvalidDocument, Prepared
 from watchword.doors.http.graphql.errors import failed, refused
@@ -39,6 +41,12 @@ class Context:
     services: Services
     created: list[str] = field(default_factory=list)
     """Ids of the tokens this request made: ended again if nobody is there to take them."""
+    searching: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _began: float = field(default_factory=time.monotonic)
+
+    def time_left(self) -> float:
+        """Seconds that searches may still take."""
+        return max(0.0, self._began + SEARCH_SECONDS - time.monotonic())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +93,7 @@ class GraphQLEndpoint:
             variable_values=ask.variables,
             operation_name=ask.operation_name,
             max_coercion_errors=5,
+            hide_suggestions=True,
         )
         if isawaitable(result):
             result = await result

@@ -20,14 +20,15 @@ from graphql import (
 from graphql.language import BREAK
 
 from watchword.domain.errors import Fault, Reason
-from watchword.doors.http.faults import extensions, internal_fault, redact
+from watchword.doors.http.faults import extensions, internal_fault, redact, without_tokens
 
 _ENUM = re.compile(r"(?:in '(\w+)' enum|Enum '(\w+)' cannot represent)")
 _INPUT = re.compile(r"Expected value of type '(\w+)' not to include unknown field")
 _SELECTED = re.compile(r"Cannot query field '\w+' on type '(\w+)'")
 _ARGUMENT = re.compile(r"Unknown argument '\w+' on field '(\w+)\.(\w+)'")
 _FOUND = re.compile(r",? [Ff]ound: .*", re.DOTALL)
-_SUGGESTION = re.compile(r" Did you mean .*?\?", re.DOTALL)
+# What is wrong stands at the beginning of the library's sentences and at their end; between may be all that was sent.
+_BEGINNING, _END = 250, 150
 
 
 def refused(error: GraphQLError, schema: GraphQLSchema, document: DocumentNode | None) -> dict[str, Any]:
@@ -61,9 +62,12 @@ def _with_locations(content: dict[str, Any], error: GraphQLError) -> dict[str, A
 
 def _explained(message: str, schema: GraphQLSchema) -> str:
     """The library's sentence, without the value that was found and with what is allowed."""
+    message = without_tokens(message)
+    if len(message) > _BEGINNING + _END:
+        message = f"{message[:_BEGINNING]}…{message[-_END:]}"
     allowed = _allowed(message, schema)
     message = _FOUND.sub(".", message)
-    return message if allowed is None else f"{_SUGGESTION.sub('', message)} Allowed: {', '.join(allowed)}."
+    return message if allowed is None else f"{message} Allowed: {', '.join(allowed)}."
 
 
 def _allowed(message: str, schema: GraphQLSchema) -> Iterable[str] | None:

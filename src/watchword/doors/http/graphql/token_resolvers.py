@@ -10,7 +10,7 @@ from watchword.domain.filters import (
     DEFAULT_COUNT,
     Search,
     Sort,
-    check_filter_count,
+    check_filter_sizes,
     check_page,
     parse_filter,
     parse_sort,
@@ -59,7 +59,11 @@ class TokenResolvers:
 
     async def _list(self, _: Any, info: Info, input: Json | None = None) -> Json:  # noqa: A002
         context = info.context
-        search, page = await context.services.tokens.list(context.caller, lambda: _search(input or {}))
+        # One search of a request at a time, all of them within one deadline: nobody takes all threads with one request.
+        async with context.searching:
+            search, page = await context.services.tokens.list(
+                context.caller, lambda: _search(input or {}), context.time_left()
+            )
         return {
             "start": search.start,
             "count": search.count,
@@ -115,7 +119,7 @@ def _new_token(input: Json) -> NewToken:  # noqa: A002
 def _search(input: Json) -> Search:  # noqa: A002
     start, count = page_of(input)
     filters = input.get("filters") or []
-    check_filter_count(len(filters))
+    check_filter_sizes([len(f.get("values") or ()) for f in filters])
     sort = input.get("sort")
     return Search(
         start=start,
