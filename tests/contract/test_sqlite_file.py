@@ -257,3 +257,12 @@ def test_while_another_holds_the_file_writes_are_refused_and_reads_answered(path
     run(store.add_token(SYSTEM, record(1), "kid-1", PLENTY))
     assert run(store.get_token(record(1).id)) == record(1)
     run(store.close())
+
+
+def test_a_file_that_was_taken_away_is_not_replaced_by_an_empty_one(path: Path) -> None:
+    prepare(path)
+    path.rename(path.with_name("away.db"))
+    with pytest.raises(Fault) as missed:
+        open_store(path, AdjustableClock())
+    assert missed.value.reason is Reason.STORE_UNAVAILABLE
+    assert not path.exists()

@@ -3,6 +3,7 @@
 import datetime as dt
 import ipaddress
 import os
+import resource
 import signal
 import socket
 import sqlite3
@@ -24,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.support.server import ADMIN, CREATE, Server
+from tests.support.system import missing
 from tests.support.wire import AS_ADMIN, JSON_TYPE, connect, head, receive, send
 
 MakeServer = Callable[..., Server]
@@ -314,3 +316,21 @@ def test_a_body_that_never_comes_does_not_keep_others_waiting(server: Server) ->
     finally:
         for connection in held:
             connection.close()
+
+
+def test_two_thousand_idle_connections_do_not_keep_others_waiting(make_server: MakeServer) -> None:
+    server = make_server()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 4_096:
+        missing("needs a limit of open files of 4,096 or more: ulimit -Hn")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4_096), hard))
+    held: list[socket.socket] = []
+    try:
+        for _ in range(2_000):
+            held.append(connect(server))
+            held[-1].sendall(b"GET / HTTP/1.1\r\nX: ")
+        assert server.http.get("/health/live", timeout=5).status_code == 200
+    finally:
+        for connection in held:
+            connection.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
