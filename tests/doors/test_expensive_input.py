@@ -78,12 +78,14 @@ def test_costs_less_than_a_thousand_ordinary_requests(dear: tuple[Server, float]
     assert processor_time(server) - before < thousand
 
 
-@pytest.mark.parametrize("path", ["/" + "x" * 60_000, "/auth/" + "x." * 30_000, "/?" + "eyJ" * 20_000])
+@pytest.mark.parametrize(
+    ("path", "status"), [("/" + "x" * 60_000, 414), ("/?" + "eyJ" * 20_000, 414), ("/auth/" + "x." * 30_000, 401)]
+)
 def test_a_long_address_is_refused_and_costs_less_than_a_thousand_requests(
-    dear: tuple[Server, float], path: str
+    dear: tuple[Server, float], path: str, status: int
 ) -> None:
     server, thousand = dear
     before = processor_time(server)
-    assert send(server, "GET", path).status == 414
+    assert send(server, "GET", path, headers=()).status == status
     assert server.http.get("/health/live").status_code == 200
     assert processor_time(server) - before < thousand

@@ -33,13 +33,8 @@ class Authority:
 
     async def verify(self, token: bytes) -> Bearer:
         """The live token with this text, or the refusal its holder is told."""
-        bearer = await self._store.find_bearer(token_id(token, self._salt))
-        now = self._clock()
-        verdict = _refusal(bearer, now)
-        if verdict is not None:
-            raise verdict
-        assert bearer is not None
-        self._uses.note(bearer.record.id, now)
+        bearer = await self._live(token_id(token, self._salt))
+        self._uses.note(bearer.record.id, self._clock())
         return bearer
 
     async def claim(self, actor: str, header: str) -> Standing:
@@ -85,13 +80,17 @@ class Authority:
         if caller.bearer_id is None:
             standing = await self.claim(caller.actor, "actor")
         else:
-            bearer = await self._store.find_bearer(caller.bearer_id)
-            verdict = _refusal(bearer, self._clock())
-            if verdict is not None:
-                raise verdict
-            assert bearer is not None
-            standing = bearer.standing
+            standing = (await self._live(caller.bearer_id)).standing
         return replace(caller, standing=standing)
+
+    async def _live(self, token_id: str) -> Bearer:
+        bearer = await self._store.find_bearer(token_id)
+        if bearer is None:
+            raise not_accepted()
+        verdict = _refusal(bearer, self._clock())
+        if verdict is not None:
+            raise verdict
+        return bearer
 
 
 def contended() -> Fault:
@@ -103,9 +102,7 @@ def not_accepted() -> Fault:
     return Fault(Reason.INVALID_TOKEN, "The credential is not one this service accepts.")
 
 
-def _refusal(bearer: Bearer | None, now: int) -> Fault | None:
-    if bearer is None:
-        return not_accepted()
+def _refusal(bearer: Bearer, now: int) -> Fault | None:
     record = bearer.record
     match record.status(now):
         case TokenStatus.REVOKED:

@@ -119,10 +119,10 @@ class App:
         """The route's name and the answer. Every error of every address takes its shape here."""
         route = OTHER
         try:
-            _check_address(request)
             if path == "/auth" or path.startswith("/auth/"):
                 route = "/auth"
                 return route, await self._auth(request)
+            _check_address(request)
             methods = self._routes.get(path)
             if methods is None:
                 await self._unknown(request, path)
