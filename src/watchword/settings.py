@@ -242,10 +242,13 @@ class Settings:
         return Path(self.host.removeprefix("unix:")) if self.host.startswith("unix:") else None
 
     @property
+    def address(self) -> str:
+        """The host as a number: `localhost` is 127.0.0.1 and nothing else. A Unix socket stays as it is."""
+        return "127.0.0.1" if self.host == "localhost" else self.host
+
+    @property
     def is_loopback(self) -> bool:
-        if self.socket_path is not None:
-            return False
-        return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+        return self.socket_path is None and ipaddress.ip_address(self.address).is_loopback
 
     @property
     def tls(self) -> bool:

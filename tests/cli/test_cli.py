@@ -12,6 +12,7 @@ import jwt
 import pytest
 
 from tests.support.server import ADMIN, Server, watchword
+from tests.support.store_file import change_store
 
 
 @pytest.fixture
@@ -119,9 +120,7 @@ def test_check_finds_what_is_wrong(make_server: Callable[..., Server], harm: str
         if index:
             server.revoke(made["metadata"]["id"])
     server.stop()
-    with sqlite3.connect(server.data_dir / "watchword.db") as db:
-        db.execute(harm)
-    db.close()
+    change_store(server, harm)
 
     done = server.command_line("db", "check")
 

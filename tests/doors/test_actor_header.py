@@ -6,7 +6,8 @@ import httpx
 import pytest
 
 from tests.support.server import ADMIN, GENERATE, Server
-from tests.support.wire import JSON_TYPE, Answer, send, stored
+from tests.support.store_file import stored
+from tests.support.wire import JSON_TYPE, Answer, send
 
 MakeServer = Callable[..., Server]
 ACTOR = f"X-Service-Actor: {ADMIN}"

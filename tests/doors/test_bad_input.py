@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.server import ADMIN, CREATE, CREATE_POLICY, GENERATE, LIST, REVOKE, SET_STATUS, Server
-from tests.support.wire import stored
+from tests.support.store_file import stored
 
 SOMEBODY = "urn:li:corpuser:somebody"
 UPDATE_POLICY = "mutation ($urn: String!, $input: PolicyUpdateInput!) { updatePolicy(urn: $urn, input: $input) }"

@@ -8,7 +8,8 @@ import orjson
 import pytest
 
 from tests.support.server import ADMIN, CREATE, GENERATE, LIST, Server
-from tests.support.wire import AS_ADMIN, JSON_TYPE, Answer, connect, head, receive, send, send_chunked, stored
+from tests.support.store_file import stored
+from tests.support.wire import AS_ADMIN, JSON_TYPE, Answer, connect, head, receive, send, send_chunked
 
 ME = "{ me { corpUser { urn } } }"
 MIB = 1024 * 1024

@@ -9,7 +9,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.support.server import ADMIN, Server
-from tests.support.wire import AS_ADMIN, JSON_TYPE, Answer, change_store, send
+from tests.support.store_file import change_store
+from tests.support.wire import AS_ADMIN, JSON_TYPE, Answer, send
 
 REALM = 'Bearer realm="watchword"'
 ONE_SENTENCE = f'{REALM}, error="invalid_token", error_description="The credential is not one this service accepts."'

@@ -10,7 +10,6 @@ import sqlite3
 import ssl
 import stat
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -24,19 +23,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.support.lines import until
 from tests.support.server import ADMIN, CREATE, Server
+from tests.support.store_file import locked
 from tests.support.system import missing
 from tests.support.wire import AS_ADMIN, JSON_TYPE, connect, head, receive, send
 
 MakeServer = Callable[..., Server]
 ME = "{ me { corpUser { urn } } }"
-
-
-def until(true: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.05)
 
 
 def samples(server: Server) -> dict[str, float]:
@@ -65,9 +59,8 @@ class TestProbes:
     def test_readiness_is_503_while_the_store_cannot_be_written_and_liveness_stays_200(self, server: Server) -> None:
         path = server.data_dir / "watchword.db"
         token = server.create(ADMIN)["accessToken"]
-        with closing(sqlite3.connect(path, isolation_level=None, timeout=30)) as other:
-            other.execute("BEGIN EXCLUSIVE")
-            until(lambda: server.http.get("/health/ready").status_code == 503)
+        with locked(server, "EXCLUSIVE"):
+            until(lambda: server.http.get("/health/ready").status_code == 503, "not ready")
             refused = server.http.get("/health")
             assert refused.status_code == 503
             assert refused.headers["Retry-After"]
@@ -76,8 +69,7 @@ class TestProbes:
             assert str(path) not in refused.text
             assert server.http.get("/health/live").status_code == 200
             assert server.verify(token).status_code == 204
-            other.execute("ROLLBACK")
-        until(lambda: server.http.get("/health/ready").status_code == 200)
+        until(lambda: server.http.get("/health/ready").status_code == 200, "ready")
 
 
 class TestMetrics:
@@ -116,7 +108,7 @@ class TestMetrics:
             "watchword_tokens_revoked_total": 3,
         }  # fmt: skip
         # A request is counted once its answer is on its way, so the last ones may still be missing.
-        until(lambda: samples(server).items() >= wanted.items())
+        until(lambda: samples(server).items() >= wanted.items(), "the sums")
         assert samples(server).items() >= wanted.items()
         assert samples(server)['watchword_store_seconds_count{operation="write"}'] >= 10
 
@@ -133,7 +125,7 @@ class TestStopping:
             assert slow.recv(100).startswith(b"HTTP/1.1 100 ")  # from now on the server waits for the body
             slow.sendall(body[:40])
             server.process.send_signal(signal.SIGTERM)
-            until(lambda: refuses(server))
+            until(lambda: refuses(server), "no new connection")
             slow.sendall(body[40:])
             answer = receive(slow)
         assert answer.status == 200
@@ -281,7 +273,7 @@ class TestTheAccessLog:
                   "s-401": ("/api/x", ""), "s-root": ("/", "")}  # fmt: skip
         for name, (target, header) in (quiet | spoken).items():
             send(server, "GET", f"{target}?secret=1", [f"X-Request-Id: {name}", *([header] if header else [])], None)
-        until(lambda: all(logged(server, name) for name in spoken))
+        until(lambda: all(logged(server, name) for name in spoken), "all lines")
         assert not [name for name in quiet if logged(server, name)]
         for name, (target, _) in spoken.items():
             line = logged(server, name)
@@ -292,7 +284,7 @@ class TestTheAccessLog:
 
     def test_names_the_actor_and_never_the_query_string(self, server: Server) -> None:
         send(server, "POST", "/api/graphql?operationName=hidden", [AS_ADMIN, JSON_TYPE, "X-Request-Id: who"])
-        until(lambda: logged(server, "who") is not None)
+        until(lambda: logged(server, "who") is not None, "the line")
         line = logged(server, "who")
         assert line is not None
         assert (line["actor"], line["path"], line["status"]) == (ADMIN, "/api/graphql", 200)

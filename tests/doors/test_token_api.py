@@ -8,7 +8,7 @@ import jwt
 import pytest
 
 from tests.support.server import ADMIN, CREATE, LIST, MANAGE_ALL, REVOKE, GraphQLRefused, Server
-from tests.support.wire import change_store
+from tests.support.store_file import change_store
 
 MakeServer = Callable[..., Server]
 FIND = "query ($token: String!) { getAccessTokenMetadata(token: $token) { id actorUrn ownerUrn status } }"

@@ -45,10 +45,21 @@ def locked(server: Server, how: str = "IMMEDIATE") -> Iterator[sqlite3.Connectio
             connection.execute("ROLLBACK")
 
 
+def stored(server: Server) -> dict[str, int]:
+    """How many rows each table of the store has: equal before and after means that nothing was stored."""
+    tables = ("tokens", "policies", "groups", "group_members", "actors", "keys", "events")
+    return {table: look(server, f"SELECT count(*) FROM {table}")[0][0] for table in tables}
+
+
+def change_store(server: Server, statement: str, *values: Any) -> None:
+    """What only time or a fault would do to the store otherwise."""
+    with closing(sqlite3.connect(_file(server), timeout=30)) as connection, connection:
+        connection.execute(statement, values)
+
+
 def touch(server: Server) -> None:
     """Commit a change that means nothing, so that no reader can answer from what it read before."""
-    with closing(sqlite3.connect(_file(server), timeout=10)) as connection, connection:
-        connection.execute("UPDATE state SET probed_at = ifnull(probed_at, 0) + 1")
+    change_store(server, "UPDATE state SET probed_at = ifnull(probed_at, 0) + 1")
 
 
 def assert_sound(server: Server) -> None:

@@ -1,8 +1,7 @@
-"""Requests as bytes on the wire, for what no client library would send; and a look into the store itself."""
+"""Requests as bytes on the wire, for what no client library would send."""
 
 import http.client
 import socket
-import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
@@ -83,16 +82,3 @@ def send_chunked(
         except (BrokenPipeError, ConnectionResetError):
             pass
         return receive(connection)
-
-
-def stored(server: Server) -> dict[str, int]:
-    """How many rows each table of the store has: equal before and after means that nothing was stored."""
-    tables = ("tokens", "policies", "groups", "group_members", "actors", "keys", "events")
-    with closing(sqlite3.connect(f"file:{server.data_dir}/watchword.db?mode=ro", uri=True)) as store:
-        return {t: store.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in tables}
-
-
-def change_store(server: Server, statement: str, *values: Any) -> None:
-    """What only time or a fault would do to the store otherwise."""
-    with closing(sqlite3.connect(server.data_dir / "watchword.db", timeout=30)) as store, store:
-        store.execute(statement, values)

@@ -1,13 +1,15 @@
 """What all commands share: the settings as flags, one line for an error, exit codes 0, 1 and 2."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any
 
 import click
 
 from watchword.domain.errors import Fault, OperatorError
+from watchword.doors.cli.backstage import Backstage, LocalService
 from watchword.settings import TABLE, Setting, Settings, SettingsError, load
 
 _BY_NAME = {setting.name: setting for setting in TABLE}
@@ -44,6 +46,15 @@ def need_store(settings: Settings) -> None:
     """For commands that work on a store: a mistyped folder must not become a new, empty one."""
     if not settings.store_path.exists():
         raise OperatorError(f"There is no store at {settings.store_path}. Make it with: watchword db migrate")
+
+
+@asynccontextmanager
+async def open_existing(backstage: Backstage, settings: Settings) -> AsyncIterator[LocalService]:
+    """The service on a store that is there, brought to this version."""
+    need_store(settings)
+    backstage.prepare_store(settings)
+    async with backstage.open_service(settings) as service:
+        yield service
 
 
 class plain_errors:  # noqa: N801 - reads as a word in `with`

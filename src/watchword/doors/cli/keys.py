@@ -9,7 +9,7 @@ import click
 from watchword.domain.actors import system_warrant
 from watchword.domain.ports import SealedKey
 from watchword.doors.cli.backstage import Backstage
-from watchword.doors.cli.common import STORE_FLAGS, need_store, with_settings
+from watchword.doors.cli.common import STORE_FLAGS, open_existing, with_settings
 from watchword.settings import Settings
 
 
@@ -51,16 +51,12 @@ def rotate(backstage: Backstage, settings: Settings) -> None:
 
 
 async def _list(backstage: Backstage, settings: Settings) -> tuple[SealedKey, ...]:
-    need_store(settings)
-    backstage.prepare_store(settings)
-    async with backstage.open_service(settings) as service:
+    async with open_existing(backstage, settings) as service:
         return await service.keys.all()
 
 
 async def _rotate(backstage: Backstage, settings: Settings) -> SealedKey:
-    need_store(settings)
-    backstage.prepare_store(settings)
-    async with backstage.open_service(settings) as service:
+    async with open_existing(backstage, settings) as service:
         return await service.keys.rotate(system_warrant("command line"))
 
 

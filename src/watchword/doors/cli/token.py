@@ -10,7 +10,7 @@ from watchword.domain.lifetimes import Duration
 from watchword.domain.tokens import NewToken, TokenType, check_description, check_name
 from watchword.domain.urns import check_actor
 from watchword.doors.cli.backstage import Backstage
-from watchword.doors.cli.common import STORE_FLAGS, need_store, with_settings
+from watchword.doors.cli.common import STORE_FLAGS, open_existing, with_settings
 from watchword.service.tokens import CreatedToken
 from watchword.settings import Settings
 
@@ -68,7 +68,5 @@ def create(
 
 
 async def _create(backstage: Backstage, settings: Settings, new: NewToken, duration: Duration) -> CreatedToken:
-    need_store(settings)
-    backstage.prepare_store(settings)
-    async with backstage.open_service(settings) as service:
+    async with open_existing(backstage, settings) as service:
         return await service.tokens.mint(system_warrant("command line"), new, duration, None)

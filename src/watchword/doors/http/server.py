@@ -57,7 +57,7 @@ def run(settings: Settings, load: Load) -> None:
 def _server(settings: Settings) -> Any:  # granian names a variable, not a type
     return Server(
         "watchword",
-        address="127.0.0.1" if settings.host == "localhost" else settings.host,
+        address=settings.address,
         port=settings.port,
         uds=settings.socket_path,
         uds_permissions=0o600,
@@ -122,17 +122,24 @@ def _refuse_taken_address(settings: Settings) -> None:
     if settings.socket_path is not None:
         _clear_socket(settings.socket_path)
         return
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    host = "127.0.0.1" if settings.host == "localhost" else settings.host
+    family, address = _endpoint(settings)
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, settings.port))
+            probe.bind(address)
         except OSError as error:
             flag = "--port" if error.errno == errno.EADDRINUSE else "--host"
             raise OperatorError(
                 f"It cannot listen at {settings.listens_at}: {error.strerror}. Choose another address with {flag}."
             ) from None
+
+
+def _endpoint(settings: Settings) -> tuple[socket.AddressFamily, str | tuple[str, int]]:
+    """Where it listens, in the words of the socket module."""
+    if settings.socket_path is not None:
+        return socket.AF_UNIX, str(settings.socket_path)
+    family = socket.AF_INET6 if ":" in settings.address else socket.AF_INET
+    return family, (settings.address, settings.port)
 
 
 def _clear_socket(path: Path) -> None:
@@ -179,11 +186,7 @@ def _announce(settings: Settings, run_folder: Path) -> None:
 
 def _accepts(settings: Settings) -> bool:
     """A worker is ready a moment before it listens; whoever reads the announcement may call at once."""
-    address: str | tuple[str, int] = str(settings.socket_path)
-    family = socket.AF_UNIX
-    if settings.socket_path is None:
-        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        address = ("127.0.0.1" if settings.host == "localhost" else settings.host, settings.port)
+    family, address = _endpoint(settings)
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         return probe.connect_ex(address) == 0
 

@@ -20,7 +20,7 @@ from graphql import (
 from graphql.language import BREAK
 
 from watchword.domain.errors import Fault, Reason
-from watchword.doors.http.faults import extensions, internal_fault, redact, without_tokens
+from watchword.doors.http.faults import graphql_error, internal_fault, without_tokens
 
 _ENUM = re.compile(r"(?:in '(\w+)' enum|Enum '(\w+)' cannot represent)")
 _INPUT = re.compile(r"Expected value of type '(\w+)' not to include unknown field")
@@ -37,8 +37,7 @@ def refused(error: GraphQLError, schema: GraphQLSchema, document: DocumentNode |
     name = _place(error, document) if document is not None else None
     if name is not None:
         message = f"{name}: {message}"
-    fault = Fault(Reason.INVALID_DOCUMENT, message)
-    return _with_locations({"message": redact(message), "extensions": extensions(fault)}, error)
+    return _with_locations(graphql_error(Fault(Reason.INVALID_DOCUMENT, message)), error)
 
 
 def failed(error: GraphQLError, schema: GraphQLSchema) -> tuple[dict[str, Any], Fault]:
@@ -48,7 +47,7 @@ def failed(error: GraphQLError, schema: GraphQLSchema) -> tuple[dict[str, Any], 
         fault = Fault(Reason.INVALID_DOCUMENT, _explained(error.message, schema))
     else:
         fault = cause if isinstance(cause, Fault) else internal_fault(cause)
-    content: dict[str, Any] = {"message": redact(fault.message), "extensions": extensions(fault)}
+    content = graphql_error(fault)
     if error.path:
         content["path"] = error.path
     return _with_locations(content, error), fault
