@@ -64,6 +64,10 @@ def _max_live(text: str) -> int:
     return _number(text, 1, 10_000_000)
 
 
+def _days(text: str) -> int:
+    return _number(text, 1, 36_500)
+
+
 def _number(text: str, least: int, most: int) -> int:
     if text.isascii() and text.isdigit() and least <= int(text) <= most:
         return int(text)
@@ -182,6 +186,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("data_dir", "./watchword-data", "Folder of the embedded store and master key (mode 0700).", _data_dir),
     Setting("database_url", "", "Store; SQLite in the data folder by default.", _database, secret=True),
     Setting("root_actor", "urn:li:corpuser:admin", "The actor that holds every privilege.", _actor),
+    Setting("policy_file", "", "YAML file of policies, put in force at each start.", _path),
     Setting("master_key_file", "", "Key that seals the signing keys; made in the data folder by default.", _path),
     Setting("local_mode", "auto", "Whether X-Service-Actor is believed from loopback: auto, on or off.", _local_mode),
     Setting("trusted_peers", "", "Networks (CIDR), or unix, whose X-Service-Actor is believed.", _peers),
@@ -190,6 +195,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("allowed_durations", _ALL_DURATIONS, "Lifetimes a token may be given.", _durations),
     Setting("allow_no_expiry", "off", "Whether a token may be given NO_EXPIRY.", _switch),
     Setting("max_live_tokens", "10000", "Live tokens one actor may hold.", _max_live),
+    Setting("event_days", "400", "Days for which events are kept.", _days),
     Setting("log_level", "info", "debug, info, warning or error.", _one_of("debug", "info", "warning", "error")),
     Setting(
         "access_log",
@@ -216,6 +222,7 @@ class Settings:
     data_dir: Path
     database_url: str | None
     root_actor: str
+    policy_file: Path | None
     master_key_file: Path | None
     local_mode: bool | None
     trusted_peers: tuple[Network | None, ...]
@@ -224,6 +231,7 @@ class Settings:
     allowed_durations: tuple[Duration, ...]
     allow_no_expiry: bool
     max_live_tokens: int
+    event_days: int
     log_level: str
     access_log: str
 
@@ -281,8 +289,23 @@ class Settings:
         return "WATCHWORD_TRUSTED_PROXIES is set" if self.trusted_proxies else None
 
     @property
+    def told(self) -> dict[str, str]:
+        """Each setting that is no secret as text, by its variable, for the event that a change of it leaves."""
+        return {setting.variable: _text(getattr(self, setting.name)) for setting in TABLE if not setting.secret}
+
+    @property
     def lifetimes(self) -> Lifetimes:
         return Lifetimes.of(self.allowed_durations, allow_no_expiry=self.allow_no_expiry)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(_text(part) for part in value)
+    if isinstance(value, Duration):
+        return value.name
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "" if value is None else str(value)
 
 
 def load(flags: Mapping[str, str | None], environment: Mapping[str, str] = os.environ) -> Settings:

@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from watchword.domain.declared import PolicyChange, summary
 from watchword.domain.errors import OperatorError
 from watchword.domain.policies import default_policies, root_policy
 from watchword.domain.ports import Store
 from watchword.domain.secret import Secret
+from watchword.policyfile import read_policy_file
+from watchword.service.audit import Audit
 from watchword.service.authority import Authority
 from watchword.service.policies import Policies
+from watchword.service.refusals import Refusals
 from watchword.service.tokens import Counted, TokenRules, Tokens
 from watchword.service.uses import Uses
 from watchword.settings import Settings
@@ -57,6 +61,8 @@ class Opened:
     authority: Authority
     tokens: Tokens
     policies: Policies
+    audit: Audit
+    refusals: Refusals
     uses: Uses
     salt: Secret[bytes]
 
@@ -77,6 +83,7 @@ async def open_service(
         keys = KeyRing(store, sealer, settings.issuer, clock)
         salt = await keys.settle()
         uses = Uses(store)
+        refusals = Refusals(store, clock)
         authority = Authority(store, salt, clock, uses)
         rules = TokenRules(settings.lifetimes, settings.max_live_tokens)
         yield Opened(
@@ -85,10 +92,13 @@ async def open_service(
             authority=authority,
             tokens=Tokens(store, authority, keys, salt, rules, clock, counted),
             policies=Policies(store, authority, settings.root_actor, new_id),
+            audit=Audit(store, authority, refusals, clock, settings.event_days),
+            refusals=refusals,
             uses=uses,
             salt=salt,
         )
         await uses.flush()
+        await refusals.close()
     finally:
         await store.close()
 
@@ -117,10 +127,14 @@ def check_store(settings: Settings) -> Iterator[tuple[str, str | None]]:
     return check(settings.store_path)
 
 
-async def settle(settings: Settings) -> None:
-    """What each start puts right: the first keys, the root policy, the default policies."""
+async def settle(settings: Settings) -> tuple[PolicyChange, ...]:
+    """What each start puts right: the first keys, the root policy, the default policies, those of the policy file.
+    Returns what the file changed.
+    """
+    declared = None if settings.policy_file is None else read_policy_file(settings.policy_file)
     async with open_service(settings) as service:
-        await service.store.settle(root_policy(settings.root_actor), default_policies())
+        root = root_policy(settings.root_actor)
+        return await service.store.settle(root, default_policies(), declared, settings.told)
 
 
 def serve(settings: Settings) -> None:
@@ -128,8 +142,9 @@ def serve(settings: Settings) -> None:
     from watchword.doors.http.server import run
 
     prepare_store(settings)
-    asyncio.run(settle(settings))
-    run(settings, load_app)
+    changes = asyncio.run(settle(settings))
+    told = [] if settings.policy_file is None else [("policy file", f"{settings.policy_file}: {summary(changes)}")]
+    run(settings, load_app, told)
 
 
 def load_app(settings: Settings, run_folder: Path) -> "Worker":

@@ -11,7 +11,7 @@ from tests.support.backends import NOW, Place
 from tests.support.strategies import policies
 from watchword.domain.actors import ActorState, ActorStatus
 from watchword.domain.errors import Reason
-from watchword.domain.policies import ROOT_POLICY, Policy, PolicyState, default_policies, root_policy
+from watchword.domain.policies import ROOT_POLICY, Policy, PolicySource, PolicyState, default_policies, root_policy
 from watchword.domain.ports import Group, Store
 from watchword.domain.urns import GROUP_PREFIX
 
@@ -63,7 +63,7 @@ def test_what_is_not_there_can_be_neither_replaced_nor_deleted(given: Given) -> 
 
 def test_the_root_policy_can_be_neither_replaced_nor_deleted(given: Given) -> None:
     before = given.run(given.store.policies())
-    mine = replace(root_policy(EVE), editable=True)
+    mine = replace(root_policy(EVE), source=PolicySource.API)
     assert given.refused(given.store.replace_policy(given.warrant(), mine)).reason is Reason.NOT_EDITABLE
     assert given.refused(given.store.delete_policy(given.warrant(), ROOT_POLICY)).reason is Reason.NOT_EDITABLE
     assert given.run(given.store.policies()) == before

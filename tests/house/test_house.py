@@ -19,12 +19,13 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
     "signing": ({"signing", "domain"}, {"jwt", "cryptography"}),
     "stores": ({"stores", "domain"}, {"apsw", "orjson"}),
     "settings": ({"domain"}, set()),
+    "policyfile": ({"domain"}, {"yaml"}),
     "doors.http": (
         {"doors.http", "service", "domain", "settings"},
         {"granian", "graphql", "orjson", "prometheus_client", "structlog"},
     ),
     "doors.cli": ({"doors.cli", "service", "domain", "settings"}, {"click"}),
-    "wiring": ({"wiring", "doors.http", "service", "domain", "settings", "signing", "stores"}, set()),
+    "wiring": ({"wiring", "doors.http", "policyfile", "service", "domain", "settings", "signing", "stores"}, set()),
     "__main__": ({"wiring", "doors.cli"}, set()),
 }
 

@@ -102,14 +102,32 @@ class Reason(Enum):
     STOPPING = ("stopping", UNAVAILABLE, "The service is stopping.")
 
 
-class Fault(Exception):
-    """A refusal or failure with a public face. `details` are public too; `why` is for the log alone."""
+class Subject(NamedTuple):
+    """Whose token a refusal is about."""
 
-    def __init__(self, reason: Reason, message: str, *, why: str | None = None, **details: Any) -> None:
+    actor: str
+    token_id: str | None
+
+
+class Fault(Exception):
+    """A refusal or failure with a public face. `details` are public too; `why` is for the log alone, `subject` for the
+    event it leaves.
+    """
+
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        why: str | None = None,
+        subject: Subject | None = None,
+        **details: Any,
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.why = why
+        self.subject = subject
         self.details = details
 
     @property

@@ -75,6 +75,14 @@ class PolicyState(Enum):
     INACTIVE = "INACTIVE"
 
 
+class PolicySource(Enum):
+    """Who keeps a policy: the service itself, the policy file, or whoever calls the API."""
+
+    SERVICE = "SERVICE"
+    FILE = "FILE"
+    API = "API"
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     urn: str
@@ -85,7 +93,11 @@ class Policy:
     users: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     all_users: bool = False
-    editable: bool = True
+    source: PolicySource = PolicySource.API
+
+    @property
+    def editable(self) -> bool:
+        return self.source is not PolicySource.SERVICE
 
 
 def check_policy(policy: Policy) -> Policy:
@@ -167,7 +179,7 @@ def root_policy(actor: str) -> Policy:
         description="The actor of the setting WATCHWORD_ROOT_ACTOR holds every privilege.",
         privileges=EVERYTHING,
         users=frozenset({actor}),
-        editable=False,
+        source=PolicySource.SERVICE,
     )
 
 

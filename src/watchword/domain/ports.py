@@ -10,11 +10,13 @@ The law for every implementation:
   that anyone was told of.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from watchword.domain.actors import ActorState, ActorStatus, Bearer, Standing, Warrant
+from watchword.domain.declared import PolicyChange
+from watchword.domain.events import EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.policies import Policy, PolicySet
 from watchword.domain.secret import Secret
@@ -125,6 +127,12 @@ class PolicyStore(Protocol):
         self, warrant: Warrant, group: str, *, add: Collection[str] = (), remove: Collection[str] = ()
     ) -> None: ...
 
+    async def apply_policies(self, warrant: Warrant, declared: Sequence[Policy]) -> tuple[PolicyChange, ...]:
+        """Bring what the policy file keeps to what it declares, whole or not at all; returns what changed."""
+
+    async def get_group(self, urn: str) -> Group:
+        """GROUP_NOT_FOUND where there is none."""
+
     async def groups(self, start: int, count: int) -> tuple[int, tuple[Group, ...]]: ...
 
     async def members(self, group: str, start: int, count: int) -> tuple[int, tuple[str, ...]]: ...
@@ -133,8 +141,17 @@ class PolicyStore(Protocol):
 
     async def set_actor_status(self, warrant: Warrant, actor: str, status: ActorStatus) -> None: ...
 
-    async def settle(self, root: Policy, defaults: tuple[Policy, ...]) -> None:
-        """At start: put the root policy in force; make the default policies if this store never had them."""
+    async def settle(
+        self,
+        root: Policy,
+        defaults: tuple[Policy, ...],
+        declared: Sequence[Policy] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> tuple[PolicyChange, ...]:
+        """At start, whole or not at all: put the root policy in force; make the default policies if this store never
+        had them; bring the file's policies to what it declares, where there is a file; note which settings are others
+        than at the last start. Returns what the file changed.
+        """
 
 
 class KeyStore(Protocol):
@@ -150,7 +167,18 @@ class KeyStore(Protocol):
         """Sign with this key from now on; the one before stays published until its last token is dead."""
 
 
-class Store(TokenStore, PolicyStore, KeyStore, Protocol):
+class EventStore(Protocol):
+    async def events(self, search: EventSearch, seconds: float = SEARCH_SECONDS) -> tuple[KeptEvent, ...]:
+        """The newest that match, newest first, at most `count`; DEADLINE when that takes longer."""
+
+    async def keep_events(self, events: Sequence[KeptEvent]) -> None:
+        """Keep events that belong to no change."""
+
+    async def prune_events(self, before: int, most: int) -> int:
+        """Remove the oldest events from before then, at most so many; returns how many."""
+
+
+class Store(TokenStore, PolicyStore, KeyStore, EventStore, Protocol):
     async def probe(self) -> None:
         """Prove that a write can be made."""
 

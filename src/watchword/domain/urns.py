@@ -14,8 +14,10 @@ TOKEN_PREFIX = "urn:li:serviceAccessToken:"  # noqa: S105 - a name, not a passwo
 POLICY_PREFIX = "urn:li:servicePolicy:"
 GROUP_PREFIX = "urn:li:corpGroup:"
 SYSTEM_ACTOR = "urn:li:corpuser:__system"
+UNKNOWN_ACTOR = "urn:li:corpuser:__unknown"
 
 _URN = re.compile(r"urn:[A-Za-z0-9][A-Za-z0-9-]{0,31}:[\x21-\x7e]+", re.ASCII)
+_SHORT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _NOT_ACTORS = frozenset(
     {
         "corpgroup", "group", "role", "policy", "token", "accesstoken",
@@ -48,6 +50,13 @@ def check_group(value: str, field: str) -> str:
     check_urn(value, field)
     if not value.startswith(GROUP_PREFIX) or len(value) == len(GROUP_PREFIX):
         raise invalid(field, f"{field} must be the urn of a group: {GROUP_PREFIX}<name>.")
+    return value
+
+
+def check_short_id(value: str, field: str) -> str:
+    """What people may call a group or a policy within its urn."""
+    if not _SHORT_ID.fullmatch(value):
+        raise invalid(field, f"{field} must have 1 to 100 letters, digits, dots, hyphens or underscores.")
     return value
 
 

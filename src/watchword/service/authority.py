@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from watchword.domain.actors import Bearer, Caller, Grant, Standing
-from watchword.domain.errors import Fault, Reason, Stale
+from watchword.domain.errors import Fault, Reason, Stale, Subject
 from watchword.domain.policies import PolicySet, Privilege
 from watchword.domain.ports import Clock, Store
 from watchword.domain.secret import Secret
-from watchword.domain.tokens import TokenStatus, token_id
+from watchword.domain.tokens import TokenRecord, TokenStatus, token_id
 from watchword.domain.urns import check_actor, is_reserved
 from watchword.service.uses import Uses
 
@@ -43,7 +43,7 @@ class Authority:
             raise not_accepted()
         standing = await self._store.standing(check_actor(actor, header))
         if standing.suspended:
-            raise not_accepted()
+            raise not_accepted(Subject(actor, None))
         return standing
 
     async def grant(self, caller: Caller) -> Grant:
@@ -97,9 +97,9 @@ def contended() -> Fault:
     return Fault(Reason.CONTENDED, "The rules kept changing while this was done; try again.")
 
 
-def not_accepted() -> Fault:
+def not_accepted(subject: Subject | None = None) -> Fault:
     """One sentence for everything but the true holder's dead token, so that the answer is no oracle."""
-    return Fault(Reason.INVALID_TOKEN, "The credential is not one this service accepts.")
+    return Fault(Reason.INVALID_TOKEN, "The credential is not one this service accepts.", subject=subject)
 
 
 def _refusal(bearer: Bearer, now: int) -> Fault | None:
@@ -108,13 +108,21 @@ def _refusal(bearer: Bearer, now: int) -> Fault | None:
         case TokenStatus.REVOKED:
             assert record.revoked_at is not None
             at = record.revoked_at
-            return Fault(Reason.TOKEN_REVOKED, f"The token was revoked at {iso(at)}.", revokedAt=at)
+            return Fault(
+                Reason.TOKEN_REVOKED, f"The token was revoked at {iso(at)}.", subject=_subject(record), revokedAt=at
+            )
         case TokenStatus.EXPIRED:
             assert record.expires_at is not None
             at = record.expires_at
-            return Fault(Reason.TOKEN_EXPIRED, f"The token expired at {iso(at)}.", expiredAt=at)
+            return Fault(
+                Reason.TOKEN_EXPIRED, f"The token expired at {iso(at)}.", subject=_subject(record), expiredAt=at
+            )
         case TokenStatus.ACTIVE:
-            return not_accepted() if bearer.standing.suspended else None
+            return not_accepted(_subject(record)) if bearer.standing.suspended else None
+
+
+def _subject(record: TokenRecord) -> Subject:
+    return Subject(record.actor_urn, record.id)
 
 
 def iso(milliseconds: int) -> str:

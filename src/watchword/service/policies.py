@@ -3,10 +3,11 @@
 Input comes as something to call, so that it is judged only once the caller has been found to be allowed.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from watchword.domain.actors import ActorState, ActorStatus, Caller, Grant
+from watchword.domain.declared import PolicyChange, check_declared, reconcile
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.policies import Policy, Privilege, check_policy
 from watchword.domain.ports import Group, PolicyStore
@@ -51,6 +52,32 @@ class Policies:
             return urn
 
         return await self._authority.carry_out(caller, write)
+
+    async def apply(
+        self, caller: Caller, declared: Callable[[], Sequence[Policy]], *, dry_run: bool
+    ) -> tuple[tuple[PolicyChange, ...], int]:
+        """Bring what the policy file keeps to what it declares, or only say what that would change; and how many of the
+        declared are as they should be already.
+        """
+
+        async def write(grant: Grant) -> tuple[tuple[PolicyChange, ...], int]:
+            grant.require(MANAGE)
+            wanted = check_declared(declared())
+            if dry_run:
+                changes = reconcile((await self._store.policies()).policies, wanted)
+            else:
+                changes = await self._store.apply_policies(grant.warrant, wanted)
+            return changes, len(wanted) - sum(change.after is not None for change in changes)
+
+        return await self._authority.carry_out(caller, write)
+
+    async def get(self, caller: Caller, wanted: Callable[[], str]) -> Policy:
+        await self._require(caller)
+        urn = wanted()
+        for policy in (await self._store.policies()).policies:
+            if policy.urn == urn:
+                return policy
+        raise Fault(Reason.POLICY_NOT_FOUND, "There is no policy with this urn.")
 
     async def list(self, caller: Caller, query: str | None) -> tuple[Policy, ...]:
         """All policies by name, or those in whose name or description the words occur."""
@@ -98,6 +125,10 @@ class Policies:
             await self._store.change_members(grant.warrant, group(), add=add(), remove=remove())
 
         await self._authority.carry_out(caller, write)
+
+    async def get_group(self, caller: Caller, urn: Callable[[], str]) -> Group:
+        await self._require(caller)
+        return await self._store.get_group(urn())
 
     async def groups(self, caller: Caller, page: Callable[[], Span]) -> tuple[int, int, int, tuple[Group, ...]]:
         await self._require(caller)

@@ -121,9 +121,13 @@ class Tokens:
 
     async def find(self, caller: Caller, token: Callable[[], bytes]) -> TokenRecord:
         """The record of a token somebody holds in their hands."""
+        return await self.get(caller, lambda: token_id(token(), self._salt))
+
+    async def get(self, caller: Caller, wanted: Callable[[], str]) -> TokenRecord:
+        """The record of this id, for its actor, its creator, or whoever manages all."""
         grant = await self._authority.grant(caller)
         grant.require(MINIMUM)
-        record = await self._store.get_token(token_id(token(), self._salt))
+        record = await self._store.get_token(wanted())
         visible = record is not None and (grant.may(MANAGE_ALL) or caller.actor in (record.actor_urn, record.owner_urn))
         if record is None or not visible:
             raise Fault(Reason.TOKEN_NOT_FOUND, "There is no such token among those you may see.")

@@ -13,12 +13,13 @@ from watchword.domain.actors import Caller
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.ports import Keys
 from watchword.doors.http.callers import Callers
-from watchword.doors.http.faults import JSON, NO_STORE, fault_response, internal_fault
+from watchword.doors.http.faults import JSON, NO_STORE, fault_response, internal_fault, redact
 from watchword.doors.http.graphql.endpoint import GraphQLEndpoint
 from watchword.doors.http.health import LIVE, Health
 from watchword.doors.http.logs import AccessLog
 from watchword.doors.http.metrics import CONTENT_TYPE, Metrics
 from watchword.doors.http.requests import Receive, Request, RequestReader, Response, Scope, Send
+from watchword.service.refusals import Refusals
 
 GATEWAY_PREFIXES = ("/api/gms", "/gms")
 GRAPHQL = frozenset({"/api/graphql", "/api/v2/graphql"})
@@ -26,6 +27,7 @@ GRAPHQL = frozenset({"/api/graphql", "/api/v2/graphql"})
 PROTECTED = ("/api", "/operations", "/openapi", "/oauth2")
 OTHER = "other"
 MAX_ADDRESS = 8_192
+MAX_TOLD = 200
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -37,7 +39,7 @@ CONFIG: dict[str, Any] = {
     "patchCapable": False,
     "statefulIngestionCapable": False,
     "telemetry": {"enabledCli": False},
-    "watchword": {"version": __version__, "capabilities": ["tokens", "policies", "groups"]},
+    "watchword": {"version": __version__, "capabilities": ["tokens", "policies", "groups", "events"]},
 }
 _VERDICTS = {
     Reason.MISSING_CREDENTIAL: "missing",
@@ -58,6 +60,7 @@ class Parts:
     graphql: GraphQLEndpoint
     health: Health
     keys: Keys
+    refusals: Refusals
     metrics: Metrics
     access_log: AccessLog
     logger: FilteringBoundLogger
@@ -146,6 +149,7 @@ class App:
             caller = await self._parts.callers.identify(request, actor_header=actor_header)
         except Fault as fault:
             self._parts.metrics.verified(_VERDICTS.get(fault.reason, "refused"))
+            self._parts.refusals.failed(request.client, request.id, redact(request.path)[:MAX_TOLD], fault)
             raise
         self._parts.metrics.verified("accepted" if caller.bearer_id is not None else "believed")
         request.actor = caller.actor

@@ -12,7 +12,7 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -44,12 +44,13 @@ _LOGGING: dict[str, Any] = {
 Load = Callable[[Settings, Path], Callable[..., Any]]
 
 
-def run(settings: Settings, load: Load) -> None:
+def run(settings: Settings, load: Load, notes: Sequence[tuple[str, str]] = ()) -> None:
+    """Until told to stop. The notes are said with where it listens: a word each and what there is to say of it."""
     _refuse_bad_certificate(settings)
     _refuse_taken_address(settings)
     with _run_folder(settings.data_dir) as run_folder:
         server = _server(settings)
-        threading.Thread(target=_announce, args=(settings, run_folder), daemon=True).start()
+        threading.Thread(target=_announce, args=(settings, run_folder, notes), daemon=True).start()
         threading.Thread(target=_insist, args=(server, run_folder), daemon=True).start()
         server.serve(target_loader=partial(load, settings, run_folder), wrap_loader=False)
 
@@ -178,10 +179,10 @@ def _insist(server: Any, run_folder: Path) -> None:
                     os.kill(pid, signal.SIGTERM)
 
 
-def _announce(settings: Settings, run_folder: Path) -> None:
+def _announce(settings: Settings, run_folder: Path, notes: Sequence[tuple[str, str]]) -> None:
     while sum(1 for _ in run_folder.glob("ready-*")) < settings.workers or not _accepts(settings):
         time.sleep(0.02)
-    print(announcement(settings), flush=True)  # noqa: T201 - these lines are for whoever started it
+    print(announcement(settings, notes), flush=True)  # noqa: T201 - these lines are for whoever started it
 
 
 def _accepts(settings: Settings) -> bool:
@@ -191,7 +192,7 @@ def _accepts(settings: Settings) -> bool:
         return probe.connect_ex(address) == 0
 
 
-def announcement(settings: Settings) -> str:
+def announcement(settings: Settings, notes: Sequence[tuple[str, str]] = ()) -> str:
     off_because = settings.local_mode_off_because
     local = (
         f"off: {off_because}" if off_because else f"on: from this machine, {settings.actor_headers[0]} names the caller"
@@ -201,6 +202,7 @@ def announcement(settings: Settings) -> str:
         f"  store       {settings.store_path}",
         f"  root actor  {settings.root_actor}",
         f"  local mode  {local}",
+        *(f"  {word:<12}{note}" for word, note in notes),
     ]
     if not settings.is_loopback and settings.socket_path is None and not settings.tls:
         lines += [

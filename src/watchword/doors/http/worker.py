@@ -16,8 +16,10 @@ from watchword.doors.http.health import Health
 from watchword.doors.http.logs import AccessLog, make_logger
 from watchword.doors.http.metrics import Metrics
 from watchword.doors.http.requests import Receive, RequestReader, Scope, Send
+from watchword.service.audit import Audit
 from watchword.service.authority import Authority
 from watchword.service.policies import Policies
+from watchword.service.refusals import Refusals
 from watchword.service.tokens import Counted, Tokens
 from watchword.service.uses import Uses
 from watchword.settings import Settings
@@ -36,6 +38,10 @@ class OpenService(Protocol):
     def tokens(self) -> Tokens: ...
     @property
     def policies(self) -> Policies: ...
+    @property
+    def audit(self) -> Audit: ...
+    @property
+    def refusals(self) -> Refusals: ...
     @property
     def uses(self) -> Uses: ...
 
@@ -91,10 +97,10 @@ class Worker:
         service = await stack.enter_async_context(
             self._open(settings, metrics.store, Counted(metrics.issued, metrics.revoked))
         )
-        gathering = asyncio.ensure_future(service.uses.run())
-        stack.push_async_callback(_stopped, gathering)
+        for chore in (service.uses.run(), service.audit.run()):
+            stack.push_async_callback(_stopped, asyncio.ensure_future(chore))
         schema = make_schema(self._clock, self._new_id)
-        services = Services(service.tokens, service.policies)
+        services = Services(service.tokens, service.policies, service.audit, service.refusals)
         rules = TrustRules(
             local_mode=settings.local_mode_on,
             trusted_peers=settings.trusted_peers,
@@ -107,6 +113,7 @@ class Worker:
                 graphql=GraphQLEndpoint(schema, services, logger),
                 health=Health(service.store),
                 keys=service.keys,
+                refusals=service.refusals,
                 metrics=metrics,
                 access_log=AccessLog(logger, settings.access_log),
                 logger=logger,

@@ -24,7 +24,7 @@ _LAWS = {
     "the sizes of groups are what counting gives": """
         SELECT urn FROM groups WHERE members <> (SELECT count(*) FROM group_members WHERE group_urn = urn)""",
     "every revocation has its event": """
-        SELECT id FROM tokens WHERE revoked_at IS NOT NULL
+        SELECT id FROM tokens WHERE revoked_at >= (SELECT events_since FROM state)
             AND id NOT IN (SELECT target FROM events WHERE action = 'token.revoked')""",
     "every event of a revocation has its revoked token": """
         SELECT target FROM events WHERE action = 'token.revoked'

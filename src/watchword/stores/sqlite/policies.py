@@ -1,24 +1,33 @@
 """Policies, groups and actors in SQLite. Whatever can change a decision moves the policy version on."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import apsw
 import orjson
 
 from watchword.domain.actors import ActorState, ActorStatus, Warrant, system_warrant
+from watchword.domain.declared import ChangeKind, PolicyChange, reconcile
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Detail, Event
-from watchword.domain.policies import Policy, PolicySet, PolicyState, Privilege
+from watchword.domain.policies import Policy, PolicySet, PolicySource, PolicyState, Privilege
 from watchword.domain.ports import Clock, Group
 from watchword.stores.sqlite.database import Database, in_snapshot
 from watchword.stores.sqlite.warrants import leave_event, prove
 
-_COLUMNS = "urn, name, description, state, privileges, users, groups, all_users, editable"
+_COLUMNS = "urn, name, description, state, privileges, users, groups, all_users, source"
 _ALL = f"SELECT {_COLUMNS} FROM policies ORDER BY name, urn"  # noqa: S608 - literal pieces
 _GET = f"SELECT {_COLUMNS} FROM policies WHERE urn = ?"  # noqa: S608
 _PUT = f"INSERT OR REPLACE INTO policies ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_GROUP = "urn, name, description, members"
 _VERSION = "SELECT policy_version FROM state"
+
+_ACTIONS = {
+    ChangeKind.CREATE: Action.POLICY_CREATED,
+    ChangeKind.UPDATE: Action.POLICY_UPDATED,
+    ChangeKind.DELETE: Action.POLICY_DELETED,
+}
 
 Change = Callable[[apsw.Connection], list[Event]]
 
@@ -30,7 +39,7 @@ class SqlitePolicies:
 
     async def policies(self) -> PolicySet:
         def work(c: apsw.Connection) -> PolicySet:
-            return PolicySet(c.execute(_VERSION).get, tuple(_policy(row) for row in c.execute(_ALL)))
+            return PolicySet(c.execute(_VERSION).get, _all(c))
 
         return await self._db.read(lambda c: in_snapshot(c, work))
 
@@ -45,9 +54,9 @@ class SqlitePolicies:
 
     async def replace_policy(self, warrant: Warrant, policy: Policy) -> None:
         def change(c: apsw.Connection) -> list[Event]:
-            _editable(c, policy.urn)
-            c.execute(_PUT, _values(policy))
-            return [Event(Action.POLICY_UPDATED, policy.urn, _detail(policy))]
+            kept = replace(policy, source=_editable(c, policy.urn).source)
+            c.execute(_PUT, _values(kept))
+            return [Event(Action.POLICY_UPDATED, policy.urn, _detail(kept))]
 
         await self._change(warrant, change)
 
@@ -59,7 +68,25 @@ class SqlitePolicies:
 
         await self._change(warrant, change)
 
-    async def settle(self, root: Policy, defaults: tuple[Policy, ...]) -> None:
+    async def apply_policies(self, warrant: Warrant, declared: Sequence[Policy]) -> tuple[PolicyChange, ...]:
+        applied: list[PolicyChange] = []
+
+        def change(c: apsw.Connection) -> list[Event]:
+            applied[:] = reconcile(_all(c), declared)
+            return _apply(c, applied)
+
+        await self._change(warrant, change)
+        return tuple(applied)
+
+    async def settle(
+        self,
+        root: Policy,
+        defaults: tuple[Policy, ...],
+        declared: Sequence[Policy] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> tuple[PolicyChange, ...]:
+        applied: list[PolicyChange] = []
+
         def change(c: apsw.Connection) -> list[Event]:
             made = () if c.execute("SELECT defaults_made FROM state").get else defaults
             c.execute("UPDATE state SET defaults_made = 1")
@@ -70,9 +97,11 @@ class SqlitePolicies:
                 action = Action.POLICY_CREATED if row is None else Action.POLICY_UPDATED
                 events.append(Event(action, root.urn, _detail(root)))
             c.executemany(_PUT, [_values(policy) for policy in made])
-            return events
+            applied[:] = () if declared is None else reconcile(_all(c), declared)
+            return [*events, *_apply(c, applied), *_changed_settings(c, settings)]
 
         await self._change(system_warrant("start"), change)
+        return tuple(applied)
 
     async def add_group(self, warrant: Warrant, group: Group) -> None:
         def change(c: apsw.Connection) -> list[Event]:
@@ -112,11 +141,18 @@ class SqlitePolicies:
 
         await self._change(warrant, change)
 
+    async def get_group(self, urn: str) -> Group:
+        statement = f"SELECT {_GROUP} FROM groups WHERE urn = ?"  # noqa: S608 - literal pieces
+        row: Any = await self._db.read(lambda c: c.execute(statement, (urn,)).fetchone())
+        if row is None:
+            raise _no_group()
+        return Group(*row)
+
     async def groups(self, start: int, count: int) -> tuple[int, tuple[Group, ...]]:
         def work(c: apsw.Connection) -> tuple[int, tuple[Group, ...]]:
             total = c.execute("SELECT count(*) FROM groups").get
             rows = c.execute(
-                "SELECT urn, name, description, members FROM groups ORDER BY name, urn LIMIT ? OFFSET ?",
+                f"SELECT {_GROUP} FROM groups ORDER BY name, urn LIMIT ? OFFSET ?",  # noqa: S608 - literal pieces
                 (count, start),
             )
             return total, tuple(Group(*row) for row in rows)
@@ -174,21 +210,55 @@ class SqlitePolicies:
         await self._db.write(work)
 
 
-def _editable(c: apsw.Connection, urn: str) -> None:
-    editable = c.execute("SELECT editable FROM policies WHERE urn = ?", (urn,)).get
-    if editable is None:
+def _all(c: apsw.Connection) -> tuple[Policy, ...]:
+    return tuple(_policy(row) for row in c.execute(_ALL))
+
+
+def _apply(c: apsw.Connection, changes: Sequence[PolicyChange]) -> list[Event]:
+    c.executemany(_PUT, [_values(change.after) for change in changes if change.after is not None])
+    gone = [(change.urn,) for change in changes if change.kind is ChangeKind.DELETE]
+    c.executemany("DELETE FROM policies WHERE urn = ?", gone)
+    return [
+        Event(_ACTIONS[change.kind], change.urn, {} if change.after is None else _detail(change.after))
+        for change in changes
+    ]
+
+
+def _changed_settings(c: apsw.Connection, settings: Mapping[str, str] | None) -> list[Event]:
+    """An event for each setting that is another than at the last start; the first start has nothing to compare."""
+    if settings is None:
+        return []
+    kept = c.execute("SELECT settings FROM state").get
+    c.execute("UPDATE state SET settings = ?", (orjson.dumps(dict(settings)).decode(),))
+    before: dict[str, str] = orjson.loads(kept) if kept else dict(settings)
+    return [
+        Event(Action.SETTING_CHANGED, name, {"before": before.get(name), "after": settings.get(name)})
+        for name in sorted(before.keys() | settings.keys())
+        if before.get(name) != settings.get(name)
+    ]
+
+
+def _editable(c: apsw.Connection, urn: str) -> Policy:
+    row = c.execute(_GET, (urn,)).fetchone()
+    if row is None:
         raise Fault(Reason.POLICY_NOT_FOUND, "There is no policy with this urn.")
-    if not editable:
+    policy = _policy(row)
+    if not policy.editable:
         raise Fault(Reason.NOT_EDITABLE, "This policy is kept by the service and cannot be changed or deleted.")
+    return policy
 
 
 def _known_group(c: apsw.Connection, urn: str) -> None:
     if not c.execute("SELECT 1 FROM groups WHERE urn = ?", (urn,)).get:
-        raise Fault(Reason.GROUP_NOT_FOUND, "There is no group with this urn.")
+        raise _no_group()
+
+
+def _no_group() -> Fault:
+    return Fault(Reason.GROUP_NOT_FOUND, "There is no group with this urn.")
 
 
 def _policy(row: tuple[Any, ...]) -> Policy:
-    urn, name, description, state, privileges, users, groups, all_users, editable = row
+    urn, name, description, state, privileges, users, groups, all_users, source = row
     return Policy(
         urn=urn,
         name=name,
@@ -198,7 +268,7 @@ def _policy(row: tuple[Any, ...]) -> Policy:
         users=frozenset(orjson.loads(users)),
         groups=frozenset(orjson.loads(groups)),
         all_users=bool(all_users),
-        editable=bool(editable),
+        source=PolicySource(source),
     )
 
 
@@ -212,7 +282,7 @@ def _values(policy: Policy) -> tuple[Any, ...]:
         _json(policy.users),
         _json(policy.groups),
         int(policy.all_users),
-        int(policy.editable),
+        policy.source.value,
     )
 
 
@@ -227,5 +297,6 @@ def _detail(policy: Policy) -> dict[str, Detail]:
         "privileges": sorted(privilege.name for privilege in policy.privileges),
         "users": sorted(policy.users),
         "groups": sorted(policy.groups),
-        "allUsers": int(policy.all_users),
+        "allUsers": policy.all_users,
+        "source": policy.source.value,
     }

@@ -16,7 +16,7 @@ SELECT (SELECT policy_version FROM state) = :version
           AND (expires_at IS NULL OR expires_at > :now)))
 """
 
-_LEAVE = """
+KEEP_EVENT = """
 INSERT INTO events (at, actor, bearer_id, action, target, peer, request_id, detail)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
@@ -38,7 +38,7 @@ def prove(c: apsw.Connection, warrant: Warrant, now: int) -> None:
 
 def leave_event(c: apsw.Connection, warrant: Warrant, event: Event, now: int) -> None:
     c.execute(
-        _LEAVE,
+        KEEP_EVENT,
         (
             now,
             warrant.actor,

@@ -9,7 +9,7 @@ from inspect import isawaitable
 from typing import Any
 
 import orjson
-from graphql import ExecutionResult, GraphQLSchema, execute
+from graphql import ExecutionResult, FieldNode, GraphQLError, GraphQLSchema, execute
 from structlog.typing import FilteringBoundLogger
 
 from watchword.domain.actors import Caller, system_warrant
@@ -19,7 +19,9 @@ from watchword.doors.http.faults import JSON, NO_STORE, graphql_error
 from watchword.doors.http.graphql.documents import Documents, InvalidDocument, Prepared
 from watchword.doors.http.graphql.errors import failed, refused
 from watchword.doors.http.requests import Request, Response
+from watchword.service.audit import Audit
 from watchword.service.policies import Policies
+from watchword.service.refusals import Refusals
 from watchword.service.tokens import Tokens
 
 GRAPHQL_RESPONSE = b"application/graphql-response+json"
@@ -31,6 +33,8 @@ _GRAPHQL_JSON = (b"content-type", GRAPHQL_RESPONSE + b"; charset=utf-8")
 class Services:
     tokens: Tokens
     policies: Policies
+    audit: Audit
+    refusals: Refusals
 
 
 @dataclass(slots=True)
@@ -84,7 +88,7 @@ class GraphQLEndpoint:
                 await self._withdraw(context)
         finally:
             request.unwatch()
-        return self._formatted(result, modern=modern, request_id=request.id)
+        return self._formatted(result, caller, modern=modern)
 
     async def _run(self, prepared: Prepared, ask: Ask, context: Context) -> ExecutionResult:
         result = self._execute(
@@ -100,7 +104,7 @@ class GraphQLEndpoint:
         assert isinstance(result, ExecutionResult)
         return result
 
-    def _formatted(self, result: ExecutionResult, *, modern: bool, request_id: str) -> Response:
+    def _formatted(self, result: ExecutionResult, caller: Caller, *, modern: bool) -> Response:
         if result.data is None and result.errors and all(error.path is None for error in result.errors):
             errors = [refused(error, self._schema, None) for error in result.errors]
             return _response({"errors": errors}, 400, modern=modern)
@@ -110,8 +114,10 @@ class GraphQLEndpoint:
             for error in result.errors:
                 shown, fault = failed(error, self._schema)
                 content["errors"].append(shown)
+                if fault.reason is Reason.MISSING_PRIVILEGE:
+                    self._services.refusals.denied(caller, _asked(error), fault)
                 if fault.why is not None:
-                    self._logger.warning("fault", reason=fault.reason.word, why=fault.why, request_id=request_id)
+                    self._logger.warning("fault", reason=fault.reason.word, why=fault.why, request_id=caller.request_id)
         return _response(content, 200, modern=modern)
 
     async def _withdraw(self, context: Context) -> None:
@@ -132,6 +138,12 @@ async def _insist(deed: Callable[[], Awaitable[None]]) -> None:
                 raise
             await asyncio.sleep(pause)
     return await deed()
+
+
+def _asked(error: GraphQLError) -> str:
+    """The name of the field that was refused, whatever the document calls it."""
+    node = error.nodes[0] if error.nodes else None
+    return node.name.value if isinstance(node, FieldNode) else ""
 
 
 def _response(content: dict[str, Any], status: int, *, modern: bool) -> Response:

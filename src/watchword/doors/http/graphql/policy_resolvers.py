@@ -1,15 +1,15 @@
 """Policies, groups, actors and `me` in GraphQL. No rule lives here."""
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 from watchword.domain.actors import ActorStatus
+from watchword.domain.declared import PolicyChange
 from watchword.domain.errors import invalid
 from watchword.domain.policies import MAX_ENTRIES, Policy, PolicyState, Privilege, privilege_of
 from watchword.domain.ports import Group
 from watchword.domain.tokens import check_description, check_name
-from watchword.domain.urns import GROUP_PREFIX, check_actor, check_group, check_urn
+from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX, check_actor, check_group, check_short_id, check_urn
 from watchword.doors.http.graphql.token_resolvers import Info, Json, Resolvers, page_of, shown_user
 
 _PRIVILEGE_FIELDS = {
@@ -24,7 +24,6 @@ _PRIVILEGE_FIELDS = {
     "manageSystemOperations": Privilege.MANAGE_SYSTEM_OPERATIONS,
     "viewAuditLog": Privilege.VIEW_AUDIT_LOG,
 }
-_GROUP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
 
 class PolicyResolvers:
@@ -33,7 +32,9 @@ class PolicyResolvers:
         self.queries: Resolvers = {
             "me": _me,
             "getGrantedPrivileges": _granted,
+            "getPolicy": _get_policy,
             "listPolicies": _list_policies,
+            "getGroup": _get_group,
             "listGroups": _list_groups,
             "listGroupMembers": _list_members,
             "getActor": _get_actor,
@@ -42,6 +43,7 @@ class PolicyResolvers:
             "createPolicy": _create_policy,
             "updatePolicy": _update_policy,
             "deletePolicy": _delete_policy,
+            "applyPolicies": _apply_policies,
             "createGroup": self._create_group,
             "removeGroup": _remove_group,
             "addGroupMembers": _add_members,
@@ -55,8 +57,8 @@ class PolicyResolvers:
 
     def _group(self, input: Json) -> Group:  # noqa: A002
         name = input.get("id")
-        if name is not None and not _GROUP_ID.fullmatch(name):
-            raise invalid("id", "id must have 1 to 100 letters, digits, dots, hyphens or underscores.")
+        if name is not None:
+            check_short_id(name, "id")
         return Group(
             urn=GROUP_PREFIX + (name or self._new_id()),
             name=check_name(input["name"]),
@@ -95,6 +97,20 @@ async def _delete_policy(_: Any, info: Info, urn: str) -> str:
     return await context.services.policies.delete(context.caller, lambda: check_urn(urn, "urn"))
 
 
+async def _apply_policies(_: Any, info: Info, input: Json) -> Json:  # noqa: A002
+    context = info.context
+    dry_run = bool(input.get("dryRun"))
+    changes, unchanged = await context.services.policies.apply(
+        context.caller, lambda: _declared(input["policies"]), dry_run=dry_run
+    )
+    return {"dryRun": dry_run, "changes": [_shown_change(change) for change in changes], "unchanged": unchanged}
+
+
+async def _get_policy(_: Any, info: Info, urn: str) -> Json:
+    context = info.context
+    return _shown_policy(await context.services.policies.get(context.caller, lambda: check_urn(urn, "urn")))
+
+
 async def _list_policies(_: Any, info: Info, input: Json) -> Json:  # noqa: A002
     context = info.context
     policies = await context.services.policies.list(context.caller, input.get("query"))
@@ -105,6 +121,11 @@ async def _list_policies(_: Any, info: Info, input: Json) -> Json:  # noqa: A002
         "total": len(policies),
         "policies": [_shown_policy(policy) for policy in policies[start : start + count]],
     }
+
+
+async def _get_group(_: Any, info: Info, urn: str) -> Json:
+    context = info.context
+    return _shown_group(await context.services.policies.get_group(context.caller, lambda: check_group(urn, "urn")))
 
 
 async def _list_groups(_: Any, info: Info, input: Json) -> Json:  # noqa: A002
@@ -176,19 +197,23 @@ def _users(input: Json) -> list[str]:  # noqa: A002
     return [check_actor(user, "userUrns") for user in users]
 
 
-def _policy(urn: str, input: Json) -> Policy:  # noqa: A002
+def _declared(inputs: list[Json]) -> list[Policy]:
+    return [_policy(POLICY_PREFIX + one["id"], one, f"policies[{index}].") for index, one in enumerate(inputs)]
+
+
+def _policy(urn: str, input: Json, where: str = "") -> Policy:  # noqa: A002
     actors = input["actors"]
     if actors.get("roles"):
-        raise invalid("actors.roles", "actors.roles must be empty: there are no roles here.")
+        raise invalid(f"{where}actors.roles", f"{where}actors.roles must be empty: there are no roles here.")
     for flag in ("allGroups", "resourceOwners"):
         if actors.get(flag):
-            raise invalid(f"actors.{flag}", f"actors.{flag} must be false: it has no meaning here.")
+            raise invalid(f"{where}actors.{flag}", f"{where}actors.{flag} must be false: it has no meaning here.")
     return Policy(
         urn=urn,
         name=input["name"],
         description=input.get("description"),
-        state=PolicyState(input["state"]),
-        privileges=frozenset(privilege_of(word, "privileges") for word in input["privileges"]),
+        state=PolicyState(input.get("state") or "ACTIVE"),
+        privileges=frozenset(privilege_of(word, f"{where}privileges") for word in input["privileges"]),
         users=frozenset(actors.get("users") or ()),
         groups=frozenset(actors.get("groups") or ()),
         all_users=bool(actors.get("allUsers")),
@@ -212,6 +237,16 @@ def _shown_policy(policy: Policy) -> Json:
             "resourceOwners": False,
         },
         "editable": policy.editable,
+        "source": policy.source.value,
+    }
+
+
+def _shown_change(change: PolicyChange) -> Json:
+    return {
+        "change": change.kind.value,
+        "urn": change.urn,
+        "before": None if change.before is None else _shown_policy(change.before),
+        "after": None if change.after is None else _shown_policy(change.after),
     }
 
 

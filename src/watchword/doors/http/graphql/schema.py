@@ -7,6 +7,7 @@ from typing import Any
 from graphql import GraphQLError, GraphQLObjectType, GraphQLScalarType, GraphQLSchema, build_schema
 
 from watchword.domain.ports import Clock
+from watchword.doors.http.graphql import event_resolvers
 from watchword.doors.http.graphql.policy_resolvers import PolicyResolvers
 from watchword.doors.http.graphql.token_resolvers import TokenResolvers
 
@@ -20,7 +21,7 @@ def sdl() -> str:
 def make_schema(clock: Clock, new_id: Callable[[], str]) -> GraphQLSchema:
     schema = build_schema(sdl())
     tokens, policies = TokenResolvers(clock), PolicyResolvers(new_id)
-    _attach(schema.query_type, tokens.queries | policies.queries)
+    _attach(schema.query_type, tokens.queries | policies.queries | event_resolvers.QUERIES)
     _attach(schema.mutation_type, tokens.mutations | policies.mutations)
     long = schema.get_type("Long")
     assert isinstance(long, GraphQLScalarType)

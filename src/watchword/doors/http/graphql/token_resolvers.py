@@ -37,7 +37,11 @@ Resolvers = dict[str, Callable[..., Any]]
 class TokenResolvers:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.queries: Resolvers = {"listAccessTokens": self._list, "getAccessTokenMetadata": self._find}
+        self.queries: Resolvers = {
+            "listAccessTokens": self._list,
+            "getAccessToken": self._get,
+            "getAccessTokenMetadata": self._find,
+        }
         self.mutations: Resolvers = {"createAccessToken": self._create, "revokeAccessToken": self._revoke}
 
     async def _create(self, _: Any, info: Info, input: Json) -> Json:  # noqa: A002 - the schema's word
@@ -70,6 +74,10 @@ class TokenResolvers:
             "total": page.total,
             "tokens": [self._shown(record) for record in page.rows],
         }
+
+    async def _get(self, _: Any, info: Info, id: str) -> Json:  # noqa: A002
+        context = info.context
+        return self._shown(await context.services.tokens.get(context.caller, lambda: check_token_id(id, "id")))
 
     async def _find(self, _: Any, info: Info, token: str) -> Json:
         context = info.context

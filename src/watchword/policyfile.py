@@ -1,0 +1,194 @@
+"""The policy file: policies as YAML, read with the line and key of whatever is wrong, written so that it reads back.
+
+    policies:
+      - id: own-tokens
+        name: Own tokens
+        privileges: [GENERATE_PERSONAL_ACCESS_TOKENS]
+        actors: {users: [urn:li:corpuser:alice]}
+
+PyYAML composes the nodes, which know their lines; what they mean is decided here, so that nothing is guessed: an
+unknown or repeated key is an error, and text must be text.
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from watchword.domain.declared import check_declared
+from watchword.domain.errors import Fault, OperatorError
+from watchword.domain.policies import Policy, PolicyState, Privilege, privilege_of
+from watchword.domain.urns import POLICY_PREFIX
+
+MAX_BYTES = 4 * 1024 * 1024
+_TEXT, _FLAG, _NOTHING = "tag:yaml.org,2002:str", "tag:yaml.org,2002:bool", "tag:yaml.org,2002:null"
+_TRUE = frozenset({"true", "yes", "on"})
+
+
+class PolicyFileError(OperatorError):
+    """The file cannot be put in force; the sentence names file, line and key."""
+
+
+def read_policy_file(path: Path) -> tuple[Policy, ...]:
+    """The policies the file declares."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise PolicyFileError(f"The policy file {path} cannot be read: {error.strerror}.") from None
+    if len(content) > MAX_BYTES:
+        raise PolicyFileError(f"The policy file {path} must have at most {MAX_BYTES:,} bytes.")
+    return _Reader(str(path)).read(content)
+
+
+def write_policy_file(policies: Iterable[Policy]) -> str:
+    """The file that declares these policies."""
+    declared = [_written(policy) for policy in sorted(policies, key=lambda policy: policy.urn)]
+    text: str = yaml.safe_dump({"policies": declared}, sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+class _Reader:
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lines: dict[str, int] = {}
+
+    def read(self, content: bytes) -> tuple[Policy, ...]:
+        root = self._compose(content)
+        keys = self._mapping(root, "the file", {"policies"}, {"policies"})
+        nodes = self._sequence(keys["policies"], "policies")
+        policies = [self._policy(node, f"policies[{index}]") for index, node in enumerate(nodes)]
+        try:
+            return check_declared(policies)
+        except Fault as fault:
+            self._refuse_field(str(fault.details.get("field", "policies")), fault.message)
+
+    def _compose(self, content: bytes) -> yaml.Node:
+        try:
+            root: yaml.Node | None = yaml.compose(content.decode("utf-8"), Loader=yaml.SafeLoader)
+        except UnicodeDecodeError:
+            raise PolicyFileError(f"The policy file {self._name} must be UTF-8.") from None
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else 1
+            raise PolicyFileError(f"{self._name}, line {line}: this is not YAML: {error.problem}.") from None
+        except (yaml.YAMLError, RecursionError):
+            raise PolicyFileError(f"{self._name}: this is not YAML.") from None
+        if root is None:
+            raise PolicyFileError(f"{self._name} is empty. A file without policies says: policies: []")
+        return root
+
+    def _policy(self, node: yaml.Node, where: str) -> Policy:
+        keys = self._mapping(
+            node,
+            where,
+            {"id", "name", "description", "state", "privileges", "actors"},
+            {"id", "name", "privileges", "actors"},
+        )
+        actors = self._mapping(keys["actors"], f"{where}.actors", {"users", "groups", "allUsers"}, set())
+        return Policy(
+            urn=POLICY_PREFIX + self._text(keys["id"], f"{where}.id"),
+            name=self._text(keys["name"], f"{where}.name"),
+            description=self._optional(keys, f"{where}.description", self._text),
+            state=self._state(keys, f"{where}.state"),
+            privileges=frozenset(
+                self._checked(one, f"{where}.privileges", privilege_of)
+                for one in self._sequence(keys["privileges"], f"{where}.privileges")
+            ),
+            users=self._texts(actors, f"{where}.actors.users"),
+            groups=self._texts(actors, f"{where}.actors.groups"),
+            all_users=bool(self._optional(actors, f"{where}.actors.allUsers", self._flag)),
+        )
+
+    def _state(self, keys: dict[str, yaml.Node], where: str) -> PolicyState:
+        node = keys.get("state")
+        if node is None:
+            return PolicyState.ACTIVE
+        try:
+            return PolicyState(self._text(node, where))
+        except ValueError:
+            self._refuse(node, f"{where} must be ACTIVE or INACTIVE.")
+
+    def _texts(self, keys: dict[str, yaml.Node], where: str) -> frozenset[str]:
+        node = keys.get(where.rpartition(".")[2])
+        return frozenset() if node is None else frozenset(self._text(one, where) for one in self._sequence(node, where))
+
+    def _optional(self, keys: dict[str, yaml.Node], where: str, read: Callable[[yaml.Node, str], Any]) -> Any:
+        node = keys.get(where.rpartition(".")[2])
+        return None if node is None or node.tag == _NOTHING else read(node, where)
+
+    def _checked(self, node: yaml.Node, where: str, check: Callable[[str, str], Privilege]) -> Privilege:
+        try:
+            return check(self._text(node, where), where)
+        except Fault as fault:
+            self._refuse(node, fault.message)
+
+    def _mapping(self, node: yaml.Node, where: str, known: set[str], needed: set[str]) -> dict[str, yaml.Node]:
+        if not isinstance(node, yaml.MappingNode):
+            self._refuse(node, f"{where} must be a mapping with {_listed(known)}.")
+        self._lines[where] = _line(node)
+        found: dict[str, yaml.Node] = {}
+        for key, value in node.value:
+            name = key.value if isinstance(key, yaml.ScalarNode) else "?"
+            if name not in known:
+                self._refuse(key, f"{where} has no key {name[:40]!r}; its keys are {_listed(known)}.")
+            if name in found:
+                self._refuse(key, f"{where}.{name} is given twice.")
+            found[name] = value
+            self._lines[f"{where}.{name}"] = _line(value)
+        for name in sorted(needed - found.keys()):
+            self._refuse(node, f"{where} lacks the key {name!r}.")
+        return found
+
+    def _sequence(self, node: yaml.Node, where: str) -> list[yaml.Node]:
+        if not isinstance(node, yaml.SequenceNode):
+            self._refuse(node, f"{where} must be a list.")
+        nodes: list[yaml.Node] = node.value
+        return nodes
+
+    def _text(self, node: yaml.Node, where: str) -> str:
+        if not isinstance(node, yaml.ScalarNode) or node.tag != _TEXT:
+            self._refuse(node, f"{where} must be text; put it in quotes if it looks like something else.")
+        value: str = node.value
+        return value
+
+    def _flag(self, node: yaml.Node, where: str) -> bool:
+        if not isinstance(node, yaml.ScalarNode) or node.tag != _FLAG:
+            self._refuse(node, f"{where} must be true or false.")
+        return node.value.lower() in _TRUE
+
+    def _refuse(self, node: yaml.Node, sentence: str) -> NoReturn:
+        raise PolicyFileError(f"{self._name}, line {_line(node)}: {sentence}")
+
+    def _refuse_field(self, field: str, sentence: str) -> NoReturn:
+        """What only the domain's rules refuse: the line of the key it names, or of the policy it is in."""
+        line = self._lines.get(field) or self._lines.get(field.partition(".")[0], 1)
+        raise PolicyFileError(f"{self._name}, line {line}: {sentence}")
+
+
+def _line(node: yaml.Node) -> int:
+    line: int = node.start_mark.line
+    return line + 1
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _written(policy: Policy) -> dict[str, Any]:
+    actors: dict[str, Any] = {}
+    if policy.users:
+        actors["users"] = sorted(policy.users)
+    if policy.groups:
+        actors["groups"] = sorted(policy.groups)
+    if policy.all_users:
+        actors["allUsers"] = True
+    described = {} if policy.description is None else {"description": policy.description}
+    return {
+        "id": policy.urn.removeprefix(POLICY_PREFIX),
+        "name": policy.name,
+        **described,
+        "state": policy.state.value,
+        "privileges": [privilege.name for privilege in Privilege if privilege in policy.privileges],
+        "actors": actors,
+    }

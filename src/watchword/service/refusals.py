@@ -1,0 +1,138 @@
+"""Refusals: denials and failed authentications become events, but nobody can fill the disk with them.
+
+Within an hour the first of one origin are kept one by one; then only each time their number has doubled, and once more
+at the hour's end, with how many were left out. An origin is the peer of a failed authentication (an IPv6 network
+counts as one) and the actor of a denial. All origins together have a bound too; what is beyond it is counted as one.
+They are gathered in memory and written apart from the request: a crash loses at most the last second of them.
+"""
+
+import ipaddress
+from dataclasses import dataclass, replace
+
+from watchword.domain.actors import Caller
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.events import Action, KeptEvent
+from watchword.domain.ports import Clock, EventStore
+from watchword.domain.urns import UNKNOWN_ACTOR
+
+WINDOW = 3_600_000
+ONE_BY_ONE = 20
+KEPT_IN_ALL = 1_000
+ORIGINS = 2_000
+GATHERED = 10_000
+IPV6_NETWORK = 64
+# What a holder of nothing, or of something that is no longer good, is told. Who brought no credential did not fail.
+FAILURES = frozenset({Reason.INVALID_TOKEN, Reason.TOKEN_EXPIRED, Reason.TOKEN_REVOKED})
+EVERYBODY_ELSE = "many"
+
+
+@dataclass(slots=True)
+class _Origin:
+    last: KeptEvent
+    seen: int = 0
+    left_out: int = 0
+
+
+class Refusals:
+    def __init__(self, store: EventStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._window = 0
+        self._kept = 0
+        self._origins: dict[tuple[Action, str], _Origin] = {}
+        self._gathered: list[KeptEvent] = []
+
+    def denied(self, caller: Caller, asked: str, fault: Fault) -> None:
+        """A caller was refused for want of a privilege."""
+        event = KeptEvent(
+            at=self._clock(),
+            actor=caller.actor,
+            bearer_id=caller.bearer_id,
+            action=Action.ACCESS_DENIED.value,
+            target=asked,
+            peer=caller.peer,
+            request_id=caller.request_id,
+            detail={"privilege": fault.details.get("privilege")},
+        )
+        self._note((Action.ACCESS_DENIED, caller.actor), event)
+
+    def failed(self, peer: str, request_id: str, address: str, fault: Fault) -> None:
+        """Somebody brought a credential that is not accepted."""
+        if fault.reason not in FAILURES:
+            return
+        event = KeptEvent(
+            at=self._clock(),
+            actor=fault.subject.actor if fault.subject else UNKNOWN_ACTOR,
+            bearer_id=fault.subject.token_id if fault.subject else None,
+            action=Action.AUTHENTICATION_FAILED.value,
+            target=address,
+            peer=peer,
+            request_id=request_id,
+            detail={"reason": fault.reason.word},
+        )
+        self._note((Action.AUTHENTICATION_FAILED, _network(peer)), event)
+
+    async def flush(self) -> None:
+        """Write what was gathered. What cannot be written now is tried again, as far as there is room for it."""
+        self._turn(self._clock())
+        events, self._gathered = self._gathered, []
+        if not events:
+            return
+        try:
+            await self._store.keep_events(events)
+        except Fault:
+            self._gathered = (events + self._gathered)[:GATHERED]
+
+    async def close(self) -> None:
+        """The service stops: nothing stays untold."""
+        self._end_window()
+        await self.flush()
+
+    def _note(self, key: tuple[Action, str], event: KeptEvent) -> None:
+        self._turn(event.at)
+        if key not in self._origins and len(self._origins) >= ORIGINS:
+            key = (key[0], EVERYBODY_ELSE)
+            event = replace(event, actor=UNKNOWN_ACTOR, bearer_id=None, peer=EVERYBODY_ELSE)
+        origin = self._origins.setdefault(key, _Origin(event))
+        origin.last = event
+        origin.seen += 1
+        if _is_told(origin.seen) and self._kept < KEPT_IN_ALL:
+            self._keep(origin)
+        else:
+            origin.left_out += 1
+
+    def _keep(self, origin: _Origin) -> None:
+        event = origin.last
+        if origin.left_out:
+            event = replace(event, detail={**event.detail, "leftOut": origin.left_out})
+        origin.left_out = 0
+        self._kept += 1
+        if len(self._gathered) < GATHERED:
+            self._gathered.append(event)
+
+    def _turn(self, now: int) -> None:
+        if now // WINDOW != self._window:
+            self._end_window()
+            self._window = now // WINDOW
+
+    def _end_window(self) -> None:
+        for origin in self._origins.values():
+            if origin.left_out:
+                origin.left_out -= 1  # the one it is told with
+                self._keep(origin)
+        self._origins.clear()
+        self._kept = 0
+
+
+def _is_told(seen: int) -> bool:
+    return seen <= ONE_BY_ONE or (seen % ONE_BY_ONE == 0 and (seen // ONE_BY_ONE).bit_count() == 1)
+
+
+def _network(peer: str) -> str:
+    try:
+        address = ipaddress.ip_address(peer)
+    except ValueError:
+        return peer
+    if address.version == 4 or address.ipv4_mapped is not None:
+        return peer
+    return str(ipaddress.ip_network((int(address), IPV6_NETWORK), strict=False))

@@ -1,0 +1,82 @@
+"""Events in SQLite: read newest first by an index, pruned oldest first in small batches."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+import orjson
+
+from watchword.domain.events import EventSearch, KeptEvent
+from watchword.domain.filters import SEARCH_SECONDS
+from watchword.domain.ports import Clock
+from watchword.stores.sqlite.database import Database
+from watchword.stores.sqlite.warrants import KEEP_EVENT
+
+_COLUMNS = "at, actor, bearer_id, action, target, peer, request_id, detail"
+_OLDEST = "SELECT seq FROM events WHERE at < ? ORDER BY at, seq LIMIT ?"
+
+
+class SqliteEvents:
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._db = database
+        self._clock = clock
+
+    async def events(self, search: EventSearch, seconds: float = SEARCH_SECONDS) -> tuple[KeptEvent, ...]:
+        where, bound = _where(search)
+        statement = f"SELECT {_COLUMNS}, seq FROM events WHERE {where} ORDER BY at DESC, seq DESC LIMIT :count"  # noqa: S608
+        return await self._db.scan(lambda c: tuple(_event(row) for row in c.execute(statement, bound)), seconds)
+
+    async def keep_events(self, events: Sequence[KeptEvent]) -> None:
+        rows = [_values(event) for event in events]
+        await self._db.write(lambda c: c.executemany(KEEP_EVENT, rows))
+
+    async def prune_events(self, before: int, most: int) -> int:
+        def work(c: apsw.Connection) -> int:
+            c.execute(f"DELETE FROM events WHERE seq IN ({_OLDEST})", (before, most))  # noqa: S608
+            pruned: int = c.changes()
+            if pruned:
+                c.execute("UPDATE state SET events_since = max(events_since, ?)", (before,))
+            return pruned
+
+        return await self._db.write(work)
+
+
+def _where(search: EventSearch) -> tuple[str, dict[str, Any]]:
+    bound: dict[str, Any] = {"count": search.count}
+    terms = ["true"]
+    for column, words in (("actor", search.actors), ("action", search.actions), ("target", search.targets)):
+        if len(words) == 1:
+            # An equality lets the index give the order too; a list is sorted.
+            terms.append(f"{column} = :{column}")
+            bound[column] = words[0]
+        elif words:
+            terms.append(f"{column} IN (SELECT value FROM json_each(:{column}))")  # noqa: S608 - literal pieces
+            bound[column] = orjson.dumps(words).decode()
+    if search.since is not None:
+        terms.append("at >= :since")
+        bound["since"] = search.since
+    if search.until is not None:
+        terms.append("at < :until")
+        bound["until"] = search.until
+    if search.after is not None:
+        terms.append("(at, seq) < (:after_at, :after_seq)")
+        bound |= {"after_at": search.after.at, "after_seq": search.after.seq}
+    return " AND ".join(terms), bound
+
+
+def _event(row: tuple[Any, ...]) -> KeptEvent:
+    at, actor, bearer_id, action, target, peer, request_id, detail, seq = row
+    return KeptEvent(at, actor, bearer_id, action, target, peer, request_id, orjson.loads(detail), seq)
+
+
+def _values(event: KeptEvent) -> tuple[Any, ...]:
+    return (
+        event.at,
+        event.actor,
+        event.bearer_id,
+        event.action,
+        event.target,
+        event.peer,
+        event.request_id,
+        orjson.dumps(dict(event.detail)).decode(),
+    )
