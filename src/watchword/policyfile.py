@@ -70,8 +70,12 @@ class _Reader:
         except UnicodeDecodeError:
             raise PolicyFileError(f"The policy file {self._name} must be UTF-8.") from None
         except yaml.MarkedYAMLError as error:
-            line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise PolicyFileError(f"{self._name}, line {line}: this is not YAML: {error.problem}.") from None
+            # What never ends is missed only at the end of the file; it is wrong where it begins.
+            endless = "end of stream" in str(error.problem)
+            mark = (error.context_mark if endless else None) or error.problem_mark
+            words = ", ".join(word for word in (error.context, error.problem) if word)
+            line = mark.line + 1 if mark else 1
+            raise PolicyFileError(f"{self._name}, line {line}: this is not YAML: {words}.") from None
         except (yaml.YAMLError, RecursionError):
             raise PolicyFileError(f"{self._name}: this is not YAML.") from None
         if root is None:

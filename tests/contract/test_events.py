@@ -4,10 +4,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tests.contract.given import ADMIN, ANN, BOB, HOUR, OPS, PLENTY, Given, Run, key, policy, record
-from tests.support.backends import NOW, KeptEvent, Place
+from tests.support.backends import NOW, Place
 from tests.support.strategies import numbered_id
 from watchword.domain.actors import ActorStatus, Warrant
-from watchword.domain.events import Action
+from watchword.domain.events import Action, KeptEvent
 from watchword.domain.policies import ROOT_POLICY, default_policies, root_policy
 from watchword.domain.ports import Store
 

@@ -16,7 +16,8 @@ from tests.contract.given import ADMIN, PLENTY, SYSTEM, Run, key, record
 from tests.support.backends import AdjustableClock
 from tests.support.refusals import refused
 from watchword.domain.errors import Fault, OperatorError, Reason
-from watchword.domain.policies import default_policies, root_policy
+from watchword.domain.events import EventSearch
+from watchword.domain.policies import PolicySource, default_policies, root_policy
 from watchword.stores.migrate import MigrationError, latest, migrations
 from watchword.stores.sqlite import open_store, prepare
 from watchword.stores.sqlite.check import check
@@ -187,6 +188,28 @@ def test_a_failing_migration_leaves_the_file_as_it_was(path: Path) -> None:
     with closing(apsw.Connection(str(path))) as file:
         assert file.execute("PRAGMA user_version").get == 0
         assert [row[1] for row in file.execute(SCHEMA)] == ["events"]
+
+
+def test_a_file_of_the_first_version_is_brought_to_this_one_with_all_it_holds(path: Path, run: Run) -> None:
+    first = migrations("sqlite")[0]
+    path.parent.mkdir(mode=0o700)
+    path.touch(0o600)
+    with closing(apsw.Connection(str(path))) as file:
+        file.execute(first.sql)
+        file.execute("PRAGMA user_version = 1")
+        file.execute("PRAGMA application_id = 0x57575744")
+        columns = "urn, name, state, privileges, users, groups, all_users, editable"
+        for urn, editable in (("urn:li:servicePolicy:root", 0), ("urn:li:servicePolicy:x", 1)):
+            row = (urn, "p", "ACTIVE", '["VIEW_AUDIT_LOG"]', "[]", "[]", 1, editable)
+            file.execute(f"INSERT INTO policies ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        file.execute("INSERT INTO events VALUES (1, 5, 'a', NULL, 'policy.created', 't', 'p', 'r', '{}')")
+    assert prepare(path) == (1, latest("sqlite"))
+    store = open_store(path, AdjustableClock())
+    kept = {policy.urn: policy.source for policy in run(store.policies()).policies}
+    assert kept == {"urn:li:servicePolicy:root": PolicySource.SERVICE, "urn:li:servicePolicy:x": PolicySource.API}
+    assert [event.target for event in run(store.events(EventSearch()))] == ["t"]
+    run(store.close())
+    assert [problem for _, problem in check(path) if problem] == []
 
 
 def test_a_store_after_work_is_sound_by_every_law_of_the_check(path: Path, run: Run) -> None:

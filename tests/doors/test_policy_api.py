@@ -245,3 +245,18 @@ def test_all_of_it_is_denied_to_who_does_not_manage_policies(
     (error,) = answer["errors"]
     assert list(answer["data"].values()) == [None]
     assert (error["extensions"]["code"], error["extensions"]["privilege"]) == (403, "MANAGE_POLICIES")
+
+
+class TestOneByItsUrn:
+    @pytest.mark.parametrize("kind", ["Policy", "Group"])
+    def test_is_shown_to_who_manages_policies(self, server: Server, actor: str, group: str, kind: str) -> None:
+        urn = server.grant(actor) if kind == "Policy" else group
+        query = f"query ($urn: String!) {{ get{kind}(urn: $urn) {{ urn name }} }}"
+        assert server.ask(query, {"urn": urn}, actor=ADMIN)[f"get{kind}"]["urn"] == urn
+        for name in (urn, "nonsense"):
+            with pytest.raises(GraphQLRefused) as refusal:
+                server.ask(query, {"urn": name}, actor=actor)
+            assert refusal.value.code == 403
+        with pytest.raises(GraphQLRefused) as refusal:
+            server.ask(query, {"urn": urn + "x"}, actor=ADMIN)
+        assert (refusal.value.code, refusal.value.reason) == (404, f"{kind.lower()}_not_found")

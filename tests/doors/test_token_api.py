@@ -11,6 +11,7 @@ from tests.support.server import ADMIN, CREATE, LIST, MANAGE_ALL, REVOKE, GraphQ
 from tests.support.store_file import change_store
 
 MakeServer = Callable[..., Server]
+GET = "query ($id: String!) { getAccessToken(id: $id) { id actorUrn status } }"
 FIND = "query ($token: String!) { getAccessTokenMetadata(token: $token) { id actorUrn ownerUrn status } }"
 ALL = {"alpha", "Beta", "beta two", "gone", "never"}
 SET = "UPDATE tokens SET {} = ? WHERE id = ?"
@@ -237,6 +238,31 @@ class TestFindingARawToken:
         answers = [server.post(FIND, {"token": one}, actor=holder).json() for one in (others, others[:-1], "")]
         assert answers[0] == answers[1] == answers[2]
         assert answers[0]["errors"][0]["extensions"]["code"] == 404
+
+
+class TestOneTokenById:
+    def test_is_for_owner_actor_and_who_manages_all_also_once_revoked(self, server: Server, holder: str) -> None:
+        made = server.create(ADMIN, of=holder)["metadata"]["id"]
+        for status in ("ACTIVE", "REVOKED"):
+            for who in (holder, ADMIN):
+                for name in (made, f"urn:li:serviceAccessToken:{made}"):
+                    found = server.ask(GET, {"id": name}, actor=who)["getAccessToken"]
+                    assert (found["id"], found["status"], found["actorUrn"]) == (made, status, holder)
+            if status == "ACTIVE":
+                server.revoke(made)
+
+    def test_of_another_is_the_same_404_as_of_none(self, server: Server, holder: str) -> None:
+        others = server.create(ADMIN)["metadata"]["id"]
+        none = "A" * 43 + "="
+        answers = [server.post(GET, {"id": one}, actor=holder).json() for one in (others, none)]
+        assert answers[0] == answers[1]
+        assert answers[0]["errors"][0]["extensions"]["reason"] == "token_not_found"
+
+    def test_needs_the_minimum_before_anything_is_judged(self, server: Server, actor: str) -> None:
+        for name in ("nonsense", server.create(ADMIN, of=actor)["metadata"]["id"]):
+            with pytest.raises(GraphQLRefused) as refusal:
+                server.ask(GET, {"id": name}, actor=actor)
+            assert refusal.value.code == 403
 
 
 def test_a_token_says_of_itself_what_the_record_says(server: Server, holder: str) -> None:

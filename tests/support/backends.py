@@ -6,14 +6,15 @@ A further backend is a further class here and a further word in `BACKENDS`: the 
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import apsw
 
+from watchword.domain.events import KeptEvent
 from watchword.domain.ports import Store
 from watchword.stores.sqlite import open_store, prepare
+from watchword.stores.sqlite.check import check
 
 NOW = 1_767_225_600_000
 
@@ -26,18 +27,6 @@ class AdjustableClock:
         return self.now
 
 
-@dataclass(frozen=True)
-class KeptEvent:
-    at: int
-    actor: str
-    bearer_id: str | None
-    action: str
-    target: str
-    peer: str
-    request_id: str
-    detail: dict[str, Any]
-
-
 class Place(Protocol):
     """Where one store's content lies."""
 
@@ -48,6 +37,9 @@ class Place(Protocol):
 
     def events(self) -> list[KeptEvent]:
         """The events that are committed, oldest first, read past the store."""
+
+    def problems(self) -> list[str]:
+        """What the store's own check finds wrong."""
 
 
 class Backend(Protocol):
@@ -71,6 +63,9 @@ class SqlitePlace:
         with closing(apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY)) as file:
             rows = file.execute(f"SELECT {columns} FROM events ORDER BY seq").fetchall()
         return [_event(row) for row in rows]
+
+    def problems(self) -> list[str]:
+        return [f"{law}: {problem}" for law, problem in check(self.path) if problem is not None]
 
 
 def _event(row: tuple[Any, ...]) -> KeptEvent:

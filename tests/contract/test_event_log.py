@@ -1,0 +1,115 @@
+"""The event log: read newest first, narrowed by who, what, which and when, paged by a cursor, pruned at its old end."""
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.contract.given import ADMIN, ANN, BOB, Given, Run
+from tests.support.backends import NOW, AdjustableClock, Place
+from watchword.domain.events import Action, Cursor, EventSearch, KeptEvent
+from watchword.domain.ports import Store
+
+WHO = (ADMIN, ANN, BOB)
+WHAT = tuple(action.value for action in (Action.TOKEN_CREATED, Action.ACCESS_DENIED, Action.POLICY_DELETED))
+WHICH = ("a", "b", "urn:li:corpuser:ann", "ä'%_")
+TIMES = st.integers(NOW, NOW + 5)
+
+EVENTS = st.lists(
+    st.builds(
+        KeptEvent,
+        at=TIMES,
+        actor=st.sampled_from(WHO),
+        bearer_id=st.none() | st.just("an id"),
+        action=st.sampled_from(WHAT),
+        target=st.sampled_from(WHICH),
+        peer=st.just("127.0.0.1"),
+        request_id=st.just("r"),
+        detail=st.dictionaries(st.sampled_from(("x", "ü")), st.none() | st.integers(0, 9) | st.text(max_size=3)),
+    ),
+    max_size=30,
+)
+
+
+def some(words: tuple[str, ...]) -> Any:
+    return st.lists(st.sampled_from(words), max_size=2, unique=True).map(tuple)
+
+
+SEARCHES = st.builds(
+    EventSearch,
+    count=st.integers(1, 10),
+    actors=some(WHO),
+    actions=some(WHAT),
+    targets=some(WHICH),
+    since=st.none() | TIMES,
+    until=st.none() | TIMES,
+)
+
+
+def newest_first(events: list[KeptEvent]) -> list[KeptEvent]:
+    return sorted(events, key=lambda event: (event.at, event.seq), reverse=True)
+
+
+class TestReading:
+    @given(events=EVENTS, search=SEARCHES)
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+    def test_finds_just_what_the_law_says_page_by_page(
+        self, run: Run, store: Store, events: list[KeptEvent], search: EventSearch
+    ) -> None:
+        everything = _kept(run, store, events)
+        expected = [event for event in newest_first(everything) if search.matches(event)]
+        found: list[KeptEvent] = []
+        page = run(store.events(search))
+        while page:
+            assert len(page) <= search.count
+            found += page
+            page = run(store.events(replace(search, after=Cursor(page[-1].at, page[-1].seq))))
+        assert found == expected
+
+    def test_a_page_is_not_moved_by_what_happens_meanwhile(
+        self, run: Run, store: Store, clock: AdjustableClock
+    ) -> None:
+        run(store.keep_events([_event(at=NOW + number) for number in range(6)]))
+        first = run(store.events(EventSearch(count=3)))
+        run(store.keep_events([_event(at=NOW + 100)]))
+        second = run(store.events(EventSearch(count=3, after=Cursor(first[-1].at, first[-1].seq))))
+        assert [event.at - NOW for event in (*first, *second)] == [5, 4, 3, 2, 1, 0]
+
+    def test_sees_an_event_that_another_process_committed(self, run: Run, store: Store, other: Store) -> None:
+        run(other.keep_events([_event()]))
+        assert [event.target for event in run(store.events(EventSearch()))] == ["a"]
+
+
+class TestPruning:
+    def test_removes_the_oldest_first_and_no_more_than_asked(self, run: Run, store: Store) -> None:
+        run(store.keep_events([_event(at=NOW + number) for number in (3, 1, 2, 0, 9)]))
+        assert run(store.prune_events(NOW + 4, 3)) == 3
+        assert [event.at - NOW for event in run(store.events(EventSearch()))] == [9, 3]
+        assert run(store.prune_events(NOW + 4, 3)) == 1
+        assert run(store.prune_events(NOW + 4, 3)) == 0
+        assert [event.at - NOW for event in run(store.events(EventSearch()))] == [9]
+
+    def test_leaves_a_store_that_its_check_calls_sound(self, given: Given, place: Place) -> None:
+        token = given.token(1)
+        given.revoke(token)
+        given.clock.now = NOW + 1_000
+        given.revoke(given.token(2))
+        given.run(given.store.prune_events(NOW + 500, 100))
+        assert [event.action for event in place.events()] == ["token.created", "token.revoked"]
+        assert place.problems() == []
+
+
+def _event(**fields: Any) -> KeptEvent:
+    made = KeptEvent(NOW, ADMIN, None, Action.ACCESS_DENIED.value, "a", "127.0.0.1", "r", {})
+    return replace(made, **fields)
+
+
+def _kept(run: Run, store: Store, events: list[KeptEvent]) -> list[KeptEvent]:
+    """These and no others, with the numbers the store gave them."""
+    run(store.prune_events(NOW + 1_000_000, 10_000))
+    run(store.keep_events(events))
+    everything = list(run(store.events(EventSearch(count=1_000))))
+    by_number = sorted(everything, key=lambda event: event.seq)
+    assert [replace(event, seq=0) for event in by_number] == events
+    return everything

@@ -1,0 +1,120 @@
+"""Refusals become events, and nobody can fill the disk with them: what is left out is counted, never lost."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.contract.given import ADMIN, ANN, BOB, HOUR, Run
+from tests.support.backends import NOW, AdjustableClock
+from watchword.domain.actors import Caller, Standing
+from watchword.domain.errors import Fault, Reason, Subject
+from watchword.domain.events import EventSearch, KeptEvent
+from watchword.domain.policies import Privilege, denied
+from watchword.domain.ports import Store
+from watchword.domain.urns import UNKNOWN_ACTOR
+from watchword.service.refusals import KEPT_IN_ALL, ORIGINS, Refusals
+
+BAD = Fault(Reason.INVALID_TOKEN, "no")
+
+
+@pytest.fixture
+def refusals(store: Store, clock: AdjustableClock) -> Refusals:
+    return Refusals(store, clock)
+
+
+def fail(refusals: Refusals, peer: str = "192.0.2.1", times: int = 1, fault: Fault = BAD) -> None:
+    for _ in range(times):
+        refusals.failed(peer, "r", "/auth", fault)
+
+
+def deny(refusals: Refusals, actor: str, times: int = 1) -> None:
+    caller = Caller(actor, Standing(False, (), 1), None, "192.0.2.9", "r")
+    for _ in range(times):
+        refusals.denied(caller, "listAccessTokens", denied(Privilege.MANAGE_ACCESS_TOKENS))
+
+
+def kept(run: Run, store: Store) -> list[KeptEvent]:
+    return list(run(store.events(EventSearch(count=10_000))))
+
+
+def told(events: list[KeptEvent]) -> int:
+    """How many refusals these events speak of."""
+    return sum(1 + event.detail.get("leftOut", 0) for event in events)
+
+
+class TestAFailedAuthentication:
+    def test_names_the_peer_the_address_and_the_reason(self, run: Run, store: Store, refusals: Refusals) -> None:
+        fail(refusals)
+        run(refusals.flush())
+        (event,) = kept(run, store)
+        assert (event.actor, event.bearer_id, event.target, event.peer) == (UNKNOWN_ACTOR, None, "/auth", "192.0.2.1")
+        assert event.detail == {"reason": "invalid_token"}
+
+    def test_by_a_dead_token_names_token_and_actor(self, run: Run, store: Store, refusals: Refusals) -> None:
+        fail(refusals, fault=Fault(Reason.TOKEN_REVOKED, "no", subject=Subject(ANN, "its id")))
+        run(refusals.flush())
+        (event,) = kept(run, store)
+        assert (event.actor, event.bearer_id, event.detail) == (ANN, "its id", {"reason": "token_revoked"})
+
+    def test_without_a_credential_is_none(self, run: Run, store: Store, refusals: Refusals) -> None:
+        fail(refusals, fault=Fault(Reason.MISSING_CREDENTIAL, "no"))
+        fail(refusals, fault=Fault(Reason.STORE_UNAVAILABLE, "no"))
+        run(refusals.close())
+        assert kept(run, store) == []
+
+
+class TestTheBound:
+    def test_keeps_a_handful_of_a_million_from_one_peer(self, run: Run, store: Store, refusals: Refusals) -> None:
+        fail(refusals, times=1_000_000)
+        run(refusals.close())
+        events = kept(run, store)
+        assert len(events) < 40
+        assert told(events) == 1_000_000
+
+    def test_is_for_each_peer_and_each_actor_of_its_own(self, run: Run, store: Store, refusals: Refusals) -> None:
+        fail(refusals, times=1_000)
+        deny(refusals, ANN, times=1_000)
+        fail(refusals, peer="192.0.2.2")
+        deny(refusals, BOB)
+        run(refusals.flush())
+        seen = [(event.actor, event.peer) for event in kept(run, store)]
+        assert (UNKNOWN_ACTOR, "192.0.2.2") in seen
+        assert (BOB, "192.0.2.9") in seen
+
+    def test_counts_an_ipv6_network_as_one_peer(self, run: Run, store: Store, refusals: Refusals) -> None:
+        for number in range(5_000):
+            fail(refusals, peer=f"2001:db8::{number:x}")
+        run(refusals.close())
+        assert len(kept(run, store)) < 40
+
+    def test_holds_for_any_number_of_peers_together(self, run: Run, store: Store, refusals: Refusals) -> None:
+        peers = 10_000
+        for number in range(peers):
+            fail(refusals, peer=f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", times=2)
+        run(refusals.close())
+        events = kept(run, store)
+        assert len(events) <= KEPT_IN_ALL + ORIGINS + 1
+        assert told(events) == 2 * peers
+
+    def test_begins_anew_with_the_hour(
+        self, run: Run, store: Store, refusals: Refusals, clock: AdjustableClock
+    ) -> None:
+        fail(refusals, times=20)
+        clock.now = NOW + HOUR
+        fail(refusals, times=20)
+        run(refusals.flush())
+        assert [event.detail for event in kept(run, store)] == [{"reason": "invalid_token"}] * 40
+
+    @given(steps=st.lists(st.tuples(st.sampled_from((ANN, BOB, ADMIN)), st.integers(1, 200), st.integers(0, HOUR))))
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+    def test_leaves_nothing_uncounted(
+        self, run: Run, store: Store, clock: AdjustableClock, steps: list[tuple[str, int, int]]
+    ) -> None:
+        before = told(kept(run, store))
+        refusals = Refusals(store, clock)
+        for actor, times, pause in steps:
+            deny(refusals, actor, times)
+            clock.now += pause
+        run(refusals.close())
+        assert told(kept(run, store)) - before == sum(times for _, times, _ in steps)
+        run(store.prune_events(clock.now + 1, 10_000))

@@ -1,0 +1,207 @@
+"""The audit log through HTTP: changes, denials and failed authentications, for those who may read it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.lines import until
+from tests.support.server import ADMIN, GENERATE, GraphQLRefused, Server
+from tests.support.store_file import assert_sound, change_store, look
+
+Make = Callable[..., Server]
+
+EVENTS = """query ($input: ListEventsInput) { listEvents(input: $input) { count cursor events {
+  id at action actorUrn tokenId target peer requestId detail } } }"""
+UNKNOWN = "urn:li:corpuser:__unknown"
+
+
+def page(server: Server, actor: str = ADMIN, **wanted: Any) -> Any:
+    return server.ask(EVENTS, {"input": wanted}, actor=actor)["listEvents"]
+
+
+def events(server: Server, **wanted: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = page(server, **{"count": 1000, **wanted})["events"]
+    return found
+
+
+def fail(server: Server, token: str, times: int = 1) -> None:
+    for _ in range(times):
+        assert server.verify(token).status_code == 401
+
+
+class TestReading:
+    def test_needs_the_privilege(self, server: Server, actor: str) -> None:
+        with pytest.raises(GraphQLRefused) as refusal:
+            page(server, actor=actor, actions=["no such action"])
+        assert (refusal.value.code, refusal.value.errors[0]["extensions"]["privilege"]) == (403, "VIEW_AUDIT_LOG")
+        server.grant(actor, privileges=("VIEW_AUDIT_LOG",))
+        assert page(server, actor=actor)["events"]
+
+    def test_tells_who_did_what_to_which_when_with_what_and_from_where(self, server: Server, actor: str) -> None:
+        bearer = server.create(ADMIN)
+        answer = server.post(
+            "mutation ($urn: String!) { updateUserStatus(urn: $urn, status: SUSPENDED) }",
+            {"urn": actor},
+            token=bearer["accessToken"],
+        )
+        (event,) = events(server, targets=[actor])
+        assert event["action"] == "actor.suspended"
+        assert event["actorUrn"] == ADMIN
+        assert event["tokenId"] == bearer["metadata"]["id"]
+        assert event["peer"] == "127.0.0.1"
+        assert event["requestId"] == answer.headers["x-request-id"]
+        assert event["at"] > 1_700_000_000_000
+
+    def test_is_narrowed_by_who_what_which_and_when(self, server: Server, actor: str) -> None:
+        server.grant(actor)
+        made = [server.create(actor)["metadata"]["id"] for _ in range(3)]
+        server.revoke(made[0], actor=actor)
+        all_of_it = events(server, actorUrns=[actor])
+        assert [(e["action"], e["target"]) for e in all_of_it] == [
+            ("token.revoked", made[0]),
+            *(("token.created", token) for token in reversed(made)),
+        ]
+        assert events(server, actorUrns=[actor], actions=["token.revoked"]) == all_of_it[:1]
+        assert events(server, targets=made[:1]) == [all_of_it[0], all_of_it[3]]
+        moment = all_of_it[1]["at"]
+        assert events(server, actorUrns=[actor], until=moment) == [e for e in all_of_it if e["at"] < moment]
+        assert events(server, actorUrns=[actor], since=moment) == [e for e in all_of_it if e["at"] >= moment]
+
+    def test_goes_page_by_page_to_the_end(self, server: Server, actor: str) -> None:
+        server.grant(actor)
+        for _ in range(7):
+            server.create(actor)
+        whole = events(server, actorUrns=[actor])
+        found: list[Any] = []
+        cursor = None
+        while True:
+            got = page(server, actorUrns=[actor], count=3, cursor=cursor)
+            assert got["count"] == 3
+            found += got["events"]
+            cursor = got["cursor"]
+            if cursor is None:
+                break
+        assert found == whole
+        assert len(whole) == 7
+
+    @pytest.mark.parametrize(
+        ("wanted", "field"),
+        [
+            ({"count": 0}, "count"),
+            ({"count": 1001}, "count"),
+            ({"cursor": "x"}, "cursor"),
+            ({"cursor": "1-2-3"}, "cursor"),
+            ({"actions": ["token.eaten"]}, "actions"),
+            ({"actorUrns": ["x"] * 101}, "actorUrns"),
+            ({"targets": ["x" * 501]}, "targets"),
+            ({"targets": ["\u0000"]}, "targets"),
+        ],
+    )
+    def test_bad_input_is_named(self, server: Server, wanted: dict[str, Any], field: str) -> None:
+        with pytest.raises(GraphQLRefused) as refusal:
+            page(server, **wanted)
+        assert refusal.value.code == 400
+        assert refusal.value.errors[0]["extensions"]["field"] == field
+
+
+class TestADenial:
+    def test_is_told_with_what_was_asked_and_what_was_missing(self, server: Server, actor: str) -> None:
+        answer = server.post("{ mine: listAccessTokens { total } }", actor=actor)
+        (event,) = events(server, actorUrns=[actor])
+        assert (event["action"], event["target"]) == ("access.denied", "listAccessTokens")
+        assert event["detail"] == {"privilege": GENERATE}
+        assert event["requestId"] == answer.headers["x-request-id"]
+
+    def test_of_each_field_of_a_document_is_told(self, server: Server, actor: str) -> None:
+        server.post("{ a: listAccessTokens { total } b: listPolicies(input: {}) { total } }", actor=actor)
+        told = {event["target"] for event in events(server, actorUrns=[actor])}
+        assert told == {"listAccessTokens", "listPolicies"}
+
+
+class TestAFailedAuthentication:
+    def test_by_nonsense_is_told_without_the_nonsense(self, make_server: Make) -> None:
+        server = make_server()
+        nonsense = "hunter2-hunter2-hunter2"
+        fail(server, nonsense)
+        server.http.get(
+            f"/api/graphql/eyJhbGciOiJFZERTQSJ9.{nonsense}.{nonsense}", headers={"Authorization": "Bearer x"}
+        )
+        found = events(server, actions=["authentication.failed"])
+        assert [(e["actorUrn"], e["tokenId"], e["detail"]) for e in found] == [
+            (UNKNOWN, None, {"reason": "invalid_token"})
+        ] * 2
+        assert found[1]["target"] == "/auth"
+        assert nonsense not in str(found)
+
+    def test_by_a_revoked_token_names_the_token_and_its_actor(self, server: Server, actor: str) -> None:
+        made = server.create(ADMIN, of=actor)
+        server.revoke(made["metadata"]["id"])
+        fail(server, made["accessToken"])
+        (event,) = events(server, actorUrns=[actor])
+        assert event["tokenId"] == made["metadata"]["id"]
+        assert event["detail"] == {"reason": "token_revoked"}
+        assert made["accessToken"] not in str(event)
+
+    def test_by_a_suspended_actor_is_told(self, server: Server, actor: str) -> None:
+        made = server.create(ADMIN, of=actor)
+        server.set_status(actor, "SUSPENDED")
+        fail(server, made["accessToken"])
+        server.post("{ me { corpUser { urn } } }", actor=actor)
+        told = [event["tokenId"] for event in events(server, actorUrns=[actor], actions=["authentication.failed"])]
+        assert told == [None, made["metadata"]["id"]]
+
+    def test_without_a_credential_is_none(self, make_server: Make) -> None:
+        server = make_server()
+        assert httpx.get(f"{server.url}/auth").status_code == 401
+        assert httpx.post(f"{server.url}/api/graphql", json={"query": "{ me { corpUser { urn } } }"}).status_code == 401
+        assert events(server, actions=["authentication.failed"]) == []
+
+    def test_a_thousand_times_leaves_few_events_that_count_them_all(self, make_server: Make) -> None:
+        server = make_server()
+        fail(server, "nonsense", times=1_000)
+        assert len(events(server, actions=["authentication.failed"])) < 40
+        server.stop()
+        server.start()
+        found = events(server, actions=["authentication.failed"])
+        assert len(found) < 40
+        assert sum(1 + event["detail"].get("leftOut", 0) for event in found) == 1_000
+
+    def test_is_written_even_when_nobody_reads(self, make_server: Make) -> None:
+        server = make_server()
+        fail(server, "nonsense")
+        until(
+            lambda: look(server, "SELECT 1 FROM events WHERE action = 'authentication.failed'") == [(1,)],
+            "it is written",
+        )
+
+
+class TestKeeping:
+    def test_old_events_are_removed_and_the_store_stays_sound(self, make_server: Make) -> None:
+        server = make_server("--event-days", "30")
+        made = [server.create(ADMIN)["metadata"]["id"] for _ in range(3)]
+        server.revoke(made[0])
+        kept = len(events(server))
+        # More than one batch of them.
+        change_store(
+            server,
+            "INSERT INTO events (at, actor, action, target, peer, request_id, detail) "
+            "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 1700) "
+            "SELECT 1000 + x, 'urn:li:corpuser:old', 'access.denied', 'x', 'x', 'x', '{}' FROM n",
+        )
+        server.stop()
+        server.start()
+        until(lambda: look(server, "SELECT count(*) FROM events WHERE at < 1000000") == [(0,)], "they are gone")
+        assert len(events(server)) == kept
+        assert_sound(server)
+
+    def test_a_start_with_another_setting_is_told(self, make_server: Make) -> None:
+        server = make_server("--event-days", "30")
+        assert events(server, actions=["setting.changed"]) == []
+        server.stop()
+        make_server("--event-days", "31", folder=server.folder, port=server.port)
+        (event,) = events(server, actions=["setting.changed"])
+        assert event["target"] == "WATCHWORD_EVENT_DAYS"
+        assert event["detail"] == {"before": "30", "after": "31"}
+        assert event["actorUrn"] == "urn:li:corpuser:__system"

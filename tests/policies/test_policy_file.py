@@ -1,0 +1,146 @@
+"""The policy file as text: what it says is read exactly; what is wrong with it is told with its line and key."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.strategies import policies
+from watchword.domain.policies import Policy, PolicySource, PolicyState, Privilege
+from watchword.domain.urns import POLICY_PREFIX
+from watchword.policyfile import PolicyFileError, read_policy_file, write_policy_file
+
+GOOD = """\
+policies:
+  - id: own-tokens
+    name: Own tokens
+    description: For people.
+    privileges: [GENERATE_PERSONAL_ACCESS_TOKENS]
+    actors:
+      users: [urn:li:corpuser:alice]
+      groups:
+        - urn:li:corpGroup:ops
+  - id: audit
+    name: "Audit"
+    state: INACTIVE
+    privileges:
+      - VIEW_AUDIT_LOG
+    actors: {allUsers: true}
+"""
+
+
+def read(folder: Path, text: str | bytes) -> tuple[Policy, ...]:
+    file = folder / "policies.yaml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_policy_file(file)
+
+
+def refused(folder: Path, text: str | bytes) -> str:
+    with pytest.raises(PolicyFileError) as caught:
+        read(folder, text)
+    message = str(caught.value)
+    assert "policies.yaml" in message
+    assert "\n" not in message
+    return message.partition("policies.yaml")[2].lstrip(", ")
+
+
+def test_says_what_is_granted_to_whom(tmp_path: Path) -> None:
+    assert read(tmp_path, GOOD) == (
+        Policy(
+            urn=POLICY_PREFIX + "own-tokens",
+            name="Own tokens",
+            description="For people.",
+            privileges=frozenset({Privilege.GENERATE_PERSONAL_ACCESS_TOKENS}),
+            users=frozenset({"urn:li:corpuser:alice"}),
+            groups=frozenset({"urn:li:corpGroup:ops"}),
+            source=PolicySource.FILE,
+        ),
+        Policy(
+            urn=POLICY_PREFIX + "audit",
+            name="Audit",
+            state=PolicyState.INACTIVE,
+            privileges=frozenset({Privilege.VIEW_AUDIT_LOG}),
+            all_users=True,
+            source=PolicySource.FILE,
+        ),
+    )
+
+
+def test_may_declare_nothing(tmp_path: Path) -> None:
+    assert read(tmp_path, "policies: []") == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("name: Own tokens", "nam: Own tokens", "line 3: policies[0] has no key 'nam'; its keys are actors, descr"),
+        ("    name: Own tokens\n", "", "line 2: policies[0] lacks the key 'name'"),
+        ("name: Own tokens", "name: 17", "line 3: policies[0].name must be text"),
+        ("name: Own tokens", 'name: ""', "line 3: policies[0].name must have 1 to 200"),
+        ("description: For people.", "name: Again", "line 4: policies[0].name is given twice"),
+        ("description: For people.", "description: [a]", "line 4: policies[0].description must be text"),
+        (
+            "[GENERATE_PERSONAL_ACCESS_TOKENS]",
+            "[RULE_THE_WORLD]",
+            "line 5: policies[0].privileges must be among: GENER",
+        ),
+        ("[GENERATE_PERSONAL_ACCESS_TOKENS]", "[]", "line 5: policies[0].privileges must name at least one"),
+        ("[GENERATE_PERSONAL_ACCESS_TOKENS]", "VIEW_AUDIT_LOG", "line 5: policies[0].privileges must be a list"),
+        ("[urn:li:corpuser:alice]", "[alice]", "line 7: policies[0].actors.users must be a urn"),
+        ("[urn:li:corpuser:alice]", "[[x]]", "line 7: policies[0].actors.users must be text"),
+        ("urn:li:corpGroup:ops", "urn:li:corpuser:ops", "line 9: policies[0].actors.groups must be the urn of a group"),
+        ("      groups:", "      roles:", "line 8: policies[0].actors has no key 'roles'"),
+        ("id: audit", "id: own-tokens", "line 10: policies[1].id is declared twice"),
+        ("id: audit", "id: a b", "line 10: policies[1].id must have 1 to 100 letters"),
+        ("state: INACTIVE", "state: ON", "line 12: policies[1].state must be"),
+        ("state: INACTIVE", "state: DRAFT", "line 12: policies[1].state must be ACTIVE or INACTIVE"),
+        ("allUsers: true", "allUsers: maybe", "line 15: policies[1].actors.allUsers must be true or false"),
+        ("actors: {allUsers: true}", "actors: everyone", "line 15: policies[1].actors must be a mapping"),
+        ("policies:", "polices:", "line 1: the file has no key 'polices'"),
+        ('name: "Audit"', 'name: "Audit', "line 11: this is not YAML"),
+    ],
+)
+def test_that_is_wrong_is_refused_with_line_and_key(tmp_path: Path, before: str, after: str, told: str) -> None:
+    assert before in GOOD
+    assert refused(tmp_path, GOOD.replace(before, after, 1)).startswith(told)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "# nothing", "- a", "text", "policies:", "policies: {}", b"\xff\xfe\x00", "a: &a [*a]", "\t- x", "{" * 5_000],
+    ids=repr,
+)
+def test_that_is_something_else_is_refused_in_one_sentence(tmp_path: Path, text: str | bytes) -> None:
+    refused(tmp_path, text)
+
+
+def test_that_is_not_there_or_too_large_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PolicyFileError, match="cannot be read"):
+        read_policy_file(tmp_path / "nowhere.yaml")
+    with pytest.raises(PolicyFileError, match="cannot be read"):
+        read_policy_file(tmp_path)
+    assert "at most" in refused(tmp_path, b"#" * 5_000_000)
+
+
+def test_cannot_make_objects_of_the_language(tmp_path: Path) -> None:
+    assert "line 1" in refused(tmp_path, "policies: !!python/object/apply:os.system [id]")
+
+
+DECLARED = st.lists(policies(), max_size=5, unique_by=lambda policy: policy.urn).map(
+    lambda made: tuple(policy for policy in made if policy.privileges)
+)
+
+
+@given(DECLARED)
+def test_that_was_written_reads_back_as_the_same_policies(
+    tmp_path_factory: pytest.TempPathFactory, made: tuple[Policy, ...]
+) -> None:
+    folder = tmp_path_factory.mktemp("file")
+    found = read(folder, write_policy_file(made))
+    assert {policy.urn: (policy.name, policy.description, policy.state, policy.privileges) for policy in found} == {
+        policy.urn: (policy.name, policy.description, policy.state, policy.privileges) for policy in made
+    }
+    assert [(p.users, p.groups, p.all_users) for p in found] == [
+        (p.users, p.groups, p.all_users) for p in sorted(made, key=lambda p: p.urn)
+    ]

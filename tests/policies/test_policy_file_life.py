@@ -1,0 +1,156 @@
+"""The life of a policy file at a real server: applied, edited by hand, applied again, emptied, broken; never half."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.server import ADMIN, GENERATE, GraphQLRefused, Server
+from tests.support.store_file import look, stored
+
+Make = Callable[..., Server]
+
+POLICIES = "{ listPolicies(input: {count: 1000}) { policies { urn name source editable actors { users } } } }"
+UPDATE = "mutation ($urn: String!, $input: PolicyUpdateInput!) { updatePolicy(urn: $urn, input: $input) }"
+APPLY = """mutation ($input: ApplyPoliciesInput!) { applyPolicies(input: $input) {
+  dryRun unchanged changes { change urn before { name source } after { name source } } } }"""
+GRANTED = "query ($urn: String!) { getGrantedPrivileges(input: {actorUrn: $urn}) { privileges } }"
+
+ALICE, BOB, CAROL = (f"urn:li:corpuser:{name}" for name in ("alice", "bob", "carol"))
+PREFIX = "urn:li:servicePolicy:"
+
+
+def declaration(**who: str) -> str:
+    entries = "".join(
+        f"  - {{id: {name}, name: {name}, privileges: [{GENERATE}], actors: {{users: ['{urn}']}}}}\n"
+        for name, urn in who.items()
+    )
+    return f"policies:\n{entries}" if who else "policies: []\n"
+
+
+def users(server: Server) -> dict[str, tuple[str, list[str]]]:
+    """Of each policy that the service does not keep itself: who keeps it and whom it grants to."""
+    found = server.ask(POLICIES, actor=ADMIN)["listPolicies"]["policies"]
+    return {p["name"]: (p["source"], p["actors"]["users"]) for p in found if p["editable"] and p["actors"]["users"]}
+
+
+def may(server: Server, actor: str) -> bool:
+    return GENERATE in server.ask(GRANTED, {"urn": actor}, actor=actor)["getGrantedPrivileges"]["privileges"]
+
+
+def declared(word: str, *actors: str, **fields: Any) -> dict[str, Any]:
+    return {"id": word, "name": word, "privileges": [GENERATE], "actors": {"users": list(actors)}, **fields}
+
+
+def test_from_the_first_start_to_a_broken_file(make_server: Make, tmp_path: Path) -> None:
+    file = tmp_path / "policies.yaml"
+    file.write_text(declaration(one=ALICE, two=BOB))
+    server = make_server("--policy-file", str(file))
+    by_hand = server.grant(CAROL)
+    assert users(server) == {"one": ("FILE", [ALICE]), "two": ("FILE", [BOB]), "test policy": ("API", [CAROL])}
+    assert "2 created" in server.out.read_text()
+
+    edited = {**declared("one", BOB), "type": "PLATFORM", "state": "ACTIVE"}
+    del edited["id"]
+    server.ask(UPDATE, {"urn": f"{PREFIX}one", "input": edited}, actor=ADMIN)
+    server.withdraw(f"{PREFIX}two")
+    assert not may(server, ALICE)
+    server.stop()
+    server.start()
+    assert users(server)["one"] == ("FILE", [ALICE]), "what was edited by hand is set right"
+    assert users(server)["two"] == ("FILE", [BOB]), "what was deleted by hand is there again"
+    assert may(server, ALICE)
+
+    file.write_text(declaration(two=CAROL))
+    server.stop()
+    server.start()
+    assert users(server) == {"two": ("FILE", [CAROL]), "test policy": ("API", [CAROL])}
+    assert not may(server, ALICE)
+    assert "1 updated, 1 removed" in server.out.read_text()
+
+    server.stop()
+    before = stored_while_stopped(server)
+    file.write_text(declaration(three=ALICE) + "  - id: four\n    nam: x\n")
+    with pytest.raises(AssertionError, match=r"policies\.yaml, line 4: policies\[1\] has no key 'nam'"):
+        server.start()
+    assert stored_while_stopped(server) == before, "nothing of a broken file is applied"
+
+    file.write_text("policies: []\n")
+    server.start()
+    assert users(server) == {"test policy": ("API", [CAROL])}
+    server.withdraw(by_hand)
+
+
+def stored_while_stopped(server: Server) -> tuple[dict[str, int], list[Any]]:
+    return stored(server), look(server, "SELECT * FROM policies ORDER BY urn")
+
+
+def test_that_names_the_root_policy_stops_the_start(make_server: Make, tmp_path: Path) -> None:
+    file = tmp_path / "policies.yaml"
+    file.write_text(declaration(root=ALICE))
+    with pytest.raises(AssertionError, match="kept by the service itself"):
+        make_server("--policy-file", str(file))
+
+
+def test_that_is_not_there_stops_the_start(make_server: Make, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="cannot be read"):
+        make_server("--policy-file", str(tmp_path / "nowhere.yaml"))
+
+
+class TestApplyingOverGraphQL:
+    def apply(self, server: Server, *policies: dict[str, Any], actor: str = ADMIN, **fields: Any) -> Any:
+        wanted = {"input": {"policies": list(policies), **fields}}
+        return server.ask(APPLY, wanted, actor=actor)["applyPolicies"]
+
+    def test_a_dry_run_says_what_would_change_and_changes_nothing(self, make_server: Make) -> None:
+        server = make_server()
+        self.apply(server, declared("one", ALICE), declared("two", ALICE))
+        before = stored(server)
+        would = self.apply(server, declared("one", BOB), declared("two", ALICE), declared("three", BOB), dryRun=True)
+        assert would["dryRun"] is True
+        assert would["unchanged"] == 1
+        assert [(change["change"], change["urn"]) for change in would["changes"]] == [
+            ("UPDATE", f"{PREFIX}one"),
+            ("CREATE", f"{PREFIX}three"),
+        ]
+        assert stored(server) == before
+        assert may(server, ALICE)
+        done = self.apply(server, declared("one", BOB), declared("two", ALICE), declared("three", BOB))
+        assert done == {**would, "dryRun": False}
+        assert stored(server) != before
+
+    def test_counts_from_the_next_request_on(self, make_server: Make) -> None:
+        server = make_server("--workers", "2")
+        for _ in range(10):
+            self.apply(server, declared("one", ALICE))
+            assert may(server, ALICE)
+            self.apply(server)
+            assert not may(server, ALICE)
+
+    @pytest.mark.parametrize(
+        ("bad", "field"),
+        [
+            (declared("x", "alice"), "policies[1].actors.users"),
+            (declared("x", ALICE, privileges=[]), "policies[1].privileges"),
+            (declared("x", ALICE, privileges=["NO_SUCH"]), "policies[1].privileges"),
+            (declared("", ALICE), "policies[1].id"),
+            (declared("good", ALICE), "policies[1].id"),
+            (declared("x", ALICE, name="\n"), "policies[1].name"),
+            (declared("x", ALICE, actors={"roles": ["urn:li:role:x"]}), "policies[1].actors.roles"),
+        ],
+    )
+    def test_one_bad_policy_refuses_all_and_is_named(self, server: Server, bad: dict[str, Any], field: str) -> None:
+        before = stored(server)
+        with pytest.raises(GraphQLRefused) as refusal:
+            self.apply(server, declared("good", ALICE), bad)
+        assert refusal.value.reason == "invalid_field"
+        assert refusal.value.errors[0]["extensions"]["field"] == field
+        assert field in refusal.value.errors[0]["message"]
+        assert stored(server) == before
+
+    def test_needs_the_privilege_before_anything_is_judged(self, server: Server, actor: str) -> None:
+        for dry in (True, False):
+            with pytest.raises(GraphQLRefused) as refusal:
+                self.apply(server, declared("", "nonsense"), actor=actor, dryRun=dry)
+            assert refusal.value.code == 403
