@@ -2,16 +2,20 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from tests.contract.given import ADMIN, key
 from tests.support.backends import NOW, AdjustableClock
 from tests.support.costs import Cost, Watched, operations
 from tests.support.fill import fill, filled_actor, is_revoked
+from watchword.domain.events import Cursor, EventSearch
 from watchword.domain.filters import Condition, Field, Filter, Search
 from watchword.domain.policies import root_policy
+from watchword.stores.sqlite.events import translate
 
 FEW, MANY = 1_000, 100_000
 ACTORS = 20
@@ -104,3 +108,23 @@ def test_no_plan_scans_the_tokens(watched: Watched, operation: str) -> None:
     plan = watched.plan(cost)
     assert plan
     assert not any(step.startswith("SCAN tokens") or "TEMP B-TREE" in step for step in plan if operation != "policies")
+
+
+@pytest.mark.parametrize(
+    ("search", "index"),
+    [
+        (EventSearch(), "events_at"),
+        (EventSearch(actors=(ADMIN,)), "events_actor"),
+        (EventSearch(actions=("token.revoked",)), "events_action"),
+        (EventSearch(targets=("x",)), "events_target"),
+        (EventSearch(since=NOW, until=NOW + 1), "events_at"),
+        (EventSearch(actors=(ADMIN,), since=NOW, after=Cursor(NOW, 7)), "events_actor"),
+    ],
+    ids=str,
+)
+def test_a_page_of_events_is_read_off_an_index_in_its_order(watched: Watched, search: EventSearch, index: str) -> None:
+    statement, bound = translate(search)
+    with closing(apsw.Connection(str(watched.path))) as file:
+        plan = [str(row[3]) for row in file.execute(f"EXPLAIN QUERY PLAN {statement}", bound)]
+    assert any(f"INDEX {index}" in step for step in plan), plan
+    assert not any("TEMP B-TREE" in step for step in plan), plan

@@ -22,8 +22,7 @@ class SqliteEvents:
         self._clock = clock
 
     async def events(self, search: EventSearch, seconds: float = SEARCH_SECONDS) -> tuple[KeptEvent, ...]:
-        where, bound = _where(search)
-        statement = f"SELECT {_COLUMNS}, seq FROM events WHERE {where} ORDER BY at DESC, seq DESC LIMIT :count"  # noqa: S608
+        statement, bound = translate(search)
         return await self._db.scan(lambda c: tuple(_event(row) for row in c.execute(statement, bound)), seconds)
 
     async def keep_events(self, events: Sequence[KeptEvent]) -> None:
@@ -41,7 +40,8 @@ class SqliteEvents:
         return await self._db.write(work)
 
 
-def _where(search: EventSearch) -> tuple[str, dict[str, Any]]:
+def translate(search: EventSearch) -> tuple[str, dict[str, Any]]:
+    """The statement that reads this page, and what is bound in it."""
     bound: dict[str, Any] = {"count": search.count}
     terms = ["true"]
     for column, words in (("actor", search.actors), ("action", search.actions), ("target", search.targets)):
@@ -61,7 +61,8 @@ def _where(search: EventSearch) -> tuple[str, dict[str, Any]]:
     if search.after is not None:
         terms.append("(at, seq) < (:after_at, :after_seq)")
         bound |= {"after_at": search.after.at, "after_seq": search.after.seq}
-    return " AND ".join(terms), bound
+    where = " AND ".join(terms)
+    return f"SELECT {_COLUMNS}, seq FROM events WHERE {where} ORDER BY at DESC, seq DESC LIMIT :count", bound  # noqa: S608
 
 
 def _event(row: tuple[Any, ...]) -> KeptEvent:
