@@ -1,11 +1,17 @@
 """The shell blocks of the documentation, run word for word against a real server."""
 
+import json
+import re
+import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.pages import ROOT, blocks, run_blocks
+from tests.support.lines import until
+from tests.support.pages import ROOT, blocks, environment, kinds, pages, run_blocks, unending
+from tests.support.ports import free_port
 from tests.support.server import Server
 
 README = ROOT / "README.md"
@@ -17,7 +23,8 @@ RUN: dict[Path, tuple[str, ...]] = {
     ROOT / "docs/how-to/policies.md": (),
     ROOT / "docs/how-to/rotate-keys.md": (),
     ROOT / "docs/how-to/run-it.md": (),
-    ROOT / "docs/how-to/first-token-without-local-mode.md": ("--local-mode", "off"),
+    ROOT / "docs/how-to/tls.md": (),
+    ROOT / "docs/how-to/first-token.md": ("--local-mode", "off"),
 }
 
 
@@ -28,6 +35,30 @@ def test_what_a_page_shows_is_what_happens(page: Path, make_server: Callable[...
     for block, output in run_blocks(page, server):
         if block.shown is not None:
             assert block.prints(output), f"{block.code}\nshows:\n{block.shown}\nbut printed:\n{output}"
+    for number, command in enumerate(line for line in unending(page) if not line.startswith("make ")):
+        start_and_stop(command, folder, folder / f"unending{number}.log")
+
+
+def start_and_stop(command: str, folder: Path, log: Path) -> None:
+    """A command that runs until it is told to stop: it says where it listens, and ends with 0."""
+    port = str(free_port())
+    assert command.startswith("watchword serve"), f"{command} ends by itself: mark its block sh"
+    here = re.sub(r"--port \d+", "", command).replace("0.0.0.0", "127.0.0.1")
+    flags = f"--port {port}" + ("" if "--data-dir" in here else f" --data-dir unending-{port}")
+    with log.open("wb") as out:
+        started = subprocess.Popen(
+            ["bash", "-c", f"exec {here} {flags}"], cwd=folder, env=environment(), stdout=out, stderr=out
+        )
+    try:
+        until(
+            lambda: " listens at " in log.read_text() or started.poll() is not None, f"{command} says where it listens"
+        )
+        assert started.poll() is None, f"{command}: {log.read_text()}"
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(40) == 0
+    finally:
+        started.kill()
+        started.wait()
 
 
 @pytest.mark.parametrize("page", [README, TUTORIAL], ids=lambda page: page.name)
@@ -58,6 +89,25 @@ def test_the_tutorial_ends_with_a_revoked_token_refused() -> None:
 
 
 def test_every_page_with_blocks_to_run_is_run() -> None:
-    from tests.support.pages import pages
+    makes = {page for page in pages() if all(line.startswith("make ") for line in unending(page))}
+    assert {page for page in pages() if blocks(page) or page not in makes} == set(RUN)
 
-    assert {page for page in pages() if blocks(page)} == set(RUN)
+
+def test_every_block_is_of_a_kind_that_is_tried() -> None:
+    assert {page.name: kinds(page) - {"sh", "text", "console", "json"} for page in pages()} == {
+        page.name: set() for page in pages()
+    }
+
+
+def test_every_target_of_make_that_a_page_names_exists() -> None:
+    named = {line for page in pages() for line in unending(page) if line.startswith("make ")}
+    assert len(named) > 5
+    for line in sorted(named):
+        ran = subprocess.run(["bash", "-c", f"{line} -n"], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+
+
+def test_every_block_of_json_is_json() -> None:
+    for page in pages():
+        for block in re.findall(r"^```json\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+            json.loads(block)

@@ -1,7 +1,8 @@
 """The documentation as tests read it: pages, their blocks, and the blocks run word for word.
 
 A block marked `sh` is run; a block marked `text` right after it is what it prints, where `…` stands for anything
-within a line. All blocks of a page are one shell session. Blocks marked otherwise are for the reader alone.
+within a line. All blocks of a page are one shell session. A block marked `console` holds commands that do not end by
+themselves, which are started and stopped again, and targets of `make`, which CI runs. A block marked `json` is JSON.
 """
 
 import os
@@ -12,11 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.ports import free_port
 from tests.support.server import Server
 from tests.support.system import need_program
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "http://127.0.0.1:8080"
+TLS_PORT = "8443"
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
@@ -52,6 +55,17 @@ def blocks(page: Path) -> list[Block]:
     return made
 
 
+def unending(page: Path) -> list[str]:
+    """The commands of the `console` blocks, one a line."""
+    found = [match[2] for match in _BLOCK.finditer(page.read_text(encoding="utf-8")) if match[1] == "console"]
+    lines = "".join(found).replace("\\\n", " ").splitlines()
+    return [line.partition("  #")[0].strip() for line in lines if line.strip()]
+
+
+def kinds(page: Path) -> set[str]:
+    return {match[1] for match in _BLOCK.finditer(page.read_text(encoding="utf-8"))}
+
+
 def links(page: Path) -> Iterator[str]:
     """The relative links of a page, without code blocks and without the addresses of other sites."""
     text = _BLOCK.sub("", page.read_text(encoding="utf-8"))
@@ -60,17 +74,22 @@ def links(page: Path) -> Iterator[str]:
             yield target
 
 
+def environment(**more: str) -> dict[str, str]:
+    """As a reader's shell: `watchword` is found, and nothing is set but what a test must say instead of a page."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")}
+    return clean | {"PATH": f"{Path(sys.executable).parent}:{clean['PATH']}", **more}
+
+
 def run_blocks(page: Path, server: Server) -> list[tuple[Block, str]]:
     """Each block with what it printed. Nothing is changed in it but the server's address."""
     need_program("curl", "curl")
     found = blocks(page)
     script = f"\necho '{_MARK}'\n".join(block.code for block in found).replace(ADDRESS, server.url)
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")}
-    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    script = script.replace(TLS_PORT, str(free_port()))
     ran = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", script],
         cwd=server.folder,
-        env=environment,
+        env=environment(WATCHWORD_URL=server.url),
         capture_output=True,
         text=True,
         timeout=120,
