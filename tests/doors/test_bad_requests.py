@@ -69,6 +69,8 @@ class TestABody:
             (body(variables=1), "variables"),
             (body(operationName=1), "operationName"),
             (body(operationName={}), "operationName"),
+            (body(extensions="{}"), "extensions"),
+            (body(extensions=[]), "extensions"),
         ],
     )
     def test_with_a_field_of_the_wrong_kind_names_the_field(self, server: Server, sent: bytes, field: str) -> None:

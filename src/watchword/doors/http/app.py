@@ -31,7 +31,9 @@ MAX_TOLD = 200
 
 Handler = Callable[[Request], Awaitable[Response]]
 
-COMPATIBLE_WITH = "v1.0.0"
+# So old that DataHub's clients leave out what newer servers have; and a pre-release, because for a release theirs
+# advise to be downgraded to it.
+COMPATIBLE_WITH = "v1.0.0-dev"
 CONFIG: dict[str, Any] = {
     "noCode": "true",
     "versions": {"acryldata/datahub": {"version": COMPATIBLE_WITH}},

@@ -174,6 +174,8 @@ def parse_ask(body: bytes) -> Ask:
         raise Fault(Reason.INVALID_JSON, "query must be a string that holds a GraphQL document.", field="query")
     if variables is not None and not isinstance(variables, dict):
         raise Fault(Reason.INVALID_JSON, "variables must be an object.", field="variables")
+    if not isinstance(content.get("extensions"), dict | None):
+        raise Fault(Reason.INVALID_JSON, "extensions must be an object.", field="extensions")
     if name is not None and not isinstance(name, str):
         raise Fault(Reason.INVALID_JSON, "operationName must be a string.", field="operationName")
     return Ask(query, variables or {}, name or None)
