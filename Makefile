@@ -40,7 +40,7 @@ lock: ## renew the locked versions
 	$(PYTHON) scripts/lock
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .clients tests/clients/node/node_modules build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed: requirements/run.lock pyproject.toml scripts/install
 	PYTHON=$(PYTHON) scripts/install run

@@ -1,6 +1,7 @@
 """The house: imports point one way, modules stay small, style and types are clean, the schema is served whole."""
 
 import ast
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -80,6 +81,14 @@ def test_locks_carry_hashes_and_no_address() -> None:
         text = lock.read_text()
         assert "--hash=sha256:" in text
         assert "://" not in text
+
+
+def test_the_lock_of_the_node_clients_carries_hashes_and_no_address() -> None:
+    text = (ROOT / "tests/clients/node/package-lock.json").read_text()
+    packages = {name: what for name, what in json.loads(text)["packages"].items() if name}
+    assert packages
+    assert [name for name, what in packages.items() if not what["integrity"].startswith("sha512-")] == []
+    assert "://" not in text
 
 
 @pytest.mark.parametrize("command", [("ruff", "format", "--check"), ("ruff", "check"), ("mypy",)], ids=" ".join)

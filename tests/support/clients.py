@@ -1,0 +1,92 @@
+"""Foreign clients, unmodified: their environments, made once by `scripts/client-env`, and programs run in them."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.support.pages import ROOT
+from tests.support.system import missing, need_program
+
+PROGRAMS = ROOT / "tests/clients/programs"
+NODE = ROOT / "tests/clients/node"
+
+
+def client_env(name: str) -> Path:
+    """The folder of a client's environment."""
+    if name == "node":
+        need_program("node", "nodejs")
+        need_program("npm", "npm")
+    made = subprocess.run(
+        [sys.executable, str(ROOT / "scripts/client-env"), name], capture_output=True, text=True, check=False
+    )
+    if made.returncode != 0:
+        missing(f"needs scripts/client-env {name}: {made.stderr.strip()[-500:]}")
+    return Path(made.stdout.strip())
+
+
+def surroundings(home: Path, **more: str) -> dict[str, str]:
+    """An environment in which a client finds no settings but ours, and reports to nobody."""
+    ours = ("WATCHWORD_", "DATAHUB_", "FASTMCP_", "PYTHON")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return clean | {"HOME": str(home), "DATAHUB_TELEMETRY_ENABLED": "false"} | more
+
+
+def run_node(program: str, told: Mapping[str, Any]) -> Any:
+    """What a program of tests/clients/node prints, told by its standard input: a token is in no process list."""
+    client_env("node")
+    ran = subprocess.run(
+        ["node", str(NODE / program)], input=json.dumps(told), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return json.loads(ran.stdout)
+
+
+class ClientRefused(AssertionError):
+    """The foreign client raised: which of its errors, what it carries, and what it says."""
+
+    def __init__(self, raised: Mapping[str, Any]) -> None:
+        super().__init__(raised["message"])
+        self.kinds: list[str] = raised["kinds"]
+        self.info: Any = raised["info"]
+
+
+class Graph:
+    """A process in DataHub's own environment that calls its `DataHubGraph`: a line of JSON in, a line out."""
+
+    def __init__(self, home: Path) -> None:
+        python = client_env("datahub") / "bin/python"
+        self._process = subprocess.Popen(
+            [python, PROGRAMS / "graph.py"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=surroundings(home),
+            text=True,
+        )
+
+    def call(self, server: str, token: str | None, method: str, **words: Any) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        asked = {"server": server, "token": token, "method": method, "words": words}
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        if "raised" in answer:
+            raise ClientRefused(answer["raised"])
+        return answer["returned"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(20)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
