@@ -30,6 +30,11 @@ def test_a_client_makes_lists_and_revokes_a_token_and_reads_a_denial(told: dict[
     assert error["extensions"]["reason"] == "missing_privilege"
 
 
+def test_urql_left_to_its_habit_of_get_is_told_that_the_address_answers_post(told: dict[str, Any]) -> None:
+    with pytest.raises(AssertionError, match="This address answers POST"):
+        run_node("urql.mjs", told | {"preferGetMethod": "within-url-limit"})
+
+
 @pytest.mark.parametrize("address", ["/api/graphql", "/api/v2/graphql", "/gms/api/graphql"])
 def test_the_audit_of_graphql_http_finds_nothing_but_what_we_leave_alone(
     server: Server, told: dict[str, Any], address: str

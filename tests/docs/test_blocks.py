@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clients import client_env
 from tests.support.lines import until
 from tests.support.pages import ROOT, blocks, environment, kinds, pages, run_blocks, unending
 from tests.support.ports import free_port
@@ -16,10 +17,12 @@ from tests.support.server import Server
 
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs/tutorial/first-token.md"
+CLIENTS = ROOT / "docs/how-to/datahub-clients.md"
 # Each page with the flags of the server it speaks of.
 RUN: dict[Path, tuple[str, ...]] = {
     README: (),
     TUTORIAL: (),
+    CLIENTS: (),
     ROOT / "docs/how-to/policies.md": (),
     ROOT / "docs/how-to/rotate-keys.md": (),
     ROOT / "docs/how-to/run-it.md": (),
@@ -32,7 +35,8 @@ RUN: dict[Path, tuple[str, ...]] = {
 def test_what_a_page_shows_is_what_happens(page: Path, make_server: Callable[..., Server], tmp_path: Path) -> None:
     folder = tmp_path / "clone"
     server = make_server("--data-dir", str(folder / "watchword-data"), *RUN[page], folder=folder)
-    for block, output in run_blocks(page, server):
+    programs = [client_env("datahub") / "bin"] if page == CLIENTS else []
+    for block, output in run_blocks(page, server, *programs):
         if block.shown is not None:
             assert block.prints(output), f"{block.code}\nshows:\n{block.shown}\nbut printed:\n{output}"
     for number, command in enumerate(line for line in unending(page) if not line.startswith("make ")):

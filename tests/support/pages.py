@@ -74,13 +74,16 @@ def links(page: Path) -> Iterator[str]:
             yield target
 
 
-def environment(**more: str) -> dict[str, str]:
-    """As a reader's shell: `watchword` is found, and nothing is set but what a test must say instead of a page."""
+def environment(*programs: Path, **more: str) -> dict[str, str]:
+    """As a reader's shell: `watchword` is found, and what lies in the folders `programs`; nothing else is set but what
+    a test must say instead of a page.
+    """
     clean = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")}
-    return clean | {"PATH": f"{Path(sys.executable).parent}:{clean['PATH']}", **more}
+    path = ":".join([str(Path(sys.executable).parent), *map(str, programs), clean["PATH"]])
+    return clean | {"PATH": path, **more}
 
 
-def run_blocks(page: Path, server: Server) -> list[tuple[Block, str]]:
+def run_blocks(page: Path, server: Server, *programs: Path) -> list[tuple[Block, str]]:
     """Each block with what it printed. Nothing is changed in it but the server's address."""
     need_program("curl", "curl")
     found = blocks(page)
@@ -89,7 +92,7 @@ def run_blocks(page: Path, server: Server) -> list[tuple[Block, str]]:
     ran = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", script],
         cwd=server.folder,
-        env=environment(WATCHWORD_URL=server.url),
+        env=environment(*programs, WATCHWORD_URL=server.url, HOME=str(server.folder)),
         capture_output=True,
         text=True,
         timeout=120,
