@@ -1,5 +1,6 @@
 """Foreign clients, unmodified: their environments, made once by `scripts/client-env`, and programs run in them."""
 
+import functools
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ PROGRAMS = ROOT / "tests/clients/programs"
 NODE = ROOT / "tests/clients/node"
 
 
+@functools.cache
 def client_env(name: str) -> Path:
     """The folder of a client's environment."""
     if name == "node":
