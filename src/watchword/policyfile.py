@@ -10,6 +10,7 @@ PyYAML composes the nodes, which know their lines; what they mean is decided her
 unknown or repeated key is an error, and text must be text.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -34,9 +35,14 @@ def read_policy_file(path: Path) -> tuple[Policy, ...]:
     """The policies the file declares."""
     try:
         with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise PolicyFileError(f"The policy file {path} cannot be read: {error.strerror}.") from None
+    if mode & 0o002:
+        raise PolicyFileError(
+            f"Anybody may change the policy file {path}, and so grant anything. Run: chmod o-w {path}"
+        )
     if len(content) > MAX_BYTES:
         raise PolicyFileError(f"The policy file {path} must have at most {MAX_BYTES:,} bytes.")
     return _Reader(str(path)).read(content)

@@ -60,35 +60,49 @@ class TestReading:
         everything = _kept(run, store, events)
         expected = [event for event in newest_first(everything) if search.matches(event)]
         found: list[KeptEvent] = []
-        page = run(store.events(search))
-        while page:
-            assert len(page) <= search.count
+        more = True
+        while more:
+            page, more = run(store.events(search))
+            assert len(page) == search.count if more else len(page) <= search.count
             found += page
-            page = run(store.events(replace(search, after=Cursor(page[-1].at, page[-1].seq))))
+            search = replace(search, after=Cursor(page[-1].at, page[-1].seq)) if more else search
         assert found == expected
 
     def test_a_page_is_not_moved_by_what_happens_meanwhile(
         self, run: Run, store: Store, clock: AdjustableClock
     ) -> None:
         run(store.keep_events([_event(at=NOW + number) for number in range(6)]))
-        first = run(store.events(EventSearch(count=3)))
+        first = run(store.events(EventSearch(count=3))).events
         run(store.keep_events([_event(at=NOW + 100)]))
-        second = run(store.events(EventSearch(count=3, after=Cursor(first[-1].at, first[-1].seq))))
+        second = run(store.events(EventSearch(count=3, after=Cursor(first[-1].at, first[-1].seq)))).events
         assert [event.at - NOW for event in (*first, *second)] == [5, 4, 3, 2, 1, 0]
+
+    def test_a_heavy_page_ends_early_and_says_that_there_is_more(self, run: Run, store: Store) -> None:
+        run(store.keep_events([_event(at=NOW + number, detail={"x": "y" * 700_000}) for number in range(4)]))
+        seen: list[int] = []
+        after = None
+        while True:
+            page, more = run(store.events(EventSearch(count=4, after=after)))
+            assert len(page) == 1
+            seen.append(page[0].at - NOW)
+            after = Cursor(page[0].at, page[0].seq)
+            if not more:
+                break
+        assert seen == [3, 2, 1, 0]
 
     def test_sees_an_event_that_another_process_committed(self, run: Run, store: Store, other: Store) -> None:
         run(other.keep_events([_event()]))
-        assert [event.target for event in run(store.events(EventSearch()))] == ["a"]
+        assert [event.target for event in run(store.events(EventSearch())).events] == ["a"]
 
 
 class TestPruning:
     def test_removes_the_oldest_first_and_no_more_than_asked(self, run: Run, store: Store) -> None:
         run(store.keep_events([_event(at=NOW + number) for number in (3, 1, 2, 0, 9)]))
         assert run(store.prune_events(NOW + 4, 3)) == 3
-        assert [event.at - NOW for event in run(store.events(EventSearch()))] == [9, 3]
+        assert [event.at - NOW for event in run(store.events(EventSearch())).events] == [9, 3]
         assert run(store.prune_events(NOW + 4, 3)) == 1
         assert run(store.prune_events(NOW + 4, 3)) == 0
-        assert [event.at - NOW for event in run(store.events(EventSearch()))] == [9]
+        assert [event.at - NOW for event in run(store.events(EventSearch())).events] == [9]
 
     def test_leaves_a_store_that_its_check_calls_sound(self, given: Given, place: Place) -> None:
         token = given.token(1)
@@ -109,7 +123,7 @@ def _kept(run: Run, store: Store, events: list[KeptEvent]) -> list[KeptEvent]:
     """These and no others, with the numbers the store gave them."""
     run(store.prune_events(NOW + 1_000_000, 10_000))
     run(store.keep_events(events))
-    everything = list(run(store.events(EventSearch(count=1_000))))
+    everything = list(run(store.events(EventSearch(count=1_000))).events)
     by_number = sorted(everything, key=lambda event: event.seq)
     assert [replace(event, seq=0) for event in by_number] == events
     return everything

@@ -34,7 +34,7 @@ def deny(refusals: Refusals, actor: str, times: int = 1) -> None:
 
 
 def kept(run: Run, store: Store) -> list[KeptEvent]:
-    return list(run(store.events(EventSearch(count=10_000))))
+    return list(run(store.events(EventSearch(count=10_000))).events)
 
 
 def told(events: list[KeptEvent]) -> int:

@@ -207,7 +207,7 @@ def test_a_file_of_the_first_version_is_brought_to_this_one_with_all_it_holds(pa
     store = open_store(path, AdjustableClock())
     kept = {policy.urn: policy.source for policy in run(store.policies()).policies}
     assert kept == {"urn:li:servicePolicy:root": PolicySource.SERVICE, "urn:li:servicePolicy:x": PolicySource.API}
-    assert [event.target for event in run(store.events(EventSearch()))] == ["t"]
+    assert [event.target for event in run(store.events(EventSearch())).events] == ["t"]
     run(store.close())
     assert [problem for _, problem in check(path) if problem] == []
 

@@ -123,6 +123,16 @@ def test_that_is_not_there_or_too_large_is_refused(tmp_path: Path) -> None:
     assert "at most" in refused(tmp_path, b"#" * 5_000_000)
 
 
+def test_that_anybody_may_change_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "policies.yaml"
+    file.write_text(GOOD)
+    file.chmod(0o646)
+    with pytest.raises(PolicyFileError, match="chmod o-w"):
+        read_policy_file(file)
+    file.chmod(0o664)
+    assert len(read_policy_file(file)) == 2
+
+
 def test_cannot_make_objects_of_the_language(tmp_path: Path) -> None:
     assert "line 1" in refused(tmp_path, "policies: !!python/object/apply:os.system [id]")
 

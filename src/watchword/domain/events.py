@@ -14,6 +14,8 @@ from watchword.domain.filters import DEFAULT_COUNT, MAX_COUNT
 from watchword.domain.tokens import check_text
 
 MAX_WORDS = 100
+MAX_PAGE_BYTES = 1024 * 1024
+"""Of details together; a page that would be heavier ends earlier."""
 MAX_WORD = 500
 
 
@@ -78,6 +80,12 @@ class KeptEvent:
     detail: Mapping[str, Any]
     seq: int = 0
     """Its number in the store: the order of commits, and the tie-breaker of one millisecond."""
+
+
+class EventPage(NamedTuple):
+    events: tuple[KeptEvent, ...]
+    more: bool
+    """Whether older ones match too."""
 
 
 class Cursor(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from watchword.domain.actors import ActorState, ActorStatus, Bearer, Standing, Warrant
 from watchword.domain.declared import PolicyChange
-from watchword.domain.events import EventSearch, KeptEvent
+from watchword.domain.events import EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.policies import Policy, PolicySet
 from watchword.domain.secret import Secret
@@ -168,8 +168,10 @@ class KeyStore(Protocol):
 
 
 class EventStore(Protocol):
-    async def events(self, search: EventSearch, seconds: float = SEARCH_SECONDS) -> tuple[KeptEvent, ...]:
-        """The newest that match, newest first, at most `count`; DEADLINE when that takes longer."""
+    async def events(self, search: EventSearch, seconds: float = SEARCH_SECONDS) -> EventPage:
+        """The newest that match, newest first: at least one if any does, at most `count`, and no more than MAX_PAGE_BYTES
+        of details beyond the first; DEADLINE when that takes longer.
+        """
 
     async def keep_events(self, events: Sequence[KeptEvent]) -> None:
         """Keep events that belong to no change."""

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 
 from watchword.domain.actors import Caller
 from watchword.domain.errors import Fault
@@ -37,10 +36,8 @@ class Audit:
         (await self._authority.grant(caller)).require(Privilege.VIEW_AUDIT_LOG)
         search = wanted()
         await self._refusals.flush()
-        found = await self._store.events(replace(search, count=search.count + 1), seconds)
-        page = found[: search.count]
-        more = len(found) > search.count
-        return search, page, Cursor(page[-1].at, page[-1].seq) if more else None
+        events, more = await self._store.events(search, seconds)
+        return search, events, Cursor(events[-1].at, events[-1].seq) if more else None
 
     async def run(self) -> None:
         """Write refusals and prune old events, again and again, until cancelled."""

@@ -6,7 +6,7 @@ from typing import Any
 import apsw
 import orjson
 
-from watchword.domain.events import EventSearch, KeptEvent
+from watchword.domain.events import MAX_PAGE_BYTES, EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.domain.ports import Clock
 from watchword.stores.sqlite.database import Database
@@ -21,9 +21,20 @@ class SqliteEvents:
         self._db = database
         self._clock = clock
 
-    async def events(self, search: EventSearch, seconds: float = SEARCH_SECONDS) -> tuple[KeptEvent, ...]:
+    async def events(self, search: EventSearch, seconds: float = SEARCH_SECONDS) -> EventPage:
         statement, bound = translate(search)
-        return await self._db.scan(lambda c: tuple(_event(row) for row in c.execute(statement, bound)), seconds)
+
+        def work(c: apsw.Connection) -> EventPage:
+            found: list[KeptEvent] = []
+            weight = 0
+            for row in c.execute(statement, bound):
+                weight += len(str(row[7]))
+                if len(found) == search.count or (found and weight > MAX_PAGE_BYTES):
+                    return EventPage(tuple(found), more=True)
+                found.append(_event(row))
+            return EventPage(tuple(found), more=False)
+
+        return await self._db.scan(work, seconds)
 
     async def keep_events(self, events: Sequence[KeptEvent]) -> None:
         rows = [_values(event) for event in events]
@@ -42,7 +53,7 @@ class SqliteEvents:
 
 def translate(search: EventSearch) -> tuple[str, dict[str, Any]]:
     """The statement that reads this page, and what is bound in it."""
-    bound: dict[str, Any] = {"count": search.count}
+    bound: dict[str, Any] = {"most": search.count + 1}
     terms = ["true"]
     for column, words in (("actor", search.actors), ("action", search.actions), ("target", search.targets)):
         if len(words) == 1:
@@ -62,7 +73,7 @@ def translate(search: EventSearch) -> tuple[str, dict[str, Any]]:
         terms.append("(at, seq) < (:after_at, :after_seq)")
         bound |= {"after_at": search.after.at, "after_seq": search.after.seq}
     where = " AND ".join(terms)
-    return f"SELECT {_COLUMNS}, seq FROM events WHERE {where} ORDER BY at DESC, seq DESC LIMIT :count", bound  # noqa: S608
+    return f"SELECT {_COLUMNS}, seq FROM events WHERE {where} ORDER BY at DESC, seq DESC LIMIT :most", bound  # noqa: S608
 
 
 def _event(row: tuple[Any, ...]) -> KeptEvent:
