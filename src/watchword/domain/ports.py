@@ -169,8 +169,8 @@ class KeyStore(Protocol):
 
 class EventStore(Protocol):
     async def events(self, search: EventSearch, seconds: float = SEARCH_SECONDS) -> EventPage:
-        """The newest that match, newest first: at least one if any does, at most `count`, and no more than MAX_PAGE_BYTES
-        of details beyond the first; DEADLINE when that takes longer.
+        """The newest that match, newest first: at least one if any does, at most `count`, and no more than
+        MAX_PAGE_BYTES of details beyond the first; DEADLINE when that takes longer.
         """
 
     async def keep_events(self, events: Sequence[KeptEvent]) -> None:
