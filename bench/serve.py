@@ -13,6 +13,7 @@ import uvicorn
 
 from bench.bare import bare, load_bare
 from watchword import wiring
+from watchword.doors.http.running import run_folder
 from watchword.doors.http.server import run
 from watchword.settings import Settings, load
 
@@ -44,7 +45,8 @@ def main(name: str, port: str, folder: str) -> None:
     settings = load({"port": port, "data_dir": folder}, {})
     match name:
         case "bare-granian":
-            run(settings, load_bare)
+            with run_folder(settings.data_dir) as folder_of_run:
+                run(settings, load_bare, folder_of_run)
         case "bare-uvicorn":
             on_uvicorn(bare, settings)
         case "watchword-granian":

@@ -7,7 +7,7 @@ environment. An unknown `WATCHWORD_*` name or a bad value stops the start with a
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -331,16 +331,44 @@ def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mappi
 
 
 def _refuse_unknown(environment: Mapping[str, str]) -> None:
+    for sentence in _unknown(environment):
+        raise SettingsError(sentence)
+
+
+def _unknown(environment: Mapping[str, str]) -> Iterator[str]:
     known = {setting.variable for setting in TABLE} | _OTHERS
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in known and not _INJECTED.fullmatch(name):
-            raise SettingsError(f"{name} is not a setting of Watchword. See: watchword serve --help")
+            yield f"{name} is not a setting of Watchword. See: watchword serve --help"
 
 
 def _check_together(settings: Settings) -> None:
+    for sentence in _contradictions(settings):
+        raise SettingsError(sentence)
+
+
+def _contradictions(settings: Settings) -> Iterator[str]:
     if (settings.tls_cert is None) != (settings.tls_key is None):
-        raise SettingsError("WATCHWORD_TLS_CERT and WATCHWORD_TLS_KEY must be given together.")
+        yield "WATCHWORD_TLS_CERT and WATCHWORD_TLS_KEY must be given together."
     if settings.local_mode and not settings.is_loopback:
-        raise SettingsError("WATCHWORD_LOCAL_MODE must be off, or WATCHWORD_HOST a loopback address.")
+        yield "WATCHWORD_LOCAL_MODE must be off, or WATCHWORD_HOST a loopback address."
     if None in settings.trusted_peers and settings.socket_path is None:
-        raise SettingsError("WATCHWORD_TRUSTED_PEERS may name unix only when WATCHWORD_HOST is unix:/path/of.sock.")
+        yield "WATCHWORD_TRUSTED_PEERS may name unix only when WATCHWORD_HOST is unix:/path/of.sock."
+
+
+def load_anyway(
+    flags: Mapping[str, str | None], environment: Mapping[str, str] = os.environ
+) -> tuple[Settings, list[str], list[str]]:
+    """For looking at an installation: the settings with the default in place of each bad one, the sentences about
+    those, and the names of all that were given.
+    """
+    sentences, values = list(_unknown(environment)), {}
+    for setting in TABLE:
+        try:
+            values[setting.name] = _value(setting, flags, environment)
+        except SettingsError as error:
+            sentences.append(str(error))
+            values[setting.name] = _value(setting, {}, {})
+    settings = Settings(**values)
+    given = [s.variable for s in TABLE if flags.get(s.name) is not None or s.variable in environment]
+    return settings, [*sentences, *_contradictions(settings)], given

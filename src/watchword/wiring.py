@@ -15,8 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from watchword.domain.actors import system_warrant
+from watchword.domain.backups import Backup, Choice, Prospect, Restored
 from watchword.domain.declared import PolicyChange, summary
 from watchword.domain.errors import OperatorError
+from watchword.domain.findings import Finding
 from watchword.domain.policies import default_policies, root_policy
 from watchword.domain.ports import Store
 from watchword.domain.secret import Secret
@@ -28,11 +31,14 @@ from watchword.service.refusals import Refusals
 from watchword.service.tokens import Counted, TokenRules, Tokens
 from watchword.service.uses import Uses
 from watchword.settings import Settings
-from watchword.signing.keyring import KeyRing
-from watchword.signing.sealing import Sealer, load_master_key
+from watchword.signing.keyring import KeyRing, prove_opens
+from watchword.signing.sealing import MasterKeyError, Sealer, load_master_key
 from watchword.stores.sqlite import is_sealed, open_store, prepare
+from watchword.stores.sqlite.backup import Progress, back_up
 from watchword.stores.sqlite.check import check
 from watchword.stores.sqlite.database import Observe, ignore
+from watchword.stores.sqlite.keys import Sealed
+from watchword.stores.sqlite.restore import examine, prospect, restore
 
 if TYPE_CHECKING:
     from watchword.doors.http.worker import Worker
@@ -127,6 +133,49 @@ def check_store(settings: Settings) -> Iterator[tuple[str, str | None]]:
     return check(settings.store_path)
 
 
+def back_up_store(settings: Settings, file: Path, force: bool, progress: Progress) -> Backup:
+    if file.resolve() == settings.master_key_path.resolve():
+        raise OperatorError(f"FILE must not be the master key; {file} is. Name another file.")
+    return back_up(settings.store_path, file, clock(), force=force, progress=progress)
+
+
+def restore_prospect(settings: Settings, file: Path) -> Prospect:
+    return prospect(settings.store_path, file, clock(), _prove_key(settings, file))
+
+
+def restore_store(settings: Settings, file: Path, choice: Choice) -> Restored:
+    from watchword.doors.http.running import held_off
+
+    store = settings.store_path
+    contents = examine(store, file, clock(), _prove_key(settings, file))
+    _prepare_folder(settings.data_dir)
+    with held_off(settings.data_dir):
+        return restore(store, file, contents, choice, system_warrant("command line"), clock())
+
+
+def _prove_key(settings: Settings, file: Path) -> Callable[[Sealed], None]:
+    def prove(sealed: Sealed) -> None:
+        if sealed.salt is None:
+            return
+        sealer = Sealer(load_master_key(settings.master_key_path, create=False))
+        try:
+            prove_opens(sealer, sealed.salt, sealed.private_keys)
+        except MasterKeyError:
+            raise OperatorError(
+                f"The backup {file} was sealed with another master key than {settings.master_key_path}. Put the one "
+                "that was in use when it was made in its place, or name it with --master-key-file."
+            ) from None
+
+    return prove
+
+
+def look_over(settings: Settings) -> Iterator[Finding]:
+    from watchword import checkup
+    from watchword.doors.http.running import is_running
+
+    return checkup.look_over(settings, clock, running=is_running(settings.data_dir))
+
+
 async def settle(settings: Settings) -> tuple[PolicyChange, ...]:
     """What each start puts right: the first keys, the root policy, the default policies, those of the policy file.
     Returns what the file changed.
@@ -139,12 +188,16 @@ async def settle(settings: Settings) -> tuple[PolicyChange, ...]:
 
 def serve(settings: Settings) -> None:
     """Prepare everything that can fail, so that it fails here with a sentence; then run until told to stop."""
+    from watchword.doors.http.running import run_folder
     from watchword.doors.http.server import run
 
-    prepare_store(settings)
-    changes = asyncio.run(settle(settings))
-    told = [] if settings.policy_file is None else [("policy file", f"{settings.policy_file}: {summary(changes)}")]
-    run(settings, load_app, told)
+    _prepare_folder(settings.data_dir)
+    # From here on it counts as running: no restore takes away the store that is being prepared.
+    with run_folder(settings.data_dir) as folder:
+        prepare_store(settings)
+        changes = asyncio.run(settle(settings))
+        told = [] if settings.policy_file is None else [("policy file", f"{settings.policy_file}: {summary(changes)}")]
+        run(settings, load_app, folder, told)
 
 
 def load_app(settings: Settings, run_folder: Path) -> "Worker":

@@ -23,6 +23,7 @@ RUN: dict[Path, tuple[str, ...]] = {
     README: (),
     TUTORIAL: (),
     CLIENTS: (),
+    ROOT / "docs/how-to/backup.md": (),
     ROOT / "docs/how-to/policies.md": (),
     ROOT / "docs/how-to/rotate-keys.md": (),
     ROOT / "docs/how-to/run-it.md": (),

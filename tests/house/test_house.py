@@ -25,8 +25,12 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
         {"doors.http", "service", "domain", "settings"},
         {"granian", "graphql", "orjson", "prometheus_client", "structlog"},
     ),
-    "doors.cli": ({"doors.cli", "service", "domain", "settings"}, {"click"}),
-    "wiring": ({"wiring", "doors.http", "policyfile", "service", "domain", "settings", "signing", "stores"}, set()),
+    "doors.cli": ({"doors.cli", "service", "domain", "settings"}, {"click", "rich"}),
+    "checkup": ({"checkup", "domain", "policyfile", "settings", "signing", "stores"}, set()),
+    "wiring": (
+        {"wiring", "checkup", "doors.http", "policyfile", "service", "domain", "settings", "signing", "stores"},
+        set(),
+    ),
     "__main__": ({"wiring", "doors.cli"}, set()),
 }
 

@@ -7,6 +7,7 @@ cannot see revocations; here a token is known by its digest. Signing is PyJWT's,
 import os
 import secrets
 from base64 import urlsafe_b64encode
+from collections.abc import Iterable
 from typing import Any
 
 import jwt
@@ -88,6 +89,13 @@ class KeyRing:
             sealed_private=self._sealer.seal(Secret(private.private_bytes_raw()), _label(kid)),
             created_at=self._clock(),
         )
+
+
+def prove_opens(sealer: Sealer, salt: bytes, private_keys: Iterable[tuple[str, bytes]]) -> None:
+    """Raise unless this master key opens the salt and every signing key (by kid)."""
+    sealer.open(salt, "salt")
+    for kid, sealed in private_keys:
+        sealer.open(sealed, _label(kid))
 
 
 def _label(kid: str) -> str:

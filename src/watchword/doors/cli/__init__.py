@@ -4,6 +4,7 @@ import click
 
 from watchword import __version__
 from watchword.doors.cli.db import db
+from watchword.doors.cli.doctor import doctor
 from watchword.doors.cli.keys import keys
 from watchword.doors.cli.serve import serve
 from watchword.doors.cli.token import token
@@ -18,5 +19,5 @@ def cli() -> None:
     """
 
 
-for command in (serve, token, db, keys):
+for command in (serve, token, db, keys, doctor):
     cli.add_command(command)

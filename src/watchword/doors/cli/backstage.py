@@ -2,11 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Protocol
 
+from watchword.domain.backups import Backup, Choice, Prospect, Restored
+from watchword.domain.findings import Finding
 from watchword.domain.ports import Keys
 from watchword.service.tokens import Tokens
 from watchword.settings import Settings
+
+Told = Callable[[int, int], None]
+"""Told how much is done, and of how much."""
 
 
 class LocalService(Protocol):
@@ -22,3 +28,7 @@ class Backstage(Protocol):
     check_store: Callable[[Settings], Iterator[tuple[str, str | None]]]
     settle: Callable[[Settings], object]
     open_service: Callable[[Settings], AbstractAsyncContextManager[LocalService]]
+    back_up_store: Callable[[Settings, Path, bool, Told], Backup]
+    restore_prospect: Callable[[Settings, Path], Prospect]
+    restore_store: Callable[[Settings, Path, Choice], Restored]
+    look_over: Callable[[Settings], Iterator[Finding]]

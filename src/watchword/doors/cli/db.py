@@ -3,6 +3,7 @@
 import click
 
 from watchword.doors.cli.backstage import Backstage
+from watchword.doors.cli.backups import backup, restore
 from watchword.doors.cli.common import STORE_FLAGS, need_store, with_settings
 from watchword.settings import Settings
 
@@ -41,3 +42,7 @@ def check(backstage: Backstage, settings: Settings) -> None:
         click.echo(f"{'ok  ' if problem is None else 'BAD '} {law}{f': {problem}' if problem else ''}")
     if not sound:
         raise SystemExit(1)
+
+
+db.add_command(backup)
+db.add_command(restore)

@@ -1,19 +1,16 @@
 """The server: granian with one main process and any number of workers, each a process of its own."""
 
 import errno
-import fcntl
 import json
 import os
 import resource
-import shutil
 import signal
 import socket
 import ssl
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,15 +41,14 @@ _LOGGING: dict[str, Any] = {
 Load = Callable[[Settings, Path], Callable[..., Any]]
 
 
-def run(settings: Settings, load: Load, notes: Sequence[tuple[str, str]] = ()) -> None:
+def run(settings: Settings, load: Load, run_folder: Path, notes: Sequence[tuple[str, str]] = ()) -> None:
     """Until told to stop. The notes are said with where it listens: a word each and what there is to say of it."""
     _refuse_bad_certificate(settings)
     _refuse_taken_address(settings)
-    with _run_folder(settings.data_dir) as run_folder:
-        server = _server(settings)
-        threading.Thread(target=_announce, args=(settings, run_folder, notes), daemon=True).start()
-        threading.Thread(target=_insist, args=(server, run_folder), daemon=True).start()
-        server.serve(target_loader=partial(load, settings, run_folder), wrap_loader=False)
+    server = _server(settings)
+    threading.Thread(target=_announce, args=(settings, run_folder, notes), daemon=True).start()
+    threading.Thread(target=_insist, args=(server, run_folder), daemon=True).start()
+    server.serve(target_loader=partial(load, settings, run_folder), wrap_loader=False)
 
 
 def _server(settings: Settings) -> Any:  # granian names a variable, not a type
@@ -86,24 +82,6 @@ def _raised_file_limit() -> int:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return max(128, min(MAX_CONNECTIONS, soft - 256))
-
-
-@contextmanager
-def _run_folder(data_dir: Path) -> Iterator[Path]:
-    """A folder for what the workers share while they run, held by a lock; those of killed servers are removed."""
-    parent = data_dir / "run"
-    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        with (parent / "lock").open("w") as gate:
-            fcntl.flock(gate, fcntl.LOCK_EX)
-            for old in parent.glob("*/lock"):
-                with suppress(OSError), old.open("w") as held:
-                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(old.parent)
-            folder = Path(tempfile.mkdtemp(dir=parent))
-            fcntl.flock(stack.enter_context((folder / "lock").open("w")), fcntl.LOCK_EX)
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        yield folder
 
 
 def _refuse_bad_certificate(settings: Settings) -> None:

@@ -35,32 +35,40 @@ _LAWS = {
 }
 
 
-def check(path: Path) -> Iterator[tuple[str, str | None]]:
-    """Each law with what is wrong, or None where it holds."""
+def check(path: Path, *, older_too: bool = False) -> Iterator[tuple[str, str | None]]:
+    """Each law with what is wrong, or None where it holds. With `older_too`, a known older schema is no fault; what
+    holds for every version is still asked.
+    """
     try:
-        yield from _checked(path)
+        refuse_foreign(path)
+        connection = connect(path, busy_ms=2_000, read_only=True)
+        try:
+            yield from laws(connection, older_too=older_too)
+        finally:
+            connection.close()
     except apsw.Error as error:
         yield "the file can be read", f"{store_fault(error).message} ({error})"
 
 
-def _checked(path: Path) -> Iterator[tuple[str, str | None]]:
-    refuse_foreign(path)
-    connection = connect(path, busy_ms=2_000, read_only=True)
-    try:
-        version = schema_version(connection)
-        behind = None if version == latest(DIALECT) else f"version {version}; run: watchword db migrate"
-        yield f"the schema is version {latest(DIALECT)}", behind
-        if behind is None:
-            yield from _laws(connection)
-    finally:
-        connection.close()
+def laws(connection: apsw.Connection, *, older_too: bool = False) -> Iterator[tuple[str, str | None]]:
+    version = schema_version(connection)
+    current = version == latest(DIALECT)
+    behind = None if current or (older_too and version) else f"version {version}; run: watchword db migrate"
+    yield f"the schema is version {version if older_too else latest(DIALECT)}", behind
+    if behind is None:
+        yield from _of_any_version(connection)
+    if current:
+        yield from _of_this_version(connection)
 
 
-def _laws(connection: apsw.Connection) -> Iterator[tuple[str, str | None]]:
+def _of_any_version(connection: apsw.Connection) -> Iterator[tuple[str, str | None]]:
     problems = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(10)") if row[0] != "ok"]
     yield "the file is sound", "; ".join(problems) or None
     broken = connection.execute("PRAGMA foreign_key_check").fetchall()
     yield "every reference has its target", f"{len(broken)} have none" if broken else None
+
+
+def _of_this_version(connection: apsw.Connection) -> Iterator[tuple[str, str | None]]:
     for law, exceptions in _LAWS.items():
         found = connection.execute(exceptions).fetchall()
         yield law, f"{len(found)} exceptions, the first: {found[0][0]}" if found else None

@@ -6,6 +6,7 @@ WAL mode and `synchronous=FULL`: a commit that returned is on disk, and readers 
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import apsw
 
@@ -64,7 +65,18 @@ def _open(path: Path) -> apsw.Connection:
     """By its whole path: to SQLite some short names, such as `:memory:`, are no files at all. Never a new file: one
     that was taken away must not be replaced by an empty one.
     """
-    return apsw.Connection(str(path.absolute()), flags=apsw.SQLITE_OPEN_READWRITE)
+    return apsw.Connection(str(path.absolute()), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI)
+
+
+def unchanging(path: Path) -> str:
+    """The file's name, in the words of SQLite, for reading what nobody writes: no lock, no companions, no trace."""
+    return f"file:{quote(str(path.absolute()))}?immutable=1"
+
+
+def open_unchanging(path: Path) -> apsw.Connection:
+    connection = apsw.Connection(unchanging(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
 
 
 def _lower(*values: Any) -> Any:

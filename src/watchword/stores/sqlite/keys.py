@@ -1,6 +1,6 @@
 """Keys in SQLite: the sealed salt and the sealed signing keys."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -56,6 +56,19 @@ class SqliteKeys:
             leave_event(c, warrant, Event(Action.KEY_ROTATED, key.kid), now)
 
         await self._db.write(work)
+
+
+class Sealed(NamedTuple):
+    """What of a store a master key has sealed; no salt where nothing is yet."""
+
+    salt: bytes | None
+    private_keys: list[tuple[str, bytes]]
+
+
+def sealed_of(connection: apsw.Connection) -> Sealed:
+    salt = connection.execute("SELECT sealed_salt FROM state").get
+    keys: list[Any] = connection.execute("SELECT kid, sealed_private FROM keys").fetchall()
+    return Sealed(salt, keys)
 
 
 def _values(key: SealedKey) -> tuple[Any, ...]:

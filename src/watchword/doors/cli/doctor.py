@@ -1,0 +1,57 @@
+"""`watchword doctor`."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from watchword.domain.findings import Finding, Level, bad, ok
+from watchword.doors.cli.backstage import Backstage
+from watchword.doors.cli.common import plain_errors
+from watchword.settings import TABLE, load_anyway
+
+
+def _with_flags(command: Any) -> Any:
+    """Every setting as a flag, unread: a bad one is a finding here, not the end."""
+    for setting in reversed(TABLE):
+        text = f"{setting.help} [{setting.variable}]"
+        command = click.option(setting.flag, setting.name, default=None, help=text, metavar="TEXT")(command)
+    return command
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@_with_flags
+@click.pass_obj
+def doctor(backstage: Backstage, /, as_json: bool, **flags: str | None) -> None:
+    """Look at settings, store, keys, clock, address and permissions; exit code 1 if anything is BAD.
+
+    It changes nothing, and works whether the service runs or not. Name the settings that the service runs with.
+
+    \b
+    Example: watchword doctor --data-dir ./watchword-data
+    """
+    with plain_errors():
+        found = list(_findings(backstage, flags))
+    if as_json:
+        click.echo(json.dumps([_shown(finding) for finding in found]))
+    else:
+        for finding in found:
+            fix = f". Fix: {finding.fix}" if finding.fix else ""
+            click.echo(f"{finding.level.value:<5}{finding.about}: {finding.what}{fix}")
+    if any(finding.level is Level.BAD for finding in found):
+        raise SystemExit(1)
+
+
+def _findings(backstage: Backstage, flags: dict[str, str | None]) -> Iterator[Finding]:
+    settings, problems, given = load_anyway(flags)
+    for problem in problems:
+        yield bad("settings", problem.rstrip("."), "Correct it; what follows is as if it were not set.")
+    if not problems:
+        yield ok("settings", f"{', '.join(given)} given and valid" if given else "none given, so the defaults hold")
+    yield from backstage.look_over(settings)
+
+
+def _shown(finding: Finding) -> dict[str, str | None]:
+    return {"level": finding.level.value, "about": finding.about, "what": finding.what, "fix": finding.fix}

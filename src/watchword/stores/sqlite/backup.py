@@ -1,0 +1,147 @@
+"""`db backup`: a copy of one moment, made while the service writes. FILE is whole or it is not there.
+
+The copy is made by SQLite's own backup, in small steps inside one read transaction: writers are not held up, and
+what they commit meanwhile does not make it begin again. It is written beside FILE, made a single file, checked,
+flushed, and only then given its name.
+"""
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import apsw
+
+from watchword.domain.backups import Backup, Contents
+from watchword.domain.errors import OperatorError
+from watchword.stores.sqlite.check import check
+from watchword.stores.sqlite.connections import connect, refuse_foreign, schema_version, store_fault
+
+PAGES_A_STEP = 256
+
+Progress = Callable[[int, int], None]
+"""Told after each step: pages done, pages in all."""
+
+_LIVE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)"
+
+
+def back_up(store: Path, file: Path, now: int, *, force: bool, progress: Progress) -> Backup:
+    _refuse_target(store, file, force=force)
+    try:
+        refuse_foreign(store)
+        with _draft_of(file) as draft:
+            _copy(store, draft, progress)
+            refuse_unsound(draft, "The backup", older_too=True)
+            contents = make_single(draft, now)
+            sync(draft)
+            _refuse_target(store, file, force=force)
+            draft.rename(file)
+            sync(file.parent)
+            return Backup(file, file.stat().st_size, contents)
+    except apsw.FullError:
+        raise OperatorError(f"There is no room for the backup at {file.parent}. Nothing was left there.") from None
+    except apsw.Error as error:
+        raise OperatorError(f"The backup was not made: {store_fault(error).message}") from error
+
+
+def companions(path: Path) -> list[Path]:
+    """The files that SQLite keeps beside this one."""
+    return [path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal")]
+
+
+def discard(path: Path) -> None:
+    for file in (path, *companions(path)):
+        file.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def refuse_unsound(path: Path, what: str, *, older_too: bool = False) -> None:
+    for law, problem in check(path, older_too=older_too):
+        if problem is not None:
+            raise OperatorError(f"{what} is not sound; nothing was changed. What must hold: {law}. It is: {problem}")
+
+
+def make_single(path: Path, now: int) -> Contents:
+    """Fold everything into the one file; says what it holds."""
+    with closing(connect(path, busy_ms=2_000)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        return contents_of(connection, now)
+
+
+def contents_of(connection: apsw.Connection, now: int) -> Contents:
+    return Contents(
+        schema_version=schema_version(connection),
+        tokens=connection.execute("SELECT count(*) FROM tokens").get,
+        live=connection.execute(f"SELECT count(*) FROM tokens WHERE {_LIVE}", {"now": now}).get,  # noqa: S608 - literal
+        last_change=connection.execute("SELECT at FROM events ORDER BY seq DESC LIMIT 1").get,
+    )
+
+
+def _refuse_target(store: Path, file: Path, *, force: bool) -> None:
+    if not file.parent.is_dir():
+        raise OperatorError(f"FILE must be in a folder that exists; there is no folder {file.parent}.")
+    if file.is_dir():
+        raise OperatorError(f"FILE must name a file; {file} is a folder. Name a file in it.")
+    if file.resolve() in [path.resolve() for path in (store, *companions(store))] or _is_same(store, file):
+        raise OperatorError(f"FILE must not be the store itself; {file} is. Name another file.")
+    if file.exists() and not force:
+        raise OperatorError(f"FILE must not exist yet; {file} does. Name another, or replace it with --force.")
+
+
+def _is_same(store: Path, file: Path) -> bool:
+    return file.exists() and file.samefile(store)
+
+
+@contextmanager
+def _draft_of(file: Path) -> Iterator[Path]:
+    """A new, empty file beside FILE, for its owner alone and for one backup at a time. A killed backup's is used up."""
+    draft = file.with_name(f".{file.name}.draft")
+    with open(draft, "ab", opener=_for_owner_alone) as held:
+        if not _is_ours(held.fileno(), draft):
+            raise OperatorError(f"Another backup to {file} is under way. Wait for it, or name another file.")
+        for companion in companions(draft):
+            companion.unlink(missing_ok=True)
+        held.truncate(0)
+        os.fchmod(held.fileno(), 0o600)
+        try:
+            yield draft
+        except BaseException:
+            discard(draft)
+            raise
+
+
+def _is_ours(descriptor: int, draft: Path) -> bool:
+    """Locked by us, and still the draft: another backup may have ended, and named it FILE, before we got the lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(descriptor), draft.stat())
+    except (BlockingIOError, FileNotFoundError):
+        return False
+
+
+def _for_owner_alone(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _copy(store: Path, draft: Path, progress: Progress) -> None:
+    with closing(connect(store, busy_ms=2_000, read_only=True)) as source, closing(apsw.Connection(str(draft))) as copy:
+        # Nothing of a draft needs to survive a crash; it is flushed once, at the end.
+        copy.execute("PRAGMA journal_mode = OFF")
+        copy.execute("PRAGMA synchronous = OFF")
+        source.execute("BEGIN")
+        if not schema_version(source):  # the first read: from here on the source is of one moment
+            raise OperatorError(f"There is nothing in the store {store} yet. Make it with: watchword db migrate")
+        with copy.backup("main", source, "main") as backup:
+            while not backup.done:
+                backup.step(PAGES_A_STEP)
+                progress(backup.page_count - backup.remaining, backup.page_count)
+        source.execute("COMMIT")

@@ -1,0 +1,73 @@
+"""A glance at the store: what can be seen quickly, at any size, without a trace.
+
+A file that nobody has open is read as it lies there; one that is in use, through SQLite's own reading of its log.
+"""
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+
+from watchword.domain.errors import OperatorError
+from watchword.stores.migrate import latest
+from watchword.stores.sqlite.connections import DIALECT, open_unchanging, schema_version
+from watchword.stores.sqlite.keys import Sealed, sealed_of
+
+# Above this even reading the file once takes long; `db check` does it.
+READ_WHOLE = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """`problem` where the file cannot be used; else what it holds. The newest time is that of an event or a token."""
+
+    problem: str | None
+    version: int = 0
+    latest: int = 0
+    tokens: int = 0
+    read_whole: bool = False
+    newest: int | None = None
+    sealed: Sealed | None = None
+
+
+def glance(path: Path) -> Glance:
+    try:
+        with closing(_open(path)) as connection:
+            return _look(connection, path)
+    except OperatorError as error:
+        return Glance(str(error))
+    except apsw.Error as error:
+        return Glance(f"it cannot be read: {error}")
+
+
+def _open(path: Path) -> apsw.Connection:
+    if not path.with_name(f"{path.name}-wal").exists():
+        return open_unchanging(path)
+    connection = apsw.Connection(str(path.absolute()), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.set_busy_timeout(2_000)
+    return connection
+
+
+def _look(connection: apsw.Connection, path: Path) -> Glance:
+    version = schema_version(connection)
+    if not version:
+        return Glance("it is empty")
+    small = path.stat().st_size <= READ_WHOLE
+    found = connection.execute("PRAGMA quick_check(1)").get if small else "ok"
+    if found != "ok":
+        return Glance(f"it is damaged: {found}")
+    newest = [
+        connection.execute("SELECT at FROM events ORDER BY seq DESC LIMIT 1").get,
+        connection.execute("SELECT created_at FROM tokens ORDER BY seq DESC LIMIT 1").get,
+    ]
+    return Glance(
+        None,
+        version=version,
+        latest=latest(DIALECT),
+        tokens=connection.execute("SELECT ifnull(max(seq), 0) FROM tokens").get,  # none is ever deleted
+        read_whole=small,
+        newest=max((at for at in newest if at is not None), default=None),
+        sealed=sealed_of(connection),
+    )

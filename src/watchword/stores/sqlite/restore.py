@@ -1,0 +1,296 @@
+"""`db restore`: put a backup in the store's place. At every moment the old store or the new one is in place, whole.
+
+The new one is made ready beside the store: migrated, its tokens revoked if that was chosen, its event left, checked
+and flushed. Then the old one gets a second name, which is the way back, and the new one takes its first. While that
+happens the old one is held for us alone, with its log folded in: a log left behind would be taken for the new one's.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+from watchword.domain.actors import Warrant
+from watchword.domain.backups import Choice, Contents, Prospect, Restored, Since
+from watchword.domain.errors import Fault, OperatorError
+from watchword.domain.events import Action, Detail, Event
+from watchword.stores.migrate import MigrationError, latest, migrations
+from watchword.stores.sqlite.backup import companions, contents_of, discard, make_single, refuse_unsound, sync
+from watchword.stores.sqlite.check import laws
+from watchword.stores.sqlite.connections import (
+    APPLICATION_ID,
+    DIALECT,
+    connect,
+    migrate,
+    open_unchanging,
+    refuse_foreign,
+    store_fault,
+    unchanging,
+)
+from watchword.stores.sqlite.keys import Sealed, sealed_of
+from watchword.stores.sqlite.warrants import leave_event
+
+_LIVE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)"
+
+_REVOKED_EVENTS = f"""
+INSERT INTO events (at, actor, bearer_id, action, target, peer, request_id, detail)
+SELECT :now, :actor, NULL, '{Action.TOKEN_REVOKED.value}', id, :peer, :request, json_object('actorUrn', actor_urn)
+FROM tokens WHERE {_LIVE}
+"""  # noqa: S608 - literal pieces only
+_REVOKE = f"UPDATE tokens SET revoked_at = :now WHERE {_LIVE}"  # noqa: S608
+
+# Of `main`, the store here, against `backup`, the file.
+_REVIVED = """
+SELECT there.id FROM backup.tokens AS there JOIN main.tokens AS here ON here.id = there.id
+WHERE here.revoked_at IS NOT NULL AND there.revoked_at IS NULL AND (there.expires_at IS NULL OR there.expires_at > :now)
+ORDER BY here.revoked_at DESC, there.id
+"""
+_UNKNOWN = f"""
+SELECT count(*), count(*) FILTER (WHERE {_LIVE}) FROM main.tokens WHERE id NOT IN (SELECT id FROM backup.tokens)
+"""  # noqa: S608
+_SUSPENSIONS = """
+SELECT count(*) FROM main.actors WHERE status = 'SUSPENDED'
+    AND urn NOT IN (SELECT urn FROM backup.actors WHERE status = 'SUSPENDED')
+"""
+# What every version of the schema has.
+_POLICY = "urn, name, description, state, privileges, users, groups, all_users"
+_POLICIES = f"""
+SELECT count(DISTINCT urn) FROM (
+    SELECT * FROM (SELECT {_POLICY} FROM main.policies EXCEPT SELECT {_POLICY} FROM backup.policies)
+    UNION ALL
+    SELECT * FROM (SELECT {_POLICY} FROM backup.policies EXCEPT SELECT {_POLICY} FROM main.policies))
+"""  # noqa: S608
+_MEMBER = "actor_urn, group_urn"
+_MEMBERSHIPS = f"""
+SELECT count(*) FROM (
+    SELECT * FROM (SELECT {_MEMBER} FROM main.group_members EXCEPT SELECT {_MEMBER} FROM backup.group_members)
+    UNION ALL
+    SELECT * FROM (SELECT {_MEMBER} FROM backup.group_members EXCEPT SELECT {_MEMBER} FROM main.group_members))
+"""  # noqa: S608
+_KEYS = "SELECT count(*) FROM main.keys WHERE kid NOT IN (SELECT kid FROM backup.keys)"
+
+# What others may have seen of the store that is replaced must not come again with another meaning.
+_VERSION_ON = "UPDATE state SET policy_version = max(policy_version, ?) + 1"
+_EVENTS_ON = "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'events'"
+
+_SCHEMA = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_stat%' ESCAPE '\\' ORDER BY 1, 2"
+
+
+def prospect(store: Path, file: Path, now: int, prove: Callable[[Sealed], None]) -> Prospect:
+    """What putting the file back means, once everything that must hold of it does. Changes nothing."""
+    contents = examine(store, file, now, prove)
+    if not store.exists():
+        return Prospect(file, contents, None, f"there is no store at {store} to compare with")
+    try:
+        refuse_foreign(store)
+        with closing(connect(store, busy_ms=2_000, read_only=True)) as here:
+            return Prospect(file, contents, _compare(here, file, now))
+    except apsw.Error as error:
+        return Prospect(file, contents, None, _unreadable(store, error))
+
+
+def restore(store: Path, file: Path, contents: Contents, choice: Choice, warrant: Warrant, now: int) -> Restored:
+    """With no service running, and after `examine` told the file's contents."""
+    draft = store.with_name(f".{store.name}.restoring")
+    try:
+        with _held(store) as held:
+            seen = _seen(held, store, file, contents, now)
+            _copy(file, draft)
+            revoked = _make_ready(draft, seen, choice, warrant, now)
+            refuse_unsound(draft, "The store made from the backup")
+            make_single(draft, now)
+            sync(draft)
+            kept = _swap(draft, store, now)
+            return Restored(seen, choice, revoked, store, kept)
+    except apsw.FullError:
+        raise OperatorError(f"There is no room beside {store} for another store. Nothing was changed.") from None
+    except apsw.Error as error:
+        raise OperatorError(f"Nothing was restored: {store_fault(error).message}") from error
+    finally:
+        discard(draft)
+
+
+def examine(store: Path, file: Path, now: int, prove: Callable[[Sealed], None]) -> Contents:
+    """What the file holds; raises unless it is a sound backup of a version we know, which our master key opens."""
+    if not file.is_file():
+        raise OperatorError(f"FILE must be a backup made by: watchword db backup. There is no file {file}.")
+    if store.exists() and file.samefile(store):
+        raise OperatorError(f"FILE must be a backup, not the store itself; {file} is.")
+    for companion in companions(file):
+        if not companion.name.endswith("-shm") and companion.exists() and companion.stat().st_size:
+            raise OperatorError(
+                f"FILE must be whole by itself; {companion} holds a part of it. Use a file made by: watchword db backup"
+            )
+    try:
+        with closing(open_unchanging(file)) as backup:
+            _refuse_other_schema(backup, file)
+            for law, problem in laws(backup, older_too=True):
+                if problem is not None:
+                    raise OperatorError(f"The backup {file} is not sound. What must hold: {law}. It is: {problem}")
+            prove(sealed_of(backup))
+            return contents_of(backup, now)
+    except apsw.NotADBError:
+        raise OperatorError(f"FILE must be a backup made by: watchword db backup. {file} is not one.") from None
+    except apsw.Error as error:
+        raise OperatorError(f"The backup {file} is damaged ({error}). Use another.") from None
+
+
+def _refuse_other_schema(backup: apsw.Connection, file: Path) -> None:
+    """The file's tables and triggers must be those of a version we know, word for word."""
+    version: int = backup.execute("PRAGMA user_version").get
+    if backup.execute("PRAGMA application_id").get != APPLICATION_ID or not version:
+        raise OperatorError(f"FILE must be a backup made by: watchword db backup. {file} is not one.")
+    if version > latest(DIALECT):
+        raise OperatorError(
+            f"The backup {file} is of schema version {version}; this Watchword knows versions up to {latest(DIALECT)}. "
+            "Restore it with the newer Watchword that made it."
+        )
+    with closing(apsw.Connection(":memory:")) as known:
+        for migration in migrations(DIALECT)[:version]:
+            known.execute(migration.sql)
+        if backup.execute(_SCHEMA).fetchall() != known.execute(_SCHEMA).fetchall():
+            raise OperatorError(f"The backup {file} has not the tables of schema version {version}: it was changed.")
+
+
+def _compare(here: apsw.Connection, file: Path, now: int) -> Since:
+    here.execute("ATTACH ? AS backup", (unchanging(file),))
+    try:
+        bound = {"now": now}
+        unknown, unknown_live = here.execute(_UNKNOWN, bound).get
+        return Since(
+            revived=tuple(row[0] for row in here.execute(_REVIVED, bound)),
+            unknown=unknown,
+            unknown_live=unknown_live,
+            suspensions=here.execute(_SUSPENSIONS).get,
+            policies=here.execute(_POLICIES).get,
+            memberships=here.execute(_MEMBERSHIPS).get,
+            keys=here.execute(_KEYS).get,
+            policy_version=here.execute("SELECT policy_version FROM main.state").get,
+            last_event=here.execute("SELECT ifnull(max(seq), 0) FROM main.events").get,
+        )
+    finally:
+        here.execute("DETACH backup")
+
+
+def _seen(held: "_Held", store: Path, file: Path, contents: Contents, now: int) -> Prospect:
+    if held.connection is None:
+        return Prospect(file, contents, None, held.unreadable)
+    try:
+        return Prospect(file, contents, _compare(held.connection, file, now))
+    except apsw.CorruptError as error:
+        return Prospect(file, contents, None, _unreadable(store, error))
+
+
+class _Held(NamedTuple):
+    connection: apsw.Connection | None
+    unreadable: str | None
+
+
+@contextmanager
+def _held(store: Path) -> Iterator[_Held]:
+    """The store that is there, for us alone, as one file. A damaged one is what restores are for."""
+    if not store.exists():
+        for companion in companions(store):
+            if companion.exists():
+                raise OperatorError(f"There is no store at {store}, but {companion}. Move that away first.")
+        yield _Held(None, f"there is no store at {store} to compare with")
+        return
+    try:
+        connection = _alone(store)
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        yield _Held(None, _unreadable(store, error))
+        return
+    with closing(connection):
+        yield _Held(connection, None)
+
+
+def _alone(store: Path) -> apsw.Connection:
+    refuse_foreign(store)
+    connection = connect(store, busy_ms=2_000)
+    try:
+        # Fails while anybody else has the file open: what they wrote would be lost with the old store.
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("BEGIN EXCLUSIVE")
+        connection.execute("COMMIT")
+    except (apsw.BusyError, apsw.LockedError):
+        connection.close(True)
+        raise OperatorError(f"Another process has the store {store} open. Stop it first, then try again.") from None
+    except BaseException:
+        connection.close(True)
+        raise
+    return connection
+
+
+def _unreadable(store: Path, error: apsw.Error) -> str:
+    return f"the store at {store} cannot be read ({error})"
+
+
+def _copy(file: Path, draft: Path) -> None:
+    discard(draft)
+    draft.touch(mode=0o600)
+    shutil.copyfile(file, draft)
+
+
+def _make_ready(draft: Path, seen: Prospect, choice: Choice, warrant: Warrant, now: int) -> int:
+    """Bring the copy to this version and to the choice; returns how many tokens were revoked."""
+    with closing(connect(draft, busy_ms=2_000)) as connection:
+        # The draft as a whole is the transaction: until it is flushed and named, it is nothing.
+        for pragma in ("journal_mode = OFF", "synchronous = OFF", "cache_size = -131072", "temp_store = MEMORY"):
+            connection.execute(f"PRAGMA {pragma}")
+        try:
+            migrate(connection)
+        except Fault as fault:
+            raise MigrationError(f"The backup cannot be brought to this version: {fault.message}") from None
+        connection.execute("BEGIN")
+        connection.execute(_EVENTS_ON, (seen.since.last_event if seen.since else 0,))
+        revoked = 0
+        if choice is Choice.REVOKE_ALL:
+            who = {"now": now, "actor": warrant.actor, "peer": warrant.peer, "request": warrant.request_id}
+            connection.execute(_REVOKED_EVENTS, who)
+            connection.execute(_REVOKE, {"now": now})
+            revoked = connection.changes()
+        connection.execute(_VERSION_ON, (seen.since.policy_version if seen.since else 0,))
+        leave_event(connection, warrant, Event(Action.STORE_RESTORED, seen.file.name, _detail(seen, choice)), now)
+        connection.execute("COMMIT")
+        return revoked
+
+
+def _detail(seen: Prospect, choice: Choice) -> dict[str, Detail]:
+    since = seen.since
+    return {
+        "choice": choice.value,
+        "live": seen.contents.live,
+        "lastChange": seen.contents.last_change,
+        "revoked": seen.contents.live if choice is Choice.REVOKE_ALL else 0,
+        "revived": None if since is None else 0 if choice is Choice.REVOKE_ALL else len(since.revived),
+        "unknown": None if since is None else since.unknown,
+    }
+
+
+def _swap(draft: Path, store: Path, now: int) -> Path | None:
+    kept = None
+    if store.exists():
+        _forget_killed(store)
+        moment = datetime.fromtimestamp(now / 1000, UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
+        kept = store.with_name(f"{store.name}.before-restore-{moment}Z")
+        kept.hardlink_to(store)
+        # Only a damaged store has companions now.
+        for old, new in zip(companions(store), companions(kept), strict=True):
+            if old.exists():
+                old.rename(new)
+        sync(store.parent)
+    draft.rename(store)
+    sync(store.parent)
+    return kept
+
+
+def _forget_killed(store: Path) -> None:
+    """A restore that was killed before the swap leaves a second name of the store itself."""
+    for name in store.parent.glob(f"{store.name}.before-restore-*"):
+        if name.samefile(store):
+            name.unlink()

@@ -1,0 +1,222 @@
+"""`db restore`: what becomes of tokens under each choice, what is told, what is kept."""
+
+import json
+import re
+import shutil
+import sqlite3
+import stat
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import ADMIN, Server, watchword
+from tests.support.store_file import assert_sound, events, look, stored
+from tests.support.storm import Storm
+from tests.support.story import ACCEPT, LATER, QUIET, REVOKE_ALL, Story, contents, kept_of
+
+MakeServer = Callable[..., Server]
+
+
+@pytest.mark.parametrize("flags", [(), (REVOKE_ALL, ACCEPT)])
+def test_without_just_one_choice_nothing_is_changed_and_it_says_how_many_tokens_each_concerns(
+    story: Story, flags: tuple[str, ...]
+) -> None:
+    before = contents(story.server.data_dir)
+    done = story.restore(*flags)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert f"{REVOKE_ALL} (all 2 live tokens" in done.stderr
+    assert f"{ACCEPT} (1 of them, revoked since, work again)" in done.stderr
+    assert done.stdout == ""
+    assert contents(story.server.data_dir) == before
+
+
+def test_the_numbers_before_the_choice_are_told_as_json_while_the_service_runs(story: Story) -> None:
+    story.server.start()
+    done = story.restore("--json")
+    assert done.returncode == 2
+    told = json.loads(done.stdout)
+    assert (told["tokens"], told["live"]) == (3, 2)
+    assert told["revived"] == [story.ended]
+    assert (told["unknown"], told["unknownLive"]) == (1, 1)
+
+
+def test_under_the_first_choice_every_token_of_the_backup_is_dead(story: Story) -> None:
+    done = story.restore(REVOKE_ALL)
+    assert done.returncode == 0, done.stderr
+    assert "Revoked: all 2 tokens" in done.stdout
+    assert "now unknown: 1 (1 live)" in done.stdout
+    story.server.start()
+    assert story.verdicts() == [401, 401, 401, 401]
+    reasons = [story.server.verify(token["accessToken"]).json()["error"]["reason"] for token in story.tokens]
+    assert reasons == ["token_revoked"] * 3 + ["invalid_token"]
+    assert_sound(story.server)
+    assert story.server.tokens()["total"] == 0
+    new = story.server.create(ADMIN)
+    assert story.server.verify(new["accessToken"]).status_code == 204
+
+
+def test_under_the_second_choice_revived_tokens_work_and_are_named(story: Story) -> None:
+    done = story.restore(ACCEPT)
+    assert done.returncode == 0, done.stderr
+    assert f"work again: 1.\n  {story.ended}\n" in done.stdout
+    assert story.before not in done.stdout
+    story.server.start()
+    assert story.verdicts() == [204, 204, 401, 401]
+    assert_sound(story.server)
+
+
+def test_a_terminal_is_shown_twenty_revived_tokens_and_json_all_of_them(
+    make_server: MakeServer, tmp_path: Path
+) -> None:
+    server = make_server(env=QUIET)
+    made = [server.create(ADMIN)["metadata"]["id"] for _ in range(23)]
+    file = tmp_path / "b.db"
+    assert server.command_line("db", "backup", str(file)).returncode == 0
+    for token_id in made:
+        server.revoke(token_id)
+    server.stop()
+    asked = server.command_line("db", "restore", str(file), "--json")
+    told = server.command_line("db", "restore", str(file), ACCEPT).stdout
+    assert sorted(json.loads(asked.stdout)["revived"]) == sorted(made)
+    assert len([line for line in told.splitlines() if line.strip() in made]) == 20
+    assert "and 3 more" in told
+
+
+def test_a_restore_tells_of_suspensions_policies_memberships_and_keys_that_it_undoes(story: Story) -> None:
+    server = story.server.start()
+    server.set_status(LATER, "SUSPENDED")
+    server.grant(LATER)
+    group = server.ask('mutation { createGroup(input: {name: "g"}) }', actor=ADMIN)["createGroup"]
+    add = "mutation ($g: String!, $u: [String!]!) { addGroupMembers(input: {groupUrn: $g, userUrns: $u}) }"
+    server.ask(add, {"g": group, "u": [LATER]}, actor=ADMIN)
+    assert server.command_line("keys", "rotate").returncode == 0
+    server.stop()
+    told = json.loads(story.restore(ACCEPT, "--json").stdout)
+    undone = ("suspensionsUndone", "policiesChanged", "membershipsChanged", "signingKeysLost")
+    assert [told[word] for word in undone] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("choice", "revoked", "revived"), [(REVOKE_ALL, 2, 0), (ACCEPT, 0, 1)])
+def test_a_restore_leaves_its_event_and_one_for_each_revocation(
+    story: Story, choice: str, revoked: int, revived: int
+) -> None:
+    last = events(story.server)[-1].seq
+    assert story.restore(choice).returncode == 0
+    after = events(story.server, after=last)
+    assert [event.action for event in after] == ["token.revoked"] * revoked + ["store.restored"]
+    (row,) = look(story.server, "SELECT actor, target, detail FROM events WHERE action = 'store.restored'")
+    detail = json.loads(row[2])
+    assert row[:2] == ("urn:li:corpuser:__system", "b.db")
+    assert (detail["choice"], detail["revoked"], detail["revived"]) == (choice[2:], revoked, revived)
+
+
+def test_after_a_restore_no_version_and_no_event_number_comes_a_second_time(story: Story) -> None:
+    query = "SELECT policy_version, (SELECT max(seq) FROM events) FROM state"
+    story.server.start()
+    for _ in range(3):
+        story.server.grant(LATER)
+    story.server.stop()
+    ((version, last),) = look(story.server, query)
+    assert story.restore(ACCEPT).returncode == 0
+    ((version_after, last_after),) = look(story.server, query)
+    assert version_after > version
+    assert last_after > last
+
+
+def test_the_store_that_was_there_is_kept_as_one_file_and_can_be_put_back(story: Story) -> None:
+    before = stored(story.server)
+    told = json.loads(story.restore(REVOKE_ALL, "--json").stdout)
+    (kept,) = kept_of(story.server)
+    assert told["kept"] == str(kept)
+    assert re.fullmatch(r"watchword\.db\.before-restore-\d{8}T\d{6}\.\d{3}Z", kept.name)
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert story.server.command_line("db", "restore", str(kept), ACCEPT).returncode == 0
+    after = stored(story.server)
+    assert after.pop("events") == before.pop("events") + 1
+    assert after == before
+    story.server.start()
+    assert story.verdicts() == [204, 401, 401, 204]
+
+
+def test_what_was_only_in_the_log_of_a_killed_server_is_in_the_kept_store(story: Story) -> None:
+    story.server.start().create(ADMIN)
+    story.server.kill()
+    assert (story.server.data_dir / "watchword.db-wal").stat().st_size > 0
+    assert story.restore(REVOKE_ALL).returncode == 0
+    (kept,) = kept_of(story.server)
+    with closing(sqlite3.connect(f"file:{kept}?mode=ro&immutable=1", uri=True)) as file:
+        assert file.execute("SELECT count(*) FROM tokens").fetchone() == (5,)
+    story.server.start()
+    assert story.verdicts() == [401] * 4
+
+
+def test_without_a_store_to_compare_with_it_says_that_it_cannot_be_known(story: Story, tmp_path: Path) -> None:
+    fresh = tmp_path / "fresh"
+    fresh.mkdir(mode=0o700)
+    shutil.copy(story.server.data_dir / "master.key", fresh / "master.key")
+    words = ("db", "restore", str(story.file), "--data-dir", str(fresh))
+    asked, done = watchword(*words), watchword(*words, ACCEPT)
+    assert asked.returncode == 2
+    assert "cannot be known, there is no store" in asked.stderr
+    assert done.returncode == 0
+    assert "cannot be known, there is no store" in done.stdout
+    assert "holds 2 live tokens" in done.stdout
+    assert watchword("db", "check", "--data-dir", str(fresh)).returncode == 0
+
+
+def test_a_damaged_store_is_replaced_and_kept(story: Story) -> None:
+    file = story.server.data_dir / "watchword.db"
+    file.write_bytes(b"damage" * 3_000)
+    done = story.restore(REVOKE_ALL)
+    assert done.returncode == 0, done.stderr
+    (kept,) = kept_of(story.server)
+    assert kept.read_bytes() == b"damage" * 3_000
+    story.server.start()
+    assert story.verdicts() == [401] * 4
+
+
+def newer_watchword(folder: Path) -> dict[str, str]:
+    """The environment of a Watchword whose schema is one version ahead."""
+    import watchword as package
+    from watchword.stores.migrate import latest
+
+    shutil.copytree(Path(package.__file__).parent, folder / "watchword")
+    migration = folder / "watchword/stores/sql/sqlite" / f"{latest('sqlite') + 1:04}_ahead.sql"
+    migration.write_text("ALTER TABLE policies ADD COLUMN ahead TEXT;")
+    return {"PYTHONPATH": str(folder)}
+
+
+def test_an_older_backup_is_migrated_on_the_way_and_a_newer_one_refused(story: Story, tmp_path: Path) -> None:
+    newer = newer_watchword(tmp_path / "newer")
+    version: int = look(story.server, "PRAGMA user_version")[0][0]
+    older = story.file.read_bytes()
+    done = story.restore(REVOKE_ALL, env=newer)
+    assert done.returncode == 0, done.stderr
+    assert story.file.read_bytes() == older
+    assert look(story.server, "PRAGMA user_version") == [(version + 1,)]
+    assert story.server.command_line("db", "check", env=newer).returncode == 0
+    assert story.server.command_line("db", "backup", str(tmp_path / "ahead.db"), env=newer).returncode == 0
+    refused = story.server.command_line("db", "restore", str(tmp_path / "ahead.db"), REVOKE_ALL)
+    assert refused.returncode == 1
+    assert f"schema version {version + 1}" in refused.stderr
+
+
+def test_a_backup_taken_under_load_restores_clean_with_every_answered_revocation(
+    make_server: MakeServer, tmp_path: Path
+) -> None:
+    server = make_server(env=QUIET)
+    file = tmp_path / "b.db"
+    with Storm(server, clients=6) as storm:
+        storm.until_answered()
+        assert server.command_line("db", "backup", str(file)).returncode == 0
+    server.stop()
+    told = json.loads(server.command_line("db", "restore", str(file), ACCEPT, "--json").stdout)
+    assert set(told["revived"]) <= storm.answers.revoked | storm.answers.in_doubt
+    server.start()
+    assert_sound(server)
+    verdicts = {i: server.verify(token).status_code for i, token in storm.answers.created.items()}
+    assert [i for i in told["revived"] if verdicts.get(i, 204) != 204] == []
+    assert [i for i in storm.answers.revoked if verdicts[i] == 204 and i not in told["revived"]] == []
