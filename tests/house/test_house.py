@@ -25,7 +25,8 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
         {"doors.http", "service", "domain", "settings"},
         {"granian", "graphql", "orjson", "prometheus_client", "structlog"},
     ),
-    "doors.cli": ({"doors.cli", "service", "domain", "settings"}, {"click"}),
+    "client": ({"client", "domain"}, {"httpx"}),
+    "doors.cli": ({"doors.cli", "client", "policyfile", "service", "domain", "settings"}, {"click", "rich"}),
     "wiring": ({"wiring", "doors.http", "policyfile", "service", "domain", "settings", "signing", "stores"}, set()),
     "__main__": ({"wiring", "doors.cli"}, set()),
 }
