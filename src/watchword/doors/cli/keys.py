@@ -10,6 +10,7 @@ from watchword.domain.actors import system_warrant
 from watchword.domain.ports import SealedKey
 from watchword.doors.cli.backstage import Backstage
 from watchword.doors.cli.common import STORE_FLAGS, open_existing, with_settings
+from watchword.doors.cli.show import iso
 from watchword.settings import Settings
 
 
@@ -60,12 +61,12 @@ async def _rotate(backstage: Backstage, settings: Settings) -> SealedKey:
         return await service.keys.rotate(system_warrant("command line"))
 
 
-def _shown(key: SealedKey) -> dict[str, str | int | None]:
+def _shown(key: SealedKey) -> dict[str, str | None]:
     return {
         "kid": key.kid,
-        "createdAt": key.created_at,
-        "retiredAt": key.retired_at,
-        "publishedUntil": key.published_until,
+        "createdAt": iso(key.created_at),
+        "retiredAt": iso(key.retired_at),
+        "publishedUntil": iso(key.published_until),
     }
 
 
