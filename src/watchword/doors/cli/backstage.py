@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from watchword.domain.ports import Keys
-from watchword.service.tokens import Tokens
 from watchword.settings import Settings
+
+if TYPE_CHECKING:  # the service is loaded by the wiring, when a command asks for it
+    from watchword.domain.ports import Keys
+    from watchword.service.tokens import Tokens
 
 
 class LocalService(Protocol):
     @property
-    def tokens(self) -> Tokens: ...
+    def tokens(self) -> "Tokens": ...
     @property
-    def keys(self) -> Keys: ...
+    def keys(self) -> "Keys": ...
 
 
 class Backstage(Protocol):

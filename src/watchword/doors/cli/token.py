@@ -1,6 +1,5 @@
 """`watchword token`."""
 
-import asyncio
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -91,6 +90,8 @@ def create(
                 name=check_name("first" if name is None else name, "--name"),
                 description=check_description(description, "--description"),
             )
+            import asyncio
+
             secret, made = asyncio.run(_create(backstage, settings, new, lives))
             _show_created(secret, made, json=as_json_)
             return
