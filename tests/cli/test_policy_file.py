@@ -40,7 +40,7 @@ def test_a_file_is_shown_applied_changed_exported_and_applied_again(
 
     shown = apply(FIRST, "--dry-run")
     assert shown[0] == "+ urn:li:servicePolicy:own-tokens"
-    assert '    + actors.users: ["urn:li:corpuser:alice"]' in shown
+    assert '    actors.users: ["urn:li:corpuser:alice"]' in shown
     assert shown[-1] == "2 to create, 0 to update, 0 to remove, 0 unchanged."
     assert apply(FIRST)[-1] == "2 created, 0 updated, 0 removed, 0 unchanged."
     assert apply(FIRST) == ["0 created, 0 updated, 0 removed, 2 unchanged."]
@@ -52,10 +52,12 @@ def test_a_file_is_shown_applied_changed_exported_and_applied_again(
     ]
     lines = apply(SECOND)
     assert lines[0] == "~ urn:li:servicePolicy:own-tokens"
-    assert '    - actors.users: ["urn:li:corpuser:alice"]' in lines
-    assert "    + actors.users: []" in lines
-    assert '    + description: "Everybody."' in lines
-    assert not any("name" in line for line in lines[: lines.index("- urn:li:servicePolicy:readers")])
+    assert lines[1:-1] == [
+        '    description: null -> "Everybody."',
+        '    actors.users: ["urn:li:corpuser:alice"] -> []',
+        "    actors.allUsers: false -> true",
+        "- urn:li:servicePolicy:readers",
+    ]
     assert lines[-1] == "0 created, 1 updated, 1 removed, 0 unchanged."
 
     connection = ("--url", server.url, "--as", ADMIN)

@@ -5,6 +5,7 @@ import pickle
 import traceback
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.support.both_clients import Clients
@@ -76,6 +77,17 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(
         connect(url, **how)
     for secret in ("two words", "X-Other", "pass@"):
         assert secret not in str(refused.value)
+
+
+def test_an_http_client_of_ones_own_is_used_and_left_open(server: Server) -> None:
+    seen: list[str] = []
+    with httpx.Client(event_hooks={"request": [lambda request: seen.append(request.url.path)]}) as own:
+        with Client(server.url, actor=ADMIN, http=own) as client:
+            client.me()
+        assert seen == ["/api/graphql"]
+        assert not own.is_closed
+        with pytest.raises(ValueError, match="transport"):
+            Client("unix:/x.sock", actor=ADMIN, http=own)
 
 
 def test_neither_a_netrc_nor_a_proxy_changes_who_calls_this_machine(

@@ -49,6 +49,7 @@ class AsyncClient:
         http: httpx.AsyncClient | None = None,
     ) -> None:
         self._connection = Connection(url, token, actor, retries)
+        self._connection.check_own(http)
         self._own = http is None
         self._http = http or self._open(timeout, verify)
 

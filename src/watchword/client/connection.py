@@ -76,6 +76,10 @@ class Connection:
             options["mounts"] = {"http://": None, "https://": None}
         return options
 
+    def check_own(self, http: object | None) -> None:
+        if http is not None and self.socket is not None:
+            raise ValueError("Give http a transport for the Unix socket, and url as http://localhost.")
+
     def lost(self, error: httpx.HTTPError) -> Unreachable:
         what = "did not answer in time" if isinstance(error, httpx.TimeoutException) else f"cannot be reached: {error}"
         return Unreachable(f"{self._shown} {what.rstrip(': .')}.")

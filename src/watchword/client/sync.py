@@ -54,6 +54,7 @@ class Client:
         http: httpx.Client | None = None,
     ) -> None:
         self._connection = Connection(url, token, actor, retries)
+        self._connection.check_own(http)
         self._own = http is None
         self._http = http or self._open(timeout, verify)
 

@@ -9,7 +9,7 @@ from watchword.domain.errors import OperatorError
 from watchword.domain.policies import Policy as Kept
 from watchword.domain.policies import PolicyState, Privilege
 from watchword.domain.urns import POLICY_PREFIX
-from watchword.doors.cli.remote import confirm, json_flag, urn_of, with_client, yes_flag
+from watchword.doors.cli.remote import can_be_asked, confirm, json_flag, urn_of, with_client, yes_flag
 from watchword.doors.cli.show import Column, named, say, show_list, show_one
 from watchword.doors.cli.text import as_json as json_text
 from watchword.doors.cli.text import one_line
@@ -111,11 +111,11 @@ def apply(client: "Client", file: Path, dry_run: bool, yes: bool, as_json: bool)
     from watchword.policyfile import read_policy_file
 
     declared = [_declared(one) for one in read_policy_file(file)]
-    if not dry_run and not yes:
-        removed = [c for c in client.apply_policies(declared, dry_run=True).changes if c.change == "DELETE"]
+    if not dry_run and not yes and can_be_asked():
+        shown = client.apply_policies(declared, dry_run=True)
+        removed = [one_line(change.urn) for change in shown.changes if change.change == "DELETE"]
         if removed:
-            names = ", ".join(one_line(change.urn) for change in removed)
-            confirm(f"Remove {names}?", yes=yes)
+            confirm(f"Remove {', '.join(removed)}?", yes=yes)
     applied = client.apply_policies(declared, dry_run=dry_run)
     if as_json:
         say(json_text(named(applied)))
@@ -141,15 +141,16 @@ def _declared(policy: Kept) -> "DeclaredPolicy":
 
 
 def _show_change(change: "PolicyChange") -> None:
+    """Of a new policy what it says, of a changed one what changes, of a removed one that it goes."""
     say(f"{_SIGNS.get(change.change, '?')} {one_line(change.urn)}")
     before, after = _flat(change.before), _flat(change.after)
-    for field in before | after:
-        old, new = before.get(field), after.get(field)
-        if old != new:
-            if change.change != "CREATE":
-                say(f"    - {field}: {json_text(old)}")
-            if change.change != "DELETE":
-                say(f"    + {field}: {json_text(new)}")
+    for field, new in after.items():
+        old = before.get(field)
+        if change.before is None:
+            if new and field != "source":
+                say(f"    {field}: {json_text(new)}")
+        elif old != new:
+            say(f"    {field}: {json_text(old)} -> {json_text(new)}")
 
 
 def _flat(policy: "Policy | None") -> dict[str, object]:

@@ -128,9 +128,13 @@ def urn_of(prefix: str) -> Callable[[click.Context, click.Parameter, str], str]:
     return lambda _context, _parameter, value: value if value.startswith("urn:") else prefix + value
 
 
+def can_be_asked() -> bool:
+    return sys.stdin.isatty()
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Ask whoever sits at the terminal; a script has said what it wants."""
-    if not yes and sys.stdin.isatty() and not click.confirm(question, err=True):
+    if not yes and can_be_asked() and not click.confirm(question, err=True):
         raise OperatorError("Nothing was changed.")
 
 

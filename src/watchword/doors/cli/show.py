@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from io import TextIOWrapper
 from typing import Any, Generic, TypeVar, overload
 
 from watchword.doors.cli.text import as_json, one_line
@@ -105,10 +107,15 @@ def show_one(pairs: Mapping[str, Cell], record: Any, *, json: bool) -> None:
 
 def say(line: str) -> None:
     """A line on standard output, whatever characters its encoding lacks."""
-    reconfigure = getattr(sys.stdout, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors="backslashreplace")
+    _escape_what_cannot_be_encoded()
     sys.stdout.write(line + "\n")
+
+
+@cache
+def _escape_what_cannot_be_encoded() -> None:
+    """Once, for it flushes."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def named(value: Any) -> Any:
@@ -173,6 +180,7 @@ def _table(rows: Sequence[T], columns: Sequence[Column[T]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    _escape_what_cannot_be_encoded()
     console = Console(highlight=False, markup=False, emoji=False)
     if console.no_color:  # not even bold: whoever says so wants the characters alone
         console = Console(highlight=False, markup=False, emoji=False, color_system=None)

@@ -215,10 +215,9 @@ def list_tokens(
         if value is not None
     ]
     size = min(1_000, (limit or 1_000) + 1)
-    order = {"sort": sort or "expiresAt", "descending": descending or sort is None}
-    found = islice(client.tokens(*where, page_size=size, **order), limit)  # type: ignore[arg-type]
+    found = client.tokens(*where, sort=sort or "expiresAt", descending=descending or sort is None, page_size=size)
     columns = COLUMNS[:-1] if own and on_terminal() else COLUMNS  # whose they are goes without saying
-    show_list(found, columns, json=as_json, empty="No tokens.")
+    show_list(islice(found, limit), columns, json=as_json, empty="No tokens.")
 
 
 @token.command()
