@@ -1,5 +1,6 @@
 """Settings: a bad value or an unknown name stops the start with a sentence that names it."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -100,7 +101,8 @@ def test_the_store_can_be_named_by_url(tmp_path: Path) -> None:
 
 def test_a_store_is_a_file_whatever_its_name(tmp_path: Path) -> None:
     url = {"WATCHWORD_DATABASE_URL": "sqlite:///:memory:"}
-    for expected in ("Schema version 0 -> 1.\n", "Schema version 1.\n"):
+    for expected in (r"Schema version 0 -> \d+\.\n", r"Schema version [1-9]\d*\.\n"):
         done = watchword("db", "migrate", "--data-dir", str(tmp_path / "d"), env=url, cwd=tmp_path)
-        assert (done.returncode, done.stdout) == (0, expected)
+        assert done.returncode == 0
+        assert re.fullmatch(expected, done.stdout)
     assert (tmp_path / ":memory:").is_file()
