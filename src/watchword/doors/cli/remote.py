@@ -72,6 +72,8 @@ def connected(url: str | None, as_actor: str | None, token_file: str | None) -> 
     token = _read_token(token_file) if token_file is not None else set_token
     url = url or set_url or DEFAULT_URL
 
+    # httpx brings a command of its own along where rich is installed, which takes as long to load as the rest of it.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     from watchword.client import Client, WatchwordError
     from watchword.client.connection import is_loopback
 
@@ -94,6 +96,8 @@ def told(error: "WatchwordError", *, by_name: bool) -> str:
 
     sentence = str(error)
     match error:
+        case Unreachable() if "CERTIFICATE_VERIFY_FAILED" in sentence:
+            return f"{sentence} If it has a certificate of its own, name its file by SSL_CERT_FILE."
         case Unreachable():
             return f"{sentence} Start it with `watchword serve`, or name another by --url or WATCHWORD_URL."
         case Unauthenticated() if by_name:
