@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tests.cli.conftest import Run
+from tests.cli.remote.conftest import Run
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store
 from tests.support.terminal import Terminal

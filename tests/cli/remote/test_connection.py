@@ -5,7 +5,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.cli.remote.conftest import Run
 from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.strangers import web_server

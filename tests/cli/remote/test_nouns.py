@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 
-from tests.cli.conftest import Run
+from tests.cli.remote.conftest import Run
 from tests.support.server import ADMIN, GENERATE, Server
 
 Done = Callable[..., str]

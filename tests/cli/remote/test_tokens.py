@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.cli.remote.conftest import Run
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.store_file import change_store
 
