@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.lifetimes import Duration, Lifetimes
+from watchword.domain.secret import Secret
 from watchword.domain.urns import check_actor
 
 PREFIX = "WATCHWORD_"
@@ -314,6 +315,13 @@ def load(flags: Mapping[str, str | None], environment: Mapping[str, str] = os.en
     settings = Settings(**{setting.name: _value(setting, flags, environment) for setting in TABLE})
     _check_together(settings)
     return settings
+
+
+def load_client(environment: Mapping[str, str] = os.environ) -> tuple[str | None, Secret[str] | None]:
+    """For commands that speak to a server: its address and the caller's token, where they are set."""
+    _refuse_unknown(environment)
+    url, token = environment.get("WATCHWORD_URL"), environment.get("WATCHWORD_TOKEN")
+    return url or None, Secret(token.strip()) if token else None
 
 
 def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Any:

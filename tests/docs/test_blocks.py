@@ -25,6 +25,8 @@ RUN: dict[Path, tuple[str, ...]] = {
     CLIENTS: (),
     ROOT / "docs/how-to/backup.md": (),
     ROOT / "docs/how-to/policies.md": (),
+    ROOT / "docs/how-to/command-line.md": (),
+    ROOT / "docs/how-to/python-client.md": (),
     ROOT / "docs/how-to/rotate-keys.md": (),
     ROOT / "docs/how-to/run-it.md": (),
     ROOT / "docs/how-to/tls.md": (),

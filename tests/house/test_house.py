@@ -25,7 +25,8 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
         {"doors.http", "service", "domain", "settings"},
         {"granian", "graphql", "orjson", "prometheus_client", "structlog"},
     ),
-    "doors.cli": ({"doors.cli", "service", "domain", "settings"}, {"click", "rich"}),
+    "client": ({"client", "domain"}, {"httpx"}),
+    "doors.cli": ({"doors.cli", "client", "policyfile", "service", "domain", "settings"}, {"click", "rich"}),
     "checkup": ({"checkup", "domain", "policyfile", "settings", "signing", "stores"}, set()),
     "wiring": (
         {"wiring", "checkup", "doors.http", "policyfile", "service", "domain", "settings", "signing", "stores"},

@@ -192,11 +192,13 @@ class Server:
 
 
 def watchword(
-    *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     clean = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")} | dict(env or {})
     command = [sys.executable, "-m", "watchword", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean, cwd=cwd, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env=clean, cwd=cwd, input=stdin, check=False
+    )
 
 
 def _is_worker(process: psutil.Process) -> bool:

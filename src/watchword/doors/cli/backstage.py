@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from watchword.domain.backups import Backup, Choice, Prospect, Restored
 from watchword.domain.findings import Finding
-from watchword.domain.ports import Keys
-from watchword.service.tokens import Tokens
 from watchword.settings import Settings
+
+if TYPE_CHECKING:  # the service is loaded by the wiring, when a command asks for it
+    from watchword.domain.ports import Keys
+    from watchword.service.tokens import Tokens
 
 Told = Callable[[int, int], None]
 """Told how much is done, and of how much."""
@@ -17,9 +19,9 @@ Told = Callable[[int, int], None]
 
 class LocalService(Protocol):
     @property
-    def tokens(self) -> Tokens: ...
+    def tokens(self) -> "Tokens": ...
     @property
-    def keys(self) -> Keys: ...
+    def keys(self) -> "Keys": ...
 
 
 class Backstage(Protocol):

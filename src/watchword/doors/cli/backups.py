@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from watchword.domain.backups import Backup, Choice, Contents, Prospect, Restored, Since
 from watchword.doors.cli.backstage import Backstage, Told
@@ -150,6 +148,9 @@ def _shown_restored(restored: Restored) -> dict[str, object]:
 @contextmanager
 def _progress() -> Iterator[Told]:
     """On a terminal, how far it is; elsewhere nothing. Standard output is for the outcome."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:

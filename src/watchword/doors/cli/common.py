@@ -1,6 +1,8 @@
 """What all commands share: the settings as flags, one line for an error, exit codes 0, 1 and 2."""
 
+import os
 import sys
+import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -10,9 +12,11 @@ import click
 
 from watchword.domain.errors import Fault, OperatorError
 from watchword.doors.cli.backstage import Backstage, LocalService
+from watchword.doors.cli.text import one_line
 from watchword.settings import TABLE, Setting, Settings, SettingsError, load
 
 _BY_NAME = {setting.name: setting for setting in TABLE}
+INTERRUPTED, READER_GONE = 130, 141
 STORE_FLAGS = ("data_dir", "database_url", "master_key_file")
 
 Command = Callable[..., Any]
@@ -28,10 +32,18 @@ def with_settings(*names: str) -> Callable[[Command], Command]:
             with plain_errors():
                 return command(*args, settings=load(chosen), **flags)
 
-        with_flags: Command = run
+        return flags_of(*names)(run)
+
+    return decorate
+
+
+def flags_of(*names: str) -> Callable[[Command], Command]:
+    """Give the command these settings as flags, each by its name and None where it was not given."""
+
+    def decorate(command: Command) -> Command:
         for name in reversed(names):
-            with_flags = _option(_BY_NAME[name])(with_flags)
-        return with_flags
+            command = _option(_BY_NAME[name])(command)
+        return command
 
     return decorate
 
@@ -57,22 +69,56 @@ async def open_existing(backstage: Backstage, settings: Settings) -> AsyncIterat
         yield service
 
 
+class WrongUse(OperatorError):
+    """The command cannot be meant as it was given; the sentence says how it could be."""
+
+
 class plain_errors:  # noqa: N801 - reads as a word in `with`
-    """An error is one line on standard error and exit code 1 (2 for wrong use), never a traceback."""
+    """An error is one line on standard error and exit code 1 (2 for wrong use), never a traceback but for --debug.
+
+    Ctrl-C and a reader that has gone end the command without a word, with the exit codes that shells know them by.
+    """
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, SettingsError):
-            raise SystemExit(_say(str(error), 2)) from None
-        if isinstance(error, Fault):
-            raise SystemExit(_say(error.message, 1)) from None
-        if isinstance(error, OperatorError):
-            raise SystemExit(_say(str(error), 1)) from None
-        if isinstance(error, OSError):
-            raise SystemExit(_say(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 1)) from None
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError as broken:
+            error = broken
+        if isinstance(error, BrokenPipeError):
+            _silence()
+            raise SystemExit(READER_GONE) from None
+        if isinstance(error, KeyboardInterrupt | click.Abort):
+            raise SystemExit(INTERRUPTED) from None
+        if isinstance(error, Exception) and not isinstance(error, click.ClickException | click.exceptions.Exit):
+            if _debugging():
+                traceback.print_exception(error)
+            raise SystemExit(_say(*_told(error))) from None
+
+
+def _told(error: Exception) -> tuple[str, int]:
+    if isinstance(error, SettingsError | WrongUse):
+        return str(error), 2
+    if isinstance(error, Fault):
+        return error.message, 1
+    if isinstance(error, OperatorError):
+        return str(error), 1
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 1
+    return f"Something went wrong here ({type(error).__name__}). See where with: watchword --debug …", 1
+
+
+def _debugging() -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.find_root().params.get("debug"))
+
+
+def _silence() -> None:
+    """Nobody reads on, so that what is left in the buffer must not raise once more at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(message: str, code: int) -> int:
-    sys.stderr.write(f"watchword: {message}\n")
+    sys.stderr.write(f"watchword: {one_line(message)}\n")
     return code

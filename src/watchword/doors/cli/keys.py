@@ -1,16 +1,19 @@
 """`watchword keys`."""
 
-import asyncio
 import json
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from watchword.domain.actors import system_warrant
-from watchword.domain.ports import SealedKey
 from watchword.doors.cli.backstage import Backstage
 from watchword.doors.cli.common import STORE_FLAGS, open_existing, with_settings
+from watchword.doors.cli.show import iso
 from watchword.settings import Settings
+
+if TYPE_CHECKING:
+    from watchword.domain.ports import SealedKey
 
 
 @click.group()
@@ -28,6 +31,8 @@ def list_keys(backstage: Backstage, as_json: bool, settings: Settings) -> None:
     \b
     Example: watchword keys list --json
     """
+    import asyncio
+
     found = asyncio.run(_list(backstage, settings))
     if as_json:
         click.echo(json.dumps([_shown(key) for key in found]))
@@ -46,26 +51,28 @@ def rotate(backstage: Backstage, settings: Settings) -> None:
     \b
     Example: watchword keys rotate
     """
+    import asyncio
+
     key = asyncio.run(_rotate(backstage, settings))
     click.echo(f"Signing with {key.kid} from now on.")
 
 
-async def _list(backstage: Backstage, settings: Settings) -> tuple[SealedKey, ...]:
+async def _list(backstage: Backstage, settings: Settings) -> "tuple[SealedKey, ...]":
     async with open_existing(backstage, settings) as service:
         return await service.keys.all()
 
 
-async def _rotate(backstage: Backstage, settings: Settings) -> SealedKey:
+async def _rotate(backstage: Backstage, settings: Settings) -> "SealedKey":
     async with open_existing(backstage, settings) as service:
         return await service.keys.rotate(system_warrant("command line"))
 
 
-def _shown(key: SealedKey) -> dict[str, str | int | None]:
+def _shown(key: "SealedKey") -> dict[str, str | None]:
     return {
         "kid": key.kid,
-        "createdAt": key.created_at,
-        "retiredAt": key.retired_at,
-        "publishedUntil": key.published_until,
+        "createdAt": iso(key.created_at),
+        "retiredAt": iso(key.retired_at),
+        "publishedUntil": iso(key.published_until),
     }
 
 

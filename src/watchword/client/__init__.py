@@ -1,0 +1,79 @@
+"""The Python client: everything the service does over its network address, typed.
+
+    from watchword.client import Client
+
+    with Client("https://tokens.example.org", token=...) as watchword:
+        made = watchword.create_token("urn:li:corpuser:alice", "laptop", duration="ONE_WEEK")
+        for token in watchword.tokens(Where("actorUrn", "urn:li:corpuser:alice")):
+            print(token.name, token.expires)
+
+`AsyncClient` is the same with `await` and `async for`. What can go wrong: `watchword.client.errors`.
+"""
+
+from watchword.client.asynchronous import AsyncClient
+from watchword.client.calls import Where
+from watchword.client.errors import (
+    BadRequest,
+    Conflict,
+    NotFound,
+    Refused,
+    ServerError,
+    Throttled,
+    Unauthenticated,
+    Unauthorized,
+    Unavailable,
+    UnexpectedAnswer,
+    Unreachable,
+    WatchwordError,
+)
+from watchword.client.records import (
+    Actor,
+    Actors,
+    Applied,
+    CreatedToken,
+    DeclaredPolicy,
+    Event,
+    Group,
+    Me,
+    Policy,
+    PolicyChange,
+    ServerInfo,
+    Token,
+)
+from watchword.client.sync import Client
+from watchword.client.walks import Page
+from watchword.domain.lifetimes import Duration
+from watchword.domain.secret import Secret
+
+__all__ = [
+    "Actor",
+    "Actors",
+    "Applied",
+    "AsyncClient",
+    "BadRequest",
+    "Client",
+    "Conflict",
+    "CreatedToken",
+    "DeclaredPolicy",
+    "Duration",
+    "Event",
+    "Group",
+    "Me",
+    "NotFound",
+    "Page",
+    "Policy",
+    "PolicyChange",
+    "Refused",
+    "Secret",
+    "ServerError",
+    "ServerInfo",
+    "Throttled",
+    "Token",
+    "Unauthenticated",
+    "Unauthorized",
+    "Unavailable",
+    "UnexpectedAnswer",
+    "Unreachable",
+    "WatchwordError",
+    "Where",
+]

@@ -1,0 +1,122 @@
+"""The asynchronous client, for asyncio: the same with `await` before each call and `async for` over lists."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import httpx
+
+from watchword.client import calls
+from watchword.client.connection import DEFAULT_URL, Connection
+from watchword.client.errors import WatchwordError
+from watchword.client.signatures import as_method
+from watchword.client.walks import Walk
+from watchword.client.wire import Call, Tries, read
+from watchword.domain.secret import Secret
+
+A = ParamSpec("A")
+P = TypeVar("P")
+T = TypeVar("T")
+
+
+def _call(make: Callable[A, Call[T]]) -> "Callable[Concatenate[AsyncClient, A], Coroutine[Any, Any, T]]":
+    async def method(self: "AsyncClient", /, *args: A.args, **kwargs: A.kwargs) -> T:
+        return await self._send(make(*args, **kwargs))
+
+    return as_method(method, make)
+
+
+def _list(make: Callable[A, Walk[P, T]]) -> "Callable[Concatenate[AsyncClient, A], AsyncIterator[T]]":
+    def method(self: "AsyncClient", /, *args: A.args, **kwargs: A.kwargs) -> AsyncIterator[T]:
+        return self._walk(make(*args, **kwargs))
+
+    return as_method(method, make)
+
+
+class AsyncClient:
+    """As `Client`, which says what its arguments mean; use it by `async with`, or `await` its `close`."""
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        token: str | Secret[str] | None = None,
+        actor: str | None = None,
+        timeout: float = 30.0,
+        retries: int = 2,
+        verify: ssl.SSLContext | bool = True,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        self._connection = Connection(url, token, actor, retries)
+        self._connection.check_own(http)
+        self._own = http is None
+        self._http = http or self._open(timeout, verify)
+
+    def _open(self, timeout: float, verify: ssl.SSLContext | bool) -> httpx.AsyncClient:
+        socket = self._connection.socket
+        transport = None if socket is None else httpx.AsyncHTTPTransport(uds=socket)
+        return httpx.AsyncClient(transport=transport, **self._connection.options(timeout, verify))
+
+    def __repr__(self) -> str:
+        return f"AsyncClient({self._connection})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        if self._own:
+            await self._http.aclose()
+
+    async def _send(self, call: Call[T]) -> T:
+        tries = Tries(call, self._connection.retries)
+        while True:
+            try:
+                return await self._once(call)
+            except WatchwordError as failure:
+                pause = tries.pause_after(failure)
+                if pause is None:
+                    raise
+            await asyncio.sleep(pause)
+
+    async def _once(self, call: Call[T]) -> T:
+        try:
+            response = await self._http.request(**self._connection.request(call))
+        except httpx.HTTPError as error:
+            raise self._connection.lost(error) from None
+        return read(call, response.status_code, response.headers, response.content)
+
+    async def _walk(self, walk: Walk[P, T]) -> AsyncIterator[T]:
+        while walk.following is not None:
+            for item in walk.take(await self._send(walk.following)):
+                yield item
+
+    server = _call(calls.server)
+    me = _call(calls.me)
+    granted_privileges = _call(calls.granted_privileges)
+    create_token = _call(calls.create_token)
+    token_page = _call(calls.token_page)
+    tokens = _list(calls.tokens)
+    get_token = _call(calls.get_token)
+    find_token = _call(calls.find_token)
+    revoke_token = _call(calls.revoke_token)
+    policies = _list(calls.policies)
+    get_policy = _call(calls.get_policy)
+    create_policy = _call(calls.create_policy)
+    update_policy = _call(calls.update_policy)
+    delete_policy = _call(calls.delete_policy)
+    apply_policies = _call(calls.apply_policies)
+    groups = _list(calls.groups)
+    get_group = _call(calls.get_group)
+    create_group = _call(calls.create_group)
+    delete_group = _call(calls.delete_group)
+    group_members = _list(calls.group_members)
+    add_members = _call(calls.add_members)
+    remove_members = _call(calls.remove_members)
+    actor = _call(calls.actor)
+    suspend = _call(calls.suspend)
+    resume = _call(calls.resume)
+    events = _list(calls.events)

@@ -1,0 +1,341 @@
+"""Every call that can be made, said once: the document, its variables, how to read the answer.
+
+`Client` and `AsyncClient` have these functions as their methods.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from watchword.client.records import (
+    Actor,
+    Actors,
+    Applied,
+    CreatedToken,
+    DeclaredPolicy,
+    Event,
+    Group,
+    Json,
+    Me,
+    Policy,
+    PolicyChange,
+    ServerInfo,
+    Token,
+    record,
+    selection,
+)
+from watchword.client.walks import PAGE_SIZE, Cursored, Page, Paged, Stretch
+from watchword.client.wire import Call, ask
+from watchword.domain.lifetimes import Duration
+from watchword.domain.secret import Secret
+
+_TOKEN, _POLICY, _GROUP, _ACTOR, _EVENT = map(selection, (Token, Policy, Group, Actor, Event))
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A condition on tokens, such as `Where("name", "nightly", condition="CONTAIN")`. The values are ORed."""
+
+    field: str
+    values: str | Sequence[str] = ()
+    condition: str = "EQUAL"
+    negated: bool = False
+
+    def sent(self) -> dict[str, Any]:
+        values = [self.values] if isinstance(self.values, str) else list(self.values)
+        sent = {"field": self.field, "condition": self.condition, "negated": self.negated}
+        return {**sent, "values": values} if values else sent
+
+
+def server() -> Call[ServerInfo]:
+    """Which version it is and what it can do. Needs no credential."""
+    return Call(_server_info, method="GET", path="/config", public=True)
+
+
+def _server_info(answer: Json) -> ServerInfo:
+    own = answer["watchword"]
+    return ServerInfo(version=own["version"], capabilities=tuple(own["capabilities"]))
+
+
+def me() -> Call[Me]:
+    """Who this client is to the server."""
+    return ask("{ me { corpUser { urn username } } }", lambda found: record(Me, found["corpUser"]))
+
+
+def granted_privileges(actor: str) -> Call[tuple[str, ...]]:
+    """What an actor may do: one's own for the asking, another's with Manage Policies."""
+    document = "query ($actor: String!) { getGrantedPrivileges(input: {actorUrn: $actor}) { privileges } }"
+    return ask(document, lambda found: tuple(found["privileges"]), {"actor": actor})
+
+
+def create_token(
+    actor: str, name: str, *, duration: Duration | timedelta | str, description: str | None = None
+) -> Call[CreatedToken]:
+    """Make a token for an actor. The duration is a named one, a timedelta, or ISO 8601 such as P3D."""
+    document = f"""mutation ($input: GetAccessTokenInput!) {{
+      createAccessToken(input: $input) {{ accessToken metadata {{ {_TOKEN} }} }} }}"""
+    wanted = {"type": "PERSONAL", "actorUrn": actor, "name": name, "description": description, **_lifetime(duration)}
+    return ask(document, _created, {"input": wanted}, changes=True)
+
+
+def _lifetime(duration: Duration | timedelta | str) -> dict[str, str]:
+    if isinstance(duration, Duration):
+        return {"duration": duration.name}
+    if isinstance(duration, timedelta):
+        return {"durationIso": f"PT{int(duration.total_seconds())}S"}
+    return {"duration": duration} if duration in Duration.__members__ else {"durationIso": duration}
+
+
+def _created(found: Json) -> CreatedToken:
+    return CreatedToken(token=Secret(found["accessToken"]), metadata=record(Token, found["metadata"]))
+
+
+def token_page(
+    *where: Where,
+    start: int = 0,
+    count: int = 20,
+    sort: str = "expiresAt",
+    descending: bool = True,
+) -> Call[Page[Token]]:
+    """One page of tokens and how many there are. Without a condition on one's own urn it needs Manage All."""
+    document = f"""query ($input: ListAccessTokensInput) {{
+      listAccessTokens(input: $input) {{ total tokens {{ {_TOKEN} }} }} }}"""
+    wanted = {
+        "start": start,
+        "count": count,
+        "filters": [condition.sent() for condition in where],
+        "sort": {"field": sort, "order": "DESCENDING" if descending else "ASCENDING"},
+    }
+    return ask(document, lambda found: _page(Token, found, "tokens"), {"input": wanted})
+
+
+def tokens(*where: Where, sort: str = "expiresAt", descending: bool = True, page_size: int = PAGE_SIZE) -> Paged[Token]:
+    """All tokens that meet every condition, fetched page by page as they are asked for."""
+    return Paged(
+        lambda start, count: token_page(*where, start=start, count=count, sort=sort, descending=descending),
+        lambda token: token.id,
+        page_size,
+    )
+
+
+def get_token(token_id: str) -> Call[Token]:
+    """A token's record by its id or urn, revoked ones too."""
+    document = f"query ($id: String!) {{ getAccessToken(id: $id) {{ {_TOKEN} }} }}"
+    return ask(document, lambda found: record(Token, found), {"id": token_id})
+
+
+def find_token(token: str | Secret[str]) -> Call[Token]:
+    """The record of a token that one holds in hand."""
+    raw = token.reveal() if isinstance(token, Secret) else token
+    document = f"query ($token: String!) {{ getAccessTokenMetadata(token: $token) {{ {_TOKEN} }} }}"
+    return ask(document, lambda found: record(Token, found), {"token": raw})
+
+
+def revoke_token(token_id: str) -> Call[None]:
+    """End a token, by its id or urn. Once this returns, no instance accepts it."""
+    document = "mutation ($id: String!) { revokeAccessToken(tokenId: $id) }"
+    return ask(document, _true, {"id": token_id}, changes=True)
+
+
+def policies(*, query: str | None = None, page_size: int = PAGE_SIZE) -> Paged[Policy]:
+    """All policies, or those with these words in name or description."""
+    document = f"""query ($input: ListPoliciesInput!) {{
+      listPolicies(input: $input) {{ total policies {{ {_POLICY} }} }} }}"""
+
+    def fetch(start: int, count: int) -> Call[Page[Policy]]:
+        wanted = {"start": start, "count": count, "query": query}
+        return ask(document, lambda found: _page(Policy, found, "policies"), {"input": wanted})
+
+    return Paged(fetch, lambda policy: policy.urn, page_size)
+
+
+def get_policy(urn: str) -> Call[Policy]:
+    document = f"query ($urn: String!) {{ getPolicy(urn: $urn) {{ {_POLICY} }} }}"
+    return ask(document, lambda found: record(Policy, found), {"urn": urn})
+
+
+def create_policy(
+    name: str,
+    privileges: Iterable[str],
+    actors: Actors,
+    *,
+    description: str | None = None,
+    state: str = "ACTIVE",
+) -> Call[str]:
+    """Make a policy; returns its urn."""
+    document = "mutation ($input: PolicyUpdateInput!) { createPolicy(input: $input) }"
+    wanted = _policy_input(name, privileges, actors, description, state)
+    return ask(document, str, {"input": wanted}, changes=True)
+
+
+def update_policy(
+    urn: str,
+    name: str,
+    privileges: Iterable[str],
+    actors: Actors,
+    *,
+    description: str | None = None,
+    state: str = "ACTIVE",
+) -> Call[str]:
+    """Replace a policy as a whole; returns its urn."""
+    document = "mutation ($urn: String!, $input: PolicyUpdateInput!) { updatePolicy(urn: $urn, input: $input) }"
+    wanted = _policy_input(name, privileges, actors, description, state)
+    return ask(document, str, {"urn": urn, "input": wanted}, changes=True)
+
+
+def _policy_input(
+    name: str, privileges: Iterable[str], actors: Actors, description: str | None, state: str
+) -> dict[str, Any]:
+    return {
+        "type": "PLATFORM",
+        "name": name,
+        "state": state,
+        "description": description,
+        "privileges": list(privileges),
+        "actors": _actors_input(actors),
+    }
+
+
+def _actors_input(actors: Actors) -> dict[str, Any]:
+    return {"users": list(actors.users), "groups": list(actors.groups), "allUsers": actors.all_users}
+
+
+def delete_policy(urn: str) -> Call[None]:
+    document = "mutation ($urn: String!) { deletePolicy(urn: $urn) }"
+    return ask(document, _nothing, {"urn": urn}, changes=True)
+
+
+def apply_policies(declared: Iterable[DeclaredPolicy], *, dry_run: bool = False) -> Call[Applied]:
+    """Make the policies that come from a file just these, in one go; a dry run only says what would change."""
+    document = f"""mutation ($input: ApplyPoliciesInput!) {{ applyPolicies(input: $input) {{
+      dryRun unchanged changes {{ {selection(PolicyChange)} }} }} }}"""
+    wanted = [
+        {
+            "id": policy.id,
+            "name": policy.name,
+            "description": policy.description,
+            "state": policy.state,
+            "privileges": list(policy.privileges),
+            "actors": _actors_input(policy.actors),
+        }
+        for policy in declared
+    ]
+    return ask(document, _applied, {"input": {"policies": wanted, "dryRun": dry_run}}, changes=not dry_run)
+
+
+def _applied(found: Json) -> Applied:
+    return Applied(
+        dry_run=found["dryRun"],
+        changes=tuple(record(PolicyChange, change) for change in found["changes"]),
+        unchanged=found["unchanged"],
+    )
+
+
+def groups(*, page_size: int = PAGE_SIZE) -> Paged[Group]:
+    document = f"""query ($start: Int, $count: Int) {{
+      listGroups(input: {{start: $start, count: $count}}) {{ total groups {{ {_GROUP} }} }} }}"""
+
+    def fetch(start: int, count: int) -> Call[Page[Group]]:
+        return ask(document, lambda found: _page(Group, found, "groups"), {"start": start, "count": count})
+
+    return Paged(fetch, lambda group: group.urn, page_size)
+
+
+def get_group(urn: str) -> Call[Group]:
+    document = f"query ($urn: String!) {{ getGroup(urn: $urn) {{ {_GROUP} }} }}"
+    return ask(document, lambda found: record(Group, found), {"urn": urn})
+
+
+def create_group(name: str, *, id: str | None = None, description: str | None = None) -> Call[str]:  # noqa: A002 - the schema's word
+    """Make a group; returns its urn, which ends in the id where one is given."""
+    document = "mutation ($input: CreateGroupInput!) { createGroup(input: $input) }"
+    wanted = {"id": id, "name": name, "description": description}
+    return ask(document, str, {"input": wanted}, changes=True)
+
+
+def delete_group(urn: str) -> Call[None]:
+    """Delete a group and its memberships."""
+    document = "mutation ($urn: String!) { removeGroup(urn: $urn) }"
+    return ask(document, _true, {"urn": urn}, changes=True)
+
+
+def group_members(urn: str, *, page_size: int = PAGE_SIZE) -> Paged[str]:
+    """The urns of a group's members."""
+    document = """query ($input: ListGroupMembersInput!) {
+      listGroupMembers(input: $input) { total members { urn } } }"""
+
+    def read(found: Json) -> Page[str]:
+        return Page(tuple(member["urn"] for member in found["members"]), found["total"])
+
+    def fetch(start: int, count: int) -> Call[Page[str]]:
+        return ask(document, read, {"input": {"groupUrn": urn, "start": start, "count": count}})
+
+    return Paged(fetch, lambda member: member, page_size)
+
+
+def add_members(group: str, users: Iterable[str]) -> Call[None]:
+    document = "mutation ($input: GroupMembersInput!) { addGroupMembers(input: $input) }"
+    return ask(document, _true, {"input": {"groupUrn": group, "userUrns": list(users)}}, changes=True)
+
+
+def remove_members(group: str, users: Iterable[str]) -> Call[None]:
+    document = "mutation ($input: GroupMembersInput!) { removeGroupMembers(input: $input) }"
+    return ask(document, _true, {"input": {"groupUrn": group, "userUrns": list(users)}}, changes=True)
+
+
+def actor(urn: str) -> Call[Actor]:
+    """Whether an actor is suspended."""
+    document = f"query ($urn: String!) {{ getActor(urn: $urn) {{ {_ACTOR} }} }}"
+    return ask(document, lambda found: record(Actor, found), {"urn": urn})
+
+
+def suspend(urn: str) -> Call[None]:
+    """Refuse everything the actor does and every token of it, from now on."""
+    return _set_status(urn, "SUSPENDED")
+
+
+def resume(urn: str) -> Call[None]:
+    """Let a suspended actor act again."""
+    return _set_status(urn, "ACTIVE")
+
+
+def _set_status(urn: str, status: str) -> Call[None]:
+    document = "mutation ($urn: String!, $status: CorpUserStatus!) { updateUserStatus(urn: $urn, status: $status) }"
+    return ask(document, _nothing, {"urn": urn, "status": status}, changes=True)
+
+
+def events(
+    *,
+    actors: Iterable[str] = (),
+    actions: Iterable[str] = (),
+    targets: Iterable[str] = (),
+    since: int | None = None,
+    until: int | None = None,
+    page_size: int = PAGE_SIZE,
+) -> Cursored[Event]:
+    """What happened, newest first, from `since` on and before `until` (milliseconds). Needs View Audit Log."""
+    document = f"query ($input: ListEventsInput) {{ listEvents(input: $input) {{ cursor events {{ {_EVENT} }} }} }}"
+    lists = {"actorUrns": list(actors), "actions": list(actions), "targets": list(targets)}
+    wanted = {name: words for name, words in lists.items() if words} | {"since": since, "until": until}
+
+    def read(found: Json) -> Stretch[Event]:
+        return Stretch(tuple(record(Event, event) for event in found["events"]), found["cursor"])
+
+    def fetch(cursor: str | None) -> Call[Stretch[Event]]:
+        return ask(document, read, {"input": {**wanted, "count": page_size, "cursor": cursor}})
+
+    return Cursored(fetch)
+
+
+def _page(kind: Any, found: Json, name: str) -> Page[Any]:
+    return Page(tuple(record(kind, item) for item in found[name]), found["total"])
+
+
+def _true(found: Any) -> None:
+    if found is not True:
+        raise ValueError("neither done nor refused")
+
+
+def _nothing(found: Any) -> None:
+    """Done: the answer only repeats the urn."""

@@ -1,0 +1,110 @@
+"""Where the server is and as whom it is spoken to: what both clients share of a request.
+
+A token is revealed only into the header of a request. Redirects are not followed, for they would carry it elsewhere,
+and neither a .netrc nor a proxy in front of this very machine can change who is calling.
+"""
+
+import ipaddress
+import ssl
+from collections.abc import Generator
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from watchword import __version__
+from watchword.client.errors import Unreachable
+from watchword.client.wire import GRAPHQL, Call
+from watchword.domain.secret import Secret
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+UNIX = "unix:"
+
+
+class Credential(httpx.Auth):
+    """A token or the name of a local caller, put into the request and into nothing that can be printed."""
+
+    def __init__(self, token: str | Secret[str] | None, actor: str | None) -> None:
+        if token is not None and actor is not None:
+            raise ValueError("Give token or actor, not both: either alone says who is calling.")
+        raw = token.reveal() if isinstance(token, Secret) else token
+        for name, value in (("token", raw), ("actor", actor)):
+            if value is not None and (not value or not all("\x21" <= character <= "\x7e" for character in value)):
+                raise ValueError(f"{name} must be visible ASCII without blanks.")
+        self._token = None if raw is None else Secret(raw)
+        self._actor = actor
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        if self._token is not None:
+            request.headers["Authorization"] = f"Bearer {self._token.reveal()}"
+        if self._actor is not None:
+            request.headers["X-Service-Actor"] = self._actor
+        yield request
+
+
+class Connection:
+    def __init__(self, url: str, token: str | Secret[str] | None, actor: str | None, retries: int) -> None:
+        if retries < 0:
+            raise ValueError("retries must be 0 or more.")
+        self.retries = retries
+        self.socket = url.removeprefix(UNIX) if url.startswith(UNIX) else None
+        self.url = "http://localhost" if self.socket is not None else _checked(url)
+        self._shown = url if self.socket is not None else self.url
+        self._credential = Credential(token, actor)
+
+    def __repr__(self) -> str:
+        return self._shown
+
+    def request(self, call: Call[Any]) -> dict[str, Any]:
+        """The arguments of httpx's `request`."""
+        headers = {"Accept": "application/json", "User-Agent": f"watchword/{__version__}"}
+        if call.content is not None:
+            headers["Content-Type"] = "application/json"
+        return {
+            "method": call.method,
+            "url": self.url + call.path,
+            "headers": headers,
+            "content": call.content,
+            "auth": None if call.public else self._credential,
+            "follow_redirects": False,
+        }
+
+    def options(self, timeout: float, verify: ssl.SSLContext | bool) -> dict[str, Any]:
+        """The arguments of httpx's clients, but for the transport of a Unix socket."""
+        options: dict[str, Any] = {"timeout": timeout, "verify": verify}
+        if is_loopback(self.url):
+            if self.socket is None:
+                options["mounts"] = {"http://": None, "https://": None}
+            if self.url.startswith("http:"):
+                options["verify"] = False  # nothing is encrypted, and loading all authorities takes its time
+        return options
+
+    def check_own(self, http: object | None) -> None:
+        if http is not None and self.socket is not None:
+            raise ValueError("Give http a transport for the Unix socket, and url as http://localhost.")
+
+    def lost(self, error: httpx.HTTPError) -> Unreachable:
+        what = "did not answer in time" if isinstance(error, httpx.TimeoutException) else f"cannot be reached: {error}"
+        return Unreachable(f"{self._shown} {what.rstrip(': .')}.")
+
+
+def is_loopback(url: str) -> bool:
+    """Whether what is sent to this address stays on this machine."""
+    if url.startswith(UNIX):
+        return True
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _checked(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fine = False
+    if not fine or parts.query or parts.fragment or parts.username is not None or parts.password is not None:
+        raise ValueError(f"url must be an address such as {DEFAULT_URL} or unix:/path/of.sock, without a password.")
+    return url.rstrip("/").removesuffix(GRAPHQL)

@@ -1,0 +1,182 @@
+"""What the server answers with, as frozen records.
+
+A record's fields are GraphQL's, in Python's spelling: from them come both the selection that is asked for and the
+reading of the answer. Words such as a status stay strings: a newer server may know more of them. Times are
+milliseconds since 1970; the properties beside them are datetimes in UTC.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from watchword.domain.secret import Secret
+
+Json = Mapping[str, Any]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(milliseconds: int) -> datetime:
+    """Exact, where a float of seconds would not be."""
+    return _EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Me:
+    urn: str
+    username: str
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token's record; the token itself is known to its holder alone."""
+
+    id: str
+    urn: str
+    name: str
+    description: str | None
+    actor_urn: str
+    owner_urn: str
+    token_type: str
+    status: str
+    created_at: int
+    expires_at: int | None
+    last_used_at: int | None
+    revoked_at: int | None
+
+    @property
+    def created(self) -> datetime:
+        return moment(self.created_at)
+
+    @property
+    def expires(self) -> datetime | None:
+        """None: never."""
+        return None if self.expires_at is None else moment(self.expires_at)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedToken:
+    """The token, this once, and its record."""
+
+    token: Secret[str]
+    metadata: Token
+
+
+@dataclass(frozen=True, slots=True)
+class Actors:
+    """Whom a policy grants to."""
+
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    all_users: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    urn: str
+    name: str
+    state: str
+    description: str | None
+    privileges: tuple[str, ...]
+    actors: Actors
+    editable: bool
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredPolicy:
+    """A policy as a file states it; `id` is what stands at the end of its urn."""
+
+    id: str
+    name: str
+    privileges: tuple[str, ...]
+    actors: Actors
+    description: str | None = None
+    state: str = "ACTIVE"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChange:
+    """`change` is CREATE, UPDATE or DELETE."""
+
+    change: str
+    urn: str
+    before: Policy | None
+    after: Policy | None
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    dry_run: bool
+    changes: tuple[PolicyChange, ...]
+    unchanged: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    urn: str
+    name: str
+    description: str | None
+    member_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    urn: str
+    status: str
+    changed_at: int | None
+    changed_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    id: str
+    at: int
+    action: str
+    actor_urn: str
+    token_id: str | None
+    target: str
+    peer: str
+    request_id: str
+    detail: Json
+
+    @property
+    def moment(self) -> datetime:
+        return moment(self.at)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    version: str
+    capabilities: tuple[str, ...]
+
+
+class _Record(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+R = TypeVar("R", bound=_Record)
+_NESTED: dict[str, type[_Record]] = {"actors": Actors, "before": Policy, "after": Policy}
+
+
+def selection(kind: type[_Record]) -> str:
+    """What to ask for: the fields of the record."""
+    return " ".join(
+        f"{camel(field.name)} {{ {selection(_NESTED[field.name])} }}" if field.name in _NESTED else camel(field.name)
+        for field in fields(kind)
+    )
+
+
+def record(kind: type[R], answer: Json) -> R:
+    return kind(**{field.name: _value(field.name, answer[camel(field.name)]) for field in fields(kind)})
+
+
+def _value(name: str, value: Any) -> Any:
+    if name in _NESTED:
+        return None if value is None else record(_NESTED[name], value)
+    return tuple(value) if isinstance(value, list) else value

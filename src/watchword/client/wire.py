@@ -1,0 +1,127 @@
+"""One call on the wire, without any input or output: what to send, what the answer means, whether to try again.
+
+Reads are tried again when no answer came or the server could not answer now. A change is tried again only when the
+server itself said 503, which is its word that nothing was changed. It is never tried again after a lost connection:
+the change may have been made. For a new token this would leave two; the server revokes the one it could not deliver,
+but only once it has noticed.
+"""
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from watchword.client.errors import BY_TYPE, Refused, Unavailable, UnexpectedAnswer, Unreachable, WatchwordError
+
+T = TypeVar("T")
+GRAPHQL = "/api/graphql"
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 30.0
+_GATEWAY = {502: "bad gateway", 503: "unavailable", 504: "gateway timeout"}
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One request and how to read its answer. Its content may be a secret, so that it is not shown."""
+
+    read: Callable[[Any], T]
+    method: str = "POST"
+    path: str = GRAPHQL
+    content: bytes | None = field(default=None, repr=False)
+    changes: bool = False
+    public: bool = False
+    """Needs no credential, so that none is sent."""
+
+
+def ask(
+    document: str, read: Callable[[Any], T], variables: Mapping[str, Any] | None = None, *, changes: bool = False
+) -> Call[T]:
+    """A GraphQL call of one root field, whose value `read` gets."""
+    content = json.dumps({"query": document, "variables": variables or {}}).encode()
+    return Call(lambda answer: read(_only(answer["data"])), content=content, changes=changes)
+
+
+def _only(data: Mapping[str, Any]) -> Any:
+    (value,) = data.values()
+    if value is None:
+        raise TypeError("null without an error")
+    return value
+
+
+def read(call: Call[T], status: int, headers: Mapping[str, str], body: bytes) -> T:
+    """The call's result, or the error that the answer stands for."""
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        answer = None
+    if isinstance(answer, dict):
+        refusal = _refusal(answer, headers)
+        if refusal is not None:
+            raise refusal
+        if status == 200:
+            try:
+                return call.read(answer)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                pass
+    raise _not_ours(status, headers)
+
+
+def _refusal(answer: Mapping[str, Any], headers: Mapping[str, str]) -> Refused | None:
+    """The two shapes of an error: GraphQL's, and that of all other addresses."""
+    try:
+        if "errors" in answer:
+            first = answer["errors"][0]
+            message, details = first["message"], dict(first["extensions"])
+        else:
+            details = dict(answer["error"])
+            message = details.pop("message")
+        kind = BY_TYPE.get(details.pop("type"), Refused)
+        return kind(
+            str(message),
+            code=int(details.pop("code")),
+            reason=str(details.pop("reason")),
+            details=details,
+            request_id=headers.get("x-request-id"),
+            retry_after=_seconds(headers.get("retry-after")),
+        )
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def _not_ours(status: int, headers: Mapping[str, str]) -> WatchwordError:
+    if status in _GATEWAY:
+        return Unreachable(f"A gateway answered {status} ({_GATEWAY[status]}) in place of Watchword.")
+    if 300 <= status < 400:
+        where = headers.get("location", "another address")
+        return UnexpectedAnswer(f"The answer is a redirect to {where[:200]}, which is not followed. Use that address.")
+    return UnexpectedAnswer(f"The answer ({status}) is not one of Watchword's. Is this its address?")
+
+
+class Tries:
+    """How often one call is tried. Random pauses keep many clients from coming back at the same moment."""
+
+    def __init__(self, call: Call[Any], retries: int, jitter: Callable[[], float] = random.random) -> None:
+        self._call = call
+        self._left = retries
+        self._pause = FIRST_PAUSE
+        self._jitter = jitter
+
+    def pause_after(self, failure: WatchwordError) -> float | None:
+        """Seconds to wait before the next try; None when there is to be none."""
+        if self._left <= 0 or not self._may_repeat(failure):
+            return None
+        asked = failure.retry_after if isinstance(failure, Refused) else None
+        pause = self._pause if asked is None else asked
+        if pause > LONGEST_PAUSE:
+            return None
+        self._left -= 1
+        self._pause *= 2
+        return pause * (1 + self._jitter() / 2)
+
+    def _may_repeat(self, failure: WatchwordError) -> bool:
+        return isinstance(failure, Unavailable) or (isinstance(failure, Unreachable) and not self._call.changes)

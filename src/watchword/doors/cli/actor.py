@@ -1,0 +1,64 @@
+"""`watchword actor`."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from watchword.doors.cli.remote import json_flag, with_client
+from watchword.doors.cli.show import Cell, When, named, say, show_one
+from watchword.doors.cli.text import one_line
+
+if TYPE_CHECKING:
+    from watchword.client import Client
+
+
+@click.group()
+def actor() -> None:
+    """Look at actors, suspend them, let them act again."""
+
+
+@actor.command()
+@click.argument("urn")
+@json_flag
+@with_client
+def show(client: "Client", urn: str, as_json: bool) -> None:
+    """How an actor stands, and what it may do.
+
+    \b
+    Example: watchword actor show urn:li:corpuser:alice
+    """
+    found, privileges = client.actor(urn), client.granted_privileges(urn)
+    pairs: dict[str, Cell] = {
+        "Urn": found.urn,
+        "Status": found.status,
+        "Changed": When(found.changed_at),
+        "Changed by": found.changed_by,
+        "Privileges": privileges,
+    }
+    show_one(pairs, {**named(found), "privileges": privileges}, json=as_json)
+
+
+@actor.command()
+@click.argument("urn")
+@with_client
+def suspend(client: "Client", urn: str) -> None:
+    """Refuse everything an actor does, and every token of it, from now on.
+
+    \b
+    Example: watchword actor suspend urn:li:corpuser:mallory
+    """
+    client.suspend(urn)
+    say(f"Suspended {one_line(urn)}")
+
+
+@actor.command()
+@click.argument("urn")
+@with_client
+def resume(client: "Client", urn: str) -> None:
+    """Let a suspended actor act again, and its tokens work as far as they live.
+
+    \b
+    Example: watchword actor resume urn:li:corpuser:mallory
+    """
+    client.resume(urn)
+    say(f"Resumed {one_line(urn)}")

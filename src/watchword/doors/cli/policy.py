@@ -1,0 +1,198 @@
+"""`watchword policy`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from watchword.domain.errors import OperatorError
+from watchword.domain.policies import Policy as Kept
+from watchword.domain.policies import PolicyState, Privilege
+from watchword.domain.urns import POLICY_PREFIX
+from watchword.doors.cli.remote import can_be_asked, confirm, json_flag, urn_of, with_client, yes_flag
+from watchword.doors.cli.show import Column, named, say, show_list, show_one
+from watchword.doors.cli.text import as_json as json_text
+from watchword.doors.cli.text import one_line
+
+if TYPE_CHECKING:
+    from watchword.client import Client, DeclaredPolicy, Policy, PolicyChange
+
+_SIGNS = {"CREATE": "+", "UPDATE": "~", "DELETE": "-"}
+_policy = click.argument("urn", metavar="POLICY", callback=urn_of(POLICY_PREFIX))
+
+
+def _granted_to(policy: "Policy") -> tuple[str, ...]:
+    actors = policy.actors
+    return (*(["all users"] if actors.all_users else []), *actors.users, *actors.groups)
+
+
+COLUMNS: "list[Column[Policy]]" = [
+    Column("URN", lambda policy: policy.urn, whole=True),
+    Column("NAME", lambda policy: policy.name, free=True),
+    Column("STATE", lambda policy: policy.state),
+    Column("SOURCE", lambda policy: policy.source),
+    Column("GRANTED TO", _granted_to, free=True),
+    Column("PRIVILEGES", lambda policy: policy.privileges, free=True),
+]
+
+
+@click.group()
+def policy() -> None:
+    """Who may do what. POLICY is an urn, or just the id at its end."""
+
+
+@policy.command("list")
+@click.option("--query", default=None, metavar="TEXT", help="Those with these words in name or description.")
+@json_flag
+@with_client
+def list_policies(client: "Client", query: str | None, as_json: bool) -> None:
+    """All policies.
+
+    \b
+    Example: watchword policy list --json
+    """
+    show_list(client.policies(query=query), COLUMNS, json=as_json, empty="No policies.")
+
+
+@policy.command()
+@_policy
+@json_flag
+@with_client
+def show(client: "Client", urn: str, as_json: bool) -> None:
+    """One policy.
+
+    \b
+    Example: watchword policy show own-tokens
+    """
+    found = client.get_policy(urn)
+    pairs = {
+        "Urn": found.urn,
+        "Name": found.name,
+        "Description": found.description,
+        "State": found.state,
+        "Source": found.source,
+        "Privileges": found.privileges,
+        "Granted to": _granted_to(found),
+    }
+    show_one(pairs, found, json=as_json)
+
+
+@policy.command()
+@_policy
+@yes_flag
+@with_client
+def delete(client: "Client", urn: str, yes: bool) -> None:
+    """Delete a policy: nobody has anything by it any more, from the next request on.
+
+    \b
+    Example: watchword policy delete own-tokens --yes
+    """
+    found = client.get_policy(urn)
+    confirm(f"Delete {one_line(urn)} ({one_line(found.name)})?", yes=yes)
+    client.delete_policy(urn)
+    say(f"Deleted {one_line(urn)}")
+
+
+@policy.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@yes_flag
+@json_flag
+@with_client
+def apply(client: "Client", file: Path, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Bring the policies that come from a file to what FILE declares, all of it or nothing.
+
+    What FILE declares is made or set right, what an earlier file declared and this one does not is removed, what was
+    made otherwise is left alone. Removals are asked for on a terminal.
+
+    \b
+    Example: watchword policy apply policies.yaml --dry-run
+    """
+    from watchword.policyfile import read_policy_file
+
+    declared = [_declared(one) for one in read_policy_file(file)]
+    if not dry_run and not yes and can_be_asked():
+        shown = client.apply_policies(declared, dry_run=True)
+        removed = [one_line(change.urn) for change in shown.changes if change.change == "DELETE"]
+        if removed:
+            confirm(f"Remove {', '.join(removed)}?", yes=yes)
+    applied = client.apply_policies(declared, dry_run=dry_run)
+    if as_json:
+        say(json_text(named(applied)))
+        return
+    for change in applied.changes:
+        _show_change(change)
+    counts = [sum(change.change == kind for change in applied.changes) for kind in _SIGNS]
+    words = "{} to create, {} to update, {} to remove" if dry_run else "{} created, {} updated, {} removed"
+    say(f"{words.format(*counts)}, {applied.unchanged} unchanged.")
+
+
+def _declared(policy: Kept) -> "DeclaredPolicy":
+    from watchword.client import Actors, DeclaredPolicy
+
+    return DeclaredPolicy(
+        id=policy.urn.removeprefix(POLICY_PREFIX),
+        name=policy.name,
+        description=policy.description,
+        state=policy.state.value,
+        privileges=tuple(privilege.name for privilege in Privilege if privilege in policy.privileges),
+        actors=Actors(tuple(sorted(policy.users)), tuple(sorted(policy.groups)), policy.all_users),
+    )
+
+
+def _show_change(change: "PolicyChange") -> None:
+    """Of a new policy what it says, of a changed one what changes, of a removed one that it goes."""
+    say(f"{_SIGNS.get(change.change, '?')} {one_line(change.urn)}")
+    before, after = _flat(change.before), _flat(change.after)
+    for field, new in after.items():
+        old = before.get(field)
+        if change.before is None:
+            if new and field != "source":
+                say(f"    {field}: {json_text(new)}")
+        elif old != new:
+            say(f"    {field}: {json_text(old)} -> {json_text(new)}")
+
+
+def _flat(policy: "Policy | None") -> dict[str, object]:
+    """What of a policy a file can declare, and who keeps it."""
+    if policy is None:
+        return {}
+    shown = named(policy)
+    fields = {name: shown[name] for name in ("name", "description", "state", "privileges", "source")}
+    return fields | {f"actors.{name}": value for name, value in shown["actors"].items()}
+
+
+@policy.command()
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@with_client
+def export(client: "Client", file: Path | None) -> None:
+    """Write all policies that can be edited as a file for `policy apply`, to FILE or standard output.
+
+    \b
+    Example: watchword policy export policies.yaml
+    """
+    from watchword.policyfile import write_policy_file
+
+    text = write_policy_file(_kept(found) for found in client.policies() if found.source != "SERVICE")
+    if file is None:
+        click.echo(text, nl=False)
+    else:
+        file.write_text(text, encoding="utf-8")
+
+
+def _kept(policy: "Policy") -> Kept:
+    try:
+        return Kept(
+            urn=policy.urn,
+            name=policy.name,
+            description=policy.description,
+            privileges=frozenset(Privilege[word] for word in policy.privileges),
+            state=PolicyState(policy.state),
+            users=frozenset(policy.actors.users),
+            groups=frozenset(policy.actors.groups),
+            all_users=policy.actors.all_users,
+        )
+    except (KeyError, ValueError):
+        raise OperatorError(
+            f"{one_line(policy.urn)} has words that this version does not know. Use the version of the server."
+        ) from None

@@ -1,0 +1,168 @@
+"""Commands that ask a server: where it is, and as whom. Every word to it goes through `watchword.client`.
+
+Who is calling is never guessed: a token from WATCHWORD_TOKEN or --token-file, or --as; two of them are wrong use.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from watchword.domain.errors import OperatorError
+from watchword.domain.lifetimes import parse_iso
+from watchword.domain.secret import Secret
+from watchword.doors.cli.common import Command, WrongUse, plain_errors
+from watchword.settings import load_client
+
+if TYPE_CHECKING:
+    from watchword.client import Client, WatchwordError
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+LONGEST_TOKEN = 65_536
+CONNECTION = ("url", "as_actor", "token_file")
+
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+yes_flag = click.option("--yes", is_flag=True, help="Do not ask first.")
+
+
+def connection_flags(command: Command) -> Command:
+    for option in (
+        click.option(
+            "--token-file", default=None, metavar="FILE", help="File with the caller's token; - is standard input."
+        ),
+        click.option(
+            "--as", "as_actor", default=None, metavar="URN", help="Who is calling; for a server in local mode."
+        ),
+        click.option(
+            "--url", default=None, help=f"Where the server is. [WATCHWORD_URL; default: {DEFAULT_URL}]", metavar="URL"
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def with_client(command: Command) -> Command:
+    """Hand the command a client, made from the connection flags and the environment."""
+
+    @wraps(command)
+    def run(*args: Any, url: str | None, as_actor: str | None, token_file: str | None, **flags: Any) -> Any:
+        with plain_errors(), connected(url, as_actor, token_file) as client:
+            return command(*args, client=client, **flags)
+
+    return connection_flags(run)
+
+
+@contextmanager
+def connected(url: str | None, as_actor: str | None, token_file: str | None) -> "Iterator[Client]":
+    """A client whose refusals are sentences with a next step."""
+    set_url, set_token = load_client()
+    sources = {"WATCHWORD_TOKEN": set_token, "--token-file": token_file, "--as": as_actor}
+    given = [name for name, value in sources.items() if value is not None]
+    if len(given) > 1:
+        raise WrongUse(f"{' and '.join(given)} each say who is calling. Give one of them.")
+    if not given:
+        raise WrongUse(
+            "Who is calling? Set WATCHWORD_TOKEN, give --token-file FILE, "
+            "or on the machine of a server in local mode --as urn:li:corpuser:<name>."
+        )
+    token = _read_token(token_file) if token_file is not None else set_token
+    url = url or set_url or DEFAULT_URL
+
+    # httpx brings a command of its own along where rich is installed, which takes as long to load as the rest of it.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
+    from watchword.client import Client, WatchwordError
+    from watchword.client.connection import is_loopback
+
+    try:
+        client = Client(url, token=token, actor=as_actor)
+    except ValueError as error:
+        raise WrongUse(str(error)) from None
+    if token is not None and url.startswith("http:") and not is_loopback(url):
+        sys.stderr.write(f"watchword: warning: the token goes to {url} unencrypted. Use https.\n")
+    try:
+        with client:
+            yield client
+    except WatchwordError as error:
+        raise OperatorError(told(error, by_name=as_actor is not None)) from error
+
+
+def told(error: "WatchwordError", *, by_name: bool) -> str:
+    """The server's sentence and what to do next."""
+    from watchword.client import ServerError, Unauthenticated, Unavailable, Unreachable
+
+    sentence = str(error)
+    match error:
+        case Unreachable() if "CERTIFICATE_VERIFY_FAILED" in sentence:
+            return f"{sentence} If it has a certificate of its own, name its file by SSL_CERT_FILE."
+        case Unreachable():
+            return f"{sentence} Start it with `watchword serve`, or name another by --url or WATCHWORD_URL."
+        case Unauthenticated() if by_name:
+            return f"{sentence} --as is believed by a server in local mode alone; elsewhere set WATCHWORD_TOKEN."
+        case Unauthenticated():
+            return f"{sentence} Make another token: watchword token create --help"
+        case Unavailable():
+            return f"{sentence} Try again in a moment."
+        case ServerError():
+            return f"{sentence} Its log has more under the request id {error.request_id}."
+    return sentence
+
+
+def _read_token(file: str) -> Secret[str]:
+    """A file that was meant for something else is neither read to its end nor repeated back."""
+    try:
+        text = sys.stdin.read(LONGEST_TOKEN) if file == "-" else _head(Path(file))
+    except UnicodeDecodeError:
+        text = ""
+    if not text.strip():
+        raise WrongUse("--token-file must name a file that holds a token and nothing else.")
+    return Secret(text.strip())
+
+
+def _head(path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        return file.read(LONGEST_TOKEN)
+
+
+def urn_of(prefix: str) -> Callable[[click.Context, click.Parameter, str], str]:
+    """For arguments that may be an urn or just what stands at its end."""
+    return lambda _context, _parameter, value: value if value.startswith("urn:") else prefix + value
+
+
+def can_be_asked() -> bool:
+    return sys.stdin.isatty()
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask whoever sits at the terminal; a script has said what it wants."""
+    if not yes and can_be_asked() and not click.confirm(question, err=True):
+        raise OperatorError("Nothing was changed.")
+
+
+class Moment(click.ParamType[int]):
+    """A date, a time or a span, as milliseconds since 1970."""
+
+    name = "moment"
+
+    def __init__(self, *, ago: bool) -> None:
+        self._ago = ago
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        import time
+        from datetime import UTC, datetime
+
+        from watchword.domain.errors import Fault
+
+        if isinstance(value, int):
+            return value
+        now = time.time_ns() // 1_000_000
+        try:
+            if value.startswith("P"):
+                return now + parse_iso(value) * (-1 if self._ago else 1)
+            moment = datetime.fromisoformat(value)
+        except (Fault, ValueError):
+            self.fail("must be a date (2026-12-31), a time (2026-12-31T18:00Z, UTC) or a span such as P7D.", param, ctx)
+        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

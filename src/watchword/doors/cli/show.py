@@ -1,0 +1,204 @@
+"""What commands print.
+
+On a terminal: tables fitted to its width, with times as people say them. In a pipe: aligned columns, whole, without
+colour, with times as ISO 8601. As JSON: GraphQL's names, ISO times, the same wherever it goes.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from io import TextIOWrapper
+from typing import Any, Generic, TypeVar, overload
+
+from watchword.doors.cli.text import as_json, one_line
+
+T = TypeVar("T")
+NOTHING = "-"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = (("year", 365 * 86_400), ("month", 30 * 86_400), ("day", 86_400), ("hour", 3_600), ("minute", 60))
+_STYLES = {"ACTIVE": "green", "EXPIRED": "yellow", "REVOKED": "red", "SUSPENDED": "red", "INACTIVE": "yellow"}
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A moment in milliseconds; `absent` is said where there is none."""
+
+    at: int | None
+    absent: str = NOTHING
+
+    @property
+    def iso(self) -> str:
+        return self.absent if self.at is None else iso(self.at)
+
+    @property
+    def human(self) -> str:
+        return self.absent if self.at is None else human(self.at - time.time_ns() // 1_000_000)
+
+
+Cell = str | int | bool | None | When | Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[T]):
+    """On a narrow terminal `whole` is folded, for other commands take it; `free` is shortened; the rest stays."""
+
+    title: str
+    value: Callable[[T], Cell]
+    whole: bool = False
+    free: bool = False
+
+
+@overload
+def iso(milliseconds: int) -> str: ...
+@overload
+def iso(milliseconds: int | None) -> str | None: ...
+def iso(milliseconds: int | None) -> str | None:
+    if milliseconds is None:
+        return None
+    moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def human(milliseconds: int) -> str:
+    """How far away a moment is: `in 3 days`, `2 hours ago`."""
+    seconds = abs(milliseconds) // 1000
+    for unit, length in _UNITS:
+        if seconds >= length:
+            number = seconds // length
+            span = f"{number} {unit}{'s' if number > 1 else ''}"
+            return f"in {span}" if milliseconds > 0 else f"{span} ago"
+    return "in a moment" if milliseconds > 0 else "just now"
+
+
+def on_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def show_list(rows: Iterable[T], columns: Sequence[Column[T]], *, json: bool, empty: str) -> None:
+    """A listing, in the form that fits where it goes."""
+    if json:
+        _json_list(rows)
+        return
+    found = list(rows)
+    if on_terminal():
+        if found:
+            _table(found, columns)
+        else:
+            say(empty)
+        return
+    lines = [[column.title for column in columns], *([_piped(c.value(row)) for c in columns] for row in found)]
+    _aligned(lines)
+
+
+def show_one(pairs: Mapping[str, Cell], record: Any, *, json: bool) -> None:
+    """One thing: a line a property."""
+    if json:
+        say(as_json(named(record)))
+        return
+    terminal = on_terminal()
+    width = max(map(len, pairs))
+    for title, value in pairs.items():
+        shown = _said(value) if terminal else _piped(value)
+        say(f"{title:<{width}}  {shown}")
+
+
+def say(line: str) -> None:
+    """A line on standard output, whatever characters its encoding lacks."""
+    _escape_what_cannot_be_encoded()
+    sys.stdout.write(line + "\n")
+
+
+@cache
+def _escape_what_cannot_be_encoded() -> None:
+    """Once, for it flushes."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def named(value: Any) -> Any:
+    """A record as JSON has it: GraphQL's names, times as ISO 8601."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {_camel(f.name): _named_value(f.name, getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: named(one) for name, one in value.items()}
+    return [named(one) for one in value] if isinstance(value, tuple | list) else value
+
+
+def _named_value(name: str, value: Any) -> Any:
+    return iso(value) if isinstance(value, int) and (name == "at" or name.endswith("_at")) else named(value)
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _json_list(rows: Iterable[Any]) -> None:
+    """As they come, one a line; nothing at all is printed if even the first cannot be had."""
+    held: str | None = None
+    for row in rows:
+        if held is not None:
+            say(held + ",")
+        held = ("[" if held is None else "") + as_json(named(row))
+    say("[]" if held is None else held + "]")
+
+
+def _piped(value: Cell) -> str:
+    if isinstance(value, When):
+        return value.iso
+    if value is None or value in ("", (), []):
+        return NOTHING
+    return one_line(str(value) if isinstance(value, str | int) else ",".join(value))
+
+
+def _said(value: Cell) -> str:
+    if isinstance(value, When):
+        return value.human if value.at is None else f"{value.human} ({value.iso})"
+    return _piped(value) if isinstance(value, str | int | None) else one_line(", ".join(value)) or NOTHING
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = [cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True)]
+        say("  ".join(cells).rstrip())
+
+
+def _width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _table(rows: Sequence[T], columns: Sequence[Column[T]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    _escape_what_cannot_be_encoded()
+    console = Console(highlight=False, markup=False, emoji=False)
+    if console.no_color:  # not even bold: whoever says so wants the characters alone
+        console = Console(highlight=False, markup=False, emoji=False, color_system=None)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    widest = max(10, console.width // (2 * sum(column.free for column in columns) + 2))
+    for column in columns:
+        table.add_column(
+            Text(column.title),
+            overflow="fold" if column.whole else "ellipsis",
+            no_wrap=not column.whole,
+            min_width=8 if column.whole else None,
+            max_width=widest if column.free else None,
+        )
+    for row in rows:
+        values = [column.value(row) for column in columns]
+        table.add_row(*(Text(_celled(value), style=_STYLES.get(str(value), "")) for value in values))
+    console.print(table)
+
+
+def _celled(value: Cell) -> str:
+    return value.human if isinstance(value, When) else _said(value)

@@ -1,0 +1,19 @@
+"""Text that came from elsewhere, made harmless: nothing in it acts on the terminal or passes for something else."""
+
+import json
+import re
+from typing import Any
+
+# Controls, and what breaks lines or turns the direction of writing.
+_ACTING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_ACTING_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def one_line(text: str) -> str:
+    """The text with everything that acts shown as an escape."""
+    return _ACTING.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def as_json(value: Any) -> str:
+    """JSON that reads as it is and is harmless on a terminal; JSON itself escapes the rest."""
+    return _ACTING_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,31 @@
+from collections.abc import Callable
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from tests.support.server import ADMIN, Server, watchword
+
+Run = Callable[..., "CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run(server: Server) -> Run:
+    """A command that asks the shared server, as the root actor where nobody else is named."""
+
+    def call(*words: str, caller: str = ADMIN, **how: Any) -> "CompletedProcess[str]":
+        return watchword(*words, "--url", server.url, "--as", caller, **how)
+
+    return call
+
+
+@pytest.fixture
+def done(run: Run) -> Callable[..., str]:
+    """What such a command prints, when it must succeed and say nothing on standard error."""
+
+    def call(*words: str, **how: Any) -> str:
+        ran = run(*words, **how)
+        assert (ran.returncode, ran.stderr) == (0, ""), ran.stderr
+        return ran.stdout
+
+    return call

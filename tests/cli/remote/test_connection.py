@@ -1,0 +1,108 @@
+"""Commands that ask a server: where it is, who is calling, and one line with a next step when it does not work."""
+
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from tests.cli.remote.conftest import Run
+from tests.support.ports import free_port
+from tests.support.server import ADMIN, Server, watchword
+from tests.support.strangers import web_server
+
+TOKEN = "eyJhbGciOiJFZERTQSJ9.c2VjcmV0LXBheWxvYWQtb2YtdG9rZW4.c2lnbmF0dXJl"
+
+
+def one_line(ran: "CompletedProcess[str]", code: int, *words: str) -> None:
+    """It ended with this code and one line on standard error that says all of the words."""
+    assert (ran.returncode, ran.stdout) == (code, "")
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("watchword: ")
+    for word in words:
+        assert word in line
+
+
+def test_a_token_comes_from_environment_file_or_standard_input(server: Server, tmp_path: Path, actor: str) -> None:
+    token = server.create(ADMIN, of=actor)["accessToken"]
+    file = tmp_path / "token"
+    file.write_text(f"{token}\n")
+    url = {"WATCHWORD_URL": server.url}
+    for ran in (
+        watchword("whoami", env={**url, "WATCHWORD_TOKEN": token}),
+        watchword("whoami", "--token-file", str(file), env=url),
+        watchword("whoami", "--token-file", "-", env=url, stdin=f"{token}\n"),
+    ):
+        assert (ran.returncode, ran.stderr) == (0, "")
+        assert actor in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "env", "words"),
+    [
+        ((), {}, ("Who is calling?", "WATCHWORD_TOKEN", "--as")),
+        ((), {"WATCHWORD_TOKEN": ""}, ("Who is calling?",)),
+        (("--as", ADMIN), {"WATCHWORD_TOKEN": TOKEN}, ("WATCHWORD_TOKEN and --as",)),
+        (("--token-file", "x"), {"WATCHWORD_TOKEN": TOKEN}, ("WATCHWORD_TOKEN and --token-file",)),
+        (("--as", ADMIN, "--token-file", "x"), {}, ("--token-file and --as",)),
+        (("--as", ADMIN, "--url", "ftp://x"), {}, ("url must be",)),
+        (("--as", "two words"), {}, ("actor must be",)),
+        (("--token-file", "/dev/null"), {}, ("--token-file",)),
+        ((), {"WATCHWORD_TOKEN": "two words"}, ("token must be",)),
+        (("--as", ADMIN), {"WATCHWORD_TOKNE": "x"}, ("WATCHWORD_TOKNE is not a setting",)),
+    ],
+)
+def test_who_is_calling_is_never_guessed(flags: tuple[str, ...], env: dict[str, str], words: tuple[str, ...]) -> None:
+    ran = watchword("whoami", *flags, env=env)
+    one_line(ran, 2, *words)
+    assert TOKEN not in ran.stderr
+
+
+def test_a_token_on_the_command_line_is_no_option(server: Server) -> None:
+    assert watchword("whoami", "--token", TOKEN, "--url", server.url).returncode == 2
+
+
+def test_a_token_file_that_is_not_there_is_named() -> None:
+    one_line(watchword("whoami", "--token-file", "/none/such"), 1, "/none/such")
+
+
+def test_nobody_at_the_address_is_told_with_a_next_step() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    one_line(watchword("token", "list", "--url", url, "--as", ADMIN), 1, url, "watchword serve", "--url")
+
+
+def test_another_program_at_the_address_is_told() -> None:
+    with web_server(200) as stranger:
+        one_line(watchword("token", "list", "--url", stranger.url, "--as", ADMIN), 1, "not one of Watchword's")
+
+
+def test_a_wrong_token_is_told_with_a_next_step_and_never_repeated(server: Server) -> None:
+    env = {"WATCHWORD_URL": server.url, "WATCHWORD_TOKEN": TOKEN}
+    one_line(watchword("token", "list", env=env), 1, "watchword token create")
+    debugged = watchword("--debug", "token", "list", env=env)
+    assert debugged.returncode == 1
+    assert "Traceback" in debugged.stderr
+    assert "Unauthenticated" in debugged.stderr
+    assert TOKEN not in debugged.stderr
+
+
+def test_a_name_where_names_are_not_believed_is_told_with_a_next_step(tmp_path: Path) -> None:
+    with Server(tmp_path / "server", "--local-mode", "off") as strict:
+        one_line(watchword("whoami", "--url", strict.url, "--as", ADMIN), 1, "local mode", "WATCHWORD_TOKEN")
+
+
+def test_a_token_that_would_travel_unencrypted_is_warned_of() -> None:
+    # 192.0.2.0/24 is nobody's (RFC 5737); the proxy, which is nobody either, ends the try at once.
+    nobody = {"WATCHWORD_TOKEN": TOKEN, "http_proxy": f"http://127.0.0.1:{free_port()}"}
+    ran = watchword("whoami", "--url", "http://192.0.2.1", env=nobody)
+    warning, failure = ran.stderr.splitlines()
+    assert "unencrypted" in warning
+    assert "cannot be reached" in failure
+
+
+@pytest.mark.parametrize(
+    "words", [("token", "list", "--expires-before", "soon"), ("token", "list", "--sort", "x"), ("token", "show")]
+)
+def test_wrong_use_is_told_with_code_2(run: Run, words: tuple[str, ...]) -> None:
+    ran = run(*words)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "Traceback" not in ran.stderr

@@ -1,0 +1,72 @@
+"""`watchword policy`, `group`, `actor`, `event` and `whoami`: each noun's life."""
+
+import json
+from collections.abc import Callable
+
+from tests.cli.remote.conftest import Run
+from tests.support.server import ADMIN, GENERATE, Server
+
+Done = Callable[..., str]
+
+
+def test_a_caller_is_told_who_it_is_and_what_it_may_do(server: Server, done: Done, actor: str) -> None:
+    server.grant(actor)
+    told = json.loads(done("whoami", "--json", caller=actor))
+    assert (told["urn"], told["username"]) == (actor, actor.rpartition(":")[2])
+    assert GENERATE in told["privileges"]
+    assert actor in done("whoami", caller=actor)
+
+
+def test_a_group_is_made_filled_shown_emptied_and_deleted(server: Server, run: Run, done: Done) -> None:
+    urn = "urn:li:corpGroup:cli-ops"
+    carol, dave = "urn:li:corpuser:carol", "urn:li:corpuser:dave"
+    assert done("group", "create", "cli-ops", "--name", "Operations") == f"{urn}\n"
+    assert done("group", "add", "cli-ops", carol, dave) == f"{urn} has 2 members.\n"
+    assert done("group", "remove", urn, dave) == f"{urn} has 1 member.\n"
+    shown = json.loads(done("group", "show", "cli-ops", "--json"))
+    assert shown == {"urn": urn, "name": "Operations", "description": None, "memberCount": 1, "members": [carol]}
+    assert urn in [group["urn"] for group in json.loads(done("group", "list", "--json"))]
+    assert any(line.split()[:3] == [urn, "Operations", "1"] for line in done("group", "list").splitlines())
+    assert done("group", "delete", "cli-ops") == f"Deleted {urn}\n"
+    gone = run("group", "show", "cli-ops")
+    assert (gone.returncode, gone.stdout, len(gone.stderr.splitlines())) == (1, "", 1)
+
+
+def test_an_actor_is_suspended_shown_and_resumed(server: Server, run: Run, done: Done, actor: str) -> None:
+    assert done("actor", "suspend", actor) == f"Suspended {actor}\n"
+    shown = json.loads(done("actor", "show", actor, "--json"))
+    assert (shown["status"], shown["changedBy"]) == ("SUSPENDED", ADMIN)
+    refused = run("whoami", caller=actor)
+    assert refused.returncode == 1
+    assert "WATCHWORD_TOKEN" in refused.stderr
+    assert done("actor", "resume", actor) == f"Resumed {actor}\n"
+    assert "ACTIVE" in done("actor", "show", actor)
+
+
+def test_policies_are_listed_shown_and_deleted(server: Server, run: Run, done: Done, actor: str) -> None:
+    urn = server.grant(actor)
+    (found,) = [policy for policy in json.loads(done("policy", "list", "--json")) if policy["urn"] == urn]
+    assert found == json.loads(done("policy", "show", urn.rpartition(":")[2], "--json"))
+    assert (found["privileges"], found["source"], found["editable"]) == ([GENERATE], "API", True)
+    assert found["actors"] == {"users": [actor], "groups": [], "allUsers": False}
+    (line,) = [line for line in done("policy", "list").splitlines() if line.startswith(urn)]
+    assert line.split()[-2:] == [actor, GENERATE]
+    assert done("policy", "delete", urn) == f"Deleted {urn}\n"
+    for words in (("show", urn), ("delete", urn), ("delete", "root")):
+        ran = run("policy", *words)
+        assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
+
+
+def test_events_are_listed_newest_first_and_narrowed(server: Server, run: Run, done: Done, actor: str) -> None:
+    made = [server.create(ADMIN, of=actor)["metadata"]["id"] for _ in range(3)]
+    server.revoke(made[0])
+    targets = [word for token_id in made for word in ("--target", token_id)]
+    found = json.loads(done("event", "list", *targets, "--json"))
+    assert [event["target"] for event in found] == [made[0], *reversed(made)]
+    assert (found[0]["action"], found[0]["actorUrn"]) == ("token.revoked", ADMIN)
+    assert found[0]["at"] >= found[1]["at"] >= found[3]["at"]
+    narrowed = done("event", "list", *targets, "--action", "token.revoked", "--actor", ADMIN, "--since", "PT1H")
+    assert [line.split()[1] for line in narrowed.splitlines()] == ["ACTION", "token.revoked"]
+    assert len(json.loads(done("event", "list", "--limit", "2", "--json"))) == 2
+    assert json.loads(done("event", "list", *targets, "--until", "P1D", "--json")) == []
+    assert run("event", "list", caller=actor).returncode == 1

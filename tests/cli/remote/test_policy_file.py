@@ -1,0 +1,97 @@
+"""`policy apply` and `policy export`: a file is put in force as a whole, shown first where asked, and read back."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.server import ADMIN, Server, watchword
+from tests.support.terminal import Terminal
+
+FIRST = """policies:
+  - id: own-tokens
+    name: Own tokens
+    privileges: [GENERATE_PERSONAL_ACCESS_TOKENS]
+    actors: {users: [urn:li:corpuser:alice]}
+  - id: readers
+    name: Readers
+    privileges: [VIEW_AUDIT_LOG]
+    actors: {allUsers: true}
+"""
+SECOND = """policies:
+  - id: own-tokens
+    name: Own tokens
+    description: Everybody.
+    privileges: [GENERATE_PERSONAL_ACCESS_TOKENS]
+    actors: {allUsers: true}
+"""
+
+
+def test_a_file_is_shown_applied_changed_exported_and_applied_again(
+    make_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    server, file = make_server(), tmp_path / "policies.yaml"
+    by_hand = server.grant("urn:li:corpuser:bob")
+
+    def apply(text: str, *flags: str) -> list[str]:
+        file.write_text(text)
+        ran = watchword("policy", "apply", str(file), *flags, "--url", server.url, "--as", ADMIN)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        return ran.stdout.splitlines()
+
+    shown = apply(FIRST, "--dry-run")
+    assert shown[0] == "+ urn:li:servicePolicy:own-tokens"
+    assert '    actors.users: ["urn:li:corpuser:alice"]' in shown
+    assert shown[-1] == "2 to create, 0 to update, 0 to remove, 0 unchanged."
+    assert apply(FIRST)[-1] == "2 created, 0 updated, 0 removed, 0 unchanged."
+    assert apply(FIRST) == ["0 created, 0 updated, 0 removed, 2 unchanged."]
+
+    changed = json.loads(apply(SECOND, "--dry-run", "--json")[0])
+    assert [(c["change"], c["urn"].rpartition(":")[2]) for c in changed["changes"]] == [
+        ("UPDATE", "own-tokens"),
+        ("DELETE", "readers"),
+    ]
+    lines = apply(SECOND)
+    assert lines[0] == "~ urn:li:servicePolicy:own-tokens"
+    assert lines[1:-1] == [
+        '    description: null -> "Everybody."',
+        '    actors.users: ["urn:li:corpuser:alice"] -> []',
+        "    actors.allUsers: false -> true",
+        "- urn:li:servicePolicy:readers",
+    ]
+    assert lines[-1] == "0 created, 1 updated, 1 removed, 0 unchanged."
+
+    connection = ("--url", server.url, "--as", ADMIN)
+    exported = watchword("policy", "export", *connection).stdout
+    assert watchword("policy", "export", str(tmp_path / "out.yaml"), *connection).stdout == ""
+    assert (tmp_path / "out.yaml").read_text() == exported
+    assert by_hand.rpartition(":")[2] in exported
+    assert "id: root" not in exported
+
+
+def test_a_broken_file_is_refused_with_line_and_key_and_nothing_is_sent(tmp_path: Path) -> None:
+    file = tmp_path / "policies.yaml"
+    file.write_text(FIRST.replace("VIEW_AUDIT_LOG", "VIEW_EVERYTHING"))
+    ran = watchword("policy", "apply", str(file), "--url", "http://127.0.0.1:1", "--as", ADMIN)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith(f"watchword: {file}, line 8: ")
+    missing = watchword("policy", "apply", str(tmp_path / "none"), "--url", "http://127.0.0.1:1", "--as", ADMIN)
+    assert (missing.returncode, len(missing.stderr.splitlines())) == (1, 1)
+
+
+def test_removals_are_asked_for_at_a_terminal(make_server: Callable[..., Server], tmp_path: Path) -> None:
+    server, file = make_server(), tmp_path / "policies.yaml"
+    words = ("policy", "apply", str(file), "--url", server.url, "--as", ADMIN)
+    file.write_text(FIRST)
+    assert watchword(*words).returncode == 0
+    file.write_text(SECOND)
+    with Terminal(*words) as terminal:
+        terminal.wait_for("readers? [y/N]")
+        terminal.enter("n\n")
+        assert terminal.finish() == 1
+        assert "Nothing was changed." in terminal.text
+    assert "readers" in watchword("policy", "list", *words[3:]).stdout
+    with Terminal(*words) as terminal:
+        terminal.wait_for("readers? [y/N]")
+        terminal.enter("y\n")
+        assert terminal.finish() == 0
+        assert "1 removed" in terminal.text

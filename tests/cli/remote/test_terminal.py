@@ -1,0 +1,148 @@
+"""At a terminal and in a pipe: what is printed fits where it goes, and nothing that came from elsewhere acts on it."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from tests.cli.remote.conftest import Run
+from tests.support.server import ADMIN, Server
+from tests.support.store_file import change_store
+from tests.support.terminal import Terminal
+from watchword.doors.cli.text import as_json, one_line
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m[red]:boom:[/red]\r\n\u202egnp.exe"
+
+
+def at_terminal(server: Server, *words: str, **how: object) -> Terminal:
+    return Terminal(*words, "--url", server.url, "--as", ADMIN, **how)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("columns", [40, 100])
+def test_a_new_token_stands_on_a_line_of_its_own_once_with_what_to_do_next(
+    server: Server, actor: str, columns: int
+) -> None:
+    with at_terminal(server, "token", "create", "--name", "laptop", "--actor", actor, columns=columns) as terminal:
+        assert terminal.finish() == 0
+    (token,) = [line for line in terminal.text.splitlines() if line.startswith("eyJ")]
+    assert server.verify(token).headers["X-Auth-Urn"] == actor
+    assert terminal.text.count(token) == 1
+    assert "watchword token revoke" in terminal.text
+    assert "laptop" in terminal.text
+
+
+def test_a_table_fits_the_width_has_colours_and_times_as_people_say_them(server: Server, actor: str) -> None:
+    made = [server.create(ADMIN, of=actor, name=name) for name in ("n" * 200, "日本語の名前" * 20)]
+    ids = {token["metadata"]["id"] for token in made}
+    with at_terminal(server, "token", "list", "--actor", actor, columns=80) as terminal:
+        assert terminal.finish() == 0
+    assert max(map(cell_len, terminal.text.splitlines())) <= 80
+    assert "\x1b[32mACTIVE" in terminal.output
+    assert "in 59 minutes" in terminal.text
+    assert "nnn…" in terminal.text
+    folded = "".join(line.split(" ")[0] for line in terminal.text.splitlines())
+    assert all(token_id in folded for token_id in ids)
+    with at_terminal(server, "token", "list", "--actor", actor, columns=200) as wide:
+        assert wide.finish() == 0
+    assert ids <= set(wide.text.split())
+    assert actor in wide.text
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
+def test_where_no_colour_is_wanted_no_escape_is_printed(server: Server, actor: str, env: dict[str, str]) -> None:
+    server.create(ADMIN, of=actor)
+    with at_terminal(server, "token", "list", "--actor", actor, env=env) as terminal:
+        assert terminal.finish() == 0
+    assert "ACTIVE" in terminal.output
+    assert "\x1b" not in terminal.output
+
+
+def test_nothing_listed_is_said_in_words(server: Server, actor: str) -> None:
+    with at_terminal(server, "token", "list", "--actor", actor) as terminal:
+        assert terminal.finish() == 0
+    assert terminal.text == "No tokens.\n"
+
+
+def test_a_hostile_name_acts_neither_on_a_terminal_nor_in_a_pipe(server: Server, run: Run, actor: str) -> None:
+    token_id = server.create(ADMIN, of=actor)["metadata"]["id"]
+    change_store(server, "UPDATE tokens SET name = ?, description = ? WHERE id = ?", HOSTILE, HOSTILE, token_id)
+    with at_terminal(server, "token", "list", "--actor", actor, columns=250) as terminal:
+        assert terminal.finish() == 0
+    piped = run("token", "list", "--actor", actor).stdout
+    shown = run("token", "show", token_id).stdout
+    as_data = run("token", "show", token_id, "--json").stdout
+    for printed in (terminal.text, piped, shown, as_data):
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", printed)
+        assert "[red]:boom:[/red]" in printed
+    assert json.loads(as_data)["name"] == HOSTILE
+    assert len(piped.splitlines()) == 2
+    assert r"\x1b[2J" in piped
+
+
+@given(st.text())
+def test_whatever_the_text_what_is_printed_of_it_does_not_act(text: str) -> None:
+    acting = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+    assert not acting.search(one_line(text))
+    assert not acting.search(as_json(text))
+    assert json.loads(as_json(text)) == text
+
+
+def test_a_terminal_is_asked_before_anything_is_deleted(server: Server, run: Run) -> None:
+    run("group", "create", "asked", "--name", "Asked")
+    with at_terminal(server, "group", "delete", "asked") as terminal:
+        terminal.wait_for("[y/N]")
+        terminal.enter("\n")
+        assert terminal.finish() == 1
+    with at_terminal(server, "group", "delete", "asked") as terminal:
+        terminal.wait_for("[y/N]")
+        assert terminal.interrupt() == 130
+    assert run("group", "show", "asked").returncode == 0
+    with at_terminal(server, "group", "delete", "asked", "--yes") as terminal:
+        assert terminal.finish() == 0
+    assert "[y/N]" not in terminal.text
+    urn = server.grant("urn:li:corpuser:asked")
+    with at_terminal(server, "policy", "delete", urn) as terminal:
+        terminal.wait_for("[y/N]")
+        terminal.enter("y\n")
+        assert terminal.finish() == 0
+
+
+def test_ctrl_c_while_the_server_does_not_answer_ends_quietly() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with Terminal("token", "list", "--url", url, "--as", ADMIN) as terminal:
+            process, deadline = psutil.Process(terminal.process.pid), time.monotonic() + 30
+            while not process.net_connections("tcp"):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            assert terminal.interrupt() == 130
+    assert terminal.text.replace("^C", "").strip() == ""
+
+
+@pytest.mark.parametrize("words", [("token", "list"), ("token", "list", "--json"), ("event", "list")], ids=" ".join)
+def test_a_reader_that_has_gone_ends_it_quietly(server: Server, words: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "watchword", *words, "--url", server.url, "--as", ADMIN]
+    with os.fdopen(writing, "wb") as gone:
+        ran = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (141, b"")
+
+
+def test_characters_that_the_output_cannot_encode_are_escaped(
+    server: Server, run: Callable[..., "subprocess.CompletedProcess[str]"], actor: str
+) -> None:
+    server.create(ADMIN, of=actor, name="日本")
+    ran = run("token", "list", "--actor", actor, env={"PYTHONIOENCODING": "ascii"})
+    assert ran.returncode == 0
+    assert r"\u65e5\u672c" in ran.stdout

@@ -1,0 +1,172 @@
+"""Every call of the client does to a real server what its name says."""
+
+import inspect
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.support.both_clients import Clients
+from tests.support.server import ADMIN, GENERATE, Server
+from watchword import __version__
+from watchword.client import Actors, AsyncClient, Client, Conflict, Duration, NotFound, Unauthenticated, Where, calls
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in vars(kind) if not name.startswith("_")}
+
+
+def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
+    assert public(Client) == public(AsyncClient)
+    for name in public(Client):
+        assert inspect.signature(getattr(Client, name)) == inspect.signature(getattr(AsyncClient, name)), name
+
+
+def test_every_call_is_a_method() -> None:
+    made = {
+        name for name, call in vars(calls).items() if inspect.isfunction(call) and call.__module__ == calls.__name__
+    }
+    assert {name for name in made if not name.startswith("_")} == public(Client) - {"close"}
+
+
+def test_a_method_shows_the_words_and_parameters_of_its_call() -> None:
+    with Client() as client:
+        assert list(inspect.signature(client.granted_privileges).parameters) == ["actor"]
+        assert "privileges" in client.granted_privileges.__name__
+        assert (client.revoke_token.__doc__ or "").startswith("End a token")
+
+
+def test_the_server_tells_its_version_without_a_credential(server: Server, connect: Clients) -> None:
+    told = connect(server.url).server()
+    assert told.version == __version__
+    assert "tokens" in told.capabilities
+
+
+def test_a_caller_learns_who_it_is_and_what_it_may_do(server: Server, connect: Clients, actor: str) -> None:
+    server.grant(actor)
+    client = connect(server.url, actor=actor)
+    assert (client.me().urn, client.me().username) == (actor, actor.rpartition(":")[2])
+    assert GENERATE in client.granted_privileges(actor)
+
+
+@pytest.mark.parametrize(
+    ("duration", "lives"),
+    [
+        (Duration.ONE_DAY, timedelta(days=1)),
+        ("ONE_WEEK", timedelta(weeks=1)),
+        ("PT90M", timedelta(minutes=90)),
+        (timedelta(hours=36), timedelta(hours=36)),
+    ],
+)
+def test_a_token_lives_as_long_as_was_asked(
+    server: Server, connect: Clients, actor: str, duration: Duration | timedelta | str, lives: timedelta
+) -> None:
+    made = connect(server.url, actor=ADMIN).create_token(actor, "laptop", duration=duration).metadata
+    assert made.expires is not None
+    assert made.expires - made.created == lives
+    assert made.created.tzinfo is UTC
+    assert made.created == datetime.fromtimestamp(made.created_at / 1000, UTC)
+
+
+def test_a_token_is_made_used_found_and_ended(server: Server, connect: Clients, actor: str) -> None:
+    server.grant(actor)
+    made = connect(server.url, actor=actor).create_token(actor, "laptop", duration="ONE_DAY", description="Mine.")
+    holder = connect(server.url, token=made.token)
+
+    assert holder.me().urn == actor
+    assert holder.find_token(made.token).id == made.metadata.id
+    assert (made.metadata.name, made.metadata.description, made.metadata.owner_urn) == ("laptop", "Mine.", actor)
+    assert [token.id for token in holder.tokens(Where("actorUrn", actor))] == [made.metadata.id]
+    holder.revoke_token(made.metadata.urn)
+    with pytest.raises(Unauthenticated) as refused:
+        holder.me()
+    assert refused.value.reason == "token_revoked"
+
+
+def test_a_page_tells_the_total(server: Server, connect: Clients, actor: str) -> None:
+    client = connect(server.url, actor=ADMIN)
+    for name in ("b", "a", "c"):
+        client.create_token(actor, name, duration="ONE_DAY")
+    page = client.token_page(Where("actorUrn", actor), count=2, start=1, sort="name", descending=False)
+    assert ([token.name for token in page.items], page.total) == (["b", "c"], 3)
+
+
+def test_conditions_narrow_a_list(server: Server, connect: Clients, actor: str) -> None:
+    client = connect(server.url, actor=ADMIN)
+    for name in ("nightly build", "nightly backup", "laptop"):
+        client.create_token(actor, name, duration="ONE_DAY")
+    nightly = (Where("actorUrn", actor), Where("name", "nightly", condition="CONTAIN"))
+    assert {token.name for token in client.tokens(*nightly)} == {"nightly build", "nightly backup"}
+    assert [t.name for t in client.tokens(*nightly, Where("name", ["nightly build", "x"]))] == ["nightly build"]
+    assert [t.name for t in client.tokens(Where("actorUrn", actor), Where("name", "laptop"))] == ["laptop"]
+    never = Where("lastUsedAt", condition="EXISTS", negated=True)
+    assert len(list(client.tokens(Where("actorUrn", actor), never))) == 3
+
+
+def test_a_group_is_made_filled_emptied_and_deleted(server: Server, connect: Clients, actor: str) -> None:
+    client = connect(server.url, actor=ADMIN)
+    name = actor.rpartition(":")[2].replace("[", "-")[-60:]
+    urn = client.create_group("Operations", id=name)
+    users = [f"{actor}-{number}" for number in range(3)]
+    client.add_members(urn, users)
+    client.remove_members(urn, users[:1])
+
+    assert urn == f"urn:li:corpGroup:{name}"
+    assert set(client.group_members(urn)) == set(users[1:])
+    assert {group.urn: group.member_count for group in client.groups()}[urn] == 2
+    with pytest.raises(Conflict):
+        client.create_group("Operations", id=name)
+    client.delete_group(urn)
+    assert urn not in {group.urn for group in client.groups()}
+
+
+def test_an_actor_is_suspended_and_resumed(server: Server, connect: Clients, actor: str) -> None:
+    client = connect(server.url, actor=ADMIN)
+    client.suspend(actor)
+    state = client.actor(actor)
+    assert (state.status, state.changed_by) == ("SUSPENDED", ADMIN)
+    with pytest.raises(Unauthenticated):
+        connect(server.url, actor=actor).me()
+    client.resume(actor)
+    assert connect(server.url, actor=actor).me().urn == actor
+
+
+def test_a_policy_is_made_replaced_and_deleted(server: Server, connect: Clients, actor: str) -> None:
+    client = connect(server.url, actor=ADMIN)
+    urn = client.create_policy(f"Own tokens of {actor}", [GENERATE], Actors(users=(actor,)), description="Why.")
+    (made,) = client.policies(query=f"tokens of {actor}")
+    client.update_policy(urn, f"Nothing for {actor}", [GENERATE], Actors(users=(actor,)), state="INACTIVE")
+    replaced = client.get_policy(urn)
+    client.delete_policy(urn)
+
+    assert (made.urn, made.state, made.privileges, made.description) == (urn, "ACTIVE", (GENERATE,), "Why.")
+    assert (made.actors, made.editable) == (Actors(users=(actor,)), True)
+    assert (replaced.name, replaced.state, replaced.description) == (f"Nothing for {actor}", "INACTIVE", None)
+    with pytest.raises(NotFound) as refused:
+        client.get_policy(urn)
+    assert refused.value.reason == "policy_not_found"
+
+
+def test_a_token_and_a_group_are_read_by_name(server: Server, connect: Clients, actor: str) -> None:
+    client = connect(server.url, actor=ADMIN)
+    made = client.create_token(actor, "laptop", duration="ONE_DAY").metadata
+    group = client.create_group("Readers")
+    client.revoke_token(made.id)
+    assert client.get_token(made.urn).status == "REVOKED"
+    assert client.get_group(group).name == "Readers"
+    client.delete_group(group)
+    for missing in (lambda: client.get_group(group), lambda: client.get_token("A" * 43 + "=")):
+        with pytest.raises(NotFound):
+            missing()
+
+
+@pytest.mark.parametrize("suffix", ["", "/", "/gms", "/api/gms/", "/api/graphql", "/gms/api/graphql"])
+def test_an_address_may_end_as_gateways_and_habits_have_it(server: Server, connect: Clients, suffix: str) -> None:
+    assert connect(server.url + suffix, actor=ADMIN).me().urn == ADMIN
+
+
+def test_a_server_on_a_unix_socket_is_spoken_to(tmp_path: Path, connect: Clients) -> None:
+    socket = tmp_path / "w.sock"
+    trust = {"WATCHWORD_TRUSTED_PEERS": "unix"}
+    with Server(tmp_path / "server", "--host", f"unix:{socket}", env=trust):
+        assert connect(f"unix:{socket}", actor=ADMIN).me().urn == ADMIN

@@ -1,0 +1,60 @@
+"""Declared policies and the event log, through the client."""
+
+from itertools import islice
+
+import pytest
+
+from tests.support.both_clients import Clients
+from tests.support.server import ADMIN, GENERATE, Server
+from watchword.client import Actors, DeclaredPolicy, Unauthorized
+
+
+@pytest.fixture
+def own(tmp_path_factory: pytest.TempPathFactory) -> Server:
+    """What is declared is declared for a whole server, so that each test has its own."""
+    return Server(tmp_path_factory.mktemp("own"))
+
+
+def test_declared_policies_are_shown_first_then_made_changed_and_removed(
+    own: Server, connect: Clients, actor: str
+) -> None:
+    first = DeclaredPolicy("own-tokens", "Own tokens", (GENERATE,), Actors(users=(actor,)), description="Why.")
+    second = DeclaredPolicy("own-tokens", "Own tokens", (GENERATE,), Actors(all_users=True), state="INACTIVE")
+    with own:
+        client = connect(own.url, actor=ADMIN)
+        shown = client.apply_policies([first], dry_run=True)
+        assert [policy for policy in client.policies() if policy.source == "FILE"] == []
+        made = client.apply_policies([first])
+        again = client.apply_policies([first])
+        changed = client.apply_policies([second])
+        removed = client.apply_policies([])
+
+    assert (shown.dry_run, made.dry_run, shown.changes) == (True, False, made.changes)
+    assert [(change.change, change.before) for change in made.changes] == [("CREATE", None)]
+    assert (again.changes, again.unchanged) == ((), 1)
+    (change,) = changed.changes
+    assert change.before is not None
+    assert change.after is not None
+    assert (change.change, change.before.actors.users, change.before.description) == ("UPDATE", (actor,), "Why.")
+    assert (change.after.actors, change.after.state) == (Actors(all_users=True), "INACTIVE")
+    assert [(change.change, change.urn) for change in removed.changes] == [("DELETE", change.urn)]
+
+
+def test_events_are_walked_newest_first_and_narrowed(server: Server, connect: Clients, actor: str) -> None:
+    client = connect(server.url, actor=ADMIN)
+    made = [client.create_token(actor, f"{number}", duration="ONE_DAY").metadata.id for number in range(5)]
+    client.revoke_token(made[0])
+    found = list(client.events(targets=made, page_size=2))
+    assert [event.target for event in found] == [made[0], *reversed(made)]
+    assert (found[0].action, found[0].actor_urn) == ("token.revoked", ADMIN)
+    assert [e.target for e in client.events(targets=made, actions=["token.revoked"], actors=[ADMIN])] == made[:1]
+    assert [event.target for event in islice(client.events(targets=made, page_size=1), 2)] == [made[0], made[4]]
+    moments = [event.at for event in found]
+    assert all(event.at >= moments[2] for event in client.events(targets=made, since=moments[2]))
+    assert moments[0] not in [event.at for event in client.events(targets=made, until=moments[0])]
+
+
+def test_events_need_their_privilege(server: Server, connect: Clients, actor: str) -> None:
+    with pytest.raises(Unauthorized) as denied:
+        next(connect(server.url, actor=actor).events())
+    assert denied.value.privilege == "VIEW_AUDIT_LOG"

@@ -1,0 +1,102 @@
+"""A list is walked to its end, and what was in it all the time is given just once, whatever changes meanwhile."""
+
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.both_clients import Clients
+from tests.support.server import ADMIN, Server
+from watchword.client import Client, Where
+from watchword.client.walks import Page, Paged
+from watchword.client.wire import Call
+
+
+def fill(client: Client, actor: str, names: str) -> dict[str, str]:
+    """Tokens of these names; ids by name."""
+    return {name: client.create_token(actor, name, duration="ONE_DAY").metadata.id for name in names}
+
+
+@pytest.mark.parametrize("page_size", [2, 3, 7, 8, 1_000])
+def test_all_pages_together_are_the_list(server: Server, connect: Clients, actor: str, page_size: int) -> None:
+    client = connect(server.url, actor=ADMIN)
+    fill(client, actor, "abcdefg")
+    found = client.tokens(Where("actorUrn", actor), sort="name", descending=False, page_size=page_size)
+    assert "".join(token.name for token in found) == "abcdefg"
+
+
+def test_what_is_revoked_while_it_is_listed_hides_nothing_else(server: Server, connect: Clients, actor: str) -> None:
+    client = connect(server.url, actor=ADMIN)
+    fill(client, actor, "abcdefghij")
+    given = []
+    for token in client.tokens(Where("actorUrn", actor), sort="name", descending=False, page_size=3):
+        client.revoke_token(token.id)
+        given.append(token.name)
+    assert "".join(given) == "abcdefghij"
+
+
+def test_what_is_made_while_it_is_listed_repeats_nothing(server: Server, connect: Clients, actor: str) -> None:
+    client = connect(server.url, actor=ADMIN)
+    fill(client, actor, "mnopqrst")
+    found = client.tokens(Where("actorUrn", actor), sort="name", descending=False, page_size=3)
+    first = list(islice(found, 2))
+    fill(client, actor, "abc")
+    given = [token.name for token in [*first, *found]]
+    assert "".join(name for name in given if name in "mnopqrst") == "mnopqrst"
+    assert len(given) == len(set(given))
+
+
+def test_a_list_is_fetched_only_as_far_as_it_is_asked_for(server: Server, connect: Clients, actor: str) -> None:
+    client = connect(server.url, actor=ADMIN)
+    ids = fill(client, actor, "abcdef")
+    found = client.tokens(Where("actorUrn", actor), sort="name", descending=False, page_size=2)
+    assert next(found).name == "a"
+    client.revoke_token(ids["f"])
+    assert "".join(token.name for token in found) == "bcde"
+
+
+def test_a_page_of_one_is_refused(server: Server, connect: Clients) -> None:
+    with pytest.raises(ValueError, match="page_size"):
+        list(connect(server.url, actor=ADMIN).tokens(page_size=1))
+
+
+numbers = st.integers(0, 40)
+changes = st.lists(st.tuples(st.sets(numbers, max_size=12), st.sets(numbers, max_size=6)), max_size=30)
+
+
+@given(st.sets(numbers), st.integers(2, 6), changes)
+def test_whatever_comes_and_goes_between_pages_what_stayed_is_given_once_and_in_order(
+    listed: set[int], page_size: int, changes: list[tuple[set[int], set[int]]]
+) -> None:
+    now, stayed, asked = set(listed), set(listed), (0, 0)
+
+    def fetch(start: int, count: int) -> Call[Page[int]]:
+        nonlocal asked
+        asked = (start, count)
+        return Call(lambda _: Page((), 0))
+
+    walk, given = Paged(fetch, str, page_size), []
+    while walk.following is not None:
+        start, count = asked
+        given += walk.take(Page(tuple(sorted(now)[start : start + count]), len(now)))
+        if changes:
+            gone, came = changes.pop()
+            now = (now - gone) | came
+            stayed -= gone
+    assert len(given) == len(set(given))
+    assert [number for number in given if number in stayed] == sorted(stayed)
+
+
+def test_a_list_that_never_comes_to_rest_has_an_end_all_the_same() -> None:
+    places: list[int] = []
+
+    def fetch(start: int, _: int) -> Call[Page[int]]:
+        places.append(start)
+        return Call(lambda _: Page((), 0))
+
+    walk: Paged[int] = Paged(fetch, str, 2)
+    while walk.following is not None and len(places) < 1_000:
+        page = len(places)
+        walk.take(Page((page * 2, page * 2 + 1) if places[-1] < 20 else (), 20))
+    assert walk.following is None

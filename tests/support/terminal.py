@@ -1,0 +1,90 @@
+"""A `watchword` command at a terminal: a pseudo-terminal of a size, with somebody who types."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
+
+
+class StillRunning(AssertionError):
+    """It has not ended; what it printed so far."""
+
+
+class Terminal:
+    def __init__(self, *words: str, columns: int = 100, env: Mapping[str, str] | None = None) -> None:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        left_out = ("WATCHWORD_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TERM", "COLORTERM", "CI")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "watchword", *words],
+            env={**clean, "TERM": "xterm-256color", **(env or {})},
+            preexec_fn=lambda: os.login_tty(slave),  # noqa: PLW1509 - two system calls, no lock in them
+        )
+        os.close(slave)
+        self.output = ""
+
+    def enter(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def wait_for(self, text: str, seconds: float = 30) -> None:
+        deadline = time.monotonic() + seconds
+        while text not in self.output:
+            assert time.monotonic() < deadline, self.output
+            assert self._read(0.2), f"it ended without {text!r}: {self.output}"
+
+    def interrupt(self) -> int:
+        """Ctrl-C, and again if nothing comes of it: Python can miss one that comes just as it begins to read."""
+        for _ in range(10):
+            self.enter("\x03")
+            try:
+                return self.finish(seconds=3)
+            except StillRunning:
+                continue
+        raise StillRunning(self.output)
+
+    def finish(self, seconds: float = 30) -> int:
+        """Wait for its end; returns the exit code."""
+        deadline = time.monotonic() + seconds
+        while self._read(0.2):
+            if time.monotonic() > deadline:
+                raise StillRunning(self.output)
+        return self.process.wait(seconds)
+
+    @property
+    def text(self) -> str:
+        """What it printed, without colours."""
+        return ESCAPES.sub("", self.output).replace("\r\n", "\n")
+
+    def _read(self, seconds: float) -> bool:
+        """Take what is there; False once the other side is closed."""
+        if not select.select([self._master], [], [], seconds)[0]:
+            return True
+        try:
+            read = os.read(self._master, 65_536)
+        except OSError:  # how Linux tells that nobody has the terminal open any more
+            return False
+        self.output += read.decode(errors="replace")
+        return bool(read)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._master)
