@@ -19,7 +19,7 @@ from watchword.domain.tokens import token_id
 from watchword.settings import load
 
 TOKENS_OF_AN_ACTOR = 100
-MOST_CALLERS = 10_000
+MOST_CALLERS = 1_000
 TEXT_LENGTH = 420
 """As long as a signed token."""
 

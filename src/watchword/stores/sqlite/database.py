@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
@@ -39,10 +39,25 @@ class Database:
         self._closed = False
         self._reader = connect(path, busy_ms=int(patience * 1000), read_only=True)
         self._reader.set_busy_timeout(0)
+        self._cursor = self._reader.cursor()
         self._scanners = ThreadPoolExecutor(SCAN_THREADS, thread_name_prefix="watchword-scan")
         self._local = threading.local()
         self._scan_connections: list[apsw.Connection] = []
         self._writer = Writer(lambda: connect(path, busy_ms=int(patience * 1000)))
+
+    async def row(self, statement: str, bound: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """The one row of a point read, or None: `read` where every microsecond counts. The cursor is always the same,
+        and is at its end when this returns, so that no snapshot outlives the read.
+        """
+        self._check_open()
+        began = time.perf_counter()
+        try:
+            found: tuple[Any, ...] | None = self._cursor.execute(statement, bound).get
+        except apsw.Error:
+            # The patient way finds out what is wrong.
+            return await self.read(lambda c: c.execute(statement, bound).fetchone())
+        self._observe("read", time.perf_counter() - began)
+        return found
 
     async def read(self, work: Work[T]) -> T:
         """A point read of the committed state. Waits, without holding up others, while the file is locked."""
