@@ -25,6 +25,8 @@ Observe = Callable[[str, float], None]
 
 SCAN_THREADS = 4
 STEPS_BETWEEN_LOOKS = 20_000
+# Of the reader and of the writer: the inner pages of a file of millions of tokens, and the leaves in use.
+CACHE_MIB = 32
 
 
 def ignore(operation: str, seconds: float) -> None:
@@ -37,13 +39,13 @@ class Database:
         self._patience = patience
         self._observe = observe
         self._closed = False
-        self._reader = connect(path, busy_ms=int(patience * 1000), read_only=True)
+        self._reader = connect(path, busy_ms=int(patience * 1000), read_only=True, cache_mib=CACHE_MIB)
         self._reader.set_busy_timeout(0)
         self._cursor = self._reader.cursor()
         self._scanners = ThreadPoolExecutor(SCAN_THREADS, thread_name_prefix="watchword-scan")
         self._local = threading.local()
         self._scan_connections: list[apsw.Connection] = []
-        self._writer = Writer(lambda: connect(path, busy_ms=int(patience * 1000)))
+        self._writer = Writer(lambda: connect(path, busy_ms=int(patience * 1000), cache_mib=CACHE_MIB))
 
     async def row(self, statement: str, bound: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """The one row of a point read, or None: `read` where every microsecond counts. The cursor is always the same,
