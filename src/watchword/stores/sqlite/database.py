@@ -45,7 +45,7 @@ class Database:
         self._scanners = ThreadPoolExecutor(SCAN_THREADS, thread_name_prefix="watchword-scan")
         self._local = threading.local()
         self._scan_connections: list[apsw.Connection] = []
-        self._writer = Writer(lambda: connect(path, busy_ms=int(patience * 1000), cache_mib=CACHE_MIB))
+        self._writer = Writer(self._connect_writer)
 
     async def row(self, statement: str, bound: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """The one row of a point read, or None: `read` where every microsecond counts. The cursor is always the same,
@@ -106,6 +106,12 @@ class Database:
         self._scanners.shutdown()
         for connection in (*self._scan_connections, self._reader):
             connection.close(True)
+
+    def _connect_writer(self) -> apsw.Connection:
+        connection = connect(self.path, busy_ms=int(self._patience * 1000), cache_mib=CACHE_MIB)
+        # What a savepoint would put back is kept in memory: in a file it was a third of all that was written.
+        connection.execute("PRAGMA temp_store = MEMORY")
+        return connection
 
     def _check_open(self) -> None:
         if self._closed:
