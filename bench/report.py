@@ -25,23 +25,24 @@ class Results:
     def add(self, key: Key, measured: Measured) -> None:
         self.runs.setdefault(key, []).append(measured)
 
-    def share(self, key: Key) -> float | None:
-        """The rate, of the bare answer's on the same server."""
+    def share(self, key: Key, of: str = "per_second") -> float | None:
+        """How fast it is, of the bare answer on the same server: by the rate, or by the processor time."""
         case, name, _ = key
         bare = self.runs.get((case, f"bare-{name.rpartition('-')[2]}", None))
-        return _median_ratio(self.runs[key], bare, "per_second") if bare else None
+        return _slower(self.runs[key], bare, of) ** -1 if bare else None
 
     def growth(self, case: str, name: str, of: str) -> float | None:
         """What the largest store costs, times the smallest."""
         sizes = [size for (other, who, size) in self.runs if (other, who) == (case, name) and size is not None]
         if not sizes or min(sizes) == max(sizes):
             return None
-        small, large = self.runs[case, name, min(sizes)], self.runs[case, name, max(sizes)]
-        return _median_ratio(large, small, of) if of == "cpu_us" else _median_ratio(small, large, of)
+        return _slower(self.runs[case, name, max(sizes)], self.runs[case, name, min(sizes)], of)
 
 
-def _median_ratio(above: list[Measured], below: list[Measured], name: str) -> float:
-    return float(median(getattr(a, name) / getattr(b, name) for a, b in zip(above, below, strict=True)))
+def _slower(one: list[Measured], other: list[Measured], of: str) -> float:
+    """How many times the time of the other it takes, by the rate or by the processor."""
+    pairs = [(getattr(a, of), getattr(b, of)) for a, b in zip(one, other, strict=True)]
+    return float(median(a / b if of == "cpu_us" else b / a for a, b in pairs))
 
 
 def table(results: Results) -> str:
@@ -67,9 +68,10 @@ def verdicts(results: Results) -> list[tuple[str, bool]]:
     said: list[tuple[str, bool]] = []
     watchwords = [key for key in results.runs if key[2] is not None]
     for key in watchwords:
-        share = results.share(key)
+        share, cpu = results.share(key), results.share(key, "cpu_us")
         if key[0] == "verify" and share is not None:
-            said.append((f"verify, {key[1]}, {key[2]:,} tokens: {share:.2f} of bare", share >= LEAST_SHARE))
+            sentence = f"verify, {key[1]}, {key[2]:,} tokens: {share:.2f} of bare, by the processor {cpu:.2f}"
+            said.append((sentence, share >= LEAST_SHARE))
     for case, name in dict.fromkeys((case, name) for case, name, _ in watchwords):
         time, cpu = results.growth(case, name, "per_second"), results.growth(case, name, "cpu_us")
         if time is not None:
