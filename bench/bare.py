@@ -1,10 +1,12 @@
-"""The bare answer everything is measured against: an ASGI application that does nothing but answer."""
+"""The bare answer everything is measured against: an ASGI application that does nothing but answer.
+
+The path says how many bytes; none is a 204.
+"""
 
 from pathlib import Path
 from typing import Any
 
-LIST_BYTES = 5_500  # what the GraphQL list of 20 weighs
-LIST = b'{"data":"' + b"x" * (LIST_BYTES - 11) + b'"}'
+BODY = b"x" * 1_048_576
 
 
 async def bare(scope: Any, receive: Any, send: Any) -> None:
@@ -14,12 +16,13 @@ async def bare(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "lifespan.shutdown.complete"})
         return
-    status, body = (204, b"") if scope["path"] == "/auth" else (200, LIST)
+    weight = int(scope["path"][1:] or 0)
     if scope["method"] == "POST":
         await receive()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers[:1] if status == 204 else headers})
-    await send({"type": "http.response.body", "body": body})
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(weight).encode())]
+    headers = headers if weight else headers[:1]
+    await send({"type": "http.response.start", "status": 200 if weight else 204, "headers": headers})
+    await send({"type": "http.response.body", "body": BODY[:weight]})
 
 
 def load_bare(settings: object, run_folder: Path) -> Any:

@@ -1,76 +1,122 @@
-"""Cases: one request each, prepared on a contender and checked once before it is measured."""
+"""Cases: what is asked, by whom, and which answer is the right one."""
 
+import itertools
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
-from bench.contenders import ADMIN, Contender
+from bench.population import Holder, Population
 
-OWN_TOKENS = 20
+OWN, ALL = 20, 100
 
-CREATE = "mutation ($input: GetAccessTokenInput!) { createAccessToken(input: $input) { accessToken } }"
+CREATE = "mutation ($input: GetAccessTokenInput!) { createAccessToken(input: $input) { accessToken metadata { id } } }"
+REVOKE = "mutation ($id: String!) { revokeAccessToken(tokenId: $id) }"
 LIST = """query ($input: ListAccessTokensInput) { listAccessTokens(input: $input) {
   start count total tokens { urn id name actorUrn ownerUrn createdAt expiresAt } } }"""
+
+_numbers = itertools.count()
+
+
+def _unchanged(population: Population, sent: int, ids: list[str]) -> None:
+    """As reading leaves it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    method: str
-    path: str
-    headers: dict[str, str] = field(default_factory=dict)
+    bearer: str
     body: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     name: str
-    request: Callable[[str], Request]
-    """The request, made with the bearer."""
+    method: str
+    path: str
+    requests: Callable[[Population, Holder], Iterator[Request]]
+    """Different ones, as many as there are; the holder is the root actor."""
     check: Callable[[httpx.Response], bool]
-    """Whether Watchword's answer is the one that is meant to be measured."""
+    """Whether an answer is the one that is meant to be measured."""
+    expect: str = ""
+    """What stands in every right body."""
+    look: int = 0
+    """Every how many-th body is looked at under load; 0 for an answer that has none."""
+    once: bool = False
+    """Whether a request can be sent only once."""
+    settle: Callable[[Population, int, list[str]], None] = _unchanged
+    """What so many requests, answered with these ids, have changed."""
 
 
-def prepare(contender: Contender) -> str:
-    """Twenty tokens of the root actor; returns one of them. A bare contender takes any string."""
-    token = "bare"
-    if contender.is_watchword:
-        for number in range(OWN_TOKENS):
-            wanted = {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_DAY", "name": f"bench {number}"}
-            token = contender.ask(CREATE, {"input": wanted})["createAccessToken"]["accessToken"]
-    return token
+def post(bearer: str, query: str, **variables: Any) -> Request:
+    return Request(bearer, json.dumps({"query": query, "variables": variables}))
 
 
-def prove(contender: Contender, case: Case, token: str) -> None:
-    request = case.request(token)
-    answer = httpx.request(
-        request.method, contender.url + request.path, headers=request.headers, content=request.body, timeout=30
-    )
-    assert answer.is_success, (contender.name, case.name, answer.status_code)
-    assert not contender.is_watchword or case.check(answer), (contender.name, case.name, answer.text)
+def _verify(population: Population, root: Holder) -> Iterator[Request]:
+    return (Request(caller.token) for caller in population.callers)
 
 
-def _verify(token: str) -> Request:
-    return Request("GET", "/auth", {"Authorization": f"Bearer {token}"})
+def _create(population: Population, root: Holder) -> Iterator[Request]:
+    for caller in itertools.cycle(population.callers):
+        wanted = {"type": "PERSONAL", "actorUrn": caller.actor, "duration": "ONE_DAY", "name": f"b {next(_numbers)}"}
+        yield post(caller.token, CREATE, input=wanted)
 
 
-def _own_list(token: str) -> Request:
-    wanted: dict[str, Any] = {"start": 0, "count": OWN_TOKENS, "filters": [{"field": "ownerUrn", "value": ADMIN}]}
-    return Request(
-        "POST",
-        "/api/graphql",
-        {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
-        json.dumps({"query": LIST, "variables": {"input": wanted}}),
-    )
+def _own_list(population: Population, root: Holder) -> Iterator[Request]:
+    for caller in population.callers:
+        mine = [{"field": "ownerUrn", "value": caller.actor}]
+        yield post(caller.token, LIST, input={"start": 0, "count": OWN, "filters": mine})
 
 
-def _lists_twenty(answer: httpx.Response) -> bool:
-    return len(answer.json()["data"]["listAccessTokens"]["tokens"]) == OWN_TOKENS
+def _list(population: Population, root: Holder) -> Iterator[Request]:
+    yield post(root.token, LIST, input={"start": 0, "count": ALL})
 
 
+def _revoke(population: Population, root: Holder) -> Iterator[Request]:
+    return (post(root.token, REVOKE, id=token_id) for token_id in population.to_revoke)
+
+
+def _made(population: Population, sent: int, ids: list[str]) -> None:
+    population.to_revoke.extend(ids)
+
+
+def _ended(population: Population, sent: int, ids: list[str]) -> None:
+    for _ in range(sent):
+        population.to_revoke.popleft()
+
+
+def _lists(count: int) -> Callable[[httpx.Response], bool]:
+    return lambda answer: len(answer.json()["data"]["listAccessTokens"]["tokens"]) == count
+
+
+_GRAPHQL = "/api/graphql"
+
+# Revoke comes after create and ends as many as it made.
 CASES = (
-    Case("verify", _verify, lambda answer: answer.status_code == 204),
-    Case("own list of 20", _own_list, _lists_twenty),
+    Case("verify", "GET", "/auth", _verify, lambda answer: answer.status_code == 204),
+    Case("own list of 20", "POST", _GRAPHQL, _own_list, _lists(OWN), '"tokens":[{', look=50),
+    Case("list of 100", "POST", _GRAPHQL, _list, _lists(ALL), '"tokens":[{', look=50),
+    Case(
+        "create",
+        "POST",
+        _GRAPHQL,
+        _create,
+        lambda answer: bool(answer.json()["data"]["createAccessToken"]["accessToken"]),
+        '"accessToken":"',
+        look=1,
+        once=True,
+        settle=_made,
+    ),
+    Case(
+        "revoke",
+        "POST",
+        _GRAPHQL,
+        _revoke,
+        lambda answer: answer.json() == {"data": {"revokeAccessToken": True}},
+        '"revokeAccessToken":true',
+        look=1,
+        once=True,
+        settle=_ended,
+    ),
 )

@@ -1,4 +1,4 @@
-"""Contenders: servers that are started on one core, asked, and stopped."""
+"""Contenders: servers that are started on one core, asked, and stopped. A Watchword starts on a store of some size."""
 
 import os
 import signal
@@ -13,28 +13,49 @@ from typing import Any, Self
 import httpx
 import psutil
 
+from bench.cases import CREATE
+from bench.population import Holder, Population
+
 ROOT = Path(__file__).resolve().parent.parent
 SERVER_CORE = "0"
 START_SECONDS = 30.0
 STOP_SECONDS = 40.0
 ADMIN = "urn:li:corpuser:admin"
 
-NAMES = ("bare-granian", "bare-uvicorn", "watchword-granian", "watchword-uvicorn")
+NAMES = ("bare-granian", "watchword-granian", "bare-uvicorn", "watchword-uvicorn")
+USUAL = NAMES[:2]
+
+_LET_ALL = "mutation ($input: PolicyUpdateInput!) { createPolicy(input: $input) }"
+_EVERYONE = {
+    "type": "PLATFORM",
+    "name": "everyone has tokens",
+    "state": "ACTIVE",
+    "privileges": ["GENERATE_PERSONAL_ACCESS_TOKENS"],
+    "actors": {"allUsers": True},
+}
 
 
 class Contender:
-    def __init__(self, name: str, folder: Path) -> None:
+    """`size` is None for a bare one, which keeps nothing."""
+
+    def __init__(self, name: str, folder: Path, population: Population, size: int | None = None) -> None:
         self.name = name
+        self.size = size
+        self.population = population
+        self.root = population.callers[0]
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._folder = folder / name
-        self._folder.mkdir()
-        self._log = self._folder / "log"
+        self._folder = folder
+        self._log = folder / "log"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def is_watchword(self) -> bool:
-        return self.name.startswith("watchword")
+        return self.size is not None
+
+    @property
+    def label(self) -> str:
+        return self.name if self.size is None else f"{self.name}, {self.size:,} tokens"
 
     def __enter__(self) -> Self:
         command = ["taskset", "-c", SERVER_CORE, sys.executable, "-m", "bench.serve"]
@@ -46,6 +67,8 @@ class Contender:
             )
         try:
             self._await_answer()
+            if self.is_watchword:
+                self._admit()
         except BaseException:
             self.__exit__()
             raise
@@ -70,6 +93,12 @@ class Contender:
         times = [process.cpu_times() for process in (main, *main.children(recursive=True))]
         return sum(one.user + one.system for one in times)
 
+    def _admit(self) -> None:
+        """Everyone may have tokens, and the root actor has one."""
+        self.ask(_LET_ALL, {"input": _EVERYONE})
+        wanted = {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_DAY", "name": "bench"}
+        self.root = Holder(ADMIN, self.ask(CREATE, {"input": wanted})["createAccessToken"]["accessToken"])
+
     def ask(self, query: str, variables: Mapping[str, Any]) -> Any:
         """What the root actor is answered; setting up is not measured."""
         answer = httpx.post(
@@ -89,7 +118,7 @@ class Contender:
                 httpx.get(self.url, timeout=5)
             except httpx.TransportError:
                 if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit(f"{self.name} did not start:\n{self._log.read_text()}") from None
+                    raise SystemExit(f"{self.label} did not start:\n{self._log.read_text()}") from None
                 time.sleep(0.05)
             else:
                 return

@@ -23,6 +23,7 @@ def on_uvicorn(app: Any, settings: Settings) -> None:
         app,
         host=settings.host,
         port=settings.port,
+        interface="asgi3",
         loop="uvloop",
         http="httptools",
         ws="none",

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from bench.fill import fill
 from tests.support.disks import small_disk
-from tests.support.fill import fill
 from tests.support.lines import until
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.storm import Storm

@@ -8,10 +8,10 @@ from pathlib import Path
 import apsw
 import pytest
 
+from bench.fill import fill, filled_actor, is_revoked
 from tests.contract.given import ADMIN, key
 from tests.support.backends import NOW, AdjustableClock
 from tests.support.costs import Cost, Watched, operations
-from tests.support.fill import fill, filled_actor, is_revoked
 from watchword.domain.events import Cursor, EventSearch
 from watchword.domain.filters import Condition, Field, Filter, Search
 from watchword.domain.policies import root_policy

@@ -9,8 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
+from bench.fill import fill, filled_actor, is_revoked
 from tests.support.costs import Cost, Watched, operations
-from tests.support.fill import fill, filled_actor, is_revoked
 from tests.support.server import ADMIN, Server
 from watchword.domain.ports import SealedKey
 

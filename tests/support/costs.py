@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 import apsw
 import apsw.ext
 
-from tests.support.fill import filled_actor, filled_id, is_revoked
+from bench.fill import filled_actor, filled_id, is_revoked
 from tests.support.strategies import numbered_id
 from watchword.domain.actors import system_warrant
 from watchword.domain.filters import Condition, Field, Filter, Search

@@ -2,13 +2,15 @@
 
 What a caller may do is decided before a write and proven again inside the transaction that writes: the warrant
 names everything the decision rested on. If any of it has changed, the write does not happen.
+
+What every verification makes is a named tuple: as closed to change as a frozen dataclass, and a third of its cost.
 """
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from watchword.domain.policies import Privilege, denied
-from watchword.domain.tokens import TokenRecord
 from watchword.domain.urns import SYSTEM_ACTOR
 
 
@@ -17,8 +19,7 @@ class ActorStatus(Enum):
     SUSPENDED = "SUSPENDED"
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """How an actor stands at the moment of one read: the store's committed state."""
 
     suspended: bool
@@ -26,12 +27,20 @@ class Standing:
     policy_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Bearer:
-    """A token found by its digest, with the standing of its actor from the same read."""
+class Bearer(NamedTuple):
+    """What the verdict on a token rests on, from one read: found by its digest, with the standing of its actor."""
 
-    record: TokenRecord
-    standing: Standing
+    token_id: str
+    actor: str
+    expires_at: int | None
+    revoked_at: int | None
+    suspended: bool
+    groups: tuple[str, ...]
+    policy_version: int
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(self.suspended, self.groups, self.policy_version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +53,7 @@ class ActorState:
     changed_by: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """Who is calling, from where. `bearer_id` is the token it came with; None for a believed actor header."""
 
     actor: str

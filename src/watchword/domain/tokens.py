@@ -4,12 +4,13 @@ The token itself is kept nowhere but in its holder's hands: the record carries o
 `base64(sha256(token ‖ salt))`, which is its id. A record is ACTIVE until it is revoked or its end has come.
 """
 
-import hashlib
 import unicodedata
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from binascii import Error as Base64Error
+from binascii import b2a_base64
 from dataclasses import dataclass
 from enum import Enum
+from hashlib import sha256
 
 from watchword.domain.errors import invalid
 from watchword.domain.secret import Secret
@@ -66,7 +67,7 @@ class NewToken:
 
 
 def token_id(token: bytes, salt: Secret[bytes]) -> str:
-    return b64encode(hashlib.sha256(token + salt.reveal()).digest()).decode("ascii")
+    return b2a_base64(sha256(token + salt.reveal()).digest(), newline=False).decode()
 
 
 def check_token_id(value: str, field: str) -> str:

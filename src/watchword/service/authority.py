@@ -5,7 +5,6 @@ the version in force, so a change counts from the next request on, in every proc
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -14,7 +13,7 @@ from watchword.domain.errors import Fault, Reason, Stale, Subject
 from watchword.domain.policies import PolicySet, Privilege
 from watchword.domain.ports import Clock, Store
 from watchword.domain.secret import Secret
-from watchword.domain.tokens import TokenRecord, TokenStatus, token_id
+from watchword.domain.tokens import token_id
 from watchword.domain.urns import check_actor, is_reserved
 from watchword.service.uses import Uses
 
@@ -33,8 +32,10 @@ class Authority:
 
     async def verify(self, token: bytes) -> Bearer:
         """The live token with this text, or the refusal its holder is told."""
-        bearer = await self._live(token_id(token, self._salt))
-        self._uses.note(bearer.record.id, self._clock())
+        bearer = await self._store.find_bearer(token_id(token, self._salt))
+        now = self._clock()
+        bearer = _live(bearer, now)
+        self._uses.note(bearer.token_id, now)
         return bearer
 
     async def claim(self, actor: str, header: str) -> Standing:
@@ -80,17 +81,9 @@ class Authority:
         if caller.bearer_id is None:
             standing = await self.claim(caller.actor, "actor")
         else:
-            standing = (await self._live(caller.bearer_id)).standing
-        return replace(caller, standing=standing)
-
-    async def _live(self, token_id: str) -> Bearer:
-        bearer = await self._store.find_bearer(token_id)
-        if bearer is None:
-            raise not_accepted()
-        verdict = _refusal(bearer, self._clock())
-        if verdict is not None:
-            raise verdict
-        return bearer
+            bearer = await self._store.find_bearer(caller.bearer_id)
+            standing = _live(bearer, self._clock()).standing
+        return caller._replace(standing=standing)
 
 
 def contended() -> Fault:
@@ -102,27 +95,25 @@ def not_accepted(subject: Subject | None = None) -> Fault:
     return Fault(Reason.INVALID_TOKEN, "The credential is not one this service accepts.", subject=subject)
 
 
-def _refusal(bearer: Bearer, now: int) -> Fault | None:
-    record = bearer.record
-    match record.status(now):
-        case TokenStatus.REVOKED:
-            assert record.revoked_at is not None
-            at = record.revoked_at
-            return Fault(
-                Reason.TOKEN_REVOKED, f"The token was revoked at {iso(at)}.", subject=_subject(record), revokedAt=at
-            )
-        case TokenStatus.EXPIRED:
-            assert record.expires_at is not None
-            at = record.expires_at
-            return Fault(
-                Reason.TOKEN_EXPIRED, f"The token expired at {iso(at)}.", subject=_subject(record), expiredAt=at
-            )
-        case TokenStatus.ACTIVE:
-            return not_accepted(_subject(record)) if bearer.standing.suspended else None
+def _live(bearer: Bearer | None, now: int) -> Bearer:
+    """The bearer, which is neither revoked nor expired, and whose actor may act; or the refusal."""
+    if bearer is None:
+        raise not_accepted()
+    if bearer.revoked_at is not None:
+        at = bearer.revoked_at
+        message = f"The token was revoked at {iso(at)}."
+        raise Fault(Reason.TOKEN_REVOKED, message, subject=_subject(bearer), revokedAt=at)
+    if bearer.expires_at is not None and bearer.expires_at <= now:
+        at = bearer.expires_at
+        message = f"The token expired at {iso(at)}."
+        raise Fault(Reason.TOKEN_EXPIRED, message, subject=_subject(bearer), expiredAt=at)
+    if bearer.suspended:
+        raise not_accepted(_subject(bearer))
+    return bearer
 
 
-def _subject(record: TokenRecord) -> Subject:
-    return Subject(record.actor_urn, record.id)
+def _subject(bearer: Bearer) -> Subject:
+    return Subject(bearer.actor, bearer.token_id)
 
 
 def iso(milliseconds: int) -> str:

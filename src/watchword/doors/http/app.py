@@ -26,6 +26,9 @@ GRAPHQL = frozenset({"/api/graphql", "/api/v2/graphql"})
 # Below these, whoever brings no valid credential learns nothing of what exists.
 PROTECTED = ("/api", "/operations", "/openapi", "/oauth2")
 OTHER = "other"
+NO_SNIFFING = (b"x-content-type-options", b"nosniff")
+BODY = "http.response.body"
+NO_BODY: dict[str, Any] = {"type": BODY, "body": b""}
 MAX_ADDRESS = 8_192
 MAX_TOLD = 200
 
@@ -94,26 +97,21 @@ class App:
         request = parts.reader.read(scope, receive)
         path = without_gateway(request.path)
         route, response = await self._answer(request, path)
-        headers = [
-            (b"content-length", str(len(response.body)).encode()),
-            (b"x-request-id", request.id.encode()),
-            (b"x-content-type-options", b"nosniff"),
-            *response.headers,
-        ]
-        if response.status == 204:
-            del headers[0]
+        status, own, body = response
+        headers = [(b"x-request-id", request.id.encode()), NO_SNIFFING, *own]
+        if status != 204:
+            headers.append((b"content-length", str(len(body)).encode()))
         if request.has_unread_body:
             headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": response.status, "headers": headers})
-        body = b"" if request.method == "HEAD" else response.body
-        await send({"type": "http.response.body", "body": body})
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send(NO_BODY if status == 204 or request.method == "HEAD" else {"type": BODY, "body": body})
         seconds = time.perf_counter() - began
-        parts.metrics.request(route, response.status, seconds)
-        if parts.access_log.wants(route, response.status):
+        parts.metrics.request(route, status, seconds)
+        if parts.access_log.wants(route, status):
             parts.access_log.write(
                 method=request.method,
                 path=request.path,
-                status=response.status,
+                status=status,
                 seconds=seconds,
                 client=request.client,
                 request_id=request.id,
@@ -150,21 +148,30 @@ class App:
         try:
             caller = await self._parts.callers.identify(request, actor_header=actor_header)
         except Fault as fault:
-            self._parts.metrics.verified(_VERDICTS.get(fault.reason, "refused"))
-            self._parts.refusals.failed(request.client, request.id, redact(request.path)[:MAX_TOLD], fault)
+            self._refused(request, fault)
             raise
         self._parts.metrics.verified("accepted" if caller.bearer_id is not None else "believed")
         request.actor = caller.actor
         return caller
+
+    def _refused(self, request: Request, fault: Fault) -> None:
+        self._parts.metrics.verified(_VERDICTS.get(fault.reason, "refused"))
+        self._parts.refusals.failed(request.client, request.id, redact(request.path)[:MAX_TOLD], fault)
 
     async def _graphql(self, request: Request) -> Response:
         caller = await self._identify(request, actor_header=True)
         return await self._parts.graphql.answer(request, caller)
 
     async def _auth(self, request: Request) -> Response:
-        caller = await self._identify(request)
-        assert caller.bearer_id is not None
-        return Response(204, [NO_STORE, *identity(caller.actor, caller.bearer_id)])
+        """`_identify` where only a bearer counts and no more than who it is gets asked."""
+        try:
+            bearer = await self._parts.callers.bearer(request)
+        except Fault as fault:
+            self._refused(request, fault)
+            raise
+        self._parts.metrics.verified("accepted")
+        request.actor = bearer.actor
+        return Response(204, [NO_STORE, *identity(bearer.actor, bearer.token_id)])
 
     async def _unknown(self, request: Request, path: str) -> None:
         if path.startswith(PROTECTED) and any(path == p or path.startswith(p + "/") for p in PROTECTED):
@@ -186,6 +193,8 @@ class App:
 
 
 def without_gateway(path: str) -> str:
+    if not path.startswith(GATEWAY_PREFIXES):
+        return path
     for prefix in GATEWAY_PREFIXES:
         if path == prefix or path.startswith(prefix + "/"):
             return path[len(prefix) :] or "/"

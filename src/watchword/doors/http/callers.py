@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import cast
 
-from watchword.domain.actors import Caller
+from watchword.domain.actors import Bearer, Caller
 from watchword.domain.errors import Fault, Reason
 from watchword.doors.http.requests import UNIX_PEER, Request, within
 from watchword.service.authority import Authority
@@ -37,12 +37,17 @@ class Callers:
         self._networks = cast("tuple[Network, ...]", tuple(p for p in rules.trusted_peers if p is not None))
         self._trusts_unix = None in rules.trusted_peers
 
+    async def bearer(self, request: Request) -> Bearer:
+        """The live token that came, and nothing else will do; or the fault that says why there is none."""
+        if b"authorization" not in request.headers:
+            raise missing_credential()
+        return await self._authority.verify(bearer_token(request))
+
     async def identify(self, request: Request, *, actor_header: bool = False) -> Caller:
         """The caller, or the fault that says why there is none."""
         if b"authorization" in request.headers:
-            bearer = await self._authority.verify(bearer_token(request))
-            record = bearer.record
-            return Caller(record.actor_urn, bearer.standing, record.id, request.client, request.id)
+            bearer = await self.bearer(request)
+            return Caller(bearer.actor, bearer.standing, bearer.token_id, request.client, request.id)
         if actor_header:
             claimed = self._claimed(request)
             if claimed is not None:

@@ -36,21 +36,39 @@ class Metrics(Collector):
         self._folder = folder
         self._tally = Tally(folder, str(os.getpid()))
         self._values = self._tally.values
-        self._slots: dict[tuple[str, ...], int] = {}
+        # Where each name's numbers begin, by what the callers say: one look a request, and no names put together.
+        self._requests: dict[tuple[str, int], tuple[int, int]] = {}
+        self._routes: dict[str, int] = {}
+        self._verdicts: dict[str, int] = {}
+        self._operations: dict[str, int] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         self.issued = self._counter("watchword_tokens_issued")
         self.revoked = self._counter("watchword_tokens_revoked")
 
     def request(self, route: str, status: int, seconds: float) -> None:
-        self._values[self._slot(("watchword_http_requests", route, str(status)))] += 1
-        self._observe(("watchword_http_request_seconds", route), seconds)
+        slots = self._requests.get((route, status))
+        if slots is None:
+            slots = self._requests[route, status] = self._request_slots(route, status)
+        counter, histogram = slots
+        values = self._values
+        values[counter] += 1
+        values[histogram + bisect_left(BUCKETS, seconds)] += 1
+        values[histogram + _SUM] += seconds
 
     def verified(self, verdict: str) -> None:
-        self._values[self._slot(("watchword_verifications", verdict))] += 1
+        slot = self._verdicts.get(verdict)
+        if slot is None:
+            slot = self._verdicts[verdict] = self._tally.slots(("watchword_verifications", verdict))
+        self._values[slot] += 1
 
     def store(self, operation: str, seconds: float) -> None:
-        self._observe(("watchword_store_seconds", operation), seconds)
+        histogram = self._operations.get(operation)
+        if histogram is None:
+            key = ("watchword_store_seconds", operation)
+            histogram = self._operations[operation] = self._tally.slots(key, _HISTOGRAM)
+        self._values[histogram + bisect_left(BUCKETS, seconds)] += 1
+        self._values[histogram + _SUM] += seconds
 
     def render(self) -> bytes:
         return generate_latest(self._registry)
@@ -73,22 +91,15 @@ class Metrics(Collector):
             yield histogram
 
     def _counter(self, name: str) -> Callable[[], None]:
-        slot = self._slot((name,))
+        slot = self._tally.slots((name,))
 
         def count() -> None:
             self._values[slot] += 1
 
         return count
 
-    def _observe(self, key: tuple[str, ...], seconds: float) -> None:
-        first = self._slots.get(key)
-        if first is None:
-            first = self._slots[key] = self._tally.slots(key, _HISTOGRAM)
-        self._values[first + bisect_left(BUCKETS, seconds)] += 1
-        self._values[first + _SUM] += seconds
-
-    def _slot(self, key: tuple[str, ...]) -> int:
-        slot = self._slots.get(key)
-        if slot is None:
-            slot = self._slots[key] = self._tally.slots(key)
-        return slot
+    def _request_slots(self, route: str, status: int) -> tuple[int, int]:
+        """The counter of this route and status, and the histogram of the route."""
+        if route not in self._routes:
+            self._routes[route] = self._tally.slots(("watchword_http_request_seconds", route), _HISTOGRAM)
+        return self._tally.slots(("watchword_http_requests", route, str(status))), self._routes[route]

@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from watchword.domain.errors import Fault, Reason
@@ -17,6 +17,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 MAX_BODY = 1024 * 1024
 BODY_SECONDS = 15.0
 UNIX_PEER = "unix"
+NONE_REPEATED: frozenset[bytes] = frozenset()
 
 # No dots: what looks like a token must not become a request id, which is logged.
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_-]{1,64}")
@@ -30,22 +31,47 @@ class Response(NamedTuple):
 
 @dataclass(slots=True)
 class Request:
-    method: str
-    path: str
-    query: bytes
-    scheme: str
-    peer: str
-    """Who is at the other end of the connection."""
-    client: str
-    """Who is calling: the peer, or whom a trusted proxy names."""
+    _scope: Scope
+    _reader: "RequestReader"
+    receive: Receive
     id: str
     headers: dict[bytes, bytes]
     repeated: frozenset[bytes]
-    receive: Receive
     actor: str | None = None
     """Who it turned out to be, for the log."""
-    _gone: asyncio.Task[None] | None = field(default=None)
-    _is_whole: bool = field(default=False)
+    _gone: asyncio.Task[None] | None = None
+    _is_whole: bool = False
+
+    @property
+    def method(self) -> str:
+        method: str = self._scope["method"]
+        return method
+
+    @property
+    def path(self) -> str:
+        path: str = self._scope["path"]
+        return path
+
+    @property
+    def peer(self) -> str:
+        """Who is at the other end of the connection."""
+        end = self._scope.get("client")
+        return str(end[0]) if end and end[0] else UNIX_PEER
+
+    @property
+    def client(self) -> str:
+        """Who is calling: the peer, or whom a trusted proxy names."""
+        return self._reader.client(self.peer, self._scope["headers"])
+
+    @property
+    def query(self) -> bytes:
+        query: bytes = self._scope["query_string"]
+        return query
+
+    @property
+    def scheme(self) -> str:
+        scheme: str = self._scope["scheme"]
+        return scheme
 
     @property
     def has_unread_body(self) -> bool:
@@ -106,31 +132,19 @@ class RequestReader:
         self._new_id = new_id
 
     def read(self, scope: Scope, receive: Receive) -> Request:
-        headers: dict[bytes, bytes] = {}
-        repeated: set[bytes] = set()
-        for name, value in scope["headers"]:
-            if name in headers:
-                repeated.add(name)
-            else:
-                headers[name] = value
+        sent: list[tuple[bytes, bytes]] = scope["headers"]
+        headers = dict(sent)
+        repeated = NONE_REPEATED
+        if len(headers) != len(sent):
+            headers, repeated = _first_of_each(sent)
         given = headers.get(b"x-request-id")
-        end = scope.get("client")
-        peer = str(end[0]) if end and end[0] else UNIX_PEER
-        return Request(
-            method=scope["method"],
-            path=scope["path"],
-            query=scope["query_string"],
-            scheme=scope["scheme"],
-            peer=peer,
-            client=self._client(peer, scope["headers"]) if self._proxies else peer,
-            id=given.decode() if given and _REQUEST_ID.fullmatch(given) else self._new_id(),
-            headers=headers,
-            repeated=frozenset(repeated),
-            receive=receive,
-        )
+        request_id = given.decode() if given and _REQUEST_ID.fullmatch(given) else self._new_id()
+        return Request(scope, self, receive, request_id, headers, repeated)
 
-    def _client(self, peer: str, headers: list[tuple[bytes, bytes]]) -> str:
+    def client(self, peer: str, headers: list[tuple[bytes, bytes]]) -> str:
         """The last address in the chain that no trusted proxy stands behind."""
+        if not self._proxies:
+            return peer
         chain = b",".join(value for name, value in headers if name == b"x-forwarded-for").decode("latin-1")
         client = peer
         for hop in reversed([word.strip() for word in chain.split(",") if word.strip()]):
@@ -141,6 +155,18 @@ class RequestReader:
             except ValueError:
                 break
         return client
+
+
+def _first_of_each(sent: list[tuple[bytes, bytes]]) -> tuple[dict[bytes, bytes], frozenset[bytes]]:
+    """The headers, each as it came first, and the names that came again."""
+    headers: dict[bytes, bytes] = {}
+    repeated: set[bytes] = set()
+    for name, value in sent:
+        if name in headers:
+            repeated.add(name)
+        else:
+            headers[name] = value
+    return headers, frozenset(repeated)
 
 
 def within(address: str, networks: tuple[Network, ...]) -> bool:

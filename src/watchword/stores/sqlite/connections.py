@@ -14,6 +14,9 @@ from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.stores.migrate import MigrationError, latest, migrations
 
 DIALECT = "sqlite"
+# On a large file each write touches pages of its own, and SQLite's default of 1,000 would have the writer stop for a
+# checkpoint every few commits.
+CHECKPOINT_PAGES = 4_000
 APPLICATION_ID = 0x57575744  # "WWWD": marks the file as ours
 
 _DAMAGED = "The store's file is damaged: restore a backup."
@@ -46,7 +49,7 @@ def store_fault(error: apsw.Error) -> Fault:
     return Fault(Reason.STORE_UNAVAILABLE, f"{sentence} Nothing was changed.", why=why)
 
 
-def connect(path: Path, *, busy_ms: int, read_only: bool = False) -> apsw.Connection:
+def connect(path: Path, *, busy_ms: int, read_only: bool = False, cache_mib: int = 8) -> apsw.Connection:
     connection = _open(path)
     connection.set_busy_timeout(busy_ms)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -54,7 +57,8 @@ def connect(path: Path, *, busy_ms: int, read_only: bool = False) -> apsw.Connec
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA journal_size_limit = 67108864")
-    connection.execute("PRAGMA cache_size = -8192")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES:d}")
+    connection.execute(f"PRAGMA cache_size = {-1024 * cache_mib:d}")
     connection.create_scalar_function("lower", _lower, 1, deterministic=True)
     if read_only:
         connection.execute("PRAGMA query_only = ON")

@@ -20,17 +20,17 @@ _COLUMNS = (
     "id, type, name, description, actor_urn, owner_urn, created_at, expires_at, minted_with, last_used_at, revoked_at"
 )
 # Everything a verdict rests on, in one statement: one state of the store, committed before the read began.
-_FIND_BEARER = f"""
-SELECT {_COLUMNS},
+_FIND_BEARER = """
+SELECT actor_urn, expires_at, revoked_at,
        EXISTS (SELECT 1 FROM actors WHERE urn = tokens.actor_urn AND status = 'SUSPENDED'),
        (SELECT json_group_array(group_urn) FROM group_members WHERE actor_urn = tokens.actor_urn),
        (SELECT policy_version FROM state)
 FROM tokens WHERE id = ?
-"""  # noqa: S608 - literal pieces only
+"""
 
 _STANDING = """
-SELECT EXISTS (SELECT 1 FROM actors WHERE urn = :actor AND status = 'SUSPENDED'),
-       (SELECT json_group_array(group_urn) FROM group_members WHERE actor_urn = :actor),
+SELECT EXISTS (SELECT 1 FROM actors WHERE urn = ?1 AND status = 'SUSPENDED'),
+       (SELECT json_group_array(group_urn) FROM group_members WHERE actor_urn = ?1),
        (SELECT policy_version FROM state)
 """
 
@@ -63,13 +63,17 @@ class SqliteTokens:
         self._clock = clock
 
     async def find_bearer(self, token_id: str) -> Bearer | None:
-        row = await self._db.read(lambda c: c.execute(_FIND_BEARER, (token_id,)).fetchone())
-        return None if row is None else Bearer(_record(row[:11]), _standing(row[11:]))
+        row = await self._db.row(_FIND_BEARER, (token_id,))
+        if row is None:
+            return None
+        actor, expires_at, revoked_at, suspended, groups, version = row
+        return Bearer(token_id, actor, expires_at, revoked_at, bool(suspended), _listed(groups), version)
 
     async def standing(self, actor: str) -> Standing:
-        row = await self._db.read(lambda c: c.execute(_STANDING, {"actor": actor}).fetchone())
+        row = await self._db.row(_STANDING, (actor,))
         assert row is not None
-        return _standing(row)
+        suspended, groups, version = row
+        return Standing(bool(suspended), _listed(groups), version)
 
     async def get_token(self, token_id: str) -> TokenRecord | None:
         return await self._db.read(lambda c: _get(c, token_id))
@@ -174,6 +178,5 @@ def _values(record: TokenRecord) -> tuple[Any, ...]:
     )
 
 
-def _standing(row: tuple[Any, ...]) -> Standing:
-    suspended, groups, version = row
-    return Standing(bool(suspended), () if groups == "[]" else tuple(orjson.loads(groups)), version)
+def _listed(groups: str) -> tuple[str, ...]:
+    return () if groups == "[]" else tuple(orjson.loads(groups))

@@ -1,12 +1,8 @@
-"""Many tokens in a file, quickly: for tests and benches that must know what size costs.
-
-python -m tests.support.fill PATH COUNT
-"""
+"""Many tokens in a file, quickly: for tests and benches that must know what size costs."""
 
 import hashlib
-import sys
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -43,7 +39,7 @@ def is_revoked(number: int) -> bool:
     return number % REVOKED_EVERY == REVOKED_EVERY - 1
 
 
-def fill(path: Path, count: int, *, now: int, actors: int = 1_000) -> None:
+def fill(path: Path, count: int, *, now: int, actors: int = 1_000, id_of: Callable[[int], str] = filled_id) -> None:
     """Make the file and put `count` tokens into it, a tenth of them revoked, by the schema's own triggers.
 
     The tokens end a day to a year from `now`. It is not durable until the end, and need not be.
@@ -56,7 +52,7 @@ def fill(path: Path, count: int, *, now: int, actors: int = 1_000) -> None:
         indexes: list[Any] = file.execute(_INDEXES).fetchall()
         for name, _ in indexes:  # made anew at the end, which is quicker than keeping them in order meanwhile
             file.execute(f"DROP INDEX {name}")
-        file.executemany(_TOKEN, _rows(count, now, actors))
+        file.executemany(_TOKEN, _rows(count, now, actors, id_of))
         file.execute(_EVENTS)
         for _, index in indexes:
             file.execute(index)
@@ -64,14 +60,8 @@ def fill(path: Path, count: int, *, now: int, actors: int = 1_000) -> None:
         file.execute("PRAGMA journal_mode = WAL")
 
 
-def _rows(count: int, now: int, actors: int) -> Iterator[tuple[Any, ...]]:
+def _rows(count: int, now: int, actors: int, id_of: Callable[[int], str]) -> Iterator[tuple[Any, ...]]:
     for number in range(count):
         actor = filled_actor(number, actors)
         end = now + DAY + 364 * DAY * (count - number) // count
-        yield filled_id(number), f"token {number}", actor, actor, now - DAY, end, now if is_revoked(number) else None
-
-
-if __name__ == "__main__":
-    import time
-
-    fill(Path(sys.argv[1]), int(sys.argv[2]), now=time.time_ns() // 1_000_000)
+        yield id_of(number), f"token {number}", actor, actor, now - DAY, end, now if is_revoked(number) else None
