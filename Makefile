@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SERVE_ARGS ?=
 TEST_ARGS ?=
+BENCH_ARGS ?=
 JOBS ?= 4
 
 .DEFAULT_GOAL := help
@@ -31,7 +32,7 @@ format: $(VENV)/.installed-dev ## put the code into its form
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.installed-dev ## measure, against a bare answer in the same run
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(BENCH_ARGS)
 
 reference: $(VENV)/.installed-dev ## write the generated pages of docs/reference anew
 	$(BIN)/python scripts/reference

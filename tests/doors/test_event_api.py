@@ -135,7 +135,8 @@ class TestAFailedAuthentication:
         assert found[1]["target"] == "/auth"
         assert nonsense not in str(found)
 
-    def test_by_a_revoked_token_names_the_token_and_its_actor(self, server: Server, actor: str) -> None:
+    def test_by_a_revoked_token_names_the_token_and_its_actor(self, make_server: Make, actor: str) -> None:
+        server = make_server()
         made = server.create(ADMIN, of=actor)
         server.revoke(made["metadata"]["id"])
         fail(server, made["accessToken"])
@@ -144,7 +145,8 @@ class TestAFailedAuthentication:
         assert event["detail"] == {"reason": "token_revoked"}
         assert made["accessToken"] not in str(event)
 
-    def test_by_a_suspended_actor_is_told(self, server: Server, actor: str) -> None:
+    def test_by_a_suspended_actor_is_told(self, make_server: Make, actor: str) -> None:
+        server = make_server()
         made = server.create(ADMIN, of=actor)
         server.set_status(actor, "SUSPENDED")
         fail(server, made["accessToken"])

@@ -1,9 +1,9 @@
 """Refusals: denials and failed authentications become events, but nobody can fill the disk with them.
 
 Within an hour the first of one origin are kept one by one; then only each time their number has doubled, and once more
-at the hour's end, with how many were left out. An origin is the peer of a failed authentication (an IPv6 network
-counts as one) and the actor of a denial. All origins together have a bound too; what is beyond it is counted as one.
-They are gathered in memory and written apart from the request: a crash loses at most the last second of them.
+at the hour's end, with how many were left out. An origin is the actor of a denial, and the peer of a failed
+authentication (an IPv6 network counts as one): apart for tokens that were real once, so that no noise hides the use of
+a revoked one. All origins together have a bound too; what is beyond it is counted as one. They are gathered in memory and written apart from the request: a crash loses at most the last second of them.
 """
 
 import ipaddress
@@ -70,7 +70,7 @@ class Refusals:
             request_id=request_id,
             detail={"reason": fault.reason.word},
         )
-        self._note((Action.AUTHENTICATION_FAILED, _network(peer)), event)
+        self._note((Action.AUTHENTICATION_FAILED, f"{_network(peer)} {'known' if fault.subject else ''}"), event)
 
     async def flush(self) -> None:
         """Write what was gathered. What cannot be written now is tried again, as far as there is room for it."""
