@@ -1,8 +1,9 @@
 """The documentation as tests read it: pages, their blocks, and the blocks run word for word.
 
-A block marked `sh` is run; a block marked `text` right after it is what it prints, where `…` stands for anything
-within a line. All blocks of a page are one shell session. A block marked `console` holds commands that do not end by
-themselves, which are started and stopped again, and targets of `make`, which CI runs. A block marked `json` is JSON.
+A block marked `sh` is run; a block marked `text` right after it is what it prints, errors included, where `…` stands
+for anything within a line. All blocks of a page are one shell session. A block marked `console` holds commands that do
+not end by themselves, which are started and stopped again, and targets of `make`, which CI runs. A block marked `json`
+is JSON.
 """
 
 import os
@@ -93,12 +94,13 @@ def run_blocks(page: Path, server: Server, *programs: Path) -> list[tuple[Block,
         ["bash", "-eu", "-o", "pipefail", "-c", script],
         cwd=server.folder,
         env=environment(*programs, WATCHWORD_URL=server.url, HOME=str(server.folder)),
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=120,
         check=False,
     )
-    assert ran.returncode == 0, f"{page.name}: {ran.stdout}\n{ran.stderr}"
+    assert ran.returncode == 0, f"{page.name}: {ran.stdout}"
     outputs = ran.stdout.replace("\r", "").split(_MARK)
     assert len(outputs) == len(found)
     return list(zip(found, (output.strip() for output in outputs), strict=True))
