@@ -20,7 +20,8 @@ from tests.support.system import need_program
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "http://127.0.0.1:8080"
-TLS_PORT = "8443"
+OTHER_PORTS = ("8081", "8443")
+"""Of services that a page starts itself."""
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
@@ -85,11 +86,12 @@ def environment(*programs: Path, **more: str) -> dict[str, str]:
 
 
 def run_blocks(page: Path, server: Server, *programs: Path) -> list[tuple[Block, str]]:
-    """Each block with what it printed. Nothing is changed in it but the server's address."""
+    """Each block with what it printed. Nothing is changed in it but addresses of servers."""
     need_program("curl", "curl")
     found = blocks(page)
     script = f"\necho '{_MARK}'\n".join(block.code for block in found).replace(ADDRESS, server.url)
-    script = script.replace(TLS_PORT, str(free_port()))
+    for port in OTHER_PORTS:
+        script = script.replace(port, str(free_port()))
     ran = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", script],
         cwd=server.folder,
