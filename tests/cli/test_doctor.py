@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import re
 import resource
 import shutil
 import socket
@@ -155,6 +156,16 @@ def test_a_policy_file_that_would_stop_a_start_is_bad(story: Story, tmp_path: Pa
     code, found = doctor(story.server.data_dir, "--policy-file", str(file))
     assert (code, troubles(found)) == (0, [])
     assert "declares 0 policies" in said(found, "policy file")
+
+
+def test_what_is_wrong_and_its_fix_are_two_sentences_with_one_full_stop_between_them(
+    story: Story, tmp_path: Path
+) -> None:
+    file = tmp_path / "policies.yaml"
+    file.write_text("policies:\n  - id: x\n    nam: y\n")
+    flags = ("--data-dir", str(story.server.data_dir), "--port", str(free_port()), "--policy-file", str(file))
+    done = watchword("doctor", *flags)
+    assert re.search(r"^BAD  policy file: .*\w\. Fix: Mend it", done.stdout, re.MULTILINE)
 
 
 def test_a_store_of_an_entry_from_the_future_shows_a_clock_that_is_behind(story: Story) -> None:

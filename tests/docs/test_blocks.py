@@ -18,26 +18,27 @@ from tests.support.server import Server
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs/tutorial/first-token.md"
 CLIENTS = ROOT / "docs/how-to/datahub-clients.md"
-# Each page with the flags of the server it speaks of.
-RUN: dict[Path, tuple[str, ...]] = {
-    README: (),
-    TUTORIAL: (),
-    CLIENTS: (),
-    ROOT / "docs/how-to/backup.md": (),
-    ROOT / "docs/how-to/policies.md": (),
-    ROOT / "docs/how-to/command-line.md": (),
-    ROOT / "docs/how-to/python-client.md": (),
-    ROOT / "docs/how-to/rotate-keys.md": (),
-    ROOT / "docs/how-to/run-it.md": (),
-    ROOT / "docs/how-to/tls.md": (),
-    ROOT / "docs/how-to/first-token.md": ("--local-mode", "off"),
-}
+RUN = [
+    README,
+    TUTORIAL,
+    CLIENTS,
+    ROOT / "docs/how-to/audit.md",
+    ROOT / "docs/how-to/backup.md",
+    ROOT / "docs/how-to/policies.md",
+    ROOT / "docs/how-to/policy-file.md",
+    ROOT / "docs/how-to/command-line.md",
+    ROOT / "docs/how-to/python-client.md",
+    ROOT / "docs/how-to/rotate-keys.md",
+    ROOT / "docs/how-to/run-it.md",
+    ROOT / "docs/how-to/tls.md",
+    ROOT / "docs/how-to/first-token.md",
+]
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_what_a_page_shows_is_what_happens(page: Path, make_server: Callable[..., Server], tmp_path: Path) -> None:
     folder = tmp_path / "clone"
-    server = make_server("--data-dir", str(folder / "watchword-data"), *RUN[page], folder=folder)
+    server = make_server("--data-dir", str(folder / "watchword-data"), folder=folder)
     programs = [client_env("datahub") / "bin"] if page == CLIENTS else []
     for block, output in run_blocks(page, server, *programs):
         if block.shown is not None:
@@ -80,19 +81,23 @@ def test_the_readme_leads_from_a_token_made_to_a_token_refused() -> None:
     assert places == sorted(set(places))
 
 
-def test_the_readme_shows_a_denial_then_a_policy_then_the_same_request_answered() -> None:
+def test_the_readme_shows_a_denial_then_a_policy_then_the_same_command_obeyed() -> None:
     found = blocks(README)
-    denied = next(i for i, block in enumerate(found) if "missing_privilege" in (block.shown or ""))
-    assert '"createPolicy":"urn:' in (found[denied + 1].shown or "")
-    assert found[denied + 2].code == found[denied].code
-    assert "errors" not in (found[denied + 2].shown or "errors")
+    denied = next(i for i, block in enumerate(found) if "You lack the privilege" in (block.shown or ""))
+    command = found[denied].code.splitlines()[-1].partition(" || ")[0]
+    assert command.startswith("watchword token create")
+    assert (found[denied + 1].shown or "").startswith("1 created")
+    assert f"$({command})" in found[denied + 2].code
+    assert "lack" not in (found[denied + 2].shown or "lack")
 
 
-def test_the_tutorial_ends_with_a_revoked_token_refused() -> None:
-    last = blocks(TUTORIAL)[-1]
-    assert "/auth" in last.code
-    assert "token_revoked" in (last.shown or "")
-    assert (last.shown or "").endswith("401")
+def test_the_tutorial_ends_with_a_revoked_token_refused_and_the_log_of_it() -> None:
+    *_, refused, logged = blocks(TUTORIAL)
+    assert "/auth" in refused.code
+    assert "token_revoked" in (refused.shown or "")
+    assert (refused.shown or "").endswith("401")
+    assert logged.code.startswith("watchword event list")
+    assert "token_revoked" in (logged.shown or "").splitlines()[1]
 
 
 def test_every_page_with_blocks_to_run_is_run() -> None:

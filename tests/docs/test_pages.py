@@ -25,6 +25,21 @@ def test_every_relative_link_leads_to_a_file_of_the_project(page: Path) -> None:
     assert broken == []
 
 
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_to_a_part_of_a_page_names_one_of_its_headings(page: Path) -> None:
+    for link in links(page):
+        path, _, part = link.partition("#")
+        if part:
+            assert part in _headings(page.parent / path if path else page), link
+
+
+def _headings(page: Path) -> list[str]:
+    """As links name them: small letters, hyphens for spaces, no other marks."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found]
+
+
 def test_every_page_of_the_documentation_is_linked_from_another() -> None:
     linked = {(page.parent / link.partition("#")[0]).resolve() for page in pages() for link in links(page)}
     assert [page for page in pages() if page.name != "README.md" and page.resolve() not in linked] == []

@@ -1,15 +1,18 @@
 """The documentation as tests read it: pages, their blocks, and the blocks run word for word.
 
-A block marked `sh` is run; a block marked `text` right after it is what it prints, where `…` stands for anything
-within a line. All blocks of a page are one shell session. A block marked `console` holds commands that do not end by
-themselves, which are started and stopped again, and targets of `make`, which CI runs. A block marked `json` is JSON.
+A block marked `sh` is run; a block marked `text` right after it is what it prints, errors included, where `…` stands
+for anything within a line. All blocks of a page are one shell session. A block marked `console` holds commands that do
+not end by themselves, which are started and stopped again, and targets of `make`, which CI runs. A block marked `json`
+is JSON.
 """
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +22,8 @@ from tests.support.system import need_program
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "http://127.0.0.1:8080"
-TLS_PORT = "8443"
+OTHER_PORTS = ("8081", "8443")
+"""Of services that a page starts itself."""
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
@@ -84,21 +88,34 @@ def environment(*programs: Path, **more: str) -> dict[str, str]:
 
 
 def run_blocks(page: Path, server: Server, *programs: Path) -> list[tuple[Block, str]]:
-    """Each block with what it printed. Nothing is changed in it but the server's address."""
+    """Each block with what it printed. Nothing is changed in it but addresses of servers."""
     need_program("curl", "curl")
     found = blocks(page)
     script = f"\necho '{_MARK}'\n".join(block.code for block in found).replace(ADDRESS, server.url)
-    script = script.replace(TLS_PORT, str(free_port()))
-    ran = subprocess.run(
-        ["bash", "-eu", "-o", "pipefail", "-c", script],
-        cwd=server.folder,
-        env=environment(*programs, WATCHWORD_URL=server.url, HOME=str(server.folder)),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert ran.returncode == 0, f"{page.name}: {ran.stdout}\n{ran.stderr}"
-    outputs = ran.stdout.replace("\r", "").split(_MARK)
+    for port in OTHER_PORTS:
+        script = script.replace(port, str(free_port()))
+    output = _run(script, server.folder, environment(*programs, WATCHWORD_URL=server.url, HOME=str(server.folder)))
+    outputs = output.replace("\r", "").split(_MARK)
     assert len(outputs) == len(found)
     return list(zip(found, (output.strip() for output in outputs), strict=True))
+
+
+def _run(script: str, folder: Path, surroundings: dict[str, str]) -> str:
+    """What the script prints. Whatever it started and did not stop is stopped with it."""
+    words = ["bash", "-eu", "-o", "pipefail", "-c", script]
+    with subprocess.Popen(
+        words,
+        cwd=folder,
+        env=surroundings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as shell:
+        try:
+            printed, _ = shell.communicate(timeout=120)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+    assert shell.returncode == 0, printed
+    return printed

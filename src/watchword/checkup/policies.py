@@ -14,6 +14,6 @@ def policy_file(settings: Settings) -> Iterator[Finding]:
     try:
         declared = read_policy_file(settings.policy_file)
     except PolicyFileError as error:
-        yield bad("policy file", str(error), "Mend it: a start with it is refused.")
+        yield bad("policy file", str(error).rstrip("."), "Mend it: a start with it is refused.")
     else:
         yield ok("policy file", f"{settings.policy_file} declares {len(declared)} policies")
