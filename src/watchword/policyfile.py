@@ -11,20 +11,26 @@ unknown or repeated key is an error, and text must be text.
 """
 
 import os
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 
-from watchword.domain.declared import check_declared
+from watchword.domain.declared import MAX_DECLARED, check_declared
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.policies import Policy, PolicyState, Privilege, privilege_of
 from watchword.domain.urns import POLICY_PREFIX
 
-MAX_BYTES = 4 * 1024 * 1024
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 20
+MAX_NODES = 100_000
+"""Of what the file says, each alias counted as what it stands for."""
 _TEXT, _FLAG, _NOTHING = "tag:yaml.org,2002:str", "tag:yaml.org,2002:bool", "tag:yaml.org,2002:null"
 _TRUE = frozenset({"true", "yes", "on"})
+# libyaml's own, many times as quick, where the package has it.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class PolicyFileError(OperatorError):
@@ -34,8 +40,12 @@ class PolicyFileError(OperatorError):
 def read_policy_file(path: Path) -> tuple[Policy, ...]:
     """The policies the file declares."""
     try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
+        # Without waiting: a pipe that nobody writes to is no file either.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            mode = os.fstat(descriptor).st_mode
+            if not stat.S_ISREG(mode):
+                raise PolicyFileError(f"The policy file {path} cannot be read: it is no regular file.")
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise PolicyFileError(f"The policy file {path} cannot be read: {error.strerror}.") from None
@@ -43,9 +53,14 @@ def read_policy_file(path: Path) -> tuple[Policy, ...]:
         raise PolicyFileError(
             f"Anybody may change the policy file {path}, and so grant anything. Run: chmod o-w {path}"
         )
+    return read_policy_text(content, str(path))
+
+
+def read_policy_text(content: bytes, name: str) -> tuple[Policy, ...]:
+    """The policies that the content of a file declares; mistakes are told under this name."""
     if len(content) > MAX_BYTES:
-        raise PolicyFileError(f"The policy file {path} must have at most {MAX_BYTES:,} bytes.")
-    return _Reader(str(path)).read(content)
+        raise PolicyFileError(f"The policy file {name} must have at most {MAX_BYTES:,} bytes.")
+    return _Reader(name).read(content)
 
 
 def write_policy_file(policies: Iterable[Policy]) -> str:
@@ -59,11 +74,14 @@ class _Reader:
     def __init__(self, name: str) -> None:
         self._name = name
         self._lines: dict[str, int] = {}
+        self._nodes = 0
 
     def read(self, content: bytes) -> tuple[Policy, ...]:
         root = self._compose(content)
         keys = self._mapping(root, "the file", {"policies"}, {"policies"})
         nodes = self._sequence(keys["policies"], "policies")
+        if len(nodes) > MAX_DECLARED:
+            self._refuse(keys["policies"], f"policies may have at most {MAX_DECLARED:,} entries.")
         policies = [self._policy(node, f"policies[{index}]") for index, node in enumerate(nodes)]
         try:
             return check_declared(policies)
@@ -72,7 +90,9 @@ class _Reader:
 
     def _compose(self, content: bytes) -> yaml.Node:
         try:
-            root: yaml.Node | None = yaml.compose(content.decode("utf-8"), Loader=yaml.SafeLoader)
+            text = content.decode("utf-8-sig")
+            self._refuse_deep(text)
+            root: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
         except UnicodeDecodeError:
             raise PolicyFileError(f"The policy file {self._name} must be UTF-8.") from None
         except yaml.MarkedYAMLError as error:
@@ -82,11 +102,21 @@ class _Reader:
             words = ", ".join(word for word in (error.context, error.problem) if word)
             line = mark.line + 1 if mark else 1
             raise PolicyFileError(f"{self._name}, line {line}: this is not YAML: {words}.") from None
-        except (yaml.YAMLError, RecursionError):
-            raise PolicyFileError(f"{self._name}: this is not YAML.") from None
+        except yaml.YAMLError as error:
+            line = text.count("\n", 0, getattr(error, "position", 0)) + 1
+            raise PolicyFileError(f"{self._name}, line {line}: this is not YAML: {error.__class__.__name__}.") from None
         if root is None:
             raise PolicyFileError(f"{self._name} is empty. A file without policies says: policies: []")
         return root
+
+    def _refuse_deep(self, text: str) -> None:
+        """Before nodes are made, one within another: that takes as much of the stack as a file cares to ask for."""
+        depth = 0
+        for event in yaml.parse(text, Loader=_LOADER):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH:
+                line = event.start_mark.line + 1
+                raise PolicyFileError(f"{self._name}, line {line}: no policy file is nested so deep.")
 
     def _policy(self, node: yaml.Node, where: str) -> Policy:
         keys = self._mapping(
@@ -154,6 +184,9 @@ class _Reader:
         if not isinstance(node, yaml.SequenceNode):
             self._refuse(node, f"{where} must be a list.")
         nodes: list[yaml.Node] = node.value
+        self._nodes += len(nodes)
+        if self._nodes > MAX_NODES:
+            self._refuse(node, f"the file says too much: at most {MAX_NODES:,} entries of lists.")
         return nodes
 
     def _text(self, node: yaml.Node, where: str) -> str:

@@ -140,17 +140,18 @@ def back_up_store(settings: Settings, file: Path, force: bool, progress: Progres
 
 
 def restore_prospect(settings: Settings, file: Path) -> Prospect:
-    return prospect(settings.store_path, file, clock(), _prove_key(settings, file))
+    return prospect(settings.store_path.resolve(), file, clock(), _prove_key(settings, file))
 
 
 def restore_store(settings: Settings, file: Path, choice: Choice) -> Restored:
     from watchword.doors.http.running import held_off
 
-    store = settings.store_path
-    contents = examine(store, file, clock(), _prove_key(settings, file))
+    store = settings.store_path.resolve()
+    prove = _prove_key(settings, file)
+    examine(store, file, clock(), prove)
     _prepare_folder(settings.data_dir)
     with held_off(settings.data_dir):
-        return restore(store, file, contents, choice, system_warrant("command line"), clock())
+        return restore(store, file, choice, system_warrant("command line"), clock(), prove)
 
 
 def _prove_key(settings: Settings, file: Path) -> Callable[[Sealed], None]:

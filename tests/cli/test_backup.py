@@ -211,6 +211,26 @@ def test_a_target_that_is_no_file_in_a_folder_is_refused(folder: Path, tmp_path:
     assert names(tmp_path) == ["d"]
 
 
+@pytest.mark.parametrize("kind", ["pipe", "link", "link to nothing"])
+@pytest.mark.parametrize("flags", [(), ("--force",)], ids=["", "forced"])
+def test_what_is_no_regular_file_is_never_replaced(
+    folder: Path, tmp_path: Path, kind: str, flags: tuple[str, ...]
+) -> None:
+    target = tmp_path / "b.db"
+    if kind == "pipe":
+        os.mkfifo(target)
+    else:
+        target.symlink_to("elsewhere")
+        if kind == "link":
+            (tmp_path / "elsewhere").write_text("precious")
+    before = names(tmp_path)
+    done = back_up_to(target, folder, *flags)
+    assert done.returncode == 1
+    assert "FILE must be a new or a regular file" in done.stderr
+    assert names(tmp_path) == before
+    assert target.is_fifo() or target.is_symlink()
+
+
 def test_a_mistyped_data_folder_is_not_backed_up(tmp_path: Path) -> None:
     done = back_up_to(tmp_path / "b.db", tmp_path / "typo")
     assert done.returncode == 1

@@ -8,7 +8,10 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +127,19 @@ def other_key(data: Path) -> None:
     (data / "master.key").write_text("A" * 43 + "=\n")
 
 
+def store_folder(data: Path) -> None:
+    (data / "watchword.db").unlink()
+    (data / "watchword.db").mkdir()
+
+
+def linked_to_itself(data: Path) -> None:
+    shutil.rmtree(data)
+    data.symlink_to(data)
+
+
 HARMS: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "a store that is a folder": (store_folder, "store", "Move it away"),
+    "a folder that leads to itself": (linked_to_itself, "data folder", "--data-dir"),
     "a folder open to all": (lambda data: data.chmod(0o777), "data folder", "chmod 700"),
     "a folder that is a file": (no_folder, "data folder", "--data-dir"),
     "a store open to others": (lambda data: (data / "watchword.db").chmod(0o644), "store", "chmod 600"),
@@ -181,6 +196,23 @@ def test_a_port_taken_by_a_stranger_is_bad(story: Story) -> None:
         code, found = doctor(story.server.data_dir, "--port", str(taken.getsockname()[1]))
     assert (code, troubles(found)) == (1, [("BAD", "port")])
     assert "another program" in said(found, "port")
+
+
+def test_a_stranger_who_never_stops_talking_does_not_hold_it_up(story: Story) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        talking = threading.Thread(target=drip, args=(stranger,), daemon=True)
+        talking.start()
+        code, found = doctor(story.server.data_dir, "--port", str(stranger.getsockname()[1]))
+        talking.join()
+    assert (code, troubles(found)) == (1, [("BAD", "port")])
+
+
+def drip(stranger: socket.socket) -> None:
+    with suppress(OSError), stranger.accept()[0] as connection:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+        while True:
+            connection.sendall(b"y")
+            time.sleep(0.2)
 
 
 def test_a_port_taken_by_the_watchword_of_another_folder_is_bad(story: Story, server: Server) -> None:

@@ -27,7 +27,7 @@ def test_without_just_one_choice_nothing_is_changed_and_it_says_how_many_tokens_
     done = story.restore(*flags)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
-    assert f"{REVOKE_ALL} (all 2 live tokens" in done.stderr
+    assert f"{REVOKE_ALL} (all 2 tokens not revoked yet (2 live)" in done.stderr
     assert f"{ACCEPT} (1 of them, revoked since, work again)" in done.stderr
     assert done.stdout == ""
     assert contents(story.server.data_dir) == before
@@ -46,7 +46,7 @@ def test_the_numbers_before_the_choice_are_told_as_json_while_the_service_runs(s
 def test_under_the_first_choice_every_token_of_the_backup_is_dead(story: Story) -> None:
     done = story.restore(REVOKE_ALL)
     assert done.returncode == 0, done.stderr
-    assert "Revoked: all 2 tokens" in done.stdout
+    assert "Revoked: all 2 tokens not revoked yet (2 live)" in done.stdout
     assert "now unknown: 1 (1 live)" in done.stdout
     story.server.start()
     assert story.verdicts() == [401, 401, 401, 401]
@@ -56,6 +56,30 @@ def test_under_the_first_choice_every_token_of_the_backup_is_dead(story: Story) 
     assert story.server.tokens()["total"] == 0
     new = story.server.create(ADMIN)
     assert story.server.verify(new["accessToken"]).status_code == 204
+
+
+def test_the_first_choice_spares_no_token_that_only_this_clock_calls_expired(story: Story) -> None:
+    """As a machine whose clock is ahead sees them."""
+    for file in (story.file, story.server.data_dir / "watchword.db"):
+        with closing(sqlite3.connect(file)) as connection, connection:
+            connection.execute("UPDATE tokens SET expires_at = 1000")
+    done = story.restore(REVOKE_ALL)
+    assert "Revoked: all 2 tokens not revoked yet (0 live)" in done.stdout, done.stderr
+    assert look(story.server.start(), "SELECT count(*) FROM tokens WHERE revoked_at IS NULL") == [(0,)]
+    assert_sound(story.server)
+
+
+def test_a_store_behind_a_link_is_restored_where_it_lies(story: Story, tmp_path: Path) -> None:
+    data = story.server.data_dir
+    (tmp_path / "disk").mkdir(mode=0o700)
+    (data / "watchword.db").rename(tmp_path / "disk" / "store.db")
+    (data / "watchword.db").symlink_to(tmp_path / "disk" / "store.db")
+    done = story.restore(REVOKE_ALL)
+    assert done.returncode == 0, done.stderr
+    assert (data / "watchword.db").is_symlink()
+    assert not (tmp_path / "disk" / "store.db").is_symlink()
+    (kept,) = (tmp_path / "disk").glob("store.db.before-restore-*")
+    assert kept.is_file()
 
 
 def test_under_the_second_choice_revived_tokens_work_and_are_named(story: Story) -> None:

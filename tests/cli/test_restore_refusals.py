@@ -75,6 +75,19 @@ HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
         edited("CREATE TRIGGER t AFTER INSERT ON tokens BEGIN DELETE FROM events; END"),
         "it was changed",
     ),
+    "has a trigger under a name of SQLite's own": (
+        edited(
+            "CREATE TRIGGER t AFTER INSERT ON events BEGIN DELETE FROM tokens; END",
+            "PRAGMA writable_schema = ON",
+            "UPDATE sqlite_master SET name = 'sqlite_stat_evil', sql = replace(sql, ' t ', ' sqlite_stat_evil ') "
+            "WHERE name = 't'",
+        ),
+        "it was changed",
+    ),
+    "has a policy that cannot be read": (
+        edited("UPDATE policies SET privileges = '[\"RULE_THE_WORLD\"]'"),
+        "every policy can be read",
+    ),
     "has a log beside it": (lambda file: Path(f"{file}-wal").write_bytes(b"x"), "whole by itself"),
     "is not there": (Path.unlink, "There is no file"),
 }

@@ -97,6 +97,13 @@ class TestTheBound:
         run(refusals.close())
         assert len(kept(run, store)) < 40
 
+    def test_of_strangers_leaves_denials_their_room(self, run: Run, store: Store, refusals: Refusals) -> None:
+        for number in range(5_000):
+            fail(refusals, peer=f"10.0.{number >> 8}.{number & 255}")
+        deny(refusals, ANN, times=3)
+        run(refusals.flush())
+        assert [event.actor for event in kept(run, store) if event.action == "access.denied"] == [ANN] * 3
+
     def test_holds_for_any_number_of_peers_together(self, run: Run, store: Store, refusals: Refusals) -> None:
         peers = 10_000
         for number in range(peers):

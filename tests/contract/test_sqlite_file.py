@@ -237,6 +237,15 @@ def test_a_store_after_work_is_sound_by_every_law_of_the_check(path: Path, run: 
         ("DELETE FROM events WHERE action = 'token.revoked'", "every revocation has its event"),
         ("UPDATE events SET action = 'token.revoked' WHERE action = 'token.created'", "every event of a revocation"),
         ("UPDATE keys SET retired_at = 1", "just one key"),
+        (
+            "INSERT INTO policies VALUES ('x', 'x', NULL, 'ACTIVE', '[\"NO\"]', '[]', '[]', 0, 'API')",
+            "every policy can be read",
+        ),
+        (
+            "INSERT INTO policies VALUES ('x', 'x', NULL, 'ACTIVE', '[', '[]', '[]', 0, 'API')",
+            "every policy can be read",
+        ),
+        ("UPDATE tokens SET type = 'ODD'", "every token and actor can be read"),
         ("INSERT INTO groups VALUES ('urn:li:corpGroup:x', 'x', NULL, 3)", "the sizes of groups"),
     ],
 )

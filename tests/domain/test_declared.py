@@ -52,7 +52,10 @@ def test_a_second_time_there_is_nothing_to_change(current: list[Policy], wanted:
 def test_a_policy_of_the_service_cannot_be_declared() -> None:
     root = root_policy("urn:li:corpuser:admin")
     with pytest.raises(Fault) as caught:
-        reconcile([root], check_declared([replace(root, users=frozenset())]))
+        check_declared([replace(root, users=frozenset())])
+    assert caught.value.details["field"] == "policies[0].id"
+    with pytest.raises(Fault) as caught:
+        reconcile([root], [replace(root, users=frozenset())])
     assert caught.value.reason is Reason.NOT_EDITABLE
     assert ROOT_POLICY in caught.value.message
 

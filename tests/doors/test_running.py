@@ -326,3 +326,10 @@ def test_two_thousand_idle_connections_do_not_keep_others_waiting(make_server: M
         for connection in held:
             connection.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_what_would_act_on_a_terminal_is_logged_as_an_escape(server: Server) -> None:
+    answer = server.http.get("/%C2%9B2J%E2%80%AEevil")
+    until(lambda: any(line.get("request_id") == answer.headers["x-request-id"] for line in lines_of(server)), "a line")
+    (line,) = [line for line in lines_of(server) if line.get("request_id") == answer.headers["x-request-id"]]
+    assert line["path"] == "/\\x9b2J\\u202eevil"

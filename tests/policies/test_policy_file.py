@@ -1,5 +1,6 @@
 """The policy file as text: what it says is read exactly; what is wrong with it is told with its line and key."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,7 @@ def test_may_declare_nothing(tmp_path: Path) -> None:
         ("urn:li:corpGroup:ops", "urn:li:corpuser:ops", "line 9: policies[0].actors.groups must be the urn of a group"),
         ("      groups:", "      roles:", "line 8: policies[0].actors has no key 'roles'"),
         ("id: audit", "id: own-tokens", "line 10: policies[1].id is declared twice"),
+        ("id: audit", "id: root", "line 10: policies[1].id must not be root"),
         ("id: audit", "id: a b", "line 10: policies[1].id must have 1 to 100 letters"),
         ("state: INACTIVE", "state: ON", "line 12: policies[1].state must be"),
         ("state: INACTIVE", "state: DRAFT", "line 12: policies[1].state must be ACTIVE or INACTIVE"),
@@ -108,7 +110,19 @@ def test_that_is_wrong_is_refused_with_line_and_key(tmp_path: Path, before: str,
 
 @pytest.mark.parametrize(
     "text",
-    ["", "# nothing", "- a", "text", "policies:", "policies: {}", b"\xff\xfe\x00", "a: &a [*a]", "\t- x", "{" * 5_000],
+    [
+        "",
+        "# nothing",
+        "- a",
+        "text",
+        "policies:",
+        "policies: {}",
+        b"\xff\xfe\x00",
+        "a: &a [*a]",
+        "\t- x",
+        "{" * 500_000,
+        "\x00",
+    ],
     ids=repr,
 )
 def test_that_is_something_else_is_refused_in_one_sentence(tmp_path: Path, text: str | bytes) -> None:
@@ -131,6 +145,28 @@ def test_that_anybody_may_change_is_refused(tmp_path: Path) -> None:
         read_policy_file(file)
     file.chmod(0o664)
     assert len(read_policy_file(file)) == 2
+
+
+def test_whose_aliases_stand_for_too_much_is_refused(tmp_path: Path) -> None:
+    users = ", ".join(f"urn:li:corpuser:u{number}" for number in range(900))
+    entries = "".join(
+        f"  - {{id: p{number}, name: n, privileges: [VIEW_AUDIT_LOG], actors: {{users: *u}}}}\n"
+        for number in range(500)
+    )
+    first = f"  - {{id: first, name: n, privileges: [VIEW_AUDIT_LOG], actors: {{users: &u [{users}]}}}}\n"
+    assert "says too much" in refused(tmp_path, f"policies:\n{first}{entries}")
+    many = "".join(f"  - {{id: p{number}}}\n" for number in range(1_001))
+    assert "line 2: policies may have at most 1,000" in refused(tmp_path, f"policies:\n{many}")
+
+
+def test_that_is_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(PolicyFileError, match="no regular file"):
+        read_policy_file(tmp_path / "pipe")
+
+
+def test_may_begin_with_a_mark_of_its_encoding(tmp_path: Path) -> None:
+    assert len(read(tmp_path, b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())) == 2
 
 
 def test_cannot_make_objects_of_the_language(tmp_path: Path) -> None:

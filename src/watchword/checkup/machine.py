@@ -8,6 +8,7 @@ import resource
 import shutil
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +27,9 @@ MOST_BYTES = 65_536
 
 def data_folder(settings: Settings) -> Iterator[Finding]:
     folder = settings.data_dir
+    if folder.is_symlink() and not folder.exists():
+        yield bad("data folder", f"{folder} is a link that leads nowhere", "Name another with --data-dir.")
+        return
     if not folder.exists():
         yield warn("data folder", f"{folder} is not there", "It is made by the first start: watchword serve")
         return
@@ -121,7 +125,16 @@ def _bind(settings: Settings) -> OSError | None:
 
 
 def _version_at(settings: Settings) -> str | None:
-    """The version of the Watchword that answers there; None when nobody does, or a stranger."""
+    """The version of the Watchword that answers there in time; None when nobody does, or a stranger."""
+    told: list[str | None] = []
+    # In a thread that may be left behind: a stranger can say one byte a second for ever.
+    asking = threading.Thread(target=lambda: told.append(_asked_version(settings)), daemon=True)
+    asking.start()
+    asking.join(ANSWER_SECONDS)
+    return told[0] if told else None
+
+
+def _asked_version(settings: Settings) -> str | None:
     family, where = _endpoint(settings)
     try:
         with socket.socket(family, socket.SOCK_STREAM) as plain:

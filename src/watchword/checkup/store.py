@@ -20,6 +20,9 @@ JUMP_SECONDS = 1.0
 
 def store(settings: Settings, seen: Glance | None) -> Iterator[Finding]:
     path = settings.store_path
+    if seen is None and (path.exists() or path.is_symlink()):
+        yield bad("store", f"{path} is there and no file", "Move it away, or name another data folder.")
+        return
     if seen is None:
         yield warn("store", f"there is none at {path}", "It is made by the first start: watchword serve")
         return

@@ -16,10 +16,13 @@ class Choice(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a file holds. Live tokens are neither revoked nor expired; the last change is that of the newest event."""
+    """What a file holds. Live tokens are neither revoked nor, by this machine's clock, expired; the last change is that
+    of the newest event.
+    """
 
     schema_version: int
     tokens: int
+    unrevoked: int
     live: int
     last_change: int | None
 

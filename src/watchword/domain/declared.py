@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from watchword.domain.errors import Fault, Reason, invalid
-from watchword.domain.policies import Policy, PolicySource, check_policy
+from watchword.domain.policies import ROOT_POLICY, Policy, PolicySource, check_policy
 from watchword.domain.urns import POLICY_PREFIX, check_short_id
 
 MAX_DECLARED = 1_000
@@ -39,6 +39,8 @@ def check_declared(policies: Sequence[Policy]) -> tuple[Policy, ...]:
     for index, policy in enumerate(policies):
         where = f"policies[{index}]"
         check_short_id(policy.urn.removeprefix(POLICY_PREFIX), f"{where}.id")
+        if policy.urn == ROOT_POLICY:
+            raise invalid(f"{where}.id", f"{where}.id must not be root: that policy is kept by the service itself.")
         if policy.urn in seen:
             raise invalid(f"{where}.id", f"{where}.id is declared twice; each policy needs an id of its own.")
         seen.add(policy.urn)

@@ -2,12 +2,16 @@
 
 Within an hour the first of one origin are kept one by one; then only each time their number has doubled, and once more
 at the hour's end, with how many were left out. An origin is the actor of a denial, and the peer of a failed
-authentication (an IPv6 network counts as one): apart for tokens that were real once, so that no noise hides the use of
-a revoked one. All origins together have a bound too; what is beyond it is counted as one. They are gathered in memory and written apart from the request: a crash loses at most the last second of them.
+authentication (an IPv6 network counts as one). All origins together have a bound too; what is beyond it is counted as
+one. Denials, tokens that were real once, and credentials that nobody knows are bounded apart from each other: no noise
+of strangers hides the use of a revoked token, or what somebody known tried.
+
+They are gathered in memory and written apart from the request: a crash loses at most the last second of them.
 """
 
 import ipaddress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 from watchword.domain.actors import Caller
 from watchword.domain.errors import Fault, Reason
@@ -17,8 +21,8 @@ from watchword.domain.urns import UNKNOWN_ACTOR
 
 WINDOW = 3_600_000
 ONE_BY_ONE = 20
-KEPT_IN_ALL = 1_000
-ORIGINS = 2_000
+KEPT_IN_ALL = 500
+ORIGINS = 500
 GATHERED = 10_000
 IPV6_NETWORK = 64
 # What a holder of nothing, or of something that is no longer good, is told. Who brought no credential did not fail.
@@ -32,15 +36,49 @@ class _Origin:
     seen: int = 0
     left_out: int = 0
 
+    def told(self) -> KeptEvent:
+        """The last one, with how many were left out since the one told before."""
+        event, left_out = self.last, self.left_out
+        self.left_out = 0
+        return replace(event, detail={**event.detail, "leftOut": left_out}) if left_out else event
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """The refusals of one kind within one hour."""
+
+    kept: int = 0
+    origins: dict[str, _Origin] = field(default_factory=dict)
+
+    def note(self, key: str, event: KeptEvent) -> KeptEvent | None:
+        """The event to keep, if it is one to be kept."""
+        if key not in self.origins and len(self.origins) >= ORIGINS:
+            key = EVERYBODY_ELSE
+            event = replace(event, actor=UNKNOWN_ACTOR, bearer_id=None, peer=EVERYBODY_ELSE)
+        origin = self.origins.setdefault(key, _Origin(event))
+        origin.last = event
+        origin.seen += 1
+        if not _is_told(origin.seen) or self.kept >= KEPT_IN_ALL:
+            origin.left_out += 1
+            return None
+        self.kept += 1
+        return origin.told()
+
+    def end(self) -> Iterator[KeptEvent]:
+        """What is still to be told of this hour."""
+        for origin in self.origins.values():
+            if origin.left_out:
+                origin.left_out -= 1  # the one it is told with
+                yield origin.told()
+
 
 class Refusals:
     def __init__(self, store: EventStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._window = 0
-        self._kept = 0
-        self._origins: dict[tuple[Action, str], _Origin] = {}
         self._gathered: list[KeptEvent] = []
+        self._denials, self._once_real, self._unknown = _Ledger(), _Ledger(), _Ledger()
 
     def denied(self, caller: Caller, asked: str, fault: Fault) -> None:
         """A caller was refused for want of a privilege."""
@@ -54,7 +92,8 @@ class Refusals:
             request_id=caller.request_id,
             detail={"privilege": fault.details.get("privilege")},
         )
-        self._note((Action.ACCESS_DENIED, caller.actor), event)
+        self._turn(event.at)
+        self._keep(self._denials.note(caller.actor, event))
 
     def failed(self, peer: str, request_id: str, address: str, fault: Fault) -> None:
         """Somebody brought a credential that is not accepted."""
@@ -70,7 +109,9 @@ class Refusals:
             request_id=request_id,
             detail={"reason": fault.reason.word},
         )
-        self._note((Action.AUTHENTICATION_FAILED, f"{_network(peer)} {'known' if fault.subject else ''}"), event)
+        self._turn(event.at)
+        ledger = self._once_real if fault.subject else self._unknown
+        self._keep(ledger.note(_network(peer), event))
 
     async def flush(self) -> None:
         """Write what was gathered. What cannot be written now is tried again, as far as there is room for it."""
@@ -88,26 +129,8 @@ class Refusals:
         self._end_window()
         await self.flush()
 
-    def _note(self, key: tuple[Action, str], event: KeptEvent) -> None:
-        self._turn(event.at)
-        if key not in self._origins and len(self._origins) >= ORIGINS:
-            key = (key[0], EVERYBODY_ELSE)
-            event = replace(event, actor=UNKNOWN_ACTOR, bearer_id=None, peer=EVERYBODY_ELSE)
-        origin = self._origins.setdefault(key, _Origin(event))
-        origin.last = event
-        origin.seen += 1
-        if _is_told(origin.seen) and self._kept < KEPT_IN_ALL:
-            self._keep(origin)
-        else:
-            origin.left_out += 1
-
-    def _keep(self, origin: _Origin) -> None:
-        event = origin.last
-        if origin.left_out:
-            event = replace(event, detail={**event.detail, "leftOut": origin.left_out})
-        origin.left_out = 0
-        self._kept += 1
-        if len(self._gathered) < GATHERED:
+    def _keep(self, event: KeptEvent | None) -> None:
+        if event is not None and len(self._gathered) < GATHERED:
             self._gathered.append(event)
 
     def _turn(self, now: int) -> None:
@@ -116,12 +139,10 @@ class Refusals:
             self._window = now // WINDOW
 
     def _end_window(self) -> None:
-        for origin in self._origins.values():
-            if origin.left_out:
-                origin.left_out -= 1  # the one it is told with
-                self._keep(origin)
-        self._origins.clear()
-        self._kept = 0
+        for ledger in (self._denials, self._once_real, self._unknown):
+            for event in ledger.end():
+                self._keep(event)
+        self._denials, self._once_real, self._unknown = _Ledger(), _Ledger(), _Ledger()
 
 
 def _is_told(seen: int) -> bool:

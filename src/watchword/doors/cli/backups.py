@@ -74,13 +74,14 @@ def restore(
 def _ask_to_choose(seen: Prospect, as_json: bool) -> NoReturn:
     if as_json:
         click.echo(json.dumps(_shown_prospect(seen)))
-    live, since = seen.contents.live, seen.since
+    since = seen.since
     if since is None:
         revived = f"any of them that was revoked since works again: how many cannot be known, {seen.unknown_because}"
     else:
         revived = f"{len(since.revived):,} of them, revoked since, work again"
     click.echo(
-        f"watchword: Choose one of --{Choice.REVOKE_ALL.value} (all {live:,} live tokens of {seen.file} are revoked) "
+        f"watchword: Choose one of --{Choice.REVOKE_ALL.value} "
+        f"(all {_unrevoked(seen.contents)} of {seen.file} are revoked) "
         f"and --{Choice.ACCEPT_REVIVED.value} ({revived}). Nothing was changed.",
         err=True,
     )
@@ -91,7 +92,7 @@ def _told(restored: Restored) -> Iterator[str]:
     seen, since = restored.prospect, restored.prospect.since
     yield f"Restored {seen.file} to {restored.store}: {_tokens(seen.contents)}."
     if restored.choice is Choice.REVOKE_ALL:
-        yield f"Revoked: all {restored.revoked:,} tokens that were live in it."
+        yield f"Revoked: all {_unrevoked(seen.contents)} in it."
     elif since is None:
         yield f"Tokens revoked after the backup work again: which cannot be known, {seen.unknown_because}."
         yield f"The backup holds {seen.contents.live:,} live tokens."
@@ -104,6 +105,11 @@ def _told(restored: Restored) -> Iterator[str]:
         yield from _undone(since)
     if restored.kept is not None:
         yield f"The store that was there is kept: {restored.kept}"
+
+
+def _unrevoked(contents: Contents) -> str:
+    """What the first choice concerns: also what has expired, because a clock may be wrong."""
+    return f"{contents.unrevoked:,} tokens not revoked yet ({contents.live:,} live)"
 
 
 def _undone(since: Since) -> Iterator[str]:

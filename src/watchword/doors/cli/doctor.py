@@ -9,6 +9,7 @@ import click
 from watchword.domain.findings import Finding, Level, bad, ok
 from watchword.doors.cli.backstage import Backstage
 from watchword.doors.cli.common import plain_errors
+from watchword.doors.cli.text import one_line
 from watchword.settings import TABLE, load_anyway
 
 
@@ -39,7 +40,7 @@ def doctor(backstage: Backstage, /, as_json: bool, **flags: str | None) -> None:
     else:
         for finding in found:
             fix = f". Fix: {finding.fix}" if finding.fix else ""
-            click.echo(f"{finding.level.value:<5}{finding.about}: {finding.what}{fix}")
+            click.echo(one_line(f"{finding.level.value:<5}{finding.about}: {finding.what}{fix}"))
     if any(finding.level is Level.BAD for finding in found):
         raise SystemExit(1)
 

@@ -13,7 +13,7 @@ from watchword.domain.actors import Caller
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.ports import Keys
 from watchword.doors.http.callers import Callers
-from watchword.doors.http.faults import JSON, NO_STORE, fault_response, internal_fault, redact
+from watchword.doors.http.faults import JSON, NO_STORE, fault_response, internal_fault, printable, redact
 from watchword.doors.http.graphql.endpoint import GraphQLEndpoint
 from watchword.doors.http.health import LIVE, Health
 from watchword.doors.http.logs import AccessLog
@@ -26,6 +26,7 @@ GRAPHQL = frozenset({"/api/graphql", "/api/v2/graphql"})
 # Below these, whoever brings no valid credential learns nothing of what exists.
 PROTECTED = ("/api", "/operations", "/openapi", "/oauth2")
 OTHER = "other"
+NO_SCOPES = (b"x-auth-scopes", b"")
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 BODY = "http.response.body"
 NO_BODY: dict[str, Any] = {"type": BODY, "body": b""}
@@ -141,7 +142,7 @@ class App:
             self._parts.logger.error("defect", why=defect.why, request_id=request.id)  # noqa: TRY400 - no traceback
             response = fault_response(defect, graphql=path in GRAPHQL)
         if route == "/auth":
-            response.headers.extend(identity("", ""))
+            response.headers.extend(identity("", "")[1:])
         return route, response
 
     async def _identify(self, request: Request, *, actor_header: bool = False) -> Caller:
@@ -156,7 +157,7 @@ class App:
 
     def _refused(self, request: Request, fault: Fault) -> None:
         self._parts.metrics.verified(_VERDICTS.get(fault.reason, "refused"))
-        self._parts.refusals.failed(request.client, request.id, redact(request.path)[:MAX_TOLD], fault)
+        self._parts.refusals.failed(request.client, request.id, printable(redact(request.path))[:MAX_TOLD], fault)
 
     async def _graphql(self, request: Request) -> Response:
         caller = await self._identify(request, actor_header=True)
@@ -171,7 +172,7 @@ class App:
             raise
         self._parts.metrics.verified("accepted")
         request.actor = bearer.actor
-        return Response(204, [NO_STORE, *identity(bearer.actor, bearer.token_id)])
+        return Response(204, identity(bearer.actor, bearer.token_id))
 
     async def _unknown(self, request: Request, path: str) -> None:
         if path.startswith(PROTECTED) and any(path == p or path.startswith(p + "/") for p in PROTECTED):
@@ -202,8 +203,8 @@ def without_gateway(path: str) -> str:
 
 
 def identity(urn: str, token_id: str) -> list[tuple[bytes, bytes]]:
-    """Always all three: some gateways pass the client's own copy on where the answer lacks one."""
-    return [(b"x-auth-urn", urn.encode()), (b"x-auth-token-id", token_id.encode()), (b"x-auth-scopes", b"")]
+    """Always all three: some gateways pass the client's own copy on where the answer lacks one. Never to be stored."""
+    return [NO_STORE, (b"x-auth-urn", urn.encode()), (b"x-auth-token-id", token_id.encode()), NO_SCOPES]
 
 
 def _check_address(request: Request) -> None:

@@ -8,6 +8,7 @@ sign of a proxy. The check has three answers: not mine (no credential), bad (ref
 
 import ipaddress
 import re
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import cast
 
@@ -37,11 +38,11 @@ class Callers:
         self._networks = cast("tuple[Network, ...]", tuple(p for p in rules.trusted_peers if p is not None))
         self._trusts_unix = None in rules.trusted_peers
 
-    async def bearer(self, request: Request) -> Bearer:
+    def bearer(self, request: Request) -> Awaitable[Bearer]:
         """The live token that came, and nothing else will do; or the fault that says why there is none."""
         if b"authorization" not in request.headers:
             raise missing_credential()
-        return await self._authority.verify(bearer_token(request))
+        return self._authority.verify(bearer_token(request))
 
     async def identify(self, request: Request, *, actor_header: bool = False) -> Caller:
         """The caller, or the fault that says why there is none."""

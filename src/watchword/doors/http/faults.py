@@ -35,6 +35,11 @@ def redact(text: str) -> str:
     return clean if len(clean) <= LONGEST_MESSAGE else clean[:LONGEST_MESSAGE] + "…"
 
 
+def printable(text: str) -> str:
+    """The text with whatever would act on a terminal shown as an escape."""
+    return text if text.isprintable() else text.encode("unicode_escape", "surrogatepass").decode()
+
+
 def internal_fault(error: BaseException) -> Fault:
     """A defect of ours: nothing of it for the client; for the log, what it was and the last places it came through."""
     frames = traceback.extract_tb(error.__traceback__)[-4:]

@@ -8,7 +8,7 @@ import orjson
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
-from watchword.doors.http.faults import redact
+from watchword.doors.http.faults import printable, redact
 
 QUIET_ROUTES = frozenset({"/auth", "/health", "/health/live", "/health/ready", "/metrics"})
 
@@ -58,7 +58,7 @@ class AccessLog:
         self._logger.info(
             "request",
             method=method[:20],
-            path=path[:500],
+            path=printable(path[:500]),
             status=status,
             ms=round(seconds * 1000, 2),
             client=client,

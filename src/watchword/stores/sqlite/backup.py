@@ -81,6 +81,7 @@ def contents_of(connection: apsw.Connection, now: int) -> Contents:
     return Contents(
         schema_version=schema_version(connection),
         tokens=connection.execute("SELECT count(*) FROM tokens").get,
+        unrevoked=connection.execute("SELECT count(*) FROM tokens WHERE revoked_at IS NULL").get,
         live=connection.execute(f"SELECT count(*) FROM tokens WHERE {_LIVE}", {"now": now}).get,  # noqa: S608 - literal
         last_change=connection.execute("SELECT at FROM events ORDER BY seq DESC LIMIT 1").get,
     )
@@ -93,6 +94,10 @@ def _refuse_target(store: Path, file: Path, *, force: bool) -> None:
         raise OperatorError(f"FILE must name a file; {file} is a folder. Name a file in it.")
     if file.resolve() in [path.resolve() for path in (store, *companions(store))] or _is_same(store, file):
         raise OperatorError(f"FILE must not be the store itself; {file} is. Name another file.")
+    if file.is_symlink() or (file.exists() and not file.is_file()):
+        raise OperatorError(
+            f"FILE must be a new or a regular file; {file} is a link, a device or a pipe. Name another."
+        )
     if file.exists() and not force:
         raise OperatorError(f"FILE must not exist yet; {file} does. Name another, or replace it with --force.")
 

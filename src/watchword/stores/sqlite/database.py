@@ -51,12 +51,11 @@ class Database:
         """The one row of a point read, or None: `read` where every microsecond counts. The cursor is always the same,
         and is at its end when this returns, so that no snapshot outlives the read.
         """
-        self._check_open()
         began = time.perf_counter()
         try:
             found: tuple[Any, ...] | None = self._cursor.execute(statement, bound).get
         except apsw.Error:
-            # The patient way finds out what is wrong.
+            # The patient way finds out what is wrong, also that the store was closed.
             return await self.read(lambda c: c.execute(statement, bound).fetchone())
         self._observe("read", time.perf_counter() - began)
         return found

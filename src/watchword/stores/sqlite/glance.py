@@ -59,7 +59,7 @@ def _look(connection: apsw.Connection, path: Path) -> Glance:
     if found != "ok":
         return Glance(f"it is damaged: {found}")
     newest = [
-        connection.execute("SELECT at FROM events ORDER BY seq DESC LIMIT 1").get,
+        connection.execute("SELECT at FROM events ORDER BY at DESC LIMIT 1").get,
         connection.execute("SELECT created_at FROM tokens ORDER BY seq DESC LIMIT 1").get,
     ]
     return Glance(

@@ -36,12 +36,13 @@ from watchword.stores.sqlite.warrants import leave_event
 
 _LIVE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)"
 
+# Whether they have expired is not asked: a clock that is ahead must not leave any of them alive.
 _REVOKED_EVENTS = f"""
 INSERT INTO events (at, actor, bearer_id, action, target, peer, request_id, detail)
 SELECT :now, :actor, NULL, '{Action.TOKEN_REVOKED.value}', id, :peer, :request, json_object('actorUrn', actor_urn)
-FROM tokens WHERE {_LIVE}
+FROM tokens WHERE revoked_at IS NULL
 """  # noqa: S608 - literal pieces only
-_REVOKE = f"UPDATE tokens SET revoked_at = :now WHERE {_LIVE}"  # noqa: S608
+_REVOKE = "UPDATE tokens SET revoked_at = :now WHERE revoked_at IS NULL"
 
 # Of `main`, the store here, against `backup`, the file.
 _REVIVED = """
@@ -77,7 +78,7 @@ _KEYS = "SELECT count(*) FROM main.keys WHERE kid NOT IN (SELECT kid FROM backup
 _VERSION_ON = "UPDATE state SET policy_version = max(policy_version, ?) + 1"
 _EVENTS_ON = "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'events'"
 
-_SCHEMA = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_stat%' ESCAPE '\\' ORDER BY 1, 2"
+_SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY 1, 2"
 
 
 def prospect(store: Path, file: Path, now: int, prove: Callable[[Sealed], None]) -> Prospect:
@@ -93,13 +94,16 @@ def prospect(store: Path, file: Path, now: int, prove: Callable[[Sealed], None])
         return Prospect(file, contents, None, _unreadable(store, error))
 
 
-def restore(store: Path, file: Path, contents: Contents, choice: Choice, warrant: Warrant, now: int) -> Restored:
-    """With no service running, and after `examine` told the file's contents."""
+def restore(
+    store: Path, file: Path, choice: Choice, warrant: Warrant, now: int, prove: Callable[[Sealed], None]
+) -> Restored:
+    """With no service running. What is put in place was examined itself, not only the file it was copied from."""
     draft = store.with_name(f".{store.name}.restoring")
     try:
         with _held(store) as held:
-            seen = _seen(held, store, file, contents, now)
             _copy(file, draft)
+            contents = _examined(draft, file, now, prove)
+            seen = _seen(held, store, file, contents, now)
             revoked = _make_ready(draft, seen, choice, warrant, now)
             refuse_unsound(draft, "The store made from the backup")
             make_single(draft, now)
@@ -125,8 +129,12 @@ def examine(store: Path, file: Path, now: int, prove: Callable[[Sealed], None]) 
             raise OperatorError(
                 f"FILE must be whole by itself; {companion} holds a part of it. Use a file made by: watchword db backup"
             )
+    return _examined(file, file, now, prove)
+
+
+def _examined(copy: Path, file: Path, now: int, prove: Callable[[Sealed], None]) -> Contents:
     try:
-        with closing(open_unchanging(file)) as backup:
+        with closing(open_unchanging(copy)) as backup:
             _refuse_other_schema(backup, file)
             for law, problem in laws(backup, older_too=True):
                 if problem is not None:
@@ -266,7 +274,7 @@ def _detail(seen: Prospect, choice: Choice) -> dict[str, Detail]:
         "choice": choice.value,
         "live": seen.contents.live,
         "lastChange": seen.contents.last_change,
-        "revoked": seen.contents.live if choice is Choice.REVOKE_ALL else 0,
+        "revoked": seen.contents.unrevoked if choice is Choice.REVOKE_ALL else 0,
         "revived": None if since is None else 0 if choice is Choice.REVOKE_ALL else len(since.revived),
         "unknown": None if since is None else since.unknown,
     }
