@@ -7,6 +7,7 @@ environment. An unknown `WATCHWORD_*` name or a bad value stops the start with a
 import ipaddress
 import os
 import re
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -254,6 +255,13 @@ class Settings:
     def address(self) -> str:
         """The host as a number: `localhost` is 127.0.0.1 and nothing else. A Unix socket stays as it is."""
         return "127.0.0.1" if self.host == "localhost" else self.host
+
+    @property
+    def endpoint(self) -> tuple[socket.AddressFamily, str | tuple[str, int]]:
+        """Where it listens, in the words of the socket module."""
+        if self.socket_path is not None:
+            return socket.AF_UNIX, str(self.socket_path)
+        return socket.AF_INET6 if ":" in self.address else socket.AF_INET, (self.address, self.port)
 
     @property
     def is_loopback(self) -> bool:

@@ -106,15 +106,8 @@ def _socket(path: Path, settings: Settings, *, running: bool) -> Iterator[Findin
             yield bad("port", f"{path} is open to others", f"chmod 600 {path}")
 
 
-def _endpoint(settings: Settings) -> tuple[socket.AddressFamily, str | tuple[str, int]]:
-    if settings.socket_path is not None:
-        return socket.AF_UNIX, str(settings.socket_path)
-    family = socket.AF_INET6 if ":" in settings.address else socket.AF_INET
-    return family, (settings.address, settings.port)
-
-
 def _bind(settings: Settings) -> OSError | None:
-    family, where = _endpoint(settings)
+    family, where = settings.endpoint
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -135,7 +128,7 @@ def _version_at(settings: Settings) -> str | None:
 
 
 def _asked_version(settings: Settings) -> str | None:
-    family, where = _endpoint(settings)
+    family, where = settings.endpoint
     try:
         with socket.socket(family, socket.SOCK_STREAM) as plain:
             plain.settimeout(ANSWER_SECONDS)

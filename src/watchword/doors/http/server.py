@@ -101,7 +101,7 @@ def _refuse_taken_address(settings: Settings) -> None:
     if settings.socket_path is not None:
         _clear_socket(settings.socket_path)
         return
-    family, address = _endpoint(settings)
+    family, address = settings.endpoint
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -111,14 +111,6 @@ def _refuse_taken_address(settings: Settings) -> None:
             raise OperatorError(
                 f"It cannot listen at {settings.listens_at}: {error.strerror}. Choose another address with {flag}."
             ) from None
-
-
-def _endpoint(settings: Settings) -> tuple[socket.AddressFamily, str | tuple[str, int]]:
-    """Where it listens, in the words of the socket module."""
-    if settings.socket_path is not None:
-        return socket.AF_UNIX, str(settings.socket_path)
-    family = socket.AF_INET6 if ":" in settings.address else socket.AF_INET
-    return family, (settings.address, settings.port)
 
 
 def _clear_socket(path: Path) -> None:
@@ -165,7 +157,7 @@ def _announce(settings: Settings, run_folder: Path, notes: Sequence[tuple[str, s
 
 def _accepts(settings: Settings) -> bool:
     """A worker is ready a moment before it listens; whoever reads the announcement may call at once."""
-    family, address = _endpoint(settings)
+    family, address = settings.endpoint
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         return probe.connect_ex(address) == 0
 

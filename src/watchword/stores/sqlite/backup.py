@@ -23,7 +23,8 @@ PAGES_A_STEP = 256
 Progress = Callable[[int, int], None]
 """Told after each step: pages done, pages in all."""
 
-_LIVE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)"
+# Of tokens, at the moment :now.
+LIVE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)"
 
 
 def back_up(store: Path, file: Path, now: int, *, force: bool, progress: Progress) -> Backup:
@@ -82,7 +83,7 @@ def contents_of(connection: apsw.Connection, now: int) -> Contents:
         schema_version=schema_version(connection),
         tokens=connection.execute("SELECT count(*) FROM tokens").get,
         unrevoked=connection.execute("SELECT count(*) FROM tokens WHERE revoked_at IS NULL").get,
-        live=connection.execute(f"SELECT count(*) FROM tokens WHERE {_LIVE}", {"now": now}).get,  # noqa: S608 - literal
+        live=connection.execute(f"SELECT count(*) FROM tokens WHERE {LIVE}", {"now": now}).get,  # noqa: S608 - literal
         last_change=connection.execute("SELECT at FROM events ORDER BY seq DESC LIMIT 1").get,
     )
 

@@ -19,7 +19,7 @@ from watchword.domain.backups import Choice, Contents, Prospect, Restored, Since
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.events import Action, Detail, Event
 from watchword.stores.migrate import MigrationError, latest, migrations
-from watchword.stores.sqlite.backup import companions, contents_of, discard, make_single, refuse_unsound, sync
+from watchword.stores.sqlite.backup import LIVE, companions, contents_of, discard, make_single, refuse_unsound, sync
 from watchword.stores.sqlite.check import laws
 from watchword.stores.sqlite.connections import (
     APPLICATION_ID,
@@ -33,8 +33,6 @@ from watchword.stores.sqlite.connections import (
 )
 from watchword.stores.sqlite.keys import Sealed, sealed_of
 from watchword.stores.sqlite.warrants import leave_event
-
-_LIVE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)"
 
 # Whether they have expired is not asked: a clock that is ahead must not leave any of them alive.
 _REVOKED_EVENTS = f"""
@@ -51,7 +49,7 @@ WHERE here.revoked_at IS NOT NULL AND there.revoked_at IS NULL AND (there.expire
 ORDER BY here.revoked_at DESC, there.id
 """
 _UNKNOWN = f"""
-SELECT count(*), count(*) FILTER (WHERE {_LIVE}) FROM main.tokens WHERE id NOT IN (SELECT id FROM backup.tokens)
+SELECT count(*), count(*) FILTER (WHERE {LIVE}) FROM main.tokens WHERE id NOT IN (SELECT id FROM backup.tokens)
 """  # noqa: S608
 _SUSPENSIONS = """
 SELECT count(*) FROM main.actors WHERE status = 'SUSPENDED'
