@@ -3,7 +3,7 @@
 import socketserver
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -68,3 +68,26 @@ def cut_line() -> Iterator[Stranger]:
 
     with _running(make) as stranger:
         yield stranger
+
+
+@contextmanager
+def endless(head: bytes, again: bytes, *, pause: float = 0) -> Iterator[Stranger]:
+    """Takes the request, begins an answer, and goes on with the same piece for as long as anybody listens."""
+    over = threading.Event()
+
+    def make(came: list[str]) -> socketserver.BaseServer:
+        class Talk(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                came.append(self.request.recv(65_536).decode("latin-1"))
+                with suppress(OSError):
+                    self.request.sendall(head)
+                    while not over.wait(pause):
+                        self.request.sendall(again)
+
+        return socketserver.ThreadingTCPServer(("127.0.0.1", 0), Talk)
+
+    with _running(make) as stranger:
+        try:
+            yield stranger
+        finally:
+            over.set()

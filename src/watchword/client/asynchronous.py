@@ -8,11 +8,11 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 import httpx
 
 from watchword.client import calls
-from watchword.client.connection import DEFAULT_URL, Connection
+from watchword.client.connection import DEFAULT_URL, Connection, usable_proxy
 from watchword.client.errors import WatchwordError
 from watchword.client.signatures import as_method
 from watchword.client.walks import Walk
-from watchword.client.wire import Call, Tries, read
+from watchword.client.wire import Body, Call, Tries, read
 from watchword.domain.secret import Secret
 
 A = ParamSpec("A")
@@ -51,12 +51,14 @@ class AsyncClient:
         self._connection = Connection(url, token, actor, retries)
         self._connection.check_own(http)
         self._own = http is None
+        self._seconds = timeout if http is None else None
         self._http = http or self._open(timeout, verify)
 
     def _open(self, timeout: float, verify: ssl.SSLContext | bool) -> httpx.AsyncClient:
         socket = self._connection.socket
         transport = None if socket is None else httpx.AsyncHTTPTransport(uds=socket)
-        return httpx.AsyncClient(transport=transport, **self._connection.options(timeout, verify))
+        with usable_proxy():
+            return httpx.AsyncClient(transport=transport, **self._connection.options(timeout, verify))
 
     def __repr__(self) -> str:
         return f"AsyncClient({self._connection})"
@@ -84,10 +86,22 @@ class AsyncClient:
 
     async def _once(self, call: Call[T]) -> T:
         try:
-            response = await self._http.request(**self._connection.request(call))
-        except httpx.HTTPError as error:
+            async with (
+                asyncio.timeout(self._seconds),
+                self._http.stream(**self._connection.request(call)) as response,
+            ):
+                content = await self._content(response)
+        except (httpx.HTTPError, TimeoutError) as error:
             raise self._connection.lost(error) from None
-        return read(call, response.status_code, response.headers, response.content)
+        return read(call, response.status_code, response.headers, content)
+
+    async def _content(self, response: httpx.Response) -> bytes | bytearray:
+        if response.is_closed:  # read already, by a hook of a client that was given
+            return response.content
+        body = Body(response.headers.get("content-encoding", "").lower())
+        async for chunk in response.aiter_raw():
+            body.add(chunk)
+        return body.content
 
     async def _walk(self, walk: Walk[P, T]) -> AsyncIterator[T]:
         while walk.following is not None:

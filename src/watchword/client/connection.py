@@ -6,19 +6,21 @@ and neither a .netrc nor a proxy in front of this very machine can change who is
 
 import ipaddress
 import ssl
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
 from watchword import __version__
-from watchword.client.errors import Unreachable
+from watchword.client.errors import Unreachable, WatchwordError
 from watchword.client.wire import GRAPHQL, Call
 from watchword.domain.secret import Secret
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 UNIX = "unix:"
+_WANTED = f"url must be an address such as {DEFAULT_URL} or unix:/path/of.sock, without a password."
 
 
 class Credential(httpx.Auth):
@@ -47,6 +49,7 @@ class Connection:
         if retries < 0:
             raise ValueError("retries must be 0 or more.")
         self.retries = retries
+        _refuse_unprintable(url)
         self.socket = url.removeprefix(UNIX) if url.startswith(UNIX) else None
         self.url = "http://localhost" if self.socket is not None else _checked(url)
         self._shown = url if self.socket is not None else self.url
@@ -57,7 +60,7 @@ class Connection:
 
     def request(self, call: Call[Any]) -> dict[str, Any]:
         """The arguments of httpx's `request`."""
-        headers = {"Accept": "application/json", "User-Agent": f"watchword/{__version__}"}
+        headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": f"watchword/{__version__}"}
         if call.content is not None:
             headers["Content-Type"] = "application/json"
         return {
@@ -75,7 +78,7 @@ class Connection:
         if is_loopback(self.url):
             if self.socket is None:
                 options["mounts"] = {"http://": None, "https://": None}
-            if self.url.startswith("http:"):
+            if not is_encrypted(self.url):
                 options["verify"] = False  # nothing is encrypted, and loading all authorities takes its time
         return options
 
@@ -83,16 +86,38 @@ class Connection:
         if http is not None and self.socket is not None:
             raise ValueError("Give http a transport for the Unix socket, and url as http://localhost.")
 
-    def lost(self, error: httpx.HTTPError) -> Unreachable:
-        what = "did not answer in time" if isinstance(error, httpx.TimeoutException) else f"cannot be reached: {error}"
+    def lost(self, error: httpx.HTTPError | TimeoutError) -> Unreachable:
+        late = isinstance(error, httpx.TimeoutException | TimeoutError)
+        what = "did not answer in time" if late else f"cannot be reached: {error}"
         return Unreachable(f"{self._shown} {what.rstrip(': .')}.")
+
+
+@contextmanager
+def usable_proxy() -> Iterator[None]:
+    """While httpx opens: what it thinks of a proxy that the environment names, as an error of this family."""
+    try:
+        yield
+    except ImportError:
+        raise WatchwordError(
+            "The environment (ALL_PROXY, HTTP_PROXY or HTTPS_PROXY) names a SOCKS proxy, which needs one more package. "
+            "Run: pip install 'httpx[socks]', or name the server in NO_PROXY."
+        ) from None
+    except (httpx.InvalidURL, ValueError):
+        raise WatchwordError(
+            "The proxy that the environment names (ALL_PROXY, HTTP_PROXY or HTTPS_PROXY) must be an address such as "
+            "http://proxy.example.org:3128. Correct it, or name the server in NO_PROXY."
+        ) from None
+
+
+def is_encrypted(url: str) -> bool:
+    return urlsplit(url).scheme == "https"
 
 
 def is_loopback(url: str) -> bool:
     """Whether what is sent to this address stays on this machine."""
     if url.startswith(UNIX):
         return True
-    host = urlsplit(url).hostname or ""
+    host = (urlsplit(url).hostname or "").removesuffix(".")
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -103,8 +128,15 @@ def _checked(url: str) -> str:
     try:
         parts = urlsplit(url)
         fine = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
+        httpx.URL(url.rstrip("/") + GRAPHQL)
+    except (ValueError, httpx.InvalidURL):
         fine = False
     if not fine or parts.query or parts.fragment or parts.username is not None or parts.password is not None:
-        raise ValueError(f"url must be an address such as {DEFAULT_URL} or unix:/path/of.sock, without a password.")
+        raise ValueError(_WANTED)
     return url.rstrip("/").removesuffix(GRAPHQL)
+
+
+def _refuse_unprintable(url: str) -> None:
+    """Python's own parser takes line ends out without a word."""
+    if not url.isprintable() or url == UNIX or (" " in url and not url.startswith(UNIX)):
+        raise ValueError(_WANTED)

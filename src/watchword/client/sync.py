@@ -8,11 +8,12 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 import httpx
 
 from watchword.client import calls
-from watchword.client.connection import DEFAULT_URL, Connection
+from watchword.client.connection import DEFAULT_URL, Connection, usable_proxy
+from watchword.client.deadline import keep_time, within
 from watchword.client.errors import WatchwordError
 from watchword.client.signatures import as_method
 from watchword.client.walks import Walk
-from watchword.client.wire import Call, Tries, read
+from watchword.client.wire import Body, Call, Tries, read
 from watchword.domain.secret import Secret
 
 A = ParamSpec("A")
@@ -38,8 +39,8 @@ class Client:
     """Speaks to one server. Use it as a context manager, or `close` it.
 
     `token` or `actor` (believed by a server in local mode alone) says who is calling. `url` may also be
-    `unix:/path/of.sock`. An `httpx.Client` given as `http` is used as it is, with its own timeout and certificates,
-    and stays open.
+    `unix:/path/of.sock`. `timeout` is for one try as a whole, to the last byte of its answer. An `httpx.Client` given
+    as `http` is used as it is, with its own timeout and certificates, and stays open.
     """
 
     def __init__(
@@ -56,12 +57,14 @@ class Client:
         self._connection = Connection(url, token, actor, retries)
         self._connection.check_own(http)
         self._own = http is None
+        self._seconds = timeout if http is None else None
         self._http = http or self._open(timeout, verify)
 
     def _open(self, timeout: float, verify: ssl.SSLContext | bool) -> httpx.Client:
         socket = self._connection.socket
         transport = None if socket is None else httpx.HTTPTransport(uds=socket)
-        return httpx.Client(transport=transport, **self._connection.options(timeout, verify))
+        with usable_proxy():
+            return keep_time(httpx.Client(transport=transport, **self._connection.options(timeout, verify)))
 
     def __repr__(self) -> str:
         return f"Client({self._connection})"
@@ -89,10 +92,19 @@ class Client:
 
     def _once(self, call: Call[T]) -> T:
         try:
-            response = self._http.request(**self._connection.request(call))
+            with within(self._seconds), self._http.stream(**self._connection.request(call)) as response:
+                content = self._content(response)
         except httpx.HTTPError as error:
             raise self._connection.lost(error) from None
-        return read(call, response.status_code, response.headers, response.content)
+        return read(call, response.status_code, response.headers, content)
+
+    def _content(self, response: httpx.Response) -> bytes | bytearray:
+        if response.is_closed:  # read already, by a hook of a client that was given
+            return response.content
+        body = Body(response.headers.get("content-encoding", "").lower())
+        for chunk in response.iter_raw():
+            body.add(chunk)
+        return body.content
 
     def _walk(self, walk: Walk[P, T]) -> Iterator[T]:
         while walk.following is not None:

@@ -8,6 +8,7 @@ but only once it has noticed.
 
 import json
 import random
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -18,6 +19,8 @@ T = TypeVar("T")
 GRAPHQL = "/api/graphql"
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 30.0
+MOST_BYTES = 32 * 1024 * 1024
+"""Of an answer. The longest true one, a page of 1,000 records, has a tenth of it."""
 _GATEWAY = {502: "bad gateway", 503: "unavailable", 504: "gateway timeout"}
 
 
@@ -49,11 +52,35 @@ def _only(data: Mapping[str, Any]) -> Any:
     return value
 
 
-def read(call: Call[T], status: int, headers: Mapping[str, str], body: bytes) -> T:
+class Body:
+    """The body of an answer as it comes in, unpacked, and never more of it than an answer can have."""
+
+    def __init__(self, encoding: str) -> None:
+        if encoding not in {"", "identity", "gzip"}:
+            raise UnexpectedAnswer("The answer is packed in a way that was not asked for. Is this Watchword's address?")
+        self._unpacker = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
+        self._came = 0
+        self.content = bytearray()
+
+    def add(self, chunk: bytes) -> None:
+        self._came += len(chunk)
+        if self._unpacker is not None:
+            try:
+                chunk = self._unpacker.decompress(chunk, MOST_BYTES + 1 - len(self.content))
+            except zlib.error:
+                raise UnexpectedAnswer("The answer cannot be unpacked. Is this Watchword's address?") from None
+        self.content += chunk
+        if max(self._came, len(self.content)) > MOST_BYTES:
+            raise UnexpectedAnswer(
+                f"The answer has more than {MOST_BYTES:,} bytes, as none of Watchword's has. Is this its address?"
+            )
+
+
+def read(call: Call[T], status: int, headers: Mapping[str, str], body: bytes | bytearray) -> T:
     """The call's result, or the error that the answer stands for."""
     try:
         answer = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     if isinstance(answer, dict):
         refusal = _refusal(answer, headers)
@@ -62,7 +89,7 @@ def read(call: Call[T], status: int, headers: Mapping[str, str], body: bytes) ->
         if status == 200:
             try:
                 return call.read(answer)
-            except (KeyError, TypeError, ValueError, AttributeError):
+            except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
                 pass
     raise _not_ours(status, headers)
 
@@ -85,7 +112,7 @@ def _refusal(answer: Mapping[str, Any], headers: Mapping[str, str]) -> Refused |
             request_id=headers.get("x-request-id"),
             retry_after=_seconds(headers.get("retry-after")),
         )
-    except (KeyError, IndexError, TypeError, ValueError):
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError):
         return None
 
 
