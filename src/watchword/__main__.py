@@ -1,9 +1,8 @@
 """`python -m watchword` and the `watchword` command: the command line, joined to the wiring."""
 
 import os
+import sys
 from typing import Any
-
-from watchword.doors.cli import cli
 
 
 class _Backstage:
@@ -17,7 +16,13 @@ class _Backstage:
 
 def main() -> None:
     os.umask(0o077)  # whatever is made here is for its owner alone
-    cli(obj=_Backstage(), prog_name="watchword")
+    try:
+        from watchword.doors.cli import cli
+        from watchword.doors.cli.common import run
+
+        run(cli, _Backstage())
+    except KeyboardInterrupt:  # while all that is still loading
+        sys.exit(130)
 
 
 if __name__ == "__main__":

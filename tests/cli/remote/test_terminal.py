@@ -58,6 +58,30 @@ def test_a_table_fits_the_width_has_colours_and_times_as_people_say_them(server:
     assert actor in wide.text
 
 
+@pytest.mark.parametrize("columns", [20, 40, 60, 80, 120])
+@pytest.mark.parametrize("noun", ["token", "event", "policy"])
+def test_however_narrow_the_terminal_no_column_is_left_out(server: Server, actor: str, noun: str, columns: int) -> None:
+    server.grant(actor)
+    made = server.create(ADMIN, of=actor)["metadata"]["id"]
+    words, titles, whole = {
+        "token": (("--actor", actor), ["ID", "NAME", "STATUS", "EXPIRES", "USED", "ACTOR"], [made, actor]),
+        "event": (("--target", made), ["AT", "ACTION", "ACTOR", "TARGET", "FROM", "DETAIL"], [made, "token.created"]),
+        "policy": ((), ["URN", "NAME", "STATE", "SOURCE", "GRANTED TO", "PRIVILEGES"], ["urn:li:servicePolicy:root"]),
+    }[noun]
+    with at_terminal(server, noun, "list", *words, columns=columns) as terminal:
+        assert terminal.finish() == 0
+    lines = terminal.text.splitlines()
+    if lines[0].startswith(f"{titles[0]}: "):  # a record after another, a line a property
+        assert [line.partition(": ")[0] for line in lines[: len(titles)]] == titles
+        assert all(value in terminal.text for value in whole)
+        return
+    assert re.split(r"\s{2,}", lines[0].strip()) == titles
+    assert max(map(cell_len, lines)) <= columns
+    starts = [lines[0].index(title) for title in titles]
+    cells = ["".join(line[a:b].strip() for line in lines[1:]) for a, b in zip(starts, [*starts[1:], None], strict=True)]
+    assert all(any(value in cell for cell in cells) for value in whole)
+
+
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
 def test_where_no_colour_is_wanted_no_escape_is_printed(server: Server, actor: str, env: dict[str, str]) -> None:
     server.create(ADMIN, of=actor)

@@ -123,7 +123,7 @@ def test_tokens_are_revoked_by_id_urn_and_from_a_list_and_each_is_told(
     assert (some.returncode, some.stdout) == (1, f"Revoked {mixed}\n")
     first, second = some.stderr.splitlines()
     assert ids[0] in first
-    assert "nonsense" in second
+    assert "Number 2 " in second
 
 
 def test_one_token_is_shown_line_by_line(server: Server, run: Run, done: Done, actor: str) -> None:

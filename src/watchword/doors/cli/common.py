@@ -1,18 +1,18 @@
 """What all commands share: the settings as flags, one line for an error, exit codes 0, 1 and 2."""
 
-import os
 import sys
 import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import wraps
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from watchword.domain.errors import Fault, OperatorError
 from watchword.doors.cli.backstage import Backstage, LocalService
-from watchword.doors.cli.text import one_line
+from watchword.doors.cli.streams import NotWritten, WrongUse, prepare, silence
+from watchword.doors.cli.text import one_line, without_tokens
 from watchword.settings import TABLE, Setting, Settings, SettingsError, load
 
 _BY_NAME = {setting.name: setting for setting in TABLE}
@@ -69,8 +69,24 @@ async def open_existing(backstage: Backstage, settings: Settings) -> AsyncIterat
         yield service
 
 
-class WrongUse(OperatorError):
-    """The command cannot be meant as it was given; the sentence says how it could be."""
+def run(cli: click.Group, backstage: object) -> NoReturn:
+    """The command line as a whole; also what click says of wrong use is one line."""
+    prepare()
+    with plain_errors():
+        try:
+            code = cli.main(obj=backstage, prog_name="watchword", standalone_mode=False)
+        except click.exceptions.NoArgsIsHelpError as error:
+            sys.stderr.write(f"{error.format_message()}\n")
+            code = error.exit_code
+        except click.ClickException as error:
+            code = _say(*_misused(error))
+    raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _misused(error: click.ClickException) -> tuple[str, int]:
+    sentence = without_tokens(" ".join(error.format_message().split()))
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{sentence} Try: {context.command_path if context else 'watchword'} --help", error.exit_code
 
 
 class plain_errors:  # noqa: N801 - reads as a word in `with`
@@ -84,10 +100,12 @@ class plain_errors:  # noqa: N801 - reads as a word in `with`
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             sys.stdout.flush()
-        except BrokenPipeError as broken:
-            error = broken
+        except OSError as unwritten:
+            error = unwritten if error is None or isinstance(error, SystemExit) else error
+            silence()
+        if isinstance(error, BrokenPipeError | NotWritten):
+            silence()
         if isinstance(error, BrokenPipeError):
-            _silence()
             raise SystemExit(READER_GONE) from None
         if isinstance(error, KeyboardInterrupt | click.Abort):
             raise SystemExit(INTERRUPTED) from None
@@ -104,6 +122,8 @@ def _told(error: Exception) -> tuple[str, int]:
         return error.message, 1
     if isinstance(error, OperatorError):
         return str(error), 1
+    if isinstance(error, NotWritten):
+        return f"Standard output cannot be written ({error.strerror}). Send it to where there is room.", 1
     if isinstance(error, OSError):
         return f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 1
     return f"Something went wrong here ({type(error).__name__}). See where with: watchword --debug …", 1
@@ -112,11 +132,6 @@ def _told(error: Exception) -> tuple[str, int]:
 def _debugging() -> bool:
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.find_root().params.get("debug"))
-
-
-def _silence() -> None:
-    """Nobody reads on, so that what is left in the buffer must not raise once more at the end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(message: str, code: int) -> int:

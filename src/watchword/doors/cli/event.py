@@ -1,12 +1,11 @@
 """`watchword event`."""
 
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 
 from watchword.doors.cli.remote import Moment, json_flag, with_client
-from watchword.doors.cli.show import Column, When, named, show_list
+from watchword.doors.cli.show import Column, When, first, named, show_list
 from watchword.doors.cli.text import as_json as json_text
 
 if TYPE_CHECKING:
@@ -53,4 +52,4 @@ def list_events(
     """
     size = min(limit or 1_000, 1_000)
     found = client.events(actors=actors, actions=actions, targets=targets, since=since, until=until, page_size=size)
-    show_list(islice(found, limit or None), COLUMNS, json=as_json, empty="No events.")
+    show_list(first(found, limit), COLUMNS, json=as_json, empty="No events.")

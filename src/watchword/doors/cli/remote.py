@@ -3,11 +3,12 @@
 Who is calling is never guessed: a token from WATCHWORD_TOKEN or --token-file, or --as; two of them are wrong use.
 """
 
+import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +16,8 @@ import click
 from watchword.domain.errors import OperatorError
 from watchword.domain.lifetimes import parse_iso
 from watchword.domain.secret import Secret
-from watchword.doors.cli.common import Command, WrongUse, plain_errors
+from watchword.doors.cli.common import Command, plain_errors
+from watchword.doors.cli.streams import WrongUse, read_input
 from watchword.settings import load_client
 
 if TYPE_CHECKING:
@@ -75,13 +77,15 @@ def connected(url: str | None, as_actor: str | None, token_file: str | None) -> 
     # httpx brings a command of its own along where rich is installed, which takes as long to load as the rest of it.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     from watchword.client import Client, WatchwordError
-    from watchword.client.connection import is_loopback
+    from watchword.client.connection import is_encrypted, is_loopback
 
     try:
         client = Client(url, token=token, actor=as_actor)
     except ValueError as error:
         raise WrongUse(str(error)) from None
-    if token is not None and url.startswith("http:") and not is_loopback(url):
+    except WatchwordError as error:
+        raise OperatorError(str(error)) from None
+    if token is not None and not is_encrypted(url) and not is_loopback(url):
         sys.stderr.write(f"watchword: warning: the token goes to {url} unencrypted. Use https.\n")
     try:
         with client:
@@ -101,7 +105,10 @@ def told(error: "WatchwordError", *, by_name: bool) -> str:
         case Unreachable():
             return f"{sentence} Start it with `watchword serve`, or name another by --url or WATCHWORD_URL."
         case Unauthenticated() if by_name:
-            return f"{sentence} --as is believed by a server in local mode alone; elsewhere set WATCHWORD_TOKEN."
+            return (
+                f"{sentence} --as names a caller to a server in local mode alone, and none that is suspended; "
+                "otherwise set WATCHWORD_TOKEN."
+            )
         case Unauthenticated():
             return f"{sentence} Make another token: watchword token create --help"
         case Unavailable():
@@ -113,18 +120,22 @@ def told(error: "WatchwordError", *, by_name: bool) -> str:
 
 def _read_token(file: str) -> Secret[str]:
     """A file that was meant for something else is neither read to its end nor repeated back."""
-    try:
-        text = sys.stdin.read(LONGEST_TOKEN) if file == "-" else _head(Path(file))
-    except UnicodeDecodeError:
-        text = ""
-    if not text.strip():
+    content = read_input(LONGEST_TOKEN + 1) if file == "-" else _head(file)
+    text = content.decode("utf-8", "replace").strip()
+    if not text or len(content) > LONGEST_TOKEN:
         raise WrongUse("--token-file must name a file that holds a token and nothing else.")
-    return Secret(text.strip())
+    return Secret(text)
 
 
-def _head(path: Path) -> str:
-    with path.open(encoding="utf-8") as file:
-        return file.read(LONGEST_TOKEN)
+def _head(path: str) -> bytes:
+    """Opened without waiting, for nobody may ever write to what is not a file."""
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            raise WrongUse("--token-file must name a regular file. From anything else, send it to: --token-file -")
+        return os.read(opened, LONGEST_TOKEN + 1)
+    finally:
+        os.close(opened)
 
 
 def urn_of(prefix: str) -> Callable[[click.Context, click.Parameter, str], str]:

@@ -4,6 +4,7 @@ import click
 
 from watchword.doors.cli.backstage import Backstage
 from watchword.doors.cli.common import with_settings
+from watchword.doors.cli.streams import need_no_output
 from watchword.settings import TABLE, Settings
 
 
@@ -16,4 +17,5 @@ def serve(backstage: Backstage, settings: Settings) -> None:
     \b
     Example: watchword serve --port 8080 --data-dir ./watchword-data
     """
+    need_no_output()
     backstage.serve(settings)

@@ -11,12 +11,18 @@ from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from io import TextIOWrapper
-from typing import Any, Generic, TypeVar, overload
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from watchword.doors.cli.text import as_json, one_line
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
 T = TypeVar("T")
 NOTHING = "-"
+GAP, LEAST_WHOLE, LEAST_FREE = 2, 12, 8
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = (("year", 365 * 86_400), ("month", 30 * 86_400), ("day", 86_400), ("hour", 3_600), ("minute", 60))
 _STYLES = {"ACTIVE": "green", "EXPIRED": "yellow", "REVOKED": "red", "SUSPENDED": "red", "INACTIVE": "yellow"}
@@ -75,6 +81,11 @@ def human(milliseconds: int) -> str:
 
 def on_terminal() -> bool:
     return sys.stdout.isatty()
+
+
+def first(rows: Iterable[T], limit: int | None) -> Iterable[T]:
+    """So many of them; all for None or 0."""
+    return islice(rows, min(limit, sys.maxsize) if limit else None)
 
 
 def show_list(rows: Iterable[T], columns: Sequence[Column[T]], *, json: bool, empty: str) -> None:
@@ -184,21 +195,55 @@ def _table(rows: Sequence[T], columns: Sequence[Column[T]]) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     if console.no_color:  # not even bold: whoever says so wants the characters alone
         console = Console(highlight=False, markup=False, emoji=False, color_system=None)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    widest = max(10, console.width // (2 * sum(column.free for column in columns) + 2))
-    for column in columns:
+    lines = [[_cell(column.value(row)) for column in columns] for row in rows]
+    widths = _widths(columns, lines, console.width)
+    if widths is None:
+        _records(console, columns, lines)
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+    for column, width in zip(columns, widths, strict=True):
         table.add_column(
             Text(column.title),
             overflow="fold" if column.whole else "ellipsis",
             no_wrap=not column.whole,
-            min_width=8 if column.whole else None,
-            max_width=widest if column.free else None,
+            width=width,
         )
-    for row in rows:
-        values = [column.value(row) for column in columns]
-        table.add_row(*(Text(_celled(value), style=_STYLES.get(str(value), "")) for value in values))
+    for line in lines:
+        table.add_row(*line)
     console.print(table)
 
 
-def _celled(value: Cell) -> str:
-    return value.human if isinstance(value, When) else _said(value)
+def _widths(columns: Sequence[Column[T]], lines: "Sequence[Sequence[Text]]", room: int) -> list[int] | None:
+    """How wide each column is to be; None where a table cannot hold them all."""
+    room -= GAP * len(columns)
+    free = max(LEAST_FREE, room // (2 * sum(column.free for column in columns) + 2))
+    widths, most = [], []
+    for index, column in enumerate(columns):
+        widest = max(len(column.title), *(line[index].cell_len for line in lines))
+        most.append(min(widest, free) if column.free else widest)
+        least = LEAST_WHOLE if column.whole else LEAST_FREE if column.free else widest
+        widths.append(min(widest, max(least, len(column.title))))
+    room -= sum(widths)
+    if room < 0:
+        return None
+    while room and widths != most:  # a character at a time, to each that can use it
+        index = min((i for i in range(len(widths)) if widths[i] < most[i]), key=lambda i: widths[i])
+        widths[index] += 1
+        room -= 1
+    return widths
+
+
+def _records(console: "Console", columns: Sequence[Column[T]], lines: "Sequence[Sequence[Text]]") -> None:
+    """A line a property, which the terminal breaks where it must: nothing is left out."""
+    for number, line in enumerate(lines):
+        if number:
+            console.print()
+        for column, cell in zip(columns, line, strict=True):
+            console.print(f"{column.title}: ", cell, sep="", soft_wrap=True)
+
+
+def _cell(value: Cell) -> "Text":
+    from rich.text import Text
+
+    said = value.human if isinstance(value, When) else _said(value)
+    return Text(said, style=_STYLES.get(str(value), ""))

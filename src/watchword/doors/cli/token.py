@@ -1,22 +1,24 @@
 """`watchword token`."""
 
 import json
+import re
 import sys
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from watchword.domain.actors import system_warrant
+from watchword.domain.errors import OperatorError
 from watchword.domain.filters import SortField
 from watchword.domain.lifetimes import Duration
 from watchword.domain.tokens import NewToken, TokenRecord, TokenStatus, TokenType, check_description, check_name
-from watchword.domain.urns import check_actor, token_urn
+from watchword.domain.urns import TOKEN_PREFIX, check_actor, token_urn
 from watchword.doors.cli.backstage import Backstage
-from watchword.doors.cli.common import STORE_FLAGS, WrongUse, flags_of, open_existing, plain_errors
+from watchword.doors.cli.common import STORE_FLAGS, flags_of, open_existing, plain_errors
 from watchword.doors.cli.remote import CONNECTION, Moment, connected, connection_flags, json_flag, told, with_client
-from watchword.doors.cli.show import Column, When, named, on_terminal, say, show_list, show_one
+from watchword.doors.cli.show import Column, When, first, named, on_terminal, say, show_list, show_one
+from watchword.doors.cli.streams import WrongUse, read_input, silence
 from watchword.doors.cli.text import as_json, one_line
 from watchword.settings import Settings, load
 
@@ -32,6 +34,9 @@ COLUMNS: "list[Column[Token]]" = [
     Column("USED", lambda token: When(token.last_used_at)),
     Column("ACTOR", lambda token: token.actor_urn, whole=True),
 ]
+
+_ID = re.compile(f"(?:{TOKEN_PREFIX})?[A-Za-z0-9+/]{{43}}=")
+"""Anything else may be a secret, such as the token itself, and is neither sent nor repeated."""
 
 
 @click.group()
@@ -93,7 +98,7 @@ def create(
             import asyncio
 
             secret, made = asyncio.run(_create(backstage, settings, new, lives))
-            _show_created(secret, made, json=as_json_)
+            _deliver(secret, made, lambda: asyncio.run(_withdraw(backstage, settings, made.id)), json=as_json_)
             return
         _refuse(flags, "The flags of the store (--data-dir and so on) go with --local.")
         if name is None:
@@ -101,7 +106,8 @@ def create(
         with connected(**remote) as client:
             whose = actor or client.me().urn
             created = client.create_token(whose, name, duration=lives, description=description)
-        _show_created(created.token.reveal(), created.metadata, json=as_json_)
+            secret, made = created.token.reveal(), created.metadata
+            _deliver(secret, made, lambda: client.revoke_token(made.id), json=as_json_)
 
 
 def _refuse(flags: dict[str, str | None], sentence: str) -> None:
@@ -115,6 +121,11 @@ async def _create(backstage: Backstage, settings: Settings, new: NewToken, lives
         iso = lives if duration is None else None
         made = await service.tokens.mint(system_warrant("command line"), new, duration, iso)
     return made.token.reveal(), _as_listed(made.record)
+
+
+async def _withdraw(backstage: Backstage, settings: Settings, token_id: str) -> None:
+    async with open_existing(backstage, settings) as service:
+        await service.tokens.withdraw(system_warrant("command line"), token_id)
 
 
 def _as_listed(record: TokenRecord) -> "Token":
@@ -134,6 +145,28 @@ def _as_listed(record: TokenRecord) -> "Token":
         last_used_at=None,
         revoked_at=None,
     )
+
+
+def _deliver(secret: str, made: "Token", revoke: Callable[[], None], *, json: bool) -> None:
+    """Print a new token; one that could not be is of no use to anybody but a thief, and is ended at once."""
+    try:
+        _show_created(secret, made, json=json)
+        sys.stdout.flush()
+    except BaseException as error:
+        silence()
+        try:
+            revoke()
+        except Exception:  # noqa: BLE001 - whatever it is, the token lives
+            raise OperatorError(
+                "The new token could not be printed and could not be revoked either. "
+                f"Revoke it: watchword token revoke {made.id}"
+            ) from error
+        if not isinstance(error, OSError):
+            raise
+        raise OperatorError(
+            f"The new token could not be printed ({error.strerror}), so that it was revoked. "
+            "Make another where standard output can be written."
+        ) from error
 
 
 def _show_created(secret: str, made: "Token", *, json: bool) -> None:
@@ -217,7 +250,7 @@ def list_tokens(
     size = min(1_000, (limit or 1_000) + 1)
     found = client.tokens(*where, sort=sort or "expiresAt", descending=descending or sort is None, page_size=size)
     columns = COLUMNS[:-1] if own and on_terminal() else COLUMNS  # whose they are goes without saying
-    show_list(islice(found, limit), columns, json=as_json, empty="No tokens.")
+    show_list(first(found, limit), columns, json=as_json, empty="No tokens.")
 
 
 @token.command()
@@ -263,14 +296,18 @@ def revoke(client: "Client", token_ids: tuple[str, ...]) -> None:
     from watchword.client import BadRequest, Conflict, NotFound
 
     failed = False
-    for token_id in _ids(token_ids):
+    for number, token_id in enumerate(_ids(token_ids), 1):
+        if not _ID.fullmatch(token_id):
+            failed = True
+            sys.stderr.write(f"watchword: Number {number} of those given is no id. Find it by: watchword token list\n")
+            continue
         try:
             client.revoke_token(token_id)
         except (BadRequest, Conflict, NotFound) as error:
             failed = True
-            sys.stderr.write(f"watchword: {one_line(f'{token_id[:80]}: {told(error, by_name=False)}')}\n")
+            sys.stderr.write(f"watchword: {one_line(f'{token_id}: {told(error, by_name=False)}')}\n")
         else:
-            say(f"Revoked {one_line(token_id)}")
+            say(f"Revoked {token_id}")
             sys.stdout.flush()
     if failed:
         raise SystemExit(1)
@@ -281,11 +318,14 @@ def _ids(given: Iterable[str]) -> Iterator[str]:
         if word != "-":
             yield word
             continue
-        text = sys.stdin.read()
+        text = read_input().decode("utf-8", "replace")
         if not text.lstrip().startswith("["):
             yield from text.split()
             continue
         try:
-            yield from [str(found["id"]) for found in json.loads(text)]
-        except (ValueError, KeyError, TypeError):
-            raise WrongUse("Standard input must hold ids, or what `watchword token list --json` prints.") from None
+            found = [one["id"] for one in json.loads(text)]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            found = [None]
+        if not all(isinstance(token_id, str) for token_id in found):
+            raise WrongUse("Standard input must hold ids, or what `watchword token list --json` prints.")
+        yield from found

@@ -1,0 +1,191 @@
+"""Standard input and output that are closed, full or nonsense: one line with a next step, and no live token lost."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.remote.conftest import Run
+from tests.support.server import ADMIN, Server, watchword
+
+TOKEN = "eyJhbGciOiJFZERTQSJ9.c2VjcmV0LXBheWxvYWQtb2YtdG9rZW4.c2lnbmF0dXJl"
+WATCHWORD = [sys.executable, "-m", "watchword"]
+LOST = ["closed", "full", "gone"]
+
+
+@contextmanager
+def lost(how: str) -> Iterator[str]:
+    """What a shell writes behind a command so that its output is lost."""
+    if how == "closed":
+        yield ">&-"
+    elif how == "full":
+        yield ">/dev/full"
+    else:
+        reading, writing = os.pipe()
+        os.set_inheritable(writing, True)
+        os.close(reading)
+        yield f">&{writing}"
+        os.close(writing)
+
+
+def shell(*words: str, redirect: str) -> "subprocess.CompletedProcess[str]":
+    """The command with a redirection, as a shell does it."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("WATCHWORD_")}
+    script = f'"$@" {redirect}'
+    return subprocess.run(
+        ["bash", "-c", script, "bash", *WATCHWORD, *words],
+        capture_output=True, text=True, timeout=60, check=False, env=clean, close_fds=False,
+    )  # fmt: skip
+
+
+def says_one_line(ran: "subprocess.CompletedProcess[str]", *codes: int) -> str:
+    assert ran.returncode in codes, ran.stderr
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("watchword: ")
+    return line
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["plain", "json"])
+@pytest.mark.parametrize("how", LOST)
+def test_a_token_that_could_not_be_printed_is_revoked(
+    server: Server, actor: str, how: str, form: tuple[str, ...]
+) -> None:
+    words = ("token", "create", "--name", "lost", "--actor", actor, *form, "--url", server.url, "--as", ADMIN)
+    with lost(how) as redirect:
+        assert "revoked" in says_one_line(shell(*words, redirect=redirect), 1)
+    asked = [{"field": "actorUrn", "value": actor}]
+    assert server.tokens(filters=asked)["total"] == 0
+    revoked = server.tokens(filters=[*asked, {"field": "status", "value": "REVOKED"}])
+    assert [token["name"] for token in revoked["tokens"]] == ["lost"]
+
+
+@pytest.mark.parametrize("how", LOST)
+def test_a_local_token_that_could_not_be_printed_is_revoked(server: Server, actor: str, how: str) -> None:
+    words = ("token", "create", "--local", "--name", "lost", "--actor", actor, "--data-dir", str(server.data_dir))
+    with lost(how) as redirect:
+        assert "revoked" in says_one_line(shell(*words, redirect=redirect), 1)
+    asked = [{"field": "actorUrn", "value": actor}, {"field": "status", "value": "REVOKED"}]
+    assert server.tokens(filters=asked)["total"] == 1
+    assert server.tokens(filters=asked[:1])["total"] == 0
+
+
+@pytest.mark.parametrize("how", ["closed", "full"])
+@pytest.mark.parametrize(
+    "words",
+    [("whoami",), ("token", "list", "--json"), ("event", "list", "--limit", "0"), ("policy", "export")],
+    ids=" ".join,
+)
+def test_output_that_cannot_be_written_is_told(server: Server, how: str, words: tuple[str, ...]) -> None:
+    with lost(how) as redirect:
+        ran = shell(*words, "--url", server.url, "--as", ADMIN, redirect=redirect)
+    assert "Standard output" in says_one_line(ran, 1)
+
+
+@pytest.mark.parametrize("how", ["closed", "full"])
+@pytest.mark.parametrize("words", [("doctor",), ("--help",), ("token", "--help"), ("--version",)], ids=" ".join)
+def test_output_of_what_needs_no_server_is_told_the_same(how: str, words: tuple[str, ...]) -> None:
+    with lost(how) as redirect:
+        assert "Standard output" in says_one_line(shell(*words, redirect=redirect), 1)
+
+
+def test_a_command_with_nowhere_to_say_so_fails_all_the_same() -> None:
+    assert shell("whoami", redirect=">&- 2>&- <&-").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "words", [("token", "revoke", "-", "--as", ADMIN), ("whoami", "--token-file", "-")], ids=" ".join
+)
+def test_a_closed_standard_input_is_told(server: Server, words: tuple[str, ...]) -> None:
+    ran = shell(*words, "--url", server.url, redirect="<&-")
+    assert "Standard input" in says_one_line(ran, 2)
+
+
+@pytest.mark.parametrize("given", ["[" * 200_000, '[{"id": null}]', "[1]", '["x"]', "[{]"])
+def test_what_is_no_list_of_tokens_is_told(run: Run, given: str) -> None:
+    ran = run("token", "revoke", "-", stdin=given)
+    line = says_one_line(ran, 1, 2)
+    assert "None" not in line
+
+
+@pytest.mark.parametrize("given", [TOKEN, f"Bearer {TOKEN}", json.dumps([{"id": TOKEN}])])
+def test_a_token_pasted_for_an_id_is_neither_sent_nor_repeated(run: Run, given: str) -> None:
+    ran = run("token", "revoke", "-", stdin=given)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "is no id" in ran.stderr
+    assert "eyJ" not in ran.stderr
+
+
+def test_a_token_pasted_where_nothing_belongs_is_not_repeated() -> None:
+    for words in (("whoami", TOKEN), ("whoami", f"--token={TOKEN}"), (TOKEN,), ("token", "list", "--sort", TOKEN)):
+        assert "eyJ" not in says_one_line(watchword(*words), 2)
+
+
+@pytest.mark.parametrize("words", [("event", "list"), ("token", "list")], ids=" ".join)
+def test_a_limit_beyond_all_bounds_is_no_limit(run: Run, words: tuple[str, ...]) -> None:
+    ran = run(*words, "--limit", "9" * 20, "--json")
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "said"),
+    [
+        (("tokn",), "watchword", "tokn"),
+        (("token", "show"), "watchword token show", "ID"),
+        (("token", "lst"), "watchword token", "lst"),
+        (("token", "list", "--sort", "x"), "watchword token list", "--sort"),
+        (("token", "list", "--expires-before", "soon"), "watchword token list", "P7D"),
+        (("group", "create", "x"), "watchword group create", "--name"),
+        (("whoami", "--nonsense"), "watchword whoami", "--nonsense"),
+        (("event", "list", "--limit", "-1"), "watchword event list", "--limit"),
+    ],
+)
+def test_wrong_use_is_one_line_that_names_the_help(words: tuple[str, ...], path: str, said: str) -> None:
+    line = says_one_line(watchword(*words), 2)
+    assert said in line
+    assert line.endswith(f" Try: {path} --help")
+
+
+def test_ctrl_c_while_the_command_still_loads_ends_it_quietly() -> None:
+    code = (
+        "import os, signal, sys\n"
+        "class Impatient:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'click': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Impatient())\n"
+        "from watchword.__main__ import main\n"
+        "main()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
+def test_a_token_file_must_be_a_file_and_no_longer_than_a_token(tmp_path: Path) -> None:
+    fifo, long = tmp_path / "fifo", tmp_path / "long"
+    os.mkfifo(fifo)
+    long.write_text("x" * 70_000)
+    for path in (fifo, tmp_path, long):
+        assert "--token-file must" in says_one_line(watchword("whoami", "--token-file", str(path)), 2)
+    assert "--token-file must" in says_one_line(watchword("whoami", "--token-file", "-", stdin="x" * 70_000), 2)
+
+
+def test_a_token_that_would_travel_unencrypted_is_warned_of_however_the_address_is_written() -> None:
+    # 192.0.2.0/24 is nobody's (RFC 5737); a proxy that cannot be one ends the try at once.
+    env = {"WATCHWORD_TOKEN": TOKEN, "http_proxy": "http://127.0.0.1:1"}
+    assert "unencrypted" in watchword("whoami", "--url", "HTTP://192.0.2.1", env=env).stderr
+
+
+def test_a_proxy_that_cannot_be_used_is_told_in_one_line() -> None:
+    env = {"WATCHWORD_TOKEN": TOKEN, "ALL_PROXY": "socks5://127.0.0.1:1"}
+    assert "SOCKS" in says_one_line(watchword("whoami", "--url", "https://192.0.2.1", env=env), 1)
+    nonsense = watchword("whoami", "--url", "http://127.0.0.1\r\n:1", env=env)
+    assert "url must be" in says_one_line(nonsense, 2)
+
+
+def test_a_suspended_caller_is_not_told_that_names_are_not_believed(server: Server, run: Run, actor: str) -> None:
+    server.set_status(actor, "SUSPENDED")
+    assert "suspended" in says_one_line(run("whoami", caller=actor), 1)
