@@ -78,6 +78,16 @@ def test_a_broken_file_is_refused_with_line_and_key_and_nothing_is_sent(tmp_path
     assert (missing.returncode, len(missing.stderr.splitlines())) == (1, 1)
 
 
+def test_a_file_comes_from_standard_input_as_well(make_server: Callable[..., Server]) -> None:
+    words = ("policy", "apply", "-", "--url", make_server().url, "--as", ADMIN)
+    applied = watchword(*words, stdin=FIRST)
+    assert (applied.returncode, applied.stderr) == (0, "")
+    assert applied.stdout.splitlines()[-1] == "2 created, 0 updated, 0 removed, 0 unchanged."
+    broken = watchword(*words, stdin=FIRST.replace("VIEW_AUDIT_LOG", "VIEW_EVERYTHING"))
+    assert (broken.returncode, broken.stdout) == (1, "")
+    assert broken.stderr.startswith("watchword: standard input, line 8: ")
+
+
 def test_removals_are_asked_for_at_a_terminal(make_server: Callable[..., Server], tmp_path: Path) -> None:
     server, file = make_server(), tmp_path / "policies.yaml"
     words = ("policy", "apply", str(file), "--url", server.url, "--as", ADMIN)

@@ -11,6 +11,7 @@ from watchword.domain.policies import PolicyState, Privilege
 from watchword.domain.urns import POLICY_PREFIX
 from watchword.doors.cli.remote import can_be_asked, confirm, json_flag, urn_of, with_client, yes_flag
 from watchword.doors.cli.show import Column, named, say, show_list, show_one
+from watchword.doors.cli.streams import read_input
 from watchword.doors.cli.text import as_json as json_text
 from watchword.doors.cli.text import one_line
 
@@ -100,7 +101,7 @@ def delete(client: "Client", urn: str, yes: bool) -> None:
 @json_flag
 @with_client
 def apply(client: "Client", file: Path, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Bring the policies that come from a file to what FILE declares, all of it or nothing.
+    """Bring the policies that come from a file to what FILE declares, all of it or nothing; - is standard input.
 
     What FILE declares is made or set right, what an earlier file declared and this one does not is removed, what was
     made otherwise is left alone. Removals are asked for on a terminal.
@@ -108,9 +109,11 @@ def apply(client: "Client", file: Path, dry_run: bool, yes: bool, as_json: bool)
     \b
     Example: watchword policy apply policies.yaml --dry-run
     """
-    from watchword.policyfile import read_policy_file
+    from watchword.policyfile import MAX_BYTES, read_policy_file, read_policy_text
 
-    declared = [_declared(one) for one in read_policy_file(file)]
+    typed = str(file) == "-"
+    found = read_policy_text(read_input(MAX_BYTES + 1), "standard input") if typed else read_policy_file(file)
+    declared = [_declared(one) for one in found]
     if not dry_run and not yes and can_be_asked():
         shown = client.apply_policies(declared, dry_run=True)
         removed = [one_line(change.urn) for change in shown.changes if change.change == "DELETE"]
