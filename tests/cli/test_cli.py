@@ -5,14 +5,17 @@ import socket
 import sqlite3
 import stat
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import jwt
 import pytest
 
+from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.store_file import change_store
+from watchword.client import Client
 from watchword.stores.migrate import latest
 
 
@@ -251,3 +254,15 @@ def test_an_address_that_is_not_this_machines_is_named(tmp_path: Path) -> None:
     done = watchword("serve", "--host", "192.0.2.1", "--data-dir", str(tmp_path / "d"))
     assert done.returncode == 1
     assert "--host" in done.stderr
+
+
+def test_a_service_runs_whether_anybody_reads_its_first_lines_or_not(tmp_path: Path) -> None:
+    port = free_port()
+    words = [sys.executable, "-m", "watchword", "serve", "--port", str(port), "--data-dir", str(tmp_path / "d")]
+    with subprocess.Popen(["bash", "-c", 'exec "$@" >&-', "bash", *words], stderr=subprocess.PIPE) as running:
+        try:
+            with Client(f"http://127.0.0.1:{port}", actor=ADMIN, retries=8) as client:
+                assert client.me().urn == ADMIN
+        finally:
+            running.terminate()
+    assert running.returncode == 0
