@@ -1,15 +1,19 @@
 """The command line: exit codes, one-line errors, help with examples, and what it does to the store."""
 
 import json
+import os
 import socket
 import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 import jwt
+import psutil
 import pytest
 
 from tests.support.ports import free_port
@@ -266,3 +270,31 @@ def test_a_service_runs_whether_anybody_reads_its_first_lines_or_not(tmp_path: P
         finally:
             running.terminate()
     assert running.returncode == 0
+
+
+def test_a_token_that_can_neither_be_printed_nor_revoked_is_named(folder: Path) -> None:
+    """The pipe is full, so that the command waits to print; meanwhile its store goes away, and then its reader."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while os.write(writing, b" " * 4096):
+            pass
+    os.set_blocking(writing, True)
+    command = [sys.executable, "-m", "watchword", "token", "create", "--local", "--data-dir", str(folder)]
+    with subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE, text=True) as creating:
+        os.close(writing)
+        process, deadline = psutil.Process(creating.pid), time.monotonic() + 60
+        while not (made := token_ids(folder)) or any(f.path.startswith(str(folder)) for f in process.open_files()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        folder.rename(folder.parent / "elsewhere")
+        os.close(reading)
+        _, said = creating.communicate(timeout=60)
+    assert creating.returncode == 1
+    (line,) = said.splitlines()
+    assert line.endswith(f"watchword token revoke {made[0]}")
+
+
+def token_ids(folder: Path) -> list[str]:
+    with closing(sqlite3.connect(folder / "watchword.db")) as db:
+        return [row[0] for row in db.execute("SELECT id FROM tokens")]
