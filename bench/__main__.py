@@ -56,8 +56,8 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     rows = [case.name for case in CASES]
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure, against a bare answer.")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--seconds", type=int, default=4, help="of one measurement")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--seconds", type=int, default=2, help="of one measurement")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="TOKENS", help="of the stores")
     parser.add_argument("--rows", nargs="+", choices=rows, default=rows, metavar="ROW", help=", ".join(rows))
     parser.add_argument("--only", nargs="+", choices=NAMES, default=USUAL, metavar="NAME", help=", ".join(NAMES))
