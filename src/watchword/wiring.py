@@ -140,18 +140,23 @@ def back_up_store(settings: Settings, file: Path, force: bool, progress: Progres
 
 
 def restore_prospect(settings: Settings, file: Path) -> Prospect:
-    return prospect(settings.store_path.resolve(), file, clock(), _prove_key(settings, file))
+    return prospect(_where_it_lies(settings.store_path), file, clock(), _prove_key(settings, file))
 
 
 def restore_store(settings: Settings, file: Path, choice: Choice) -> Restored:
     from watchword.doors.http.running import held_off
 
-    store = settings.store_path.resolve()
+    store = _where_it_lies(settings.store_path)
     prove = _prove_key(settings, file)
     examine(store, file, clock(), prove)
     _prepare_folder(settings.data_dir)
     with held_off(settings.data_dir):
         return restore(store, file, choice, system_warrant("command line"), clock(), prove)
+
+
+def _where_it_lies(store: Path) -> Path:
+    """Behind a link, the file itself: what replaces it must lie on its disk, and what is kept must be it."""
+    return store.resolve() if store.is_symlink() else store
 
 
 def _prove_key(settings: Settings, file: Path) -> Callable[[Sealed], None]:
