@@ -34,7 +34,7 @@ def store(settings: Settings, seen: Glance | None) -> Iterator[Finding]:
         yield warn("store", f"{path} is of schema version {seen.version}, this Watchword's is {seen.latest}", fix)
     else:
         how = "sound at a quick look" if seen.read_whole else "opens (too large for a quick look: watchword db check)"
-        yield ok("store", f"{path} is of schema version {seen.version}, {how}; tokens so far: {seen.tokens:,}")
+        yield ok("store", f"{path} is of schema version {seen.version}, {how}; tokens not revoked: {seen.tokens:,}")
 
 
 def _private(path: Path) -> Iterator[Finding]:

@@ -20,7 +20,9 @@ READ_WHOLE = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """`problem` where the file cannot be used; else what it holds. The newest time is that of an event or a token."""
+    """`problem` where the file cannot be used; else what it holds. Tokens are those not revoked; the newest time is that
+    of an event.
+    """
 
     problem: str | None
     version: int = 0
@@ -58,16 +60,12 @@ def _look(connection: apsw.Connection, path: Path) -> Glance:
     found = connection.execute("PRAGMA quick_check(1)").get if small else "ok"
     if found != "ok":
         return Glance(f"it is damaged: {found}")
-    newest = [
-        connection.execute("SELECT at FROM events ORDER BY at DESC LIMIT 1").get,
-        connection.execute("SELECT created_at FROM tokens ORDER BY seq DESC LIMIT 1").get,
-    ]
     return Glance(
         None,
         version=version,
         latest=latest(DIALECT),
-        tokens=connection.execute("SELECT ifnull(max(seq), 0) FROM tokens").get,  # none is ever deleted
+        tokens=connection.execute("SELECT total FROM token_totals WHERE kind = 'all' AND urn = ''").get or 0,
         read_whole=small,
-        newest=max((at for at in newest if at is not None), default=None),
+        newest=connection.execute("SELECT at FROM events ORDER BY at DESC LIMIT 1").get,
         sealed=sealed_of(connection),
     )
