@@ -20,8 +20,8 @@ READ_WHOLE = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """`problem` where the file cannot be used; else what it holds. Tokens are those not revoked; the newest time is that
-    of an event.
+    """`problem` where the file cannot be used; else what it holds. Tokens are those not revoked; the newest time is
+    that of an event.
     """
 
     problem: str | None
