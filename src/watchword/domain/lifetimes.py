@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 
 from watchword.domain.errors import invalid
@@ -10,6 +11,7 @@ from watchword.domain.errors import invalid
 HOUR = 3_600_000
 DAY = 24 * HOUR
 SHORTEST = 60_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Duration(Enum):
@@ -32,6 +34,12 @@ _ISO = re.compile(
     re.ASCII,
 )
 _UNITS = {"weeks": 7 * DAY, "days": DAY, "hours": HOUR, "minutes": 60_000, "seconds": 1_000}
+
+
+def iso(milliseconds: int) -> str:
+    """A moment since 1970 as ISO 8601, in UTC."""
+    moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_iso(text: str) -> int:

@@ -5,11 +5,11 @@ the version in force, so a change counts from the next request on, in every proc
 """
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import TypeVar
 
 from watchword.domain.actors import Bearer, Caller, Grant, Standing
 from watchword.domain.errors import Fault, Reason, Stale, Subject
+from watchword.domain.lifetimes import iso
 from watchword.domain.policies import PolicySet, Privilege
 from watchword.domain.ports import Clock, Store
 from watchword.domain.secret import Secret
@@ -114,8 +114,3 @@ def _live(bearer: Bearer | None, now: int) -> Bearer:
 
 def _subject(bearer: Bearer) -> Subject:
     return Subject(bearer.actor, bearer.token_id)
-
-
-def iso(milliseconds: int) -> str:
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -10,19 +10,18 @@ import click
 
 from watchword.domain.backups import Backup, Choice, Contents, Prospect, Restored, Since
 from watchword.doors.cli.backstage import Backstage, Told
-from watchword.doors.cli.common import STORE_FLAGS, need_store, with_settings
+from watchword.doors.cli.common import STORE_FLAGS, json_flag, need_store, with_settings
 from watchword.settings import Settings
 
 SHOWN = 20
 
 _FILE = click.argument("file", type=click.Path(path_type=Path))
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 
 
 @click.command()
 @_FILE
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-@_JSON
+@json_flag
 @with_settings(*STORE_FLAGS)
 @click.pass_obj
 def backup(backstage: Backstage, file: Path, force: bool, as_json: bool, settings: Settings) -> None:
@@ -51,7 +50,7 @@ def backup(backstage: Backstage, file: Path, force: bool, as_json: bool, setting
     is_flag=True,
     help="Let tokens work again that were revoked after FILE was made.",
 )
-@_JSON
+@json_flag
 @with_settings(*STORE_FLAGS)
 @click.pass_obj
 def restore(

@@ -21,6 +21,8 @@ STORE_FLAGS = ("data_dir", "database_url", "master_key_file")
 
 Command = Callable[..., Any]
 
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+
 
 def with_settings(*names: str) -> Callable[[Command], Command]:
     """Give the command these settings as flags, and hand it the settings as a whole."""

@@ -2,28 +2,19 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import click
 
 from watchword.domain.findings import Finding, Level, bad, ok
 from watchword.doors.cli.backstage import Backstage
-from watchword.doors.cli.common import plain_errors
+from watchword.doors.cli.common import flags_of, json_flag, plain_errors
 from watchword.doors.cli.text import one_line
 from watchword.settings import TABLE, load_anyway
 
 
-def _with_flags(command: Any) -> Any:
-    """Every setting as a flag, unread: a bad one is a finding here, not the end."""
-    for setting in reversed(TABLE):
-        text = f"{setting.help} [{setting.variable}]"
-        command = click.option(setting.flag, setting.name, default=None, help=text, metavar="TEXT")(command)
-    return command
-
-
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-@_with_flags
+@json_flag
+@flags_of(*(setting.name for setting in TABLE))
 @click.pass_obj
 def doctor(backstage: Backstage, /, as_json: bool, **flags: str | None) -> None:
     """Look at settings, store, keys, clock, address and permissions; exit code 1 if anything is BAD.

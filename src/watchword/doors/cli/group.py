@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 from watchword.domain.urns import GROUP_PREFIX
-from watchword.doors.cli.remote import confirm, json_flag, urn_of, with_client, yes_flag
+from watchword.doors.cli.common import json_flag
+from watchword.doors.cli.remote import confirm, urn_of, with_client, yes_flag
 from watchword.doors.cli.show import Column, named, say, show_list, show_one
 from watchword.doors.cli.text import one_line
 

@@ -8,7 +8,7 @@ import click
 
 from watchword.domain.actors import system_warrant
 from watchword.doors.cli.backstage import Backstage
-from watchword.doors.cli.common import STORE_FLAGS, open_existing, with_settings
+from watchword.doors.cli.common import STORE_FLAGS, json_flag, open_existing, with_settings
 from watchword.doors.cli.show import iso
 from watchword.settings import Settings
 
@@ -22,7 +22,7 @@ def keys() -> None:
 
 
 @keys.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@json_flag
 @with_settings(*STORE_FLAGS)
 @click.pass_obj
 def list_keys(backstage: Backstage, as_json: bool, settings: Settings) -> None:

@@ -9,7 +9,8 @@ from watchword.domain.errors import OperatorError
 from watchword.domain.policies import Policy as Kept
 from watchword.domain.policies import PolicyState, Privilege
 from watchword.domain.urns import POLICY_PREFIX
-from watchword.doors.cli.remote import can_be_asked, confirm, json_flag, urn_of, with_client, yes_flag
+from watchword.doors.cli.common import json_flag
+from watchword.doors.cli.remote import can_be_asked, confirm, urn_of, with_client, yes_flag
 from watchword.doors.cli.show import Column, named, say, show_list, show_one
 from watchword.doors.cli.streams import read_input
 from watchword.doors.cli.text import as_json as json_text

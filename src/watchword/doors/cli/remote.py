@@ -27,7 +27,6 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 LONGEST_TOKEN = 65_536
 CONNECTION = ("url", "as_actor", "token_file")
 
-json_flag = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 yes_flag = click.option("--yes", is_flag=True, help="Do not ask first.")
 
 

@@ -8,12 +8,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import UTC, datetime, timedelta
 from functools import cache
 from io import TextIOWrapper
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from watchword.domain.lifetimes import iso as moment_iso
 from watchword.doors.cli.text import as_json, one_line
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 NOTHING = "-"
 GAP, LEAST_WHOLE, LEAST_FREE = 2, 12, 8
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = (("year", 365 * 86_400), ("month", 30 * 86_400), ("day", 86_400), ("hour", 3_600), ("minute", 60))
 _STYLES = {"ACTIVE": "green", "EXPIRED": "yellow", "REVOKED": "red", "SUSPENDED": "red", "INACTIVE": "yellow"}
 
@@ -62,10 +61,7 @@ def iso(milliseconds: int) -> str: ...
 @overload
 def iso(milliseconds: int | None) -> str | None: ...
 def iso(milliseconds: int | None) -> str | None:
-    if milliseconds is None:
-        return None
-    moment = _EPOCH + timedelta(milliseconds=milliseconds)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return None if milliseconds is None else moment_iso(milliseconds)
 
 
 def human(milliseconds: int) -> str:

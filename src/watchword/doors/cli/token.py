@@ -1,7 +1,6 @@
 """`watchword token`."""
 
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -9,14 +8,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from watchword.domain.actors import system_warrant
-from watchword.domain.errors import OperatorError
+from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.filters import SortField
 from watchword.domain.lifetimes import Duration
-from watchword.domain.tokens import NewToken, TokenRecord, TokenStatus, TokenType, check_description, check_name
-from watchword.domain.urns import TOKEN_PREFIX, check_actor, token_urn
+from watchword.domain.tokens import (
+    NewToken,
+    TokenRecord,
+    TokenStatus,
+    TokenType,
+    check_description,
+    check_name,
+    check_token_id,
+)
+from watchword.domain.urns import check_actor, token_urn
 from watchword.doors.cli.backstage import Backstage
-from watchword.doors.cli.common import STORE_FLAGS, flags_of, open_existing, plain_errors
-from watchword.doors.cli.remote import CONNECTION, Moment, connected, connection_flags, json_flag, told, with_client
+from watchword.doors.cli.common import STORE_FLAGS, flags_of, json_flag, open_existing, plain_errors
+from watchword.doors.cli.remote import CONNECTION, Moment, connected, connection_flags, told, with_client
 from watchword.doors.cli.show import Column, When, first, named, on_terminal, say, show_list, show_one
 from watchword.doors.cli.streams import WrongUse, read_input, silence
 from watchword.doors.cli.text import as_json, one_line
@@ -34,9 +41,6 @@ COLUMNS: "list[Column[Token]]" = [
     Column("USED", lambda token: When(token.last_used_at)),
     Column("ACTOR", lambda token: token.actor_urn, whole=True),
 ]
-
-_ID = re.compile(f"(?:{TOKEN_PREFIX})?[A-Za-z0-9+/]{{43}}=")
-"""Anything else may be a secret, such as the token itself, and is neither sent nor repeated."""
 
 
 @click.group()
@@ -297,7 +301,7 @@ def revoke(client: "Client", token_ids: tuple[str, ...]) -> None:
 
     failed = False
     for number, token_id in enumerate(_ids(token_ids), 1):
-        if not _ID.fullmatch(token_id):
+        if not _is_id(token_id):
             failed = True
             sys.stderr.write(f"watchword: Number {number} of those given is no id. Find it by: watchword token list\n")
             continue
@@ -311,6 +315,15 @@ def revoke(client: "Client", token_ids: tuple[str, ...]) -> None:
             sys.stdout.flush()
     if failed:
         raise SystemExit(1)
+
+
+def _is_id(word: str) -> bool:
+    """Anything else may be a secret, such as the token itself, and is neither sent nor repeated."""
+    try:
+        check_token_id(word, "ID")
+    except Fault:
+        return False
+    return True
 
 
 def _ids(given: Iterable[str]) -> Iterator[str]:

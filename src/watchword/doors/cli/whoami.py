@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from watchword.doors.cli.remote import json_flag, with_client
+from watchword.doors.cli.common import json_flag
+from watchword.doors.cli.remote import with_client
 from watchword.doors.cli.show import show_one
 
 if TYPE_CHECKING:
