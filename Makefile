@@ -4,17 +4,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 SERVE_ARGS ?=
 TEST_ARGS ?=
+BENCH ?= bench
 BENCH_ARGS ?=
+OPENSEARCH_PORT ?= 9200
+OPENSEARCH_ARGS ?=
 JOBS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test soak lint format bench reference lock clean
+.PHONY: help serve opensearch test soak lint format bench reference lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 serve: $(VENV)/.installed ## run the service on the embedded default
 	@exec $(BIN)/watchword serve $(SERVE_ARGS)
+
+opensearch: ## run an OpenSearch to play with
+	@$(PYTHON) scripts/search-node fetch opensearch-2
+	@echo "When it listens: WATCHWORD_INDEX_URL=http://127.0.0.1:$(OPENSEARCH_PORT) make serve"
+	@exec $(PYTHON) scripts/search-node run opensearch-2 --port $(OPENSEARCH_PORT) $(OPENSEARCH_ARGS)
 
 test: $(VENV)/.installed-dev ## run the whole suite, as CI does
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not soak" $(TEST_ARGS)
@@ -32,7 +40,7 @@ format: $(VENV)/.installed-dev ## put the code into its form
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.installed-dev ## measure, against a bare answer in the same run
-	$(BIN)/python -m bench $(BENCH_ARGS)
+	$(BIN)/python -m $(BENCH) $(BENCH_ARGS)
 
 reference: $(VENV)/.installed-dev ## write the generated pages of docs/reference anew
 	$(BIN)/python scripts/reference
@@ -41,7 +49,7 @@ lock: ## renew the locked versions
 	$(PYTHON) scripts/lock
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .clients tests/clients/node/node_modules build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .clients .nodes tests/clients/node/node_modules build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed: requirements/run.lock pyproject.toml scripts/install
 	PYTHON=$(PYTHON) scripts/install run

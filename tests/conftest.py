@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.nodes import KINDS_IN_TURN, Client, SharedNodes
 from tests.support.server import Server
 
 _names = itertools.count()
@@ -19,6 +20,15 @@ settings.load_profile("watchword")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server with default settings, shared by the tests of a process; each test uses actors of its own."""
     with Server(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def slow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One whose truncations take a second for two hundred rows, shared in the same way; each test uses aspects of its
+    own.
+    """
+    with Server(tmp_path_factory.mktemp("slow"), "--index-rate", "200") as running:
         yield running
 
 
@@ -42,3 +52,17 @@ def make_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 def actor(request: pytest.FixtureRequest) -> str:
     """The urn of a user that no other test uses."""
     return f"urn:li:corpuser:user-{request.node.name[:40].replace('[', '-').rstrip(']')}-{next(_names)}"
+
+
+@pytest.fixture(scope="session")
+def shared_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedNodes]:
+    """The search nodes of the run: `shared_nodes.of("opensearch-2")`; each test uses index names of its own."""
+    nodes = SharedNodes(tmp_path_factory)
+    yield nodes
+    nodes.close()
+
+
+@pytest.fixture(params=KINDS_IN_TURN)
+def search_node(request: pytest.FixtureRequest, shared_nodes: SharedNodes) -> Client:
+    """The shared node of each kind in turn."""
+    return shared_nodes.of(request.param)

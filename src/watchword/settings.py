@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from watchword.domain.errors import Fault, OperatorError
+from watchword import values as read
+from watchword.domain.errors import OperatorError
+from watchword.domain.indices import Aspect
 from watchword.domain.lifetimes import Duration, Lifetimes
 from watchword.domain.secret import Secret
-from watchword.domain.urns import check_actor
+from watchword.values import IndexAddress, Network
 
 PREFIX = "WATCHWORD_"
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class SettingsError(OperatorError):
@@ -34,6 +34,8 @@ class Setting:
     help: str
     parse: Callable[[str], Any]
     secret: bool = False
+    flagless: bool = False
+    """Nothing but a secret: as a flag, everybody on the machine could read it."""
 
     @property
     def variable(self) -> str:
@@ -44,166 +46,48 @@ class Setting:
         return "--" + self.name.replace("_", "-")
 
 
-def _host(text: str) -> str:
-    if text.startswith("unix:/") or text == "localhost":
-        return text
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        raise ValueError("an IP address, localhost, or unix:/path/of.sock") from None
-    return text
-
-
-def _port(text: str) -> int:
-    return _number(text, 1, 65_535)
-
-
-def _workers(text: str) -> int:
-    return _number(text, 1, 256)
-
-
-def _max_live(text: str) -> int:
-    return _number(text, 1, 10_000_000)
-
-
-def _days(text: str) -> int:
-    return _number(text, 1, 36_500)
-
-
-def _number(text: str, least: int, most: int) -> int:
-    if text.isascii() and text.isdigit() and least <= int(text) <= most:
-        return int(text)
-    raise ValueError(f"a whole number from {least} to {most}")
-
-
-def _url(text: str) -> str | None:
-    if not text:
-        return None
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
-        raise ValueError("an address such as https://tokens.example.org")
-    return text.rstrip("/")
-
-
-def _path(text: str) -> Path | None:
-    return Path(text) if text else None
-
-
-def _data_dir(text: str) -> Path:
-    if not text:
-        raise ValueError("a folder")
-    return Path(text)
-
-
-def _database(text: str) -> str | None:
-    if not text or (text.startswith("sqlite:///") and len(text) > len("sqlite:///")):
-        return text or None
-    raise ValueError("sqlite:///path/of/file (other stores come with a later version)")
-
-
-def _actor(text: str) -> str:
-    try:
-        return check_actor(text, "it")
-    except Fault as fault:
-        raise ValueError(f"a user's urn ({fault.message})") from None
-
-
-def _switch(text: str) -> bool:
-    words = {
-        "on": True,
-        "true": True,
-        "1": True,
-        "yes": True,
-        "off": False,
-        "false": False,
-        "0": False,
-        "no": False,
-    }
-    if text.lower() not in words:
-        raise ValueError("on or off")
-    return words[text.lower()]
-
-
-def _local_mode(text: str) -> bool | None:
-    if text.lower() == "auto":
-        return None
-    try:
-        return _switch(text)
-    except ValueError:
-        raise ValueError("auto, on or off") from None
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _networks(text: str) -> tuple[Network, ...]:
-    try:
-        return tuple(ipaddress.ip_network(word) for word in _words(text))
-    except ValueError:
-        raise ValueError("networks such as 10.0.0.0/8,192.168.1.7/32") from None
-
-
-def _peers(text: str) -> tuple[Network | None, ...]:
-    """Networks, or None for the callers on the Unix socket."""
-    try:
-        return tuple(None if word == "unix" else _networks(word)[0] for word in _words(text))
-    except ValueError as error:
-        raise ValueError(f"{error}, or unix") from None
-
-
-def _headers(text: str) -> tuple[str, ...]:
-    words = _words(text)
-    if not words or not all(re.fullmatch(r"[Xx]-[A-Za-z0-9-]+", word) for word in words):
-        raise ValueError("names of headers that begin with X-, such as X-Service-Actor")
-    return tuple(words)
-
-
-def _durations(text: str) -> tuple[Duration, ...]:
-    named = [duration.name for duration in Duration if duration is not Duration.NO_EXPIRY]
-    words = _words(text)
-    if not words or not set(words) <= set(named):
-        raise ValueError(f"some of {', '.join(named)}")
-    return tuple(Duration[word] for word in words)
-
-
-def _one_of(*allowed: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text.lower() not in allowed:
-            raise ValueError(f"one of {', '.join(allowed)}")
-        return text.lower()
-
-    return parse
-
-
 _ALL_DURATIONS = ",".join(duration.name for duration in Duration if duration is not Duration.NO_EXPIRY)
 
+# Those that DataHub's garbage collection truncates.
+_ASPECTS = (
+    "dataset.operation,dataset.datasetUsageStatistics,chart.chartUsageStatistics,"
+    "dashboard.dashboardUsageStatistics,query.queryUsageStatistics"
+)
+
 TABLE: tuple[Setting, ...] = (
-    Setting("host", "127.0.0.1", "Address to listen on: an IP address, localhost, or unix:/path/of.sock.", _host),
-    Setting("port", "8080", "Port to listen on.", _port),
-    Setting("workers", "1", "Worker processes.", _workers),
-    Setting("public_url", "", "Address under which others reach this service; also the tokens' issuer.", _url),
-    Setting("tls_cert", "", "Certificate chain (PEM) to serve TLS with.", _path),
-    Setting("tls_key", "", "Private key (PEM) of that certificate.", _path),
-    Setting("data_dir", "./watchword-data", "Folder of the embedded store and master key (mode 0700).", _data_dir),
-    Setting("database_url", "", "Store; SQLite in the data folder by default.", _database, secret=True),
-    Setting("root_actor", "urn:li:corpuser:admin", "The actor that holds every privilege.", _actor),
-    Setting("policy_file", "", "YAML file of policies, put in force at each start.", _path),
-    Setting("master_key_file", "", "Key that seals the signing keys; made in the data folder by default.", _path),
-    Setting("local_mode", "auto", "Whether X-Service-Actor is believed from loopback: auto, on or off.", _local_mode),
-    Setting("trusted_peers", "", "Networks (CIDR), or unix, whose X-Service-Actor is believed.", _peers),
-    Setting("trusted_proxies", "", "Networks (CIDR) of proxies whose X-Forwarded-For is believed.", _networks),
-    Setting("actor_headers", "X-Service-Actor,X-DataHub-Actor", "Header that names a local caller.", _headers),
-    Setting("allowed_durations", _ALL_DURATIONS, "Lifetimes a token may be given.", _durations),
-    Setting("allow_no_expiry", "off", "Whether a token may be given NO_EXPIRY.", _switch),
-    Setting("max_live_tokens", "10000", "Live tokens one actor may hold.", _max_live),
-    Setting("event_days", "400", "Days for which events are kept.", _days),
-    Setting("log_level", "info", "debug, info, warning or error.", _one_of("debug", "info", "warning", "error")),
+    Setting("host", "127.0.0.1", "Address to listen on: an IP address, localhost, or unix:/path/of.sock.", read.host),
+    Setting("port", "8080", "Port to listen on.", read.port),
+    Setting("workers", "1", "Worker processes.", read.workers),
+    Setting("public_url", "", "Address under which others reach this service; also the tokens' issuer.", read.url),
+    Setting("tls_cert", "", "Certificate chain (PEM) to serve TLS with.", read.path),
+    Setting("tls_key", "", "Private key (PEM) of that certificate.", read.path),
+    Setting("data_dir", "./watchword-data", "Folder of the embedded store and master key (mode 0700).", read.data_dir),
+    Setting("database_url", "", "Store; SQLite in the data folder by default.", read.database, secret=True),
+    Setting("index_url", "", "Search index by URL; embedded by default.", read.index_url, secret=True),
+    Setting("index_prefix", "", "What the names of its indices begin with, before an underscore.", read.index_prefix),
+    Setting("index_api_key", "", "API key for the search index.", read.secret, secret=True, flagless=True),
+    Setting("index_ca_file", "", "Certificates (PEM) to check the search index by.", read.path),
+    Setting("index_verify_tls", "on", "Whether the certificate of the search index is checked.", read.switch),
+    Setting("index_timeout", "10", "Seconds within which the search index must answer.", read.seconds),
+    Setting("index_rate", "10000", "Rows a second that a truncation deletes or copies; 0: no limit.", read.rate),
+    Setting("known_aspects", _ASPECTS, "Aspects that exist even before they have an index.", read.aspects),
+    Setting("root_actor", "urn:li:corpuser:admin", "The actor that holds every privilege.", read.actor),
+    Setting("policy_file", "", "YAML file of policies, put in force at each start.", read.path),
+    Setting("master_key_file", "", "Key that seals the signing keys; made in the data folder by default.", read.path),
+    Setting("local_mode", "auto", "Whether X-Service-Actor counts from loopback: auto, on or off.", read.local_mode),
+    Setting("trusted_peers", "", "Networks (CIDR), or unix, whose X-Service-Actor is believed.", read.peers),
+    Setting("trusted_proxies", "", "Networks (CIDR) of proxies whose X-Forwarded-For is believed.", read.networks),
+    Setting("actor_headers", "X-Service-Actor,X-DataHub-Actor", "Header that names a local caller.", read.headers),
+    Setting("allowed_durations", _ALL_DURATIONS, "Lifetimes a token may be given.", read.durations),
+    Setting("allow_no_expiry", "off", "Whether a token may be given NO_EXPIRY.", read.switch),
+    Setting("max_live_tokens", "10000", "Live tokens one actor may hold.", read.max_live),
+    Setting("event_days", "400", "Days for which events are kept.", read.days),
+    Setting("log_level", "info", "debug, info, warning or error.", read.one_of("debug", "info", "warning", "error")),
     Setting(
         "access_log",
         "default",
         "Requests to log: all, off, or default (all but successful /auth and probes).",
-        _one_of("all", "default", "off"),
+        read.one_of("all", "default", "off"),
     ),
 )  # fmt: skip
 
@@ -223,6 +107,14 @@ class Settings:
     tls_key: Path | None
     data_dir: Path
     database_url: str | None
+    index_url: IndexAddress | None
+    index_prefix: str
+    index_api_key: Secret[str] | None
+    index_ca_file: Path | None
+    index_verify_tls: bool
+    index_timeout: int
+    index_rate: int
+    known_aspects: tuple[Aspect, ...]
     root_actor: str
     policy_file: Path | None
     master_key_file: Path | None
@@ -242,6 +134,11 @@ class Settings:
         if self.database_url is not None:
             return Path(self.database_url.removeprefix("sqlite:///"))
         return self.data_dir / "watchword.db"
+
+    @property
+    def index_path(self) -> Path:
+        """The file of the embedded search index."""
+        return self.data_dir / "index.db"
 
     @property
     def master_key_path(self) -> Path:
@@ -308,7 +205,7 @@ class Settings:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and not isinstance(value, Aspect):
         return ",".join(_text(part) for part in value)
     if isinstance(value, Duration):
         return value.name
@@ -370,6 +267,10 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield "WATCHWORD_LOCAL_MODE must be off, or WATCHWORD_HOST a loopback address."
     if None in settings.trusted_peers and settings.socket_path is None:
         yield "WATCHWORD_TRUSTED_PEERS may name unix only when WATCHWORD_HOST is unix:/path/of.sock."
+    if settings.index_api_key is not None and settings.index_url is not None and settings.index_url.user is not None:
+        yield "WATCHWORD_INDEX_API_KEY and a user in WATCHWORD_INDEX_URL must not be given together."
+    if settings.index_api_key is not None and settings.index_url is None:
+        yield "WATCHWORD_INDEX_API_KEY may be given only with WATCHWORD_INDEX_URL."
 
 
 def load_anyway(

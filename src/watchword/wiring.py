@@ -10,7 +10,7 @@ import signal
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,16 +18,24 @@ from typing import TYPE_CHECKING
 from watchword.domain.actors import system_warrant
 from watchword.domain.backups import Backup, Choice, Prospect, Restored
 from watchword.domain.declared import PolicyChange, summary
+from watchword.domain.engine import Engine
 from watchword.domain.errors import OperatorError
 from watchword.domain.findings import Finding
+from watchword.domain.indices import IndexNames
 from watchword.domain.policies import default_policies, root_policy
 from watchword.domain.ports import Store
 from watchword.domain.secret import Secret
+from watchword.engines import embedded
+from watchword.engines.embedded.file import look as look_at_index
+from watchword.engines.embedded.file import prepare as prepare_index
+from watchword.engines.embedded.helper import Helper
 from watchword.policyfile import read_policy_file
 from watchword.service.audit import Audit
 from watchword.service.authority import Authority
+from watchword.service.operations import Operations
 from watchword.service.policies import Policies
 from watchword.service.refusals import Refusals
+from watchword.service.supervisor import Supervisor, Tell
 from watchword.service.tokens import Counted, TokenRules, Tokens
 from watchword.service.uses import Uses
 from watchword.settings import Settings
@@ -60,7 +68,7 @@ def request_ids() -> Callable[[], str]:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The service, open on its store."""
+    """The service, open on its store, without what needs the search index."""
 
     store: Store
     keys: KeyRing
@@ -71,6 +79,16 @@ class Opened:
     refusals: Refusals
     uses: Uses
     salt: Secret[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The service, open on its store and its search index: what a worker serves."""
+
+    core: Opened
+    engine: Engine
+    operations: Operations
+    supervisor: Supervisor
 
 
 def uncounted() -> None:
@@ -107,6 +125,40 @@ async def open_service(
         await refusals.close()
     finally:
         await store.close()
+
+
+@asynccontextmanager
+async def open_whole(settings: Settings, observe: Observe, counted: Counted, tell: Tell) -> AsyncIterator[Whole]:
+    async with open_service(settings, observe, counted) as core:
+        engine = open_index(settings)
+        try:
+            supervisor = Supervisor(core.store, engine, settings.index_rate, clock, tell)
+            operations = Operations(core.store, core.authority, engine, index_names(settings), clock, supervisor.wake)
+            yield Whole(core, engine, operations, supervisor)
+        finally:
+            await engine.close()
+
+
+def index_names(settings: Settings) -> IndexNames:
+    return IndexNames(settings.index_prefix, settings.known_aspects)
+
+
+def open_index(settings: Settings) -> Engine:
+    """The search index of the settings: embedded, or by its address."""
+    address = settings.index_url
+    if address is None:
+        return embedded.open_engine(settings.index_path)
+    from watchword.engines import opensearch
+
+    return opensearch.open_engine(
+        address.hosts,
+        user=address.user,
+        password=address.password,
+        api_key=settings.index_api_key,
+        ca_file=settings.index_ca_file,
+        verify_tls=settings.index_verify_tls,
+        timeout=settings.index_timeout,
+    )
 
 
 def prepare_store(settings: Settings) -> tuple[int, int]:
@@ -179,7 +231,18 @@ def look_over(settings: Settings) -> Iterator[Finding]:
     from watchword import checkup
     from watchword.doors.http.running import is_running
 
-    return checkup.look_over(settings, clock, running=is_running(settings.data_dir))
+    def ask_index() -> str:
+        return look_at_index(settings.index_path) if settings.index_url is None else asyncio.run(_probe(settings))
+
+    return checkup.look_over(settings, clock, ask_index, running=is_running(settings.data_dir))
+
+
+async def _probe(settings: Settings) -> str:
+    engine = open_index(settings)
+    try:
+        return await engine.probe()
+    finally:
+        await engine.close()
 
 
 async def settle(settings: Settings) -> tuple[PolicyChange, ...]:
@@ -199,11 +262,19 @@ def serve(settings: Settings) -> None:
 
     _prepare_folder(settings.data_dir)
     # From here on it counts as running: no restore takes away the store that is being prepared.
-    with run_folder(settings.data_dir) as folder:
+    with run_folder(settings.data_dir) as folder, _index_process(settings):
         prepare_store(settings)
         changes = asyncio.run(settle(settings))
         told = [] if settings.policy_file is None else [("policy file", f"{settings.policy_file}: {summary(changes)}")]
         run(settings, load_app, folder, told)
+
+
+def _index_process(settings: Settings) -> AbstractContextManager[object]:
+    """The embedded index does its work in a process of its own, one for all workers."""
+    if settings.index_url is not None:
+        return nullcontext()
+    prepare_index(settings.index_path)
+    return Helper(settings.index_path)
 
 
 def load_app(settings: Settings, run_folder: Path) -> "Worker":
@@ -211,7 +282,7 @@ def load_app(settings: Settings, run_folder: Path) -> "Worker":
     from watchword.doors.http.worker import Worker
 
     _die_with_parent()
-    return Worker(settings, run_folder, open_service, clock, new_id, request_ids())
+    return Worker(settings, run_folder, open_whole, clock, new_id, request_ids())
 
 
 def _die_with_parent() -> None:

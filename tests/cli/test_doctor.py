@@ -28,7 +28,19 @@ from tests.support.store_file import change_store
 from tests.support.story import Story
 
 MakeServer = Callable[..., Server]
-ABOUTS = ["settings", "data folder", "disk", "store", "keys", "clock", "policy file", "port", "exposure", "open files"]
+ABOUTS = [
+    "settings",
+    "data folder",
+    "disk",
+    "store",
+    "keys",
+    "clock",
+    "index",
+    "policy file",
+    "port",
+    "exposure",
+    "open files",
+]
 
 
 def doctor(data_dir: Path, *flags: str, **how: Any) -> tuple[int, list[dict[str, str]]]:

@@ -9,7 +9,18 @@ import pytest
 from tests.support.both_clients import Clients
 from tests.support.server import ADMIN, GENERATE, Server
 from watchword import __version__
-from watchword.client import Actors, AsyncClient, Client, Conflict, Duration, NotFound, Unauthenticated, Where, calls
+from watchword.client import (
+    Actors,
+    AsyncClient,
+    Client,
+    Conflict,
+    Duration,
+    NotFound,
+    Unauthenticated,
+    Where,
+    calls,
+    operation_calls,
+)
 
 
 def public(kind: type) -> set[str]:
@@ -24,7 +35,10 @@ def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
 
 def test_every_call_is_a_method() -> None:
     made = {
-        name for name, call in vars(calls).items() if inspect.isfunction(call) and call.__module__ == calls.__name__
+        name
+        for module in (calls, operation_calls)
+        for name, call in vars(module).items()
+        if inspect.isfunction(call) and call.__module__ == module.__name__
     }
     assert {name for name in made if not name.startswith("_")} == public(Client) - {"close"}
 

@@ -24,6 +24,7 @@ RUN = [
     CLIENTS,
     ROOT / "docs/how-to/audit.md",
     ROOT / "docs/how-to/backup.md",
+    ROOT / "docs/how-to/clean-up-a-time-series.md",
     ROOT / "docs/how-to/policies.md",
     ROOT / "docs/how-to/policy-file.md",
     ROOT / "docs/how-to/command-line.md",
@@ -32,6 +33,7 @@ RUN = [
     ROOT / "docs/how-to/run-it.md",
     ROOT / "docs/how-to/tls.md",
     ROOT / "docs/how-to/first-token.md",
+    ROOT / "docs/reference/operations.md",
 ]
 
 
@@ -91,13 +93,20 @@ def test_the_readme_shows_a_denial_then_a_policy_then_the_same_command_obeyed() 
     assert "lack" not in (found[denied + 2].shown or "lack")
 
 
-def test_the_tutorial_ends_with_a_revoked_token_refused_and_the_log_of_it() -> None:
-    *_, refused, logged = blocks(TUTORIAL)
+def test_the_tutorial_leads_to_a_revoked_token_refused_and_the_log_of_it() -> None:
+    *_, refused, logged, _ = blocks(TUTORIAL)
     assert "/auth" in refused.code
     assert "token_revoked" in (refused.shown or "")
     assert (refused.shown or "").endswith("401")
     assert logged.code.startswith("watchword event list")
     assert "token_revoked" in (logged.shown or "").splitlines()[1]
+
+
+def test_the_tutorial_ends_with_a_plan_that_is_shown_before_it_is_carried_out() -> None:
+    *_, last = blocks(TUTORIAL)
+    assert last.code.index("--dry-run") < last.code.index("--yes")
+    assert "To delete" in (last.shown or "")
+    assert "Post-check passed" in (last.shown or "").splitlines()[-1]
 
 
 def test_every_page_with_blocks_to_run_is_run() -> None:

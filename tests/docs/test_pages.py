@@ -12,6 +12,9 @@ from graphql import build_schema
 from tests.support.pages import ROOT, links, pages
 from tests.support.server import ADMIN, Server
 from watchword.domain.filters import Condition, Field, SortField
+from watchword.domain.operations import State
+from watchword.domain.tasks import Counters
+from watchword.domain.truncations import FIELDS
 from watchword.doors.cli import cli
 from watchword.doors.http.graphql.schema import sdl
 from watchword.settings import _OTHERS, TABLE
@@ -94,6 +97,24 @@ def test_the_filters_page_has_every_field_with_just_its_conditions() -> None:
         named = {Condition(word) for word in re.findall(r"`([A-Z_]+)`", rows[field.word])}
         assert named == set(field.kind.conditions), field.word
     assert all(f"`{sort.value.word}`" in text.partition("## Order")[2] for sort in SortField)
+
+
+def test_the_operations_page_has_every_field_counter_state_and_known_aspect() -> None:
+    text = (REFERENCE / "operations.md").read_text()
+    rows = re.findall(r"^\| (`[^|]*) \|", text, re.MULTILINE)
+    first = {word for row in rows for word in re.findall(r"`(\w+)`", row)}
+    assert set(FIELDS) | {state.value for state in State} <= first
+    assert all(counter in text for counter in Counters().shown())
+    known = next(setting.default for setting in TABLE if setting.name == "known_aspects")
+    assert re.findall(r"^- `(\w+\.\w+)`$", text, re.MULTILINE) == known.split(",")
+
+
+def test_the_operations_page_has_every_action_and_no_other(server: Server) -> None:
+    text = (REFERENCE / "operations.md").read_text()
+    refused = server.http.post(
+        "/operations", headers={"Authorization": f"Bearer {server.create(ADMIN)['accessToken']}"}, json={}
+    )
+    assert re.findall(r"^\| \[`(\w+)`\]", text, re.MULTILINE) == refused.json()["error"]["actions"]
 
 
 def test_every_address_of_the_http_page_is_served(server: Server) -> None:

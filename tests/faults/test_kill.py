@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.support.lines import holder, lines_to_each_worker, until
-from tests.support.server import ADMIN, Server
+from tests.support.server import ADMIN, Server, is_worker
 from tests.support.store_file import assert_sound
 from tests.support.storm import Answers, Storm
 from watchword.doors.http.server import STOP_SECONDS
@@ -98,7 +98,7 @@ def half_started(server: Server) -> tuple[subprocess.Popen[bytes], list[psutil.P
     with server.out.open("ab") as out, server.err.open("ab") as err:
         main = subprocess.Popen(server.command, stdout=out, stderr=err, start_new_session=True)
     family = psutil.Process(main.pid)
-    until(lambda: bool(family.children()), "a worker was started")
+    until(lambda: any(map(is_worker, family.children())), "a worker was started")
     return main, family.children()
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,17 +20,30 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
     "service": ({"service", "domain"}, set()),
     "signing": ({"signing", "domain"}, {"jwt", "cryptography"}),
     "stores": ({"stores", "domain"}, {"apsw", "orjson"}),
-    "settings": ({"domain"}, set()),
+    "settings": ({"domain", "values"}, set()),
+    "values": ({"domain"}, set()),
+    "engines": ({"engines", "domain"}, {"apsw", "httpx", "orjson"}),
     "policyfile": ({"domain"}, {"yaml"}),
     "doors.http": (
-        {"doors.http", "service", "domain", "settings"},
+        {"doors.http", "service", "domain", "settings", "values"},
         {"granian", "graphql", "orjson", "prometheus_client", "structlog"},
     ),
     "client": ({"client", "domain"}, {"httpx"}),
     "doors.cli": ({"doors.cli", "client", "policyfile", "service", "domain", "settings"}, {"click", "rich"}),
     "checkup": ({"checkup", "domain", "policyfile", "settings", "signing", "stores"}, set()),
     "wiring": (
-        {"wiring", "checkup", "doors.http", "policyfile", "service", "domain", "settings", "signing", "stores"},
+        {
+            "wiring",
+            "checkup",
+            "doors.http",
+            "engines",
+            "policyfile",
+            "service",
+            "domain",
+            "settings",
+            "signing",
+            "stores",
+        },
         set(),
     ),
     "__main__": ({"wiring", "doors.cli"}, set()),
@@ -94,6 +108,15 @@ def test_the_lock_of_the_node_clients_carries_hashes_and_no_address() -> None:
     assert packages
     assert [name for name, what in packages.items() if not what["integrity"].startswith("sha512-")] == []
     assert "://" not in text
+
+
+def test_the_locks_of_the_search_nodes_carry_hashes_and_no_address() -> None:
+    locks = sorted((ROOT / "scripts/search-nodes").glob("*.lock"))
+    assert locks
+    for lock in locks:
+        lines = lock.read_text().splitlines()
+        assert lines
+        assert [line for line in lines if not re.fullmatch(r"[0-9a-f]{64}  [\w.+-]+\.jar", line)] == []
 
 
 @pytest.mark.parametrize("command", [("ruff", "format", "--check"), ("ruff", "check"), ("mypy",)], ids=" ".join)

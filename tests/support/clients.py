@@ -38,6 +38,19 @@ def surroundings(home: Path, **more: str) -> dict[str, str]:
     return clean | {"HOME": str(home), "DATAHUB_TELEMETRY_ENABLED": "false"} | more
 
 
+def datahub(home: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """A command of DataHub's own, with nothing but this folder to keep things in."""
+    return subprocess.run(
+        [client_env("datahub") / "bin/datahub", *words],
+        cwd=home,
+        env=surroundings(home, **env),
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+
 def run_node(program: str, told: Mapping[str, Any]) -> Any:
     """What a program of tests/clients/node prints, told by its standard input: a token is in no process list."""
     client_env("node")

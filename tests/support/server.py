@@ -120,7 +120,7 @@ class Server:
 
     def workers(self) -> list[psutil.Process]:
         assert self.process is not None
-        return [p for p in psutil.Process(self.process.pid).children() if _is_worker(p)]
+        return [p for p in psutil.Process(self.process.pid).children() if is_worker(p)]
 
     # What tests say to it.
 
@@ -165,6 +165,15 @@ class Server:
         wanted = {"filters": filters or [], **fields}
         return self.ask(LIST, {"input": wanted}, actor=actor)["listAccessTokens"]
 
+    def operate(
+        self, action: str, body: Any = None, *, token: str | None, path: str = "/operations", **headers: str
+    ) -> httpx.Response:
+        """An answer of the operations address."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token is not None:
+            sent["Authorization"] = f"Bearer {token}"
+        return self.http.post(f"{path}?action={action}", json={} if body is None else body, headers=sent)
+
     def verify(self, token: str, client: httpx.Client | None = None) -> httpx.Response:
         return (client or self.http).get(f"{self.url}/auth", headers={"Authorization": f"Bearer {token}"})
 
@@ -201,8 +210,10 @@ def watchword(
     )
 
 
-def _is_worker(process: psutil.Process) -> bool:
+def is_worker(process: psutil.Process) -> bool:
     try:
-        return process.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in " ".join(process.cmdline())
+        command = " ".join(process.cmdline())
+        others = ("resource_tracker", "watchword.engines.embedded.process")
+        return process.status() != psutil.STATUS_ZOMBIE and not any(other in command for other in others)
     except psutil.NoSuchProcess:
         return False

@@ -7,7 +7,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from watchword.client import calls
+from watchword.client import calls, operation_calls
 from watchword.client.connection import DEFAULT_URL, Connection, usable_proxy
 from watchword.client.errors import WatchwordError
 from watchword.client.signatures import as_method
@@ -107,6 +107,8 @@ class AsyncClient:
         while walk.following is not None:
             for item in walk.take(await self._send(walk.following)):
                 yield item
+            if walk.pause and walk.following is not None:
+                await asyncio.sleep(walk.pause)
 
     server = _call(calls.server)
     me = _call(calls.me)
@@ -134,3 +136,11 @@ class AsyncClient:
     suspend = _call(calls.suspend)
     resume = _call(calls.resume)
     events = _list(calls.events)
+    task_status = _call(operation_calls.task_status)
+    index_sizes = _call(operation_calls.index_sizes)
+    plan_truncation = _call(operation_calls.plan_truncation)
+    truncate = _call(operation_calls.truncate)
+    operations = _list(operation_calls.operations)
+    operation = _call(operation_calls.operation)
+    cancel_operation = _call(operation_calls.cancel_operation)
+    watch_operation = _list(operation_calls.watch_operation)

@@ -25,7 +25,7 @@ from watchword.client.records import (
     record,
     selection,
 )
-from watchword.client.walks import PAGE_SIZE, Cursored, Page, Paged, Stretch
+from watchword.client.walks import PAGE_SIZE, Cursored, Page, Paged, Stretch, page_of
 from watchword.client.wire import Call, ask
 from watchword.domain.lifetimes import Duration
 from watchword.domain.secret import Secret
@@ -107,7 +107,7 @@ def token_page(
         "filters": [condition.sent() for condition in where],
         "sort": {"field": sort, "order": "DESCENDING" if descending else "ASCENDING"},
     }
-    return ask(document, lambda found: _page(Token, found, "tokens"), {"input": wanted})
+    return ask(document, lambda found: page_of(Token, found, "tokens"), {"input": wanted})
 
 
 def tokens(*where: Where, sort: str = "expiresAt", descending: bool = True, page_size: int = PAGE_SIZE) -> Paged[Token]:
@@ -145,7 +145,7 @@ def policies(*, query: str | None = None, page_size: int = PAGE_SIZE) -> Paged[P
 
     def fetch(start: int, count: int) -> Call[Page[Policy]]:
         wanted = {"start": start, "count": count, "query": query}
-        return ask(document, lambda found: _page(Policy, found, "policies"), {"input": wanted})
+        return ask(document, lambda found: page_of(Policy, found, "policies"), {"input": wanted})
 
     return Paged(fetch, lambda policy: policy.urn, page_size)
 
@@ -237,7 +237,7 @@ def groups(*, page_size: int = PAGE_SIZE) -> Paged[Group]:
       listGroups(input: {{start: $start, count: $count}}) {{ total groups {{ {_GROUP} }} }} }}"""
 
     def fetch(start: int, count: int) -> Call[Page[Group]]:
-        return ask(document, lambda found: _page(Group, found, "groups"), {"start": start, "count": count})
+        return ask(document, lambda found: page_of(Group, found, "groups"), {"start": start, "count": count})
 
     return Paged(fetch, lambda group: group.urn, page_size)
 
@@ -326,10 +326,6 @@ def events(
         return ask(document, read, {"input": {**wanted, "count": page_size, "cursor": cursor}})
 
     return Cursored(fetch)
-
-
-def _page(kind: Any, found: Json, name: str) -> Page[Any]:
-    return Page(tuple(record(kind, item) for item in found[name]), found["total"])
 
 
 def _true(found: Any) -> None:

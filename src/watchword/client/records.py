@@ -6,9 +6,10 @@ milliseconds since 1970; the properties beside them are datetimes in UTC.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, Protocol, TypeVar
+from functools import cache
+from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_type_hints
 
 from watchword.domain.secret import Secret
 
@@ -161,22 +162,32 @@ class _Record(Protocol):
 
 
 R = TypeVar("R", bound=_Record)
-_NESTED: dict[str, type[_Record]] = {"actors": Actors, "before": Policy, "after": Policy}
+
+
+@cache
+def _nested(kind: type[_Record]) -> Mapping[str, type[_Record]]:
+    """Which fields hold records themselves: one, perhaps none, or a tuple of them."""
+    hints = {name: (hint, *get_args(hint)) for name, hint in get_type_hints(kind).items()}
+    return {
+        name: one for name, within in hints.items() for one in within if isinstance(one, type) and is_dataclass(one)
+    }
 
 
 def selection(kind: type[_Record]) -> str:
     """What to ask for: the fields of the record."""
+    nested = _nested(kind)
     return " ".join(
-        f"{camel(field.name)} {{ {selection(_NESTED[field.name])} }}" if field.name in _NESTED else camel(field.name)
+        f"{camel(field.name)} {{ {selection(nested[field.name])} }}" if field.name in nested else camel(field.name)
         for field in fields(kind)
     )
 
 
 def record(kind: type[R], answer: Json) -> R:
-    return kind(**{field.name: _value(field.name, answer[camel(field.name)]) for field in fields(kind)})
+    nested = _nested(kind)
+    return kind(**{field.name: _value(nested.get(field.name), answer[camel(field.name)]) for field in fields(kind)})
 
 
-def _value(name: str, value: Any) -> Any:
-    if name in _NESTED:
-        return None if value is None else record(_NESTED[name], value)
-    return tuple(value) if isinstance(value, list) else value
+def _value(kind: type[_Record] | None, value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_value(kind, one) for one in value)
+    return value if kind is None or value is None else record(kind, value)

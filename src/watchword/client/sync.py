@@ -7,7 +7,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from watchword.client import calls
+from watchword.client import calls, operation_calls
 from watchword.client.connection import DEFAULT_URL, Connection, usable_proxy
 from watchword.client.deadline import keep_time, within
 from watchword.client.errors import WatchwordError
@@ -109,6 +109,8 @@ class Client:
     def _walk(self, walk: Walk[P, T]) -> Iterator[T]:
         while walk.following is not None:
             yield from walk.take(self._send(walk.following))
+            if walk.pause and walk.following is not None:
+                time.sleep(walk.pause)
 
     server = _call(calls.server)
     me = _call(calls.me)
@@ -136,3 +138,11 @@ class Client:
     suspend = _call(calls.suspend)
     resume = _call(calls.resume)
     events = _list(calls.events)
+    task_status = _call(operation_calls.task_status)
+    index_sizes = _call(operation_calls.index_sizes)
+    plan_truncation = _call(operation_calls.plan_truncation)
+    truncate = _call(operation_calls.truncate)
+    operations = _list(operation_calls.operations)
+    operation = _call(operation_calls.operation)
+    cancel_operation = _call(operation_calls.cancel_operation)
+    watch_operation = _list(operation_calls.watch_operation)

@@ -10,8 +10,9 @@ without this care after so many steps back.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from watchword.client.records import Json, record
 from watchword.client.wire import Call
 
 T = TypeVar("T")
@@ -28,6 +29,11 @@ class Page(Generic[T]):
     total: int
 
 
+def page_of(kind: Any, found: Json, name: str) -> Page[Any]:
+    """A page of such records, from an answer that has them under this name."""
+    return Page(tuple(record(kind, item) for item in found[name]), found["total"])
+
+
 @dataclass(frozen=True, slots=True)
 class Stretch(Generic[T]):
     """Some of a list, and where it goes on; None at its end."""
@@ -38,6 +44,8 @@ class Stretch(Generic[T]):
 
 class Walk(ABC, Generic[P, T]):
     following: Call[P] | None
+    pause: float = 0.0
+    """Seconds to wait before each page but the first."""
 
     @abstractmethod
     def take(self, page: P) -> list[T]:
@@ -89,3 +97,19 @@ class Cursored(Walk[Stretch[T], T]):
     def take(self, page: Stretch[T]) -> list[T]:
         self.following = None if page.cursor is None else self._fetch(page.cursor)
         return list(page.items)
+
+
+class Watched(Walk[T, T]):
+    """One thing, looked at again and again until it is over; what is over is given too."""
+
+    def __init__(self, look: Call[T], is_over: Callable[[T], bool], every: float) -> None:
+        if not every > 0:
+            raise ValueError("every must be more than 0 seconds.")
+        self._is_over = is_over
+        self.pause = every
+        self.following = look
+
+    def take(self, page: T) -> list[T]:
+        if self._is_over(page):
+            self.following = None
+        return [page]

@@ -41,12 +41,28 @@ def ask(
     document: str, read: Callable[[Any], T], variables: Mapping[str, Any] | None = None, *, changes: bool = False
 ) -> Call[T]:
     """A GraphQL call of one root field, whose value `read` gets."""
+    return _call(document, lambda data: read(_there(data)), variables, changes=changes)
+
+
+def ask_maybe(document: str, read: Callable[[Any], T], variables: Mapping[str, Any]) -> Call[T | None]:
+    """The same for a field that may be null without anything being wrong."""
+    return _call(document, lambda data: None if (value := _only(data)) is None else read(value), variables)
+
+
+def _call(
+    document: str, read: Callable[[Any], T], variables: Mapping[str, Any] | None, *, changes: bool = False
+) -> Call[T]:
     content = json.dumps({"query": document, "variables": variables or {}}).encode()
-    return Call(lambda answer: read(_only(answer["data"])), content=content, changes=changes)
+    return Call(lambda answer: read(answer["data"]), content=content, changes=changes)
 
 
 def _only(data: Mapping[str, Any]) -> Any:
     (value,) = data.values()
+    return value
+
+
+def _there(data: Mapping[str, Any]) -> Any:
+    value = _only(data)
     if value is None:
         raise TypeError("null without an error")
     return value

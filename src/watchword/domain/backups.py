@@ -49,6 +49,7 @@ class Since:
     keys: int
     policy_version: int
     last_event: int
+    last_operation: int
 
 
 @dataclass(frozen=True, slots=True)

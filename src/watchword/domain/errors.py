@@ -45,6 +45,7 @@ class Reason(Enum):
         "A field has a value that is not allowed; `field` names it.",
     )
     INVALID_JSON = ("invalid_json", BAD_REQUEST, "The body is not a JSON object of the expected form.")
+    UNKNOWN_ACTION = ("unknown_action", BAD_REQUEST, "There is no operation of this name; `actions` lists them.")
     INVALID_DOCUMENT = (
         "invalid_document",
         BAD_REQUEST,
@@ -77,6 +78,8 @@ class Reason(Enum):
     )
     POLICY_NOT_FOUND = ("policy_not_found", NOT_FOUND, "There is no policy with this urn.")
     GROUP_NOT_FOUND = ("group_not_found", NOT_FOUND, "There is no group with this urn.")
+    ASPECT_NOT_FOUND = ("aspect_not_found", NOT_FOUND, "No index of this entity and aspect is known.")
+    OPERATION_NOT_FOUND = ("operation_not_found", NOT_FOUND, "There is no operation with this id.")
     METHOD_NOT_ALLOWED = (
         "method_not_allowed",
         METHOD_NOT_ALLOWED,
@@ -87,6 +90,14 @@ class Reason(Enum):
     ACTOR_SUSPENDED = ("actor_suspended", CONFLICT, "The actor is suspended and can be given no token.")
     NOT_EDITABLE = ("not_editable", CONFLICT, "The policy or actor is kept by the service itself.")
     ALREADY_EXISTS = ("already_exists", CONFLICT, "Something of this name exists.")
+    OPERATION_RUNNING = (
+        "operation_running",
+        CONFLICT,
+        "An operation on the same index is not over yet; `operationId` names it.",
+    )
+    TOO_LATE_TO_CANCEL = ("too_late_to_cancel", CONFLICT, "The operation is over, or past the point of no return.")
+    INDEX_AMBIGUOUS = ("index_ambiguous", CONFLICT, "The name stands for several indices, so none of them is touched.")
+    INDEX_REFUSED = ("index_refused", CONFLICT, "The search index answered that this cannot be done.")
     BODY_TOO_LARGE = ("body_too_large", TOO_LARGE, "The body is larger than this address takes.")
     ADDRESS_TOO_LONG = ("address_too_long", URI_TOO_LONG, "The path and query are longer than any address here.")
     NOT_JSON = ("not_json", UNSUPPORTED_MEDIA_TYPE, "The content type is not application/json.")
@@ -97,6 +108,8 @@ class Reason(Enum):
         UNAVAILABLE,
         "The store could not be asked in time; nothing was changed.",
     )
+    INDEX_UNAVAILABLE = ("index_unavailable", UNAVAILABLE, "The search index could not be asked in time.")
+    INDEX_BLOCKED = ("index_blocked", UNAVAILABLE, "Writes to the index are held back for a moment; try again.")
     DEADLINE = ("deadline", UNAVAILABLE, "The search took too long; narrow it.")
     CONTENDED = ("contended", UNAVAILABLE, "The rules changed again and again meanwhile; try again.")
     STOPPING = ("stopping", UNAVAILABLE, "The service is stopping.")

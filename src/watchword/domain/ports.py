@@ -18,6 +18,7 @@ from watchword.domain.actors import ActorState, ActorStatus, Bearer, Standing, W
 from watchword.domain.declared import PolicyChange
 from watchword.domain.events import EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS, Search
+from watchword.domain.operations import Operation, OperationPage, Plan
 from watchword.domain.policies import Policy, PolicySet
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import TokenRecord
@@ -180,7 +181,33 @@ class EventStore(Protocol):
         """Remove the oldest events from before then, at most so many; returns how many."""
 
 
-class Store(TokenStore, PolicyStore, KeyStore, EventStore, Protocol):
+class OperationStore(Protocol):
+    async def node_id(self) -> str:
+        """What stands before the colon in the id of every operation of this store. Never changes."""
+
+    async def add_operation(self, warrant: Warrant, plan: Plan) -> Operation:
+        """Record what shall be done, PLANNED. OPERATION_RUNNING where one on the same index is not over."""
+
+    async def operation(self, number: int) -> Operation | None: ...
+
+    async def operations(self, start: int, count: int) -> OperationPage:
+        """Newest first."""
+
+    async def ask_cancel(self, warrant: Warrant, number: int) -> Operation:
+        """Note that somebody wants it to end; asked twice is asked once. OPERATION_NOT_FOUND, TOO_LATE_TO_CANCEL."""
+
+    async def lease_operation(self, millis: int) -> Operation | None:
+        """One that is not over and that nobody holds a lease on, held for so long, under a fence higher than before."""
+
+    async def save_operation(self, operation: Operation, millis: int) -> Operation:
+        """Keep its state and work, and hold it for so long from now; 0: let go of it. Returns it as it is now.
+
+        A change of state leaves its event. `LeaseLost` where its fence is no longer in force; `CancelAsked` where it
+        would begin SWAPPING and somebody has asked to cancel it.
+        """
+
+
+class Store(TokenStore, PolicyStore, KeyStore, EventStore, OperationStore, Protocol):
     async def probe(self) -> None:
         """Prove that a write can be made."""
 

@@ -9,14 +9,23 @@ from tests.support.server import ADMIN, Server, watchword
 Run = Callable[..., "CompletedProcess[str]"]
 
 
-@pytest.fixture
-def run(server: Server) -> Run:
-    """A command that asks the shared server, as the root actor where nobody else is named."""
-
+def asking(server: Server) -> Run:
     def call(*words: str, caller: str = ADMIN, **how: Any) -> "CompletedProcess[str]":
         return watchword(*words, "--url", server.url, "--as", caller, **how)
 
     return call
+
+
+@pytest.fixture
+def run(server: Server) -> Run:
+    """A command that asks the shared server, as the root actor where nobody else is named."""
+    return asking(server)
+
+
+@pytest.fixture
+def run_slowly(slow_server: Server) -> Run:
+    """The same for the server whose truncations take their time."""
+    return asking(slow_server)
 
 
 @pytest.fixture

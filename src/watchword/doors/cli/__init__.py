@@ -8,9 +8,11 @@ from watchword.doors.cli.db import db
 from watchword.doors.cli.doctor import doctor
 from watchword.doors.cli.event import event
 from watchword.doors.cli.group import group
+from watchword.doors.cli.index import index
 from watchword.doors.cli.keys import keys
 from watchword.doors.cli.policy import policy
 from watchword.doors.cli.serve import serve
+from watchword.doors.cli.task import task
 from watchword.doors.cli.token import token
 from watchword.doors.cli.whoami import whoami
 
@@ -25,5 +27,5 @@ def cli(debug: bool) -> None:
     """
 
 
-for command in (serve, whoami, token, policy, group, actor, event, db, keys, doctor):
+for command in (serve, whoami, token, policy, group, actor, event, index, task, db, keys, doctor):
     cli.add_command(command)

@@ -10,6 +10,8 @@ from watchword.domain.findings import Finding
 from watchword.settings import Settings
 
 if TYPE_CHECKING:  # the service is loaded by the wiring, when a command asks for it
+    from watchword.domain.engine import Engine
+    from watchword.domain.indices import IndexNames
     from watchword.domain.ports import Keys
     from watchword.service.tokens import Tokens
 
@@ -33,4 +35,6 @@ class Backstage(Protocol):
     back_up_store: Callable[[Settings, Path, bool, Told], Backup]
     restore_prospect: Callable[[Settings, Path], Prospect]
     restore_store: Callable[[Settings, Path, Choice], Restored]
+    open_index: Callable[[Settings], "Engine"]
+    index_names: Callable[[Settings], "IndexNames"]
     look_over: Callable[[Settings], Iterator[Finding]]

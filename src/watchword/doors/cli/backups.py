@@ -11,6 +11,7 @@ import click
 from watchword.domain.backups import Backup, Choice, Contents, Prospect, Restored, Since
 from watchword.doors.cli.backstage import Backstage, Told
 from watchword.doors.cli.common import STORE_FLAGS, json_flag, need_store, with_settings
+from watchword.doors.cli.show import console, sized
 from watchword.settings import Settings
 
 SHOWN = 20
@@ -36,7 +37,7 @@ def backup(backstage: Backstage, file: Path, force: bool, as_json: bool, setting
     if as_json:
         click.echo(json.dumps(_shown(made, settings)))
         return
-    click.echo(f"Wrote {made.file}: {_size(made.size)}, {_tokens(made.contents)}.")
+    click.echo(f"Wrote {made.file}: {sized(made.size)}, {_tokens(made.contents)}.")
     click.echo(f"The master key is NOT in it. Keep {settings.master_key_path} too, in another place:")
     click.echo("without that key the backup opens for nobody, and with both anybody can sign tokens.")
 
@@ -153,12 +154,11 @@ def _shown_restored(restored: Restored) -> dict[str, object]:
 @contextmanager
 def _progress() -> Iterator[Told]:
     """On a terminal, how far it is; elsewhere nothing. Standard output is for the outcome."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+    drawn = console(stderr=True)
+    with Progress(*columns, console=drawn, transient=True, disable=not drawn.is_terminal) as shown:
         task = shown.add_task("Copying", total=None)
         yield lambda done, total: shown.update(task, completed=done, total=total)
 
@@ -185,7 +185,3 @@ def _numbers(contents: Contents) -> dict[str, int | None]:
 def _tokens(contents: Contents) -> str:
     word = "token" if contents.tokens == 1 else "tokens"
     return f"{contents.tokens:,} {word} ({contents.live:,} live), schema version {contents.schema_version}"
-
-
-def _size(size: int) -> str:
-    return f"{size / 1_000_000:,.1f} MB" if size >= 100_000 else f"{size:,} bytes"

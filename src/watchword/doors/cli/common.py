@@ -30,7 +30,7 @@ def with_settings(*names: str) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         @wraps(command)
         def run(*args: Any, **flags: Any) -> Any:
-            chosen = {name: flags.pop(name) for name in names}
+            chosen = {name: flags.pop(name, None) for name in names}
             with plain_errors():
                 return command(*args, settings=load(chosen), **flags)
 
@@ -43,8 +43,9 @@ def flags_of(*names: str) -> Callable[[Command], Command]:
     """Give the command these settings as flags, each by its name and None where it was not given."""
 
     def decorate(command: Command) -> Command:
-        for name in reversed(names):
-            command = _option(_BY_NAME[name])(command)
+        for setting in [_BY_NAME[name] for name in reversed(names)]:
+            if not setting.flagless:
+                command = _option(setting)(command)
         return command
 
     return decorate

@@ -148,6 +148,7 @@ def can_be_asked() -> bool:
 
 def confirm(question: str, *, yes: bool) -> None:
     """Ask whoever sits at the terminal; a script has said what it wants."""
+    sys.stdout.flush()  # what the question is about comes before it
     if not yes and can_be_asked() and not click.confirm(question, err=True):
         raise OperatorError("Nothing was changed.")
 

@@ -24,7 +24,11 @@ T = TypeVar("T")
 NOTHING = "-"
 GAP, LEAST_WHOLE, LEAST_FREE = 2, 12, 8
 _UNITS = (("year", 365 * 86_400), ("month", 30 * 86_400), ("day", 86_400), ("hour", 3_600), ("minute", 60))
-_STYLES = {"ACTIVE": "green", "EXPIRED": "yellow", "REVOKED": "red", "SUSPENDED": "red", "INACTIVE": "yellow"}
+_STYLES = {
+    **dict.fromkeys(("ACTIVE", "DONE"), "green"),
+    **dict.fromkeys(("EXPIRED", "INACTIVE", "CANCELLED"), "yellow"),
+    **dict.fromkeys(("REVOKED", "SUSPENDED", "FAILED"), "red"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +79,23 @@ def human(milliseconds: int) -> str:
     return "in a moment" if milliseconds > 0 else "just now"
 
 
+def sized(size: int) -> str:
+    return f"{size / 1_000_000:,.1f} MB" if size >= 100_000 else f"{size:,} bytes"
+
+
 def on_terminal() -> bool:
     return sys.stdout.isatty()
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """For what is drawn. Text is taken as it is, and where no colour is wanted there is none, nor anything bold."""
+    from rich.console import Console
+
+    _escape_what_cannot_be_encoded()
+    made = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if made.no_color:
+        return Console(stderr=stderr, highlight=False, markup=False, emoji=False, color_system=None)
+    return made
 
 
 def first(rows: Iterable[T], limit: int | None) -> Iterable[T]:
@@ -183,18 +202,14 @@ def _width(text: str) -> int:
 
 
 def _table(rows: Sequence[T], columns: Sequence[Column[T]]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    _escape_what_cannot_be_encoded()
-    console = Console(highlight=False, markup=False, emoji=False)
-    if console.no_color:  # not even bold: whoever says so wants the characters alone
-        console = Console(highlight=False, markup=False, emoji=False, color_system=None)
+    drawn = console()
     lines = [[_cell(column.value(row)) for column in columns] for row in rows]
-    widths = _widths(columns, lines, console.width)
+    widths = _widths(columns, lines, drawn.width)
     if widths is None:
-        _records(console, columns, lines)
+        _records(drawn, columns, lines)
         return
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
     for column, width in zip(columns, widths, strict=True):
@@ -206,7 +221,7 @@ def _table(rows: Sequence[T], columns: Sequence[Column[T]]) -> None:
         )
     for line in lines:
         table.add_row(*line)
-    console.print(table)
+    drawn.print(table)
 
 
 def _widths(columns: Sequence[Column[T]], lines: "Sequence[Sequence[Text]]", room: int) -> list[int] | None:

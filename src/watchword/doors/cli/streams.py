@@ -43,7 +43,7 @@ def prepare() -> None:
             BufferedWriter(_Output(sys.stdout.fileno(), "w", closefd=False)),
             encoding=sys.stdout.encoding,
             errors=sys.stdout.errors,
-            line_buffering=sys.stdout.line_buffering,
+            line_buffering=sys.stdout.line_buffering or sys.stdout.write_through,  # the latter by PYTHONUNBUFFERED
         )
 
 

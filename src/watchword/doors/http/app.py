@@ -18,6 +18,7 @@ from watchword.doors.http.graphql.endpoint import GraphQLEndpoint
 from watchword.doors.http.health import LIVE, Health
 from watchword.doors.http.logs import AccessLog
 from watchword.doors.http.metrics import CONTENT_TYPE, Metrics
+from watchword.doors.http.operations import OperationsDoor
 from watchword.doors.http.requests import Receive, Request, RequestReader, Response, Scope, Send
 from watchword.service.refusals import Refusals
 
@@ -45,7 +46,7 @@ CONFIG: dict[str, Any] = {
     "patchCapable": False,
     "statefulIngestionCapable": False,
     "telemetry": {"enabledCli": False},
-    "watchword": {"version": __version__, "capabilities": ["tokens", "policies", "groups", "events"]},
+    "watchword": {"version": __version__, "capabilities": ["tokens", "policies", "groups", "events", "operations"]},
 }
 _VERDICTS = {
     Reason.MISSING_CREDENTIAL: "missing",
@@ -64,6 +65,7 @@ class Parts:
     reader: RequestReader
     callers: Callers
     graphql: GraphQLEndpoint
+    operations: OperationsDoor
     health: Health
     keys: Keys
     refusals: Refusals
@@ -89,6 +91,7 @@ class App:
             "/health/ready": {"GET": self._ready},
             "/metrics": {"GET": self._metrics},
             "/.well-known/jwks.json": {"GET": self._jwks},
+            "/operations": {"POST": self._operations},
             **{path: {"POST": self._graphql} for path in GRAPHQL},
         }
 
@@ -162,6 +165,9 @@ class App:
     async def _graphql(self, request: Request) -> Response:
         caller = await self._identify(request, actor_header=True)
         return await self._parts.graphql.answer(request, caller)
+
+    async def _operations(self, request: Request) -> Response:
+        return await self._parts.operations.answer(request, await self._identify(request))
 
     async def _auth(self, request: Request) -> Response:
         """`_identify` where only a bearer counts and no more than who it is gets asked."""

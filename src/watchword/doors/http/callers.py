@@ -16,7 +16,7 @@ from watchword.domain.actors import Bearer, Caller
 from watchword.domain.errors import Fault, Reason
 from watchword.doors.http.requests import UNIX_PEER, Request, within
 from watchword.service.authority import Authority
-from watchword.settings import Network
+from watchword.values import Network
 
 MAX_AUTHORIZATION = 8_192
 

@@ -1,10 +1,16 @@
-"""Probes. *Live* says the process answers; *ready* proves a write to the store, by at most one probe a second."""
+"""Probes. *Live* says the process answers; *ready* proves a write to the store, by at most one probe a second.
+
+The search index is named as a part. Without it tokens are issued, verified and revoked as ever, so it alone makes
+nobody unready.
+"""
 
 import asyncio
 import time
+from typing import Any
 
 import orjson
 
+from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault
 from watchword.domain.ports import Store
 from watchword.doors.http.faults import JSON, NO_STORE, RETRY_AFTER
@@ -13,11 +19,13 @@ from watchword.doors.http.requests import Response
 PROBE_SECONDS = 1.0
 
 LIVE = Response(200, [JSON, NO_STORE], b'{"status":"live"}')
+READY: dict[str, Any] = {"status": "ready"}
 
 
 class Health:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, engine: Engine) -> None:
         self._store = store
+        self._engine = engine
         self._lock = asyncio.Lock()
         self._probed_at = float("-inf")
         self._answer = LIVE
@@ -30,13 +38,27 @@ class Health:
         return self._answer
 
     async def _probe(self) -> Response:
+        store, index = await asyncio.gather(self._probe_store(), self._probe_index())
+        parts = {"store": store, "index": index}
+        if store is not READY:
+            body = {"status": "unavailable", "parts": parts}
+            return Response(503, [JSON, NO_STORE, RETRY_AFTER], orjson.dumps(body))
+        body = {"status": "ready" if index["status"] == "ready" else "degraded", "parts": parts}
+        return Response(200, [JSON, NO_STORE], orjson.dumps(body))
+
+    async def _probe_store(self) -> dict[str, Any]:
         try:
             await self._store.probe()
         except Fault as fault:
-            body = {
-                "status": "unavailable",
-                "parts": {"store": {"status": "unavailable", "message": fault.message}},
-            }
-            return Response(503, [JSON, NO_STORE, RETRY_AFTER], orjson.dumps(body))
-        body = {"status": "ready", "parts": {"store": {"status": "ready"}}}
-        return Response(200, [JSON, NO_STORE], orjson.dumps(body))
+            return _unavailable(fault)
+        return READY
+
+    async def _probe_index(self) -> dict[str, Any]:
+        try:
+            return READY | {"engine": await self._engine.probe()}
+        except Fault as fault:
+            return _unavailable(fault)
+
+
+def _unavailable(fault: Fault) -> dict[str, Any]:
+    return {"status": "unavailable", "message": fault.message}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from watchword.domain.errors import Fault, Reason
-from watchword.settings import Network
+from watchword.values import Network
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]

@@ -170,6 +170,7 @@ def announcement(settings: Settings, notes: Sequence[tuple[str, str]] = ()) -> s
     lines = [
         f"Watchword {__version__} listens at {settings.listens_at}",
         f"  store       {settings.store_path}",
+        f"  index       {settings.index_url or settings.index_path}",
         f"  root actor  {settings.root_actor}",
         f"  local mode  {local}",
         *(f"  {word:<12}{note}" for word, note in notes),

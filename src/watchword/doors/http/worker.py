@@ -4,9 +4,13 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from structlog.typing import FilteringBoundLogger
+
+from watchword.domain.engine import Engine
 from watchword.domain.ports import Clock, Keys, Store
 from watchword.doors.http.app import App, Parts
 from watchword.doors.http.callers import Callers, TrustRules
@@ -15,18 +19,21 @@ from watchword.doors.http.graphql.schema import make_schema
 from watchword.doors.http.health import Health
 from watchword.doors.http.logs import AccessLog, make_logger
 from watchword.doors.http.metrics import Metrics
+from watchword.doors.http.operations import OperationsDoor
 from watchword.doors.http.requests import Receive, RequestReader, Scope, Send
 from watchword.service.audit import Audit
 from watchword.service.authority import Authority
+from watchword.service.operations import Operations
 from watchword.service.policies import Policies
 from watchword.service.refusals import Refusals
+from watchword.service.supervisor import Supervisor, Tell
 from watchword.service.tokens import Counted, Tokens
 from watchword.service.uses import Uses
 from watchword.settings import Settings
 
 
-class OpenService(Protocol):
-    """What a worker is handed of the opened service."""
+class Core(Protocol):
+    """What a worker is handed of the service as it is open on its store."""
 
     @property
     def store(self) -> Store: ...
@@ -46,9 +53,22 @@ class OpenService(Protocol):
     def uses(self) -> Uses: ...
 
 
+class OpenService(Protocol):
+    """The same, open on its search index too."""
+
+    @property
+    def core(self) -> Core: ...
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def operations(self) -> Operations: ...
+    @property
+    def supervisor(self) -> Supervisor: ...
+
+
 READY_SECONDS = 0.05
 
-Open = Callable[[Settings, Callable[[str, float], None], Counted], AbstractAsyncContextManager[OpenService]]
+Open = Callable[[Settings, Callable[[str, float], None], Counted, Tell], AbstractAsyncContextManager[OpenService]]
 
 
 class Worker:
@@ -94,13 +114,14 @@ class Worker:
         settings = self._settings
         metrics = Metrics(self._run_folder)
         logger = make_logger(settings.log_level)
-        service = await stack.enter_async_context(
-            self._open(settings, metrics.store, Counted(metrics.issued, metrics.revoked))
+        whole = await stack.enter_async_context(
+            self._open(settings, metrics.store, Counted(metrics.issued, metrics.revoked), partial(_tell, logger))
         )
-        for chore in (service.uses.run(), service.audit.run()):
+        service = whole.core
+        for chore in (service.uses.run(), service.audit.run(), whole.supervisor.run()):
             stack.push_async_callback(_stopped, asyncio.ensure_future(chore))
         schema = make_schema(self._clock, self._new_id)
-        services = Services(service.tokens, service.policies, service.audit, service.refusals)
+        services = Services(service.tokens, service.policies, service.audit, whole.operations, service.refusals)
         rules = TrustRules(
             local_mode=settings.local_mode_on,
             trusted_peers=settings.trusted_peers,
@@ -111,7 +132,8 @@ class Worker:
                 reader=RequestReader(settings.trusted_proxies, self._request_ids),
                 callers=Callers(service.authority, rules),
                 graphql=GraphQLEndpoint(schema, services, logger),
-                health=Health(service.store),
+                operations=OperationsDoor(whole.operations, service.refusals, self._clock),
+                health=Health(service.store, whole.engine),
                 keys=service.keys,
                 refusals=service.refusals,
                 metrics=metrics,
@@ -119,6 +141,10 @@ class Worker:
                 logger=logger,
             )
         )
+
+
+def _tell(logger: FilteringBoundLogger, operation: str, why: str) -> None:
+    logger.warning("operation", operation=operation, why=why)
 
 
 async def _stopped(task: asyncio.Task[None]) -> None:

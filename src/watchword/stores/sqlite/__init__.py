@@ -10,11 +10,12 @@ from watchword.stores.sqlite.connections import connect, create_file, migrate, r
 from watchword.stores.sqlite.database import Database, Observe, ignore
 from watchword.stores.sqlite.events import SqliteEvents
 from watchword.stores.sqlite.keys import SqliteKeys
+from watchword.stores.sqlite.operations import SqliteOperations
 from watchword.stores.sqlite.policies import SqlitePolicies
 from watchword.stores.sqlite.tokens import SqliteTokens
 
 
-class SqliteStore(SqliteTokens, SqlitePolicies, SqliteKeys, SqliteEvents):
+class SqliteStore(SqliteTokens, SqlitePolicies, SqliteKeys, SqliteEvents, SqliteOperations):
     async def probe(self) -> None:
         now = self._clock()
         await self._db.write(lambda c: c.execute("UPDATE state SET probed_at = ?", (now,)))

@@ -6,6 +6,7 @@ from pathlib import Path
 import apsw
 
 from watchword.domain.actors import ActorStatus
+from watchword.domain.operations import State
 from watchword.domain.policies import PolicySource, PolicyState, Privilege
 from watchword.domain.tokens import TokenType
 from watchword.stores.migrate import latest
@@ -47,6 +48,11 @@ _LAWS = {
     "every event of a revocation has its revoked token": """
         SELECT target FROM events WHERE action = 'token.revoked'
             AND EXISTS (SELECT 1 FROM tokens WHERE id = target AND revoked_at IS NULL)""",
+    "every operation is in a known state, and over just when it has an end": f"""
+        SELECT number FROM operations
+        WHERE state NOT IN ({_words(s.value for s in State)})
+           OR (finished_at IS NOT NULL) <> (state IN ({_words(s.value for s in State if s.is_over)}))
+           OR NOT (json_valid(plan) AND json_valid(work))""",  # noqa: S608
     "just one key is in use": """
         SELECT 1 WHERE (SELECT count(*) FROM keys WHERE retired_at IS NULL)
                     <> (SELECT sealed_salt IS NOT NULL FROM state)""",

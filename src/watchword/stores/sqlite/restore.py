@@ -75,6 +75,18 @@ _KEYS = "SELECT count(*) FROM main.keys WHERE kid NOT IN (SELECT kid FROM backup
 # What others may have seen of the store that is replaced must not come again with another meaning.
 _VERSION_ON = "UPDATE state SET policy_version = max(policy_version, ?) + 1"
 _EVENTS_ON = "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'events'"
+_LAST_OPERATION = "SELECT ifnull(max(seq), 0) FROM main.sqlite_sequence WHERE name = 'operations'"
+_OPERATIONS_KNOWN = """
+INSERT INTO sqlite_sequence (name, seq)
+SELECT 'operations', 0 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'operations')
+"""
+_OPERATIONS_ON = "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'operations'"
+# What was under way when the backup was made has long ended, or been cancelled: nobody asks for it now. Cancelled
+# and not just forgotten, so that what it had made in the index is removed.
+_STOP_OPERATIONS = """
+UPDATE operations SET cancel_asked_at = :now, cancel_asked_by = :actor, held_until = 0
+WHERE finished_at IS NULL AND cancel_asked_at IS NULL
+"""
 
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY 1, 2"
 
@@ -177,6 +189,7 @@ def _compare(here: apsw.Connection, file: Path, now: int) -> Since:
             keys=here.execute(_KEYS).get,
             policy_version=here.execute("SELECT policy_version FROM main.state").get,
             last_event=here.execute("SELECT ifnull(max(seq), 0) FROM main.events").get,
+            last_operation=here.execute(_LAST_OPERATION).get,
         )
     finally:
         here.execute("DETACH backup")
@@ -254,6 +267,9 @@ def _make_ready(draft: Path, seen: Prospect, choice: Choice, warrant: Warrant, n
             raise MigrationError(f"The backup cannot be brought to this version: {fault.message}") from None
         connection.execute("BEGIN")
         connection.execute(_EVENTS_ON, (seen.since.last_event if seen.since else 0,))
+        connection.execute(_OPERATIONS_KNOWN)
+        connection.execute(_OPERATIONS_ON, (seen.since.last_operation if seen.since else 0,))
+        connection.execute(_STOP_OPERATIONS, {"now": now, "actor": warrant.actor})
         revoked = 0
         if choice is Choice.REVOKE_ALL:
             who = {"now": now, "actor": warrant.actor, "peer": warrant.peer, "request": warrant.request_id}

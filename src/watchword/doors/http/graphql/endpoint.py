@@ -20,6 +20,7 @@ from watchword.doors.http.graphql.documents import Documents, InvalidDocument, P
 from watchword.doors.http.graphql.errors import failed, refused
 from watchword.doors.http.requests import Request, Response
 from watchword.service.audit import Audit
+from watchword.service.operations import Operations
 from watchword.service.policies import Policies
 from watchword.service.refusals import Refusals
 from watchword.service.tokens import Tokens
@@ -34,6 +35,7 @@ class Services:
     tokens: Tokens
     policies: Policies
     audit: Audit
+    operations: Operations
     refusals: Refusals
 
 

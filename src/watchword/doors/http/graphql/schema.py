@@ -8,6 +8,7 @@ from graphql import GraphQLError, GraphQLObjectType, GraphQLScalarType, GraphQLS
 
 from watchword.domain.ports import Clock
 from watchword.doors.http.graphql import event_resolvers
+from watchword.doors.http.graphql.operation_resolvers import OperationResolvers
 from watchword.doors.http.graphql.policy_resolvers import PolicyResolvers
 from watchword.doors.http.graphql.token_resolvers import TokenResolvers
 
@@ -20,9 +21,9 @@ def sdl() -> str:
 
 def make_schema(clock: Clock, new_id: Callable[[], str]) -> GraphQLSchema:
     schema = build_schema(sdl())
-    tokens, policies = TokenResolvers(clock), PolicyResolvers(new_id)
-    _attach(schema.query_type, tokens.queries | policies.queries | event_resolvers.QUERIES)
-    _attach(schema.mutation_type, tokens.mutations | policies.mutations)
+    tokens, policies, operations = TokenResolvers(clock), PolicyResolvers(new_id), OperationResolvers(clock)
+    _attach(schema.query_type, tokens.queries | policies.queries | event_resolvers.QUERIES | operations.queries)
+    _attach(schema.mutation_type, tokens.mutations | policies.mutations | operations.mutations)
     long = schema.get_type("Long")
     assert isinstance(long, GraphQLScalarType)
     long.coerce_output_value = long.coerce_input_value = _long

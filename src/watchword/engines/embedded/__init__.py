@@ -1,0 +1,16 @@
+"""The embedded search engine: one file, any number of processes that ask, one process that works."""
+
+import time
+from pathlib import Path
+
+from watchword.engines.embedded.engine import EmbeddedEngine
+from watchword.engines.embedded.file import prepare
+
+
+def open_engine(path: Path) -> EmbeddedEngine:
+    """On the index in this file, which is made if need be. Its tasks are done by the process that `helper` keeps."""
+    return EmbeddedEngine(path, prepare(path), _clock)
+
+
+def _clock() -> int:
+    return time.time_ns() // 1_000_000

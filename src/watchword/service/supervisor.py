@@ -1,0 +1,168 @@
+"""The supervisor: takes up operations that nobody works on, and drives each to its end under a lease.
+
+Every worker of every instance runs one. Which of them works on an operation is decided in the store, by the lease; when
+it dies, another takes the operation up where it stood.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from watchword.domain.engine import UNTHROTTLED, Engine
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.indices import is_own
+from watchword.domain.operations import CancelAsked, LeaseLost, Operation, PostCheck, State, Way
+from watchword.domain.ports import Clock, OperationStore
+from watchword.service.copying import Copying
+from watchword.service.deletion import Deletion
+from watchword.service.leases import LEASE_MILLIS, Lease
+from watchword.service.steps import Hopeless
+
+LOOK_SECONDS = 0.5
+MOST_AT_ONCE = 8
+LET_GO_SECONDS = 3.0
+MOST_REFUSALS = 20
+# The store is away, or this instance stops: not the operation's fault. Whoever takes it up next goes on.
+_NOT_ITS_FAULT = frozenset({Reason.STORE_UNAVAILABLE, Reason.STOPPING, Reason.DEADLINE})
+
+Tell = Callable[[str, str], None]
+"""Told the id of an operation and what went wrong with it, for the log."""
+
+
+class Supervisor:
+    def __init__(self, store: OperationStore, engine: Engine, rate: int, clock: Clock, tell: Tell) -> None:
+        self._store = store
+        self._engine = engine
+        self._rate = float(rate) or UNTHROTTLED
+        self._clock = clock
+        self._tell = tell
+        self._woken = asyncio.Event()
+        self._driven: set[asyncio.Task[None]] = set()
+
+    def wake(self) -> None:
+        """There is something to do."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                self._woken.clear()
+                try:
+                    await self._take_up()
+                except Fault:
+                    pass  # the store is away; it is looked for again
+                except Exception as defect:  # noqa: BLE001 - of one record; the others are not to suffer
+                    self._tell("", f"defect: {type(defect).__name__}: {defect}")
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), LOOK_SECONDS)
+        finally:
+            for task in self._driven:
+                task.cancel()
+            await asyncio.gather(*self._driven, return_exceptions=True)
+
+    async def _take_up(self) -> None:
+        while len(self._driven) < MOST_AT_ONCE:
+            operation = await self._store.lease_operation(LEASE_MILLIS)
+            if operation is None:
+                return
+            task = asyncio.ensure_future(self._drive(operation))
+            self._driven.add(task)
+            task.add_done_callback(self._driven.discard)
+
+    async def _drive(self, operation: Operation) -> None:
+        tag = f"{await self._store.node_id()}:{operation.number}"
+        lease = Lease(self._store, operation)
+        kind = Deletion if operation.plan.way is Way.DELETE_BY_QUERY else Copying
+        steps = kind(lease, self._engine, f"watchword-{tag}", self._rate, self._clock)
+        async with lease.kept():
+            try:
+                await self._to_its_end(steps, tag)
+            except LeaseLost:
+                return
+            except Fault as fault:
+                self._tell(tag, f"{fault.message} {fault.why or ''}".strip())
+                with suppress(Fault):
+                    await steps.let_in_at_once()
+                await lease.release()
+            except asyncio.CancelledError:
+                with suppress(TimeoutError, LeaseLost, CancelAsked, Fault, Hopeless):
+                    async with asyncio.timeout(LET_GO_SECONDS):
+                        await steps.let_go()
+                await lease.release()
+                raise
+
+    async def _to_its_end(self, steps: Deletion | Copying, tag: str) -> None:
+        refusals = 0
+        while not steps.operation.state.is_over:
+            try:
+                await self._step(steps)
+            except LeaseLost:
+                raise
+            except CancelAsked:
+                await steps.lease.save(ending=State.CANCELLED.value, note="being cancelled")
+            except Hopeless as hopeless:
+                await steps.lease.save(ending=State.FAILED.value, error=str(hopeless), note="taking back what was made")
+            except Fault as fault:
+                if fault.reason in _NOT_ITS_FAULT:
+                    raise
+                self._tell(tag, f"{fault.message} {fault.why or ''}".strip())
+                if steps.work.ending is not None:
+                    refusals += 1
+                    await self._clean_up_again(steps, refusals)
+                    continue
+                await steps.lease.save(ending=State.FAILED.value, error=fault.message, note="taking back what was made")
+            except Exception as defect:  # noqa: BLE001 - said, and the operation does not hang for ever
+                self._tell(tag, f"defect: {type(defect).__name__}: {defect}")
+                if steps.work.ending is not None:
+                    await asyncio.sleep(LEASE_MILLIS / 1_000)
+                    continue
+                await steps.lease.save(ending=State.FAILED.value, error="A defect of the service; its log says more.")
+
+    async def _clean_up_again(self, steps: Deletion | Copying, refusals: int) -> None:
+        """What the index refuses again and again to have removed is left, and said."""
+        await asyncio.sleep(LOOK_SECONDS)
+        work = steps.work
+        if refusals >= MOST_REFUSALS and work.ending is not None:
+            left = [index for index in (work.target, *work.trash) if index is not None]
+            told = f"{work.error or 'It was cancelled.'} The search index refused to have taken back what was made"
+            error = f"{told}: {', '.join(left)}." if left else f"{told}."
+            await steps.lease.save(State(work.ending), error=error, note=None)
+
+    async def _step(self, steps: Deletion | Copying) -> None:
+        work, state = steps.work, steps.operation.state
+        if work.ending is not None:
+            other = await steps.clean_up()
+            await steps.lease.save(other or State(work.ending), note=None)
+            return
+        steps.heed()
+        match state:
+            case State.PLANNED:
+                await _begin(steps)
+            case State.RUNNING:
+                await steps.run()
+            case State.VERIFYING:
+                await steps.verify()
+            case State.SWAPPING:
+                await steps.swap()
+            case _:
+                raise AssertionError(state)
+
+
+async def _begin(steps: Deletion | Copying) -> None:
+    """Find the index; where there is nothing in it to remove, the operation is done."""
+    plan = steps.plan
+    resolved = await steps.ask(lambda: steps.engine.resolve(plan.index))
+    if resolved is None:
+        if plan.rows:
+            raise Hopeless("The index is gone.")
+        await steps.lease.save(State.DONE, check=PostCheck(0, 0))
+        return
+    if not is_own(plan.index, resolved.concrete):
+        raise Hopeless("The name leads to an index that is not its own.")
+    await steps.lease.save(
+        State.RUNNING,
+        source=resolved.concrete,
+        source_uuid=resolved.uuid,
+        rows_to_do=plan.rows_to_delete if plan.way is Way.DELETE_BY_QUERY else plan.rows - plan.rows_to_delete,
+    )

@@ -1,0 +1,251 @@
+"""`watchword index sizes` and `watchword index truncate`: a plan, a question, and work that is watched."""
+
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.remote.conftest import Run
+from tests.support.lines import until
+from tests.support.series import fill, new_aspect, rows_of
+from tests.support.server import ADMIN, Server
+from tests.support.terminal import Terminal
+
+Done = Callable[..., str]
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def at_terminal(server: Server, *words: str, **how: object) -> Terminal:
+    return Terminal(*words, "--url", server.url, "--as", ADMIN, **how)  # type: ignore[arg-type]
+
+
+def state_of(server: Server, operation: str) -> str:
+    document = "query ($id: String!) { operation(id: $id) { state } }"
+    state: str = server.ask(document, {"id": operation}, actor=ADMIN)["operation"]["state"]
+    return state
+
+
+def cancel(server: Server, operation: str) -> None:
+    server.ask("mutation ($id: String!) { cancelOperation(id: $id) { id } }", {"id": operation}, actor=ADMIN)
+    until(lambda: state_of(server, operation) == "CANCELLED", "it is cancelled")
+
+
+def test_sizes_are_listed_as_columns_and_as_json(server: Server, done: Done) -> None:
+    aspect = new_aspect()
+    index = fill(server, aspect, old=1, young=2)
+    (line,) = [line for line in done("index", "sizes").splitlines() if line.startswith(index)]
+    assert line.split()[1:4] == ["dataset", aspect, "3"]
+    (size,) = [one for one in json.loads(done("index", "sizes", "--json")) if one["indexName"] == index]
+    assert (size["entityName"], size["aspectName"], size["rows"]) == ("dataset", aspect, 3)
+
+
+def test_a_dry_run_shows_the_plan_and_changes_nothing(server: Server, done: Done) -> None:
+    aspect = new_aspect()
+    index = fill(server, aspect, old=3, young=7)
+    words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--dry-run")
+    shown = done(*words)
+    assert re.search(rf"^Index +{index}$", shown, re.MULTILINE)
+    assert re.search(r"^To delete +3 of 10 rows \(30\.00%\)$", shown, re.MULTILINE)
+    assert "DELETE_BY_QUERY: at most half" in shown
+    assert "dry run" in shown
+    plan = json.loads(done(*words, "--json", "--copy", "--batch-size", "7", "--timeout", "60"))
+    assert (plan["rowsToDelete"], plan["way"], plan["batchSize"], plan["timeoutSeconds"]) == (3, "REINDEX", 7, 60)
+    assert rows_of(server, index) == 10
+
+
+@pytest.mark.parametrize(("old", "way"), [(3, "DELETE_BY_QUERY"), (8, "REINDEX")])
+def test_in_a_pipe_it_is_told_line_by_line_until_it_is_done(server: Server, done: Done, old: int, way: str) -> None:
+    aspect = new_aspect()
+    index = fill(server, aspect, old=old, young=10 - old)
+    lines = done("index", "truncate", "dataset", aspect, "--until", "P30D", "--yes").splitlines()
+    assert any(line.startswith("Way") and way in line for line in lines)
+    told = [line.split()[0] for line in lines if re.match(r"[A-Z]{4,} ", line)]
+    assert told[-1] == "DONE"
+    assert len(told) == len(set(told))
+    assert lines[-2].startswith("Done in ")
+    assert lines[-1] == f"Post-check passed: {10 - old} rows are there, none of them old."
+    assert not COLOURS.search("".join(lines))
+    assert rows_of(server, index) == 10 - old
+
+
+def test_where_nobody_can_be_asked_it_needs_yes(server: Server, run: Run) -> None:
+    aspect = new_aspect()
+    index = fill(server, aspect, old=3, young=7)
+    ran = run("index", "truncate", "dataset", aspect, "--older-than", "30d")
+    assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
+    assert "--yes" in ran.stderr
+    assert rows_of(server, index) == 10
+
+
+def test_a_terminal_is_asked_after_the_plan_and_no_is_what_enter_means(server: Server) -> None:
+    aspect = new_aspect()
+    index = fill(server, aspect, old=3, young=7)
+    with at_terminal(server, "index", "truncate", "dataset", aspect, "--older-than", "30d") as terminal:
+        terminal.wait_for("[y/N]")
+        assert terminal.text.index("3 of 10 rows (30.00%)") < terminal.text.index("Delete 3 of 10 rows")
+        terminal.enter("\n")
+        assert terminal.finish() == 1
+    assert "Nothing was changed." in terminal.text
+    assert rows_of(server, index) == 10
+
+
+@pytest.mark.parametrize("columns", [40, 100])
+def test_at_a_terminal_a_bar_shows_the_time_left_and_the_end_is_told(slow_server: Server, columns: int) -> None:
+    aspect = new_aspect()
+    index = fill(slow_server, aspect, old=1_000, young=1_500)
+    words = ("index", "truncate", "dataset", aspect, "--older-than", "30d")
+    with at_terminal(slow_server, *words, columns=columns) as terminal:
+        terminal.wait_for("[y/N]")
+        terminal.enter("y\n")
+        terminal.wait_for("RUNNING")
+        terminal.wait_for(" s left")
+        assert terminal.finish(60) == 0
+    drawn = [line for line in re.split(r"[\r\n]+", terminal.text) if "RUNNING" in line]
+    assert any("━" in line for line in drawn)
+    assert COLOURS.search(terminal.output)
+    assert max(map(len, drawn)) <= columns
+    assert ("rows/s" in "".join(drawn)) == (columns == 100)
+    assert "Post-check passed: 1,500 rows are there" in terminal.text
+    assert rows_of(slow_server, index) == 1_500
+
+
+def test_what_has_nothing_to_delete_is_not_asked(server: Server) -> None:
+    aspect = new_aspect()
+    fill(server, aspect, old=0, young=3)
+    with at_terminal(server, "index", "truncate", "dataset", aspect, "--older-than", "30d") as terminal:
+        assert terminal.finish() == 0
+    assert "nothing to delete" in terminal.text
+    assert "[y/N]" not in terminal.text
+
+
+def test_what_is_interrupted_goes_on_and_is_picked_up_again(slow_server: Server) -> None:
+    aspect = new_aspect()
+    index = fill(slow_server, aspect, old=1_500, young=1_500)
+    words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes")
+    with at_terminal(slow_server, *words) as terminal:
+        terminal.wait_for("RUNNING")
+        assert terminal.interrupt() == 130
+    again = re.search(r"To watch it again: watchword (task watch (\S+))", terminal.text)
+    assert again is not None
+    assert "\x1b[?25h" in terminal.output  # the cursor is back
+    assert state_of(slow_server, again[2]) == "RUNNING"
+    with at_terminal(slow_server, *again[1].split()) as picked_up:
+        assert picked_up.finish(60) == 0
+    assert "━" in picked_up.text
+    assert "Post-check passed" in picked_up.text
+    assert rows_of(slow_server, index) == 1_500
+
+
+def test_another_on_the_same_index_is_named_with_how_to_watch_it(slow_server: Server, run_slowly: Run) -> None:
+    aspect = new_aspect()
+    fill(slow_server, aspect, old=10_000, young=10_000)
+    words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes")
+    started = run_slowly(*words, "--no-wait")
+    operation = started.stdout.rstrip().rpartition(" ")[2]
+    second = run_slowly(*words)
+    cancel(slow_server, operation)
+    assert (started.returncode, started.stderr) == (0, "")
+    assert second.returncode == 1
+    assert f"watchword task watch {operation}" in second.stderr
+    assert len(second.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
+def test_where_no_colour_is_wanted_none_is_printed(slow_server: Server, env: dict[str, str]) -> None:
+    aspect = new_aspect()
+    fill(slow_server, aspect, old=300, young=400)
+    words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes")
+    with at_terminal(slow_server, *words, env=env) as terminal:
+        assert terminal.finish(60) == 0
+    assert "RUNNING" in terminal.output
+    assert not COLOURS.search(terminal.output)
+    if "TERM" in env:
+        assert "\x1b" not in terminal.output
+
+
+def test_json_is_the_operation_at_its_end_and_nothing_else(server: Server, done: Done) -> None:
+    aspect = new_aspect()
+    fill(server, aspect, old=3, young=7)
+    words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes", "--json")
+    ended = json.loads(done(*words))
+    assert (ended["state"], ended["plan"]["rowsToDelete"], ended["postCheck"]["passed"]) == ("DONE", 3, True)
+    assert json.loads(done(*words)) is None
+
+
+def test_what_runs_out_of_time_fails_with_the_reason(slow_server: Server, run_slowly: Run) -> None:
+    aspect = new_aspect()
+    fill(slow_server, aspect, old=10_000, young=10_000)
+    words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes", "--timeout", "1")
+    ran = run_slowly(*words)
+    assert ran.returncode == 1
+    (line,) = ran.stderr.splitlines()
+    assert "timeoutSeconds" in line
+    assert "watchword event list --target" in line
+
+
+def test_a_server_that_is_started_anew_is_waited_for(make_server: Callable[..., Server]) -> None:
+    server, aspect = make_server("--index-rate", "500"), new_aspect()
+    index = fill(server, aspect, old=3_000, young=3_000)
+    with at_terminal(server, "index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes") as terminal:
+        terminal.wait_for(" s left")
+        server.stop()
+        server.start()
+        assert terminal.finish(90) == 0
+    assert "Post-check passed" in terminal.text
+    assert rows_of(server, index) == 3_000
+
+
+def test_without_the_privilege_it_is_denied_by_name(server: Server, run: Run, actor: str) -> None:
+    words = ("index", "truncate", "dataset", "operation", "--older-than", "30d", "--yes")
+    for denied, privilege in ((words, "Truncate"), (("index", "sizes"), "Sizes"), (("task", "list"), "Truncate")):
+        ran = run(*denied, caller=actor)
+        assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
+        assert privilege.lower() in ran.stderr.lower()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("dataset", "operation"), 2, "--older-than"),
+        (("dataset", "operation", "--older-than", "1d", "--until", "P1D"), 2, "--until"),
+        (("dataset", "operation", "--older-than", "soon"), 2, "30d"),
+        (("dataset", "operation", "--older-than", "-1d"), 2, "30d"),
+        (("dataset", "operation", "--older-than", "99999d"), 2, "1970"),
+        (("dataset", "operation", "--until", "2999-01-01"), 2, "--until"),
+        (("dataset", "operation", "--until", "1960-01-01"), 2, "--until"),
+        (("dataset", "operation", "--until", "yesterday"), 2, "P7D"),
+        (("dataset", "operation", "--older-than", "1d", "--delete", "--copy"), 2, "--copy"),
+        (("dataset", "operation", "--older-than", "1d", "--batch-size", "0"), 2, "--batch-size"),
+        (("dataset", "operation", "--older-than", "1d", "--batch-size", "10001"), 1, "batchSize"),
+        (("dataset",), 2, "ASPECT"),
+        (("dataset", "neverHeardOf", "--older-than", "1d"), 1, "neverHeardOf"),
+        (("*", "operation", "--older-than", "1d"), 1, "entityType"),
+        (("dataset", "_all", "--older-than", "1d"), 1, "aspect"),
+        (("dataset", "../x", "--older-than", "1d"), 1, "aspect"),
+        (("dataset", "", "--older-than", "1d"), 1, "aspect"),
+    ],
+)
+def test_wrong_use_is_one_line_that_says_what_is_allowed(
+    run: Run, words: tuple[str, ...], code: int, said: str
+) -> None:
+    ran = run("index", "truncate", *words, "--yes")
+    assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (code, "", 1), ran.stderr
+    assert said in ran.stderr
+
+
+def test_a_newcomer_makes_sample_series_sees_sizes_and_truncates(make_server: Callable[..., Server]) -> None:
+    server = make_server()
+    made = server.command_line("index", "load", "--demo", "--rows", "900")
+    assert made.returncode == 0, made.stderr
+    try_next = re.search(r"try: watchword (index truncate (\S+) (\S+) .*)$", made.stdout, re.MULTILINE)
+    assert try_next is not None
+    index = f"{try_next[2]}_{try_next[3].lower()}aspect_v1"
+    assert rows_of(server, index) == 900
+    with Terminal(*try_next[1].split(), "--url", server.url) as dry:
+        assert dry.finish() == 0
+    assert re.search(r"To delete +(600|601) of 900 rows", dry.text), dry.text
+    with Terminal(*try_next[1].replace("--dry-run", "--yes").split(), "--url", server.url) as real:
+        assert real.finish(60) == 0
+    assert "Post-check passed" in real.text
+    assert rows_of(server, index) in (299, 300)

@@ -1,0 +1,137 @@
+"""`watchword task`: what is going on in the index, watched, listed, cancelled."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.remote.conftest import Run
+from tests.cli.remote.test_index import at_terminal, cancel
+from tests.support.series import DAY, fill, new_aspect, now
+from tests.support.server import ADMIN, Server, watchword
+
+Done = Callable[..., str]
+START = """mutation ($input: TruncateTimeseriesAspectInput!) {
+  truncateTimeseriesAspect(input: $input) { operation { id } } }"""
+
+
+def start(server: Server, aspect: str) -> str:
+    """A truncation of what is older than thirty days; returns its id."""
+    wanted = {"entityType": "dataset", "aspect": aspect, "endTimeMillis": now() - 30 * DAY, "dryRun": False}
+    answer = server.ask(START, {"input": wanted}, actor=ADMIN)["truncateTimeseriesAspect"]
+    operation: str = answer["operation"]["id"]
+    return operation
+
+
+def test_the_status_of_an_operation_and_of_a_task_of_the_index_is_shown(server: Server, done: Done) -> None:
+    aspect = new_aspect()
+    index = fill(server, aspect, old=3, young=7)
+    operation = start(server, aspect)
+    assert "Post-check passed" in done("task", "watch", operation)
+    shown = done("task", "status", operation)
+    for line in (rf"Operation +{operation}", "State +DONE", rf"Index +{index}", "Post-check +passed: 7 rows, 0 of .*"):
+        assert re.search(f"^{line}$", shown, re.MULTILINE), shown
+    told = json.loads(done("task", "status", operation, "--json"))
+    assert (told["taskId"], told["completed"], told["status"]["deleted"]) == (operation, True, 3)
+    assert told["operation"]["state"] == "DONE"
+    task = told["operation"]["tasks"][0]["id"]
+    raw = json.loads(done("task", "status", task, "--json"))
+    assert (raw["taskId"], raw["completed"], raw["status"]["deleted"], raw["operation"]) == (task, True, 3, None)
+    assert re.search(r"^Deleted +3$", done("task", "status", task), re.MULTILINE)
+    assert "3 deleted" in done("task", "watch", task)
+
+
+def test_in_a_pipe_what_goes_on_is_told_before_it_is_over(slow_server: Server) -> None:
+    aspect = new_aspect()
+    fill(slow_server, aspect, old=10_000, young=10_000)
+    operation = start(slow_server, aspect)
+    command = [sys.executable, "-m", "watchword", "task", "watch", operation, "--url", slow_server.url, "--as", ADMIN]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("WATCHWORD_")}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean) as watching:
+        assert watching.stdout is not None
+        first = next(line for line in watching.stdout if line.startswith("RUNNING"))
+        cancel(slow_server, operation)
+        rest, errors = watching.communicate(timeout=60)
+    assert "of 10,000 rows" in first
+    assert rest.splitlines()[-1].startswith("CANCELLED")
+    assert (watching.returncode, len(errors.splitlines())) == (1, 1)
+    assert f"cancelled by {ADMIN}" in errors
+
+
+def test_a_task_of_the_index_itself_is_watched_too(slow_server: Server) -> None:
+    aspect = new_aspect()
+    fill(slow_server, aspect, old=1_000, young=1_000)
+    operation = start(slow_server, aspect)
+    with at_terminal(slow_server, "task", "watch", operation) as whole:
+        whole.wait_for(" s left")
+        document = "query ($id: String!) { operation(id: $id) { tasks { id } } }"
+        task = slow_server.ask(document, {"id": operation}, actor=ADMIN)["operation"]["tasks"][0]["id"]
+        with at_terminal(slow_server, "task", "watch", task) as part:
+            part.wait_for("rows")
+            assert part.finish(60) == 0
+        assert whole.finish(60) == 0
+    assert "1,000 deleted" in part.text
+    assert "━" in part.text
+
+
+def test_operations_are_listed_newest_first(server: Server, done: Done) -> None:
+    made = []
+    for _ in range(3):
+        made.append(start(server, "operation"))
+        done("task", "watch", made[-1])
+    listed = json.loads(done("task", "list", "--limit", "3", "--json"))
+    assert [one["id"] for one in listed] == list(reversed(made))
+    lines = done("task", "list", "--limit", "2").splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [[made[2], "DONE"], [made[1], "DONE"]]
+    assert len(json.loads(done("task", "list", "--limit", "0", "--json"))) >= 3
+
+
+def test_an_operation_is_cancelled_once_the_terminal_said_yes(slow_server: Server) -> None:
+    aspect = new_aspect()
+    fill(slow_server, aspect, old=10_000, young=10_000)
+    operation = start(slow_server, aspect)
+    with at_terminal(slow_server, "task", "cancel", operation) as asked:
+        asked.wait_for("[y/N]")
+        asked.enter("n\n")
+        assert asked.finish() == 1
+    with at_terminal(slow_server, "task", "cancel", operation, "--wait") as asked:
+        asked.wait_for("[y/N]")
+        asked.enter("y\n")
+        assert asked.finish(60) == 0
+    assert f"Cancelled {operation}" in asked.text
+    with at_terminal(slow_server, "task", "watch", operation) as over:
+        assert over.finish() == 1
+
+
+def test_a_script_cancels_without_a_question_and_what_is_over_is_refused(slow_server: Server, run_slowly: Run) -> None:
+    aspect = new_aspect()
+    fill(slow_server, aspect, old=10_000, young=10_000)
+    operation = start(slow_server, aspect)
+    first = run_slowly("task", "cancel", operation, "--yes", "--wait")
+    assert (first.returncode, first.stderr, first.stdout.splitlines()[-1]) == (0, "", f"Cancelled {operation}")
+    again = run_slowly("task", "cancel", operation, "--yes")
+    assert (again.returncode, again.stdout, len(again.stderr.splitlines())) == (1, "", 1)
+
+
+MALFORMED = ["", "x", "a:", ":1", "a:b", "a:1:2", "a:-1", f"a:{10**40}", "a/b:1", "*:1"]
+
+
+@pytest.mark.parametrize("words", [*(("status", task) for task in MALFORMED), ("watch", "x"), ("cancel", "x")])
+def test_what_is_no_id_is_wrong_use(words: tuple[str, str]) -> None:
+    ran = watchword("task", *words, "--as", ADMIN)
+    assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1), ran.stderr
+    assert "<node>:<number>" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("status", "nobody:12345"), ("status", "-h:1"), ("watch", "--as:1"), ("cancel", "007:007")], ids=" ".join
+)
+def test_an_id_that_nobody_knows_is_told_and_is_no_flag_when_it_looks_like_one(
+    run: Run, words: tuple[str, str]
+) -> None:
+    ran = run("task", *words)
+    assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1), ran.stderr

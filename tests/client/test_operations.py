@@ -1,0 +1,141 @@
+"""Operations through the client: planned, started, watched, cancelled; and the status of any task."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.support.both_clients import Clients
+from tests.support.series import DAY, fill, new_aspect, now, rows_of
+from tests.support.server import ADMIN, Server
+from watchword.client import BadRequest, Client, Conflict, NotFound, Operation, Unauthorized
+
+
+def ended(client: Client, operation: Operation) -> Operation:
+    *_, last = client.watch_operation(operation.id, every=0.05)
+    return last
+
+
+def test_a_plan_counts_what_would_go_and_changes_nothing(server: Server, connect: Clients) -> None:
+    aspect = new_aspect()
+    index = fill(server, aspect, old=30, young=70)
+    plan = connect(server.url, actor=ADMIN).plan_truncation("DATASET", aspect, now() - 30 * DAY, batch_size=7)
+    assert (plan.index_name, plan.rows, plan.rows_to_delete, plan.share) == (index, 100, 30, 30.0)
+    assert (plan.way, plan.batch_size, plan.timeout_seconds) == ("DELETE_BY_QUERY", 7, None)
+    assert plan.summary.startswith("Delete 30 out of 100 rows (30.00%).")
+    assert 0 < plan.bytes_to_free < plan.size_in_bytes
+    assert rows_of(server, index) == 100
+
+
+@pytest.mark.parametrize(("old", "way"), [(30, "DELETE_BY_QUERY"), (70, "REINDEX")])
+def test_a_truncation_is_watched_to_its_end_and_leaves_what_is_younger(
+    server: Server, connect: Clients, old: int, way: str
+) -> None:
+    aspect, client = new_aspect(), connect(server.url, actor=ADMIN)
+    index = fill(server, aspect, old=old, young=100 - old)
+    end = datetime.now(UTC) - timedelta(days=30)
+    started = client.truncate("dataset", aspect, end)
+    done = ended(client, started)
+    assert (started.state, started.actor_urn, started.plan.way) == ("PLANNED", ADMIN, way)
+    assert abs(started.plan.end_time - end) < timedelta(milliseconds=1)
+    assert (done.id, done.state, done.is_over, done.percent) == (started.id, "DONE", True, 100.0)
+    assert done.finished is not None
+    assert done.post_check is not None
+    assert (done.post_check.passed, done.post_check.rows, done.post_check.rows_left) == (True, 100 - old, 0)
+    assert rows_of(server, index) == 100 - old
+
+
+def test_the_way_can_be_chosen(server: Server, connect: Clients) -> None:
+    client, aspect, end = connect(server.url, actor=ADMIN), new_aspect(), now() - 30 * DAY
+    fill(server, aspect, old=1, young=9)
+    assert client.plan_truncation("dataset", aspect, end, force_reindex=True).way == "REINDEX"
+    copied = ended(client, client.truncate("dataset", aspect, end, force_reindex=True))
+    assert copied.target_index is not None
+    assert (copied.state, copied.status.created, copied.status.done) == ("DONE", 9, 9)
+    fill(server, aspect, old=9, young=1)
+    assert client.plan_truncation("dataset", aspect, end, force_delete_by_query=True).way == "DELETE_BY_QUERY"
+    with pytest.raises(BadRequest):
+        client.plan_truncation("dataset", aspect, end, force_delete_by_query=True, force_reindex=True)
+
+
+def test_an_operation_and_the_tasks_that_worked_for_it_have_a_status(server: Server, connect: Clients) -> None:
+    client, aspect = connect(server.url, actor=ADMIN), new_aspect()
+    fill(server, aspect, old=3, young=7)
+    done = ended(client, client.truncate("dataset", aspect, now() - 30 * DAY))
+    whole = client.task_status(done.id)
+    part = client.task_status(done.tasks[0].id)
+    assert whole is not None
+    assert part is not None
+    assert done.tasks[0].purpose == "delete"
+    assert (whole.task_id, whole.completed, whole.failed, whole.status.deleted) == (done.id, True, False, 3)
+    assert (part.task_id, part.completed, part.status.deleted) == (done.tasks[0].id, True, 3)
+
+
+def test_a_task_that_nobody_knows_is_none(server: Server, connect: Clients) -> None:
+    assert connect(server.url, actor=ADMIN).task_status("nobody:12345") is None
+
+
+def test_operations_are_listed_newest_first_page_by_page(server: Server, connect: Clients) -> None:
+    client = connect(server.url, actor=ADMIN)
+    made = [ended(client, client.truncate("dataset", "operation", number)).id for number in range(5)]
+    listed = [operation.id for operation in client.operations(page_size=2)]
+    assert listed[:5] == list(reversed(made))
+    assert len(listed) == len(set(listed))
+    assert client.operation(made[0]).plan.end_time_millis == 0
+
+
+def test_one_is_watched_while_it_goes_on_and_another_on_its_index_is_a_conflict_that_names_it(
+    slow_server: Server, connect: Clients
+) -> None:
+    client, aspect, end = connect(slow_server.url, actor=ADMIN), new_aspect(), now() - 30 * DAY
+    fill(slow_server, aspect, old=10_000, young=10_000)
+    started = client.truncate("dataset", aspect, end)
+    looks = client.watch_operation(started.id, every=0.05)
+    going = next(look for look in looks if look.rows_done)
+    assert (going.state, going.rows_to_do) == ("RUNNING", 10_000)
+    assert 0 < going.percent < 100
+    assert going.estimated_end_at is not None
+    with pytest.raises(Conflict) as refused:
+        client.truncate("dataset", aspect, end)
+    assert (refused.value.reason, refused.value.details["operationId"]) == ("operation_running", started.id)
+    assert client.cancel_operation(started.id).cancel_asked_by == ADMIN
+    *_, last = looks
+    assert (last.state, last.rows_done < 10_000) == ("CANCELLED", True)
+    with pytest.raises(Conflict) as late:
+        client.cancel_operation(started.id)
+    assert late.value.reason == "too_late_to_cancel"
+
+
+def test_sizes_tell_rows_and_bytes_of_each_index(server: Server, connect: Clients) -> None:
+    aspect = new_aspect()
+    index = fill(server, aspect, old=1, young=2)
+    (size,) = [one for one in connect(server.url, actor=ADMIN).index_sizes() if one.index_name == index]
+    assert (size.entity_name, size.aspect_name, size.rows) == ("dataset", aspect, 3)
+    assert size.size_in_bytes > 0
+
+
+def test_a_moment_without_a_zone_and_a_watch_without_a_pause_are_wrong_arguments(
+    server: Server, connect: Clients
+) -> None:
+    client = connect(server.url, actor=ADMIN)
+    with pytest.raises(ValueError, match="zone"):
+        client.truncate("dataset", "operation", datetime(2026, 1, 1))  # noqa: DTZ001 - the wrong argument
+    for every in (0.0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match="every"):
+            list(client.watch_operation("a:1", every))
+
+
+def test_what_is_wrong_is_told_by_its_kind(server: Server, connect: Clients, actor: str) -> None:
+    client, nobody = connect(server.url, actor=ADMIN), connect(server.url, actor=actor)
+    with pytest.raises(NotFound) as unknown:
+        client.plan_truncation("dataset", "neverHeardOf", 0)
+    with pytest.raises(NotFound) as missing:
+        client.operation("nobody:1")
+    with pytest.raises(BadRequest) as future:
+        client.truncate("dataset", "operation", now() + DAY)
+    with pytest.raises(BadRequest) as malformed:
+        client.task_status("a:b:c")
+    with pytest.raises(Unauthorized) as denied:
+        nobody.truncate("dataset", "operation", 0)
+    assert (unknown.value.reason, missing.value.reason) == ("aspect_not_found", "operation_not_found")
+    assert (future.value.field, malformed.value.field) == ("endTimeMillis", "task")
+    assert denied.value.privilege == "TRUNCATE_TIMESERIES_INDEX_PRIVILEGE"

@@ -1,0 +1,186 @@
+"""DataHub's garbage collection, unmodified, by way of the gateway prefix: expired tokens, and old rows of the five
+aspects, on the embedded index and on a real node.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.clients import datahub
+from tests.support.indexed import CANCEL, DAY, Index, Series, index_of, times
+from tests.support.lines import until
+from tests.support.nodes import SharedNodes
+from tests.support.server import ADMIN, Server
+from tests.support.store_file import change_store
+
+ALICE = "urn:li:corpuser:alice"
+KEPT_DAYS = 30
+# As it names them, and how many of twenty rows are old: both ways of truncating are met.
+ASPECTS = (
+    ("dataset", "operation", 16),
+    ("dataset", "datasetusagestatistics", 4),
+    ("chart", "chartUsageStatistics", 20),
+    ("dashboard", "dashboardUsageStatistics", 0),
+    ("query", "queryusagestatistics", 11),
+)
+OPERATIONS = "{ operations { total operations { id state plan { indexName way rowsToDelete } postCheck { passed } } } }"
+
+# Whatever of it asks for more than tokens and time series is off.
+CONFIG: dict[str, Any] = {
+    "cleanup_expired_tokens": True,
+    "dataprocess_cleanup": {"enabled": False},
+    "soft_deleted_entities_cleanup": {"enabled": False},
+    "execution_request_cleanup": {"enabled": False},
+    "query_cleanup": {"enabled": False},
+}
+
+
+@pytest.fixture(params=("embedded", "opensearch-2"))
+def index(request: pytest.FixtureRequest, shared_nodes: SharedNodes) -> Iterator[Index]:
+    with index_of(request.param, shared_nodes) as found:
+        yield found
+
+
+class Collected:
+    """What a run of it said."""
+
+    def __init__(self, home: Path, server: Server, **config: Any) -> None:
+        home.mkdir()
+        recipe = {
+            "source": {"type": "datahub-gc", "config": CONFIG | config},
+            "sink": {"type": "console"},
+            "datahub_api": {"server": f"{server.url}/gms", "token": "${TOKEN}"},
+        }
+        (home / "recipe.json").write_text(json.dumps(recipe))
+        token = server.create(ADMIN)["accessToken"]
+        ran = datahub(home, "ingest", "run", "-c", "recipe.json", "--report-to", "report.json", TOKEN=token)
+        self.code = ran.returncode
+        self.said = ran.stdout + ran.stderr
+        self.report = json.loads((home / "report.json").read_text())["source"]["report"]
+
+    def assert_whole(self) -> None:
+        assert self.code == 0, self.said
+        assert self.report["failures"] == []
+        assert self.report["warnings"] == []
+
+
+def some_tokens(server: Server) -> tuple[set[str], set[str]]:
+    """Ids of expired and of other tokens."""
+    expired = {server.create(ADMIN, of=ALICE, name=f"expired {n}")["metadata"]["id"] for n in range(23)}
+    for token_id in expired:
+        change_store(server, "UPDATE tokens SET expires_at = created_at + 1 WHERE id = ?", token_id)
+    live = {server.create(ADMIN, of=ALICE)["metadata"]["id"] for _ in range(3)}
+    endless = {server.create(ADMIN, of=ALICE, duration="NO_EXPIRY")["metadata"]["id"] for _ in range(3)}
+    return expired, live | endless
+
+
+def ids(server: Server, status: str) -> set[str]:
+    filters = [{"field": "actorUrn", "value": ALICE}, {"field": "status", "value": status}]
+    return {row["id"] for row in server.tokens(filters=filters, count=100)["tokens"]}
+
+
+def now(server: Server) -> int:
+    """By the server's clock."""
+    made: int = server.create(ADMIN)["metadata"]["createdAt"]
+    return made
+
+
+def all_over(server: Server) -> Any:
+    """Every operation, once none is under way."""
+
+    def listed() -> Any:
+        return server.ask(OPERATIONS, actor=ADMIN)["operations"]["operations"]
+
+    until(lambda: all(one["state"] in ("DONE", "FAILED", "CANCELLED") for one in listed()), "all are over", 120)
+    return listed()
+
+
+def test_both_halves_leave_no_expired_token_and_no_old_row_and_touch_nothing_else(
+    make_server: Callable[..., Server], index: Index, tmp_path: Path
+) -> None:
+    server = make_server("--allow-no-expiry", "on", *index.flags)
+    expired, others = some_tokens(server)
+    token = server.create(ADMIN)["accessToken"]
+    start = now(server)
+    all_series = [(Series(server, index, token, aspect, entity), old) for entity, aspect, old in ASPECTS]
+    for series, old in all_series:
+        rows = times(20, start - (KEPT_DAYS - 20 + old) * DAY - DAY // 2)
+        series.load(rows | {"timeless": {"urn": "urn:none"}})
+
+    ran = Collected(tmp_path / "home", server, truncate_indices=True)
+
+    ran.assert_whole()
+    assert ran.report["expired_tokens_revoked"] == len(expired)
+    assert ids(server, "REVOKED") == expired
+    assert ids(server, "EXPIRED") == set()
+    assert ids(server, "ACTIVE") == others
+    operations = {one["plan"]["indexName"]: one for one in all_over(server)}
+    assert len(operations) == len(ASPECTS)
+    for series, old in all_series:
+        done = operations[series.name]
+        assert (done["state"], done["postCheck"]["passed"]) == ("DONE", True)
+        assert done["plan"]["rowsToDelete"] == old
+        assert set(series.rows()) == {f"row-{n}" for n in range(20 - old)} | {"timeless"}
+    assert {one["plan"]["way"] for one in operations.values()} == {"DELETE_BY_QUERY", "REINDEX"}
+
+
+def test_it_watches_the_rows_that_are_left_become_fewer(
+    make_server: Callable[..., Server], index: Index, tmp_path: Path
+) -> None:
+    server = make_server("--index-rate", "500", *index.flags)
+    series = Series(server, index, server.create(ADMIN)["accessToken"], "operation")
+    start = now(server)
+    rows = times(3_000, start, step=1) | {
+        f"old-{n}": {"timestampMillis": start - (KEPT_DAYS + 1) * DAY - n} for n in range(2_500)
+    }
+    series.load(rows)
+
+    ran = Collected(
+        tmp_path / "home",
+        server,
+        truncate_indices=True,
+        truncation_watch_until=1,
+        truncation_sleep_between_seconds=3,
+    )
+
+    ran.assert_whole()
+    left = [int(number) for number in re.findall(r"to_delete (\d+) / \d+", ran.said)]
+    assert left, ran.said
+    assert left == sorted(left, reverse=True)
+    assert [one["state"] for one in all_over(server)] == ["DONE"] * len(ASPECTS)
+    assert len(series.rows()) == 3_000
+
+
+def test_it_does_no_harm_to_a_truncation_that_is_under_way_and_works_again_after_it(
+    make_server: Callable[..., Server], index: Index, tmp_path: Path
+) -> None:
+    server = make_server("--allow-no-expiry", "on", "--index-rate", "1", *index.flags)
+    token = server.create(ADMIN)["accessToken"]
+    first, second = (Series(server, index, token, aspect, "dataset") for _, aspect, _ in ASPECTS[:2])
+    start = now(server)
+    rows = times(600, start - KEPT_DAYS * DAY, step=1)
+    first.load(rows)
+    second.load(rows)
+    running = first.truncate(start - KEPT_DAYS * DAY, forceDeleteByQuery=True, batchSize=1)
+    expired, others = some_tokens(server)
+
+    meanwhile = Collected(tmp_path / "meanwhile", server, truncate_indices=True)
+
+    # It asks twice, the second time with forceDeleteByQuery, and says which operation is in its way.
+    assert running in meanwhile.said
+    assert [failure["message"] for failure in meanwhile.report["failures"]] != []
+    assert meanwhile.report["expired_tokens_revoked"] == len(expired)
+    assert ids(server, "ACTIVE") == others
+    operations = server.ask(OPERATIONS, actor=ADMIN)["operations"]["operations"]
+    assert [(one["id"], one["state"]) for one in operations] == [(running, "RUNNING")]
+    assert second.rows() == rows
+
+    server.ask(CANCEL, {"id": running}, actor=ADMIN)
+    assert first.over(running)["state"] == "CANCELLED"
+    Collected(tmp_path / "after", server, truncate_indices=True).assert_whole()
+    assert {one["state"] for one in all_over(server) if one["id"] != running} == {"DONE"}
+    assert (first.rows(), second.rows()) == ({}, {})

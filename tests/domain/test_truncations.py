@@ -1,0 +1,139 @@
+"""Truncations as they are asked for, the names of indices, and the way that is chosen."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from watchword.domain.errors import Fault
+from watchword.domain.indices import Aspect, IndexNames, check_word
+from watchword.domain.operations import Way
+from watchword.domain.truncations import parse_truncation
+
+NOW = 1_790_000_000_000
+ASKED = {"entityType": "dataset", "aspect": "operation", "endTimeMillis": NOW - 1}
+
+_words = st.text("abcDEF019", min_size=1, max_size=80)
+_prefixes = st.just("") | st.from_regex(r"[a-z0-9][a-z0-9-]{0,39}", fullmatch=True)
+
+
+@given(st.text(), st.text(), _prefixes)
+def test_no_name_from_outside_makes_another_index_than_its_own(entity: str, aspect: str, prefix: str) -> None:
+    try:
+        asked = Aspect(check_word(entity, "entityType"), check_word(aspect, "aspect"))
+    except Fault:
+        return
+    names = IndexNames(prefix)
+    index = names.index_of(asked)
+    assert re.fullmatch(r"([a-z0-9-]+_)?[a-z0-9]+_[a-z0-9]+aspect_v1", index)
+    assert index.startswith(names.head)
+
+
+ODD = ["*", "a*", "a,b", "..", "../x", "a/b", "_all", "a_b", "", " ", "a b", "ä", "a\n", "x" * 81, None, 7, ["a"], True]
+
+
+@pytest.mark.parametrize("word", ODD)
+@pytest.mark.parametrize("field", ["entityType", "aspect"])
+def test_a_name_that_could_be_something_else_is_refused_by_its_field(field: str, word: Any) -> None:
+    with pytest.raises(Fault) as refused:
+        parse_truncation(ASKED | {field: word}, NOW)
+    assert refused.value.details == {"field": field}
+
+
+@given(_words, _words, _prefixes)
+def test_an_index_tells_which_aspect_it_is_of(entity: str, name: str, prefix: str) -> None:
+    names = IndexNames(prefix)
+    aspect = names.aspect_of(names.index_of(Aspect(entity, name)))
+    assert aspect is not None
+    assert names.index_of(aspect) == names.index_of(Aspect(entity, name))
+
+
+@given(_words, _words, _words, _words)
+def test_two_aspects_share_an_index_only_when_they_differ_in_case_alone(a: str, b: str, c: str, d: str) -> None:
+    names = IndexNames()
+    one, other = Aspect(a, b), Aspect(c, d)
+    assert (names.index_of(one) == names.index_of(other)) == (one.key == other.key)
+
+
+@pytest.mark.parametrize(
+    "index", ["dataset_operationaspect_v1_17", "x", "_aspect_v1", "a_b_caspect_v1", "A_baspect_v1"]
+)
+def test_other_indices_are_of_no_aspect(index: str) -> None:
+    assert IndexNames().aspect_of(index) is None
+
+
+def test_an_aspect_is_written_as_the_known_one_is() -> None:
+    names = IndexNames("", (Aspect("dataset", "datasetUsageStatistics"),))
+    assert names.written(Aspect("DATASET", "datasetusagestatistics")) == names.known[0]
+    assert names.is_known(Aspect("Dataset", "DATASETUSAGESTATISTICS"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"endTimeMillis": None}, "endTimeMillis"),
+        ({"endTimeMillis": -1}, "endTimeMillis"),
+        ({"endTimeMillis": NOW + 1}, "endTimeMillis"),
+        ({"endTimeMillis": "1"}, "endTimeMillis"),
+        ({"endTimeMillis": 1.5}, "endTimeMillis"),
+        ({"endTimeMillis": True}, "endTimeMillis"),
+        ({"batchSize": 0}, "batchSize"),
+        ({"batchSize": -1}, "batchSize"),
+        ({"batchSize": 10_001}, "batchSize"),
+        ({"batchSize": "5"}, "batchSize"),
+        ({"timeoutSeconds": 0}, "timeoutSeconds"),
+        ({"dryRun": "false"}, "dryRun"),
+        ({"dryRun": 0}, "dryRun"),
+        ({"forceReindex": 1}, "forceReindex"),
+        ({"forceReindex": True, "forceDeleteByQuery": True}, "forceReindex"),
+        ({"dryrun": False}, "dryrun"),
+    ],
+)
+def test_a_bad_value_is_refused_by_its_field(changed: dict[str, Any], field: str) -> None:
+    with pytest.raises(Fault) as refused:
+        parse_truncation(ASKED | changed, NOW)
+    assert refused.value.kind.code == 400
+    assert refused.value.details == {"field": field}
+
+
+def test_it_is_a_dry_run_unless_that_is_switched_off() -> None:
+    assert parse_truncation(ASKED, NOW).dry_run
+    assert parse_truncation(ASKED | {"dryRun": None}, NOW).dry_run
+    assert not parse_truncation(ASKED | {"dryRun": False}, NOW).dry_run
+
+
+@given(st.integers(0, 10**12), st.integers(0, 10**12))
+def test_more_than_half_by_the_real_half_is_copied(rows: int, old: int) -> None:
+    old = min(old, rows)
+    plan = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "a_baspect_v1", rows, old, 0)
+    assert (plan.way is Way.REINDEX) == (old * 2 > rows)
+
+
+@given(st.integers(0, 10**12), st.integers(0, 10**12))
+def test_clients_find_both_numbers_first_in_the_summary(rows: int, old: int) -> None:
+    old = min(old, rows)
+    summary = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "a_baspect_v1", rows, old, 0).summary()
+    assert [int(number) for number in re.findall(r"\d+", summary)[:2]] == [old, rows]
+    assert "This was a dry run" in summary
+
+
+@pytest.mark.parametrize(
+    ("rows", "old", "told"),
+    [
+        (0, 0, "Delete 0 out of 0 rows (0.00%). Issuing a delete by query request. "),
+        (4, 2, "Delete 2 out of 4 rows (50.00%). Issuing a delete by query request. "),
+        (3, 2, "Delete 2 out of 3 rows (66.67%). Reindexing the aspect without the deleted records. "),
+    ],
+)
+def test_the_summary_has_the_given_words(rows: int, old: int, told: str) -> None:
+    summary = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "a_baspect_v1", rows, old, 0).summary()
+    assert summary == told + "This was a dry run. Run with dryRun = false to execute."
+
+
+def test_force_decides_the_way() -> None:
+    forced = parse_truncation(ASKED | {"forceDeleteByQuery": True}, NOW).plan(Aspect("a", "b"), "i", 10, 10, 0)
+    assert forced.way is Way.DELETE_BY_QUERY
+    forced = parse_truncation(ASKED | {"forceReindex": True}, NOW).plan(Aspect("a", "b"), "i", 10, 0, 0)
+    assert forced.way is Way.REINDEX

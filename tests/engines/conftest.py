@@ -1,0 +1,47 @@
+"""One suite over every search engine. A test sees an engine and a place, never which engine it is."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.engines.given import Given, Run
+from tests.support.engines import ENGINES, Backend, Place
+from tests.support.nodes import KINDS
+from watchword.domain.engine import Engine
+
+
+def _param(name: str) -> Any:
+    """All engines in the long form; in the short one, one of each make."""
+    return name if name in ("embedded", KINDS[0]) else pytest.param(name, marks=pytest.mark.soak)
+
+
+@pytest.fixture(scope="session", params=[_param(name) for name in sorted(ENGINES)])
+def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+    with ENGINES[request.param](tmp_path_factory) as made:
+        yield made
+
+
+@pytest.fixture
+def place(backend: Backend) -> Place:
+    return backend.place()
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """Runs what is awaited, on one event loop for the whole test; a thread left behind is a leak."""
+    before = set(threading.enumerate())
+    with asyncio.Runner() as runner:
+        yield runner.run
+    gc.collect()
+    assert not [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("watchword")]
+
+
+@pytest.fixture
+def given(place: Place, run: Run) -> Iterator[Given]:
+    engine: Engine = run(place.open())
+    yield Given(run, engine, place)
+    run(engine.close())

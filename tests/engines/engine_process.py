@@ -1,0 +1,55 @@
+"""The engine's process as tests start, kill and look at it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from watchword.engines.embedded.file import connect
+
+COMMAND = (sys.executable, "-m", "watchword.engines.embedded.process")
+
+
+def start(path: Path, parent: int | None = None) -> "subprocess.Popen[bytes]":
+    """It dies with this process, or with another one that it is told to be its parent."""
+    command = [*COMMAND, str(path), str(parent or os.getpid())]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+@contextmanager
+def working(path: Path) -> "Iterator[subprocess.Popen[bytes]]":
+    process = start(path)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def look(path: Path, query: str, *bound: Any) -> list[Any]:
+    """By position, or by name in one dictionary."""
+    with closing(connect(path)) as file:
+        return file.execute(query, bound[0] if bound and isinstance(bound[0], dict) else bound).fetchall()
+
+
+def problems(path: Path) -> list[Any]:
+    """What SQLite finds wrong, and indices whose counters are not what counting gives."""
+    wrong = [row for row in look(path, "PRAGMA integrity_check") if row != ("ok",)]
+    return wrong + look(
+        path,
+        """SELECT i.name, i.rows, i.bytes FROM indices i WHERE (i.rows, i.bytes) <>
+           (SELECT count(*), ifnull(sum(length(d.source) + length(d.id)), 0) FROM documents d
+            WHERE d.index_number = i.number)""",
+    )
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,128 @@
+"""What the contract's tests say to a search engine."""
+
+import json
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol, TypeVar
+
+import pytest
+
+from tests.support.engines import Place, Source
+from watchword.domain.engine import Engine, Pace
+from watchword.domain.errors import Fault
+from watchword.domain.indices import Row
+from watchword.domain.tasks import TaskId, TaskStatus
+
+T = TypeVar("T")
+
+UNTIL = 1_767_225_600_000
+TAG = "watchword-test"
+SECONDS = 120.0
+QUICK = Pace(TAG)
+SLOW = Pace(TAG, batch=5, rate=20.0)
+Rows = dict[str, Source]
+
+
+class Run(Protocol):
+    def __call__(self, coro: Coroutine[Any, Any, T], /) -> T: ...
+
+
+def row(number: int, at: Any = UNTIL) -> Source:
+    return {"urn": f"urn:li:dataset:{number}", "value": number, "timestampMillis": at}
+
+
+def old(count: int, first: int = 0) -> Rows:
+    """The youngest is of the very moment."""
+    return {f"old-{n}": row(n, UNTIL - n) for n in range(first, first + count)}
+
+
+def young(count: int, first: int = 0) -> Rows:
+    return {f"young-{n}": row(n, UNTIL + 1 + n) for n in range(first, first + count)}
+
+
+def timeless(count: int) -> Rows:
+    return {f"timeless-{n}": {"urn": f"urn:li:dataset:{n}", "value": n} for n in range(count)}
+
+
+def as_rows(rows: Mapping[str, Source]) -> list[Row]:
+    return [Row(json.dumps(source).encode(), row_id) for row_id, source in rows.items()]
+
+
+def is_old(source: Source) -> bool:
+    at = source.get("timestampMillis")
+    return isinstance(at, int | float) and not isinstance(at, bool) and at <= UNTIL
+
+
+def staying(rows: Mapping[str, Source]) -> Rows:
+    return {row_id: source for row_id, source in rows.items() if not is_old(source)}
+
+
+class Given:
+    def __init__(self, run: Run, engine: Engine, place: Place) -> None:
+        self.run = run
+        self.engine = engine
+        self.place = place
+
+    def index(self, word: str, rows: Mapping[str, Source] | None = None) -> str:
+        """A new index with these rows."""
+        name = self.place.name(word)
+        self.run(self.engine.make(name))
+        if rows:
+            self.write(name, rows)
+        return name
+
+    def write(self, index: str, rows: Mapping[str, Source]) -> None:
+        self.run(self.engine.write(index, as_rows(rows)))
+
+    def copy_of(self, source: str, word: str = "copy") -> str:
+        """A new, empty index like the source."""
+        target = self.place.name(word)
+        self.run(self.engine.make_like(source, target))
+        return target
+
+    def copied(self, source: str, word: str = "copy") -> str:
+        """A copy of what stays."""
+        target = self.copy_of(source, word)
+        self.ended(self.run(self.engine.start_copy(source, target, UNTIL, QUICK)))
+        return target
+
+    def caught_up(self, source: str, target: str, since: tuple[int, ...], *, over: bool = False) -> list[TaskStatus]:
+        tasks = self.run(self.engine.start_catch_up(source, target, UNTIL, since, QUICK, over=over))
+        assert tasks
+        return [self.ended(task) for task in tasks]
+
+    def status(self, task: TaskId) -> TaskStatus:
+        status = self.run(self.engine.task(task))
+        assert status is not None, f"{task} is not known"
+        return status
+
+    def over(self, task: TaskId) -> TaskStatus:
+        """The task once it is over, however it ended."""
+        return self.until(task, lambda status: status.completed, "it is over")
+
+    def ended(self, task: TaskId) -> TaskStatus:
+        """The task once it has ended well."""
+        status = self.over(task)
+        assert not status.failed, status
+        return status
+
+    def until(
+        self, task: TaskId, true: Callable[[TaskStatus], bool], what: str, seconds: float = SECONDS
+    ) -> TaskStatus:
+        deadline = time.monotonic() + seconds
+        while not true(status := self.status(task)):
+            assert time.monotonic() < deadline, f"still not so after {seconds:g} seconds: {what}; {status}"
+            time.sleep(0.01)
+        return status
+
+    def rows(self, name: str) -> Rows:
+        return self.place.rows(name)
+
+    def concrete(self, name: str) -> str | None:
+        resolved = self.run(self.engine.resolve(name))
+        return None if resolved is None else resolved.concrete
+
+    def refused(self, work: Coroutine[Any, Any, Any]) -> Fault:
+        with pytest.raises(Fault) as caught:
+            self.run(work)
+        return caught.value

@@ -1,0 +1,209 @@
+"""Contract of every engine: rows, how they are counted and written, and by which names their indices are reached."""
+
+from typing import Any
+
+import pytest
+
+from tests.engines.given import UNTIL, Given, as_rows, old, row, timeless, young
+from watchword.domain.errors import Reason
+from watchword.domain.indices import Row
+
+
+def test_it_says_what_it_is(given: Given) -> None:
+    assert given.run(given.engine.probe())
+
+
+def test_an_empty_index_counts_nothing(given: Given) -> None:
+    counted = given.run(given.engine.count(given.index("one"), UNTIL))
+    assert (counted.total, counted.old) == (0, 0)
+
+
+def test_everything_that_was_acknowledged_counts(given: Given) -> None:
+    index = given.index("one")
+    for number in range(5):
+        given.write(index, old(1, number))
+        given.write(index, young(1, number))
+        counted = given.run(given.engine.count(index, UNTIL))
+        assert (counted.total, counted.old) == (2 * (number + 1), number + 1)
+
+
+@pytest.mark.parametrize(("at", "is_old"), [(UNTIL - 1, True), (UNTIL, True), (UNTIL + 1, False)])
+def test_a_row_of_the_very_moment_is_old(given: Given, at: int, is_old: bool) -> None:
+    index = given.index("one", {"it": row(1, at)})
+    assert given.run(given.engine.count(index, UNTIL)).old == int(is_old)
+
+
+def test_a_row_without_a_time_is_never_old(given: Given) -> None:
+    index = given.index("one", timeless(3) | {"null": row(1, None)} | old(2))
+    counted = given.run(given.engine.count(index, UNTIL))
+    assert (counted.total, counted.old) == (6, 2)
+
+
+@pytest.mark.parametrize("at", ["long ago", True, False, {"a": 1}])
+def test_a_row_whose_time_is_no_number_is_not_taken_or_never_old(given: Given, at: Any) -> None:
+    index = given.index("one", old(1))
+    taken = given.place.put(index, "odd", row(9, at))
+    counted = given.run(given.engine.count(index, UNTIL))
+    assert (counted.total, counted.old) == (1 + int(taken), 1)
+
+
+@pytest.mark.parametrize(("at", "is_old"), [(UNTIL - 1.5, True), (float(UNTIL), True), (UNTIL + 1.5, False)])
+def test_a_time_may_have_a_fraction(given: Given, at: float, is_old: bool) -> None:
+    index = given.index("one")
+    assert given.place.put(index, "it", row(1, at))
+    assert given.run(given.engine.count(index, UNTIL)).old == int(is_old)
+
+
+def test_a_moment_before_all_rows_makes_none_old(given: Given) -> None:
+    index = given.index("one", old(3) | young(3))
+    assert given.run(given.engine.count(index, UNTIL - 10)).old == 0
+
+
+def test_an_index_that_is_not_there_cannot_be_counted(given: Given) -> None:
+    assert given.refused(given.engine.count(given.place.name("none"), UNTIL)).reason is Reason.INDEX_REFUSED
+
+
+def test_a_row_that_is_written_is_there_with_its_content(given: Given) -> None:
+    rows = old(2) | young(2) | timeless(2)
+    assert given.rows(given.index("one", rows)) == rows
+
+
+def test_a_row_of_the_same_id_is_replaced(given: Given) -> None:
+    index = given.index("one", {"it": row(1), "other": row(2)})
+    given.write(index, {"it": row(3, UNTIL + 1)})
+    assert given.rows(index) == {"it": row(3, UNTIL + 1), "other": row(2)}
+    counted = given.run(given.engine.count(index, UNTIL))
+    assert (counted.total, counted.old) == (2, 1)
+
+
+def test_of_rows_of_the_same_id_in_one_write_the_last_stays(given: Given) -> None:
+    index = given.index("one")
+    given.run(given.engine.write(index, [*as_rows({"it": row(1)}), *as_rows({"it": row(2)})]))
+    assert given.rows(index) == {"it": row(2)}
+
+
+def test_rows_without_an_id_are_given_different_ones(given: Given) -> None:
+    index = given.index("one")
+    given.run(given.engine.write(index, [Row(b'{"value": 1}'), Row(b'{"value": 1}')]))
+    rows = given.rows(index)
+    assert len(rows) == 2
+    assert list(rows.values()) == [{"value": 1}, {"value": 1}]
+
+
+def test_writing_nothing_changes_nothing(given: Given) -> None:
+    index = given.index("one", old(1))
+    given.run(given.engine.write(index, []))
+    assert given.rows(index) == old(1)
+
+
+@pytest.mark.parametrize("source", [b"[1]", b"{", b"5", b"\xff", b""])
+def test_what_is_no_json_object_is_refused(given: Given, source: bytes) -> None:
+    index = given.index("one")
+    assert given.refused(given.engine.write(index, [Row(source, "bad")])).reason is Reason.INDEX_REFUSED
+    assert "bad" not in given.rows(index)
+
+
+def test_an_index_is_made_once(given: Given) -> None:
+    index = given.index("one", old(2))
+    uuid = given.run(given.engine.resolve(index))
+    given.run(given.engine.make(index))
+    assert given.run(given.engine.resolve(index)) == uuid
+    assert given.rows(index) == old(2)
+
+
+def test_rows_are_written_by_an_alias_too(given: Given) -> None:
+    index, alias = given.index("one", old(1)), given.place.name("alias")
+    assert given.place.alias(alias, index)
+    given.run(given.engine.make(alias))
+    given.write(alias, young(1))
+    assert given.rows(index) == given.rows(alias) == old(1) | young(1)
+    assert given.concrete(alias) == index
+
+
+def test_an_index_is_found_by_its_name(given: Given) -> None:
+    index = given.index("one")
+    resolved = given.run(given.engine.resolve(index))
+    assert resolved is not None
+    assert (resolved.concrete, resolved.by_alias) == (index, False)
+    assert resolved.uuid
+
+
+def test_an_index_is_found_by_its_alias(given: Given) -> None:
+    index, alias = given.index("one"), given.place.name("alias")
+    assert given.place.alias(alias, index)
+    by_name, by_alias = given.run(given.engine.resolve(index)), given.run(given.engine.resolve(alias))
+    assert by_name is not None
+    assert by_alias is not None
+    assert (by_alias.concrete, by_alias.uuid, by_alias.by_alias) == (index, by_name.uuid, True)
+
+
+def test_what_is_not_there_is_not_found(given: Given) -> None:
+    given.index("one_more")
+    assert given.run(given.engine.resolve(given.place.name("one"))) is None
+
+
+def test_an_alias_of_several_indices_is_ambiguous(given: Given) -> None:
+    one, two, alias = given.index("one"), given.index("two"), given.place.name("alias")
+    assert given.place.alias(alias, one)
+    if given.place.alias(alias, two):
+        assert given.refused(given.engine.resolve(alias)).reason is Reason.INDEX_AMBIGUOUS
+    else:
+        assert given.concrete(alias) == one
+
+
+def test_an_index_that_is_made_again_is_another_one(given: Given) -> None:
+    index = given.index("one", old(3))
+    before = given.run(given.engine.resolve(index))
+    given.run(given.engine.drop(index))
+    assert given.run(given.engine.resolve(index)) is None
+    given.index("one", young(1))
+    after = given.run(given.engine.resolve(index))
+    assert before is not None
+    assert after is not None
+    assert after.uuid != before.uuid
+    assert given.rows(index) == young(1)
+    counted = given.run(given.engine.count(index, UNTIL))
+    assert (counted.total, counted.old) == (1, 0)
+
+
+def test_what_is_gone_may_be_dropped_again(given: Given) -> None:
+    index = given.index("one")
+    given.run(given.engine.drop(index))
+    given.run(given.engine.drop(index))
+    assert given.run(given.engine.resolve(index)) is None
+
+
+def test_an_alias_is_never_dropped(given: Given) -> None:
+    index, alias = given.index("one", old(2)), given.place.name("alias")
+    assert given.place.alias(alias, index)
+    assert given.refused(given.engine.drop(alias)).reason is Reason.INDEX_REFUSED
+    assert given.concrete(alias) == index
+    assert given.rows(index) == old(2)
+
+
+def test_sizes_are_those_of_the_indices_whose_names_fit_by_name(given: Given) -> None:
+    ending = "aspect_v1"
+    small, large = given.index(f"b_{ending}", old(1)), given.index(f"a_{ending}", old(40))
+    given.index("c_aspect_v2", old(1))
+    given.index(f"d_{ending}_1767225600000", old(1))
+    head = given.place.name("")
+    given.run(given.engine.count(large, UNTIL))
+    sizes = given.run(given.engine.sizes(head, ending))
+    assert [size.name for size in sizes] == [large, small]
+    assert [size.rows for size in sizes] == [40, 1]
+    assert all(size.size_bytes > 0 for size in sizes)
+
+
+def test_a_size_has_the_name_of_the_alias_that_fits(given: Given) -> None:
+    ending = "aspect_v1"
+    index, alias = given.index("a_aspect_v1_1767225600000", old(3)), given.place.name(f"a_{ending}")
+    assert given.place.alias(alias, index)
+    given.run(given.engine.count(index, UNTIL))
+    sizes = given.run(given.engine.sizes(given.place.name(""), ending))
+    assert [(size.name, size.rows) for size in sizes] == [(alias, 3)]
+
+
+def test_an_index_with_more_rows_weighs_more(given: Given) -> None:
+    small, large = given.index("small", old(5)), given.index("large", old(500))
+    weights = [given.run(given.engine.count(index, UNTIL)).size_bytes for index in (small, large)]
+    assert 0 < weights[0] < weights[1]

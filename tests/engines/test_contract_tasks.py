@@ -1,0 +1,189 @@
+"""Contract of every engine: tasks, what they do to rows and what they say of it."""
+
+import pytest
+
+from tests.engines.given import QUICK, SLOW, TAG, UNTIL, Given, old, staying, timeless, young
+from watchword.domain.engine import Pace
+from watchword.domain.errors import Reason
+from watchword.domain.tasks import LARGEST, TaskId
+
+MIXED = old(30) | young(25) | timeless(5)
+
+
+def test_deleting_takes_just_the_old_rows(given: Given) -> None:
+    index = given.index("one", MIXED)
+    given.ended(given.run(given.engine.start_delete(index, UNTIL, QUICK)))
+    assert given.rows(index) == staying(MIXED)
+    counted = given.run(given.engine.count(index, UNTIL))
+    assert (counted.total, counted.old) == (30, 0)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 30, 1_000])
+def test_a_deletion_counts_what_it_did(given: Given, batch: int) -> None:
+    index = given.index("one", MIXED)
+    task = given.run(given.engine.start_delete(index, UNTIL, Pace(TAG, batch)))
+    status = given.ended(task)
+    counters = status.counters
+    assert status.id == task
+    assert (counters.total, counters.deleted, counters.done) == (30, 30, 30)
+    assert counters.batches >= 30 / batch
+    assert counters.requests_per_second == -1.0
+    assert status.run_time_nanos > 0
+    assert (status.error, status.failures) == (None, ())
+
+
+def test_deleting_where_nothing_is_old_ends_well(given: Given) -> None:
+    index = given.index("one", young(3))
+    status = given.ended(given.run(given.engine.start_delete(index, UNTIL, QUICK)))
+    assert (status.counters.total, status.counters.deleted) == (0, 0)
+    assert given.rows(index) == young(3)
+
+
+def test_a_copy_has_just_what_stays_with_its_content(given: Given) -> None:
+    index = given.index("one", MIXED)
+    target = given.copy_of(index)
+    status = given.ended(given.run(given.engine.start_copy(index, target, UNTIL, QUICK)))
+    assert given.rows(target) == staying(MIXED)
+    assert given.rows(index) == MIXED
+    assert (status.counters.total, status.counters.created, status.counters.done) == (30, 30, 30)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 1_000])
+def test_a_copy_is_the_same_whatever_the_batch(given: Given, batch: int) -> None:
+    index = given.index("one", MIXED)
+    target = given.copy_of(index)
+    given.ended(given.run(given.engine.start_copy(index, target, UNTIL, Pace(TAG, batch))))
+    assert given.rows(target) == staying(MIXED)
+
+
+def test_a_copy_made_twice_is_the_same_and_says_that_rows_were_there(given: Given) -> None:
+    index = given.index("one", MIXED)
+    target = given.copied(index)
+    again = given.over(given.run(given.engine.start_copy(index, target, UNTIL, QUICK)))
+    assert (again.counters.created, again.counters.updated, again.counters.version_conflicts) == (0, 0, 30)
+    assert given.rows(target) == staying(MIXED)
+
+
+def test_a_throttled_task_says_so_while_it_grows(given: Given) -> None:
+    index = given.index("one", old(200))
+    task = given.run(given.engine.start_delete(index, UNTIL, SLOW))
+    first = given.until(task, lambda s: s.counters.deleted > 0 and s.counters.throttled_millis > 0, "it has begun")
+    assert not first.completed
+    assert first.counters.total == 200
+    assert first.counters.deleted < 200
+    assert first.counters.requests_per_second == SLOW.rate
+    before = first.counters
+    later = given.until(task, lambda s: s.counters.deleted > before.deleted, "it has gone on")
+    assert later.run_time_nanos > first.run_time_nanos
+    given.until(task, lambda s: s.counters.throttled_millis > before.throttled_millis, "it has paused again")
+    given.until(task, lambda s: s.counters.batches > before.batches, "there were more batches")
+    given.until(task, lambda s: s.counters.throttled_until_millis > 0, "it pauses")
+    given.run(given.engine.cancel(task))
+    given.over(task)
+
+
+def test_a_throttled_task_does_no_more_rows_a_second_than_it_may(given: Given) -> None:
+    index = given.index("one", old(40))
+    status = given.ended(given.run(given.engine.start_delete(index, UNTIL, Pace(TAG, batch=5, rate=40.0))))
+    seconds = status.run_time_nanos / 1e9
+    assert status.counters.deleted == 40
+    assert 40.0 * seconds * 1.05 >= 40 - 5  # all but the last batch were waited for, give or take a clock's tick
+    assert 0 < status.counters.throttled_millis <= seconds * 1_000
+    assert status.counters.throttled_until_millis == 0
+
+
+def test_a_cancelled_task_ends_and_says_so(given: Given) -> None:
+    index = given.index("one", old(200))
+    task = given.run(given.engine.start_delete(index, UNTIL, SLOW))
+    given.until(task, lambda s: s.counters.deleted > 0, "it has begun")
+    given.run(given.engine.cancel(task))
+    status = given.over(task)
+    assert status.error is not None
+    assert "cancel" in status.error
+    left = given.run(given.engine.count(index, UNTIL))
+    assert left.total == left.old == 200 - status.counters.deleted > 0
+
+
+def test_what_is_over_is_not_cancelled(given: Given) -> None:
+    index = given.index("one", old(3))
+    task = given.run(given.engine.start_delete(index, UNTIL, QUICK))
+    given.ended(task)
+    given.run(given.engine.cancel(task))
+    assert given.status(task).error is None
+
+
+def test_another_task_does_not_wait_for_a_throttled_one(given: Given) -> None:
+    slow, quick = given.index("slow", old(200)), given.index("quick", old(20))
+    throttled = given.run(given.engine.start_delete(slow, UNTIL, SLOW))
+    given.until(throttled, lambda s: s.counters.deleted > 0, "it has begun")
+    given.ended(given.run(given.engine.start_delete(quick, UNTIL, QUICK)))
+    assert not given.status(throttled).completed
+    given.run(given.engine.cancel(throttled))
+    given.over(throttled)
+
+
+def test_a_task_that_never_was_is_not_known(given: Given) -> None:
+    index = given.index("one", old(1))
+    known = given.run(given.engine.start_delete(index, UNTIL, QUICK))
+    given.ended(known)
+    for unknown in (TaskId(known.node, LARGEST), TaskId("nobody", known.number), TaskId(known.node[:-1], known.number)):
+        assert given.run(given.engine.task(unknown)) is None
+        given.run(given.engine.cancel(unknown))
+
+
+def test_no_two_tasks_have_the_same_id(given: Given) -> None:
+    indices = [given.index(f"number_{number}", old(2)) for number in range(3)]
+    tasks = [given.run(given.engine.start_delete(index, UNTIL, QUICK)) for index in indices * 2]
+    for task in tasks:
+        given.over(task)
+    assert len(set(tasks)) == len(tasks)
+
+
+def test_a_task_is_known_to_another_engine_on_the_same_indices(given: Given) -> None:
+    index = given.index("one", old(3))
+    task = given.run(given.engine.start_delete(index, UNTIL, QUICK))
+    status = given.ended(task)
+    other = given.run(given.place.open())
+    try:
+        assert given.run(other.task(task)) == status
+    finally:
+        given.run(other.close())
+
+
+def test_running_tasks_are_found_by_their_tag_and_no_others(given: Given) -> None:
+    tag = given.place.name("tag")
+    index = given.index("one", old(200))
+    task = given.run(given.engine.start_delete(index, UNTIL, SLOW._replace(tag=tag)))
+    other = given.run(given.engine.start_delete(index, UNTIL, SLOW._replace(tag=f"{tag}2")))
+    assert given.run(given.engine.running(tag)) == (task,)
+    assert given.run(given.engine.running(tag[:-1])) == ()
+    assert given.status(task).tag == tag
+    for one in (task, other):
+        given.run(given.engine.cancel(one))
+        given.over(one)
+    assert given.run(given.engine.running(tag)) == ()
+    assert given.status(task).tag == tag
+
+
+def test_a_task_needs_its_indices(given: Given) -> None:
+    index, none = given.index("one", young(2)), given.place.name("none")
+    for work in (
+        given.engine.start_delete(none, UNTIL, QUICK),
+        given.engine.start_copy(none, index, UNTIL, QUICK),
+        given.engine.start_copy(index, none, UNTIL, QUICK),
+    ):
+        assert given.refused(work).reason is Reason.INDEX_REFUSED
+    assert given.rows(index) == young(2)
+    assert given.run(given.engine.resolve(none)) is None
+
+
+def test_rows_that_change_while_they_are_deleted_are_left_and_counted(given: Given) -> None:
+    index = given.index("one", old(60))
+    task = given.run(given.engine.start_delete(index, UNTIL, Pace(TAG, 5, 30.0)))
+    given.until(task, lambda s: s.counters.total > 0 and s.counters.deleted > 0, "it has begun")
+    changed = {row_id: {**source, "value": 1_000_000} for row_id, source in given.rows(index).items()}
+    given.write(index, changed)
+    counters = given.ended(task).counters
+    assert given.rows(index) == changed
+    assert counters.total == counters.deleted + counters.version_conflicts == 60
+    assert counters.version_conflicts > 0

@@ -1,0 +1,93 @@
+"""The embedded engine on a disk that is full or fails: a task says that it has failed, and nothing is lost."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.engines.engine_process import problems, working
+from tests.engines.given import QUICK, UNTIL, Given, Run, old, row, staying, young
+from tests.support.disks import small_disk
+from tests.support.engines import EmbeddedPlace
+from tests.support.lines import until
+from tests.support.tracing import failing
+from watchword.domain.errors import Reason
+from watchword.domain.indices import Row
+from watchword.engines.embedded.worker import RESERVE_BYTES
+
+PAD = "x" * 1_500
+ROWS = {row_id: {**source, "pad": PAD} for row_id, source in (old(500) | young(3_000)).items()}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", megabytes=160) as disk:
+        yield disk / "index.db"
+
+
+@pytest.fixture
+def given(path: Path, run: Run) -> Iterator[Given]:
+    place = EmbeddedPlace(path)
+    engine = run(place.open())
+    yield Given(run, engine, place)
+    run(engine.close())
+
+
+@contextmanager
+def filled(disk: Path, left: int) -> Iterator[None]:
+    """Only so many bytes are left of the disk."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        while shutil.disk_usage(disk).free > left:
+            file.write(bytes(4096))
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+def test_a_copy_for_which_there_is_no_room_fails_and_can_be_made_when_there_is(given: Given, path: Path) -> None:
+    index = given.index("one", ROWS)
+    target = given.copy_of(index, "first")
+    with working(path):
+        with filled(path.parent, RESERVE_BYTES + 2 * 1024 * 1024):
+            status = given.over(given.run(given.engine.start_copy(index, target, UNTIL, QUICK)))
+            assert status.error is not None
+            assert "no room for the copy" in status.error
+            assert 0 < status.counters.created < 3_000
+            assert len(given.rows(target)) == status.counters.created
+            assert shutil.disk_usage(path.parent).free > RESERVE_BYTES // 2
+            given.write(index, {"new": row(1)})
+            given.run(given.engine.drop(target))
+        assert given.rows(index) == ROWS | {"new": row(1)}
+        assert given.rows(given.copied(index, "second")) == staying(ROWS)
+    assert problems(path) == []
+
+
+def test_on_a_full_disk_it_is_unavailable_and_nothing_is_lost(given: Given, path: Path) -> None:
+    index = given.index("one", ROWS)
+    with filled(path.parent, 0):
+        fault = given.refused(given.engine.write(index, [Row(b'{"pad": "%s"}' % (b"x" * 100_000), "large")]))
+        assert fault.reason is Reason.INDEX_UNAVAILABLE
+        assert fault.message == "The search index's disk is full."
+        assert given.rows(index) == ROWS
+    given.write(index, {"new": row(1)})
+    assert given.rows(index) == ROWS | {"new": row(1)}
+    assert problems(path) == []
+
+
+def test_a_task_outlives_a_disk_that_fails_for_a_moment(given: Given, path: Path, tmp_path: Path) -> None:
+    index = given.index("one", {**ROWS, "it": row(1)})
+    with working(path) as process:
+        warm = given.index("two", old(1))
+        given.ended(given.run(given.engine.start_delete(warm, UNTIL, QUICK)))
+        with failing(process.pid, tmp_path / "strace.log", "pwrite64", "EIO"):
+            task = given.run(given.engine.start_delete(index, UNTIL, QUICK))
+            log = tmp_path / "strace.log"
+            until(lambda: log.exists() and log.read_text().count("EIO") >= 2, "it has failed twice")
+        status = given.ended(task)
+    assert status.counters.deleted == 501
+    assert given.rows(index) == staying(ROWS)
+    assert problems(path) == []

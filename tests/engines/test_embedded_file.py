@@ -1,0 +1,310 @@
+"""What is the embedded engine's alone: its file, what its driver's errors mean, and how much memory it takes."""
+
+import asyncio
+import json
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.engines.engine_process import look, problems, working
+from tests.engines.given import QUICK, UNTIL, Given, Run, old, row, young
+from tests.support.engines import EmbeddedPlace
+from tests.support.lines import until
+from watchword.domain.errors import OperatorError, Reason
+from watchword.domain.indices import Row
+from watchword.domain.tasks import TaskId
+from watchword.engines.embedded import open_engine
+from watchword.engines.embedded.chores import FREE_PAGES
+from watchword.engines.embedded.documents import place
+from watchword.engines.embedded.file import index_fault
+from watchword.engines.embedded.schema import APPLICATION_ID, VERSION
+from watchword.engines.embedded.tasks import KEPT_MILLIS
+
+ERRORS = sorted(
+    (
+        kind
+        for kind in vars(apsw).values()
+        if isinstance(kind, type) and issubclass(kind, Exception) and kind.__module__.startswith("apsw")
+    ),
+    key=lambda kind: kind.__name__,
+)
+OPEN = """
+import sys, pathlib
+from watchword.engines.embedded import open_engine
+sys.stdin.readline()
+print(open_engine(pathlib.Path(sys.argv[1]))._node)
+"""
+ASK = """
+import asyncio, pathlib, sys
+from watchword.engines.embedded import open_engine
+
+async def main(path, index, until):
+    engine = open_engine(pathlib.Path(path))
+    await asyncio.gather(*(engine.count(index, int(until)) for _ in range(8)))
+    print(pathlib.Path("/proc/self/status").read_text())
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+MEMORY_MIB = 100  # of 300 that ten million rows may need: it does not grow with them
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "index.db"
+
+
+@pytest.fixture
+def given(path: Path, run: Run) -> Iterator[Given]:
+    place = EmbeddedPlace(path)
+    engine = run(place.open())
+    yield Given(run, engine, place)
+    run(engine.close())
+
+
+def test_the_file_and_its_companions_are_for_their_owner_alone(given: Given, path: Path) -> None:
+    given.index("one", old(3))
+    with working(path):
+        until(lambda: path.with_name("index.db.lock").exists(), "it works")
+        files = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+    assert set(files) >= {"index.db", "index.db-wal", "index.db-shm", "index.db.lock"}
+    assert set(files.values()) == {0o600}
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_file_that_others_can_read_is_refused(path: Path) -> None:
+    open_engine(path)
+    path.chmod(0o644)
+    with pytest.raises(OperatorError, match="chmod 600"):
+        open_engine(path)
+
+
+def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
+    open_engine(path)
+    with closing(apsw.Connection(str(path))) as file:
+        file.execute(f"PRAGMA user_version = {VERSION + 1}")
+    before = path.read_bytes()
+    with pytest.raises(OperatorError, match=rf"version {VERSION + 1}; .* up to {VERSION}"):
+        open_engine(path)
+    assert path.read_bytes() == before
+
+
+def test_a_database_of_another_program_is_refused_and_left_alone(path: Path) -> None:
+    path.parent.mkdir()
+    with closing(apsw.Connection(str(path))) as file:
+        file.execute("CREATE TABLE theirs (a)")
+    path.chmod(0o600)
+    before = path.read_bytes()
+    with pytest.raises(OperatorError, match="no search index of Watchword"):
+        open_engine(path)
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"a letter to somebody else\n" * 100)
+    path.chmod(0o600)
+    with pytest.raises(OperatorError, match="no search index of Watchword"):
+        open_engine(path)
+    assert path.read_bytes() == b"a letter to somebody else\n" * 100
+
+
+def test_processes_that_open_a_new_file_at_once_find_the_same_node(path: Path) -> None:
+    openers = [
+        subprocess.Popen([sys.executable, "-c", OPEN, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(4)
+    ]
+    for opener in openers:
+        assert opener.stdin is not None
+        opener.stdin.write(b"\n")
+        opener.stdin.flush()
+    nodes = {opener.communicate()[0].strip() for opener in openers}
+    assert len(nodes) == 1
+    assert len(nodes.pop()) == 22
+    with closing(apsw.Connection(str(path))) as file:
+        pragmas = [file.execute(f"PRAGMA {name}").get for name in ("user_version", "application_id", "auto_vacuum")]
+    assert pragmas == [VERSION, APPLICATION_ID, 2]
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_every_error_of_the_driver_has_a_public_face(kind: type[apsw.Error]) -> None:
+    fault = index_fault(kind("UNIQUE constraint failed: documents.id"))
+    assert fault.reason in {Reason.INDEX_UNAVAILABLE, Reason.INTERNAL}
+    assert "documents" not in fault.message
+    assert kind.__name__ not in fault.message
+    assert fault.why is not None
+    assert kind.__name__ in fault.why
+
+
+def test_a_file_that_is_locked_for_long_is_unavailable(given: Given, path: Path) -> None:
+    index = given.index("one", old(1))
+    with closing(apsw.Connection(str(path))) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        fault = given.refused(given.engine.write(index, [Row(b"{}")]))
+        assert fault.reason is Reason.INDEX_UNAVAILABLE
+        assert given.run(given.engine.count(index, UNTIL)).total == 1
+        holder.execute("ROLLBACK")
+    given.write(index, young(1))
+    assert len(given.rows(index)) == 2
+
+
+def test_a_closed_engine_says_that_it_stops(given: Given) -> None:
+    given.run(given.engine.close())
+    assert given.refused(given.engine.probe()).reason is Reason.STOPPING
+
+
+def test_the_event_loop_goes_on_while_a_write_waits_for_the_lock(given: Given, path: Path) -> None:
+    index = given.index("one")
+
+    async def both() -> int:
+        writing = asyncio.ensure_future(given.engine.write(index, [Row(b"{}")]))
+        turns = 0
+        while turns < 20:
+            await asyncio.sleep(0.005)
+            turns += 1
+        assert not writing.done()
+        holder.execute("ROLLBACK")
+        await writing
+        return turns
+
+    with closing(apsw.Connection(str(path))) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        assert given.run(both()) == 20
+    assert len(given.rows(index)) == 1
+
+
+@pytest.mark.parametrize("row_id", ["", "x" * 513, "\ud800", "é" * 257])
+def test_an_id_that_no_engine_takes_is_refused_and_no_row_taken(given: Given, row_id: str) -> None:
+    index = given.index("one")
+    rows = [Row(b"{}", "good"), Row(b"{}", row_id)]
+    assert given.refused(given.engine.write(index, rows)).reason is Reason.INDEX_REFUSED
+    assert given.rows(index) == {}
+
+
+@pytest.mark.parametrize("at", [2**63, 2**64, -(2**63), 10**30, 1e308])
+def test_a_time_beyond_what_the_file_can_hold_is_compared_all_the_same(given: Given, at: float) -> None:
+    index = given.index("one", {"far": row(1, at)})
+    assert given.run(given.engine.count(index, UNTIL)).old == int(at < 0)
+    assert given.rows(index) == {"far": row(1, at)}
+
+
+def test_an_alias_is_no_index_where_an_index_is_meant(given: Given) -> None:
+    index, alias = given.index("one", old(1)), given.place.name("alias")
+    assert given.place.alias(alias, index)
+    for work in (
+        given.engine.count(alias, UNTIL),
+        given.engine.block(alias),
+        given.engine.start_delete(alias, UNTIL, QUICK),
+        given.engine.make_like(index, alias),
+    ):
+        fault = given.refused(work)
+        assert fault.reason is Reason.INDEX_REFUSED
+        assert "is an alias" in fault.message
+    assert given.rows(index) == old(1)
+
+
+def test_tasks_that_ended_a_week_ago_are_forgotten(given: Given, path: Path) -> None:
+    index = given.index("one", old(2))
+    with working(path):
+        tasks = [given.run(given.engine.start_delete(index, UNTIL, QUICK)) for _ in range(2)]
+        for task in tasks:
+            given.ended(task)
+    waiting = given.run(given.engine.start_delete(index, UNTIL, QUICK))
+    look(path, "UPDATE tasks SET started_at = started_at - ?", KEPT_MILLIS + 60_000)
+    look(path, "UPDATE tasks SET ended_at = ended_at - ? WHERE number = ?", KEPT_MILLIS + 1, tasks[0].number)
+    with working(path):
+        given.ended(waiting)
+        until(lambda: given.run(given.engine.task(tasks[0])) is None, "it is forgotten")
+    assert given.status(tasks[1]).completed
+
+
+def test_pages_of_a_dropped_index_are_given_back(given: Given, path: Path) -> None:
+    index = given.index("one", {f"row-{n}": {"pad": "x" * 2_000} for n in range(10_000)})
+    kept = given.index("two", old(20))
+
+    def pages() -> int:
+        count: int = look(path, "PRAGMA page_count")[0][0]
+        return count
+
+    before = pages()
+    assert before > 5 * FREE_PAGES
+    given.run(given.engine.drop(index))
+    with working(path):
+        until(lambda: pages() <= FREE_PAGES + 100, "the pages are given back", 60)
+        until(lambda: path.stat().st_size <= 4096 * (FREE_PAGES + 100), "the file is shorter", 60)
+    assert given.rows(kept) == old(20)
+    assert problems(path) == []
+
+
+@pytest.mark.parametrize("at", [UNTIL + 1, None])
+def test_very_many_rows_of_one_moment_are_compared_by_their_ids(given: Given, path: Path, at: int | None) -> None:
+    rows = {f"row-{n}": row(n, at) for n in range(3_000)} | young(700) | old(10)
+    index = given.index("one", rows)
+    target = given.copy_of(index)
+    gone = [f"row-{n}" for n in range(0, 3_000, 7)] + [f"young-{n}" for n in range(650, 700)]
+    with working(path):
+        given.ended(given.run(given.engine.start_copy(index, target, UNTIL, QUICK)))
+        places = "SELECT d.place FROM json_each(?) j JOIN documents d ON d.index_number = 1 AND d.id = j.value"
+        look(path, f"DELETE FROM documents WHERE place IN ({places})", json.dumps(gone))
+        assert given.run(given.engine.reconcile(index, target, UNTIL)) == len(gone)
+    assert given.rows(target) == {row_id: source for row_id, source in rows.items() if row_id not in {*gone, *old(10)}}
+    assert problems(path) == []
+
+
+def fill(given: Given, path: Path, rows: int) -> str:
+    """Past the port, as quickly as SQLite can. Every other row is old; ids are in no order."""
+    index = given.index("large")
+    look(
+        path,
+        """WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :rows)
+           INSERT INTO documents SELECT :first + n, :index, printf('%08x', n * 2654435761 % 4294967296), 1,
+               :until + iif(n % 2, n, -n), CAST(printf('{"value": %d}', n) || :pad AS BLOB) FROM numbers""",
+        {"rows": rows, "first": place(1, 0), "index": 1, "until": UNTIL, "pad": " " * 200},
+    )
+    look(path, "UPDATE indices SET last = ?", rows)
+    return index
+
+
+def peak_mib(status: str) -> float:
+    """From what the kernel says of a process."""
+    return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
+
+
+def little_memory(given: Given, path: Path, rows: int, enough: int) -> None:
+    """Of the process that works, while each task does so many rows, and of one that asks beside it."""
+    index = fill(given, path, rows)
+    target = given.copy_of(index)
+    with working(path) as process:
+
+        def do(task: TaskId) -> None:
+            given.until(task, lambda s: s.completed or s.counters.done >= enough, "enough is done", 1_800)
+            given.run(given.engine.cancel(task))
+            assert given.over(task).counters.done >= min(enough, rows // 2)
+
+        do(given.run(given.engine.start_copy(index, target, UNTIL, QUICK)))
+        do(given.run(given.engine.start_delete(index, UNTIL, QUICK)))
+        given.run(given.engine.reconcile(index, target, UNTIL))
+        given.run(given.engine.drop(index))
+        left = max(0, rows // 2 - enough)
+        until(
+            lambda: look(path, "SELECT count(*) FROM documents WHERE index_number = 1")[0][0] <= left, "it goes", 1_800
+        )
+        assert peak_mib(Path(f"/proc/{process.pid}/status").read_text()) < MEMORY_MIB
+    told = subprocess.run(
+        [sys.executable, "-c", ASK, str(path), target, str(UNTIL + rows)], capture_output=True, text=True, check=True
+    ).stdout
+    assert peak_mib(told) < MEMORY_MIB
+
+
+def test_three_hundred_thousand_rows_need_little_memory(given: Given, path: Path) -> None:
+    little_memory(given, path, 300_000, 15_000)
+
+
+@pytest.mark.soak
+def test_three_million_rows_need_as_little_memory(given: Given, path: Path) -> None:
+    little_memory(given, path, 3_000_000, 3_000_000)

@@ -1,0 +1,39 @@
+"""A node that is paused, killed and started again: what was known of its tasks, and nothing that was not."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.engines.given import QUICK, SLOW, UNTIL, Given, Run, old, young
+from tests.support.engine_nodes import NodePlace, engine_at
+from tests.support.nodes import KINDS_IN_TURN, own_node, unique_prefix
+from watchword.domain.errors import Reason
+
+
+@pytest.mark.parametrize("kind", KINDS_IN_TURN)
+def test_after_a_restart_ended_tasks_are_known_and_lost_ones_are_not(kind: str, tmp_path: Path, run: Run) -> None:
+    with own_node(kind, tmp_path) as node:
+        engine = engine_at(node.url)
+        given = Given(run, engine, NodePlace(node, unique_prefix()))
+        index = given.index("one", old(200) | young(3))
+        target = given.copied(index)
+        ended = run(engine.start_copy(index, target, UNTIL, QUICK._replace(tag="ended")))
+        before = given.over(ended)
+        lost = run(engine.start_delete(index, UNTIL, SLOW._replace(tag="lost")))
+        given.until(lost, lambda status: status.counters.deleted > 0, "it has begun")
+        node.kill()
+        assert given.refused(engine.task(ended)).reason is Reason.INDEX_UNAVAILABLE
+        node.start()
+        assert run(engine.task(ended)) == before
+        assert before.tag == "ended"
+        status = run(engine.task(lost))
+        assert status is None or status.tag != "lost", "its number may be another's by now"
+        assert run(engine.running("lost")) == ()
+        node.pause()
+        late = engine_at(node.url, timeout=1.0)
+        for call in (late.probe(), late.count(index, UNTIL), late.task(ended)):
+            assert given.refused(call).reason is Reason.INDEX_UNAVAILABLE
+        node.resume()
+        assert run(engine.count(target, UNTIL)).total == 3
+        run(late.close())
+        run(engine.close())

@@ -1,0 +1,217 @@
+"""A cluster that does not answer, answers late or answers no: a few tries, then a fault, and nothing is done twice."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.engines.given import QUICK, UNTIL, Given, Run, old, young
+from tests.support.breaker import Breaker
+from tests.support.engine_nodes import NodePlace, engine_at
+from tests.support.gate import Gate, asks
+from tests.support.nodes import Client, SharedNodes, unique_prefix
+from tests.support.ports import free_port
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.indices import Row
+from watchword.domain.secret import Secret
+from watchword.engines.opensearch.wire import MOST_BYTES, TRIES
+
+
+@pytest.fixture
+def node(shared_nodes: SharedNodes) -> Client:
+    """What is tried here lies before the node, so that one kind will do."""
+    return shared_nodes.of("opensearch-2")
+
+
+@pytest.fixture
+def breaker(node: Client) -> Iterator[Breaker]:
+    with Breaker(node.url) as breaker:
+        yield breaker
+
+
+@pytest.fixture
+def broken(node: Client, breaker: Breaker, run: Run) -> Iterator[Given]:
+    """An engine that reaches the node through the breaker, and an index."""
+    engine = engine_at(breaker.url)
+    given = Given(run, engine, NodePlace(node, unique_prefix()))
+    given.index("one", old(3) | young(2))
+    yield given
+    breaker.mend()
+    node.drop(given.place.name(""))
+    run(engine.close())
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_what_is_read_is_asked_again_after_an_answer_to_come_back(broken: Given, breaker: Breaker, status: int) -> None:
+    breaker.answer(asks("POST", "_search"), status, times=2)
+    assert broken.run(broken.engine.count(broken.place.name("one"), UNTIL)).old == 3
+    assert breaker.asked(asks("POST", "_search")) == 3
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_cluster_that_never_has_time_is_unavailable_after_a_few_tries(
+    broken: Given, breaker: Breaker, status: int
+) -> None:
+    breaker.answer(asks("GET", "_settings"), status)
+    fault = broken.refused(broken.engine.is_blocked(broken.place.name("one")))
+    assert fault.reason is Reason.INDEX_UNAVAILABLE
+    assert breaker.asked(asks("GET", "_settings")) - 2 <= TRIES  # two were the fixture's
+
+
+def test_what_is_read_is_asked_again_after_a_lost_answer(broken: Given, breaker: Breaker) -> None:
+    breaker.lose_answer(asks("POST", "_search"), times=1)
+    assert broken.run(broken.engine.count(broken.place.name("one"), UNTIL)).total == 5
+
+
+def test_a_task_whose_answer_was_lost_is_started_once_and_found_by_its_tag(broken: Given, breaker: Breaker) -> None:
+    index = broken.place.name("one")
+    slow = QUICK._replace(tag=f"lost-{index}", batch=1, rate=0.5)
+    breaker.lose_answer(asks("POST", "_delete_by_query"))
+    fault = broken.refused(broken.engine.start_delete(index, UNTIL, slow))
+    assert fault.reason is Reason.INDEX_UNAVAILABLE
+    assert breaker.asked(asks("POST", "_delete_by_query")) == 1
+    (task,) = broken.run(broken.engine.running(slow.tag))
+    broken.run(broken.engine.cancel(task))
+    assert broken.over(task).error == "cancelled"
+
+
+def test_a_connection_that_its_other_end_closed_keeps_no_task_from_starting(broken: Given, breaker: Breaker) -> None:
+    breaker.polite = False
+    for _ in range(10):
+        broken.ended(broken.run(broken.engine.start_delete(broken.place.name("one"), UNTIL, QUICK)))
+
+
+@pytest.mark.parametrize("status", [502, 504])
+def test_a_task_that_a_gateway_may_have_started_is_not_started_again(
+    broken: Given, breaker: Breaker, status: int
+) -> None:
+    breaker.answer(asks("POST", "_delete_by_query"), status)
+    fault = broken.refused(broken.engine.start_delete(broken.place.name("one"), UNTIL, QUICK))
+    assert fault.reason is Reason.INDEX_UNAVAILABLE
+    assert breaker.asked(asks("POST", "_delete_by_query")) == 1
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_task_that_was_not_started_for_want_of_time_is_started_then(
+    broken: Given, breaker: Breaker, status: int
+) -> None:
+    breaker.answer(asks("POST", "_delete_by_query"), status, times=1)
+    task = broken.run(broken.engine.start_delete(broken.place.name("one"), UNTIL, QUICK))
+    assert broken.ended(task).counters.deleted == 3
+
+
+def test_a_swap_whose_answer_was_lost_is_known_to_be_done(broken: Given, breaker: Breaker) -> None:
+    index = broken.place.name("one")
+    target = broken.copied(index)
+    breaker.lose_answer(asks("POST", "_aliases"))
+    broken.run(broken.engine.swap(index, index, target))
+    assert broken.concrete(index) == target
+
+
+def test_a_write_whose_answer_was_lost_makes_no_row_twice(broken: Given, breaker: Breaker) -> None:
+    index = broken.place.name("one")
+    breaker.lose_answer(asks("POST", "_bulk"), times=1)
+    broken.run(broken.engine.write(index, [Row(b'{"urn":\n"u"}')]))
+    assert len(broken.rows(index)) == 6
+
+
+def test_a_cluster_that_hangs_is_unavailable_when_the_time_is_over(node: Client, run: Run) -> None:
+    with Gate(node.url) as gate:
+        engine = engine_at(gate.url, timeout=1.0)
+        gate.hold(asks("GET", "/"))
+        with pytest.raises(Fault) as caught:
+            run(engine.resolve("a"))
+        gate.drop()
+        run(engine.close())
+    assert caught.value.reason is Reason.INDEX_UNAVAILABLE
+
+
+def test_where_nobody_listens_the_index_is_unavailable(run: Run) -> None:
+    engine = engine_at(f"http://127.0.0.1:{free_port()}")
+    for call in (engine.probe(), engine.resolve("a"), engine.make("a"), engine.drop("a"), engine.running("a")):
+        with pytest.raises(Fault) as caught:
+            run(call)
+        assert caught.value.reason is Reason.INDEX_UNAVAILABLE
+    run(engine.close())
+
+
+def test_a_probe_is_one_try(broken: Given, breaker: Breaker) -> None:
+    breaker.answer(lambda line: line.startswith(b"GET / "), 503)
+    assert broken.refused(broken.engine.probe()).reason is Reason.INDEX_UNAVAILABLE
+    assert breaker.asked(lambda line: line.startswith(b"GET / ")) == 1
+
+
+def test_what_the_cluster_refuses_is_told_in_its_words_and_not_asked_again(broken: Given, breaker: Breaker) -> None:
+    absent = broken.place.name("absent")
+    fault = broken.refused(broken.engine.count(absent, UNTIL))
+    assert fault.reason is Reason.INDEX_REFUSED
+    assert fault.why is not None
+    assert "index_not_found_exception" in fault.why
+    assert breaker.asked(asks("GET", absent)) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_credentials_that_are_not_accepted_are_named_as_the_trouble(
+    broken: Given, breaker: Breaker, status: int
+) -> None:
+    breaker.answer(asks("GET", "_settings"), status, b'{"error": {"type": "security_exception", "reason": "no"}}')
+    fault = broken.refused(broken.engine.resolve("a"))
+    assert fault.reason is Reason.INDEX_UNAVAILABLE
+    assert "credentials" in fault.message
+
+
+def test_a_full_disk_is_a_refusal_and_not_asked_again(broken: Given, breaker: Breaker) -> None:
+    said = b'{"error": {"type": "cluster_block_exception", "reason": "disk usage exceeded flood-stage watermark"}}'
+    breaker.answer(asks("POST", "_aliases"), 429, said)
+    fault = broken.refused(broken.engine.make_like(broken.place.name("one"), broken.place.name("two")))
+    assert fault.reason is Reason.INDEX_REFUSED
+    assert breaker.asked(asks("POST", "_aliases")) == 1
+
+
+def test_a_redirect_is_not_followed(broken: Given, breaker: Breaker, node: Client) -> None:
+    breaker.answer(asks("GET", "_settings"), 302, b"", f"Location: {node.url}/_all")
+    fault = broken.refused(broken.engine.resolve("a"))
+    assert fault.reason is Reason.INDEX_UNAVAILABLE
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"{" + b" " * MOST_BYTES], ids=["no JSON", "endless"])
+def test_an_answer_that_is_no_true_one_makes_the_index_unavailable(
+    broken: Given, breaker: Breaker, body: bytes
+) -> None:
+    breaker.answer(asks("GET", "_settings"), 200, body)
+    assert broken.refused(broken.engine.resolve("a")).reason is Reason.INDEX_UNAVAILABLE
+
+
+def test_with_one_host_dead_the_others_are_asked(node: Client, run: Run) -> None:
+    engine = engine_at(f"http://127.0.0.1:{free_port()}", node.url)
+    for _ in range(4):
+        assert run(engine.resolve(unique_prefix())) is None
+    run(engine.close())
+
+
+def test_a_host_that_failed_is_left_out_for_a_while(node: Client, breaker: Breaker, run: Run) -> None:
+    breaker.answer(asks("GET", "/"), 503)
+    engine = engine_at(breaker.url, node.url)
+    for _ in range(6):
+        assert run(engine.resolve(unique_prefix())) is None
+    assert len(breaker.seen) == 1
+    run(engine.close())
+
+
+def test_a_task_is_started_on_another_host_where_one_is_dead(broken: Given, node: Client, run: Run) -> None:
+    dead = f"http://127.0.0.1:{free_port()}"
+    engine = engine_at(dead, node.url, dead)
+    task = run(engine.start_delete(broken.place.name("one"), UNTIL, QUICK))
+    assert broken.ended(task).counters.deleted == 3
+    run(engine.close())
+
+
+def test_no_fault_and_no_printed_form_shows_a_secret(run: Run) -> None:
+    secret = "hunter2"
+    engine = engine_at(f"http://127.0.0.1:{free_port()}", user="user", password=Secret(secret))
+    with pytest.raises(Fault) as caught:
+        run(engine.resolve("a"))
+    wire = engine._wire
+    shown = [repr(engine), repr(wire), repr(vars(wire)), repr(vars(wire._kept)), repr(vars(wire._kept.auth))]
+    shown += [str(caught.value), repr(caught.value), caught.value.why or ""]
+    assert not [one for one in shown if secret in one or "aHVudGVyMg" in one]
+    run(engine.close())

@@ -1,0 +1,61 @@
+"""What the tests of a truncation by copy on a real node have in common."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.gate import Gate
+from tests.support.indexed import NodeIndex, Series
+from tests.support.lines import until
+from tests.support.nodes import Client
+from tests.support.server import ADMIN, Server
+from tests.support.store_file import look
+from tests.support.traffic import UNTIL, Traffic
+
+MakeServer = Callable[..., Server]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A server whose index lies behind a gate, and a series on it with traffic that does not go through the gate."""
+
+    server: Server
+    series: Series
+    traffic: Traffic
+    node: Client
+    gate: Gate
+    flags: tuple[str, ...]
+
+    def begin(self, **fields: Any) -> str:
+        return self.series.truncate(UNTIL, forceReindex=True, batchSize=200, **fields)
+
+    def until_rows_move(self, task: str) -> None:
+        until(lambda: self.series.operation(task)["rowsDone"] > 0, "rows are being copied", 60)
+
+    def state_in_the_store(self) -> str:
+        state: str = look(self.server, "SELECT state FROM operations ORDER BY number DESC LIMIT 1")[0][0]
+        return state
+
+    def check(self) -> None:
+        """The index holds what it must, takes writes, and nothing else was left behind."""
+        self.traffic.check()
+        name = self.series.name
+        settings = self.node.ask("GET", f"/{name}/_settings")
+        assert len(settings) == 1
+        assert all("blocks" not in told["settings"]["index"] for told in settings.values())
+        left = self.node.ask("GET", f"/_cat/indices/{name}*?format=json&h=index")
+        assert {one["index"] for one in left} == set(settings)
+
+
+def copy_of(
+    make_server: MakeServer, node: Client, gate: Gate, *, rate: int = 1_000, old: int = 3_000, new: int = 2_000,
+    alias: bool = True, **settings: Any,
+) -> Copy:  # fmt: skip
+    """2,000 rows stay, which at this rate takes two seconds."""
+    index = NodeIndex(node.url)
+    flags = ("--index-url", gate.url, "--index-prefix", index.prefix, "--index-rate", str(rate))
+    server = make_server(*flags)
+    series = Series(server, index, server.create(ADMIN)["accessToken"])
+    traffic = Traffic(node.url, series.name)
+    traffic.fill(old=old, new=new, alias=alias, **settings)
+    return Copy(server, series, traffic, node, gate, flags)

@@ -1,0 +1,240 @@
+"""The operations address, on every engine: three actions, both shapes of a task's status, and what they do."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.indexed import CANCEL, DAY, Index, Series, times
+from tests.support.lines import until
+from tests.support.server import ADMIN, Server
+
+PATHS = ("/operations", "/gms/operations", "/api/gms/operations")
+STATUS = ("total", "updated", "created", "deleted", "batches", "version_conflicts", "noops", "retries",
+          "throttled_millis", "requests_per_second", "throttled_until_millis")  # fmt: skip
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def status(series: Series, body: Any, path: str = "/operations", **headers: str) -> Any:
+    answer = series.server.operate("getEsTaskStatus", body, token=series.token, path=path, **headers)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+class TestTruncation:
+    def test_a_dry_run_counts_and_changes_nothing(self, series: Series) -> None:
+        start = now()
+        rows = times(10, start)
+        series.load(rows)
+        assert series.plan(start - 6 * DAY) == (
+            "Delete 4 out of 10 rows (40.00%). Issuing a delete by query request. "
+            "This was a dry run. Run with dryRun = false to execute."
+        )
+        assert series.plan(start - 3 * DAY, dryRun=True).startswith("Delete 7 out of 10 rows (70.00%). Reindexing ")
+        assert series.rows() == rows
+
+    @pytest.mark.parametrize(
+        ("cut", "force"),
+        [(6, {}), (3, {}), (6, {"forceReindex": True}), (3, {"forceDeleteByQuery": True})],
+        ids=["few", "many", "few by copy", "many by deletion"],
+    )
+    def test_rows_up_to_the_moment_go_and_the_others_stay(
+        self, series: Series, cut: int, force: dict[str, bool]
+    ) -> None:
+        start = now()
+        rows = times(10, start) | {"timeless": {"urn": "urn:none"}}
+        series.load(rows)
+        end = start - cut * DAY
+        done = series.over(series.truncate(end, **force))
+        assert done["state"] == "DONE", done
+        assert done["postCheck"]["passed"]
+        assert series.rows() == {one: what for one, what in rows.items() if what.get("timestampMillis", end + 1) > end}
+
+    def test_again_and_again_it_goes_on_under_the_same_name(self, series: Series) -> None:
+        start = now()
+        rows = times(20, start)
+        series.load(rows)
+        for cut in (8, 3, 1):
+            done = series.over(series.truncate(start - cut * DAY, forceReindex=True))
+            assert done["state"] == "DONE", done
+            assert set(series.rows()) == {f"row-{n}" for n in range(cut)}
+        series.load({"later": {"timestampMillis": start}})
+        assert "later" in series.rows()
+
+    def test_nothing_to_delete_still_gives_an_id(self, series: Series) -> None:
+        start = now()
+        series.load(times(3, start))
+        task = series.truncate(start - 30 * DAY)
+        assert series.over(task)["state"] == "DONE"
+        assert json.loads(status(series, {"task": task}))["completed"] is True
+        assert len(series.rows()) == 3
+
+    def test_a_known_aspect_without_an_index_counts_as_empty(self, indexed: Server, index: Index, token: str) -> None:
+        series = Series(indexed, index, token, "DATASETusageStatistics")
+        assert series.plan(now()).startswith("Delete 0 out of 0 rows (0.00%).")
+        task = series.truncate(now())
+        assert series.over(task)["state"] == "DONE"
+
+    def test_an_unknown_aspect_is_not_found(self, series: Series) -> None:
+        answer = series.server.operate("truncateTimeseriesAspect", series.asked(now()), token=series.token)
+        assert (answer.status_code, answer.json()["error"]["reason"]) == (404, "aspect_not_found")
+
+    def test_entity_and_aspect_may_be_written_in_any_case(self, series: Series) -> None:
+        start = now()
+        series.load(times(4, start))
+        asked = series.asked(start - 2 * DAY) | {"entityType": "DataSet", "aspect": series.aspect.upper()}
+        answer = series.server.operate("truncateTimeseriesAspect", asked, token=series.token)
+        assert answer.json()["value"].startswith("Delete 2 out of 4 rows")
+
+    def test_a_bystander_with_a_similar_name_is_left_alone(self, series: Series) -> None:
+        start = now()
+        rows = times(6, start)
+        series.load(rows)
+        bystanders = [
+            Series(series.server, series.index, series.token, series.aspect + ending) for ending in ("x", "aspect")
+        ]
+        for bystander in bystanders:
+            bystander.load(rows)
+        for force in ("forceReindex", "forceDeleteByQuery"):
+            series.over(series.truncate(start - 4 * DAY, **{force: True}))
+        assert len(series.rows()) == 4
+        for bystander in bystanders:
+            assert bystander.rows() == rows
+
+    def test_a_second_one_meanwhile_is_refused_and_names_the_first(self, slow_series: Callable[[], Series]) -> None:
+        series, start = slow_series(), now()
+        series.load(times(400, start, step=1))
+        first = series.truncate(start, batchSize=50)
+        asked = series.asked(start, dryRun=False)
+        answer = series.server.operate("truncateTimeseriesAspect", asked, token=series.token)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["reason"], error["operationId"]) == (409, "operation_running", first)
+        assert first in error["message"]
+        series.server.ask(CANCEL, {"id": first}, actor=ADMIN)
+        assert series.over(first)["state"] == "CANCELLED"
+
+    def test_it_fails_when_it_takes_longer_than_it_may(self, slow_series: Callable[[], Series]) -> None:
+        series, start = slow_series(), now()
+        rows = times(600, start, step=1)
+        series.load(rows)
+        ended = series.over(series.truncate(start - 500, forceReindex=True, timeoutSeconds=1, batchSize=50))
+        assert ended["state"] == "FAILED"
+        assert "timeoutSeconds" in ended["error"]
+        assert series.rows() == rows
+
+
+class TestTaskStatus:
+    def test_both_paths_and_both_forms_get_the_given_string(self, series: Series) -> None:
+        start = now()
+        series.load(times(4, start))
+        task = series.truncate(start - 2 * DAY)
+        series.over(task)
+        node, _, number = task.partition(":")
+        bodies: list[Any] = [
+            {"task": task},
+            {"nodeId": node, "taskId": int(number)},
+            {"nodeId": node, "taskId": number},
+            {"task": task, "nodeId": node, "taskId": number},
+        ]
+        for path in PATHS:
+            for body in bodies:
+                text = status(series, body, path)
+                assert isinstance(text, str)
+                found = json.loads(text)
+                assert list(found) == ["completed", "taskId", "runTimeNanos", "status"]
+                assert (found["completed"], found["taskId"]) == (True, task)
+                assert tuple(found["status"]) == STATUS
+                assert found["status"]["deleted"] == 2
+                assert found["runTimeNanos"] > 0
+
+    def test_rest_li_clients_get_a_value_with_the_text(self, series: Series) -> None:
+        start = now()
+        series.load(times(2, start))
+        task = series.truncate(start - DAY)
+        series.over(task)
+        answer = status(series, {"task": task}, X_RestLi_Protocol_Version="2.0.0")
+        assert list(answer) == ["value"]
+        assert json.loads(answer["value"])["taskId"] == task
+        missing = status(series, {"task": "nowhere:7"}, X_RestLi_Protocol_Version="2.0.0")
+        assert json.loads(missing["value"]) == {"error": "Could not get task status for nowhere:7"}
+
+    @pytest.mark.parametrize("which", ["an unknown node", "an unknown number"])
+    def test_one_that_is_not_there_could_not_be_got(self, series: Series, which: str) -> None:
+        node = "nowhere" if which == "an unknown node" else series.truncate_nothing().partition(":")[0]
+        task = f"{node}:{2**62}"
+        assert status(series, {"task": task}) == {"value": f"Could not get task status for {task}"}
+
+    def test_a_task_of_the_engine_itself_can_be_read(self, series: Series) -> None:
+        start = now()
+        series.load(times(4, start))
+        done = series.over(series.truncate(start - 2 * DAY))
+        (task,) = done["tasks"]
+        found = json.loads(status(series, {"task": task["id"]}))
+        assert (found["completed"], found["taskId"], found["status"]["deleted"]) == (True, task["id"], 2)
+
+    def test_a_running_one_is_not_completed_and_its_counters_grow(self, slow_series: Callable[[], Series]) -> None:
+        series, start = slow_series(), now()
+        series.load(times(1_400, start, step=1))
+        task = series.truncate(start - 800, batchSize=25)
+        seen: list[Any] = []
+
+        def moved() -> bool:
+            found = json.loads(status(series, {"task": task}))
+            if not found["completed"] and found["status"]["batches"] > 0:
+                seen.append(found)
+            return len({one["status"]["deleted"] for one in seen}) >= 2
+
+        until(moved, "the counters grow")
+        assert seen[-1]["status"]["deleted"] > seen[0]["status"]["deleted"]
+        assert seen[-1]["runTimeNanos"] > seen[0]["runTimeNanos"]
+        assert seen[-1]["status"]["requests_per_second"] == 100.0
+        assert seen[-1]["status"]["throttled_millis"] > 0
+        assert series.over(task)["state"] == "DONE"
+
+    def test_a_cancelled_one_says_so(self, slow_series: Callable[[], Series]) -> None:
+        series, start = slow_series(), now()
+        rows = times(500, start, step=1)
+        series.load(rows)
+        task = series.truncate(start - 400, forceReindex=True, batchSize=25)
+        until(lambda: bool(series.operation(task)["rowsDone"]), "it has begun")
+        series.server.ask(CANCEL, {"id": task}, actor=ADMIN)
+        assert series.over(task)["state"] == "CANCELLED"
+        found = json.loads(status(series, {"task": task}))
+        assert (found["completed"], found["error"]) == (True, "cancelled")
+        assert series.rows() == rows
+        series.load({"after": {"timestampMillis": start}})
+
+
+class TestSizes:
+    def test_every_index_of_a_time_series_is_listed_with_what_it_weighs(self, series: Series) -> None:
+        series.load(times(50, now()))
+
+        def listed() -> Any:
+            sizes = series.server.operate("getIndexSizes", token=series.token).json()["value"]["indexSizes"]
+            (own,) = [size for size in sizes if size["indexName"] == series.name]
+            return own
+
+        # A cluster counts anew when it refreshes, about once a second.
+        until(lambda: bool(listed()["rows"] == 50), "all rows are counted")
+        own = listed()
+        assert (own["entityName"], own["aspectName"]) == ("dataset", series.aspect)
+        assert own["sizeInBytes"] > 0
+        assert own["sizeInMb"] == round(own["sizeInBytes"] / 1024 / 1024, 3)
+
+    def test_after_a_copy_it_is_listed_once_under_its_own_name(self, series: Series) -> None:
+        start = now()
+        series.load(times(10, start))
+        series.over(series.truncate(start - 2 * DAY))
+        sizes = series.server.operate("getIndexSizes", token=series.token).json()["value"]["indexSizes"]
+        assert [size["rows"] for size in sizes if size["indexName"].startswith(series.name)] == [2]
+
+
+def test_the_health_probe_names_the_index_as_a_part(indexed: Server) -> None:
+    answer = indexed.http.get("/health/ready")
+    assert answer.status_code == 200
+    assert answer.json()["parts"]["index"]["status"] == "ready"

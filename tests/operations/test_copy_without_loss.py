@@ -1,0 +1,202 @@
+"""A truncation by copy on a real node, under constant reads and writes: nothing is lost, and nobody sees half of it.
+
+Killed in every state it is completed by the next start, and one who was stopped and wakes up late harms nothing.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.operations.copies import Copy, MakeServer, copy_of
+from tests.support.gate import Gate, Wanted, asks, gate_to
+from tests.support.indexed import CANCEL, Series
+from tests.support.lines import until
+from tests.support.nodes import KINDS_IN_TURN, SharedNodes
+from tests.support.server import ADMIN, GraphQLRefused, Server
+from tests.support.store_file import events, look
+
+
+@pytest.fixture(params=KINDS_IN_TURN)
+def gate(request: pytest.FixtureRequest, shared_nodes: SharedNodes) -> Iterator[Gate]:
+    with gate_to(shared_nodes.of(request.param).url) as made:
+        yield made
+
+
+@pytest.fixture
+def copy(request: pytest.FixtureRequest, gate: Gate, shared_nodes: SharedNodes, make_server: MakeServer) -> Copy:
+    return copy_of(make_server, shared_nodes.of(request.node.callspec.params["gate"]), gate)
+
+
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.soak), 3])
+def test_under_constant_traffic_nothing_is_lost_and_no_read_fails(
+    request: pytest.FixtureRequest, gate: Gate, shared_nodes: SharedNodes, make_server: MakeServer, shards: int
+) -> None:
+    node = shared_nodes.of(request.node.callspec.params["gate"])
+    copy = copy_of(make_server, node, gate, number_of_shards=shards, number_of_replicas=0)
+    with copy.traffic:
+        for _ in range(2):
+            done = copy.series.over(copy.begin())
+            assert done["state"] == "DONE", done
+            assert done["postCheck"]["passed"]
+    copy.check()
+
+
+def test_where_the_name_is_the_index_itself_reads_are_turned_away_in_the_moment_of_the_swap_at_most(
+    request: pytest.FixtureRequest, gate: Gate, shared_nodes: SharedNodes, make_server: MakeServer
+) -> None:
+    """The engine takes the index away before it shows where its name leads to instead: a read in between finds no
+    shard, and does when it is repeated. It never sees an empty index or a part.
+    """
+    node = shared_nodes.of(request.node.callspec.params["gate"])
+    copy = copy_of(make_server, node, gate, alias=False)
+    with copy.traffic:
+        task = copy.begin()
+        assert copy.series.over(task)["state"] == "DONE"
+        moments = dict(look(copy.server, "SELECT action, at FROM events WHERE target = ?", task))
+        assert copy.series.over(copy.begin())["state"] == "DONE"
+    swap = range(moments["operation.swapping"], moments["operation.done"] + 1)
+    assert all(moment in swap for moment in copy.traffic.turned_away)
+    copy.traffic.turned_away.clear()
+    copy.check()
+
+
+STATES: dict[str, Wanted] = {
+    "VERIFYING": asks("PUT", "/_block/write"),
+    "SWAPPING": asks("POST", "/_aliases"),
+}
+
+
+def _wait_for(copy: Copy, state: str) -> str:
+    """Begin, and wait until it is in this state, which it cannot leave."""
+    if state == "PLANNED":
+        # The first time it is asked for the plan.
+        copy.gate.hold(asks("GET", f"/{copy.series.name}/_settings"), after=1)
+        task = copy.begin()
+        copy.gate.wait_until_held()
+        return task
+    task = copy.begin()
+    copy.until_rows_move(task)
+    if state in STATES:
+        copy.gate.hold(STATES[state])
+        copy.gate.wait_until_held()
+    return task
+
+
+@pytest.mark.parametrize("state", ["PLANNED", "RUNNING", "VERIFYING", "SWAPPING"])
+def test_killed_in_each_state_it_is_completed_by_the_next_start(copy: Copy, state: str) -> None:
+    with copy.traffic:
+        task = _wait_for(copy, state)
+        copy.server.kill()
+        assert copy.state_in_the_store() == state
+        copy.gate.drop()
+        copy.server.start()
+        done = copy.series.over(task)
+        assert done["state"] == "DONE", done
+    copy.check()
+
+
+@pytest.mark.parametrize("state", ["VERIFYING", "SWAPPING"])
+def test_what_a_killed_one_had_sent_may_arrive_before_the_next_start(copy: Copy, state: str) -> None:
+    with copy.traffic:
+        task = _wait_for(copy, state)
+        copy.server.kill()
+        copy.gate.let_go()
+        copy.server.start()
+        done = copy.series.over(task)
+        assert done["state"] == "DONE", done
+    copy.check()
+
+
+def test_what_a_killed_one_had_sent_may_arrive_after_all_is_done(copy: Copy) -> None:
+    with copy.traffic:
+        task = _wait_for(copy, "SWAPPING")
+        copy.server.kill()
+        copy.gate.pass_others()
+        copy.server.start()
+        assert copy.series.over(task)["state"] == "DONE"
+        copy.gate.let_go()
+        again = copy.begin()
+        assert copy.series.over(again)["state"] == "DONE"
+    copy.check()
+
+
+def test_writes_held_back_by_a_killed_one_after_the_name_has_moved_on_are_let_in(
+    request: pytest.FixtureRequest, gate: Gate, shared_nodes: SharedNodes, make_server: MakeServer
+) -> None:
+    copy = copy_of(make_server, shared_nodes.of(request.node.callspec.params["gate"]), gate, alias=False)
+    with copy.traffic:
+        task = _wait_for(copy, "VERIFYING")
+        copy.server.kill()
+        copy.gate.pass_others()
+        copy.server.start()
+        until(lambda: copy.series.name not in copy.node.ask("GET", f"/{copy.series.name}/_settings"), "it was swapped")
+        copy.gate.let_go()
+        until(lambda: _blocked(copy) or copy.series.operation(task)["state"] == "DONE", "the late request arrived")
+        assert copy.series.over(task)["state"] == "DONE"
+    copy.traffic.turned_away.clear()
+    copy.check()
+
+
+def test_an_instance_stopped_while_swapping_harms_nothing_when_it_wakes_up(copy: Copy, make_server: MakeServer) -> None:
+    with copy.traffic:
+        task = _wait_for(copy, "SWAPPING")
+        assert copy.server.process is not None
+        os.killpg(copy.server.process.pid, signal.SIGSTOP)
+        try:
+            copy.gate.pass_others()
+            flags = ("--index-url", copy.node.url, *copy.flags[2:])
+            other = Server(copy.server.folder, *flags)
+            with other:
+                took_over = Series(other, copy.series.index, copy.series.token, copy.series.aspect)
+                assert took_over.over(task)["state"] == "DONE"
+                copy.gate.let_go()
+                os.killpg(copy.server.process.pid, signal.SIGCONT)
+                # Both work on what comes next, one of them at a time.
+                for series in (copy.series, took_over):
+                    assert series.over(series.truncate(0, forceReindex=True))["state"] == "DONE"
+        finally:
+            os.killpg(copy.server.process.pid, signal.SIGCONT)
+    copy.check()
+    told = [event.action for event in events(copy.server) if event.target == task]
+    assert told.count("operation.done") == 1
+    assert "operation.failed" not in told
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "VERIFYING"])
+def test_cancelled_before_the_swap_the_index_is_as_if_nothing_had_been(copy: Copy, state: str) -> None:
+    with copy.traffic:
+        task = _wait_for(copy, state)
+        copy.server.ask(CANCEL, {"id": task}, actor=ADMIN)
+        copy.gate.let_go()
+        assert copy.series.over(task)["state"] == "CANCELLED"
+        # Old rows are still there: the model says so of those that nobody touched.
+        assert set(copy.series.rows()) >= {f"old-{n}" for n in range(50)}
+        assert copy.series.over(copy.begin())["state"] == "DONE"
+    copy.check()
+
+
+def test_in_the_swap_it_is_too_late_to_cancel(copy: Copy) -> None:
+    task = _wait_for(copy, "SWAPPING")
+    with pytest.raises(GraphQLRefused) as refused:
+        copy.server.ask(CANCEL, {"id": task}, actor=ADMIN)
+    assert refused.value.reason == "too_late_to_cancel"
+    copy.gate.let_go()
+    assert copy.series.over(task)["state"] == "DONE"
+
+
+def test_a_graceful_stop_lets_writers_in_and_the_next_start_goes_on(copy: Copy) -> None:
+    with copy.traffic:
+        task = _wait_for(copy, "VERIFYING")
+        copy.gate.let_go()
+        copy.server.stop()
+        until(lambda: not _blocked(copy), "writers are let in")
+        copy.server.start()
+        assert copy.series.over(task)["state"] == "DONE"
+    copy.check()
+
+
+def _blocked(copy: Copy) -> bool:
+    settings = copy.node.ask("GET", f"/{copy.series.name}/_settings")
+    return any("blocks" in told["settings"]["index"] for told in settings.values())

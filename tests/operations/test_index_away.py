@@ -1,0 +1,115 @@
+"""The search index is away, or dies under an operation: tokens work, answers say so, and nothing is left half done."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.operations.copies import Copy, MakeServer, copy_of
+from tests.support.gate import asks, gate_to
+from tests.support.lines import until
+from tests.support.nodes import Node, own_node
+from tests.support.ports import free_port
+from tests.support.server import ADMIN, Server
+from tests.support.traffic import UNTIL, rows_of
+
+KNOWN = {"entityType": "dataset", "aspect": "operation", "endTimeMillis": 1}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server whose index is not there."""
+    url = f"http://127.0.0.1:{free_port()}"
+    with Server(tmp_path_factory.mktemp("alone"), "--index-url", url, "--index-timeout", "1") as running:
+        yield running
+
+
+class TestWithoutAnIndex:
+    def test_tokens_are_made_verified_and_revoked_as_ever(self, alone: Server) -> None:
+        made = alone.create(ADMIN)
+        assert alone.verify(made["accessToken"]).status_code == 204
+        alone.revoke(made["metadata"]["id"])
+        assert alone.verify(made["accessToken"]).status_code == 401
+
+    def test_it_is_ready_and_says_which_part_is_not(self, alone: Server) -> None:
+        answer = alone.http.get("/health/ready")
+        told = answer.json()
+        assert (answer.status_code, told["status"]) == (200, "degraded")
+        assert told["parts"]["store"]["status"] == "ready"
+        assert told["parts"]["index"]["status"] == "unavailable"
+        assert "127.0.0.1" not in told["parts"]["index"]["message"]
+
+    @pytest.mark.parametrize(("action", "body"), [("getIndexSizes", {}), ("truncateTimeseriesAspect", KNOWN)])
+    def test_what_needs_it_is_told_to_come_back(self, alone: Server, action: str, body: dict[str, object]) -> None:
+        answer = alone.operate(action, body, token=alone.create(ADMIN)["accessToken"])
+        assert (answer.status_code, answer.json()["error"]["reason"]) == (503, "index_unavailable")
+        assert int(answer.headers["retry-after"]) > 0
+
+    def test_the_status_of_a_task_could_not_be_got(self, alone: Server) -> None:
+        answer = alone.operate("getEsTaskStatus", {"task": "node:1"}, token=alone.create(ADMIN)["accessToken"])
+        assert answer.status_code == 200
+        assert answer.json() == {"value": "Could not get task status for node:1"}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with own_node("opensearch-2", tmp_path / "own") as running:
+        yield running
+
+
+@pytest.fixture
+def copy(node: Node, make_server: MakeServer) -> Iterator[Copy]:
+    with gate_to(node.url) as gate:
+        yield copy_of(make_server, node, gate, number_of_replicas=0)
+
+
+def _after_all(copy: Copy, task: str) -> None:
+    """It ended well or not at all; either way all rows that stay are there, and writes are taken."""
+    ended = copy.series.over(task, 180)
+    found = rows_of(copy.node.url, copy.series.name)
+    if ended["state"] == "DONE":
+        assert found == {one: what for one, what in copy.traffic.model.items() if what["timestampMillis"] > UNTIL}
+    else:
+        assert ended["state"] == "FAILED"
+        assert found == copy.traffic.model
+    assert copy.node.http.put(f"/{copy.series.name}/_doc/later", json={"timestampMillis": UNTIL}).is_success
+
+
+def test_a_node_killed_in_the_middle_of_the_copy_is_waited_for(copy: Copy, node: Node) -> None:
+    task = copy.begin()
+    copy.until_rows_move(task)
+    node.kill()
+    began = time.monotonic()
+    until(lambda: time.monotonic() - began > 3, "a few tries have failed")
+    assert copy.series.operation(task)["state"] == "RUNNING"
+    node.start()
+    _after_all(copy, task)
+
+
+def test_a_node_killed_while_writes_are_held_back(copy: Copy, node: Node) -> None:
+    task = copy.begin()
+    copy.until_rows_move(task)
+    copy.gate.hold(asks("POST", "/_search"))
+    copy.gate.wait_until_held()
+    assert node.http.put(f"/{copy.series.name}/_doc/x", json={}).status_code == 403
+    node.kill()
+    copy.gate.drop()
+    node.start()
+    _after_all(copy, task)
+
+
+def test_a_node_that_does_not_answer_holds_up_no_token(copy: Copy, node: Node) -> None:
+    task = copy.begin()
+    copy.until_rows_move(task)
+    token = copy.server.create(ADMIN)["accessToken"]
+    node.pause()
+    try:
+        for _ in range(20):
+            assert copy.server.verify(token).status_code == 204
+        status = copy.server.operate("getEsTaskStatus", {"task": task}, token=token)
+        assert json.loads(status.json())["completed"] is False
+    finally:
+        node.resume()
+    _after_all(copy, task)

@@ -1,0 +1,133 @@
+"""An index that is no search engine, a crowd that asks it, and what a task's failure tells to whom."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import pytest
+
+from tests.support.indexed import CANCEL, EmbeddedIndex, Series, times
+from tests.support.nodes import SharedNodes, unique_prefix
+from tests.support.server import ADMIN, GraphQLRefused, Server
+
+MakeServer = Callable[..., Server]
+STATUS = "query ($task: String!) { taskStatus(task: $task) { completed failures error } }"
+
+
+@pytest.fixture(params=[b"[1,2,3]", b"null", b"{}", b'{"version": []}', b'"text"', b"not json"], ids=str)
+def stranger(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Something else than a search engine listens at the address of the index."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(request.param)))
+            self.end_headers()
+            self.wfile.write(request.param)
+
+        do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - the library's names
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        thread = threading.Thread(target=listening.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.server_port}"
+        listening.shutdown()
+        thread.join()
+
+
+def test_what_is_no_search_engine_is_unavailable_and_never_an_empty_index(
+    stranger: str, make_server: MakeServer
+) -> None:
+    server = make_server("--index-url", stranger, "--index-timeout", "2")
+    token = server.create(ADMIN)["accessToken"]
+    assert server.http.get("/health/ready").json()["status"] == "degraded"
+    assert server.operate("getIndexSizes", token=token).status_code == 503
+    asked = {"entityType": "dataset", "aspect": "operation", "endTimeMillis": 1, "dryRun": False}
+    assert server.operate("truncateTimeseriesAspect", asked, token=token).status_code == 503
+    status = server.operate("getEsTaskStatus", {"task": "n:1"}, token=token)
+    assert status.json() == {"value": "Could not get task status for n:1"}
+
+
+def test_a_crowd_that_asks_the_index_is_turned_away_and_tokens_are_verified(
+    shared_nodes: SharedNodes, make_server: MakeServer
+) -> None:
+    node = shared_nodes.of("opensearch-2")
+    server = make_server("--index-url", node.url, "--index-prefix", unique_prefix())
+    token = server.create(ADMIN)["accessToken"]
+    aliases = " ".join(f't{n}: taskStatus(task: "nowhere:{n}") {{ completed }}' for n in range(20))
+    codes: list[int] = []
+
+    def ask() -> None:
+        with httpx.Client(base_url=server.url, timeout=120) as http:
+            answer = http.post(
+                "/api/graphql", json={"query": f"{{ {aliases} }}"}, headers={"Authorization": f"Bearer {token}"}
+            )
+            codes.append(answer.status_code)
+
+    crowd = [threading.Thread(target=ask) for _ in range(100)]
+    for one in crowd:
+        one.start()
+    verified = [server.verify(token).status_code for _ in range(50)]
+    for one in crowd:
+        one.join()
+    assert verified == [204] * 50
+    assert codes == [200] * 100
+
+
+def test_how_a_task_failed_is_told_whole_to_those_alone_who_may_truncate(
+    shared_nodes: SharedNodes, make_server: MakeServer, actor: str
+) -> None:
+    node = shared_nodes.of("opensearch-2")
+    prefix = unique_prefix()
+    server = make_server("--index-url", node.url, "--index-prefix", prefix)
+    node.ask("PUT", f"/{prefix}_payroll/_doc/emp-1?refresh=true", {"salary": "ninety thousand"})
+    node.ask("PUT", f"/{prefix}_numbers", {"mappings": {"properties": {"salary": {"type": "long"}}}})
+    words = {"source": {"index": f"{prefix}_payroll"}, "dest": {"index": f"{prefix}_numbers"}}
+    task = node.ask("POST", "/_reindex?wait_for_completion=false", words)["task"]
+    node.finished(task)
+    token = server.create(ADMIN, of=actor)["accessToken"]
+    given = server.operate("getEsTaskStatus", {"task": task}, token=token).json()
+    for told in (server.ask(STATUS, {"task": task}, actor=actor), given):
+        text = json.dumps(told)
+        assert "ninety" not in text
+        assert "emp-1" not in text
+        assert "Failures: 1" in text
+    assert "ninety" in json.dumps(server.ask(STATUS, {"task": task}, actor=ADMIN))
+    node.drop(prefix)
+
+
+@pytest.mark.parametrize("alias", ["filtered", "foreign"])
+def test_an_alias_of_a_part_or_of_something_else_is_not_touched(
+    shared_nodes: SharedNodes, make_server: MakeServer, alias: str
+) -> None:
+    node = shared_nodes.of("opensearch-2")
+    prefix = unique_prefix()
+    server = make_server("--index-url", node.url, "--index-prefix", prefix)
+    name = f"{prefix}_dataset_operationaspect_v1"
+    index = f"{name}_1" if alias == "filtered" else f"{prefix}_payroll"
+    how = {"filter": {"term": {"team": "one"}}} if alias == "filtered" else {}
+    node.ask("PUT", f"/{index}", {"aliases": {name: how}})
+    node.ask("PUT", f"/{index}/_doc/x?refresh=true", {"timestampMillis": 1_700_000_000_000, "team": "two"})
+    asked = {"entityType": "dataset", "aspect": "operation", "endTimeMillis": 1_700_000_000_001, "dryRun": False}
+    answer = server.operate("truncateTimeseriesAspect", asked, token=server.create(ADMIN)["accessToken"])
+    assert (answer.status_code, answer.json()["error"]["reason"]) == (409, "index_ambiguous")
+    assert node.ask("GET", f"/{index}/_count")["count"] == 1
+    node.drop(prefix)
+
+
+def test_who_asked_and_for_what_is_for_those_who_may_truncate(server: Server, actor: str) -> None:
+    series = Series(server, EmbeddedIndex(), server.create(ADMIN)["accessToken"])
+    series.load(times(3, 1_700_000_000_000))
+    task = series.truncate(0)
+    series.over(task)
+    for query in ("query ($id: String!) { operation(id: $id) { actorUrn } }", CANCEL):
+        with pytest.raises(GraphQLRefused) as refused:
+            server.ask(query, {"id": task}, actor=actor)
+        assert refused.value.reason == "missing_privilege"
+    assert server.ask(STATUS, {"task": task}, actor=actor)["taskStatus"]["completed"] is True

@@ -1,0 +1,116 @@
+"""The search engines under test. A place is where the indices of one test lie; what happens past the port goes there.
+
+A further engine is a further word in `ENGINES`: the contract's tests know none of them. It is made from pytest's
+factory of folders, once for all tests of a process, and makes places whose names nobody else uses.
+"""
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from tests.support.engine_nodes import NODE_ENGINES
+from watchword.domain.engine import Engine
+from watchword.domain.indices import Row
+from watchword.engines.embedded import open_engine
+from watchword.engines.embedded.documents import put
+from watchword.engines.embedded.file import connect, transact
+from watchword.engines.embedded.helper import Helper
+from watchword.engines.embedded.indices import find
+
+Source = dict[str, Any]
+
+
+class Place(Protocol):
+    """Where the indices of one test lie, reached past the engine. What is done here is acknowledged on return."""
+
+    def name(self, word: str) -> str:
+        """A name for an index that no other test uses, always the same for the same word."""
+
+    async def open(self) -> Engine:
+        """Another engine on the same indices, as another process would open it."""
+
+    def put(self, index: str, row_id: str, source: Source) -> bool:
+        """Add or replace a row; whether it was taken."""
+
+    def remove(self, index: str, row_id: str) -> None: ...
+
+    def rows(self, name: str) -> dict[str, Source]:
+        """Everything that is there now, by id."""
+
+    def alias(self, name: str, index: str) -> bool:
+        """Let the name lead to the index, beside others it leads to; whether the engine can have that."""
+
+
+class Backend(Protocol):
+    def place(self) -> Place:
+        """A new, empty place."""
+
+
+Make = Callable[[pytest.TempPathFactory], AbstractContextManager[Backend]]
+
+
+class EmbeddedPlace:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._prefix = f"t{uuid.uuid4().hex[:12]}"
+
+    def name(self, word: str) -> str:
+        return f"{self._prefix}_{word}"
+
+    async def open(self) -> Engine:
+        return open_engine(self.path)
+
+    def put(self, index: str, row_id: str, source: Source) -> bool:
+        with closing(connect(self.path)) as file:
+            row = Row(json.dumps(source).encode(), row_id)
+            transact(file, lambda c: put(c, number_of(c, index), [row], str))
+        return True
+
+    def remove(self, index: str, row_id: str) -> None:
+        with closing(connect(self.path)) as file:
+            bound = (number_of(file, index), row_id)
+            file.execute("DELETE FROM documents WHERE index_number = ? AND id = ?", bound)
+
+    def rows(self, name: str) -> dict[str, Source]:
+        query = """SELECT d.id, d.source FROM documents d JOIN indices i ON i.number = d.index_number
+                   WHERE i.name = :name OR i.number = (SELECT index_number FROM aliases WHERE name = :name)"""
+        with closing(connect(self.path)) as file:
+            found: Any = file.execute(query, {"name": name})
+            return {row_id: json.loads(source) for row_id, source in found}
+
+    def alias(self, name: str, index: str) -> bool:
+        with closing(connect(self.path)) as file:
+            if file.execute("SELECT 1 FROM aliases WHERE name = ?", (name,)).get is not None:
+                return False
+            file.execute("INSERT INTO aliases VALUES (?, ?)", (name, number_of(file, index)))
+            return True
+
+
+def number_of(file: Any, index: str) -> int:
+    found = find(file, index)
+    assert found is not None, f"there is no index {index}"
+    return found.number
+
+
+class EmbeddedBackend:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def place(self) -> Place:
+        return EmbeddedPlace(self._path)
+
+
+@contextmanager
+def embedded(folders: pytest.TempPathFactory) -> Iterator[Backend]:
+    """One file for all places, with the one process that works on it."""
+    path = folders.mktemp("embedded") / "index.db"
+    with Helper(path):
+        yield EmbeddedBackend(path)
+
+
+ENGINES: dict[str, Make] = {"embedded": embedded, **NODE_ENGINES}
