@@ -36,7 +36,7 @@ IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 def main() -> None:
     asked = _arguments()
     need_programs()
-    _need_disk(asked.folder)
+    need_disk(asked.folder)
     if not any(name.startswith("watchword") for name in asked.only):
         raise SystemExit("--only must name a watchword too: what it answers says how much a bare one has to.")
     cases = [case for case in CASES if case.name in asked.rows]
@@ -67,7 +67,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _need_disk(folder: Path) -> None:
+def need_disk(folder: Path) -> None:
     """In memory a commit costs nothing, and what is measured would be something else."""
     mounts = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
     above = (folder.resolve(), *folder.resolve().parents)

@@ -38,7 +38,14 @@ _EVERYONE = {
 class Contender:
     """`size` is None for a bare one, which keeps nothing."""
 
-    def __init__(self, name: str, folder: Path, population: Population, size: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        population: Population,
+        size: int | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.size = size
         self.population = population
@@ -47,6 +54,7 @@ class Contender:
         self.url = f"http://127.0.0.1:{self.port}"
         self._folder = folder
         self._log = folder / "log"
+        self._settings = settings or {}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -60,6 +68,7 @@ class Contender:
     def __enter__(self) -> Self:
         command = ["taskset", "-c", SERVER_CORE, sys.executable, "-m", "bench.serve"]
         command += [self.name, str(self.port), str(self._folder / "data")]
+        command += [f"{name}={value}" for name, value in self._settings.items()]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -87,11 +96,16 @@ class Contender:
                 process.wait()
 
     def cpu_seconds(self) -> float:
-        """What its processes have used so far: steadier than a rate where neighbours want the core too."""
+        """What its processes have used so far: steadier than a rate where neighbours want the core too. Without the one
+        of the search index, which answers nobody.
+        """
+        times = [process.cpu_times() for process in self.processes() if not is_engine(process)]
+        return sum(one.user + one.system for one in times)
+
+    def processes(self) -> list[psutil.Process]:
         assert self._process is not None
         main = psutil.Process(self._process.pid)
-        times = [process.cpu_times() for process in (main, *main.children(recursive=True))]
-        return sum(one.user + one.system for one in times)
+        return [main, *main.children(recursive=True)]
 
     def _admit(self) -> None:
         """Everyone may have tokens, and the root actor has one."""
@@ -122,6 +136,11 @@ class Contender:
                 time.sleep(0.05)
             else:
                 return
+
+
+def is_engine(process: psutil.Process) -> bool:
+    """Whether it is the embedded search index's own."""
+    return "watchword.engines.embedded.process" in process.cmdline()
 
 
 def _free_port() -> int:

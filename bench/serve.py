@@ -1,4 +1,4 @@
-"""One contender, in a process of its own: `python -m bench.serve NAME PORT FOLDER`.
+"""One contender, in a process of its own: `python -m bench.serve NAME PORT FOLDER [SETTING=VALUE...]`.
 
 On granian the flags are Watchword's own, because the server is: `watchword.doors.http.server.run`.
 """
@@ -42,8 +42,8 @@ def watchword_app(settings: Settings) -> Any:
     return wiring.load_app(settings, Path(tempfile.mkdtemp(prefix="watchword-bench-")))
 
 
-def main(name: str, port: str, folder: str) -> None:
-    settings = load({"port": port, "data_dir": folder}, {})
+def main(name: str, port: str, folder: str, *told: str) -> None:
+    settings = load({"port": port, "data_dir": folder, **dict(one.split("=", 1) for one in told)}, {})
     match name:
         case "bare-granian":
             with run_folder(settings.data_dir) as folder_of_run:
