@@ -111,7 +111,7 @@ def operations(*, page_size: int = PAGE_SIZE) -> Paged[Operation]:
 
 
 def operation(id: str) -> Call[Operation]:  # noqa: A002 - the schema's word
-    """One operation, by the id that `truncate` gave. Needs Get search-index task status."""
+    """One operation, by the id that `truncate` gave. Needs Truncate time series index."""
     document = f"query ($id: String!) {{ operation(id: $id) {{ {_OPERATION} }} }}"
     return ask(document, lambda found: record(Operation, found), {"id": id})
 

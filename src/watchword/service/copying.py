@@ -211,9 +211,7 @@ class Copying(Steps):
 
     async def _is_as_it_was(self, leads_to: Resolved | None) -> bool:
         """Nothing was written since the copy was counted: the index is the same, refuses writes, and has not moved."""
-        if leads_to is None or (leads_to.concrete, leads_to.uuid) != (self.source, self.work.source_uuid):
-            return False
-        if not await self.ask(lambda: self.engine.is_blocked(self.source)):
+        if not self._is_source(leads_to) or not await self.ask(lambda: self.engine.is_blocked(self.source)):
             return False
         if self.compared:
             return True
@@ -244,9 +242,11 @@ class Copying(Steps):
         await self.lease.save(blocked_at=None)
 
     async def _check_source(self) -> None:
-        now = await self.ask(lambda: self.engine.resolve(self.plan.index))
-        if now is None or (now.concrete, now.uuid) != (self.source, self.work.source_uuid):
+        if not self._is_source(await self.ask(lambda: self.engine.resolve(self.plan.index))):
             raise Hopeless("The index was replaced by another one meanwhile.")
+
+    def _is_source(self, leads_to: Resolved | None) -> bool:
+        return leads_to is not None and (leads_to.concrete, leads_to.uuid) == (self.source, self.work.source_uuid)
 
     async def _give_up_copy(self, why: str) -> None:
         """Begin again with another copy, unless this one has taken its place after all, which is seen next.

@@ -81,7 +81,7 @@ class Supervisor:
             except LeaseLost:
                 return
             except Fault as fault:
-                self._tell(tag, f"{fault.message} {fault.why or ''}".strip())
+                self._tell_fault(tag, fault)
                 with suppress(Fault):
                     await steps.let_in_at_once()
                 await lease.release()
@@ -106,7 +106,7 @@ class Supervisor:
             except Fault as fault:
                 if fault.reason in _NOT_ITS_FAULT:
                     raise
-                self._tell(tag, f"{fault.message} {fault.why or ''}".strip())
+                self._tell_fault(tag, fault)
                 if steps.work.ending is not None:
                     refusals += 1
                     await self._clean_up_again(steps, refusals)
@@ -118,6 +118,9 @@ class Supervisor:
                     await asyncio.sleep(LEASE_MILLIS / 1_000)
                     continue
                 await steps.lease.save(ending=State.FAILED.value, error="A defect of the service; its log says more.")
+
+    def _tell_fault(self, tag: str, fault: Fault) -> None:
+        self._tell(tag, f"{fault.message} {fault.why or ''}".strip())
 
     async def _clean_up_again(self, steps: Deletion | Copying, refusals: int) -> None:
         """What the index refuses again and again to have removed is left, and said."""
