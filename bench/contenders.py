@@ -23,6 +23,7 @@ STOP_SECONDS = 40.0
 ADMIN = "urn:li:corpuser:admin"
 
 NAMES = ("bare-granian", "watchword-granian", "bare-uvicorn", "watchword-uvicorn")
+ON_DATABASE, ONE_BY_ONE = "watchword-postgres", "watchword-postgres-single"
 USUAL = NAMES[:2]
 
 _LET_ALL = "mutation ($input: PolicyUpdateInput!) { createPolicy(input: $input) }"

@@ -42,7 +42,7 @@ def need_programs() -> None:
             raise SystemExit(f"The bench needs {program}: apt-get install {package}")
 
 
-def measure(contender: Contender, case: Case, *, weight: int, seconds: int) -> Measured:
+def measure(contender: Contender, case: Case, *, weight: int, seconds: int, connections: int = CONNECTIONS) -> Measured:
     """One case on one contender. A bare one answers so many bytes, and may be asked the same again."""
     population = contender.population
     once = case.once and contender.is_watchword
@@ -55,6 +55,7 @@ def measure(contender: Contender, case: Case, *, weight: int, seconds: int) -> M
         counted = _wrk(
             contender.url + path,
             seconds,
+            connections,
             BENCH_REQUESTS=str(requests),
             BENCH_METHOD=case.method,
             BENCH_LOOK=str(case.look),
@@ -78,8 +79,8 @@ def _write(path: Path, requests: Iterable[Request]) -> None:
         file.writelines(f"{request.bearer}\t{request.body}\n" for request in requests)
 
 
-def _wrk(url: str, seconds: int, **environment: str) -> dict[str, int]:
-    command = ["taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s"]
+def _wrk(url: str, seconds: int, connections: int, **environment: str) -> dict[str, int]:
+    command = ["taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{connections}", f"-d{seconds}s"]
     done = subprocess.run(
         [*command, "--timeout", "20s", "-s", str(SCRIPT), url],
         env={**os.environ, **environment},

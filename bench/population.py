@@ -9,6 +9,7 @@ import os
 import random
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from bench.fill import fill, filled_actor, filled_id, is_revoked
 from watchword import wiring
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import token_id
-from watchword.settings import load
+from watchword.settings import Settings, load
 
 TOKENS_OF_AN_ACTOR = 100
 MOST_CALLERS = 1_000
@@ -45,15 +46,15 @@ def nobody() -> Population:
     return Population(0, [Holder(filled_actor(0, 1), _text(0))], deque([filled_id(0)]))
 
 
-def populate(folder: Path, size: int) -> Population:
-    """Make a data folder with so many tokens in it."""
-    settings = load({"data_dir": str(folder)}, {})
+def populate(folder: Path, size: int, told: Mapping[str, str] | None = None) -> Population:
+    """Make a data folder, or what these settings name, with so many tokens in it."""
+    settings = load({"data_dir": str(folder), **(told or {})}, {})
     wiring.prepare_store(settings)
     asyncio.run(wiring.settle(settings))
-    salt = asyncio.run(_salt(folder))
+    salt = asyncio.run(_salt(settings))
     actors = max(1, size // TOKENS_OF_AN_ACTOR)
     now = time.time_ns() // 1_000_000
-    fill(settings.store_path, size, now=now, actors=actors, id_of=lambda number: _id(number, salt))
+    fill(settings.place, size, now=now, actors=actors, id_of=lambda number: _id(number, salt))
     os.sync()  # or the disk would still be busy with it while others are measured
     live = [number for number in range(size) if not is_revoked(number)]
     random.Random(size).shuffle(live)
@@ -65,8 +66,8 @@ def populate(folder: Path, size: int) -> Population:
     )
 
 
-async def _salt(folder: Path) -> Secret[bytes]:
-    async with wiring.open_service(load({"data_dir": str(folder)}, {})) as service:
+async def _salt(settings: Settings) -> Secret[bytes]:
+    async with wiring.open_service(settings) as service:
         return service.salt
 
 

@@ -13,9 +13,14 @@ import uvicorn
 
 from bench.bare import bare, load_bare
 from watchword import wiring
+from watchword.domain.actors import Bearer
 from watchword.doors.http.running import run_folder
 from watchword.doors.http.server import run
 from watchword.settings import Settings, load
+from watchword.stores.postgres import PostgresStore
+from watchword.stores.postgres.lanes import STATEMENT
+
+LOAD_APP = wiring.load_app
 
 
 def on_uvicorn(app: Any, settings: Settings) -> None:
@@ -42,6 +47,21 @@ def watchword_app(settings: Settings) -> Any:
     return wiring.load_app(settings, Path(tempfile.mkdtemp(prefix="watchword-bench-")))
 
 
+async def find_one(self: PostgresStore, token_id: str) -> Bearer | None:
+    """What most services do: each verification a query of its own, on a connection of the pool."""
+    found = await self._db.rows(STATEMENT, [token_id])
+    if not found:
+        return None
+    _, actor, expires_at, revoked_at, suspended, groups, version, now = found[0]
+    return Bearer(token_id, actor, expires_at, revoked_at, suspended, tuple(groups), version, now)
+
+
+def load_one_by_one(settings: Settings, folder: Path) -> Any:
+    """The same service, whose verifications share no read."""
+    PostgresStore.find_bearer = find_one  # type: ignore[method-assign,assignment]
+    return LOAD_APP(settings, folder)
+
+
 def main(name: str, port: str, folder: str, *told: str) -> None:
     settings = load({"port": port, "data_dir": folder, **dict(one.split("=", 1) for one in told)}, {})
     match name:
@@ -51,6 +71,11 @@ def main(name: str, port: str, folder: str, *told: str) -> None:
         case "bare-uvicorn":
             on_uvicorn(bare, settings)
         case "watchword-granian":
+            wiring.serve(settings)
+        case "watchword-postgres":
+            wiring.serve(settings)
+        case "watchword-postgres-single":
+            wiring.load_app = load_one_by_one  # type: ignore[assignment]
             wiring.serve(settings)
         case "watchword-uvicorn":
             on_uvicorn(watchword_app(settings), settings)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import postgres as databases
 from tests.support.nodes import KINDS_IN_TURN, Client, SharedNodes
 from tests.support.server import Server
 
@@ -66,3 +67,22 @@ def shared_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedNod
 def search_node(request: pytest.FixtureRequest, shared_nodes: SharedNodes) -> Client:
     """The shared node of each kind in turn."""
     return shared_nodes.of(request.param)
+
+
+@pytest.fixture(scope="session")
+def shared_clusters(tmp_path_factory: pytest.TempPathFactory) -> databases.SharedClusters:
+    """The PostgreSQL servers of the run, one of a kind: `shared_clusters.of("postgres-18")`."""
+    return databases.SharedClusters(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def postgres(shared_clusters: databases.SharedClusters) -> databases.Address:
+    """The PostgreSQL of the run, of the kind that Debian has; each test uses a schema of its own."""
+    return shared_clusters.of(databases.DEBIAN)
+
+
+@pytest.fixture
+def database(postgres: databases.Address, tmp_path: Path) -> Iterator[databases.Home]:
+    """A schema and a master key of a test's own: `Server(folder, "--local-mode", "on", env=database.env)`."""
+    with databases.home(postgres, tmp_path) as home:
+        yield home

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from typing import Any
 
 
@@ -15,6 +16,7 @@ class _Backstage:
 
 
 def main() -> None:
+    warnings.filterwarnings("ignore", module="asyncpg")  # what it warns of, a sentence of ours says when it matters
     os.umask(0o077)  # whatever is made here is for its owner alone
     try:
         from watchword.doors.cli import cli

@@ -9,7 +9,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,23 @@ from watchword import values as read
 from watchword.domain.errors import OperatorError
 from watchword.domain.indices import Aspect
 from watchword.domain.lifetimes import Duration, Lifetimes
+from watchword.domain.places import DatabasePlace, FilePlace, Place
 from watchword.domain.secret import Secret
 from watchword.values import IndexAddress, Network
 
 PREFIX = "WATCHWORD_"
+_NEEDS_KEY = (
+    "WATCHWORD_MASTER_KEY_FILE must be given with PostgreSQL: the same key on every instance. "
+    "Make one: watchword keys master FILE"
+)
 
 
 class SettingsError(OperatorError):
     """A setting is unknown or has a bad value; the sentence names it."""
+
+
+class PlaceError(SettingsError):
+    """There is no store at what the settings name: to whoever starts it, as when it cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,8 @@ class Setting:
     secret: bool = False
     flagless: bool = False
     """Nothing but a secret: as a flag, everybody on the machine could read it."""
+    own: bool = False
+    """Each of the instances that share a store has its own."""
 
     @property
     def variable(self) -> str:
@@ -55,25 +66,37 @@ _ASPECTS = (
 )
 
 TABLE: tuple[Setting, ...] = (
-    Setting("host", "127.0.0.1", "Address to listen on: an IP address, localhost, or unix:/path/of.sock.", read.host),
-    Setting("port", "8080", "Port to listen on.", read.port),
-    Setting("workers", "1", "Worker processes.", read.workers),
+    Setting(
+        "host", "127.0.0.1", "Address to listen on: an IP address, localhost, or unix:/path/of.sock.",
+        read.host, own=True,
+    ),
+    Setting("port", "8080", "Port to listen on.", read.port, own=True),
+    Setting("workers", "1", "Worker processes.", read.workers, own=True),
     Setting("public_url", "", "Address under which others reach this service; also the tokens' issuer.", read.url),
-    Setting("tls_cert", "", "Certificate chain (PEM) to serve TLS with.", read.path),
-    Setting("tls_key", "", "Private key (PEM) of that certificate.", read.path),
-    Setting("data_dir", "./watchword-data", "Folder of the embedded store and master key (mode 0700).", read.data_dir),
-    Setting("database_url", "", "Store; SQLite in the data folder by default.", read.database, secret=True),
+    Setting("tls_cert", "", "Certificate chain (PEM) to serve TLS with.", read.path, own=True),
+    Setting("tls_key", "", "Private key (PEM) of that certificate.", read.path, own=True),
+    Setting(
+        "data_dir", "./watchword-data", "Folder of the embedded store and master key (mode 0700).",
+        read.data_dir, own=True,
+    ),
+    Setting("database_url", "", "PostgreSQL by URL; SQLite in the data folder by default.", read.database, secret=True),
+    Setting("database_schema", "watchword", "Schema of the database in which the store is kept.", read.schema),
+    Setting("database_timeout", "2", "Seconds within which the database must answer.", read.seconds, own=True),
+    Setting("database_pool", "8", "Connections of a worker, besides two for verification.", read.pool, own=True),
     Setting("index_url", "", "Search index by URL; embedded by default.", read.index_url, secret=True),
     Setting("index_prefix", "", "What the names of its indices begin with, before an underscore.", read.index_prefix),
     Setting("index_api_key", "", "API key for the search index.", read.secret, secret=True, flagless=True),
-    Setting("index_ca_file", "", "Certificates (PEM) to check the search index by.", read.path),
+    Setting("index_ca_file", "", "Certificates (PEM) to check the search index by.", read.path, own=True),
     Setting("index_verify_tls", "on", "Whether the certificate of the search index is checked.", read.switch),
-    Setting("index_timeout", "10", "Seconds within which the search index must answer.", read.seconds),
+    Setting("index_timeout", "10", "Seconds within which the search index must answer.", read.seconds, own=True),
     Setting("index_rate", "10000", "Rows a second that a truncation deletes or copies; 0: no limit.", read.rate),
     Setting("known_aspects", _ASPECTS, "Aspects that exist even before they have an index.", read.aspects),
     Setting("root_actor", "urn:li:corpuser:admin", "The actor that holds every privilege.", read.actor),
-    Setting("policy_file", "", "YAML file of policies, put in force at each start.", read.path),
-    Setting("master_key_file", "", "Key that seals the signing keys; made in the data folder by default.", read.path),
+    Setting("policy_file", "", "YAML file of policies, put in force at each start.", read.path, own=True),
+    Setting(
+        "master_key_file", "", "Key that seals the signing keys; made in the data folder, except for PostgreSQL.",
+        read.path, own=True,
+    ),
     Setting("local_mode", "auto", "Whether X-Service-Actor counts from loopback: auto, on or off.", read.local_mode),
     Setting("trusted_peers", "", "Networks (CIDR), or unix, whose X-Service-Actor is believed.", read.peers),
     Setting("trusted_proxies", "", "Networks (CIDR) of proxies whose X-Forwarded-For is believed.", read.networks),
@@ -82,12 +105,16 @@ TABLE: tuple[Setting, ...] = (
     Setting("allow_no_expiry", "off", "Whether a token may be given NO_EXPIRY.", read.switch),
     Setting("max_live_tokens", "10000", "Live tokens one actor may hold.", read.max_live),
     Setting("event_days", "400", "Days for which events are kept.", read.days),
-    Setting("log_level", "info", "debug, info, warning or error.", read.one_of("debug", "info", "warning", "error")),
+    Setting(
+        "log_level", "info", "debug, info, warning or error.",
+        read.one_of("debug", "info", "warning", "error"), own=True,
+    ),
     Setting(
         "access_log",
         "default",
         "Requests to log: all, off, or default (all but successful /auth and probes).",
         read.one_of("all", "default", "off"),
+        own=True,
     ),
 )  # fmt: skip
 
@@ -106,7 +133,10 @@ class Settings:
     tls_cert: Path | None
     tls_key: Path | None
     data_dir: Path
-    database_url: str | None
+    database_url: Place | None
+    database_schema: str
+    database_timeout: int
+    database_pool: int
     index_url: IndexAddress | None
     index_prefix: str
     index_api_key: Secret[str] | None
@@ -130,10 +160,17 @@ class Settings:
     access_log: str
 
     @property
-    def store_path(self) -> Path:
-        if self.database_url is not None:
-            return Path(self.database_url.removeprefix("sqlite:///"))
-        return self.data_dir / "watchword.db"
+    def place(self) -> Place:
+        """Where the store lies."""
+        address = self.database_url
+        if isinstance(address, DatabasePlace):
+            return replace(address, schema=self.database_schema, timeout=self.database_timeout, pool=self.database_pool)
+        return address or FilePlace(self.data_dir / "watchword.db")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other instances may be at work on the same store."""
+        return isinstance(self.database_url, DatabasePlace)
 
     @property
     def index_path(self) -> Path:
@@ -190,14 +227,19 @@ class Settings:
             return "it does not listen on loopback"
         if self.local_mode is not None:
             return None if self.local_mode else "WATCHWORD_LOCAL_MODE says so"
+        if self.is_shared:
+            return "WATCHWORD_DATABASE_URL names a database that other instances share"
         if self.public_url is not None:
             return "WATCHWORD_PUBLIC_URL is set"
         return "WATCHWORD_TRUSTED_PROXIES is set" if self.trusted_proxies else None
 
     @property
     def told(self) -> dict[str, str]:
-        """Each setting that is no secret as text, by its variable, for the event that a change of it leaves."""
-        return {setting.variable: _text(getattr(self, setting.name)) for setting in TABLE if not setting.secret}
+        """Each setting that is no secret as text, by its variable, for the event that a change of it leaves. Instances
+        on one store, each with its own port, are no change.
+        """
+        told = [setting for setting in TABLE if not setting.secret and not (setting.own and self.is_shared)]
+        return {setting.variable: _text(getattr(self, setting.name)) for setting in told}
 
     @property
     def lifetimes(self) -> Lifetimes:
@@ -222,6 +264,21 @@ def load(flags: Mapping[str, str | None], environment: Mapping[str, str] = os.en
     return settings
 
 
+def read_place(flag: str, url: str, schema_flag: str, schema: str | None, settings: Settings) -> Place:
+    """A store named by flags of a command, with everything else as it is set."""
+    try:
+        place = read.database(url.strip())
+    except ValueError as error:
+        raise SettingsError(f"{flag} must be {error}.") from None
+    if place is None:
+        raise SettingsError(f"{flag} must not be empty.")
+    try:
+        named = settings.database_schema if schema is None else read.schema(schema.strip())
+    except ValueError as error:
+        raise SettingsError(f"{schema_flag} must be {error}.") from None
+    return replace(settings, database_url=place, database_schema=named).place
+
+
 def load_client(environment: Mapping[str, str] = os.environ) -> tuple[str | None, Secret[str] | None]:
     """For commands that speak to a server: its address and the caller's token, where they are set."""
     _refuse_unknown(environment)
@@ -237,10 +294,14 @@ def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mappi
             text = None
     if text is None:
         text, source = setting.default, setting.variable
+    elif setting.name == "database_url" and not text.strip():
+        # What a deployment says whose secret is missing: it must not become an instance with a store of its own.
+        raise PlaceError(f"{source} must not be empty. Leave it out for SQLite in the data folder.")
     try:
         return setting.parse(text.strip())
     except ValueError as error:
-        raise SettingsError(f"{source} must be {error}.") from None
+        kind = PlaceError if setting.name == "database_url" else SettingsError
+        raise kind(f"{source} must be {error}.") from None
 
 
 def _refuse_unknown(environment: Mapping[str, str]) -> None:
@@ -258,6 +319,8 @@ def _unknown(environment: Mapping[str, str]) -> Iterator[str]:
 def _check_together(settings: Settings) -> None:
     for sentence in _contradictions(settings):
         raise SettingsError(sentence)
+    if settings.is_shared and settings.master_key_file is None:
+        raise PlaceError(_NEEDS_KEY)
 
 
 def _contradictions(settings: Settings) -> Iterator[str]:
@@ -288,4 +351,6 @@ def load_anyway(
             values[setting.name] = _value(setting, {}, {})
     settings = Settings(**values)
     given = [s.variable for s in TABLE if flags.get(s.name) is not None or s.variable in environment]
+    if settings.is_shared and settings.master_key_file is None:
+        sentences.append(_NEEDS_KEY)
     return settings, [*sentences, *_contradictions(settings)], given

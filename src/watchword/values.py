@@ -5,11 +5,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from watchword.domain.errors import Fault
 from watchword.domain.indices import Aspect, is_prefix, parse_aspect
 from watchword.domain.lifetimes import Duration
+from watchword.domain.places import DEFAULT_PORT, DatabasePlace, FilePlace, Place
 from watchword.domain.secret import Secret
 from watchword.domain.urns import check_actor
 
@@ -79,10 +80,88 @@ def data_dir(text: str) -> Path:
     return Path(text)
 
 
-def database(text: str) -> str | None:
-    if not text or (text.startswith("sqlite:///") and len(text) > len("sqlite:///")):
-        return text or None
-    raise ValueError("sqlite:///path/of/file (other stores come with a later version)")
+_DATABASE_FORM = (
+    "postgresql://user:password@host:port/database (special characters in it as %2F, %40, %23), or "
+    "sqlite:///path/of/file; "
+    "further hosts after a comma, and after ? any of sslmode, sslrootcert, sslcert, sslkey, target_session_attrs"
+)
+_DATABASE_OPTIONS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "target_session_attrs")
+_TLS_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
+
+
+def database(text: str) -> Place | None:
+    """Nothing of the text is repeated in what is said about it: there may be a password in it."""
+    if not text:
+        return None
+    if text.startswith("sqlite:///") and len(text) > len("sqlite:///"):
+        return FilePlace(Path(text.removeprefix("sqlite:///")))
+    if not text.startswith(("postgresql://", "postgres://")):
+        raise ValueError(_DATABASE_FORM)
+    try:
+        return _database_place(text)
+    except (ValueError, UnicodeError) as error:
+        # A sentence of our own names what is wrong; urllib's might quote the text.
+        raise ValueError(str(error) if isinstance(error, _NamedError) else _DATABASE_FORM) from None
+
+
+class _NamedError(ValueError):
+    """Says what of an address is wrong."""
+
+
+def _database_place(text: str) -> DatabasePlace:
+    parts = urlsplit(text)
+    credentials, _, where = parts.netloc.rpartition("@")
+    name, colon, word = credentials.partition(":")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+    folder = options.pop("host", "")
+    port = number(options.pop("port", str(DEFAULT_PORT)), 1, 65_535)
+    for option, value in options.items():
+        if option not in _DATABASE_OPTIONS:
+            raise _NamedError(f"an address whose parameters are among {', '.join(_DATABASE_OPTIONS)}, host and port")
+        if option == "sslmode" and value not in _TLS_MODES:
+            raise _NamedError(f"an address whose sslmode is one of {', '.join(_TLS_MODES)}")
+        if option == "target_session_attrs" and value not in ("any", "read-write", "primary"):
+            raise _NamedError("an address whose target_session_attrs is read-write (or primary, or any: the same here)")
+    if not where and not folder.startswith("/"):
+        raise _NamedError("an address with a host, or with ?host=/folder/of/its/socket")
+    hosts = [_database_host(host, port) for host in where.split(",")] if where else [(folder, port)]
+    user, base = unquote(name, errors="strict"), unquote(parts.path[1:], errors="strict")
+    if "\0" in "".join((user, base, folder, *options.values())):
+        raise _NamedError(_DATABASE_FORM)
+    if not user or not base or "/" in base or parts.fragment:
+        raise _NamedError("an address with a user and a database: postgresql://user:password@host:port/database")
+    options.pop("target_session_attrs", None)
+    return DatabasePlace(
+        hosts=tuple(hosts),
+        user=user,
+        password=Secret(unquote(word, errors="strict")) if colon else None,
+        database=base,
+        options=tuple(sorted(options.items())),
+    )
+
+
+def _database_host(text: str, port: int) -> tuple[str, int]:
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname or parts.path or parts.port == 0 or not _is_host(parts.hostname):
+        raise _NamedError("an address whose hosts are host:port, separated by commas")
+    return parts.hostname, parts.port or port
+
+
+def _is_host(text: str) -> bool:
+    """Whether the system can be asked where this is."""
+    if ":" in text:
+        return ipaddress.ip_address(text).version == 6
+    return re.fullmatch(r"(?:[a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}\.?", text) is not None
+
+
+def schema(text: str) -> str:
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,59}", text) or text.startswith("pg_"):
+        raise ValueError("a name of at most 60 small letters, digits and _, not beginning with pg_")
+    return text
+
+
+def pool(text: str) -> int:
+    return number(text, 2, 200)
 
 
 def actor(text: str) -> str:

@@ -10,18 +10,19 @@ import signal
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watchword.domain.actors import system_warrant
-from watchword.domain.backups import Backup, Choice, Prospect, Restored
+from watchword.domain.backups import Backup, Carried, Choice, Prospect, Restored
 from watchword.domain.declared import PolicyChange, summary
 from watchword.domain.engine import Engine
 from watchword.domain.errors import OperatorError
 from watchword.domain.findings import Finding
 from watchword.domain.indices import IndexNames
+from watchword.domain.places import FilePlace, Place
 from watchword.domain.policies import default_policies, root_policy
 from watchword.domain.ports import Store
 from watchword.domain.secret import Secret
@@ -40,19 +41,31 @@ from watchword.service.tokens import Counted, TokenRules, Tokens
 from watchword.service.uses import Uses
 from watchword.settings import Settings
 from watchword.signing.keyring import KeyRing, prove_opens
-from watchword.signing.sealing import MasterKeyError, Sealer, load_master_key
-from watchword.stores.sqlite import is_sealed, open_store, prepare
-from watchword.stores.sqlite.backup import Progress, back_up
-from watchword.stores.sqlite.check import check
-from watchword.stores.sqlite.database import Observe, ignore
+from watchword.signing.sealing import MasterKeyError, Sealer, load_master_key, make_master_key
+from watchword.stores.copying import copy
+from watchword.stores.keeping import (
+    Observe,
+    Prove,
+    back_up,
+    check,
+    examine,
+    ignore,
+    is_sealed,
+    is_there,
+    open_store,
+    prepare,
+    prospect,
+    restore,
+)
+from watchword.stores.sqlite.backup import sealed_in
 from watchword.stores.sqlite.keys import Sealed
-from watchword.stores.sqlite.restore import examine, prospect, restore
+from watchword.stores.transfer import Progress
 
 if TYPE_CHECKING:
     from watchword.doors.http.worker import Worker
 
 
-def clock() -> int:
+def system_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
@@ -102,13 +115,14 @@ async def open_service(
     counted: Counted = Counted(uncounted, uncounted),  # noqa: B008 - frozen
 ) -> AsyncIterator[Opened]:
     sealer = Sealer(load_master_key(settings.master_key_path, create=False))
-    store = open_store(settings.store_path, clock, observe)
+    store = await open_store(settings.place, system_clock, observe)
+    clock = store.clock
     try:
         keys = KeyRing(store, sealer, settings.issuer, clock)
         salt = await keys.settle()
         uses = Uses(store)
         refusals = Refusals(store, clock)
-        authority = Authority(store, salt, clock, uses)
+        authority = Authority(store, salt, uses)
         rules = TokenRules(settings.lifetimes, settings.max_live_tokens)
         yield Opened(
             store=store,
@@ -132,11 +146,20 @@ async def open_whole(settings: Settings, observe: Observe, counted: Counted, tel
     async with open_service(settings, observe, counted) as core:
         engine = open_index(settings)
         try:
-            supervisor = Supervisor(core.store, engine, settings.index_rate, clock, tell)
-            operations = Operations(core.store, core.authority, engine, index_names(settings), clock, supervisor.wake)
+            clock, home = core.store.clock, _home(settings)
+            names = index_names(settings)
+            supervisor = Supervisor(core.store, engine, settings.index_rate, clock, tell, home)
+            operations = Operations(core.store, core.authority, engine, names, clock, supervisor.wake, home)
             yield Whole(core, engine, operations, supervisor)
         finally:
             await engine.close()
+
+
+def _home(settings: Settings) -> str:
+    """Which search index an operation is of. Instances that share a store and have an embedded one each must leave each
+    other's operations alone.
+    """
+    return prepare_index(settings.index_path) if settings.is_shared and settings.index_url is None else ""
 
 
 def index_names(settings: Settings) -> IndexNames:
@@ -164,11 +187,16 @@ def open_index(settings: Settings) -> Engine:
 def prepare_store(settings: Settings) -> tuple[int, int]:
     """Make the folder, the store and the master key if need be; migrate; returns the versions before and after."""
     _prepare_folder(settings.data_dir)
-    versions = prepare(settings.store_path)
+    versions = prepare(settings.place)
     # A key made now would open nothing that an older one sealed, and would hide that the older one is gone.
-    create = settings.master_key_file is None and not is_sealed(settings.store_path)
+    create = settings.master_key_file is None and not is_sealed(settings.place)
     load_master_key(settings.master_key_path, create=create)
     return versions
+
+
+def make_key(file: Path) -> None:
+    if not make_master_key(file):
+        raise OperatorError(f"{file} is there already, and what it sealed opens with it alone. Name a new file.")
 
 
 def _prepare_folder(folder: Path) -> None:
@@ -181,37 +209,65 @@ def _prepare_folder(folder: Path) -> None:
         raise OperatorError(f"Anybody may put files into the data folder {folder}. Run: chmod 700 {folder}")
 
 
+def has_store(settings: Settings) -> bool:
+    return is_there(settings.place)
+
+
 def check_store(settings: Settings) -> Iterator[tuple[str, str | None]]:
-    return check(settings.store_path)
+    return check(settings.place)
 
 
 def back_up_store(settings: Settings, file: Path, force: bool, progress: Progress) -> Backup:
     if file.resolve() == settings.master_key_path.resolve():
         raise OperatorError(f"FILE must not be the master key; {file} is. Name another file.")
-    return back_up(settings.store_path, file, clock(), force=force, progress=progress)
+    made = back_up(settings.place, file, system_clock(), force=force, progress=progress)
+    return replace(made, key_opens=_key_opens(settings, sealed_in(file)))
+
+
+def _key_opens(settings: Settings, sealed: Sealed) -> bool | None:
+    if sealed.salt is None or not settings.master_key_path.exists():
+        return None
+    try:
+        _prove_key(settings, "The backup")(sealed)
+    except OperatorError:
+        return False
+    return True
 
 
 def restore_prospect(settings: Settings, file: Path) -> Prospect:
-    return prospect(_where_it_lies(settings.store_path), file, clock(), _prove_key(settings, file))
+    return prospect(settings.place, file, system_clock(), _prove_key(settings, f"The backup {file}"))
 
 
 def restore_store(settings: Settings, file: Path, choice: Choice) -> Restored:
+    prove = _prove_key(settings, f"The backup {file}")
+    examine(settings.place, file, system_clock(), prove)
+    if not settings.is_shared:
+        _prepare_folder(settings.data_dir)
+    with _held_off(settings, settings.place):
+        return restore(settings.place, file, choice, system_warrant("command line"), system_clock(), prove)
+
+
+def copy_store(settings: Settings, source: Place, target: Place, progress: Progress) -> Carried:
+    prove = _prove_key(settings, f"The store {source}")
+    with _held_off(settings, source, target):
+        return copy(source, target, system_clock(), prove, progress)
+
+
+@contextmanager
+def _held_off(settings: Settings, *places: Place) -> Iterator[None]:
+    """No server runs on the folders of these files meanwhile. A database knows itself who runs on it."""
     from watchword.doors.http.running import held_off
 
-    store = _where_it_lies(settings.store_path)
-    prove = _prove_key(settings, file)
-    examine(store, file, clock(), prove)
-    _prepare_folder(settings.data_dir)
-    with held_off(settings.data_dir):
-        return restore(store, file, choice, system_warrant("command line"), clock(), prove)
+    files = [place for place in places if isinstance(place, FilePlace)]
+    folders = {settings.data_dir if file == settings.place else file.path.parent for file in files}
+    with ExitStack() as stack:
+        for folder in sorted({folder.resolve(): folder for folder in folders}.values()):
+            if (folder / "run").is_dir() or (folder == settings.data_dir and folder.is_dir()):
+                stack.enter_context(held_off(folder))
+        yield
 
 
-def _where_it_lies(store: Path) -> Path:
-    """Behind a link, the file itself: what replaces it must lie on its disk, and what is kept must be it."""
-    return store.resolve() if store.is_symlink() else store
-
-
-def _prove_key(settings: Settings, file: Path) -> Callable[[Sealed], None]:
+def _prove_key(settings: Settings, what: str) -> Prove:
     def prove(sealed: Sealed) -> None:
         if sealed.salt is None:
             return
@@ -220,7 +276,7 @@ def _prove_key(settings: Settings, file: Path) -> Callable[[Sealed], None]:
             prove_opens(sealer, sealed.salt, sealed.private_keys)
         except MasterKeyError:
             raise OperatorError(
-                f"The backup {file} was sealed with another master key than {settings.master_key_path}. Put the one "
+                f"{what} was sealed with another master key than {settings.master_key_path}. Put the one "
                 "that was in use when it was made in its place, or name it with --master-key-file."
             ) from None
 
@@ -234,7 +290,7 @@ def look_over(settings: Settings) -> Iterator[Finding]:
     def ask_index() -> str:
         return look_at_index(settings.index_path) if settings.index_url is None else asyncio.run(_probe(settings))
 
-    return checkup.look_over(settings, clock, ask_index, running=is_running(settings.data_dir))
+    return checkup.look_over(settings, system_clock, ask_index, running=is_running(settings.data_dir))
 
 
 async def _probe(settings: Settings) -> str:
@@ -282,7 +338,7 @@ def load_app(settings: Settings, run_folder: Path) -> "Worker":
     from watchword.doors.http.worker import Worker
 
     _die_with_parent()
-    return Worker(settings, run_folder, open_whole, clock, new_id, request_ids())
+    return Worker(settings, run_folder, open_whole, new_id, request_ids())
 
 
 def _die_with_parent() -> None:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.postgres import Address, Home, home
 from tests.support.story import Story
 
 
@@ -13,10 +14,35 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Story:
     return story
 
 
+@pytest.fixture(scope="session")
+def lived_in_database(postgres: Address, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    folder = tmp_path_factory.mktemp("story")
+    with home(postgres, folder) as where:
+        story = Story(folder / "s", where)
+        story.live_through()
+        yield story
+
+
 @pytest.fixture
 def story(lived: Story, tmp_path: Path) -> Iterator[Story]:
     """Told, and stopped: a copy of a test's own."""
-    copy = lived.copied(tmp_path / "s")
-    yield copy
-    copy.server.stop()
-    copy.server.http.close()
+    yield from _used(lived.copied(tmp_path / "s"))
+
+
+@pytest.fixture
+def database_story(lived_in_database: Story, database: Home, tmp_path: Path) -> Iterator[Story]:
+    """The same, in PostgreSQL."""
+    yield from _used(lived_in_database.copied_to(tmp_path / "s", database))
+
+
+@pytest.fixture(params=["story", "database_story"])
+def any_story(request: pytest.FixtureRequest) -> Story:
+    """In each store in turn."""
+    told: Story = request.getfixturevalue(request.param)
+    return told
+
+
+def _used(story: Story) -> Iterator[Story]:
+    yield story
+    story.server.stop()
+    story.server.http.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.server import ADMIN, Server, watchword
-from tests.support.store_file import assert_sound, events, look, stored
+from tests.support.store_file import CHANGES, assert_sound, look, stored
 from tests.support.storm import Storm
 from tests.support.story import ACCEPT, LATER, QUIET, REVOKE_ALL, Story, contents, kept_of
 
@@ -33,29 +33,29 @@ def test_without_just_one_choice_nothing_is_changed_and_it_says_how_many_tokens_
     assert contents(story.server.data_dir) == before
 
 
-def test_the_numbers_before_the_choice_are_told_as_json_while_the_service_runs(story: Story) -> None:
-    story.server.start()
-    done = story.restore("--json")
+def test_the_numbers_before_the_choice_are_told_as_json_while_the_service_runs(any_story: Story) -> None:
+    any_story.server.start()
+    done = any_story.restore("--json")
     assert done.returncode == 2
     told = json.loads(done.stdout)
     assert (told["tokens"], told["live"]) == (3, 2)
-    assert told["revived"] == [story.ended]
+    assert told["revived"] == [any_story.ended]
     assert (told["unknown"], told["unknownLive"]) == (1, 1)
 
 
-def test_under_the_first_choice_every_token_of_the_backup_is_dead(story: Story) -> None:
-    done = story.restore(REVOKE_ALL)
+def test_under_the_first_choice_every_token_of_the_backup_is_dead(any_story: Story) -> None:
+    done = any_story.restore(REVOKE_ALL)
     assert done.returncode == 0, done.stderr
     assert "Revoked: all 2 tokens not revoked yet (2 live)" in done.stdout
     assert "now unknown: 1 (1 live)" in done.stdout
-    story.server.start()
-    assert story.verdicts() == [401, 401, 401, 401]
-    reasons = [story.server.verify(token["accessToken"]).json()["error"]["reason"] for token in story.tokens]
+    any_story.server.start()
+    assert any_story.verdicts() == [401, 401, 401, 401]
+    reasons = [any_story.server.verify(token["accessToken"]).json()["error"]["reason"] for token in any_story.tokens]
     assert reasons == ["token_revoked"] * 3 + ["invalid_token"]
-    assert_sound(story.server)
-    assert story.server.tokens()["total"] == 0
-    new = story.server.create(ADMIN)
-    assert story.server.verify(new["accessToken"]).status_code == 204
+    any_story.assert_sound()
+    assert any_story.server.tokens()["total"] == 0
+    new = any_story.server.create(ADMIN)
+    assert any_story.server.verify(new["accessToken"]).status_code == 204
 
 
 def test_the_first_choice_spares_no_token_that_only_this_clock_calls_expired(story: Story) -> None:
@@ -82,14 +82,14 @@ def test_a_store_behind_a_link_is_restored_where_it_lies(story: Story, tmp_path:
     assert kept.is_file()
 
 
-def test_under_the_second_choice_revived_tokens_work_and_are_named(story: Story) -> None:
-    done = story.restore(ACCEPT)
+def test_under_the_second_choice_revived_tokens_work_and_are_named(any_story: Story) -> None:
+    done = any_story.restore(ACCEPT)
     assert done.returncode == 0, done.stderr
-    assert f"work again: 1.\n  {story.ended}\n" in done.stdout
-    assert story.before not in done.stdout
-    story.server.start()
-    assert story.verdicts() == [204, 204, 401, 401]
-    assert_sound(story.server)
+    assert f"work again: 1.\n  {any_story.ended}\n" in done.stdout
+    assert any_story.before not in done.stdout
+    any_story.server.start()
+    assert any_story.verdicts() == [204, 204, 401, 401]
+    any_story.assert_sound()
 
 
 def test_a_terminal_is_shown_twenty_revived_tokens_and_json_all_of_them(
@@ -109,43 +109,43 @@ def test_a_terminal_is_shown_twenty_revived_tokens_and_json_all_of_them(
     assert "and 3 more" in told
 
 
-def test_a_restore_tells_of_suspensions_policies_memberships_and_keys_that_it_undoes(story: Story) -> None:
-    server = story.server.start()
+def test_a_restore_tells_of_suspensions_policies_memberships_and_keys_that_it_undoes(any_story: Story) -> None:
+    server = any_story.server.start()
     server.set_status(LATER, "SUSPENDED")
     server.grant(LATER)
     group = server.ask('mutation { createGroup(input: {name: "g"}) }', actor=ADMIN)["createGroup"]
     add = "mutation ($g: String!, $u: [String!]!) { addGroupMembers(input: {groupUrn: $g, userUrns: $u}) }"
     server.ask(add, {"g": group, "u": [LATER]}, actor=ADMIN)
-    assert server.command_line("keys", "rotate").returncode == 0
+    assert any_story.command("keys", "rotate").returncode == 0
     server.stop()
-    told = json.loads(story.restore(ACCEPT, "--json").stdout)
+    told = json.loads(any_story.restore(ACCEPT, "--json").stdout)
     undone = ("suspensionsUndone", "policiesChanged", "membershipsChanged", "signingKeysLost")
     assert [told[word] for word in undone] == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(("choice", "revoked", "revived"), [(REVOKE_ALL, 2, 0), (ACCEPT, 0, 1)])
 def test_a_restore_leaves_its_event_and_one_for_each_revocation(
-    story: Story, choice: str, revoked: int, revived: int
+    any_story: Story, choice: str, revoked: int, revived: int
 ) -> None:
-    last = events(story.server)[-1].seq
-    assert story.restore(choice).returncode == 0
-    after = events(story.server, after=last)
-    assert [event.action for event in after] == ["token.revoked"] * revoked + ["store.restored"]
-    (row,) = look(story.server, "SELECT actor, target, detail FROM events WHERE action = 'store.restored'")
+    last = any_story.look("SELECT max(seq) FROM events")[0][0]
+    assert any_story.restore(choice).returncode == 0
+    after = any_story.look(f"SELECT action FROM ({CHANGES}) AS changes WHERE seq > {last} ORDER BY seq")
+    assert [action for (action,) in after] == ["token.revoked"] * revoked + ["store.restored"]
+    (row,) = any_story.look("SELECT actor, target, detail FROM events WHERE action = 'store.restored'")
     detail = json.loads(row[2])
     assert row[:2] == ("urn:li:corpuser:__system", "b.db")
     assert (detail["choice"], detail["revoked"], detail["revived"]) == (choice[2:], revoked, revived)
 
 
-def test_after_a_restore_no_version_and_no_event_number_comes_a_second_time(story: Story) -> None:
+def test_after_a_restore_no_version_and_no_event_number_comes_a_second_time(any_story: Story) -> None:
     query = "SELECT policy_version, (SELECT max(seq) FROM events) FROM state"
-    story.server.start()
+    any_story.server.start()
     for _ in range(3):
-        story.server.grant(LATER)
-    story.server.stop()
-    ((version, last),) = look(story.server, query)
-    assert story.restore(ACCEPT).returncode == 0
-    ((version_after, last_after),) = look(story.server, query)
+        any_story.server.grant(LATER)
+    any_story.server.stop()
+    ((version, last),) = any_story.look(query)
+    assert any_story.restore(ACCEPT).returncode == 0
+    ((version_after, last_after),) = any_story.look(query)
     assert version_after > version
     assert last_after > last
 

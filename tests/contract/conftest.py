@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.contract.given import Given, Run
-from tests.support.backends import BACKENDS, AdjustableClock, Backend, Place
+from tests.support.backends import BACKENDS, Backend, Hand, Place, backend_of
+from tests.support.postgres import SharedClusters
 from watchword.domain.ports import Store
 
 
-@pytest.fixture(params=sorted(BACKENDS))
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
-    with BACKENDS[request.param](tmp_path) as made:
-        yield made
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest, tmp_path: Path, shared_clusters: SharedClusters) -> Iterator[Backend]:
+    made = backend_of(request.param, tmp_path, shared_clusters)
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def place(backend: Backend) -> Place:
 
 
 @pytest.fixture
-def clock(place: Place) -> AdjustableClock:
+def clock(place: Place) -> Hand:
     return place.clock
 
 
@@ -55,7 +57,7 @@ def other(run: Run, place: Place) -> Iterator[Store]:
 
 
 @pytest.fixture
-def given(run: Run, store: Store, clock: AdjustableClock) -> Given:
+def given(run: Run, store: Store, clock: Hand) -> Given:
     """The store as a first start leaves it: keys settled, the root policy in force."""
     made = Given(run, store, clock)
     made.first_start()

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from tests.support.backends import NOW, AdjustableClock
+from tests.support.backends import NOW, Hand
 from tests.support.strategies import numbered_id
 from watchword.domain.actors import Warrant, system_warrant
 from watchword.domain.errors import Fault, Stale
@@ -70,7 +70,7 @@ async def all_of(work: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
 
 
 class Given:
-    def __init__(self, run: Run, store: Store, clock: AdjustableClock) -> None:
+    def __init__(self, run: Run, store: Store, clock: Hand) -> None:
         self.run = run
         self.store = store
         self.clock = clock

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.contract.given import ADMIN, ANN, BOB, Given, Run
-from tests.support.backends import NOW, AdjustableClock, Place
+from tests.support.backends import NOW, Hand, Place
 from watchword.domain.events import Action, Cursor, EventSearch, KeptEvent
 from watchword.domain.ports import Store
 
@@ -68,9 +68,7 @@ class TestReading:
             search = replace(search, after=Cursor(page[-1].at, page[-1].seq)) if more else search
         assert found == expected
 
-    def test_a_page_is_not_moved_by_what_happens_meanwhile(
-        self, run: Run, store: Store, clock: AdjustableClock
-    ) -> None:
+    def test_a_page_is_not_moved_by_what_happens_meanwhile(self, run: Run, store: Store, clock: Hand) -> None:
         run(store.keep_events([_event(at=NOW + number) for number in range(6)]))
         first = run(store.events(EventSearch(count=3))).events
         run(store.keep_events([_event(at=NOW + 100)]))

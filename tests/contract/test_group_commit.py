@@ -3,6 +3,8 @@
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from tests.contract.given import ADMIN, ANN, EVE, HOUR, PLENTY, SYSTEM, Given, Run, all_of, policy, record, where
 from tests.support.backends import NOW, Place
 from tests.support.strategies import numbered_id
@@ -56,6 +58,7 @@ def test_a_refused_write_leaves_its_companions_alone(given: Given, place: Place)
     assert len(place.events()) == before + 200
 
 
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 def test_writes_that_wait_together_are_done_in_the_order_they_came(given: Given) -> None:
     store, warrant = given.store, given.warrant()
     results = given.run(

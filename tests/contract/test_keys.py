@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from tests.contract.given import HOUR, PLENTY, SYSTEM, Given, Run, all_of, key, record
-from tests.support.backends import NOW, AdjustableClock, Place
+from tests.support.backends import NOW, Hand, Place
 from watchword.domain.ports import SealedKey, Store
 
 
@@ -36,7 +36,7 @@ def test_of_many_that_start_together_one_settles_the_keys(run: Run, store: Store
     assert [event.action for event in place.events()] == ["key.created"]
 
 
-def test_keys_come_newest_first_whatever_the_clock_says(given: Given, clock: AdjustableClock) -> None:
+def test_keys_come_newest_first_whatever_the_clock_says(given: Given, clock: Hand) -> None:
     clock.now = NOW - HOUR
     for number in (5, 3, 4):
         given.run(given.store.rotate_key(SYSTEM, key(number, created_at=clock.now)))

@@ -7,7 +7,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from tests.contract.given import ADMIN, ANN, SYSTEM, Given, Run, all_of
-from tests.support.backends import AdjustableClock, Place
+from tests.support.backends import Hand, Place
 from watchword.domain.actors import ActorStatus
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import Aspect
@@ -44,6 +44,24 @@ def test_a_second_one_on_the_same_index_is_refused_and_names_the_first(given: Gi
     assert refused.value.details["operationId"] == f"{given.run(given.store.node_id())}:{first.number}"
 
 
+def test_each_search_index_has_its_own_of_the_same_name(given: Given) -> None:
+    given.run(given.store.add_operation(SYSTEM, plan()))
+    elsewhere = replace(plan(), home="another index")
+    assert given.run(given.store.add_operation(SYSTEM, elsewhere)).plan == elsewhere
+    with pytest.raises(Fault) as refused:
+        given.run(given.store.add_operation(SYSTEM, elsewhere))
+    assert refused.value.reason is Reason.OPERATION_RUNNING
+
+
+def test_an_operation_is_taken_up_only_where_its_search_index_is(given: Given, other: Store) -> None:
+    given.run(given.store.add_operation(SYSTEM, replace(plan(), home="another index")))
+    assert given.run(given.store.lease_operation(LEASE)) is None
+    assert given.run(other.lease_operation(LEASE, "a third")) is None
+    taken = given.run(other.lease_operation(LEASE, "another index"))
+    assert taken is not None
+    assert taken.plan.home == "another index"
+
+
 def test_of_many_that_begin_together_one_does(given: Given, other: Store) -> None:
     stores = (given.store, other)
     asked = [stores[n % 2].add_operation(SYSTEM, plan()) for n in range(20)]
@@ -62,7 +80,7 @@ def test_the_node_id_is_the_same_for_everybody(given: Given, other: Store) -> No
     assert given.run(given.store.node_id()) == given.run(other.node_id())
 
 
-def test_a_lease_is_held_by_one_until_it_runs_out(given: Given, other: Store, clock: AdjustableClock) -> None:
+def test_a_lease_is_held_by_one_until_it_runs_out(given: Given, other: Store, clock: Hand) -> None:
     given.run(given.store.add_operation(SYSTEM, plan()))
     first = leased(given.run, given.store)
     assert given.run(other.lease_operation(LEASE)) is None
@@ -71,7 +89,7 @@ def test_a_lease_is_held_by_one_until_it_runs_out(given: Given, other: Store, cl
     assert second.fence > first.fence
 
 
-def test_whoever_lost_the_lease_writes_nothing(given: Given, other: Store, clock: AdjustableClock) -> None:
+def test_whoever_lost_the_lease_writes_nothing(given: Given, other: Store, clock: Hand) -> None:
     given.run(given.store.add_operation(SYSTEM, plan()))
     first = leased(given.run, given.store)
     clock.now += LEASE
@@ -81,7 +99,7 @@ def test_whoever_lost_the_lease_writes_nothing(given: Given, other: Store, clock
     assert given.run(other.operation(second.number)) == second
 
 
-def test_saving_renews_the_lease_and_zero_ends_it(given: Given, other: Store, clock: AdjustableClock) -> None:
+def test_saving_renews_the_lease_and_zero_ends_it(given: Given, other: Store, clock: Hand) -> None:
     given.run(given.store.add_operation(SYSTEM, plan()))
     held = leased(given.run, given.store)
     clock.now += LEASE - 1

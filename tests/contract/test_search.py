@@ -6,7 +6,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from tests.contract.given import ANN, BOB, EVE, HOUR, PLENTY, SYSTEM, Given, Run, all_of, key, where
-from tests.support.backends import NOW, AdjustableClock, Backend
+from tests.support.backends import NOW, Backend, Hand
 from tests.support.laws import listed
 from tests.support.strategies import names, numbered_id, record_lists, records, searches, sorts
 from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField, value_of
@@ -17,7 +17,7 @@ CASES = 40
 OF_STATUS = tuple(where(Field.STATUS, word) for word in ("ACTIVE", "EXPIRED", "REVOKED"))
 
 
-async def fill(store: Store, clock: AdjustableClock, among: list[TokenRecord]) -> None:
+async def fill(store: Store, clock: Hand, among: list[TokenRecord]) -> None:
     """Brings a new store to hold just these records, by the port's own methods."""
     await store.settle_keys(b"salt", key(1))
     bare = [replace(record, last_used_at=None, revoked_at=None) for record in among]

@@ -4,26 +4,34 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.support.clients import client_env
 from tests.support.lines import until
-from tests.support.pages import ROOT, blocks, environment, kinds, pages, run_blocks, unending
+from tests.support.pages import POSTGRES_PORT, ROOT, blocks, environment, kinds, pages, run_blocks, unending
 from tests.support.ports import free_port
+from tests.support.postgres import DEBIAN, USER, own_cluster
+from tests.support.postgres import programs as postgres_programs
 from tests.support.server import Server
+from tests.support.system import need_program
 
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs/tutorial/first-token.md"
 CLIENTS = ROOT / "docs/how-to/datahub-clients.md"
+MOVE = ROOT / "docs/how-to/move-to-postgresql.md"
+SEVERAL = ROOT / "docs/how-to/several-instances.md"
 RUN = [
     README,
     TUTORIAL,
     CLIENTS,
     ROOT / "docs/how-to/audit.md",
     ROOT / "docs/how-to/backup.md",
+    MOVE,
+    SEVERAL,
     ROOT / "docs/how-to/clean-up-a-time-series.md",
     ROOT / "docs/how-to/policies.md",
     ROOT / "docs/how-to/policy-file.md",
@@ -42,11 +50,29 @@ def test_what_a_page_shows_is_what_happens(page: Path, make_server: Callable[...
     folder = tmp_path / "clone"
     server = make_server("--data-dir", str(folder / "watchword-data"), folder=folder)
     programs = [client_env("datahub") / "bin"] if page == CLIENTS else []
-    for block, output in run_blocks(page, server, *programs):
-        if block.shown is not None:
-            assert block.prints(output), f"{block.code}\nshows:\n{block.shown}\nbut printed:\n{output}"
-    for number, command in enumerate(line for line in unending(page) if not line.startswith("make ")):
-        start_and_stop(command, folder, folder / f"unending{number}.log")
+    if page == SEVERAL:
+        programs.append(Path(need_program("nginx", "nginx-light")).parent)
+    if page == MOVE:
+        server.stop()
+    with postgres_of(page, tmp_path) as database:
+        if database:
+            programs.append(postgres_programs(DEBIAN))
+        for block, output in run_blocks(page, server, *programs, **database):
+            if block.shown is not None:
+                assert block.prints(output), f"{block.code}\nshows:\n{block.shown}\nbut printed:\n{output}"
+        for number, command in enumerate(line for line in unending(page) if not line.startswith("make ")):
+            here = command.replace(POSTGRES_PORT, database.get("PGPORT", POSTGRES_PORT))
+            start_and_stop(here, folder, folder / f"unending{number}.log")
+
+
+@contextmanager
+def postgres_of(page: Path, folder: Path) -> Iterator[dict[str, str]]:
+    """For a page that uses one: a server of its own, as PostgreSQL's own programs and libraries find it."""
+    if not any("postgresql://" in block.code for block in blocks(page)):
+        yield {}
+        return
+    with own_cluster(folder / "postgres") as cluster:
+        yield {"PGHOST": "127.0.0.1", "PGPORT": str(cluster.port), "PGUSER": USER}
 
 
 def start_and_stop(command: str, folder: Path, log: Path) -> None:

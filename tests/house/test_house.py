@@ -19,7 +19,7 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
     "domain": ({"domain"}, set()),
     "service": ({"service", "domain"}, set()),
     "signing": ({"signing", "domain"}, {"jwt", "cryptography"}),
-    "stores": ({"stores", "domain"}, {"apsw", "orjson"}),
+    "stores": ({"stores", "domain"}, {"apsw", "asyncpg", "orjson"}),
     "settings": ({"domain", "values"}, set()),
     "values": ({"domain"}, set()),
     "engines": ({"engines", "domain"}, {"apsw", "httpx", "orjson"}),

@@ -4,19 +4,33 @@ A further backend is a further class here and a further word in `BACKENDS`: the 
 """
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import apsw
+import pytest
 
+from tests.support.postgres import KINDS_IN_TURN as POSTGRES_KINDS
+from tests.support.postgres import OLDEST, Address, Home, SharedClusters
 from watchword.domain.events import KeptEvent
+from watchword.domain.places import DatabasePlace
 from watchword.domain.ports import Store
+from watchword.stores import keeping
 from watchword.stores.sqlite import open_store, prepare
 from watchword.stores.sqlite.check import check
+from watchword.values import database
 
 NOW = 1_767_225_600_000
+
+
+class Hand(Protocol):
+    """A clock that tests set."""
+
+    now: int
+
+    def __call__(self) -> int: ...
 
 
 class AdjustableClock:
@@ -30,7 +44,7 @@ class AdjustableClock:
 class Place(Protocol):
     """Where one store's content lies."""
 
-    clock: AdjustableClock
+    clock: Hand
 
     async def open(self) -> Store:
         """Another store on the same content, as another process would open it."""
@@ -46,11 +60,14 @@ class Backend(Protocol):
     def place(self) -> Place:
         """A new, empty place."""
 
+    def close(self) -> None:
+        """Leave nothing behind."""
+
 
 class SqlitePlace:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.clock = AdjustableClock()
+        self.clock: Hand = AdjustableClock()
         prepare(path)
 
     async def open(self) -> Store:
@@ -82,10 +99,81 @@ class SqliteBackend:
         self._made += 1
         return SqlitePlace(self._folder / f"place{self._made}" / "watchword.db")
 
-
-@contextmanager
-def sqlite_backend(folder: Path) -> Iterator[Backend]:
-    yield SqliteBackend(folder)
+    def close(self) -> None:
+        """Its files go with the test's folder."""
 
 
-BACKENDS: dict[str, Callable[[Path], Any]] = {"sqlite": sqlite_backend}
+class DatabaseHand:
+    """The hand of the database's clock, set by tests; all that ask this schema for the time are told it."""
+
+    def __init__(self, home: Home) -> None:
+        self._connection = home.connect()
+        self._connection.execute("CREATE TABLE hand (now bigint)")
+        self._connection.execute("INSERT INTO hand VALUES (%s)", (NOW,))
+        self._connection.execute(
+            "CREATE OR REPLACE FUNCTION now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS 'SELECT now FROM hand'"
+        )
+        self._now = NOW
+
+    @property
+    def now(self) -> int:
+        return self._now
+
+    @now.setter
+    def now(self, moment: int) -> None:
+        self._connection.execute("UPDATE hand SET now = %s", (moment,))
+        self._now = moment
+
+    def __call__(self) -> int:
+        return self._now
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class PostgresPlace:
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        address = database(home.url)
+        assert isinstance(address, DatabasePlace)
+        # Long enough for a machine with ten times too much to do.
+        self.place = replace(address, schema=home.schema, timeout=20.0)
+        keeping.prepare(self.place)
+        self.hand = DatabaseHand(home)
+        self.clock: Hand = self.hand
+
+    async def open(self) -> Store:
+        return await keeping.open_store(self.place, self.clock, keeping.ignore)
+
+    def events(self) -> list[KeptEvent]:
+        columns = "at, actor, bearer_id, action, target, peer, request_id, detail"
+        return [_event(row) for row in self.home.look(f"SELECT {columns} FROM events ORDER BY seq")]
+
+    def problems(self) -> list[str]:
+        return [f"{law}: {problem}" for law, problem in keeping.check(self.place) if problem is not None]
+
+    def close(self) -> None:
+        self.hand.close()
+        self.home.drop()
+
+
+class PostgresBackend:
+    def __init__(self, address: Address, folder: Path) -> None:
+        self._address = address
+        self._folder = folder
+        self._made: list[PostgresPlace] = []
+
+    def place(self) -> Place:
+        self._made.append(PostgresPlace(Home(self._address, self._folder)))
+        return self._made[-1]
+
+    def close(self) -> None:
+        for place in self._made:
+            place.close()
+
+
+BACKENDS = ("sqlite", *POSTGRES_KINDS, pytest.param(OLDEST, marks=pytest.mark.soak))
+
+
+def backend_of(kind: str, folder: Path, clusters: SharedClusters) -> Backend:
+    return SqliteBackend(folder) if kind == "sqlite" else PostgresBackend(clusters.of(kind), folder)

@@ -22,7 +22,8 @@ from tests.support.system import need_program
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "http://127.0.0.1:8080"
-OTHER_PORTS = ("8081", "8443")
+POSTGRES_PORT = "5432"
+OTHER_PORTS = ("8081", "8082", "8443")
 """Of services that a page starts itself."""
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -87,14 +88,19 @@ def environment(*programs: Path, **more: str) -> dict[str, str]:
     return clean | {"PATH": path, **more}
 
 
-def run_blocks(page: Path, server: Server, *programs: Path) -> list[tuple[Block, str]]:
-    """Each block with what it printed. Nothing is changed in it but addresses of servers."""
+def run_blocks(page: Path, server: Server, *programs: Path, **more: str) -> list[tuple[Block, str]]:
+    """Each block with what it printed. Nothing is changed in it but addresses of servers: of the service, and of
+    PostgreSQL where `PGPORT` says which is meant.
+    """
     need_program("curl", "curl")
     found = blocks(page)
-    script = f"\necho '{_MARK}'\n".join(block.code for block in found).replace(ADDRESS, server.url)
-    for port in OTHER_PORTS:
-        script = script.replace(port, str(free_port()))
-    output = _run(script, server.folder, environment(*programs, WATCHWORD_URL=server.url, HOME=str(server.folder)))
+    database = more.get("PGPORT", POSTGRES_PORT)
+    # In one pass: a free port may have another's digits in it.
+    meant = {port: str(free_port()) for port in OTHER_PORTS} | {POSTGRES_PORT: database, ADDRESS: server.url}
+    script = f"\necho '{_MARK}'\n".join(block.code for block in found)
+    script = re.sub("|".join(meant), lambda named: meant[named[0]], script)
+    surroundings = environment(*programs, WATCHWORD_URL=server.url, HOME=str(server.folder), **more)
+    output = _run(script, server.folder, surroundings).replace(f":{database}/", f":{POSTGRES_PORT}/")
     outputs = output.replace("\r", "").split(_MARK)
     assert len(outputs) == len(found)
     return list(zip(found, (output.strip() for output in outputs), strict=True))

@@ -5,7 +5,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from tests.support.postgres import Home, programs
 from tests.support.server import ADMIN, Server
+from tests.support.store_file import look
 
 QUIET = {"WATCHWORD_ACCESS_LOG": "off"}
 REVOKE_ALL = "--revoke-all-issued-before-now"
@@ -14,10 +16,13 @@ LATER = "urn:li:corpuser:later"
 
 
 class Story:
-    """A server whose store went on after a backup was made: one token revoked, one made."""
+    """A server whose store went on after a backup was made: one token revoked, one made. In a file, or in a home."""
 
-    def __init__(self, folder: Path) -> None:
-        self.server = Server(folder, env=QUIET)
+    def __init__(self, folder: Path, home: Home | None = None) -> None:
+        self.home = home
+        self.env = {} if home is None else home.env
+        flags = () if home is None else ("--local-mode", "on")
+        self.server = Server(folder, *flags, env=QUIET | self.env)
         self.file = folder / "b.db"
         self.tokens: list[Any] = []
 
@@ -26,13 +31,24 @@ class Story:
             server.grant(LATER)
             self.tokens = [server.create(ADMIN) for _ in range(3)]
             server.revoke(self.before)
-            assert server.command_line("db", "backup", str(self.file)).returncode == 0
+            done = self.command("db", "backup", str(self.file))
+            assert done.returncode == 0, done.stderr
             server.revoke(self.ended)
             self.tokens.append(server.create(LATER))
 
     def copied(self, folder: Path) -> "Story":
         shutil.copytree(self.server.folder, folder)
         copy = Story(folder)
+        copy.tokens = self.tokens
+        return copy
+
+    def copied_to(self, folder: Path, home: Home) -> "Story":
+        """Of one in a home: into another of the same server, as it lies there."""
+        assert self.home is not None
+        shutil.copytree(self.server.folder, folder)
+        shutil.copy(self.home.key_file, home.key_file)
+        _clone(self.home, home)
+        copy = Story(folder, home)
         copy.tokens = self.tokens
         return copy
 
@@ -50,12 +66,34 @@ class Story:
         token_id: str = self.tokens[index]["metadata"]["id"]
         return token_id
 
-    def restore(self, *flags: str, **how: Any) -> subprocess.CompletedProcess[str]:
-        return self.server.command_line("db", "restore", str(self.file), *flags, **how)
+    def restore(self, *flags: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        return self.command("db", "restore", str(self.file), *flags, env=env)
+
+    def command(self, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        return self.server.command_line(*words, env=self.env | (env or {}))
+
+    def assert_sound(self) -> None:
+        """`db check` finds nothing, and tokens and their events are one."""
+        checked = self.command("db", "check")
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+        made = self.look("SELECT target FROM events WHERE action = 'token.created' ORDER BY 1")
+        assert made == self.look("SELECT id FROM tokens ORDER BY 1")
+
+    def look(self, query: str) -> list[Any]:
+        """Rows of the store's tables, read past the service."""
+        return look(self.server, query) if self.home is None else self.home.look(query)
 
     def verdicts(self) -> list[int]:
         """Of the token that was live all the time, the ones revoked after and before the backup, the one made after."""
         return [self.server.verify(token["accessToken"]).status_code for token in self.tokens]
+
+
+def _clone(old: Home, new: Home) -> None:
+    """By PostgreSQL's own programs. The names of schemas are such that they occur nowhere else."""
+    dump, load = (programs(old.address.kind) / name for name in ("pg_dump", "psql"))
+    told = subprocess.run([dump, "-n", old.schema, old.url], capture_output=True, text=True, check=True)
+    script = told.stdout.replace(old.schema, new.schema)
+    subprocess.run([load, "-qv", "ON_ERROR_STOP=1", new.url], input=script, text=True, check=True, capture_output=True)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -29,14 +29,14 @@ def need_program(name: str, package: str) -> str:
     """The path of a program, installed from Debian's package when it is not there and we are root."""
     found = shutil.which(name)
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        _install(package)
+        install(package)
         found = shutil.which(name)
     if found is None:
         missing(f"needs {name}: apt-get install {package}")
     return found
 
 
-def _install(package: str) -> None:
+def install(package: str) -> None:
     with Path(tempfile.gettempdir(), "watchword-test-apt.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}

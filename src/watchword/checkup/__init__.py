@@ -10,20 +10,41 @@ from watchword.checkup.machine import address, data_folder, exposure, file_limit
 from watchword.checkup.policies import policy_file
 from watchword.checkup.store import clock, master_key, store
 from watchword.domain.findings import Finding
+from watchword.domain.places import DatabasePlace, FilePlace
 from watchword.domain.ports import Clock
 from watchword.settings import Settings
-from watchword.stores.sqlite.glance import Glance, glance
+from watchword.stores.sqlite.glance import glance
 
 
 def look_over(settings: Settings, now: Clock, ask_index: Callable[[], str], *, running: bool) -> Iterator[Finding]:
-    seen: Glance | None = glance(settings.store_path) if settings.store_path.is_file() else None
+    place = settings.place
     yield from data_folder(settings)
-    yield from store(settings, seen)
-    yield from master_key(settings, seen)
-    yield from clock(seen, now)
+    if isinstance(place, FilePlace):
+        yield from _file(settings, place, now)
+    else:
+        yield from _database(settings, place, now)
     yield from index(settings, ask_index)
     yield from policy_file(settings)
     yield from address(settings, running=running)
     yield from tls(settings)
     yield from exposure(settings)
     yield from file_limit()
+
+
+def _file(settings: Settings, place: FilePlace, now: Clock) -> Iterator[Finding]:
+    seen = glance(place.path) if place.path.is_file() else None
+    yield from store(place.path, seen)
+    is_new = seen is None or (seen.sealed is not None and seen.sealed.salt is None)
+    yield from master_key(settings, None if seen is None else seen.sealed, is_new=is_new)
+    yield from clock(seen, now)
+
+
+def _database(settings: Settings, place: DatabasePlace, now: Clock) -> Iterator[Finding]:
+    from watchword.checkup.database import database, database_clock
+    from watchword.stores.postgres import glance as postgres
+
+    seen = postgres.glance(place, now)
+    yield from database(settings, place, seen)
+    if seen.problem is None:
+        yield from master_key(settings, seen.sealed, is_new=False)
+    yield from database_clock(seen)

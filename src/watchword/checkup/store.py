@@ -12,14 +12,14 @@ from watchword.settings import Settings
 from watchword.signing.keyring import prove_opens
 from watchword.signing.sealing import Sealer, load_master_key
 from watchword.stores.sqlite.glance import Glance
+from watchword.stores.sqlite.keys import Sealed
 
 YEARS = range(2025, 2100)
 BEHIND_MS = 60_000
 JUMP_SECONDS = 1.0
 
 
-def store(settings: Settings, seen: Glance | None) -> Iterator[Finding]:
-    path = settings.store_path
+def store(path: Path, seen: Glance | None) -> Iterator[Finding]:
     if seen is None and (path.exists() or path.is_symlink()):
         yield bad("store", f"{path} is there and no file", "Move it away, or name another data folder.")
         return
@@ -43,10 +43,9 @@ def _private(path: Path) -> Iterator[Finding]:
             yield bad("store", f"{file} can be read or changed by others", f"chmod 600 {file}")
 
 
-def master_key(settings: Settings, seen: Glance | None) -> Iterator[Finding]:
+def master_key(settings: Settings, sealed: Sealed | None, *, is_new: bool) -> Iterator[Finding]:
+    """`is_new` where the first start would make one."""
     path = settings.master_key_path
-    sealed = None if seen is None else seen.sealed
-    is_new = seen is None or (sealed is not None and sealed.salt is None)
     if is_new and not path.exists() and settings.master_key_file is None:
         yield warn("keys", f"there is no master key at {path}", "It is made by the first start: watchword serve")
         return

@@ -37,6 +37,8 @@ class Bearer(NamedTuple):
     suspended: bool
     groups: tuple[str, ...]
     policy_version: int
+    at: int
+    """When it was read, by the store's clock: what its end is judged by."""
 
     @property
     def standing(self) -> Standing:

@@ -4,6 +4,7 @@ A backup knows nothing of what was revoked after it was made: put back, it makes
 puts one back chooses what becomes of its live tokens, and is told how many each choice concerns.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -32,6 +33,8 @@ class Backup:
     file: Path
     size: int
     contents: Contents
+    key_opens: bool | None = None
+    """Whether the master key of the settings is the one it is sealed with; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,32 @@ class Restored:
     prospect: Prospect
     choice: Choice
     revoked: int
-    store: Path
-    kept: Path | None
-    """The store that was there before: the way back."""
+    store: str
+    kept: str | None
+    """The store that was there before, a file or a schema: the way back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What went from one store to another: rows by their table, and the digest of all, the same on both sides."""
+
+    rows: Mapping[str, int]
+    digest: str
+
+
+_WORDS = {
+    "tokens": ("token", "tokens"),
+    "policies": ("policy", "policies"),
+    "groups": ("group", "groups"),
+    "group_members": ("membership", "memberships"),
+    "actors": ("actor that was suspended", "actors that were suspended"),
+    "keys": ("signing key", "signing keys"),
+    "events": ("event", "events"),
+    "operations": ("operation", "operations"),
+}
+
+
+def counted(rows: Mapping[str, int]) -> str:
+    """What there is, in words; empty where there is nothing."""
+    found = ((rows.get(table, 0), words) for table, words in _WORDS.items())
+    return ", ".join(f"{count:,} {words[count != 1]}" for count, words in found if count)

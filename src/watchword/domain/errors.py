@@ -108,6 +108,11 @@ class Reason(Enum):
         UNAVAILABLE,
         "The store could not be asked in time; nothing was changed.",
     )
+    OUTCOME_UNKNOWN = (
+        "outcome_unknown",
+        UNAVAILABLE,
+        "The store did not say in time whether a change was made: look before you try again.",
+    )
     INDEX_UNAVAILABLE = ("index_unavailable", UNAVAILABLE, "The search index could not be asked in time.")
     INDEX_BLOCKED = ("index_blocked", UNAVAILABLE, "Writes to the index are held back for a moment; try again.")
     DEADLINE = ("deadline", UNAVAILABLE, "The search took too long; narrow it.")

@@ -71,6 +71,8 @@ class Plan:
     why: str
     batch_size: int
     timeout_seconds: int | None = None
+    home: str = ""
+    """Which search index it lies in: '' for the one that all instances share, else the embedded one of one instance."""
 
     @property
     def share(self) -> float:

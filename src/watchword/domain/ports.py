@@ -196,8 +196,10 @@ class OperationStore(Protocol):
     async def ask_cancel(self, warrant: Warrant, number: int) -> Operation:
         """Note that somebody wants it to end; asked twice is asked once. OPERATION_NOT_FOUND, TOO_LATE_TO_CANCEL."""
 
-    async def lease_operation(self, millis: int) -> Operation | None:
-        """One that is not over and that nobody holds a lease on, held for so long, under a fence higher than before."""
+    async def lease_operation(self, millis: int, home: str = "") -> Operation | None:
+        """One on this search index that is not over and that nobody holds a lease on, held for so long, under a fence
+        higher than before.
+        """
 
     async def save_operation(self, operation: Operation, millis: int) -> Operation:
         """Keep its state and work, and hold it for so long from now; 0: let go of it. Returns it as it is now.
@@ -208,6 +210,10 @@ class OperationStore(Protocol):
 
 
 class Store(TokenStore, PolicyStore, KeyStore, EventStore, OperationStore, Protocol):
+    @property
+    def clock(self) -> Clock:
+        """The time by which this store's tokens begin and end."""
+
     async def probe(self) -> None:
         """Prove that a write can be made."""
 

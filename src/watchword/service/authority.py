@@ -11,7 +11,7 @@ from watchword.domain.actors import Bearer, Caller, Grant, Standing
 from watchword.domain.errors import Fault, Reason, Stale, Subject
 from watchword.domain.lifetimes import iso
 from watchword.domain.policies import PolicySet, Privilege
-from watchword.domain.ports import Clock, Store
+from watchword.domain.ports import Store
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import token_id
 from watchword.domain.urns import check_actor, is_reserved
@@ -23,19 +23,16 @@ ATTEMPTS = 8
 
 
 class Authority:
-    def __init__(self, store: Store, salt: Secret[bytes], clock: Clock, uses: Uses) -> None:
+    def __init__(self, store: Store, salt: Secret[bytes], uses: Uses) -> None:
         self._store = store
         self._salt = salt
-        self._clock = clock
         self._uses = uses
         self._policies = PolicySet(0, ())
 
     async def verify(self, token: bytes) -> Bearer:
         """The live token with this text, or the refusal its holder is told."""
-        bearer = await self._store.find_bearer(token_id(token, self._salt))
-        now = self._clock()
-        bearer = _live(bearer, now)
-        self._uses.note(bearer.token_id, now)
+        bearer = _live(await self._store.find_bearer(token_id(token, self._salt)))
+        self._uses.note(bearer.token_id, bearer.at)
         return bearer
 
     async def claim(self, actor: str, header: str) -> Standing:
@@ -81,8 +78,7 @@ class Authority:
         if caller.bearer_id is None:
             standing = await self.claim(caller.actor, "actor")
         else:
-            bearer = await self._store.find_bearer(caller.bearer_id)
-            standing = _live(bearer, self._clock()).standing
+            standing = _live(await self._store.find_bearer(caller.bearer_id)).standing
         return caller._replace(standing=standing)
 
 
@@ -95,7 +91,7 @@ def not_accepted(subject: Subject | None = None) -> Fault:
     return Fault(Reason.INVALID_TOKEN, "The credential is not one this service accepts.", subject=subject)
 
 
-def _live(bearer: Bearer | None, now: int) -> Bearer:
+def _live(bearer: Bearer | None) -> Bearer:
     """The bearer, which is neither revoked nor expired, and whose actor may act; or the refusal."""
     if bearer is None:
         raise not_accepted()
@@ -103,7 +99,7 @@ def _live(bearer: Bearer | None, now: int) -> Bearer:
         at = bearer.revoked_at
         message = f"The token was revoked at {iso(at)}."
         raise Fault(Reason.TOKEN_REVOKED, message, subject=_subject(bearer), revokedAt=at)
-    if bearer.expires_at is not None and bearer.expires_at <= now:
+    if bearer.expires_at is not None and bearer.expires_at <= bearer.at:
         at = bearer.expires_at
         message = f"The token expired at {iso(at)}."
         raise Fault(Reason.TOKEN_EXPIRED, message, subject=_subject(bearer), expiredAt=at)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from watchword.domain.actors import Caller, Grant
 from watchword.domain.engine import Engine
@@ -40,14 +40,16 @@ class Operations:
         names: IndexNames,
         clock: Clock,
         planned: Callable[[], None],
+        home: str = "",
     ) -> None:
-        """`planned` is called when there is something new to do."""
+        """`planned` is called when there is something new to do; `home` says which search index the engine is."""
         self._store = store
         self._authority = authority
         self._engine = engine
         self._names = names
         self._clock = clock
         self._planned = planned
+        self._home = home
         self._node: str | None = None
         self._turns = asyncio.Semaphore(MOST_AT_ONCE)
         self._waiting = 0
@@ -86,7 +88,7 @@ class Operations:
         await self.require(caller, TRUNCATE)
         truncation = wanted()
         async with self._turn():
-            plan = await self._plan(truncation)
+            plan = replace(await self._plan(truncation), home=self._home)
         if truncation.dry_run:
             return plan, None
 

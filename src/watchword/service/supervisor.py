@@ -23,19 +23,22 @@ MOST_AT_ONCE = 8
 LET_GO_SECONDS = 3.0
 MOST_REFUSALS = 20
 # The store is away, or this instance stops: not the operation's fault. Whoever takes it up next goes on.
-_NOT_ITS_FAULT = frozenset({Reason.STORE_UNAVAILABLE, Reason.STOPPING, Reason.DEADLINE})
+_NOT_ITS_FAULT = frozenset({Reason.STORE_UNAVAILABLE, Reason.OUTCOME_UNKNOWN, Reason.STOPPING, Reason.DEADLINE})
 
 Tell = Callable[[str, str], None]
 """Told the id of an operation and what went wrong with it, for the log."""
 
 
 class Supervisor:
-    def __init__(self, store: OperationStore, engine: Engine, rate: int, clock: Clock, tell: Tell) -> None:
+    def __init__(
+        self, store: OperationStore, engine: Engine, rate: int, clock: Clock, tell: Tell, home: str = ""
+    ) -> None:
         self._store = store
         self._engine = engine
         self._rate = float(rate) or UNTHROTTLED
         self._clock = clock
         self._tell = tell
+        self._home = home
         self._woken = asyncio.Event()
         self._driven: set[asyncio.Task[None]] = set()
 
@@ -63,7 +66,7 @@ class Supervisor:
 
     async def _take_up(self) -> None:
         while len(self._driven) < MOST_AT_ONCE:
-            operation = await self._store.lease_operation(LEASE_MILLIS)
+            operation = await self._store.lease_operation(LEASE_MILLIS, self._home)
             if operation is None:
                 return
             task = asyncio.ensure_future(self._drive(operation))

@@ -26,14 +26,15 @@ class MasterKeyError(OperatorError):
 def load_master_key(path: Path, *, create: bool) -> Secret[bytes]:
     """The key in this file, made if it may be and is not there."""
     if create and not path.exists():
-        _create_master_key(path)
+        make_master_key(path)
     try:
         mode = path.stat().st_mode
         with path.open("rb") as file:
             text = file.read(MOST_BYTES).decode("ascii").strip()
     except FileNotFoundError:
         raise MasterKeyError(
-            f"There is no master key at {path}. Put the one that belongs to this store there."
+            f"There is no master key at {path}. Put the one that belongs to this store there; for a new store: "
+            f"watchword keys master {path}"
         ) from None
     except (OSError, UnicodeDecodeError):
         raise MasterKeyError(f"The master key at {path} cannot be read.") from None
@@ -48,8 +49,10 @@ def load_master_key(path: Path, *, create: bool) -> Secret[bytes]:
     return Secret(key)
 
 
-def _create_master_key(path: Path) -> None:
-    """Written aside and linked into place, so that of two processes that start together one wins, whole."""
+def make_master_key(path: Path) -> bool:
+    """A new key in this file, unless something is there: then False. Written aside and linked into place, so that of
+    two processes that start together one wins, whole.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -60,9 +63,10 @@ def _create_master_key(path: Path) -> None:
     try:
         os.link(draft, path)
     except FileExistsError:
-        pass
+        return False
     finally:
         draft.unlink()
+    return True
 
 
 class Sealer:

@@ -5,8 +5,9 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from watchword.domain.backups import Backup, Choice, Prospect, Restored
+from watchword.domain.backups import Backup, Carried, Choice, Prospect, Restored
 from watchword.domain.findings import Finding
+from watchword.domain.places import Place
 from watchword.settings import Settings
 
 if TYPE_CHECKING:  # the service is loaded by the wiring, when a command asks for it
@@ -28,6 +29,8 @@ class LocalService(Protocol):
 
 class Backstage(Protocol):
     serve: Callable[[Settings], None]
+    has_store: Callable[[Settings], bool]
+    make_key: Callable[[Path], None]
     prepare_store: Callable[[Settings], tuple[int, int]]
     check_store: Callable[[Settings], Iterator[tuple[str, str | None]]]
     settle: Callable[[Settings], object]
@@ -35,6 +38,7 @@ class Backstage(Protocol):
     back_up_store: Callable[[Settings, Path, bool, Told], Backup]
     restore_prospect: Callable[[Settings, Path], Prospect]
     restore_store: Callable[[Settings, Path, Choice], Restored]
+    copy_store: Callable[[Settings, Place, Place, Told], Carried]
     open_index: Callable[[Settings], "Engine"]
     index_names: Callable[[Settings], "IndexNames"]
     look_over: Callable[[Settings], Iterator[Finding]]

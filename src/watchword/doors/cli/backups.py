@@ -31,15 +31,23 @@ def backup(backstage: Backstage, file: Path, force: bool, as_json: bool, setting
     \b
     Example: watchword db backup /backup/watchword-monday.db
     """
-    need_store(settings)
-    with _progress() as told:
+    need_store(backstage, settings)
+    with progress() as told:
         made = backstage.back_up_store(settings, file, force, told)
     if as_json:
         click.echo(json.dumps(_shown(made, settings)))
         return
     click.echo(f"Wrote {made.file}: {sized(made.size)}, {_tokens(made.contents)}.")
-    click.echo(f"The master key is NOT in it. Keep {settings.master_key_path} too, in another place:")
+    click.echo(_about_key(made, settings))
     click.echo("without that key the backup opens for nobody, and with both anybody can sign tokens.")
+
+
+def _about_key(made: Backup, settings: Settings) -> str:
+    if made.key_opens is None:
+        return "The master key is NOT in it. Keep the one that the service runs with too, in another place:"
+    if not made.key_opens:
+        return f"The master key is NOT in it, and {settings.master_key_path} is ANOTHER. Keep the right one:"
+    return f"The master key is NOT in it. Keep {settings.master_key_path} too, in another place:"
 
 
 @click.command()
@@ -68,7 +76,7 @@ def restore(
     if revoke_all == accept_revived:
         _ask_to_choose(backstage.restore_prospect(settings, file), as_json)
     restored = backstage.restore_store(settings, file, Choice.REVOKE_ALL if revoke_all else Choice.ACCEPT_REVIVED)
-    click.echo(json.dumps(_shown_restored(restored)) if as_json else "\n".join(_told(restored)))
+    click.echo(json.dumps(_shown_restored(restored)) if as_json else "\n".join(_told(restored, settings)))
 
 
 def _ask_to_choose(seen: Prospect, as_json: bool) -> NoReturn:
@@ -88,7 +96,7 @@ def _ask_to_choose(seen: Prospect, as_json: bool) -> NoReturn:
     raise SystemExit(2)
 
 
-def _told(restored: Restored) -> Iterator[str]:
+def _told(restored: Restored, settings: Settings) -> Iterator[str]:
     seen, since = restored.prospect, restored.prospect.since
     yield f"Restored {seen.file} to {restored.store}: {_tokens(seen.contents)}."
     if restored.choice is Choice.REVOKE_ALL:
@@ -104,7 +112,8 @@ def _told(restored: Restored) -> Iterator[str]:
     if since is not None:
         yield from _undone(since)
     if restored.kept is not None:
-        yield f"The store that was there is kept: {restored.kept}"
+        kind = "the schema " if settings.is_shared else ""
+        yield f"The store that was there is kept: {kind}{restored.kept}"
 
 
 def _unrevoked(contents: Contents) -> str:
@@ -146,13 +155,13 @@ def _shown_restored(restored: Restored) -> dict[str, object]:
         **_shown_prospect(restored.prospect),
         "choice": restored.choice.value,
         "revoked": restored.revoked,
-        "store": str(restored.store),
-        "kept": None if restored.kept is None else str(restored.kept),
+        "store": restored.store,
+        "kept": restored.kept,
     }
 
 
 @contextmanager
-def _progress() -> Iterator[Told]:
+def progress() -> Iterator[Told]:
     """On a terminal, how far it is; elsewhere nothing. Standard output is for the outcome."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
@@ -170,6 +179,7 @@ def _shown(made: Backup, settings: Settings) -> dict[str, str | int | bool | Non
         **_numbers(made.contents),
         "masterKey": str(settings.master_key_path),
         "masterKeyIncluded": False,
+        "masterKeyOpens": made.key_opens,
     }
 
 

@@ -13,11 +13,11 @@ from watchword.domain.errors import Fault, OperatorError
 from watchword.doors.cli.backstage import Backstage, LocalService
 from watchword.doors.cli.streams import NotWritten, WrongUse, prepare, silence
 from watchword.doors.cli.text import one_line, without_tokens
-from watchword.settings import TABLE, Setting, Settings, SettingsError, load
+from watchword.settings import TABLE, PlaceError, Setting, Settings, SettingsError, load
 
 _BY_NAME = {setting.name: setting for setting in TABLE}
 INTERRUPTED, READER_GONE = 130, 141
-STORE_FLAGS = ("data_dir", "database_url", "master_key_file")
+STORE_FLAGS = ("data_dir", "database_url", "database_schema", "master_key_file")
 
 Command = Callable[..., Any]
 
@@ -57,17 +57,23 @@ def _option(setting: Setting) -> Callable[[Command], Command]:
     return click.option(setting.flag, setting.name, default=None, help=text, metavar="TEXT")
 
 
-def need_store(settings: Settings) -> None:
+def need_store(backstage: Backstage, settings: Settings) -> None:
     """For commands that work on a store: a mistyped folder must not become a new, empty one."""
-    if not settings.store_path.exists():
-        raise OperatorError(f"There is no store at {settings.store_path}. Make it with: watchword db migrate")
+    if not backstage.has_store(settings):
+        where = f"{settings.place}, schema {settings.database_schema}" if settings.is_shared else str(settings.place)
+        raise OperatorError(f"There is no store at {where}. Make it with: watchword db migrate")
 
 
 @asynccontextmanager
 async def open_existing(backstage: Backstage, settings: Settings) -> AsyncIterator[LocalService]:
     """The service on a store that is there, brought to this version."""
-    need_store(settings)
-    backstage.prepare_store(settings)
+    import asyncio
+
+    def prepare() -> None:
+        need_store(backstage, settings)
+        backstage.prepare_store(settings)
+
+    await asyncio.to_thread(prepare)
     async with backstage.open_service(settings) as service:
         yield service
 
@@ -119,7 +125,7 @@ class plain_errors:  # noqa: N801 - reads as a word in `with`
 
 
 def _told(error: Exception) -> tuple[str, int]:
-    if isinstance(error, SettingsError | WrongUse):
+    if isinstance(error, SettingsError | WrongUse) and not isinstance(error, PlaceError):
         return str(error), 2
     if isinstance(error, Fault):
         return error.message, 1

@@ -5,6 +5,7 @@ import click
 from watchword.doors.cli.backstage import Backstage
 from watchword.doors.cli.backups import backup, restore
 from watchword.doors.cli.common import STORE_FLAGS, need_store, with_settings
+from watchword.doors.cli.copies import copy
 from watchword.settings import Settings
 
 
@@ -35,7 +36,7 @@ def check(backstage: Backstage, settings: Settings) -> None:
     \b
     Example: watchword db check --data-dir ./watchword-data
     """
-    need_store(settings)
+    need_store(backstage, settings)
     sound = True
     for law, problem in backstage.check_store(settings):
         sound = sound and problem is None
@@ -46,3 +47,4 @@ def check(backstage: Backstage, settings: Settings) -> None:
 
 db.add_command(backup)
 db.add_command(restore)
+db.add_command(copy)

@@ -2,13 +2,14 @@
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from watchword.domain.actors import system_warrant
 from watchword.doors.cli.backstage import Backstage
-from watchword.doors.cli.common import STORE_FLAGS, json_flag, open_existing, with_settings
+from watchword.doors.cli.common import STORE_FLAGS, json_flag, open_existing, plain_errors, with_settings
 from watchword.doors.cli.show import iso
 from watchword.settings import Settings
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def keys() -> None:
-    """The keys that sign tokens."""
+    """The keys that sign tokens, and the master key that seals them."""
 
 
 @keys.command("list")
@@ -55,6 +56,22 @@ def rotate(backstage: Backstage, settings: Settings) -> None:
 
     key = asyncio.run(_rotate(backstage, settings))
     click.echo(f"Signing with {key.kid} from now on.")
+
+
+@keys.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.pass_obj
+def master(backstage: Backstage, file: Path) -> None:
+    """Make a master key for a store on PostgreSQL. Every instance needs the same one: WATCHWORD_MASTER_KEY_FILE.
+
+    It seals the signing keys: keep a copy apart from the backups of the database. A file that is there stays as it is.
+
+    \b
+    Example: watchword keys master /etc/watchword/master.key
+    """
+    with plain_errors():
+        backstage.make_key(file)
+    click.echo(f"Made {file}. Keep a copy in a safe place: without it the store cannot be opened.")
 
 
 async def _list(backstage: Backstage, settings: Settings) -> "tuple[SealedKey, ...]":

@@ -154,7 +154,7 @@ class Runs(Protocol):
 def _opened(backstage: Backstage, settings: Settings) -> Iterator[OpenIndex]:
     """Lines are read outside of the event loop, where Ctrl-C ends the waiting for one."""
     if settings.index_url is None:
-        need_store(settings)
+        need_store(backstage, settings)
 
     async def open_it() -> "Engine":
         return backstage.open_index(settings)

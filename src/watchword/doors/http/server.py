@@ -169,7 +169,7 @@ def announcement(settings: Settings, notes: Sequence[tuple[str, str]] = ()) -> s
     )
     lines = [
         f"Watchword {__version__} listens at {settings.listens_at}",
-        f"  store       {settings.store_path}",
+        f"  store       {settings.place}",
         f"  index       {settings.index_url or settings.index_path}",
         f"  root actor  {settings.root_actor}",
         f"  local mode  {local}",
@@ -181,12 +181,15 @@ def announcement(settings: Settings, notes: Sequence[tuple[str, str]] = ()) -> s
             "WARNING: it can be reached from other machines WITHOUT TLS: tokens travel in the clear.",
         ]
         lines += ["         Set WATCHWORD_TLS_CERT and WATCHWORD_TLS_KEY, or put a TLS proxy before it."]
-    lines += ["", "A first token:", "", *(f"  {line}" for line in first_example(settings))]
+    title = "A first token, made with the settings of this server:" if settings.is_shared else "A first token:"
+    lines += ["", title, "", *(f"  {line}" for line in first_example(settings))]
     return "\n".join([*lines, ""])
 
 
 def first_example(settings: Settings) -> list[str]:
     if not settings.local_mode_on:
+        if settings.is_shared:  # its address may hold a password, so it stays where it was set
+            return [f"watchword token create --local --actor {settings.root_actor} --name first"]
         return [
             f"watchword token create --local --actor {settings.root_actor} --name first --data-dir {settings.data_dir}"
         ]

@@ -11,7 +11,7 @@ from typing import Protocol
 from structlog.typing import FilteringBoundLogger
 
 from watchword.domain.engine import Engine
-from watchword.domain.ports import Clock, Keys, Store
+from watchword.domain.ports import Keys, Store
 from watchword.doors.http.app import App, Parts
 from watchword.doors.http.callers import Callers, TrustRules
 from watchword.doors.http.graphql.endpoint import GraphQLEndpoint, Services
@@ -77,14 +77,12 @@ class Worker:
         settings: Settings,
         run_folder: Path,
         open_service: Open,
-        clock: Clock,
         new_id: Callable[[], str],
         request_ids: Callable[[], str],
     ) -> None:
         self._settings = settings
         self._run_folder = run_folder
         self._open = open_service
-        self._clock = clock
         self._new_id = new_id
         self._request_ids = request_ids
         self._app: App | None = None
@@ -120,7 +118,7 @@ class Worker:
         service = whole.core
         for chore in (service.uses.run(), service.audit.run(), whole.supervisor.run()):
             stack.push_async_callback(_stopped, asyncio.ensure_future(chore))
-        schema = make_schema(self._clock, self._new_id)
+        schema = make_schema(service.store.clock, self._new_id)
         services = Services(service.tokens, service.policies, service.audit, whole.operations, service.refusals)
         rules = TrustRules(
             local_mode=settings.local_mode_on,
@@ -132,7 +130,7 @@ class Worker:
                 reader=RequestReader(settings.trusted_proxies, self._request_ids),
                 callers=Callers(service.authority, rules),
                 graphql=GraphQLEndpoint(schema, services, logger),
-                operations=OperationsDoor(whole.operations, service.refusals, self._clock),
+                operations=OperationsDoor(whole.operations, service.refusals, service.store.clock),
                 health=Health(service.store, whole.engine),
                 keys=service.keys,
                 refusals=service.refusals,

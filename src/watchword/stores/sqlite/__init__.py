@@ -17,7 +17,7 @@ from watchword.stores.sqlite.tokens import SqliteTokens
 
 class SqliteStore(SqliteTokens, SqlitePolicies, SqliteKeys, SqliteEvents, SqliteOperations):
     async def probe(self) -> None:
-        now = self._clock()
+        now = self.clock()
         await self._db.write(lambda c: c.execute("UPDATE state SET probed_at = ?", (now,)))
 
     async def close(self) -> None:

@@ -16,7 +16,8 @@ import apsw
 from watchword.domain.backups import Backup, Contents
 from watchword.domain.errors import OperatorError
 from watchword.stores.sqlite.check import check
-from watchword.stores.sqlite.connections import connect, refuse_foreign, schema_version, store_fault
+from watchword.stores.sqlite.connections import connect, open_unchanging, refuse_foreign, schema_version, store_fault
+from watchword.stores.sqlite.keys import Sealed, sealed_of
 
 PAGES_A_STEP = 256
 
@@ -28,22 +29,44 @@ LIVE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)"
 
 
 def back_up(store: Path, file: Path, now: int, *, force: bool, progress: Progress) -> Backup:
-    _refuse_target(store, file, force=force)
-    try:
+    def refuse() -> None:
+        if file.resolve() in [path.resolve() for path in (store, *companions(store))] or _is_same(store, file):
+            raise OperatorError(f"FILE must not be the store itself; {file} is. Name another file.")
+        refuse_target(file, force=force)
+
+    with drafting(file, "backup", refuse) as draft:
         refuse_foreign(store)
+        _copy(store, draft, progress)
+        return publish(draft, file, now, "The backup", refuse)
+
+
+@contextmanager
+def drafting(file: Path, what: str, refuse: Callable[[], None]) -> Iterator[Path]:
+    """A draft of FILE, for `publish` to give it its name. A failure leaves nothing, and is one sentence."""
+    refuse()
+    try:
         with _draft_of(file) as draft:
-            _copy(store, draft, progress)
-            refuse_unsound(draft, "The backup", older_too=True)
-            contents = make_single(draft, now)
-            sync(draft)
-            _refuse_target(store, file, force=force)
-            draft.rename(file)
-            sync(file.parent)
-            return Backup(file, file.stat().st_size, contents)
+            yield draft
     except apsw.FullError:
-        raise OperatorError(f"There is no room for the backup at {file.parent}. Nothing was left there.") from None
+        raise OperatorError(f"There is no room for the {what} at {file.parent}. Nothing was left there.") from None
     except apsw.Error as error:
-        raise OperatorError(f"The backup was not made: {store_fault(error).message}") from error
+        raise OperatorError(f"The {what} was not made: {store_fault(error).message}") from error
+
+
+def publish(draft: Path, file: Path, now: int, what: str, refuse: Callable[[], None]) -> Backup:
+    refuse_unsound(draft, what, older_too=True)
+    contents = make_single(draft, now)
+    sync(draft)
+    refuse()
+    draft.rename(file)
+    sync(file.parent)
+    return Backup(file, file.stat().st_size, contents)
+
+
+def sealed_in(file: Path) -> Sealed:
+    """What of a backup its master key has sealed."""
+    with closing(open_unchanging(file)) as backup:
+        return sealed_of(backup)
 
 
 def companions(path: Path) -> list[Path]:
@@ -88,19 +111,17 @@ def contents_of(connection: apsw.Connection, now: int) -> Contents:
     )
 
 
-def _refuse_target(store: Path, file: Path, *, force: bool) -> None:
+def refuse_target(file: Path, *, force: bool, word: str = "FILE") -> None:
     if not file.parent.is_dir():
-        raise OperatorError(f"FILE must be in a folder that exists; there is no folder {file.parent}.")
+        raise OperatorError(f"{word} must be in a folder that exists; there is no folder {file.parent}.")
     if file.is_dir():
-        raise OperatorError(f"FILE must name a file; {file} is a folder. Name a file in it.")
-    if file.resolve() in [path.resolve() for path in (store, *companions(store))] or _is_same(store, file):
-        raise OperatorError(f"FILE must not be the store itself; {file} is. Name another file.")
+        raise OperatorError(f"{word} must name a file; {file} is a folder. Name a file in it.")
     if file.is_symlink() or (file.exists() and not file.is_file()):
         raise OperatorError(
-            f"FILE must be a new or a regular file; {file} is a link, a device or a pipe. Name another."
+            f"{word} must be a new or a regular file; {file} is a link, a device or a pipe. Name another."
         )
     if file.exists() and not force:
-        raise OperatorError(f"FILE must not exist yet; {file} does. Name another, or replace it with --force.")
+        raise OperatorError(f"{word} must not exist yet; {file} does. Name another, or replace it with --force.")
 
 
 def _is_same(store: Path, file: Path) -> bool:

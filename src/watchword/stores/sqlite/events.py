@@ -9,17 +9,17 @@ import orjson
 from watchword.domain.events import MAX_PAGE_BYTES, EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.domain.ports import Clock
+from watchword.stores import rows
 from watchword.stores.sqlite.database import Database
 from watchword.stores.sqlite.warrants import KEEP_EVENT
 
-_COLUMNS = "at, actor, bearer_id, action, target, peer, request_id, detail"
 _OLDEST = "SELECT seq FROM events WHERE at < ? ORDER BY at, seq LIMIT ?"
 
 
 class SqliteEvents:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._db = database
-        self._clock = clock
+        self.clock = clock
 
     async def events(self, search: EventSearch, seconds: float = SEARCH_SECONDS) -> EventPage:
         statement, bound = translate(search)
@@ -31,14 +31,14 @@ class SqliteEvents:
                 weight += len(str(row[7]))
                 if len(found) == search.count or (found and weight > MAX_PAGE_BYTES):
                     return EventPage(tuple(found), more=True)
-                found.append(_event(row))
+                found.append(rows.event_of(row))
             return EventPage(tuple(found), more=False)
 
         return await self._db.scan(work, seconds)
 
     async def keep_events(self, events: Sequence[KeptEvent]) -> None:
-        rows = [_values(event) for event in events]
-        await self._db.write(lambda c: c.executemany(KEEP_EVENT, rows))
+        values = [rows.event_values(event) for event in events]
+        await self._db.write(lambda c: c.executemany(KEEP_EVENT, values))
 
     async def prune_events(self, before: int, most: int) -> int:
         def work(c: apsw.Connection) -> int:
@@ -73,22 +73,4 @@ def translate(search: EventSearch) -> tuple[str, dict[str, Any]]:
         terms.append("(at, seq) < (:after_at, :after_seq)")
         bound |= {"after_at": search.after.at, "after_seq": search.after.seq}
     where = " AND ".join(terms)
-    return f"SELECT {_COLUMNS}, seq FROM events WHERE {where} ORDER BY at DESC, seq DESC LIMIT :most", bound  # noqa: S608
-
-
-def _event(row: tuple[Any, ...]) -> KeptEvent:
-    at, actor, bearer_id, action, target, peer, request_id, detail, seq = row
-    return KeptEvent(at, actor, bearer_id, action, target, peer, request_id, orjson.loads(detail), seq)
-
-
-def _values(event: KeptEvent) -> tuple[Any, ...]:
-    return (
-        event.at,
-        event.actor,
-        event.bearer_id,
-        event.action,
-        event.target,
-        event.peer,
-        event.request_id,
-        orjson.dumps(dict(event.detail)).decode(),
-    )
+    return f"SELECT {rows.EVENT}, seq FROM events WHERE {where} ORDER BY at DESC, seq DESC LIMIT :most", bound  # noqa: S608

@@ -28,7 +28,7 @@ WHERE retired_at IS NULL
 class SqliteKeys:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._db = database
-        self._clock = clock
+        self.clock = clock
 
     async def sealed_salt(self) -> bytes | None:
         salt: bytes | None = await self._db.read(lambda c: c.execute("SELECT sealed_salt FROM state").get)
@@ -43,13 +43,13 @@ class SqliteKeys:
                 return
             c.execute("UPDATE state SET sealed_salt = ?", (salt,))
             c.execute(_ADD, _values(key))
-            leave_event(c, system_warrant("start"), Event(Action.KEY_CREATED, key.kid), self._clock())
+            leave_event(c, system_warrant("start"), Event(Action.KEY_CREATED, key.kid), self.clock())
 
         await self._db.write(work)
 
     async def rotate_key(self, warrant: Warrant, key: SealedKey) -> None:
         def work(c: apsw.Connection) -> None:
-            now = self._clock()
+            now = self.clock()
             prove(c, warrant, now)
             c.execute(_RETIRE, {"now": now})
             c.execute(_ADD, _values(key))

@@ -1,16 +1,12 @@
 """Operations in SQLite: of each index at most one that is not over, and nothing is written under an old fence."""
 
 from dataclasses import replace
-from typing import Any
 
 import apsw
-import orjson
 
 from watchword.domain.actors import Warrant, system_warrant
-from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Event
 from watchword.domain.operations import (
-    ACTIVE,
     CancelAsked,
     LeaseLost,
     Operation,
@@ -22,19 +18,16 @@ from watchword.domain.operations import (
 )
 from watchword.domain.ports import Clock
 from watchword.domain.tasks import TaskId
+from watchword.stores import rows
 from watchword.stores.sqlite.database import Database
 from watchword.stores.sqlite.warrants import leave_event, prove
 
-_COLUMNS = """number, plan, asked_by, asked_at, state, work, started_at, changed_at, finished_at, cancel_asked_at,
-    cancel_asked_by, fence"""
-# Word for word the condition of the partial index, which is used only where it is seen to hold.
-_ACTIVE = "state IN ('" + "', '".join(state.value for state in ACTIVE) + "')"
 _ADD = """
-INSERT INTO operations (index_name, state, plan, work, asked_by, asked_at, changed_at)
-VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING number"""
-# Nobody holds one for as long as a minute: a later end is of a clock that was set back.
+INSERT INTO operations (home, index_name, state, plan, work, asked_by, asked_at, changed_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING number"""
 _FREE = f"""
-SELECT number FROM operations WHERE {_ACTIVE} AND (held_until <= ?1 OR held_until > ?1 + 60000)
+SELECT number FROM operations
+WHERE {rows.OPERATION_ACTIVE} AND home = ?2 AND (held_until <= ?1 OR held_until > ?1 + {rows.LONGEST_HOLD})
 ORDER BY number LIMIT 1"""  # noqa: S608
 _SAVE = """
 UPDATE operations SET state = ?, work = ?, started_at = ?, changed_at = ?, finished_at = ?, held_until = ?
@@ -44,24 +37,24 @@ WHERE number = ?"""
 class SqliteOperations:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._db = database
-        self._clock = clock
+        self.clock = clock
 
     async def node_id(self) -> str:
         return await self._db.read(_node_id)
 
     async def add_operation(self, warrant: Warrant, plan: Plan) -> Operation:
         def work(c: apsw.Connection) -> Operation:
-            now = self._clock()
+            now = self.clock()
             prove(c, warrant, now)
             running = c.execute(
-                f"SELECT number FROM operations WHERE {_ACTIVE} AND index_name = ?",  # noqa: S608 - words of our own
-                (plan.index,),
+                f"SELECT number FROM operations WHERE {rows.OPERATION_ACTIVE} AND home = ? AND index_name = ?",  # noqa: S608 - words of our own
+                (plan.home, plan.index),
             ).get
             if running is not None:
-                raise _running(TaskId(_node_id(c), running))
-            packed = orjson.dumps(plan.packed()).decode()
-            begun = orjson.dumps(Work().packed()).decode()
-            values = (plan.index, State.PLANNED.value, packed, begun, warrant.actor, now, now)
+                raise rows.operation_running(TaskId(_node_id(c), running))
+            packed = rows.json_text(plan.packed())
+            begun = rows.json_text(Work().packed())
+            values = (plan.home, plan.index, State.PLANNED.value, packed, begun, warrant.actor, now, now)
             number: int = c.execute(_ADD, values).get
             operation = _get(c, number)
             _leave(c, warrant, operation, now)
@@ -75,31 +68,25 @@ class SqliteOperations:
     async def operations(self, start: int, count: int) -> OperationPage:
         def work(c: apsw.Connection) -> OperationPage:
             total: int = c.execute("SELECT count(*) FROM operations").get
-            rows = c.execute(
-                f"SELECT {_COLUMNS} FROM operations ORDER BY number DESC LIMIT ? OFFSET ?",  # noqa: S608
+            found = c.execute(
+                f"SELECT {rows.OPERATION} FROM operations ORDER BY number DESC LIMIT ? OFFSET ?",  # noqa: S608
                 (count, start),
             )
-            return OperationPage(total, tuple(_operation(row) for row in rows))
+            return OperationPage(total, tuple(rows.operation_of(row) for row in found))
 
         return await self._db.scan(work)
 
     async def ask_cancel(self, warrant: Warrant, number: int) -> Operation:
         def work(c: apsw.Connection) -> Operation:
-            now = self._clock()
+            now = self.clock()
             prove(c, warrant, now)
             operation = _find(c, number)
             if operation is None:
-                raise Fault(Reason.OPERATION_NOT_FOUND, "There is no operation with this id.")
+                raise rows.no_operation()
             if operation.cancel_asked_at is not None and not operation.state.is_over:
                 return operation
             if not operation.state.may_be_cancelled:
-                raise Fault(
-                    Reason.TOO_LATE_TO_CANCEL,
-                    f"The operation is over: {operation.state.value}."
-                    if operation.state.is_over
-                    else "The copy is taking the place of the index: it is too late to cancel.",
-                    state=operation.state.value,
-                )
+                raise rows.too_late_to_cancel(operation)
             c.execute(
                 "UPDATE operations SET cancel_asked_at = ?, cancel_asked_by = ? WHERE number = ?",
                 (now, warrant.actor, number),
@@ -110,10 +97,10 @@ class SqliteOperations:
 
         return await self._db.write(work)
 
-    async def lease_operation(self, millis: int) -> Operation | None:
+    async def lease_operation(self, millis: int, home: str = "") -> Operation | None:
         def work(c: apsw.Connection) -> Operation | None:
-            now = self._clock()
-            number = c.execute(_FREE, (now,)).get
+            now = self.clock()
+            number = c.execute(_FREE, (now, home)).get
             if number is None:
                 return None
             c.execute(
@@ -122,13 +109,13 @@ class SqliteOperations:
             return _get(c, number)
 
         # Looked for by a read, so that idle instances write nothing.
-        if await self._db.read(lambda c: c.execute(_FREE, (self._clock(),)).get) is None:
+        if await self._db.read(lambda c: c.execute(_FREE, (self.clock(), home)).get) is None:
             return None
         return await self._db.write(work)
 
     async def save_operation(self, operation: Operation, millis: int) -> Operation:
         def work(c: apsw.Connection) -> Operation:
-            now = self._clock()
+            now = self.clock()
             before = _find(c, operation.number)
             if before is None or before.fence != operation.fence or before.state.is_over:
                 raise LeaseLost
@@ -137,7 +124,7 @@ class SqliteOperations:
                 raise CancelAsked
             started = before.started_at or (now if operation.state is State.RUNNING else None)
             finished = now if operation.state.is_over else None
-            packed = orjson.dumps(operation.work.packed()).decode()
+            packed = rows.json_text(operation.work.packed())
             values = (operation.state.value, packed, started, now, finished, now + millis if millis else 0)
             c.execute(_SAVE, (*values, operation.number))
             kept = _get(c, operation.number)
@@ -146,14 +133,6 @@ class SqliteOperations:
             return kept
 
         return await self._db.write(work)
-
-
-def _running(task: TaskId) -> Fault:
-    return Fault(
-        Reason.OPERATION_RUNNING,
-        f"The operation {task} on the same index is not over yet. Watch it or cancel it, then try again.",
-        operationId=str(task),
-    )
 
 
 def _leave(c: apsw.Connection, warrant: Warrant, operation: Operation, now: int) -> None:
@@ -167,17 +146,11 @@ def _node_id(c: apsw.Connection) -> str:
 
 
 def _find(c: apsw.Connection, number: int) -> Operation | None:
-    row = c.execute(f"SELECT {_COLUMNS} FROM operations WHERE number = ?", (number,)).fetchone()  # noqa: S608
-    return None if row is None else _operation(row)
+    row = c.execute(f"SELECT {rows.OPERATION} FROM operations WHERE number = ?", (number,)).fetchone()  # noqa: S608
+    return None if row is None else rows.operation_of(row)
 
 
 def _get(c: apsw.Connection, number: int) -> Operation:
     found = _find(c, number)
     assert found is not None
     return found
-
-
-def _operation(row: tuple[Any, ...]) -> Operation:
-    number, plan, asked_by, asked_at, state, work, *rest = row
-    plan, work = Plan.unpacked(orjson.loads(plan)), Work.unpacked(orjson.loads(work))
-    return Operation(number, plan, asked_by, asked_at, State(state), work, *rest)

@@ -99,7 +99,7 @@ def prospect(store: Path, file: Path, now: int, prove: Callable[[Sealed], None])
     try:
         refuse_foreign(store)
         with closing(connect(store, busy_ms=2_000, read_only=True)) as here:
-            return Prospect(file, contents, _compare(here, file, now))
+            return Prospect(file, contents, compare(here, file, now))
     except apsw.Error as error:
         return Prospect(file, contents, None, _unreadable(store, error))
 
@@ -111,15 +111,15 @@ def restore(
     draft = store.with_name(f".{store.name}.restoring")
     try:
         with _held(store) as held:
-            _copy(file, draft)
-            contents = _examined(draft, file, now, prove)
+            copy_file(file, draft)
+            contents = examined(draft, file, now, prove)
             seen = _seen(held, store, file, contents, now)
-            revoked = _make_ready(draft, seen, choice, warrant, now)
+            revoked = make_ready(draft, seen, choice, warrant, now)
             refuse_unsound(draft, "The store made from the backup")
             make_single(draft, now)
             sync(draft)
             kept = _swap(draft, store, now)
-            return Restored(seen, choice, revoked, store, kept)
+            return Restored(seen, choice, revoked, str(store), None if kept is None else str(kept))
     except apsw.FullError:
         raise OperatorError(f"There is no room beside {store} for another store. Nothing was changed.") from None
     except apsw.Error as error:
@@ -128,21 +128,21 @@ def restore(
         discard(draft)
 
 
-def examine(store: Path, file: Path, now: int, prove: Callable[[Sealed], None]) -> Contents:
+def examine(store: Path | None, file: Path, now: int, prove: Callable[[Sealed], None]) -> Contents:
     """What the file holds; raises unless it is a sound backup of a version we know, which our master key opens."""
     if not file.is_file():
         raise OperatorError(f"FILE must be a backup made by: watchword db backup. There is no file {file}.")
-    if store.exists() and file.samefile(store):
+    if store is not None and store.exists() and file.samefile(store):
         raise OperatorError(f"FILE must be a backup, not the store itself; {file} is.")
     for companion in companions(file):
         if not companion.name.endswith("-shm") and companion.exists() and companion.stat().st_size:
             raise OperatorError(
                 f"FILE must be whole by itself; {companion} holds a part of it. Use a file made by: watchword db backup"
             )
-    return _examined(file, file, now, prove)
+    return examined(file, file, now, prove)
 
 
-def _examined(copy: Path, file: Path, now: int, prove: Callable[[Sealed], None]) -> Contents:
+def examined(copy: Path, file: Path, now: int, prove: Callable[[Sealed], None]) -> Contents:
     try:
         with closing(open_unchanging(copy)) as backup:
             _refuse_other_schema(backup, file)
@@ -174,7 +174,7 @@ def _refuse_other_schema(backup: apsw.Connection, file: Path) -> None:
             raise OperatorError(f"The backup {file} has not the tables of schema version {version}: it was changed.")
 
 
-def _compare(here: apsw.Connection, file: Path, now: int) -> Since:
+def compare(here: apsw.Connection, file: Path, now: int) -> Since:
     here.execute("ATTACH ? AS backup", (unchanging(file),))
     try:
         bound = {"now": now}
@@ -199,7 +199,7 @@ def _seen(held: "_Held", store: Path, file: Path, contents: Contents, now: int) 
     if held.connection is None:
         return Prospect(file, contents, None, held.unreadable)
     try:
-        return Prospect(file, contents, _compare(held.connection, file, now))
+        return Prospect(file, contents, compare(held.connection, file, now))
     except apsw.CorruptError as error:
         return Prospect(file, contents, None, _unreadable(store, error))
 
@@ -219,7 +219,7 @@ def _held(store: Path) -> Iterator[_Held]:
         yield _Held(None, f"there is no store at {store} to compare with")
         return
     try:
-        connection = _alone(store)
+        connection = alone(store)
     except (apsw.CorruptError, apsw.NotADBError) as error:
         yield _Held(None, _unreadable(store, error))
         return
@@ -227,7 +227,7 @@ def _held(store: Path) -> Iterator[_Held]:
         yield _Held(connection, None)
 
 
-def _alone(store: Path) -> apsw.Connection:
+def alone(store: Path) -> apsw.Connection:
     refuse_foreign(store)
     connection = connect(store, busy_ms=2_000)
     try:
@@ -249,13 +249,13 @@ def _unreadable(store: Path, error: apsw.Error) -> str:
     return f"the store at {store} cannot be read ({error})"
 
 
-def _copy(file: Path, draft: Path) -> None:
+def copy_file(file: Path, draft: Path) -> None:
     discard(draft)
     draft.touch(mode=0o600)
     shutil.copyfile(file, draft)
 
 
-def _make_ready(draft: Path, seen: Prospect, choice: Choice, warrant: Warrant, now: int) -> int:
+def make_ready(draft: Path, seen: Prospect, choice: Choice, warrant: Warrant, now: int) -> int:
     """Bring the copy to this version and to the choice; returns how many tokens were revoked."""
     with closing(connect(draft, busy_ms=2_000)) as connection:
         # The draft as a whole is the transaction: until it is flushed and named, it is nothing.

@@ -7,6 +7,7 @@ import orjson
 
 from watchword.domain.filters import Condition, Field, Filter, Search, SortField
 from watchword.domain.urns import TOKEN_PREFIX
+from watchword.stores.counting import held, ready_total
 
 INLINE_ROWS = 200
 
@@ -43,7 +44,6 @@ _TESTS: dict[Condition, str] = {
     Condition.LESS_THAN: "{column} < {value}",
     Condition.LESS_THAN_OR_EQUAL_TO: "{column} <= {value}",
 }
-_TOTALS = {Field.ACTOR_URN: "actor", Field.OWNER_URN: "owner"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +58,11 @@ class Statement:
 
 
 def translate(search: Search, now: int) -> Statement:
-    filters = search.filters
-    if search.own is not None:
-        field, owner = search.own
-        own = Filter(field, Condition.EQUAL, (owner,))
-        filters = (own, *(f for f in filters if not f.pins(field, owner)))
+    filters = held(search)
     bound: dict[str, Any] = {"now": now}
     terms = [] if search.shows_revoked else ["tokens.revoked_at IS NULL"]
     terms += [_term(index, f, bound) for index, f in enumerate(filters)]
-    counted = _ready_total(filters)
+    counted = ready_total(filters)
     return Statement(
         where=" AND ".join(terms) or "true",
         order=_order(search),
@@ -94,18 +90,6 @@ def _term(index: int, f: Filter, bound: dict[str, Any]) -> str:
     # NULL in SQL is neither true nor false: a missing value matches neither the test nor its negation. Only
     # EXISTS over a list turns it into false, so the negation says it again.
     return f"({column} IS NOT NULL AND NOT ({test}))" if f.negated else test
-
-
-def _ready_total(filters: tuple[Filter, ...]) -> tuple[str, str] | None:
-    if not filters:
-        return ("all", "")
-    if len(filters) == 1:
-        (only,) = filters
-        kind = _TOTALS.get(only.field)
-        value = only.values[0] if len(only.values) == 1 else None
-        if kind is not None and isinstance(value, str) and only.pins(only.field, value):
-            return (kind, value)
-    return None
 
 
 def _order(search: Search) -> str:

@@ -1,0 +1,49 @@
+"""Places: where a store lies. A file, or a database by its address."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from watchword.domain.secret import Secret
+
+DEFAULT_PORT = 5432
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """A store on SQLite."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class DatabasePlace:
+    """A store on PostgreSQL: the servers of one cluster, of which the one that takes writes is used; and who we are
+    there. As text it is without the password.
+    """
+
+    hosts: tuple[tuple[str, int], ...]
+    user: str
+    password: Secret[str] | None
+    database: str
+    schema: str = "watchword"
+    options: tuple[tuple[str, str], ...] = ()
+    timeout: float = 2.0
+    """Seconds within which it must answer."""
+    pool: int = 8
+    """Connections of a process for everything but verification."""
+
+    def __str__(self) -> str:
+        return f"postgresql://{quote(self.user, safe='')}@{self.where}/{quote(self.database, safe='')}"
+
+    @property
+    def where(self) -> str:
+        if self.hosts[0][0].startswith("/"):
+            return quote(self.hosts[0][0], safe="")
+        return ",".join(f"{f'[{host}]' if ':' in host else host}:{port}" for host, port in self.hosts)
+
+
+Place = FilePlace | DatabasePlace

@@ -1,0 +1,114 @@
+"""What is done with a store as a whole, whichever kind of place it lies in. A kind is loaded when a place is of it."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from watchword.domain.actors import Warrant
+from watchword.domain.backups import Backup, Choice, Prospect, Restored
+from watchword.domain.places import FilePlace, Place
+from watchword.domain.ports import Clock, Store
+from watchword.stores.sqlite.keys import Sealed
+from watchword.stores.transfer import Progress
+
+Observe = Callable[[str, float], None]
+Prove = Callable[[Sealed], None]
+"""Raises unless our master key opens these seals."""
+
+
+def ignore(operation: str, seconds: float) -> None:
+    """An observer that notes nothing."""
+
+
+def prepare(place: Place) -> tuple[int, int]:
+    """Make the store if need be and bring it to this version; returns the schema version before and after."""
+    if isinstance(place, FilePlace):
+        from watchword.stores import sqlite
+
+        return sqlite.prepare(place.path)
+    from watchword.stores.postgres.migrations import migrate
+
+    return asyncio.run(migrate(place))
+
+
+def is_there(place: Place) -> bool:
+    if isinstance(place, FilePlace):
+        return place.path.exists()
+    from watchword.stores.postgres.migrations import is_migrated
+
+    return asyncio.run(is_migrated(place))
+
+
+def is_sealed(place: Place) -> bool:
+    """Whether the store holds secrets that a master key has sealed."""
+    if isinstance(place, FilePlace):
+        from watchword.stores import sqlite
+
+        return sqlite.is_sealed(place.path)
+    return True  # its key is never made by us
+
+
+async def open_store(place: Place, clock: Clock, observe: Observe) -> Store:
+    """The store, which `prepare` has brought to this version. A database's clock is its own."""
+    if isinstance(place, FilePlace):
+        from watchword.stores import sqlite
+
+        return sqlite.open_store(place.path, clock, observe)
+    from watchword.stores import postgres
+
+    return await postgres.open_store(place, observe)
+
+
+def check(place: Place) -> Iterator[tuple[str, str | None]]:
+    """Each law with what is wrong, or None where it holds."""
+    if isinstance(place, FilePlace):
+        from watchword.stores.sqlite import check as file
+
+        return file.check(place.path)
+    from watchword.stores.postgres import check as database
+
+    return database.check(place)
+
+
+def back_up(place: Place, file: Path, now: int, *, force: bool, progress: Progress) -> Backup:
+    if isinstance(place, FilePlace):
+        from watchword.stores.sqlite import backup
+
+        return backup.back_up(place.path, file, now, force=force, progress=progress)
+    from watchword.stores.postgres.backup import back_up as from_database
+
+    return asyncio.run(from_database(place, file, force=force, progress=progress))
+
+
+def prospect(place: Place, file: Path, now: int, prove: Prove) -> Prospect:
+    """What putting the file back means. Changes nothing."""
+    if isinstance(place, FilePlace):
+        from watchword.stores.sqlite import restore as of_file
+
+        return of_file.prospect(_where_it_lies(place.path), file, now, prove)
+    from watchword.stores.postgres import restore as of_database
+
+    return asyncio.run(of_database.prospect(place, file, prove))
+
+
+def examine(place: Place, file: Path, now: int, prove: Prove) -> None:
+    """Raise unless the file can be put back."""
+    from watchword.stores.sqlite import restore as of_file
+
+    of_file.examine(_where_it_lies(place.path) if isinstance(place, FilePlace) else None, file, now, prove)
+
+
+def restore(place: Place, file: Path, choice: Choice, warrant: Warrant, now: int, prove: Prove) -> Restored:
+    """With no service running."""
+    if isinstance(place, FilePlace):
+        from watchword.stores.sqlite import restore as of_file
+
+        return of_file.restore(_where_it_lies(place.path), file, choice, warrant, now, prove)
+    from watchword.stores.postgres import restore as of_database
+
+    return asyncio.run(of_database.restore(place, file, choice, warrant, prove))
+
+
+def _where_it_lies(store: Path) -> Path:
+    """Behind a link, the file itself: what replaces it must lie on its disk, and what is kept must be it."""
+    return store.resolve() if store.is_symlink() else store

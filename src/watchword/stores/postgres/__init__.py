@@ -1,0 +1,52 @@
+"""The store on PostgreSQL: one database, any number of instances."""
+
+import secrets
+from collections.abc import Callable
+
+from watchword.domain.places import DatabasePlace
+from watchword.stores.postgres.clock import DatabaseClock
+from watchword.stores.postgres.connections import Connection
+from watchword.stores.postgres.database import Database, make_pool
+from watchword.stores.postgres.doorstep import Doorstep
+from watchword.stores.postgres.events import PostgresEvents
+from watchword.stores.postgres.keys import PostgresKeys
+from watchword.stores.postgres.lanes import Lanes
+from watchword.stores.postgres.operations import PostgresOperations
+from watchword.stores.postgres.policies import PostgresPolicies
+from watchword.stores.postgres.tokens import PostgresTokens
+
+Observe = Callable[[str, float], None]
+
+
+class PostgresStore(PostgresTokens, PostgresPolicies, PostgresKeys, PostgresEvents, PostgresOperations):
+    async def probe(self) -> None:
+        await self._db.write(lambda c: c.execute("UPDATE probes SET at = now_ms()"))
+        if self._db.was_full:
+            # That one fits into a page that is there; whether there is room for more shows a table that takes some.
+            await self._db.write(_take_room)
+            self._db.was_full = False
+
+    async def close(self) -> None:
+        await self._lanes.close()
+        await self._creates.finish()
+        await self.settle_withdrawals()
+        await self._db.close()
+
+
+async def _take_room(c: Connection) -> None:
+    """A megabyte, and back."""
+    if await c.fetchval("SELECT has_schema_privilege(current_schema(), 'CREATE')"):
+        table = f"room_{secrets.token_hex(8)}"  # two instances may want it at once
+        await c.execute(f"CREATE TABLE {table} (filler text)")
+        await c.execute(f"INSERT INTO {table} SELECT repeat('x', 1000) FROM generate_series(1, 1000)")  # noqa: S608
+        await c.execute(f"DROP TABLE {table}")
+
+
+async def open_store(place: DatabasePlace, observe: Observe) -> PostgresStore:
+    """The store in this database, which `migrate` has brought to this version. Opens although it is away: then nothing
+    is answered until it is back.
+    """
+    doorstep = Doorstep(place)
+    clock = DatabaseClock()
+    database = Database(doorstep, await make_pool(doorstep), observe)
+    return PostgresStore(database, Lanes(doorstep, clock, observe), clock)

@@ -1,0 +1,358 @@
+"""Connections to the database: how one is opened, what it must be, and what the driver's errors mean.
+
+Only a server that takes writes is spoken to: of a list of hosts the one that does, and a standby never. Each connection
+is set so that a commit that returned is on disk, that each statement sees what was committed before it began, and that
+nothing of ours waits or holds a lock for longer than we do.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import asyncpg
+from asyncpg import exceptions as pg
+
+from watchword.domain.errors import Fault, OperatorError, Reason
+from watchword.domain.places import DatabasePlace
+
+Row = Sequence[Any]
+
+
+class Statement(Protocol):
+    async def fetch(self, *bound: Any) -> list[Row]: ...
+
+
+class Connection(Protocol):
+    """What is used of the driver's connection."""
+
+    async def execute(self, statement: str, *bound: Any) -> str: ...
+    async def executemany(self, statement: str, bound: Iterable[Sequence[Any]]) -> None: ...
+    async def fetch(self, statement: str, *bound: Any) -> list[Row]: ...
+    async def fetchrow(self, statement: str, *bound: Any) -> Row | None: ...
+    async def fetchval(self, statement: str, *bound: Any) -> Any: ...
+    async def prepare(self, statement: str) -> Statement: ...
+    async def copy_records_to_table(
+        self, table: str, *, records: Iterable[Row], columns: Sequence[str], schema_name: str | None = None
+    ) -> str: ...
+    def cursor(self, statement: str, *bound: Any, prefetch: int) -> AsyncIterator[Row]: ...
+    def transaction(self) -> AbstractAsyncContextManager[Any]: ...
+    def get_server_version(self) -> Any: ...
+    def get_settings(self) -> Any: ...
+    def is_closed(self) -> bool: ...
+    def is_in_transaction(self) -> bool: ...
+    def terminate(self) -> None: ...
+
+
+OLDEST = 14
+APPLICATION = "watchword"
+# What a server may take to answer is counted by the server too, which then knows that nothing was done.
+SERVER_SHARE = 0.9
+# An instance that stands still within a transaction loses it while those who wait for its locks have time left.
+HOLDING_SHARE = 0.4
+TLS_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
+
+_AWAY = "The store cannot be reached."
+_POOLED = "The store is reached through a pooler that mixes up our sessions: it must be in session mode."
+_CHANGED = "The store was taken away or changed."
+
+
+class NoTls(ConnectionError):
+    """The server does not offer TLS, which was asked for."""
+
+
+# What the machine, the network, the administrator or another process does to us. Anything else is a defect of ours.
+_OUTAGES: tuple[tuple[type[BaseException], str], ...] = (
+    (pg.QueryCanceledError, "The store did not answer in time."),
+    (TimeoutError, "The store did not answer in time."),
+    (pg.LockNotAvailableError, "The store did not answer in time."),
+    (pg.DeadlockDetectedError, "The store did not answer in time."),
+    (pg.SerializationError, "The store did not answer in time."),
+    (pg.DiskFullError, "The store's disk is full."),
+    (pg.TooManyConnectionsError, "The store takes no further connection."),
+    (pg.OutOfMemoryError, "The store is out of memory."),
+    (pg.InsufficientResourcesError, "The store is out of resources."),
+    (pg.ReadOnlySQLTransactionError, "The store takes no writes: it is a standby, or set to read only."),
+    (pg.TargetServerAttributeNotMatched, "The store takes no writes: it is a standby, or set to read only."),
+    (pg.InvalidPasswordError, "The store refuses our password."),
+    (pg.InvalidAuthorizationSpecificationError, "The store does not let us in."),
+    (pg.InvalidCatalogNameError, "The store's database does not exist."),
+    (pg.InsufficientPrivilegeError, "The store's user lacks a right."),
+    (pg.InvalidSQLStatementNameError, _POOLED),
+    (pg.DuplicatePreparedStatementError, _POOLED),
+    (pg.UndefinedTableError, _CHANGED),
+    (pg.UndefinedColumnError, _CHANGED),
+    (pg.UndefinedFunctionError, _CHANGED),
+    (pg.InvalidSchemaNameError, _CHANGED),
+    (pg.FeatureNotSupportedError, _CHANGED),  # a cached plan whose table was replaced
+    (pg.DataCorruptedError, "The store is damaged: restore a backup."),
+    (pg.IndexCorruptedError, "The store is damaged: restore a backup."),
+    (pg.PostgresIOError, "The store's disk failed."),
+    (pg.OperatorInterventionError, _AWAY),
+    (pg.IdleInTransactionSessionTimeoutError, "The store did not answer in time."),
+    (pg.PostgresConnectionError, _AWAY),
+    (pg.InterfaceError, _AWAY),  # of a connection that was closed under our hands
+    (pg.InternalClientError, _AWAY),  # of one that the server has ended and the driver not yet: it takes no statement
+    (pg.ProtocolViolationError, _AWAY),
+    (pg.ProtocolError, _AWAY),
+    (ssl.SSLError, "The store cannot be reached safely."),
+    (NoTls, "The store cannot be reached safely."),
+    (OSError, _AWAY),
+)
+
+
+DRIVER_ERRORS = (pg.PostgresError, pg.InterfaceError, pg.InternalClientError, OSError, TimeoutError)
+
+
+def store_fault(error: BaseException) -> Fault:
+    """The public face of a driver error, or of a server that is not for us."""
+    if isinstance(error, OperatorError):
+        return Fault(Reason.STORE_UNAVAILABLE, "The store cannot be used. Nothing was changed.", why=str(error))
+    why = f"{type(error).__name__}: {error}"
+    for kind, sentence in _OUTAGES:
+        if isinstance(error, kind):
+            return Fault(Reason.STORE_UNAVAILABLE, f"{sentence} Nothing was changed.", why=why)
+    return Fault(Reason.INTERNAL, "Something went wrong here, not with your request.", why=why)
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether after this error nobody here knows what the server did with the last statement: it gave no answer."""
+    if isinstance(error, pg.PostgresConnectionError | pg.OperatorInterventionError):
+        # Told by the server, a cancelled statement changed nothing; a session that ended may have just committed.
+        return not isinstance(error, pg.QueryCanceledError)
+    return isinstance(error, pg.InterfaceError | pg.InternalClientError | OSError | TimeoutError)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a connection is set to, besides what every one is."""
+
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+READING_MANY_TOKENS = Session(
+    (
+        # The statement that verifies has one good plan at any size; it is made once and not judged again.
+        ("plan_cache_mode", "force_generic_plan"),
+        ("enable_hashjoin", "off"),
+        ("enable_mergejoin", "off"),
+        ("enable_bitmapscan", "off"),
+    )
+)
+
+
+async def connect(place: DatabasePlace, session: Session = Session(), *, seconds: float | None = None) -> Connection:  # noqa: B008
+    """A connection to the server that takes writes, set for us. Raises what the driver raises."""
+    limit = place.timeout if seconds is None else seconds
+    share = limit / len(place.hosts)
+    last: BaseException | None = None
+    for host, port in place.hosts:
+        try:
+            async with asyncio.timeout(share):
+                connection = await _open(place, host, port)
+                try:
+                    await _set(connection, place, session)
+                except BaseException:
+                    connection.terminate()
+                    raise
+                return connection
+        except (*DRIVER_ERRORS, OperatorError) as error:
+            # Of several hosts, one that can be reached and is no primary tells less than one that cannot.
+            if last is None or not isinstance(error, pg.TargetServerAttributeNotMatched):
+                last = error
+    assert last is not None
+    raise last
+
+
+async def _open(place: DatabasePlace, host: str, port: int) -> Connection:
+    options = dict(place.options)
+    try:
+        connection: Connection = await asyncpg.connect(
+            host=host,
+            port=port,
+            user=place.user,
+            password=None if place.password is None else place.password.reveal(),
+            database=place.database,
+            ssl=tls(options),
+            target_session_attrs="read-write",
+            timeout=None,
+            command_timeout=None,
+            statement_cache_size=200,
+            max_cached_statement_lifetime=0,
+        )
+    except ConnectionError as error:
+        if type(error) is ConnectionError and options.get("sslmode", "prefer") not in ("disable", "prefer"):
+            raise NoTls(str(error)) from error  # the driver has no kind of its own for it
+        raise
+    return connection
+
+
+def tls(options: dict[str, str]) -> Any:
+    """What asyncpg takes for `ssl`: a mode by its name, or a context where files are named."""
+    mode = options.get("sslmode", "prefer")
+    files = {name: options[name] for name in ("sslrootcert", "sslcert", "sslkey") if name in options}
+    if not files or mode == "disable":
+        return False if mode == "disable" else mode
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = mode == "verify-full"
+    if mode in ("prefer", "require") and "sslrootcert" not in files:
+        context.verify_mode = ssl.CERT_NONE
+    try:
+        if "sslrootcert" in files:
+            context.load_verify_locations(files["sslrootcert"])
+        if "sslcert" in files:
+            context.load_cert_chain(files["sslcert"], files.get("sslkey"), "")
+    except OSError as error:
+        named = ", ".join(str(Path(file)) for file in files.values())
+        raise OperatorError(
+            f"WATCHWORD_DATABASE_URL names a certificate or key that cannot be used ({named}): "
+            f"{error.strerror or 'it is no such PEM file'}."
+        ) from None
+    return context
+
+
+async def _set(connection: Connection, place: DatabasePlace, session: Session) -> None:
+    version = connection.get_server_version()
+    if version.major < OLDEST:
+        raise OperatorError(
+            f"The server at {place.where} is PostgreSQL {version.major}; the oldest that is supported is {OLDEST}. "
+            "Upgrade it, or name another in WATCHWORD_DATABASE_URL."
+        )
+    encoding = connection.get_settings().server_encoding
+    if encoding != "UTF8":
+        raise OperatorError(
+            f"The database {place.database} is in the encoding {encoding}. Make another: "
+            f"CREATE DATABASE {place.database} ENCODING 'UTF8' TEMPLATE template0"
+        )
+    bound = str(int(place.timeout * SERVER_SHARE * 1000))
+    settings: Iterable[tuple[str, str]] = (
+        ("search_path", quoted(place.schema)),
+        ("application_name", APPLICATION),
+        ("statement_timeout", bound),
+        ("idle_in_transaction_session_timeout", str(int(place.timeout * HOLDING_SHARE * 1000))),
+        ("default_transaction_isolation", "read committed"),
+        ("default_transaction_deferrable", "off"),
+        ("client_connection_check_interval", "1000"),
+        ("jit", "off"),
+        # Or a plan that was made while a table was empty would walk over it when it no longer is.
+        ("enable_seqscan", "off"),
+        *session.settings,
+    )
+    names, values = zip(*settings, strict=True)
+    # A weaker promise than "on disk, and on the standbys that must have it" is not for us; a stronger one stays.
+    await connection.execute(
+        "SELECT set_config(s.name, s.value, false) FROM unnest($1::text[], $2::text[]) AS s(name, value)"
+        " UNION ALL SELECT set_config('synchronous_commit', 'on', false)"
+        " WHERE current_setting('synchronous_commit') IN ('off', 'local')",
+        names,
+        values,
+    )
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+Sentence = Callable[[DatabasePlace], str]
+
+
+def _wrong_password(place: DatabasePlace) -> str:
+    if place.password is None:
+        return (
+            f"PostgreSQL at {place.where} asks for a password of {place.user}. Give it in WATCHWORD_DATABASE_URL, or "
+            "in ~/.pgpass (mode 0600)."
+        )
+    return f"PostgreSQL at {place.where} refuses the password of {place.user}. See WATCHWORD_DATABASE_URL."
+
+
+def _no_answer(place: DatabasePlace) -> str:
+    return (
+        f"At {place.where} nobody answers in time as PostgreSQL does. See that it is well, and that "
+        "WATCHWORD_DATABASE_URL names it."
+    )
+
+
+def lacks_right(place: DatabasePlace) -> str:
+    return (
+        f"The role {place.user} lacks a right in the database {place.database}. It must own the schema {place.schema}, "
+        f"or be able to make it: GRANT CREATE ON DATABASE {place.database} TO {place.user}"
+    )
+
+
+# What whoever starts it is told, where the reason is theirs to mend.
+_ADVICE: tuple[tuple[type[BaseException], Sentence], ...] = (
+    (pg.InvalidPasswordError, _wrong_password),
+    (
+        pg.InvalidAuthorizationSpecificationError,
+        lambda p: (
+            f"PostgreSQL at {p.where} does not let {p.user} in: see its pg_hba.conf, and whether the role exists."
+        ),
+    ),
+    (
+        pg.InvalidCatalogNameError,
+        lambda p: (
+            f"PostgreSQL at {p.where} has no database {p.database}. Make it: "
+            f"CREATE DATABASE {p.database} OWNER {p.user} ENCODING 'UTF8' TEMPLATE template0"
+        ),
+    ),
+    (pg.InsufficientPrivilegeError, lacks_right),
+    (pg.InvalidSchemaNameError, lacks_right),  # of a schema that we may not look into
+    (
+        pg.TargetServerAttributeNotMatched,
+        lambda p: f"PostgreSQL at {p.where} takes no writes: it is a standby, or set to read only. Name the primary.",
+    ),
+    (
+        pg.ReadOnlySQLTransactionError,
+        lambda p: f"PostgreSQL at {p.where} takes no writes: it is a standby, or set to read only. Name the primary.",
+    ),
+    (
+        pg.TooManyConnectionsError,
+        lambda p: (
+            f"PostgreSQL at {p.where} takes no further connection. Raise its max_connections, or lower "
+            "WATCHWORD_DATABASE_POOL."
+        ),
+    ),
+    (pg.DiskFullError, lambda p: f"The disk of PostgreSQL at {p.where} is full. Make room there."),
+    (
+        ssl.SSLError,
+        lambda p: (
+            f"PostgreSQL at {p.where} does not prove by TLS who it is. See sslmode and sslrootcert in "
+            "WATCHWORD_DATABASE_URL."
+        ),
+    ),
+    (
+        NoTls,
+        lambda p: (
+            f"PostgreSQL at {p.where} does not offer TLS, which sslmode in WATCHWORD_DATABASE_URL asks for. "
+            "Turn on its setting ssl, or take another sslmode."
+        ),
+    ),
+    (
+        pg.ClientConfigurationError,
+        lambda _: (
+            "WATCHWORD_DATABASE_URL must say by sslrootcert=FILE which certificates (PEM) to check the server's by, "
+            "or have another sslmode."
+        ),
+    ),
+    (TimeoutError, _no_answer),
+    (pg.InternalClientError, _no_answer),
+    (
+        OSError,
+        lambda p: f"PostgreSQL at {p.where} cannot be reached. Start it, or see WATCHWORD_DATABASE_URL.",
+    ),
+    (
+        pg.PostgresConnectionError,
+        lambda p: f"PostgreSQL at {p.where} cannot be reached. Start it, or see WATCHWORD_DATABASE_URL.",
+    ),
+)
+
+
+def advice(place: DatabasePlace, error: BaseException) -> OperatorError:
+    """The sentence for whoever runs it: what is wrong and what to do. Never with a password."""
+    for kind, sentence in _ADVICE:
+        if isinstance(error, kind):
+            return OperatorError(sentence(place))
+    return OperatorError(f"PostgreSQL at {place.where}: {store_fault(error).message}")

@@ -1,0 +1,87 @@
+"""Creates that wait together are kept by one statement and share one commit; each is judged by itself.
+
+As with SQLite's writer: nobody is answered before the commit is on disk. Should the statement fail for what one of them
+brings, each is tried alone.
+"""
+
+import asyncio
+import time
+from typing import Any
+
+from watchword.domain.errors import Fault, Reason
+from watchword.stores.postgres.connections import store_fault
+from watchword.stores.postgres.database import Database, Lost
+
+AT_ONCE = 2
+MOST = 32
+"""In one commit: each holds a few locks, of which the database has a bounded number."""
+LEFT = 0.25
+"""Of the time in which an answer must come, what must be left when a statement is sent."""
+ADD = """SELECT add_tokens(
+    $1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[], $9::text[],
+    $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[], $16::bigint[], $17::text[],
+    $18::text[], $19::text[])"""
+
+Job = tuple[tuple[Any, ...], float, asyncio.Future[str]]
+
+
+class Creates:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._waiting: list[Job] = []
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def add(self, bound: tuple[Any, ...], deadline: float) -> str:
+        """What became of it. `Lost` when nobody knows, and the `Fault` that all its companions met."""
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._waiting.append((bound, deadline, answer))
+        self._pump()
+        return await answer
+
+    async def finish(self) -> None:
+        """Bring to its end what was handed in; each has its deadline."""
+        while self._waiting or self._under_way:
+            await asyncio.wait(self._under_way)
+
+    def _pump(self) -> None:
+        self._refuse_late()
+        while self._waiting and len(self._under_way) < AT_ONCE:
+            sealed, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
+            task = asyncio.get_running_loop().create_task(self._send(sealed))
+            self._under_way.add(task)
+            task.add_done_callback(self._ended)
+
+    def _refuse_late(self) -> None:
+        """Whoever waited so long that too little time is left for the commit: the others' must not be cut short. Those
+        who came first are first, and all have the same time.
+        """
+        soon = time.monotonic() + LEFT * self._db.timeout
+        while self._waiting and self._waiting[0][1] < soon:
+            _, _, answer = self._waiting.pop(0)
+            if not answer.done():
+                answer.set_exception(store_fault(TimeoutError("too many creates wait")))
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        self._pump()
+
+    async def _send(self, sealed: list[Job]) -> None:
+        columns = [list(column) for column in zip(*(bound for bound, _, _ in sealed), strict=True)]
+        try:
+            (outcomes,) = await self._db.call(ADD, *columns, deadline=min(deadline for _, deadline, _ in sealed))
+        except Fault as fault:
+            if fault.reason is Reason.INTERNAL and len(sealed) > 1:
+                for job in sealed:
+                    await self._send([job])
+                return
+            for _, _, answer in sealed:
+                if not answer.done():
+                    answer.set_exception(Fault(fault.reason, fault.message, why=fault.why))
+        except Lost as lost:
+            for _, _, answer in sealed:
+                if not answer.done():
+                    answer.set_exception(Lost(lost.why))
+        else:
+            for (_, _, answer), outcome in zip(sealed, outcomes, strict=True):
+                if not answer.done():
+                    answer.set_result(outcome)

@@ -1,0 +1,62 @@
+"""Warrants and events: every write proves what it was allowed by, and says so, in its own transaction.
+
+What the proof rests on is held until the commit, shared with other writes and closed to whoever would change it: so it
+still holds when the write can be seen.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from watchword.domain.actors import Warrant
+from watchword.domain.errors import Stale
+from watchword.domain.events import Event
+from watchword.stores import rows
+from watchword.stores.postgres.connections import Connection
+
+POLICIES = "policies"
+KEYS = "keys"
+
+KEEP_EVENT = f"INSERT INTO events ({rows.EVENT}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"  # noqa: S608 - literal pieces
+
+
+def actor(urn: str) -> str:
+    return f"actor:{urn}"
+
+
+def proof(warrant: Warrant) -> tuple[str, str | None, int | None]:
+    """Actor, bearer and version as the schema's functions take them."""
+    return warrant.actor, warrant.bearer_id, None if warrant.is_system else warrant.policy_version
+
+
+async def prove(c: Connection, warrant: Warrant, *, changes: Iterable[str] = ()) -> int:
+    """Hold what the write rests on, and alone what it changes; raise `Stale` unless everything the decision rested on
+    still holds. Returns the time.
+    """
+    relied = [] if warrant.is_system else [POLICIES, actor(warrant.actor)]
+    if warrant.bearer_id is not None:
+        relied.append(f"token:{warrant.bearer_id}")
+    await c.execute("SELECT hold($1::text[], $2::text[])", relied, list(changes))
+    row = await c.fetchrow("SELECT proven($1, $2, $3), now_ms()", *proof(warrant))
+    assert row is not None
+    holds, now = row
+    if not holds:
+        raise Stale
+    time: int = now
+    return time
+
+
+async def leave_events(c: Connection, warrant: Warrant, events: Iterable[Event], now: int) -> None:
+    await c.executemany(KEEP_EVENT, [_values(warrant, event, now) for event in events])
+
+
+def _values(warrant: Warrant, event: Event, now: int) -> tuple[Any, ...]:
+    return (
+        now,
+        warrant.actor,
+        warrant.bearer_id,
+        event.action.value,
+        event.target,
+        warrant.peer,
+        warrant.request_id,
+        rows.json_text(event.detail),
+    )

@@ -1,0 +1,87 @@
+"""Whatever a store may hold is the same after a copy into the other kind and back."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support import exports
+from tests.support.postgres import Address, home
+from tests.support.strategies import ACTORS, GROUPS, policies, record_lists, text
+from watchword.domain.places import FilePlace
+from watchword.domain.policies import Policy
+from watchword.domain.tokens import TokenRecord
+from watchword.settings import load
+from watchword.stores.copying import copy
+from watchword.stores.keeping import check
+from watchword.stores.sqlite import prepare
+from watchword.stores.sqlite.keys import Sealed
+
+long_text = st.integers(900, 1_000).flatmap(lambda size: st.text(st.sampled_from("aé'\"\\ẞ😀\u2028"), max_size=size))
+events = st.lists(st.tuples(st.sampled_from(ACTORS), text, st.dictionaries(text, text | st.none(), max_size=3)))
+policy_lists = st.lists(policies(), max_size=5, unique_by=lambda policy: policy.urn)
+members = st.sets(st.tuples(st.sampled_from(ACTORS), st.sampled_from(GROUPS)))
+
+
+def nothing_sealed(sealed: Sealed) -> None:
+    assert sealed.salt is None
+
+
+def write(
+    path: Path,
+    records: list[TokenRecord],
+    granted: list[Policy],
+    happened: list[tuple[str, str, dict[str, str | None]]],
+    joined: set[tuple[str, str]],
+) -> None:
+    prepare(path)
+    with closing(sqlite3.connect(path)) as file, file:
+        for r in records:
+            end = (r.created_at, r.expires_at, r.minted_with, r.last_used_at, r.revoked_at)
+            values = (r.id, r.type.value, r.name, r.description, r.actor_urn, r.owner_urn, *end)
+            file.execute(f"INSERT INTO tokens VALUES ({', '.join('?' * 11)})", values)
+            if r.revoked_at is not None:
+                file.execute(EVENT, (r.revoked_at, r.actor_urn, "token.revoked", r.id, "{}"))
+        for p in granted:
+            lists = [
+                json.dumps(sorted(map(str, words))) for words in ([w.name for w in p.privileges], p.users, p.groups)
+            ]
+            kept = (p.urn, p.name, p.description, p.state.value, *lists, int(p.all_users), p.source.value)
+            file.execute(f"INSERT INTO policies VALUES ({', '.join('?' * 9)})", kept)
+        for actor, target, detail in happened:
+            file.execute(EVENT, (1, actor, "policy.updated", target, json.dumps(detail, ensure_ascii=False)))
+        for group in GROUPS:
+            file.execute("INSERT INTO groups (urn, name) VALUES (?, ?)", (group, group))
+        file.executemany("INSERT INTO group_members VALUES (?, ?)", joined)
+
+
+EVENT = "INSERT INTO events (at, actor, action, target, detail, peer, request_id) VALUES (?, ?, ?, ?, ?, '', '')"
+
+
+@settings(max_examples=15)
+@given(records=record_lists, granted=policy_lists, happened=events, joined=members, long=long_text)
+def test_whatever_a_store_may_hold_is_the_same_after_a_copy_there_and_back(
+    postgres: Address,
+    tmp_path_factory: pytest.TempPathFactory,
+    records: list[TokenRecord],
+    granted: list[Policy],
+    happened: list[tuple[str, str, dict[str, str | None]]],
+    joined: set[tuple[str, str]],
+    long: str,
+) -> None:
+    folder = tmp_path_factory.mktemp("transfer")
+    there, back = FilePlace(folder / "there.db"), FilePlace(folder / "back.db")
+    write(there.path, records, granted, [*happened, (ACTORS[0], long, {})], joined)
+    with home(postgres, folder) as database:
+        place = load({}, database.env).place
+        went = copy(there, place, 1, nothing_sealed, lambda _done, _total: None)
+        assert exports.of_home(database) == exports.of_file(there.path)
+        assert [problem for _, problem in check(place) if problem is not None] == []
+        came = copy(place, back, 1, nothing_sealed, lambda _done, _total: None)
+        assert exports.of_file(back.path) == exports.of_file(there.path)
+    assert went == came
+    assert [problem for _, problem in check(back) if problem is not None] == []

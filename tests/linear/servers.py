@@ -1,0 +1,63 @@
+"""Servers that are judged: with a deliberate defect, or several on one PostgreSQL."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.postgres import Home
+from tests.support.server import Server
+
+QUIET = {"WATCHWORD_ACCESS_LOG": "off"}
+COUNT = 3
+
+
+class StaleServer(Server):
+    """One that remembers for a moment how a bearer stood."""
+
+    @property
+    def command(self) -> list[str]:
+        return ["tests.linear.stale" if word == "watchword" else word for word in super().command]
+
+
+@contextmanager
+def instances(home: Home, folder: Path, kind: type[Server] = Server, count: int = COUNT) -> Iterator[list[Server]]:
+    """So many on one database, started at once."""
+    env = QUIET | home.env
+    servers = [kind(folder / f"instance{n}", "--local-mode", "on", env=env) for n in range(count)]
+    failures: list[BaseException] = []
+
+    def start(server: Server) -> None:
+        try:
+            server.start(60)
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            failures.append(error)
+
+    try:
+        _all_at_once([threading.Thread(target=start, args=(server,)) for server in servers])
+        assert failures == []
+        yield servers
+    finally:
+        _all_at_once([threading.Thread(target=server.stop) for server in servers])
+        for server in servers:
+            server.http.close()
+
+
+def _all_at_once(threads: Sequence[threading.Thread]) -> None:
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@contextmanager
+def stopped(server: Server) -> Iterator[None]:
+    """`SIGSTOP` for every process of it; connections to it wait in the kernel."""
+    assert server.process is not None
+    os.killpg(server.process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.killpg(server.process.pid, signal.SIGCONT)

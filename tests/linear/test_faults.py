@@ -1,0 +1,235 @@
+"""Faults under load: three instances on one PostgreSQL. No answer is wrong whatever happens to whom, an answer is
+missing only from whom a fault befell, and soon after the store is back every instance answers as before.
+"""
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import psutil
+import psycopg
+import pytest
+
+from tests.linear.checker import judge, report
+from tests.linear.client import LOST, Client, Token
+from tests.linear.history import NEVER, Call, History, Outcome, Verdict, refused
+from tests.linear.load import Load
+from tests.linear.servers import instances, stopped
+from tests.support.lines import until
+from tests.support.postgres import Cluster, Home, own_cluster
+from tests.support.server import Server
+
+RECOVERY = 2.0
+"""Seconds after the store answers again within which every instance does."""
+PAUSED, STOPPED, BETWEEN = 3.0, 10.0, 1.0
+QUEUED = 20
+AWAY = {"store_unavailable", "outcome_unknown", "deadline"}
+"""What an instance says of itself while the store is away."""
+AT_ANY_TIME = {"contended"}
+
+
+Span = tuple[int, int]
+
+
+@dataclass
+class Trio:
+    """Three instances, and the database server that is theirs alone."""
+
+    cluster: Cluster
+    servers: list[Server]
+
+
+@dataclass
+class Run:
+    """A load, what befell it, and when."""
+
+    trio: Trio
+    load: Load
+    steady: Token
+    away: list[Span] = field(default_factory=list)
+    """From when to when answers may be missing."""
+    struck: list[tuple[str, Span]] = field(default_factory=list)
+    """From when to when answers of one instance may be missing, which was stopped or killed."""
+
+    @property
+    def history(self) -> History:
+        return self.load.history
+
+    @contextmanager
+    def store_away(self) -> Iterator[None]:
+        """Whatever happens to the store in here; afterwards every instance must be right again, soon."""
+        began = time.monotonic_ns()
+        yield
+        until(self._store_answers, "the store answers again")
+        back = time.monotonic_ns()
+        self.away.append((began, back + int(RECOVERY * 1e9)))
+        with ThreadPoolExecutor(len(self.trio.servers)) as threads:
+            took = list(threads.map(lambda server: self._right_again(server, back), self.trio.servers))
+        print("right again after", *(f"{seconds:.3f}" for seconds in took), "s")
+
+    def _store_answers(self) -> bool:
+        with suppress(psycopg.OperationalError):
+            return bool(self.trio.cluster.ask("SELECT 1"))
+        return False
+
+    def _right_again(self, server: Server, back: int) -> float:
+        deadline = back + int(RECOVERY * 1e9)
+        accepts = creates = False
+        with Client("steady", self.history) as client:
+            while not (accepts and creates):
+                accepts = accepts or client.verify(server, self.steady).verdict is Verdict.OK
+                name = f"steady{time.monotonic_ns()}"
+                creates = creates or client.create(server, self.steady.actor, name)[0].verdict is Verdict.OK
+                now = time.monotonic_ns()
+                assert now < deadline, f"{server.url} not right {RECOVERY} s after the store: {accepts=} {creates=}"
+                time.sleep(0.01)
+        return (now - back) / 1e9
+
+    def check(self) -> None:
+        told = Counter(f"{c.kind.value} {c.outcome.verdict.value} {c.outcome.reason}" for c in self.history)
+        print(f"{len(self.history)} calls", *sorted(told.items()), sep="\n  ")
+        objections = judge(self.history)
+        assert objections == [], report(self.history, objections)
+        zero = self.history.zero
+        missing = [call.told(zero) for call in self.history if not self._is_heard(call)]
+        assert missing == [], "\n".join(missing[:20])
+
+    def _is_heard(self, call: Call) -> bool:
+        """Answered, or left unanswered for a reason that is allowed then and there."""
+        if call.outcome.verdict not in {Verdict.UNKNOWN, Verdict.NOTHING} or call.outcome.reason in AT_ANY_TIME:
+            return True
+        struck = any(url == call.instance and overlap(call, span) for url, span in self.struck)
+        if call.outcome.reason.startswith(LOST):
+            return struck
+        return call.outcome.reason in AWAY and (struck or any(overlap(call, span) for span in self.away))
+
+    def unheard(self) -> list[Call]:
+        return self.history.where(lambda c: c.outcome.reason in AWAY)
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
+    folder = tmp_path_factory.mktemp("trio")
+    with own_cluster(folder) as cluster, instances(Home(cluster, folder), folder) as servers:
+        yield Trio(cluster, servers)
+
+
+@pytest.fixture
+def run(trio: Trio) -> Iterator[Run]:
+    """Under load from here to the test's end, then looked back on and judged."""
+    load = Load(trio.servers)
+    with Client("first", load.history) as client:
+        _, steady = client.create(trio.servers[0], f"urn:li:corpuser:steady-{load.seed:08x}", "steady")
+    assert steady is not None
+    made = Run(trio, load, steady)
+    with load:
+        time.sleep(BETWEEN)
+        yield made
+        time.sleep(BETWEEN)
+    load.look_back()
+    made.check()
+
+
+@pytest.fixture(params=[1, pytest.param(15, marks=pytest.mark.soak)], ids="{} times".format)
+def rounds(request: pytest.FixtureRequest) -> range:
+    return range(request.param)
+
+
+def test_while_the_store_is_paused_nobody_is_answered_and_nothing_is_wrong(run: Run, rounds: range) -> None:
+    for _ in rounds:
+        with run.store_away():
+            run.trio.cluster.pause()
+            paused = time.monotonic_ns()
+            time.sleep(PAUSED)
+            goes_on = time.monotonic_ns()
+            run.trio.cluster.resume()
+        meanwhile = run.history.where(lambda c, a=paused, b=goes_on: a < c.start and c.end < b)  # type: ignore[misc]
+        assert {c.outcome.verdict for c in meanwhile} <= {Verdict.UNKNOWN, Verdict.NOTHING}
+    assert run.unheard()
+
+
+def test_a_restart_of_the_store_makes_no_answer_wrong(run: Run, rounds: range) -> None:
+    for number in rounds:
+        with run.store_away():
+            run.trio.cluster.restart(immediate=number % 2 == 1)
+
+
+def test_connections_that_the_store_ends_at_random_make_no_answer_wrong(run: Run, rounds: range) -> None:
+    for _ in rounds:
+        with run.store_away():
+            over, ended = time.monotonic() + PAUSED, 0
+            while time.monotonic() < over or ended < QUEUED:
+                ended += run.trio.cluster.terminate_backends(some=2)
+                time.sleep(0.1)
+
+
+def test_an_instance_stopped_across_a_revoke_refuses_when_it_goes_on(run: Run, rounds: range) -> None:
+    here, there = run.trio.servers[:2]
+    for number in rounds:
+        began = time.monotonic_ns()
+        tokens = made(run, there, f"queue{number}")
+        with ThreadPoolExecutor(2 * QUEUED) as threads:
+            run.load.avoided.add(here.url)
+            with stopped(here):
+                until_it_goes_on = time.monotonic() + STOPPED
+                before = [threads.submit(verify_once, run, here, token) for token in tokens]
+                until(lambda: waiting_at(here) >= QUEUED, "as many wait in its queue")
+                revoked(run, there, tokens)
+                after = [threads.submit(verify_once, run, here, token) for token in tokens]
+                time.sleep(max(0.0, until_it_goes_on - time.monotonic()))
+            assert {verdict.result() for verdict in after} == {refused("token_revoked")}
+            assert len([verdict.result() for verdict in before]) == QUEUED
+            run.load.avoided.clear()
+        run.struck.append((here.url, (began, time.monotonic_ns())))
+
+
+def test_an_instance_killed_and_started_again_makes_no_answer_wrong(run: Run, rounds: range) -> None:
+    for number in rounds:
+        server = run.trio.servers[number % len(run.trio.servers)]
+        # Whoever had a connection to it learns that it is gone when they next use it.
+        run.struck.append((server.url, (time.monotonic_ns(), NEVER)))
+        server.kill()
+        time.sleep(BETWEEN / 2)
+        server.start()
+        time.sleep(BETWEEN / 2)
+
+
+def overlap(call: Call, span: Span) -> bool:
+    return call.start <= span[1] and call.end >= span[0]
+
+
+def made(run: Run, server: Server, name: str) -> list[Token]:
+    """Tokens of an actor that nobody else knows."""
+    actor = f"urn:li:corpuser:{name}-{run.load.seed:08x}"
+    tokens: list[Token] = []
+    with Client("maker", run.history) as client:
+        for number in itertools.count():
+            outcome, token = client.create(server, actor, f"{name}.{number}")
+            assert token is not None or outcome.reason in AT_ANY_TIME, outcome
+            tokens += [] if token is None else [token]
+            if len(tokens) == QUEUED:
+                break
+    return tokens
+
+
+def revoked(run: Run, server: Server, tokens: list[Token]) -> None:
+    with Client("revoker", run.history) as client:
+        for token in tokens:
+            while (outcome := client.revoke(server, token)).verdict is not Verdict.OK:
+                assert outcome.reason in AT_ANY_TIME, outcome
+
+
+def verify_once(run: Run, server: Server, token: Token) -> Outcome:
+    """On a connection of its own."""
+    with Client("queue", run.history) as client:
+        return client.verify(server, token)
+
+
+def waiting_at(server: Server) -> int:
+    """How many connections of this process lead to it."""
+    ends = psutil.Process().net_connections("tcp")
+    return sum(1 for end in ends if end.raddr and end.raddr.port == server.port and end.status == "ESTABLISHED")

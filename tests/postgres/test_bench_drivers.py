@@ -1,0 +1,25 @@
+"""The bench of drivers runs, on a real server: each part for a moment, on a small store."""
+
+import subprocess
+import sys
+
+from tests.support.pages import ROOT
+from tests.support.postgres import DEBIAN, programs
+
+
+def test_the_bench_of_drivers_measures_each_of_them_and_every_form_and_plan() -> None:
+    programs(DEBIAN)  # skips where it cannot be had
+    flags = ["--repeats", "1", "--seconds", "0.2", "--tokens", "1000", "--parts", "drivers", "answers", "plans"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "bench.drivers", *flags],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    for way in ("one query each", "sealed batches"):
+        for driver in ("asyncpg", "psycopg"):
+            assert f"\n{way}, {driver} " in ran.stdout
+    for form in ("rows", "arrays", "json"):
+        assert f"\nasyncpg, {form} " in ran.stdout
+    steady = [line for line in ran.stdout.splitlines() if "one plan, by index" in line]
+    assert len(steady) == 5
+    assert [line for line in steady if "Seq Scan" in line] == []

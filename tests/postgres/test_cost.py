@@ -1,0 +1,209 @@
+"""What must cost the same at any size does: read off PostgreSQL's own plans, those inside its functions included."""
+
+import asyncio
+import fcntl
+import json
+import os
+import pickle
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from bench.fill import fill, filled_actor, filled_id
+from tests.contract.given import ADMIN, SYSTEM, key, record
+from tests.support.postgres import Cluster, Home, own_cluster
+from watchword.domain.events import EventSearch
+from watchword.domain.filters import Condition, Field, Filter, Search
+from watchword.domain.places import DatabasePlace
+from watchword.domain.policies import root_policy
+from watchword.stores import keeping, rows
+from watchword.stores.postgres import creates, events, lanes, searches, tokens
+from watchword.stores.postgres.connections import READING_MANY_TOKENS, Connection, connect
+from watchword.values import database as read_address
+
+FEW = 1_000
+SIZES = (100_000, pytest.param(1_000_000, marks=pytest.mark.soak))
+ACTORS = 20
+NOW = 1_767_225_600_000
+# One row each, or as many as there are keys: a look at the whole of it is a look at one page.
+SMALL = {"state", "keys"}
+EXPIRED = "urn:li:corpuser:expired"
+
+Ask = Callable[[Connection], Awaitable[Any]]
+
+
+@dataclass
+class Cost:
+    scanned: set[str]
+    """Tables that were read from end to end."""
+    sorted: int
+    pages: int
+    indexes: set[str]
+
+
+def plan_of(message: str) -> Any:
+    return json.loads(message[message.index("{") :])["Plan"]
+
+
+def nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from nodes(part)
+
+
+def cost_of(plans: list[Any]) -> Cost:
+    every = [node for plan in plans for node in nodes(plan)]
+    return Cost(
+        scanned={node["Relation Name"] for node in every if node["Node Type"] == "Seq Scan"} - SMALL,
+        sorted=sum(node["Actual Rows"] > 1 for node in every if "Sort" in node["Node Type"]),
+        # Of the statement that was sent: it counts what is read within it, by its functions too.
+        pages=plans[-1]["Shared Hit Blocks"] + plans[-1]["Shared Read Blocks"],
+        indexes={node["Index Name"] for node in every if "Index Name" in node},
+    )
+
+
+@asynccontextmanager
+async def explained(place: DatabasePlace, session: Any) -> Any:
+    """A connection as the store has it, that tells the plan of everything it runs."""
+    connection: Any = await connect(place, session)
+    told: list[str] = []
+    connection.add_log_listener(lambda _, message: told.append(message.message))
+    try:
+        for setting in ("log_min_duration = 0", "log_nested_statements = on", "log_analyze = on", "log_format = json"):
+            if setting.startswith("log_min"):
+                await connection.execute(
+                    "LOAD 'auto_explain'; SET client_min_messages = log; SET statement_timeout = 0"
+                )
+            await connection.execute(f"SET auto_explain.{setting}")
+        await connection.execute("SET auto_explain.log_buffers = on")
+        yield connection, told
+    finally:
+        connection.terminate()
+        await asyncio.sleep(0)
+
+
+def add(number: int, actor: str = filled_actor(3, ACTORS), most: int = 10**6) -> list[Any]:
+    made = record(10**9 + number + (0 if actor != EXPIRED else 10**6), actor)
+    values = (None, None, "p", "r", key(1).kid, most, "{}", *rows.token_values(made), None, None)
+    return [[value] for value in (SYSTEM.actor, *values)]
+
+
+def asks(number: int) -> dict[str, tuple[Any, Ask]]:
+    """What the store sends, by name; each with what its connection is set to."""
+    actor = filled_actor(3, ACTORS)
+    own = translate(Filter(Field.ACTOR_URN, Condition.EQUAL, (actor,)), own=(Field.ACTOR_URN, actor))
+    by = translate(Filter(Field.OWNER_URN, Condition.EQUAL, (actor,)), own=(Field.OWNER_URN, actor))
+    first = translate()
+    log, bound = events.translate(EventSearch(count=20))
+    of_one, bound_to_one = events.translate(EventSearch(targets=(filled_id(9),), count=20))
+    ids = [filled_id(n) for n in range(0, 64, 2)]
+    version = "SELECT policy_version FROM state"
+    plain = None
+    return {
+        "verify": (READING_MANY_TOKENS, lambda c: c.fetch(lanes.STATEMENT, ids)),
+        "own list": (plain, lambda c: c.fetch(own.text, *own.bound)),
+        "list by owner": (plain, lambda c: c.fetch(by.text, *by.bound)),
+        "first page of all": (plain, lambda c: c.fetch(first.text, *first.bound)),
+        "revoke": (plain, lambda c: c.fetchrow(tokens._REVOKE, ADMIN, None, None, "p", "r", filled_id(number), None)),
+        "create": (plain, lambda c: c.fetchrow(creates.ADD, *add(number))),
+        "create of one with many expired": (plain, lambda c: c.fetchrow(creates.ADD, *add(number, EXPIRED, 5))),
+        "get": (plain, lambda c: c.fetchrow(tokens._GET, filled_id(7))),
+        "standing": (plain, lambda c: c.fetchrow(tokens._STANDING, actor)),
+        "uses": (plain, lambda c: c.execute(tokens._USES, ids, [NOW] * len(ids))),
+        "newest events": (plain, lambda c: c.fetch(log, *bound)),
+        "events of a token": (plain, lambda c: c.fetch(of_one, *bound_to_one)),
+        "policy version": (plain, lambda c: c.fetchrow(version)),
+    }
+
+
+def translate(*filters: Filter, **fields: Any) -> searches.Statement:
+    return searches.translate(Search(filters=filters, **fields))
+
+
+NAMES = sorted(asks(0))
+
+
+def measure(cluster: Cluster, folder: Any, size: int) -> dict[str, Cost]:
+    home = Home(cluster, folder)
+    address = read_address(home.url)
+    assert isinstance(address, DatabasePlace)
+    place = replace(address, schema=home.schema, timeout=60.0)
+    fill(place, size, now=NOW, actors=ACTORS)
+    home.look("INSERT INTO actors SELECT 'urn:a:' || n, 'SUSPENDED', 0, 'x' FROM generate_series(1, 5000) AS n")
+    home.look("INSERT INTO groups (urn, name) SELECT 'urn:g:' || n, 'g' FROM generate_series(1, 50) AS n")
+    home.look(
+        "INSERT INTO group_members (actor_urn, group_urn)"
+        " SELECT 'urn:u:' || n, 'urn:g:' || (n % 50 + 1) FROM generate_series(1, 5000) AS n"
+    )
+    home.look(
+        "INSERT INTO tokens (id, type, name, actor_urn, owner_urn, created_at, expires_at)"
+        f" SELECT 'expired ' || n, 'PERSONAL', 'x', %s, 'urn:o', 0, n FROM generate_series(1, {size // 10}) AS n",
+        EXPIRED,
+    )
+    home.look("VACUUM ANALYZE")
+
+    async def ask_all() -> dict[str, Cost]:
+        store = await keeping.open_store(place, lambda: NOW, keeping.ignore)
+        await store.settle_keys(b"salt", key(1))
+        await store.settle(root_policy(ADMIN), ())
+        await store.close()
+        costs = {}
+        for name in NAMES:
+            session = asks(0)[name][0]
+            async with explained(place, session or READING_MANY_TOKENS.__class__()) as (connection, told):
+                for number in (100, 102, 104):  # once and again, so that nothing is looked up for the first time
+                    told.clear()
+                    await asks(number)[name][1](connection)
+                costs[name] = cost_of([plan_of(message) for message in told if '"Plan"' in message])
+        return costs
+
+    return asyncio.run(ask_all())
+
+
+Costs = tuple[dict[str, Cost], dict[str, Cost]]
+"""On a small store and on a large one."""
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def costs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Costs:
+    """Measured by whichever worker of the run comes first; the others read what it found."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with (shared / "costs.turn").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        said = shared / f"costs-{request.param}.pickle"
+        if not said.exists():
+            folder = tmp_path_factory.mktemp("costs")
+            with own_cluster(folder) as cluster:
+                said.write_bytes(pickle.dumps(tuple(measure(cluster, folder, size) for size in (FEW, request.param))))
+        found: Costs = pickle.loads(said.read_bytes())
+        return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_table_is_read_from_end_to_end(costs: Costs, name: str) -> None:
+    assert costs[1][name].scanned == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_looks_at_no_more_pages_than_the_depth_of_the_trees_adds(costs: Costs, name: str) -> None:
+    few, many = costs[0][name], costs[1][name]
+    assert few.pages > 0
+    assert many.pages <= 2 * few.pages + 10
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [("own list", "tokens_actor"), ("list by owner", "tokens_owner"), ("first page of all", "tokens_all")],
+)
+def test_a_list_is_read_off_an_index_in_its_order(costs: Costs, name: str, index: str) -> None:
+    assert index in costs[1][name].indexes
+
+
+def test_the_measure_would_show_a_walk_over_all_tokens(costs: Costs) -> None:
+    """What does walk is seen to: a plan as PostgreSQL tells it, of a count."""
+    plan = {"Node Type": "Seq Scan", "Relation Name": "tokens", "Shared Hit Blocks": 9, "Shared Read Blocks": 0}
+    assert cost_of([plan]).scanned == {"tokens"}

@@ -1,0 +1,43 @@
+"""A database that stops answering in the middle of a write: whoever asked is told so within the bound."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.support.lines import until
+from tests.support.postgres import home, own_cluster
+from tests.support.server import ADMIN, CREATE_POLICY, Server
+
+POLICY = {
+    "type": "PLATFORM",
+    "name": "test policy",
+    "state": "ACTIVE",
+    "privileges": ["MANAGE_POLICIES"],
+    "actors": {"users": ["urn:li:corpuser:somebody"]},
+}
+BLOCKED = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'INSERT INTO policies'"
+
+
+def test_a_write_whose_database_freezes_in_its_middle_is_answered_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with (
+        own_cluster(tmp_path) as cluster,
+        home(cluster, tmp_path) as place,
+        ThreadPoolExecutor(1) as beside,
+        Server(tmp_path / "server", "--local-mode", "on", env=place.env) as server,
+        place.connect() as other,
+    ):
+        before = place.look("SELECT urn FROM policies ORDER BY urn")
+        other.execute("BEGIN")
+        other.execute("LOCK TABLE policies IN SHARE MODE")
+        asked = beside.submit(server.post, CREATE_POLICY, {"input": POLICY}, actor=ADMIN)
+        until(lambda: bool(cluster.ask(BLOCKED)), "the write waits inside its transaction")
+        cluster.pause()
+        try:
+            # While the database is still frozen; the client itself gives up only after half a minute.
+            answer = asked.result().json()
+        finally:
+            cluster.resume()
+        other.execute("ROLLBACK")
+        assert answer["errors"][0]["extensions"]["code"] == 503
+        until(lambda: not cluster.ask(BLOCKED), "the write is gone")
+        assert place.look("SELECT urn FROM policies ORDER BY urn") == before
+        assert server.grant("urn:li:corpuser:somebody")

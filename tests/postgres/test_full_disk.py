@@ -1,0 +1,90 @@
+"""The disk of the database is full: writes say so, verification goes on, and with room everything is as before."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.disks import small_disk
+from tests.support.lines import until
+from tests.support.postgres import Address, Home, home, runs_as
+from tests.support.server import ADMIN, CREATE, Server
+
+SECONDS = 30.0
+FULL = "The store's disk is full. Nothing was changed."
+
+
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """A small one that whoever runs the database reaches and owns."""
+    folder = Path(tempfile.mkdtemp(prefix="watchword-disk-", dir="/tmp"))
+    try:
+        folder.chmod(0o755)
+        with small_disk(folder / "disk", 16) as mounted:
+            if runs_as():
+                shutil.chown(mounted, runs_as())
+            yield mounted
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def cramped(postgres: Address, disk: Path, tmp_path: Path) -> Iterator[Home]:
+    """A store whose tables lie on that disk."""
+    with home(postgres, tmp_path) as made:
+        space, role = f"space_{made.schema}", f"role_{made.schema}"
+        postgres.ask(f"CREATE ROLE {role} LOGIN SUPERUSER")
+        postgres.ask(f"CREATE TABLESPACE {space} OWNER {role} LOCATION '{disk}'")
+        postgres.ask(f"ALTER ROLE {role} SET default_tablespace = {space}")
+        made.url = postgres.url(user=role)
+        try:
+            yield made
+        finally:
+            made.drop()
+            postgres.ask(f"DROP TABLESPACE {space}")
+            postgres.ask(f"DROP ROLE {role}")
+
+
+def fill(disk: Path) -> Path:
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    return filler
+
+
+def test_writes_say_so_and_verification_goes_on_until_there_is_room_again(
+    cramped: Home, disk: Path, tmp_path: Path
+) -> None:
+    with Server(tmp_path / "server", "--local-mode", "on", env=cramped.env) as server:
+        token = server.create(ADMIN)["accessToken"]
+        filler = fill(disk)
+        wanted = {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_HOUR", "name": "x", "description": "y" * 1000}
+        answers = []
+
+        def refused() -> bool:
+            """What is left of pages in use takes some more."""
+            answers.append(server.post(CREATE, {"input": wanted}, actor=ADMIN).json())
+            return "errors" in answers[-1]
+
+        until(refused, "a create is refused", SECONDS)
+        (error,) = answers[-1]["errors"]
+        assert error["message"] == FULL
+        assert (error["extensions"]["code"], error["extensions"]["reason"]) == (503, "store_unavailable")
+        kept = cramped.look("SELECT count(*) FROM tokens")[0][0]
+        assert kept == len(answers)  # the first, and all but the refused
+
+        assert server.verify(token).status_code == 204
+        until(lambda: server.http.get("/health/ready").status_code == 503, "it is not ready", SECONDS)
+        assert server.http.get("/health/ready").json()["parts"]["store"] == {"status": "unavailable", "message": FULL}
+        assert server.http.get("/health/live").status_code == 200
+
+        filler.unlink()
+        until(lambda: server.http.get("/health/ready").status_code == 200, "it is ready again", SECONDS)
+        assert not refused()
+        assert server.verify(answers[-1]["data"]["createAccessToken"]["accessToken"]).status_code == 204
+        assert server.verify(token).status_code == 204
+        assert "Traceback" not in server.err.read_text()

@@ -1,0 +1,129 @@
+"""Two instances on one database: what one does, the other knows at once; what one leaves, the other takes up."""
+
+import json
+import time
+from base64 import urlsafe_b64decode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.indexed import DAY, EmbeddedIndex, Index, NodeIndex, Series, times
+from tests.support.lines import until
+from tests.support.nodes import KINDS, SharedNodes
+from tests.support.postgres import Address, Home, home
+from tests.support.server import ADMIN, GENERATE, GraphQLRefused, Server, watchword
+
+ANN = "urn:li:corpuser:ann"
+
+
+@pytest.fixture(scope="module")
+def shared(postgres: Address, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    with home(postgres, tmp_path_factory.mktemp("home")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def pair(shared: Home, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
+    folder = tmp_path_factory.mktemp("pair")
+    flags = ("--local-mode", "on")
+    with Server(folder / "a", *flags, env=shared.env) as one, Server(folder / "b", *flags, env=shared.env) as other:
+        yield one, other
+
+
+def moment() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def kid(token: str) -> Any:
+    head = token.partition(".")[0]
+    return json.loads(urlsafe_b64decode(head + "=" * (-len(head) % 4)))["kid"]
+
+
+def test_a_token_of_one_works_at_the_other_until_either_revokes_it(pair: tuple[Server, Server]) -> None:
+    for one, other in (pair, pair[::-1]):
+        made = one.create(ADMIN)
+        assert other.verify(made["accessToken"]).status_code == 204
+        assert other.tokens(filters=[{"field": "id", "value": made["metadata"]["id"]}])["total"] == 1
+        assert other.revoke(made["metadata"]["id"])
+        assert one.verify(made["accessToken"]).status_code == 401
+        assert one.tokens(filters=[{"field": "id", "value": made["metadata"]["id"]}])["total"] == 0
+
+
+def test_a_policy_counts_at_the_other_from_the_next_request_on(pair: tuple[Server, Server]) -> None:
+    one, other = pair
+    for _ in range(10):
+        with pytest.raises(GraphQLRefused):
+            other.create(ANN)
+        granted = one.grant(ANN, privileges=(GENERATE,))
+        made = other.create(ANN)
+        one.withdraw(granted)
+        with pytest.raises(GraphQLRefused):
+            other.create(ANN, token=made["accessToken"])
+
+
+def test_a_suspension_counts_at_the_other_from_the_next_request_on(pair: tuple[Server, Server]) -> None:
+    one, other = pair
+    made = one.create(ADMIN, of=ANN)
+    for _ in range(10):
+        assert other.verify(made["accessToken"]).status_code == 204
+        one.set_status(ANN, "SUSPENDED")
+        assert other.verify(made["accessToken"]).status_code == 401
+        one.set_status(ANN, "ACTIVE")
+
+
+def test_both_sign_with_a_new_key_from_its_rotation_on_and_publish_the_same(
+    pair: tuple[Server, Server], shared: Home
+) -> None:
+    before = kid(pair[0].create(ADMIN)["accessToken"])
+    done = watchword("keys", "rotate", env=shared.env)
+    assert done.returncode == 0, done.stderr
+    kids = {kid(server.create(ADMIN)["accessToken"]) for server in pair}
+    assert len(kids) == 1
+    assert kids != {before}
+    published = [server.http.get("/.well-known/jwks.json").json() for server in pair]
+    assert published[0] == published[1]
+    assert {key["kid"] for key in published[0]["keys"]} >= {before, *kids}
+
+
+def test_operations_in_embedded_indexes_are_each_instances_own(pair: tuple[Server, Server]) -> None:
+    start = moment()
+    index: Index = EmbeddedIndex()
+    token = pair[0].create(ADMIN)["accessToken"]
+    series = [Series(server, index, token, "twice") for server in pair]
+    for number, one in enumerate(series):
+        one.load(times(10, start, owner=number))
+    tasks = [one.truncate(start - 6 * DAY) for one in series]
+    assert len(set(tasks)) == 2
+    for (one, other), task in zip((series, series[::-1]), tasks, strict=True):
+        assert one.over(task)["state"] == "DONE"
+        assert other.operation(task)["state"] == "DONE", "what became of it can be asked of either"
+    for number, one in enumerate(series):
+        assert {row["owner"] for row in one.rows().values()} == {number}
+        assert len(one.rows()) == 6
+
+
+def test_an_operation_of_an_instance_that_was_killed_is_finished_by_the_other(
+    database: Home, shared_nodes: SharedNodes, tmp_path: Path
+) -> None:
+    node = shared_nodes.of(KINDS[0])
+    index = NodeIndex(node.url)
+    flags = (*index.flags, "--index-rate", "100", "--local-mode", "on")
+    with (
+        Server(tmp_path / "a", *flags, env=database.env) as one,
+        Server(tmp_path / "b", *flags, env=database.env) as other,
+    ):
+        token = one.create(ADMIN)["accessToken"]
+        here = Series(one, index, token)
+        there = Series(other, index, token, here.aspect)
+        start = moment()
+        here.load(times(300, start))
+        task = here.truncate(start - 150 * DAY, forceDeleteByQuery=True)
+        until(lambda: there.operation(task)["state"] == "RUNNING", "somebody works on it")
+        held = database.look("SELECT fence FROM operations")
+        one.kill()
+        assert there.over(task)["state"] == "DONE"
+        assert len(there.rows()) == 150
+        assert held[0][0] >= 1
+    node.drop(index.prefix)

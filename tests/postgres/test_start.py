@@ -1,0 +1,113 @@
+"""Starting on a database: any number at once, on one that is itself still starting, and what the first lines say."""
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from tests.support.lines import until
+from tests.support.postgres import Home, own_cluster
+from tests.support.server import ADMIN, Server, watchword
+from watchword.stores.migrate import latest
+
+Make = Callable[..., Server]
+VERSION = latest("postgres")
+
+
+def test_ten_instances_that_start_at_once_on_an_empty_database_all_start_and_one_migrates(
+    database: Home, tmp_path: Path
+) -> None:
+    servers = [Server(tmp_path / f"server{n}", env=database.env) for n in range(4)]
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")} | database.env
+    commands = [
+        [sys.executable, "-m", "watchword", "db", "migrate", "--data-dir", str(tmp_path / f"data{n}")] for n in range(6)
+    ]
+    migrations = [
+        subprocess.Popen(command, env=clean, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for command in commands
+    ]
+    try:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda server: server.start(60), servers))
+        said = [process.communicate(timeout=60) for process in migrations]
+        assert [process.returncode for process in migrations] == [0] * 6
+        assert {err for _, err in said} == {""}
+        assert {out for out, _ in said} <= {f"Schema version {VERSION}.\n", f"Schema version 0 -> {VERSION}.\n"}
+        assert sum("->" in out for out, _ in said) <= 1
+        assert database.look("SELECT number, count(*) FROM migrations GROUP BY number") == [(VERSION, 1)]
+        assert database.look("SELECT count(*) FROM keys") == [(1,)]
+        made = "SELECT target FROM events WHERE action = 'policy.created'"
+        policies = database.look(made)
+        assert len(policies) == len(set(policies)) > 0
+        done = watchword("token", "create", "--local", "--data-dir", str(tmp_path / "data"), env=database.env)
+        assert [server.verify(done.stdout.strip()).status_code for server in servers] == [204] * 4
+    finally:
+        for process in migrations:
+            process.kill()
+            process.wait()
+        for server in servers:
+            server.stop()
+            server.http.close()
+
+
+def test_the_first_lines_say_that_local_mode_is_off_and_their_example_works(
+    database: Home, make_server: Make, tmp_path: Path
+) -> None:
+    server = make_server(env=database.env)
+    lines = server.out.read_text()
+    assert f"  store       postgresql://ww@{database.address.host}/ww\n" in lines
+    assert "  local mode  off: WATCHWORD_DATABASE_URL names a database that other instances share\n" in lines
+    assert server.post("{ me { corpUser { urn } } }", actor=ADMIN).status_code == 401
+    (example,) = re.findall(r"^  (watchword token create .*)$", lines, re.MULTILINE)
+    done = watchword(*shlex.split(example)[1:], env=database.env, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert server.verify(done.stdout.strip()).status_code == 204
+
+
+def test_a_server_that_is_still_starting_is_waited_for(tmp_path: Path) -> None:
+    with own_cluster(tmp_path / "late") as cluster, Witness() as witness:
+        cluster.stop()
+        env = Home(cluster, tmp_path).env
+        env["WATCHWORD_DATABASE_URL"] = f"postgresql://ww@{witness.host},{cluster.host}/ww?sslmode=disable"
+        done: list[subprocess.CompletedProcess[str]] = []
+        words = ("db", "migrate", "--data-dir", str(tmp_path / "data"))
+        starting = threading.Thread(target=lambda: done.append(watchword(*words, env=env)))
+        starting.start()
+        # Who knocks here a second time has knocked in vain at the other.
+        until(lambda: witness.knocks >= 2 or not starting.is_alive(), "it knocks again", 30)
+        cluster.start()
+        starting.join()
+    assert (done[0].returncode, done[0].stderr) == (0, "")
+    assert done[0].stdout == f"Schema version 0 -> {VERSION}.\n"
+
+
+class Witness:
+    """A host that is no database, and counts who tries it."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.host = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self.knocks = 0
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._answer, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _answer(self) -> None:
+        with suppress(OSError):
+            while True:
+                caller, _ = self._socket.accept()
+                self.knocks += 1
+                caller.close()

@@ -1,0 +1,152 @@
+"""Who answers at the address: a stranger, nobody, or one who does not prove who it is. Each is told from the others."""
+
+import asyncio
+import datetime as dt
+import http.server
+import os
+import socket
+import threading
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.support.postgres import Address, Cluster, home
+from tests.support.server import watchword
+from watchword import values
+from watchword.domain.errors import OperatorError
+from watchword.domain.places import DatabasePlace
+from watchword.stores.postgres.migrations import open_patiently
+
+SECRET = "hunter2-is-no-password"
+
+
+def migrate(url: str, folder: Path) -> tuple[int, str]:
+    """The exit code and what is said, with a second for the database to answer."""
+    key = folder / "m.key"
+    key.touch(0o600)
+    key.write_bytes(b64encode(os.urandom(32)))
+    env = {
+        "WATCHWORD_DATABASE_URL": url,
+        "WATCHWORD_DATABASE_TIMEOUT": "1",
+        "WATCHWORD_MASTER_KEY_FILE": str(key),
+        "HOME": str(folder),
+    }
+    done = watchword("db", "migrate", "--data-dir", str(folder / "data"), env=env)
+    assert done.stderr.count("\n") == (done.returncode != 0)
+    assert SECRET not in done.stderr
+    return done.returncode, done.stderr
+
+
+@pytest.fixture
+def web() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("query", ["", "?sslmode=disable"])
+def test_a_web_server_is_no_database(web: str, query: str, tmp_path: Path) -> None:
+    code, said = migrate(f"postgresql://ww:{SECRET}@{web}/ww{query}", tmp_path)
+    assert code == 1
+    assert f"At {web} nobody answers in time as PostgreSQL does." in said
+
+
+def test_a_socket_that_never_answers_is_not_waited_for(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        code, said = migrate(f"postgresql://ww:{SECRET}@{where}/ww", tmp_path)
+    assert code == 1
+    assert f"At {where} nobody answers in time as PostgreSQL does." in said
+
+
+@given(
+    st.lists(
+        st.binary(max_size=40) | st.sampled_from([b"N", b"S", b"R\0\0\0\x08\0\0\0\0", b"Z\0\0\0\x05I"]), max_size=4
+    )
+)
+@example([b"N", b"E\0\0\0\x04"])
+@example([b"N", b"R\0\0\0\x08\0\0\0\x07"])
+@example([b"N", b"R\0\0\0\x08\0\0\0\0", b"Z\0\0\0\x05I"])
+@example([b"\xff" * 40])
+def test_whatever_a_stranger_says_is_one_sentence(answers: list[bytes]) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for answer in answers:
+            await reader.read(1)
+            writer.write(answer)
+        writer.close()
+
+    async def try_it() -> None:
+        server = await asyncio.start_server(talk, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            place = values.database(f"postgresql://ww:{SECRET}@127.0.0.1:{port}/ww")
+            assert isinstance(place, DatabasePlace)
+            with pytest.raises(OperatorError) as caught:
+                await open_patiently(place, patience=0)
+            assert str(caught.value).count(". ") >= 1
+            assert SECRET not in str(caught.value)
+            assert "went wrong here" not in str(caught.value)
+
+    asyncio.run(try_it())
+
+
+@pytest.mark.parametrize("mode", ["require", "verify-ca", "verify-full"])
+def test_a_server_without_tls_is_not_spoken_to_where_it_is_asked_for(
+    postgres: Address, careful: Cluster, mode: str, tmp_path: Path
+) -> None:
+    query = f"sslmode={mode}&sslrootcert={careful.folder / 'ca.pem'}"
+    code, said = migrate(postgres.url(password=SECRET, query=query), tmp_path)
+    assert code == 1
+    assert "does not offer TLS, which sslmode in WATCHWORD_DATABASE_URL asks for. Turn on its setting ssl" in said
+
+
+def test_a_certificate_is_believed_when_its_maker_is_named(careful: Cluster, tmp_path: Path) -> None:
+    with home(careful, tmp_path) as made:
+        query = f"sslmode=verify-full&sslrootcert={careful.folder / 'ca.pem'}"
+        env = made.env | {"WATCHWORD_DATABASE_URL": careful.url(query=query)}
+        done = watchword("db", "migrate", "--data-dir", str(tmp_path / "data"), env=env)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("host", "query", "problem"),
+    [
+        ("localhost", "sslmode=verify-full&sslrootcert={ca}", "does not prove by TLS who it is. See sslmode"),
+        ("127.0.0.1", "sslmode=verify-full&sslrootcert={other}", "does not prove by TLS who it is. See sslmode"),
+        ("127.0.0.1", "sslmode=verify-ca&sslrootcert={other}", "does not prove by TLS who it is. See sslmode"),
+        ("127.0.0.1", "sslmode=verify-full", "must say by sslrootcert=FILE which certificates"),
+        ("127.0.0.1", "sslmode=verify-full&sslrootcert={none}", "a certificate or key that cannot be used ({none})"),
+        ("127.0.0.1", "sslmode=require&sslcert={key}", "a certificate or key that cannot be used ({key})"),
+    ],
+)  # fmt: skip
+def test_a_server_that_does_not_prove_who_it_is_is_not_spoken_to(
+    careful: Cluster, host: str, query: str, problem: str, tmp_path: Path
+) -> None:
+    names = {
+        "ca": str(careful.folder / "ca.pem"),
+        "other": str(tmp_path / "other.pem"),
+        "none": str(tmp_path / "none.pem"),
+        "key": __file__,
+    }
+    _another_ca(tmp_path / "other.pem")
+    url = f"postgresql://ww:{SECRET}@{host}:{careful.port}/ww?{query.format(**names)}"
+    code, said = migrate(url, tmp_path)
+    assert code == 1
+    assert problem.format(**names) in said
+
+
+def _another_ca(file: Path) -> None:
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    now = dt.datetime.now(dt.UTC)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = builder.serial_number(1).not_valid_before(now).not_valid_after(now + dt.timedelta(days=1))
+    file.write_bytes(made.sign(key, SHA256()).public_bytes(Encoding.PEM))
