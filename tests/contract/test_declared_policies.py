@@ -121,8 +121,9 @@ class TestAStart:
         [
             ({"A": "1", "B": "2"}, []),
             ({"A": "1", "B": "3"}, [("B", {"before": "2", "after": "3"})]),
-            ({"A": "1"}, [("B", {"before": "2", "after": None})]),
-            ({"A": "1", "B": "2", "C": "4"}, [("C", {"before": None, "after": "4"})]),
+            ({"A": "1"}, []),
+            ({"A": "1", "B": "2", "C": "4"}, []),
+            ({"A": "5", "C": "4"}, [("A", {"before": "1", "after": "5"})]),
         ],
     )
     def test_tells_which_settings_are_others_than_at_the_last(

@@ -98,8 +98,19 @@ def half_started(server: Server) -> tuple[subprocess.Popen[bytes], list[psutil.P
     with server.out.open("ab") as out, server.err.open("ab") as err:
         main = subprocess.Popen(server.command, stdout=out, stderr=err, start_new_session=True)
     family = psutil.Process(main.pid)
+    until(
+        lambda: any("embedded.process" in word for child in family.children() for word in words_of(child)), "the index"
+    )
+    # Only now: until it is itself, the process of the index looks like a worker, and comes before them.
     until(lambda: any(map(is_worker, family.children())), "a worker was started")
     return main, family.children()
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
 
 
 def until_gone(workers: list[psutil.Process]) -> None:

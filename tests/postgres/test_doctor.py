@@ -131,3 +131,13 @@ def test_a_clock_that_is_far_from_the_databases_is_warned_of(
     assert clock.level is level
     if level is Level.WARN:
         assert f"60 s {'ahead of' if apart > 0 else 'behind'} this machine's" in clock.what
+
+
+def test_a_database_that_every_role_may_connect_to_is_warned_of(settled: Home, tmp_path: Path) -> None:
+    settled.address.ask("GRANT CONNECT ON DATABASE ww TO PUBLIC")
+    try:
+        code, found, _ = doctor(settled.env, tmp_path)
+    finally:
+        settled.address.ask("REVOKE CONNECT ON DATABASE ww FROM PUBLIC")
+    assert (code, troubles(found)) == (0, [("warn", "store")])
+    assert "REVOKE CONNECT ON DATABASE ww FROM PUBLIC" in said(found, "store")

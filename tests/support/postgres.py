@@ -148,7 +148,9 @@ class Cluster(Address):
         self.run("initdb", "-D", str(self.data), *words)
         self.run(
             "postgres", "--single", "-j", "-D", str(self.data), "postgres",
-            stdin=f"CREATE DATABASE {DATABASE};\n\nCREATE ROLE {LOCKED} LOGIN PASSWORD '{PASSWORD}';\n\n",
+            stdin=f"CREATE DATABASE {DATABASE};\n\nCREATE ROLE {LOCKED} LOGIN PASSWORD '{PASSWORD}';\n\n"
+                  f"REVOKE CONNECT ON DATABASE {DATABASE} FROM PUBLIC;\n\n"
+                  f"GRANT CONNECT ON DATABASE {DATABASE} TO {LOCKED};\n\n",
         )  # fmt: skip
         (self.data / "pg_hba.conf").write_text(HBA)
         return self
