@@ -11,6 +11,7 @@ from typing import Any
 from watchword.domain.places import DatabasePlace, FilePlace, Place
 from watchword.stores import keeping
 from watchword.stores.postgres.connections import connect as connect_to_database
+from watchword.stores.postgres.transfer import TOTALS
 from watchword.stores.sqlite import prepare
 from watchword.stores.sqlite.connections import connect
 
@@ -31,12 +32,6 @@ SELECT revoked_at, owner_urn, 'token.revoked', id, 'fill', '', '{}' FROM tokens 
 _COLUMNS = ("id", "type", "name", "actor_urn", "owner_urn", "created_at", "expires_at", "revoked_at")
 _DATABASE_INDEXES = """
 SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = $1 AND tablename = 'tokens' AND indexname <> 'tokens_pkey'
-"""
-_DATABASE_TOTALS = """
-INSERT INTO token_totals (kind, urn, slot, total)
-SELECT 'all', '', 0, count(*) FROM tokens WHERE revoked_at IS NULL
-UNION ALL SELECT 'actor', actor_urn, 0, count(*) FROM tokens WHERE revoked_at IS NULL GROUP BY 2
-UNION ALL SELECT 'owner', owner_urn, 0, count(*) FROM tokens WHERE revoked_at IS NULL GROUP BY 2
 """
 
 
@@ -85,7 +80,7 @@ async def _fill_database(place: DatabasePlace, count: int, now: int, actors: int
             for _, index in indexes:
                 await connection.execute(index)
             await connection.execute("ALTER TABLE tokens ENABLE TRIGGER USER")
-            await connection.execute(_DATABASE_TOTALS)
+            await connection.execute(TOTALS)
             await connection.execute(_EVENTS)
         await connection.execute("SET statement_timeout = 0")
         await connection.execute("VACUUM ANALYZE")

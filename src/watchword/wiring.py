@@ -27,6 +27,7 @@ from watchword.domain.policies import default_policies, root_policy
 from watchword.domain.ports import Store
 from watchword.domain.secret import Secret
 from watchword.engines import embedded
+from watchword.engines.embedded.engine import EmbeddedEngine
 from watchword.engines.embedded.file import look as look_at_index
 from watchword.engines.embedded.file import prepare as prepare_index
 from watchword.engines.embedded.helper import Helper
@@ -146,7 +147,7 @@ async def open_whole(settings: Settings, observe: Observe, counted: Counted, tel
     async with open_service(settings, observe, counted) as core:
         engine = open_index(settings)
         try:
-            clock, home = core.store.clock, _home(settings)
+            clock, home = core.store.clock, _home(settings, engine)
             names = index_names(settings)
             supervisor = Supervisor(core.store, engine, settings.index_rate, clock, tell, home)
             operations = Operations(core.store, core.authority, engine, names, clock, supervisor.wake, home)
@@ -155,11 +156,11 @@ async def open_whole(settings: Settings, observe: Observe, counted: Counted, tel
             await engine.close()
 
 
-def _home(settings: Settings) -> str:
+def _home(settings: Settings, engine: Engine) -> str:
     """Which search index an operation is of. Instances that share a store and have an embedded one each must leave each
     other's operations alone.
     """
-    return prepare_index(settings.index_path) if settings.is_shared and settings.index_url is None else ""
+    return engine.node if settings.is_shared and isinstance(engine, EmbeddedEngine) else ""
 
 
 def index_names(settings: Settings) -> IndexNames:

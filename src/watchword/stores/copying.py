@@ -50,9 +50,10 @@ def _refuse_itself(source: Place, target: Place) -> None:
 async def _opened(place: Place) -> AsyncIterator[Source]:
     """The source, for us alone, at one moment."""
     if isinstance(place, DatabasePlace):
+        from watchword.stores.postgres.connections import SNAPSHOT
         from watchword.stores.postgres.running import hold_alone
         from watchword.stores.postgres.transfer import PostgresSource
-        from watchword.stores.postgres.whole import SNAPSHOT, at_work, lock_tables, need_this_version
+        from watchword.stores.postgres.whole import at_work, lock_tables, need_this_version
 
         async with at_work(place) as connection:
             await need_this_version(connection, place)

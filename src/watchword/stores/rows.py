@@ -40,6 +40,11 @@ def json_text(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
+def words(kinds: Iterable[str]) -> str:
+    """Words of our own, as SQL lists them."""
+    return ", ".join(f"'{word}'" for word in kinds)
+
+
 def token_of(row: Row) -> TokenRecord:
     token_id, kind, *rest = row
     return TokenRecord(token_id, _TYPES[kind], *rest)

@@ -36,7 +36,7 @@ STUCK_SECONDS = 30.0
 class EmbeddedEngine:
     def __init__(self, path: Path, node: str, clock: Callable[[], int]) -> None:
         self._path = path
-        self._node = node
+        self.node = node
         self._clock = clock
         self._closed = False
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="watchword-index")
@@ -80,17 +80,17 @@ class EmbeddedEngine:
         return (await self._start(Kind.CATCH_UP, source, target, until, pace, since[0]),)
 
     async def task(self, task: TaskId) -> TaskStatus | None:
-        if task.node != self._node:
+        if task.node != self.node:
             return None
         return await self._read(lambda c: tasks.status(c, task, self._clock()))
 
     async def cancel(self, task: TaskId) -> None:
-        if task.node == self._node:
+        if task.node == self.node:
             await self._write(lambda c: tasks.ask_to_cancel(c, task.number))
 
     async def running(self, tag: str) -> tuple[TaskId, ...]:
         found = await self._read(lambda c: tasks.running(c, tag))
-        return tuple(TaskId(self._node, number) for number in found)
+        return tuple(TaskId(self.node, number) for number in found)
 
     # Copying without loss.
 
@@ -193,7 +193,7 @@ class EmbeddedEngine:
             order = Order(kind, tag or None, origin.number, goal, until, since, origin.last, max(1, batch), rate)
             return tasks.add(c, order, self._clock())
 
-        return TaskId(self._node, await self._write(start))
+        return TaskId(self.node, await self._write(start))
 
     async def _finished(self, task: TaskId) -> TaskStatus:
         before, moved = None, time.monotonic()

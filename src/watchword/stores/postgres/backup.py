@@ -8,8 +8,9 @@ from pathlib import Path
 
 from watchword.domain.backups import Backup
 from watchword.domain.places import DatabasePlace
+from watchword.stores.postgres.connections import NOW, SNAPSHOT
 from watchword.stores.postgres.transfer import PostgresSource
-from watchword.stores.postgres.whole import NOW, SNAPSHOT, at_work, need_this_version
+from watchword.stores.postgres.whole import at_work, need_this_version
 from watchword.stores.sqlite.backup import drafting, publish, refuse_target
 from watchword.stores.sqlite.connections import connect, migrate
 from watchword.stores.sqlite.transfer import SqliteTarget

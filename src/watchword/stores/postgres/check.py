@@ -1,7 +1,7 @@
 """`db check` on PostgreSQL: everything that must be true of the store, asked of one moment of it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import orjson
@@ -11,19 +11,16 @@ from watchword.domain.operations import State
 from watchword.domain.places import DatabasePlace
 from watchword.domain.policies import PolicySource, PolicyState, Privilege
 from watchword.domain.tokens import TokenType
+from watchword.stores import rows
 from watchword.stores.migrate import latest
-from watchword.stores.postgres.connections import Connection
+from watchword.stores.postgres.connections import SNAPSHOT, Connection
 from watchword.stores.postgres.migrations import DIALECT, schema_version
 from watchword.stores.postgres.searches import folded
-from watchword.stores.postgres.whole import SNAPSHOT, at_work
+from watchword.stores.postgres.whole import at_work
 from watchword.stores.transfer import BATCH
 
 Find = Callable[[Connection], Awaitable[list[str]]]
 Verdict = tuple[str, str | None]
-
-
-def _words(kinds: Iterable[str]) -> str:
-    return ", ".join(f"'{word}'" for word in kinds)
 
 
 def _asked(statement: str) -> Find:
@@ -93,8 +90,8 @@ _LAWS: dict[str, Find] = {
     ),
     "every policy can be read": _read("SELECT urn, state, source, privileges, users, groups FROM policies", _is_policy),
     "every token and actor can be read": _asked(f"""
-        SELECT id FROM tokens WHERE type NOT IN ({_words(t.value for t in TokenType)})
-        UNION ALL SELECT urn FROM actors WHERE status NOT IN ({_words(s.value for s in ActorStatus)})"""),  # noqa: S608
+        SELECT id FROM tokens WHERE type NOT IN ({rows.words(t.value for t in TokenType)})
+        UNION ALL SELECT urn FROM actors WHERE status NOT IN ({rows.words(s.value for s in ActorStatus)})"""),  # noqa: S608
     "every name can be found without regard to case": _read(
         """SELECT id, name, name_folded, description, description_folded FROM tokens
         WHERE name_folded IS NOT NULL OR description_folded IS NOT NULL

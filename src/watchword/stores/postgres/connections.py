@@ -53,7 +53,10 @@ APPLICATION = "watchword"
 SERVER_SHARE = 0.9
 # An instance that stands still within a transaction loses it while those who wait for its locks have time left.
 HOLDING_SHARE = 0.4
-TLS_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
+
+SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+"""Also where there is no schema of ours yet."""
 
 _AWAY = "The store cannot be reached."
 _POOLED = "The store is reached through a pooler that mixes up our sessions: it must be in session mode."

@@ -57,9 +57,7 @@ class Creates:
         """
         soon = time.monotonic() + LEFT * self._db.timeout
         while self._waiting and self._waiting[0][1] < soon:
-            _, _, answer = self._waiting.pop(0)
-            if not answer.done():
-                answer.set_exception(store_fault(TimeoutError("too many creates wait")))
+            _refuse(self._waiting.pop(0), store_fault(TimeoutError("too many creates wait")))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
@@ -74,14 +72,18 @@ class Creates:
                 for job in sealed:
                     await self._send([job])
                 return
-            for _, _, answer in sealed:
-                if not answer.done():
-                    answer.set_exception(Fault(fault.reason, fault.message, why=fault.why))
+            for job in sealed:
+                _refuse(job, Fault(fault.reason, fault.message, why=fault.why))
         except Lost as lost:
-            for _, _, answer in sealed:
-                if not answer.done():
-                    answer.set_exception(Lost(lost.why))
+            for job in sealed:
+                _refuse(job, Lost(lost.why))
         else:
             for (_, _, answer), outcome in zip(sealed, outcomes, strict=True):
                 if not answer.done():
                     answer.set_result(outcome)
+
+
+def _refuse(job: Job, error: Exception) -> None:
+    _, _, answer = job
+    if not answer.done():
+        answer.set_exception(error)

@@ -19,7 +19,7 @@ from asyncpg import exceptions as pg
 
 from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.filters import SEARCH_SECONDS
-from watchword.stores.postgres.connections import DRIVER_ERRORS, Connection, is_lost, store_fault
+from watchword.stores.postgres.connections import DRIVER_ERRORS, SNAPSHOT, Connection, is_lost, store_fault
 from watchword.stores.postgres.doorstep import Doorstep
 
 T = TypeVar("T")
@@ -30,8 +30,6 @@ SEARCHES = 4
 """That run at once, or half of the pool: they must leave connections for others."""
 IDLE_SECONDS = 300.0
 LOOK_AGAIN = 0.02
-
-SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 
 class Lost(Exception):

@@ -8,7 +8,7 @@ from watchword.domain.errors import OperatorError
 from watchword.domain.places import DatabasePlace
 from watchword.domain.ports import Clock
 from watchword.stores.migrate import latest
-from watchword.stores.postgres.connections import DRIVER_ERRORS, Connection, advice, connect, lacks_right, quoted
+from watchword.stores.postgres.connections import DRIVER_ERRORS, NOW, Connection, advice, connect, lacks_right, quoted
 from watchword.stores.postgres.migrations import DIALECT, lacking, schema_version
 from watchword.stores.sqlite.keys import Sealed
 
@@ -29,7 +29,6 @@ SELECT current_setting('server_version'),
 _MAY_MAKE = """
 SELECT coalesce((SELECT has_schema_privilege(oid, 'CREATE') AND has_schema_privilege(oid, 'USAGE')
                  FROM pg_namespace WHERE nspname = $1), has_database_privilege(current_database(), 'CREATE'))"""
-_NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +104,6 @@ async def _held(connection: Connection, schema: str, seen: DatabaseGlance) -> Da
 async def _ahead(connection: Connection, now: Clock) -> int:
     """The clocks are compared by one question: whatever the way there and back took may be no difference."""
     asked = now()
-    theirs: int = await connection.fetchval(_NOW)
+    theirs: int = await connection.fetchval(NOW)
     answered = now()
     return theirs - answered if theirs > answered else min(theirs - asked, 0)

@@ -13,14 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from watchword.domain.actors import Bearer
-from watchword.domain.errors import Fault, OperatorError, Reason
+from watchword.domain.errors import Fault, Reason
 from watchword.stores.postgres.clock import DatabaseClock
 from watchword.stores.postgres.connections import (
     DRIVER_ERRORS,
     READING_MANY_TOKENS,
     Connection,
-    advice,
-    is_lost,
     store_fault,
 )
 from watchword.stores.postgres.doorstep import Doorstep
@@ -45,6 +43,8 @@ FROM unnest($1::text[]) AS wanted (id) JOIN tokens AS t ON t.id = wanted.id
 """
 
 Answer = asyncio.Future[Bearer | None]
+Batch = dict[str, list[tuple[Answer, float]]]
+"""By its id, who wants to know of a token, and since when."""
 Observe = Callable[[str, float], None]
 
 
@@ -54,7 +54,7 @@ class _Lane:
     def __init__(self) -> None:
         self.connection: Connection | None = None
         self.ask: Any = None
-        self.batch: dict[str, list[tuple[Answer, float]]] | None = None
+        self.batch: Batch | None = None
         self.since = 0.0
         self.task: asyncio.Task[None] | None = None
 
@@ -75,7 +75,7 @@ class Lanes:
         self._clock = clock
         self._observe = observe
         self._timeout = doorstep.place.timeout
-        self._waiting: dict[str, list[tuple[Answer, float]]] = {}
+        self._waiting: Batch = {}
         self._lanes = tuple(_Lane() for _ in range(LANES))
         self._loop = asyncio.get_running_loop()
         self._closed = False
@@ -147,7 +147,7 @@ class Lanes:
         lane.batch, lane.since = sealed, self._loop.time()
         lane.task = self._loop.create_task(self._ask(lane, lane.ask, sealed))
 
-    async def _ask(self, lane: _Lane, ask: Any, sealed: dict[str, list[tuple[Answer, float]]]) -> None:
+    async def _ask(self, lane: _Lane, ask: Any, sealed: Batch) -> None:
         try:
             rows = await ask(list(sealed))
         except DRIVER_ERRORS as error:
@@ -168,19 +168,16 @@ class Lanes:
         for unknown in sealed.values():
             _settle(unknown, None)
 
-    def _failed(self, lane: _Lane, sealed: dict[str, list[tuple[Answer, float]]], error: BaseException) -> None:
+    def _failed(self, lane: _Lane, sealed: Batch, error: BaseException) -> None:
         self._last_problem = error
-        fault = store_fault(error)
-        lane.batch = None
-        if fault.reason is Reason.INTERNAL:
+        if store_fault(error).reason is Reason.INTERNAL:
+            lane.batch = None
             self._refuse(sealed, lambda: store_fault(error))
         else:
-            self._wait_again(sealed)
-        if is_lost(error) or fault.reason is not Reason.INTERNAL:
             self._reopen(lane)
         self._pump()
 
-    def _wait_again(self, sealed: dict[str, list[tuple[Answer, float]]]) -> None:
+    def _wait_again(self, sealed: Batch) -> None:
         later, self._waiting = self._waiting, dict(sealed)  # another, so that no late answer is taken for its own
         for token_id, same in later.items():
             self._waiting.setdefault(token_id, []).extend(same)
@@ -241,16 +238,11 @@ class Lanes:
         return store_fault(TimeoutError() if problem is None else problem)
 
     @staticmethod
-    def _refuse(those: dict[str, list[tuple[Answer, float]]], fault: Callable[[], Fault]) -> None:
+    def _refuse(those: Batch, fault: Callable[[], Fault]) -> None:
         for same in those.values():
             for answer, _ in same:
                 if not answer.done():
                     answer.set_exception(fault())
-
-    def problem(self) -> OperatorError | None:
-        """What the last attempt met, for whoever starts it."""
-        error = self._last_problem
-        return error if error is None or isinstance(error, OperatorError) else advice(self._doorstep.place, error)
 
 
 def _settle(same: list[tuple[Answer, float]], bearer: Bearer | None) -> None:

@@ -19,11 +19,11 @@ from watchword.domain.backups import Choice, Contents, Prospect, Restored
 from watchword.domain.errors import OperatorError
 from watchword.domain.places import DatabasePlace
 from watchword.stores.postgres.check import laws
-from watchword.stores.postgres.connections import Connection, quoted
+from watchword.stores.postgres.connections import NOW, SNAPSHOT, Connection, quoted
 from watchword.stores.postgres.migrations import fill_in, hold_migrations, make_schema, schema_version
 from watchword.stores.postgres.running import hold_alone
 from watchword.stores.postgres.transfer import PostgresSource, PostgresTarget
-from watchword.stores.postgres.whole import NOW, SNAPSHOT, at_work, commit, lock_tables
+from watchword.stores.postgres.whole import at_work, commit, lock_tables
 from watchword.stores.sqlite.backup import make_single, refuse_unsound
 from watchword.stores.sqlite.connections import open_unchanging, store_fault
 from watchword.stores.sqlite.keys import Sealed

@@ -7,10 +7,8 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 
-from asyncpg import exceptions as pg
-
 from watchword.domain.actors import Bearer, Standing, Warrant, system_warrant
-from watchword.domain.errors import Fault, OperatorError, Stale
+from watchword.domain.errors import Fault, Stale
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.ports import Page
 from watchword.domain.tokens import TokenRecord
@@ -126,8 +124,8 @@ class PostgresTokens:
     async def search(self, search: Search, seconds: float = SEARCH_SECONDS) -> Page:
         statement = translate(search)
         if statement.inline:
-            return await self._db.read(lambda c: _page(c, statement, search))
-        return await self._db.scan(lambda c: _page(c, statement, search), seconds)
+            return await self._db.read(lambda c: _page(c, statement))
+        return await self._db.scan(lambda c: _page(c, statement), seconds)
 
     async def record_uses(self, uses: Mapping[str, int]) -> None:
         with suppress(Lost):
@@ -157,13 +155,13 @@ class PostgresTokens:
         while True:
             try:
                 await self._db.call(_WITHDRAW, token_id, system.actor, system.peer)
-            except (Fault, Lost, OperatorError, pg.PostgresError):
+            except (Fault, Lost):
                 await asyncio.sleep(WITHDRAW_AGAIN)
             else:
                 return
 
 
-async def _page(c: Connection, statement: Statement, search: Search) -> Page:
+async def _page(c: Connection, statement: Statement) -> Page:
     found = await c.fetch(statement.text, *statement.bound)
     total = found[0][0]
     return Page(total, tuple(rows.token_of(row[1:]) for row in found if row[1] is not None))

@@ -10,7 +10,7 @@ from watchword.stores.transfer import BATCH, NUMBERED, TABLES, Batch, Table
 _FOLDED = ("name", "description")
 _UNNUMBERED = "SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence($1, $2)::regclass), 0)"
 _NUMBER = "SELECT setval(pg_get_serial_sequence($1, $2), greatest($3::bigint, 1), $3::bigint > 0)"
-_TOTALS = """
+TOTALS = """
 INSERT INTO token_totals (kind, urn, slot, total)
 SELECT 'all', '', 0, count(*) FROM tokens WHERE revoked_at IS NULL
 UNION ALL SELECT 'actor', actor_urn, 0, count(*) FROM tokens WHERE revoked_at IS NULL GROUP BY actor_urn
@@ -58,7 +58,7 @@ class PostgresTarget(PostgresSource):
         await self._connection.copy_records_to_table(table.name, records=batch, columns=columns)
 
     async def finish(self, last_numbers: Mapping[str, int]) -> None:
-        await self._connection.execute(_TOTALS)
+        await self._connection.execute(TOTALS)
         for name, column in NUMBERED.items():
             await self._number(name, column, last_numbers[name])
         await self._number("keys", "seq", await self._connection.fetchval("SELECT coalesce(max(seq), 0) FROM keys"))

@@ -13,9 +13,6 @@ from watchword.stores.postgres.migrations import DIALECT, schema_version
 from watchword.stores.transfer import TABLES
 
 CONNECT_SECONDS = 10.0
-SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-"""Also where there is no schema of ours yet."""
 _LOCKED = ", ".join([*(table.name for table in TABLES), "token_totals", "probes"])
 
 LONG_WORK = Session(

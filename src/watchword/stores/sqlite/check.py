@@ -1,6 +1,6 @@
 """`db check`: everything that must be true of the file, asked of the file."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
@@ -9,26 +9,22 @@ from watchword.domain.actors import ActorStatus
 from watchword.domain.operations import State
 from watchword.domain.policies import PolicySource, PolicyState, Privilege
 from watchword.domain.tokens import TokenType
+from watchword.stores import rows
 from watchword.stores.migrate import latest
 from watchword.stores.sqlite.connections import DIALECT, connect, refuse_foreign, schema_version, store_fault
-
-
-def _words(kinds: Iterable[str]) -> str:
-    return ", ".join(f"'{word}'" for word in kinds)
-
 
 # Each must find nothing.
 _LAWS = {
     "every policy can be read": f"""
         SELECT urn FROM policies
-        WHERE state NOT IN ({_words(s.value for s in PolicyState)})
-           OR source NOT IN ({_words(s.value for s in PolicySource)})
+        WHERE state NOT IN ({rows.words(s.value for s in PolicyState)})
+           OR source NOT IN ({rows.words(s.value for s in PolicySource)})
            OR NOT (json_valid(privileges) AND json_valid(users) AND json_valid(groups))
            OR EXISTS (SELECT 1 FROM json_each(iif(json_valid(privileges), privileges, '[]'))
-                      WHERE value NOT IN ({_words(Privilege.__members__)}))""",  # noqa: S608 - words of our own
+                      WHERE value NOT IN ({rows.words(Privilege.__members__)}))""",  # noqa: S608 - words of our own
     "every token and actor can be read": f"""
-        SELECT id FROM tokens WHERE type NOT IN ({_words(t.value for t in TokenType)})
-        UNION ALL SELECT urn FROM actors WHERE status NOT IN ({_words(s.value for s in ActorStatus)})""",  # noqa: S608
+        SELECT id FROM tokens WHERE type NOT IN ({rows.words(t.value for t in TokenType)})
+        UNION ALL SELECT urn FROM actors WHERE status NOT IN ({rows.words(s.value for s in ActorStatus)})""",  # noqa: S608
     "the total of tokens is what counting gives": """
         SELECT 1 WHERE (SELECT count(*) FROM tokens WHERE revoked_at IS NULL)
                     <> ifnull((SELECT total FROM token_totals WHERE kind = 'all' AND urn = ''), 0)""",
@@ -50,8 +46,8 @@ _LAWS = {
             AND EXISTS (SELECT 1 FROM tokens WHERE id = target AND revoked_at IS NULL)""",
     "every operation is in a known state, and over just when it has an end": f"""
         SELECT number FROM operations
-        WHERE state NOT IN ({_words(s.value for s in State)})
-           OR (finished_at IS NOT NULL) <> (state IN ({_words(s.value for s in State if s.is_over)}))
+        WHERE state NOT IN ({rows.words(s.value for s in State)})
+           OR (finished_at IS NOT NULL) <> (state IN ({rows.words(s.value for s in State if s.is_over)}))
            OR NOT (json_valid(plan) AND json_valid(work))""",  # noqa: S608
     "just one key is in use": """
         SELECT 1 WHERE (SELECT count(*) FROM keys WHERE retired_at IS NULL)
