@@ -1,5 +1,7 @@
 """Refusals become events, and nobody can fill the disk with them: what is left out is counted, never lost."""
 
+import asyncio
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -49,6 +51,20 @@ class TestAFailedAuthentication:
         (event,) = kept(run, store)
         assert (event.actor, event.bearer_id, event.target, event.peer) == (UNKNOWN_ACTOR, None, "/auth", "192.0.2.1")
         assert event.detail == {"reason": "invalid_token"}
+
+    def test_is_written_for_whoever_waits_while_another_is_just_writing_it(
+        self, run: Run, store: Store, refusals: Refusals
+    ) -> None:
+        async def second() -> list[KeptEvent]:
+            first = asyncio.ensure_future(refusals.flush())
+            await asyncio.sleep(0)
+            await refusals.flush()
+            found = (await store.events(EventSearch(count=10))).events
+            await first
+            return list(found)
+
+        fail(refusals)
+        assert len(run(second())) == 1
 
     def test_by_a_dead_token_names_token_and_actor(self, run: Run, store: Store, refusals: Refusals) -> None:
         fail(refusals, fault=Fault(Reason.TOKEN_REVOKED, "no", subject=Subject(ANN, "its id")))

@@ -38,7 +38,7 @@ OPEN = """
 import sys, pathlib
 from watchword.engines.embedded import open_engine
 sys.stdin.readline()
-print(open_engine(pathlib.Path(sys.argv[1]))._node)
+print(open_engine(pathlib.Path(sys.argv[1])).node)
 """
 ASK = """
 import asyncio, pathlib, sys

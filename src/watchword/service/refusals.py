@@ -9,6 +9,7 @@ of strangers hides the use of a revoked token, or what somebody known tried.
 They are gathered in memory and written apart from the request: a crash loses at most the last second of them.
 """
 
+import asyncio
 import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -78,6 +79,7 @@ class Refusals:
         self._clock = clock
         self._window = 0
         self._gathered: list[KeptEvent] = []
+        self._flushing = asyncio.Lock()
         self._denials, self._once_real, self._unknown = _Ledger(), _Ledger(), _Ledger()
 
     def denied(self, caller: Caller, asked: str, fault: Fault) -> None:
@@ -114,15 +116,18 @@ class Refusals:
         self._keep(ledger.note(_network(peer), event))
 
     async def flush(self) -> None:
-        """Write what was gathered. What cannot be written now is tried again, as far as there is room for it."""
-        self._turn(self._clock())
-        events, self._gathered = self._gathered, []
-        if not events:
-            return
-        try:
-            await self._store.keep_events(events)
-        except Fault:
-            self._gathered = (events + self._gathered)[:GATHERED]
+        """Write what was gathered; what another call is just writing is written when this returns. What cannot be
+        written now is tried again, as far as there is room for it.
+        """
+        async with self._flushing:
+            self._turn(self._clock())
+            events, self._gathered = self._gathered, []
+            if not events:
+                return
+            try:
+                await self._store.keep_events(events)
+            except Fault:
+                self._gathered = (events + self._gathered)[:GATHERED]
 
     async def close(self) -> None:
         """The service stops: nothing stays untold."""
