@@ -43,10 +43,10 @@ class Population:
 
 def nobody() -> Population:
     """For a bare contender: requests as long as others get."""
-    return Population(0, [Holder(filled_actor(0, 1), _text(0))], deque([filled_id(0)]))
+    return Population(0, [Holder(filled_actor(0, 1), text_of(0))], deque([filled_id(0)]))
 
 
-def populate(folder: Path, size: int, told: Mapping[str, str] | None = None) -> Population:
+def populate(folder: Path, size: int, told: Mapping[str, str] | None = None, callers: int = MOST_CALLERS) -> Population:
     """Make a data folder, or what these settings name, with so many tokens in it."""
     settings = load({"data_dir": str(folder), **(told or {})}, {})
     wiring.prepare_store(settings)
@@ -58,10 +58,10 @@ def populate(folder: Path, size: int, told: Mapping[str, str] | None = None) -> 
     os.sync()  # or the disk would still be busy with it while others are measured
     live = [number for number in range(size) if not is_revoked(number)]
     random.Random(size).shuffle(live)
-    kept = min(MOST_CALLERS, size // 2)
+    kept = min(callers, size // 2)
     return Population(
         size,
-        [Holder(filled_actor(number, actors), _text(number)) for number in live[:kept]],
+        [Holder(filled_actor(number, actors), text_of(number)) for number in live[:kept]],
         deque(_id(number, salt) for number in live[kept:]),
     )
 
@@ -71,9 +71,9 @@ async def _salt(settings: Settings) -> Secret[bytes]:
         return service.salt
 
 
-def _text(number: int) -> str:
+def text_of(number: int) -> str:
     return f"bench{number:0{TEXT_LENGTH - 5}}"
 
 
 def _id(number: int, salt: Secret[bytes]) -> str:
-    return token_id(_text(number).encode(), salt)
+    return token_id(text_of(number).encode(), salt)

@@ -50,7 +50,7 @@ def main() -> None:
     need_disk(Path(tempfile.gettempdir()))
     cases = [case for case in CASES if case.name in asked.rows]
     with tempfile.TemporaryDirectory(prefix="watchword-bench-") as folder, ExitStack() as stack:
-        cluster = stack.enter_context(_cluster(Path(folder)))
+        cluster = stack.enter_context(bench_cluster(Path(folder)))
         results, pairs = run(asked, cases, cluster, Path(folder))
         refusals = refuse(cluster, Path(folder) / "two") if asked.refusals else []
     said = [*verdicts(results), *_more(results, pairs)]
@@ -83,7 +83,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-class _cluster:  # noqa: N801 - used as a function
+class bench_cluster:  # noqa: N801 - used as a function
     """A server that flushes, with room for the store in memory, as one that is looked after has."""
 
     def __init__(self, folder: Path) -> None:
@@ -140,11 +140,11 @@ def _contenders(sizes: list[int], cluster: Cluster, folder: Path) -> Iterator[Co
     yield Contender("bare-granian", folder / "bare", nobody())
     for name, size in [*((ON_DATABASE, size) for size in sizes), (ONE_BY_ONE, sizes[0])]:
         own = folder / f"{name}-{size}"
-        settings = _settings(Home(cluster, own))
+        settings = settings_of(Home(cluster, own))
         yield Contender(name, own, populate(own / "data", size, settings), size, settings)
 
 
-def _settings(home: Home) -> dict[str, str]:
+def settings_of(home: Home) -> dict[str, str]:
     return {
         "database_url": home.url,
         "database_schema": home.schema,
@@ -169,7 +169,7 @@ def refuse(cluster: Cluster, folder: Path) -> list[float]:
     """Milliseconds from asking one instance for a revocation until another refused the token; it is asked at once when
     the first has answered, and once is enough.
     """
-    settings = _settings(Home(cluster, folder))
+    settings = settings_of(Home(cluster, folder))
     population = populate(folder / "0" / "data", 1_000, settings)
     (folder / "1").mkdir()
     taken = []

@@ -6,6 +6,8 @@ On granian the flags are Watchword's own, because the server is: `watchword.door
 import asyncio
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,14 @@ from watchword import wiring
 from watchword.domain.actors import Bearer
 from watchword.doors.http.running import run_folder
 from watchword.doors.http.server import run
+from watchword.service.uses import Uses
 from watchword.settings import Settings, load
 from watchword.stores.postgres import PostgresStore
 from watchword.stores.postgres.lanes import STATEMENT
 
 LOAD_APP = wiring.load_app
+SWITCH, SWITCHED = "record-uses", "records-uses"
+SWITCH_SECONDS = 0.05
 
 
 def on_uvicorn(app: Any, settings: Settings) -> None:
@@ -62,6 +67,37 @@ def load_one_by_one(settings: Settings, folder: Path) -> Any:
     return LOAD_APP(settings, folder)
 
 
+def note_nothing(self: Uses, token_id: str, at: int, client: str) -> None:
+    """As if no token had been used."""
+
+
+async def write_nothing(self: Uses) -> bool:
+    """What was gathered waits."""
+    return True
+
+
+def load_switched(settings: Settings, folder: Path) -> Any:
+    """The same service, which records uses while a file in its data folder says so."""
+    ways = {"recorded": (Uses.note, Uses.flush), "unrecorded": (note_nothing, write_nothing)}
+
+    def watch() -> None:
+        seen = ""
+        while True:
+            wanted = _read(settings.data_dir / SWITCH)
+            if wanted != seen and wanted in ways:
+                Uses.note, Uses.flush = ways[wanted]  # type: ignore[method-assign]
+                (settings.data_dir / SWITCHED).write_text(wanted)
+                seen = wanted
+            time.sleep(SWITCH_SECONDS)
+
+    threading.Thread(target=watch, daemon=True).start()
+    return LOAD_APP(settings, folder)
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
 def main(name: str, port: str, folder: str, *told: str) -> None:
     settings = load({"port": port, "data_dir": folder, **dict(one.split("=", 1) for one in told)}, {})
     match name:
@@ -76,6 +112,9 @@ def main(name: str, port: str, folder: str, *told: str) -> None:
             wiring.serve(settings)
         case "watchword-postgres-single":
             wiring.load_app = load_one_by_one  # type: ignore[assignment]
+            wiring.serve(settings)
+        case "watchword-switched":
+            wiring.load_app = load_switched  # type: ignore[assignment]
             wiring.serve(settings)
         case "watchword-uvicorn":
             on_uvicorn(watchword_app(settings), settings)

@@ -17,9 +17,10 @@ from watchword import values as read
 from watchword.domain.errors import OperatorError
 from watchword.domain.indices import Aspect
 from watchword.domain.lifetimes import Duration, Lifetimes
+from watchword.domain.limits import Network
 from watchword.domain.places import DatabasePlace, FilePlace, Place
 from watchword.domain.secret import Secret
-from watchword.values import IndexAddress, Network
+from watchword.values import IndexAddress
 
 PREFIX = "WATCHWORD_"
 _NEEDS_KEY = (
@@ -105,6 +106,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("allow_no_expiry", "off", "Whether a token may be given NO_EXPIRY.", read.switch),
     Setting("max_live_tokens", "10000", "Live tokens one actor may hold.", read.max_live),
     Setting("event_days", "400", "Days for which events are kept.", read.days),
+    Setting("dead_token_days", "90", "Days for which expired and revoked tokens are kept.", read.days),
     Setting(
         "log_level", "info", "debug, info, warning or error.",
         read.one_of("debug", "info", "warning", "error"), own=True,
@@ -156,6 +158,7 @@ class Settings:
     allow_no_expiry: bool
     max_live_tokens: int
     event_days: int
+    dead_token_days: int
     log_level: str
     access_log: str
 

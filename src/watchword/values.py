@@ -10,11 +10,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from watchword.domain.errors import Fault
 from watchword.domain.indices import Aspect, is_prefix, parse_aspect
 from watchword.domain.lifetimes import Duration
+from watchword.domain.limits import Network
 from watchword.domain.places import DEFAULT_PORT, DatabasePlace, FilePlace, Place
 from watchword.domain.secret import Secret
 from watchword.domain.urns import check_actor
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,13 +32,18 @@ from watchword.engines.embedded.file import look as look_at_index
 from watchword.engines.embedded.file import prepare as prepare_index
 from watchword.engines.embedded.helper import Helper
 from watchword.policyfile import read_policy_file
+from watchword.service.accounts import Accounts
 from watchword.service.audit import Audit
 from watchword.service.authority import Authority
+from watchword.service.endings import Endings
+from watchword.service.introspection import Introspection
+from watchword.service.minting import Minting, TokenRules
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
+from watchword.service.purge import Purge
 from watchword.service.refusals import Refusals
 from watchword.service.supervisor import Supervisor, Tell
-from watchword.service.tokens import Counted, TokenRules, Tokens
+from watchword.service.tokens import Counted, Tokens
 from watchword.service.uses import Uses
 from watchword.settings import Settings
 from watchword.signing.keyring import KeyRing, prove_opens
@@ -88,10 +93,14 @@ class Opened:
     keys: KeyRing
     authority: Authority
     tokens: Tokens
+    endings: Endings
+    accounts: Accounts
+    introspection: Introspection
     policies: Policies
     audit: Audit
     refusals: Refusals
     uses: Uses
+    purge: Purge
     salt: Secret[bytes]
 
 
@@ -105,7 +114,7 @@ class Whole:
     supervisor: Supervisor
 
 
-def uncounted() -> None:
+def uncounted(number: int) -> None:
     """For those who count nothing."""
 
 
@@ -125,15 +134,20 @@ async def open_service(
         refusals = Refusals(store, clock)
         authority = Authority(store, salt, uses)
         rules = TokenRules(settings.lifetimes, settings.max_live_tokens)
+        minting = Minting(store, keys, salt, rules, clock, counted.issued)
         yield Opened(
             store=store,
             keys=keys,
             authority=authority,
-            tokens=Tokens(store, authority, keys, salt, rules, clock, counted),
+            tokens=Tokens(store, authority, minting, salt, clock, counted),
+            endings=Endings(store, authority, counted.revoked),
+            accounts=Accounts(store, authority, settings.root_actor, new_id, clock),
+            introspection=Introspection(authority, salt),
             policies=Policies(store, authority, settings.root_actor, new_id),
             audit=Audit(store, authority, refusals, clock, settings.event_days),
             refusals=refusals,
             uses=uses,
+            purge=Purge(store, clock, settings.dead_token_days),
             salt=salt,
         )
         await uses.flush()

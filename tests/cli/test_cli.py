@@ -119,6 +119,7 @@ def test_check_is_clean_on_a_running_server(server: Server) -> None:
         ("DELETE FROM events WHERE action = 'token.revoked'", "every revocation has its event"),
         ("DELETE FROM token_totals WHERE kind = 'owner'", "the totals per owner"),
         ("UPDATE keys SET retired_at = 1", "just one key is in use"),
+        ("UPDATE next_key SET kid = (SELECT kid FROM keys)", "the next key has not signed yet"),
     ],
 )
 def test_check_finds_what_is_wrong(make_server: Callable[..., Server], harm: str, law: str) -> None:

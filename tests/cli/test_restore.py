@@ -123,6 +123,17 @@ def test_a_restore_tells_of_suspensions_policies_memberships_and_keys_that_it_un
     assert [told[word] for word in undone] == [1, 1, 1, 1]
 
 
+def test_a_restored_store_makes_a_next_key_of_its_own(any_story: Story) -> None:
+    """The backup's may have signed since, and lay about with it."""
+    ((backed_up,),) = any_story.look("SELECT kid FROM next_key")
+    assert any_story.restore(ACCEPT).returncode == 0
+    any_story.server.start()
+    ((kept,),) = any_story.look("SELECT kid FROM next_key")
+    published = [key["kid"] for key in any_story.server.http.get("/.well-known/jwks.json").json()["keys"]]
+    assert kept in published
+    assert backed_up not in published
+
+
 @pytest.mark.parametrize(("choice", "revoked", "revived"), [(REVOKE_ALL, 2, 0), (ACCEPT, 0, 1)])
 def test_a_restore_leaves_its_event_and_one_for_each_revocation(
     any_story: Story, choice: str, revoked: int, revived: int

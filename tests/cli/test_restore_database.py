@@ -210,6 +210,9 @@ HARMS = {
     "the sizes of groups are what counting gives": "INSERT INTO groups VALUES ('urn:li:corpGroup:g', 'g', NULL, 7)",
     "every revocation has its event": "DELETE FROM events WHERE action = 'token.revoked'",
     "just one key is in use": "UPDATE keys SET retired_at = 1",
+    "the next key has not signed yet, and waits only where another signs": (
+        "UPDATE next_key SET kid = (SELECT kid FROM keys)"
+    ),
 }
 
 

@@ -18,8 +18,10 @@ from watchword.client import (
     NotFound,
     Unauthenticated,
     Where,
+    account_calls,
     calls,
     operation_calls,
+    token_calls,
 )
 
 
@@ -36,7 +38,7 @@ def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
 def test_every_call_is_a_method() -> None:
     made = {
         name
-        for module in (calls, operation_calls)
+        for module in (calls, token_calls, account_calls, operation_calls)
         for name, call in vars(module).items()
         if inspect.isfunction(call) and call.__module__ == module.__name__
     }

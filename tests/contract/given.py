@@ -9,11 +9,14 @@ import pytest
 
 from tests.support.backends import NOW, Hand
 from tests.support.strategies import numbered_id
+from watchword.domain.accounts import ACCOUNT_PREFIX, ServiceAccount
 from watchword.domain.actors import Warrant, system_warrant
+from watchword.domain.endings import Prospect, Receipt, Selection
 from watchword.domain.errors import Fault, Stale
 from watchword.domain.filters import Condition, Field, Filter, Search
 from watchword.domain.policies import Policy, Privilege, root_policy
-from watchword.domain.ports import Group, Page, SealedKey, Store
+from watchword.domain.ports import Group, Issue, Page, SealedKey, Store
+from watchword.domain.retries import Retry
 from watchword.domain.tokens import TokenRecord, TokenType
 from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX
 
@@ -23,6 +26,8 @@ ANN = "urn:li:corpuser:ann"
 BOB = "urn:li:corpuser:bob"
 EVE = "urn:li:corpuser:eve"
 OPS = Group(GROUP_PREFIX + "ops", "Operators", "on call")
+SECOND = 1_000
+MINUTE = 60_000
 HOUR = 3_600_000
 SYSTEM = system_warrant("a test")
 PLENTY = 10_000
@@ -42,6 +47,25 @@ def record(number: int, actor: str = ANN, *, owner: str | None = None, **fields:
         owner_urn=owner or actor,
         created_at=NOW,
         expires_at=NOW + HOUR,
+    )
+    return replace(made, **fields)
+
+
+def derived(number: int, parent: TokenRecord, **fields: Any) -> TokenRecord:
+    born = {"parent": parent.id, "root": parent.family, "minted_with": parent.id, "expires_at": parent.expires_at}
+    return record(number, parent.actor_urn, **(born | fields))
+
+
+def successor(number: int, old: TokenRecord, **fields: Any) -> TokenRecord:
+    """It waits for a minute, has a grace of a second, and is made for another hour."""
+    kin = {"parent": old.parent, "root": old.family, "replaces": old.id, "type": old.type}
+    span = {"expires_at": NOW + MINUTE, "grace": SECOND, "full_end": NOW + HOUR}
+    return record(number, old.actor_urn, **(kin | span | fields))
+
+
+def account(number: int, **fields: Any) -> ServiceAccount:
+    made = ServiceAccount(
+        f"{ACCOUNT_PREFIX}00000000-0000-4000-8000-{number:012}", f"account {number}", None, NOW, ADMIN
     )
     return replace(made, **fields)
 
@@ -77,7 +101,7 @@ class Given:
         self.kid = key(1).kid
 
     def first_start(self) -> None:
-        self.run(self.store.settle_keys(b"sealed salt", key(1)))
+        self.run(self.store.settle_keys(b"sealed salt", key(1), key(2)))
         self.run(self.store.settle(root_policy(ADMIN), ()))
 
     def warrant(self, actor: str = ADMIN, bearer: TokenRecord | None = None) -> Warrant:
@@ -90,11 +114,62 @@ class Given:
         return self.keep(made)
 
     def keep(self, made: TokenRecord) -> TokenRecord:
-        self.run(self.store.add_token(SYSTEM, replace(made, last_used_at=None, revoked_at=None), self.kid, PLENTY))
+        self.run(
+            self.store.add_token(SYSTEM, replace(made, last_used_at=None, revoked_at=None), Issue(self.kid, PLENTY))
+        )
         return made
 
-    def revoke(self, token: TokenRecord) -> int:
-        return self.run(self.store.revoke_token(SYSTEM, token.id, None))
+    def rotate_key(self, number: int) -> None:
+        """To the next key, which is followed by the one of this number."""
+        kept = self.run(self.store.next_key())
+        assert kept is not None
+        self.run(self.store.rotate_key(SYSTEM, kept.kid, key(number, created_at=self.clock.now)))
+
+    def issue(self, retry: Retry | None = None) -> Issue:
+        return Issue(self.kid, PLENTY, retry)
+
+    def derive(self, number: int, parent: TokenRecord, **fields: Any) -> TokenRecord:
+        """What the bearer of the parent makes of it."""
+        made = derived(number, parent, **fields)
+        self.run(self.store.add_token(self.warrant(parent.actor_urn, parent), made, self.issue()))
+        return made
+
+    def rotate(self, number: int, old: TokenRecord, **fields: Any) -> TokenRecord:
+        """A successor of the token as it is now, that nobody has used yet."""
+        seen = self.kept(old)
+        assert seen is not None
+        made = successor(number, seen, **fields)
+        self.run(self.store.rotate_token(SYSTEM, seen, made, self.issue()))
+        return made
+
+    def use_first(self, token: TokenRecord) -> None:
+        self.run(self.store.note_first_use(self.warrant(token.actor_urn, token), token.id))
+
+    def succeed(self, number: int, old: TokenRecord, **fields: Any) -> TokenRecord:
+        """A successor that was used."""
+        made = self.rotate(number, old, **fields)
+        self.use_first(made)
+        return made
+
+    def live(self, *tokens: TokenRecord) -> list[int]:
+        """The numbers of those that are accepted now."""
+        found = [self.run(self.store.find_bearer(token.id)) for token in tokens]
+        return [
+            int(token.name.split()[1])
+            for token, bearer in zip(tokens, found, strict=True)
+            if bearer is not None
+            and bearer.revoked_at is None
+            and (bearer.expires_at is None or bearer.expires_at > self.clock.now)
+        ]
+
+    def end(self, *filters: Filter, **fields: Any) -> Receipt:
+        return self.run(self.store.revoke_tokens(SYSTEM, Selection(filters=filters, **fields)))
+
+    def prospect(self, *filters: Filter, **fields: Any) -> Prospect:
+        return self.run(self.store.revocation_prospect(Selection(filters=filters, **fields)))
+
+    def revoke(self, token: TokenRecord, *, cascade: bool = False) -> int:
+        return self.run(self.store.revoke_token(SYSTEM, token.id, None, cascade=cascade))
 
     def kept(self, token: TokenRecord) -> TokenRecord | None:
         return self.run(self.store.get_token(token.id))

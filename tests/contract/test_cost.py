@@ -30,7 +30,7 @@ def measure(folder: Path, size: int) -> dict[str, Cost]:
     path = folder / f"{size}.db"
     fill(path, size, now=NOW, actors=ACTORS)
     with asyncio.Runner() as runner, Watched(runner.run, path, AdjustableClock()) as watched:
-        runner.run(watched.store.settle_keys(b"salt", key(1)))
+        runner.run(watched.store.settle_keys(b"salt", key(1), key(2)))
         runner.run(watched.store.settle(root_policy(ADMIN), ()))
         for name, work in operations(NOW, ACTORS, UNUSED + 1).items():
             if name not in {"add_token", "revoke_token"}:  # once before, so that nothing is read for the first time
@@ -98,7 +98,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     path = tmp_path_factory.mktemp("plans") / "watchword.db"
     fill(path, FEW, now=NOW, actors=ACTORS)
     with asyncio.Runner() as runner, Watched(runner.run, path, AdjustableClock()) as made:
-        runner.run(made.store.settle_keys(b"salt", key(1)))
+        runner.run(made.store.settle_keys(b"salt", key(1), key(2)))
         yield made
 
 

@@ -3,15 +3,33 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tests.contract.given import ADMIN, ANN, BOB, HOUR, OPS, PLENTY, Given, Run, key, policy, record
+from tests.contract.given import ADMIN, ANN, BOB, HOUR, OPS, PLENTY, Given, Run, key, policy, record, where
 from tests.support.backends import NOW, Place
 from tests.support.strategies import numbered_id
+from watchword.domain.accounts import ACCOUNT_PREFIX, ServiceAccount
 from watchword.domain.actors import ActorStatus, Warrant
+from watchword.domain.endings import Selection, receipt
 from watchword.domain.events import Action, KeptEvent
+from watchword.domain.filters import Condition, Field
+from watchword.domain.limits import Limits
 from watchword.domain.policies import ROOT_POLICY, default_policies, root_policy
-from watchword.domain.ports import Store
+from watchword.domain.ports import Issue, Store, Use
 
 Work = Callable[[Store, Warrant], Coroutine[Any, Any, Any]]
+
+DERIVED = record(
+    2,
+    ADMIN,
+    expires_at=NOW + 1,
+    parent=numbered_id(99),
+    root=numbered_id(99),
+    limits=Limits(("repo:read",), None, ()),
+)
+SUCCESSOR = record(
+    3, ADMIN, expires_at=NOW + 100, replaces=numbered_id(98), root=numbered_id(98), grace=50, full_end=NOW + HOUR
+)
+ACCOUNT = ServiceAccount(f"{ACCOUNT_PREFIX}00000000-0000-4000-8000-000000000001", "builds", None, NOW, ADMIN)
+NOBODYS = Selection((numbered_id(7),), (where(Field.NAME, "x", condition=Condition.CONTAIN),), cascade=True)
 
 # In the order of a life: each works on what those before it left.
 CHANGES: list[tuple[Action, str, dict[str, Any], Work]] = [
@@ -19,7 +37,7 @@ CHANGES: list[tuple[Action, str, dict[str, Any], Work]] = [
         Action.TOKEN_CREATED,
         numbered_id(1),
         {"actorUrn": ANN, "expiresAt": NOW + HOUR},
-        lambda s, w: s.add_token(w, record(1, ANN, owner=ADMIN), "kid-1", PLENTY),
+        lambda s, w: s.add_token(w, record(1, ANN, owner=ADMIN), Issue("kid-1", PLENTY)),
     ),
     (
         Action.TOKEN_REVOKED,
@@ -27,6 +45,32 @@ CHANGES: list[tuple[Action, str, dict[str, Any], Work]] = [
         {"actorUrn": ANN},
         lambda s, w: s.revoke_token(w, numbered_id(1), None),
     ),
+    (
+        Action.TOKEN_DERIVED,
+        numbered_id(2),
+        {"actorUrn": ADMIN, "expiresAt": NOW + 1, "scopes": ["repo:read"], "networks": [], "parent": numbered_id(99)},
+        lambda s, w: s.add_token(w, DERIVED, Issue("kid-1", PLENTY)),
+    ),
+    (
+        Action.TOKEN_ROTATED,
+        numbered_id(3),
+        {"actorUrn": ADMIN, "expiresAt": NOW + 100, "replaces": numbered_id(98)},
+        lambda s, w: s.rotate_token(w, record(98, ADMIN), SUCCESSOR, Issue("kid-1", PLENTY)),
+    ),
+    (
+        Action.TOKEN_REPLACED,
+        numbered_id(98),
+        {"successor": numbered_id(3), "endsBy": NOW + 4 + 50},
+        lambda s, w: s.note_first_use(w, numbered_id(3)),
+    ),
+    (
+        Action.TOKENS_REVOKED,
+        receipt([], 0).digest,
+        {"count": 0, "ids": 1, "filters": ["name CONTAIN"], "cascade": True},
+        lambda s, w: s.revoke_tokens(w, NOBODYS),
+    ),
+    (Action.ACCOUNT_CREATED, ACCOUNT.urn, {"name": "builds"}, lambda s, w: s.add_account(w, ACCOUNT)),
+    (Action.ACCOUNT_DELETED, ACCOUNT.urn, {"tokens": 0}, lambda s, w: s.delete_account(w, ACCOUNT.urn)),
     (
         Action.POLICY_CREATED,
         policy(1).urn,
@@ -72,12 +116,13 @@ CHANGES: list[tuple[Action, str, dict[str, Any], Work]] = [
     (Action.GROUP_DELETED, OPS.urn, {}, lambda s, w: s.delete_group(w, OPS.urn)),
     (Action.ACTOR_SUSPENDED, BOB, {}, lambda s, w: s.set_actor_status(w, BOB, ActorStatus.SUSPENDED)),
     (Action.ACTOR_RESUMED, BOB, {}, lambda s, w: s.set_actor_status(w, BOB, ActorStatus.ACTIVE)),
-    (Action.KEY_ROTATED, "kid-2", {}, lambda s, w: s.rotate_key(w, key(2))),
+    (Action.KEY_ROTATED, "kid-2", {}, lambda s, w: s.rotate_key(w, "kid-2", key(3))),
 ]
 
 
 def test_every_change_leaves_the_event_that_tells_of_it(given: Given, place: Place) -> None:
     bearer = given.token(99, ADMIN)
+    given.token(98, ADMIN)
     for step, (action, target, detail, work) in enumerate(CHANGES):
         given.clock.now = NOW + step
         before = place.events()
@@ -122,7 +167,7 @@ def test_what_is_read_or_probed_leaves_none(given: Given, place: Place) -> None:
     token = given.token(1)
     before = place.events()
     given.run(given.store.probe())
-    given.run(given.store.record_uses({token.id: NOW}))
+    given.run(given.store.record_uses({token.id: Use(NOW, 1, "10.0.0.0/24")}))
     given.run(given.store.find_bearer(token.id))
     given.search()
     assert place.events() == before
@@ -130,7 +175,7 @@ def test_what_is_read_or_probed_leaves_none(given: Given, place: Place) -> None:
 
 def test_a_refused_change_leaves_none(given: Given, place: Place) -> None:
     before = place.events()
-    given.refused(given.store.add_token(given.warrant(), record(1), given.kid, 0))
+    given.refused(given.store.add_token(given.warrant(), record(1), Issue(given.kid, 0)))
     given.refused(given.store.revoke_token(given.warrant(), numbered_id(1), None))
     given.refused(given.store.delete_policy(given.warrant(), "urn:li:servicePolicy:root"))
     given.refused(given.store.delete_group(given.warrant(), OPS.urn))

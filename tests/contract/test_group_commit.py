@@ -9,9 +9,10 @@ from tests.contract.given import ADMIN, ANN, EVE, HOUR, PLENTY, SYSTEM, Given, R
 from tests.support.backends import NOW, Place
 from tests.support.strategies import numbered_id
 from watchword.domain.actors import ActorStatus
+from watchword.domain.endings import Reach
 from watchword.domain.errors import Fault, Stale
 from watchword.domain.filters import Condition, Field, Search
-from watchword.domain.ports import Store
+from watchword.domain.ports import Issue, Store
 
 
 def outcome(result: Any) -> str:
@@ -35,15 +36,15 @@ def test_a_refused_write_leaves_its_companions_alone(given: Given, place: Place)
     def work(n: int) -> Any:
         match n % 6:
             case 0:
-                return store.add_token(SYSTEM, record(1_000), given.kid, PLENTY)  # an id that exists
+                return store.add_token(SYSTEM, record(1_000), Issue(given.kid, PLENTY))  # an id that exists
             case 1:
-                return store.add_token(good, record(n), "old key", PLENTY)
+                return store.add_token(good, record(n), Issue("old key", PLENTY))
             case 2:
-                return store.add_token(good, record(n, EVE), given.kid, PLENTY)
+                return store.add_token(good, record(n, EVE), Issue(given.kid, PLENTY))
             case 3:
                 return store.revoke_token(good, numbered_id(5_000 + n), None)
             case _:
-                return store.add_token(good, record(n), given.kid, PLENTY)
+                return store.add_token(good, record(n), Issue(given.kid, PLENTY))
 
     results = given.run(all_of(work(n) for n in range(600)))
     assert Counter(outcome(result) for result in results) == {
@@ -64,11 +65,11 @@ def test_writes_that_wait_together_are_done_in_the_order_they_came(given: Given)
     results = given.run(
         all_of(
             [
-                store.add_token(warrant, record(1), given.kid, PLENTY),
-                store.revoke_token(warrant, numbered_id(1), ANN),
-                store.revoke_token(warrant, numbered_id(1), ANN),
+                store.add_token(warrant, record(1), Issue(given.kid, PLENTY)),
+                store.revoke_token(warrant, numbered_id(1), Reach(ANN)),
+                store.revoke_token(warrant, numbered_id(1), Reach(ANN)),
                 store.add_policy(warrant, policy(1, ANN)),
-                store.add_token(warrant, record(2), given.kid, PLENTY),
+                store.add_token(warrant, record(2), Issue(given.kid, PLENTY)),
                 store.set_actor_status(SYSTEM, ADMIN, ActorStatus.SUSPENDED),
                 store.add_policy(given.warrant(), policy(2, ANN)),
             ]
@@ -96,7 +97,7 @@ def test_a_token_is_revoked_once_however_many_try(given: Given, other: Store, pl
 
 def test_the_last_room_is_given_to_one_however_many_try(given: Given, other: Store) -> None:
     stores = (given.store, other)
-    results = given.run(all_of(stores[n % 2].add_token(SYSTEM, record(n), given.kid, 7) for n in range(60)))
+    results = given.run(all_of(stores[n % 2].add_token(SYSTEM, record(n), Issue(given.kid, 7)) for n in range(60)))
     assert Counter(outcome(result) for result in results) == {"done": 7, "too_many_tokens": 53}
     assert given.total() == 7
 
@@ -104,11 +105,11 @@ def test_the_last_room_is_given_to_one_however_many_try(given: Given, other: Sto
 def test_no_token_is_kept_after_the_right_to_make_it_was_gone(given: Given, other: Store) -> None:
     bearer = given.token(900, ADMIN)
     by_bearer, by_name = given.warrant(ADMIN, bearer), given.warrant()
-    work: list[Any] = [given.store.add_token(by_bearer, record(n), given.kid, PLENTY) for n in range(100)]
+    work: list[Any] = [given.store.add_token(by_bearer, record(n), Issue(given.kid, PLENTY)) for n in range(100)]
     work += [other.revoke_token(SYSTEM, bearer.id, None)]
-    work += [given.store.add_token(by_name, record(n), given.kid, PLENTY) for n in range(100, 200)]
+    work += [given.store.add_token(by_name, record(n), Issue(given.kid, PLENTY)) for n in range(100, 200)]
     results = given.run(all_of(work))
-    late = given.run(all_of([given.store.add_token(by_bearer, record(999), given.kid, PLENTY)]))
+    late = given.run(all_of([given.store.add_token(by_bearer, record(999), Issue(given.kid, PLENTY))]))
     assert outcome(late[0]) == "stale"
     assert [outcome(result) for result in results[101:]] == ["done"] * 100
     made = [n for n in range(100) if given.kept(record(n)) is not None]
@@ -116,7 +117,7 @@ def test_no_token_is_kept_after_the_right_to_make_it_was_gone(given: Given, othe
 
 
 def test_several_hundred_writes_at_once_are_all_done(given: Given) -> None:
-    results = given.run(all_of(given.store.add_token(SYSTEM, record(n), given.kid, PLENTY) for n in range(700)))
+    results = given.run(all_of(given.store.add_token(SYSTEM, record(n), Issue(given.kid, PLENTY)) for n in range(700)))
     assert {outcome(result) for result in results} == {"done"}
     assert given.total() == 700
 
@@ -139,7 +140,7 @@ def test_what_is_read_meanwhile_is_a_state_that_was_committed(given: Given, othe
     async def write() -> None:
         for n in range(60):
             await given.store.revoke_token(SYSTEM, numbered_id(n), None)
-            await given.store.add_token(SYSTEM, record(100 + n), given.kid, PLENTY)
+            await given.store.add_token(SYSTEM, record(100 + n), Issue(given.kid, PLENTY))
 
     agreed, written = run(all_of([read(), write()]))
     assert written is None

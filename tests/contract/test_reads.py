@@ -8,7 +8,7 @@ from watchword.domain.actors import ActorStatus
 from watchword.domain.errors import Reason
 from watchword.domain.filters import Condition, Field, Filter, Search
 from watchword.domain.policies import root_policy
-from watchword.domain.ports import Store
+from watchword.domain.ports import Issue, Store
 
 
 def test_a_created_token_is_seen_by_the_other_store_in_every_way(given: Given, other: Store) -> None:
@@ -55,8 +55,9 @@ def test_a_policy_and_its_withdrawal_are_seen_by_the_other_store(given: Given, o
 
 def test_a_rotated_key_is_seen_by_the_other_store(given: Given, other: Store) -> None:
     assert given.run(other.sealed_salt()) == b"sealed salt"
-    given.run(given.store.rotate_key(SYSTEM, key(2)))
+    given.rotate_key(3)
     assert given.run(other.keys())[0] == key(2)
+    assert given.run(other.next_key()) == key(3)
 
 
 def test_what_was_written_is_there_when_the_store_is_opened_again(given: Given, place: Place) -> None:
@@ -97,7 +98,7 @@ def test_a_store_may_be_closed_twice(given: Given, place: Place) -> None:
 
 def test_what_was_handed_in_before_the_close_is_done(given: Given, place: Place) -> None:
     store = given.run(place.open())
-    work = [store.add_token(SYSTEM, record(n), given.kid, PLENTY) for n in range(300)]
+    work = [store.add_token(SYSTEM, record(n), Issue(given.kid, PLENTY)) for n in range(300)]
     results = given.run(all_of([*work, store.close()]))
     assert results == [None] * 301
     assert given.total() == 300

@@ -18,6 +18,7 @@ from tests.support.refusals import refused
 from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.events import EventSearch
 from watchword.domain.policies import PolicySource, default_policies, root_policy
+from watchword.domain.ports import Issue
 from watchword.stores.migrate import MigrationError, latest, migrations
 from watchword.stores.sqlite import open_store, prepare
 from watchword.stores.sqlite.check import check
@@ -216,10 +217,10 @@ def test_a_store_after_work_is_sound_by_every_law_of_the_check(path: Path, run: 
     prepare(path)
     clock = AdjustableClock()
     store = open_store(path, clock)
-    run(store.settle_keys(b"salt", key(1)))
+    run(store.settle_keys(b"salt", key(1), key(2)))
     run(store.settle(root_policy(ADMIN), default_policies()))
     for number in range(20):
-        run(store.add_token(SYSTEM, record(number), "kid-1", PLENTY))
+        run(store.add_token(SYSTEM, record(number), Issue("kid-1", PLENTY)))
     for number in range(0, 20, 3):
         run(store.revoke_token(SYSTEM, record(number).id, None))
     run(store.close())
@@ -247,14 +248,16 @@ def test_a_store_after_work_is_sound_by_every_law_of_the_check(path: Path, run: 
         ),
         ("UPDATE tokens SET type = 'ODD'", "every token and actor can be read"),
         ("INSERT INTO groups VALUES ('urn:li:corpGroup:x', 'x', NULL, 3)", "the sizes of groups"),
+        ("UPDATE next_key SET kid = 'kid-1'", "the next key has not signed yet"),
+        ("UPDATE state SET sealed_salt = NULL", "the next key has not signed yet, and waits only where another signs"),
     ],
 )
 def test_the_check_finds_what_is_broken(path: Path, run: Run, damage: str, law: str) -> None:
     prepare(path)
     store = open_store(path, AdjustableClock())
-    run(store.settle_keys(b"salt", key(1)))
-    run(store.add_token(SYSTEM, record(1), "kid-1", PLENTY))
-    run(store.add_token(SYSTEM, record(2), "kid-1", PLENTY))
+    run(store.settle_keys(b"salt", key(1), key(2)))
+    run(store.add_token(SYSTEM, record(1), Issue("kid-1", PLENTY)))
+    run(store.add_token(SYSTEM, record(2), Issue("kid-1", PLENTY)))
     run(store.revoke_token(SYSTEM, record(2).id, None))
     run(store.close())
     with closing(connect(path, busy_ms=0)) as file:
@@ -266,8 +269,8 @@ def test_the_check_finds_what_is_broken(path: Path, run: Run, damage: str, law: 
 def test_a_revocation_cannot_be_undone_even_by_hand(path: Path, run: Run) -> None:
     prepare(path)
     store = open_store(path, AdjustableClock())
-    run(store.settle_keys(b"salt", key(1)))
-    run(store.add_token(SYSTEM, record(1), "kid-1", PLENTY))
+    run(store.settle_keys(b"salt", key(1), key(2)))
+    run(store.add_token(SYSTEM, record(1), Issue("kid-1", PLENTY)))
     run(store.revoke_token(SYSTEM, record(1).id, None))
     run(store.close())
     with closing(connect(path, busy_ms=0)) as file:
@@ -279,14 +282,14 @@ def test_a_revocation_cannot_be_undone_even_by_hand(path: Path, run: Run) -> Non
 def test_while_another_holds_the_file_writes_are_refused_and_reads_answered(path: Path, run: Run) -> None:
     prepare(path)
     store = open_store(path, AdjustableClock())
-    run(store.settle_keys(b"salt", key(1)))
+    run(store.settle_keys(b"salt", key(1), key(2)))
     with closing(connect(path, busy_ms=0)) as holder:
         holder.execute("BEGIN IMMEDIATE")
-        fault = refused(lambda: run(store.add_token(SYSTEM, record(1), "kid-1", PLENTY)))
+        fault = refused(lambda: run(store.add_token(SYSTEM, record(1), Issue("kid-1", PLENTY))))
         assert fault.reason is Reason.STORE_UNAVAILABLE
         assert run(store.get_token(record(1).id)) is None
         holder.execute("ROLLBACK")
-    run(store.add_token(SYSTEM, record(1), "kid-1", PLENTY))
+    run(store.add_token(SYSTEM, record(1), Issue("kid-1", PLENTY)))
     assert run(store.get_token(record(1).id)) == record(1)
     run(store.close())
 

@@ -2,12 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.contract.given import ADMIN, ANN, BOB, EVE, HOUR, OPS, PLENTY, SYSTEM, Given, key, policy, record, where
+from tests.contract.given import ADMIN, ANN, BOB, EVE, HOUR, OPS, PLENTY, SYSTEM, Given, policy, record, where
 from tests.support.backends import NOW, Place
 from tests.support.strategies import numbered_id
 from watchword.domain.actors import ActorStatus, Standing
+from watchword.domain.endings import Reach
 from watchword.domain.errors import Reason
 from watchword.domain.filters import Field
+from watchword.domain.ports import Issue
 from watchword.domain.tokens import TokenStatus
 
 
@@ -61,44 +63,44 @@ def test_an_actor_that_nobody_has_heard_of_stands_well_and_in_no_group(given: Gi
 
 @pytest.mark.parametrize("kid", ["kid-1", "never heard of", ""])
 def test_a_token_signed_with_a_key_that_is_no_longer_in_use_is_stale(given: Given, kid: str) -> None:
-    given.run(given.store.rotate_key(SYSTEM, key(2)))
-    given.stale(given.store.add_token(SYSTEM, record(1), kid, PLENTY))
+    given.rotate_key(3)
+    given.stale(given.store.add_token(SYSTEM, record(1), Issue(kid, PLENTY)))
     assert given.kept(record(1)) is None
-    given.run(given.store.add_token(SYSTEM, record(1), "kid-2", PLENTY))
+    given.run(given.store.add_token(SYSTEM, record(1), Issue("kid-2", PLENTY)))
 
 
 def test_an_actor_holds_at_most_so_many_live_tokens(given: Given) -> None:
-    given.run(given.store.add_token(SYSTEM, record(1), given.kid, 2))
-    given.run(given.store.add_token(SYSTEM, record(2, expires_at=None), given.kid, 2))
-    fault = given.refused(given.store.add_token(SYSTEM, record(3), given.kid, 2))
+    given.run(given.store.add_token(SYSTEM, record(1), Issue(given.kid, 2)))
+    given.run(given.store.add_token(SYSTEM, record(2, expires_at=None), Issue(given.kid, 2)))
+    fault = given.refused(given.store.add_token(SYSTEM, record(3), Issue(given.kid, 2)))
     assert fault.reason is Reason.TOO_MANY_TOKENS
     assert "2 live tokens" in fault.message
     assert given.kept(record(3)) is None
-    given.run(given.store.add_token(SYSTEM, record(3, BOB), given.kid, 2))
+    given.run(given.store.add_token(SYSTEM, record(3, BOB), Issue(given.kid, 2)))
 
 
 def test_the_tokens_an_actor_made_for_others_are_not_its_own(given: Given) -> None:
-    given.run(given.store.add_token(SYSTEM, record(1, BOB, owner=ANN), given.kid, 1))
-    given.run(given.store.add_token(SYSTEM, record(2, ANN), given.kid, 1))
+    given.run(given.store.add_token(SYSTEM, record(1, BOB, owner=ANN), Issue(given.kid, 1)))
+    given.run(given.store.add_token(SYSTEM, record(2, ANN), Issue(given.kid, 1)))
 
 
 def test_a_revoked_token_makes_room_for_another(given: Given) -> None:
-    given.run(given.store.add_token(SYSTEM, record(1), given.kid, 1))
+    given.run(given.store.add_token(SYSTEM, record(1), Issue(given.kid, 1)))
     given.revoke(record(1))
-    given.run(given.store.add_token(SYSTEM, record(2), given.kid, 1))
+    given.run(given.store.add_token(SYSTEM, record(2), Issue(given.kid, 1)))
 
 
 def test_an_expired_token_makes_room_at_the_very_millisecond_of_its_end(given: Given) -> None:
-    given.run(given.store.add_token(SYSTEM, record(1, expires_at=NOW + HOUR), given.kid, 1))
+    given.run(given.store.add_token(SYSTEM, record(1, expires_at=NOW + HOUR), Issue(given.kid, 1)))
     given.clock.now = NOW + HOUR - 1
-    assert given.refused(given.store.add_token(SYSTEM, record(2), given.kid, 1)).reason is Reason.TOO_MANY_TOKENS
+    assert given.refused(given.store.add_token(SYSTEM, record(2), Issue(given.kid, 1))).reason is Reason.TOO_MANY_TOKENS
     given.clock.now = NOW + HOUR
-    given.run(given.store.add_token(SYSTEM, record(2, expires_at=NOW + 2 * HOUR), given.kid, 1))
+    given.run(given.store.add_token(SYSTEM, record(2, expires_at=NOW + 2 * HOUR), Issue(given.kid, 1)))
 
 
 def test_a_suspended_actor_is_given_no_token_until_it_is_resumed(given: Given) -> None:
     given.run(given.store.set_actor_status(SYSTEM, ANN, ActorStatus.SUSPENDED))
-    fault = given.refused(given.store.add_token(given.warrant(), record(1, ANN, owner=ADMIN), given.kid, PLENTY))
+    fault = given.refused(given.store.add_token(given.warrant(), record(1, ANN, owner=ADMIN), Issue(given.kid, PLENTY)))
     assert fault.reason is Reason.ACTOR_SUSPENDED
     assert given.kept(record(1)) is None
     given.run(given.store.set_actor_status(SYSTEM, ANN, ActorStatus.ACTIVE))
@@ -108,7 +110,7 @@ def test_a_suspended_actor_is_given_no_token_until_it_is_resumed(given: Given) -
 def test_an_id_is_never_given_twice(given: Given, place: Place) -> None:
     first = given.token(1, name="first")
     before = len(place.events())
-    fault = given.refused(given.store.add_token(SYSTEM, record(1, BOB, name="second"), given.kid, PLENTY))
+    fault = given.refused(given.store.add_token(SYSTEM, record(1, BOB, name="second"), Issue(given.kid, PLENTY)))
     assert fault.kind.code >= 500
     assert given.kept(first) == first
     assert given.total() == 1
@@ -117,8 +119,8 @@ def test_an_id_is_never_given_twice(given: Given, place: Place) -> None:
 
 def test_a_refused_token_leaves_no_trace(given: Given, place: Place) -> None:
     before = place.events()
-    given.refused(given.store.add_token(SYSTEM, record(1), given.kid, 0))
-    given.stale(given.store.add_token(SYSTEM, record(1), "old", PLENTY))
+    given.refused(given.store.add_token(SYSTEM, record(1), Issue(given.kid, 0)))
+    given.stale(given.store.add_token(SYSTEM, record(1), Issue("old", PLENTY)))
     assert given.kept(record(1)) is None
     assert given.total() == 0
     assert place.events() == before
@@ -139,13 +141,13 @@ def test_a_revocation_says_when_and_is_seen_at_once(given: Given) -> None:
 @pytest.mark.parametrize("of", [ANN, BOB])
 def test_a_token_is_revoked_by_its_actor_and_by_its_owner(given: Given, of: str) -> None:
     token = given.token(1, ANN, owner=BOB)
-    assert given.run(given.store.revoke_token(given.warrant(of), token.id, of)) == NOW
+    assert given.run(given.store.revoke_token(given.warrant(of), token.id, Reach(of))) == NOW
 
 
 def test_anothers_token_and_one_that_does_not_exist_are_refused_alike(given: Given) -> None:
     token = given.token(1, ANN, owner=BOB)
-    another = given.refused(given.store.revoke_token(given.warrant(EVE), token.id, EVE))
-    nobodys = given.refused(given.store.revoke_token(given.warrant(EVE), numbered_id(2), EVE))
+    another = given.refused(given.store.revoke_token(given.warrant(EVE), token.id, Reach(EVE)))
+    nobodys = given.refused(given.store.revoke_token(given.warrant(EVE), numbered_id(2), Reach(EVE)))
     assert another.reason is nobodys.reason is Reason.TOKEN_NOT_FOUND
     assert (another.message, another.details) == (nobodys.message, nobodys.details)
     assert given.kept(token) == token
@@ -154,7 +156,7 @@ def test_anothers_token_and_one_that_does_not_exist_are_refused_alike(given: Giv
 def test_anothers_revoked_token_is_as_unknown_as_a_live_one(given: Given) -> None:
     token = given.token(1, ANN)
     given.revoke(token)
-    fault = given.refused(given.store.revoke_token(given.warrant(EVE), token.id, EVE))
+    fault = given.refused(given.store.revoke_token(given.warrant(EVE), token.id, Reach(EVE)))
     assert fault.reason is Reason.TOKEN_NOT_FOUND
 
 
@@ -162,13 +164,13 @@ def test_without_a_scope_an_unknown_token_is_not_found(given: Given) -> None:
     assert given.refused(given.store.revoke_token(SYSTEM, "", None)).reason is Reason.TOKEN_NOT_FOUND
 
 
-@pytest.mark.parametrize("only_of", [None, ANN])
-def test_a_second_revocation_is_told_of_the_first(given: Given, place: Place, only_of: str | None) -> None:
+@pytest.mark.parametrize("reach", [None, Reach(ANN)])
+def test_a_second_revocation_is_told_of_the_first(given: Given, place: Place, reach: Reach | None) -> None:
     token = given.token(1)
     given.revoke(token)
     before = place.events()
     given.clock.now = NOW + 1_000
-    fault = given.refused(given.store.revoke_token(SYSTEM, token.id, only_of))
+    fault = given.refused(given.store.revoke_token(SYSTEM, token.id, reach))
     assert fault.reason is Reason.ALREADY_REVOKED
     assert fault.details == {"revokedAt": NOW}
     assert given.kept(token) == replace(token, revoked_at=NOW)
@@ -178,29 +180,6 @@ def test_a_second_revocation_is_told_of_the_first(given: Given, place: Place, on
 def test_an_expired_token_can_still_be_revoked(given: Given) -> None:
     token = given.token(1, expires_at=NOW)
     assert given.revoke(token) == NOW
-
-
-def test_uses_are_noted_and_never_moved_back(given: Given) -> None:
-    one, two = given.token(1), given.token(2)
-    given.run(given.store.record_uses({one.id: NOW + 5, two.id: NOW + 1}))
-    given.run(given.store.record_uses({one.id: NOW + 3, two.id: NOW + 7}))
-    assert given.kept(one) == replace(one, last_used_at=NOW + 5)
-    assert given.kept(two) == replace(two, last_used_at=NOW + 7)
-
-
-def test_uses_of_unknown_tokens_are_left_out(given: Given) -> None:
-    token = given.token(1)
-    given.run(given.store.record_uses({numbered_id(7): NOW, token.id: NOW}))
-    assert given.kept(token) == replace(token, last_used_at=NOW)
-    assert given.total() == 1
-    given.run(given.store.record_uses({}))
-
-
-def test_a_use_noted_after_the_revocation_changes_nothing_else(given: Given) -> None:
-    token = given.token(1)
-    given.revoke(token)
-    given.run(given.store.record_uses({token.id: NOW + 1}))
-    assert given.kept(token) == replace(token, revoked_at=NOW, last_used_at=NOW + 1)
 
 
 def test_the_totals_follow_every_creation_and_revocation(given: Given) -> None:

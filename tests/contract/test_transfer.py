@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from tests.support import exports
 from tests.support.postgres import Address, home
 from tests.support.strategies import ACTORS, GROUPS, policies, record_lists, text
+from watchword.domain.accounts import ACCOUNT_PREFIX
 from watchword.domain.places import FilePlace
 from watchword.domain.policies import Policy
 from watchword.domain.tokens import TokenRecord
@@ -41,11 +43,18 @@ def write(
     prepare(path)
     with closing(sqlite3.connect(path)) as file, file:
         for r in records:
-            end = (r.created_at, r.expires_at, r.minted_with, r.last_used_at, r.revoked_at)
-            values = (r.id, r.type.value, r.name, r.description, r.actor_urn, r.owner_urn, *end)
-            file.execute(f"INSERT INTO tokens VALUES ({', '.join('?' * 11)})", values)
+            values = {field.name: getattr(r, field.name) for field in fields(r)}
+            values |= {"type": r.type.value, "limits": r.limits.packed()}
+            marks = ", ".join(f":{name}" for name in values)
+            file.execute(f"INSERT INTO tokens ({', '.join(values)}) VALUES ({marks})", values)
             if r.revoked_at is not None:
                 file.execute(EVENT, (r.revoked_at, r.actor_urn, "token.revoked", r.id, "{}"))
+            file.execute(
+                ACCOUNT, (ACCOUNT_PREFIX + r.id, r.name, r.description, r.created_at, r.owner_urn, r.revoked_at)
+            )
+            if r.revoked_at is not None:
+                file.execute("INSERT INTO actors VALUES (?, 'SUSPENDED', 0, '')", (ACCOUNT_PREFIX + r.id,))
+            file.execute(RETRY, (r.actor_urn, r.name, "kid", r.id, r.created_at, r.expires_at))
         for p in granted:
             lists = [
                 json.dumps(sorted(map(str, words))) for words in ([w.name for w in p.privileges], p.users, p.groups)
@@ -59,6 +68,8 @@ def write(
         file.executemany("INSERT INTO group_members VALUES (?, ?)", joined)
 
 
+ACCOUNT = "INSERT INTO service_accounts VALUES (?, ?, ?, ?, ?, ?)"
+RETRY = "INSERT OR IGNORE INTO retries VALUES (?, ?, ?, ?, ?, ?)"
 EVENT = "INSERT INTO events (at, actor, action, target, detail, peer, request_id) VALUES (?, ?, ?, ?, ?, '', '')"
 
 

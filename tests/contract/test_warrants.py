@@ -6,19 +6,45 @@ from typing import Any
 
 import pytest
 
-from tests.contract.given import ADMIN, ANN, BOB, EVE, HOUR, OPS, PLENTY, SYSTEM, Given, key, policy, record
+from tests.contract.given import (
+    ADMIN,
+    ANN,
+    BOB,
+    EVE,
+    HOUR,
+    OPS,
+    PLENTY,
+    SYSTEM,
+    Given,
+    account,
+    key,
+    policy,
+    record,
+    successor,
+)
 from tests.support.backends import NOW, Place
 from tests.support.strategies import numbered_id
 from watchword.domain.actors import ActorStatus, Warrant
+from watchword.domain.endings import Reach, Selection
 from watchword.domain.errors import Stale
-from watchword.domain.ports import Group, Store
+from watchword.domain.ports import Group, Issue, Store
 
 Write = Callable[[Store, Warrant], Coroutine[Any, Any, Any]]
 Break = Callable[[Given, Warrant], Warrant]
 
+LASTING = record(43, BOB, expires_at=None)
+
 WRITES: dict[str, Write] = {
-    "add_token": lambda store, warrant: store.add_token(warrant, record(50), "kid-1", PLENTY),
+    "add_token": lambda store, warrant: store.add_token(warrant, record(50), Issue("kid-1", PLENTY)),
     "revoke_token": lambda store, warrant: store.revoke_token(warrant, numbered_id(40), None),
+    "revoke_token and all minted with it": lambda store, warrant: store.revoke_token(
+        warrant, numbered_id(40), None, cascade=True
+    ),
+    "revoke_tokens": lambda store, warrant: store.revoke_tokens(warrant, Selection(ids=(numbered_id(98),))),
+    "rotate_token": lambda store, warrant: store.rotate_token(
+        warrant, LASTING, successor(50, LASTING), Issue("kid-1", PLENTY)
+    ),
+    "delete_account": lambda store, warrant: store.delete_account(warrant, account(1).urn),
     "add_policy": lambda store, warrant: store.add_policy(warrant, policy(50, ANN)),
     "replace_policy": lambda store, warrant: store.replace_policy(warrant, policy(40, ANN, EVE)),
     "delete_policy": lambda store, warrant: store.delete_policy(warrant, policy(40).urn),
@@ -26,7 +52,7 @@ WRITES: dict[str, Write] = {
     "delete_group": lambda store, warrant: store.delete_group(warrant, OPS.urn),
     "change_members": lambda store, warrant: store.change_members(warrant, OPS.urn, add=[EVE]),
     "set_actor_status": lambda store, warrant: store.set_actor_status(warrant, EVE, ActorStatus.SUSPENDED),
-    "rotate_key": lambda store, warrant: store.rotate_key(warrant, key(50)),
+    "rotate_key": lambda store, warrant: store.rotate_key(warrant, "kid-2", key(50)),
 }
 every_write = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 
@@ -74,6 +100,8 @@ def prepared(given: Given) -> Given:
     """Something for every write to work on, and a bearer of the admin's."""
     given.token(40, BOB)
     given.token(41, ADMIN)
+    given.keep(LASTING)
+    given.run(given.store.add_account(SYSTEM, account(1)))
     given.run(given.store.add_policy(SYSTEM, policy(40, BOB)))
     given.run(given.store.add_group(SYSTEM, OPS))
     given.run(given.store.change_members(SYSTEM, OPS.urn, add=[ANN, BOB]))
@@ -129,8 +157,8 @@ def test_a_bearer_that_never_ends_is_proof_at_any_time(prepared: Given, write: W
 
 def test_a_token_may_revoke_itself_once(prepared: Given) -> None:
     own = prepared.warrant(ADMIN, record(41))
-    assert prepared.run(prepared.store.revoke_token(own, numbered_id(41), ADMIN)) == NOW
-    prepared.stale(prepared.store.revoke_token(own, numbered_id(41), ADMIN))
+    assert prepared.run(prepared.store.revoke_token(own, numbered_id(41), Reach(ADMIN))) == NOW
+    prepared.stale(prepared.store.revoke_token(own, numbered_id(41), Reach(ADMIN)))
 
 
 def _everything(given: Given, place: Place) -> list[Any]:
@@ -141,8 +169,11 @@ def _everything(given: Given, place: Place) -> list[Any]:
         run(store.groups(0, 100)),
         run(store.members(OPS.urn, 0, 100)),
         run(store.keys()),
+        run(store.next_key()),
         run(store.actor_state(EVE)),
         given.search(),
         given.kept(record(40)),
         given.kept(record(50)),
+        given.kept(LASTING),
+        run(store.accounts(0, 100)),
     ]

@@ -79,6 +79,18 @@ def test_the_bench_of_the_index_truncates_it_both_ways_under_load_and_says_wheth
     assert all(law["sentence"] in ran.stdout for law in kept["laws"])
 
 
+def test_the_bench_of_uses_records_in_every_other_turn_and_says_whether_its_law_holds(tmp_path: Path) -> None:
+    flags = ["--tokens", "2000", "--callers", "100", "--rounds", "2", "--seconds", "1"]
+    ran = bench(*flags, "--folder", str(ROOT), "--out", str(tmp_path), module="bench.uses")
+    assert ran.returncode == 0, ran.stderr
+    (file,) = tmp_path.glob("uses-*.json")
+    kept = json.loads(file.read_text())
+    assert {which: len(turns) for which, turns in kept["turns"].items()} == {"recorded": 2, "unrecorded": 2}
+    assert all(turn["per_second"] > 0 for turns in kept["turns"].values() for turn in turns)
+    assert kept["noted"]["tokens"] == 100
+    assert [law["sentence"] in ran.stdout for law in kept["laws"]] == [True]
+
+
 def test_an_index_filled_for_the_bench_is_what_writing_its_rows_would_have_made(tmp_path: Path) -> None:
     filled, written = tmp_path / "filled.db", tmp_path / "written.db"
     fill_index(filled, 2_000, now=1_800_000_000_000)

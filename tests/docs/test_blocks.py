@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.clients import client_env
+from tests.support.gateways import RECIPES
 from tests.support.lines import until
 from tests.support.pages import POSTGRES_PORT, ROOT, blocks, environment, kinds, pages, run_blocks, unending
 from tests.support.ports import free_port
@@ -30,6 +31,7 @@ RUN = [
     CLIENTS,
     ROOT / "docs/how-to/audit.md",
     ROOT / "docs/how-to/backup.md",
+    ROOT / "docs/how-to/check-tokens-elsewhere.md",
     MOVE,
     SEVERAL,
     ROOT / "docs/how-to/clean-up-a-time-series.md",
@@ -37,6 +39,11 @@ RUN = [
     ROOT / "docs/how-to/policy-file.md",
     ROOT / "docs/how-to/command-line.md",
     ROOT / "docs/how-to/python-client.md",
+    ROOT / "docs/how-to/rotate-tokens.md",
+    ROOT / "docs/how-to/limit-tokens.md",
+    ROOT / "docs/how-to/service-accounts.md",
+    ROOT / "docs/how-to/end-many-tokens.md",
+    ROOT / "docs/how-to/lost-tokens.md",
     ROOT / "docs/how-to/rotate-keys.md",
     ROOT / "docs/how-to/run-it.md",
     ROOT / "docs/how-to/tls.md",
@@ -143,6 +150,7 @@ def test_every_page_with_blocks_to_run_is_run() -> None:
 def test_every_block_is_of_a_kind_that_is_tried() -> None:
     tried = {"sh", "text", "console", "json"}
     also = {CLIENTS: {"python", "js"}}  # tests/clients/test_page.py
+    also |= {recipe.page: {recipe.kind, "bash"} for recipe in RECIPES}  # tests/gateways
     assert [page for page in pages() if kinds(page) - tried - also.get(page, set())] == []
 
 

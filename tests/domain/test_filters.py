@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.strategies import NOW, filters, record_lists, records, searches, text
+from watchword.domain.actors import Caller, Grant, Standing
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.filters import (
     LARGEST,
@@ -26,7 +27,15 @@ from watchword.domain.filters import (
 from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType
 from watchword.service.tokens import own_search
 
-OPTIONAL = [Field.DESCRIPTION, Field.EXPIRES_AT, Field.LAST_USED_AT, Field.REVOKED_AT]
+OPTIONAL = [
+    Field.DESCRIPTION,
+    Field.EXPIRES_AT,
+    Field.LAST_USED_AT,
+    Field.REVOKED_AT,
+    Field.PARENT,
+    Field.MINTED_WITH,
+    Field.LAST_NETWORK,
+]
 ANN = "urn:li:corpuser:ann"
 RECORD = TokenRecord("A" * 43 + "=", TokenType.PERSONAL, "n", None, ANN, ANN, 1, 2)
 
@@ -37,9 +46,9 @@ def filter_and_record(draw: st.DrawFn) -> tuple[Filter, TokenRecord]:
     return draw(filters([record])), record
 
 
-def refused(*given_: Any) -> Fault:
+def refused(field: str, condition: str | None, value: str | None, values: list[str] | None, negated: bool) -> Fault:
     with pytest.raises(Fault) as caught:
-        parse_filter("filters[0]", *given_)
+        parse_filter("filters[0]", field, condition, value, values, negated, NOW)
     assert caught.value.reason is Reason.INVALID_FIELD
     return caught.value
 
@@ -54,7 +63,8 @@ def test_a_present_value_matches_either_a_filter_or_its_negation(pair: tuple[Fil
 
 @given(filters().filter(lambda f: f.field in OPTIONAL), records())
 def test_a_missing_value_is_found_by_a_negated_exists_alone(f: Filter, record: TokenRecord) -> None:
-    bare = replace(record, description=None, expires_at=None, last_used_at=None, revoked_at=None)
+    none: dict[str, Any] = {field.name.lower(): None for field in OPTIONAL}
+    bare = replace(record, **none)
     assert f.matches(bare, NOW) == (f.condition is Condition.EXISTS and f.negated)
 
 
@@ -115,19 +125,19 @@ def test_numbers_are_compared_as_numbers(record: TokenRecord, value: int) -> Non
 @given(filters())
 def test_what_a_filter_says_is_read_back_from_its_words(f: Filter) -> None:
     words = [str(value) for value in f.values]
-    parsed = parse_filter("filters[0]", f.field.word, f.condition.value, None, words, f.negated)
+    parsed = parse_filter("filters[0]", f.field.word, f.condition.value, None, words, f.negated, NOW)
     assert parsed == f
 
 
 @given(filters().filter(lambda f: f.condition is not Condition.EXISTS))
 def test_value_and_values_are_united(f: Filter) -> None:
     words = [str(value) for value in f.values]
-    together = parse_filter("filters[0]", f.field.word, f.condition.value, words[0], words, f.negated)
+    together = parse_filter("filters[0]", f.field.word, f.condition.value, words[0], words, f.negated, NOW)
     assert together == f
 
 
 def test_the_condition_is_equal_where_none_is_named() -> None:
-    assert parse_filter("f", "name", None, "x", None, False).condition is Condition.EQUAL
+    assert parse_filter("f", "name", None, "x", None, False, NOW).condition is Condition.EQUAL
 
 
 @given(st.text().filter(lambda word: word not in {field.word for field in Field}))
@@ -144,7 +154,7 @@ def test_a_condition_that_a_field_does_not_know_is_refused_with_those_it_does(
 ) -> None:
     value = None if condition is Condition.EXISTS else field.kind.words[0] if field.kind.words else "1"
     if condition in field.kind.conditions:
-        assert parse_filter("f", field.word, condition.value, value, None, False).condition is condition
+        assert parse_filter("f", field.word, condition.value, value, None, False, NOW).condition is condition
         return
     fault = refused(field.word, condition.value, value, None, False)
     assert fault.details == {"field": "filters[0].condition"}
@@ -158,12 +168,39 @@ def test_a_condition_that_a_field_does_not_know_is_refused_with_those_it_does(
 def test_a_bad_number_is_refused_with_an_example_of_a_good_one(field: Field, word: str) -> None:
     fault = refused(field.word, "EQUAL", word, None, False)
     assert fault.details == {"field": "filters[0].values"}
-    assert "1767225600000" in fault.message
+    assert ("1767225600000" if field.kind.timed else "such as 10.") in fault.message
+
+
+@pytest.mark.parametrize("field", [field for field in Field if field.kind.timed])
+@given(st.integers(0, 999_999_999), st.integers(0, 86_399))
+def test_a_time_may_be_said_as_how_long_ago_it_was(field: Field, days: int, seconds: int) -> None:
+    found = parse_filter("f", field.word, "LESS_THAN", f"P{days}DT{seconds}S", None, False, NOW)
+    assert found.values == (NOW - (days * 86_400 + seconds) * 1_000,)
+
+
+@pytest.mark.parametrize("word", ["P", "PT", "P1Y", "P1M", "P-1D", "P1.5D", "-P1D", "P1D ", "p1d", "P٣D"])
+def test_a_bad_duration_is_refused_with_an_example_of_a_good_one(word: str) -> None:
+    fault = refused("lastActivityAt", "LESS_THAN", word, None, False)
+    assert fault.details == {"field": "filters[0].values"}
+    assert "such as P" in fault.message
+
+
+def test_only_a_time_may_be_said_as_a_duration() -> None:
+    assert "whole number, such as 10" in refused("useCount", "LESS_THAN", "P90D", None, False).message
+    assert parse_filter("f", "name", None, "P90D", None, False, NOW).values == ("P90D",)
+
+
+@given(records(), st.integers(NOW - 5, NOW + 5))
+def test_the_last_activity_is_the_last_use_or_the_making(record: TokenRecord, value: int) -> None:
+    idle = Filter(Field.LAST_ACTIVITY_AT, Condition.LESS_THAN, (value,))
+    assert idle.matches(replace(record, last_used_at=None), NOW) == (record.created_at < value)
+    assert idle.matches(replace(record, last_used_at=value - 1), NOW)
+    assert not idle.matches(replace(record, last_used_at=value), NOW)
 
 
 @given(st.integers(-LARGEST, LARGEST))
 def test_every_64_bit_number_is_read(number: int) -> None:
-    assert parse_filter("f", "createdAt", None, str(number), None, False).values == (number,)
+    assert parse_filter("f", "createdAt", None, str(number), None, False, NOW).values == (number,)
 
 
 @pytest.mark.parametrize("field", [field for field in Field if field.kind.words])
@@ -182,13 +219,13 @@ def test_a_value_that_no_store_keeps_is_refused(text: str) -> None:
 def test_a_value_is_needed_except_for_exists_which_takes_none(field: Field) -> None:
     assert "needs value or values" in refused(field.word, None, None, None, False).message
     assert "needs value or values" in refused(field.word, "IN", None, [], True).message
-    assert parse_filter("f", field.word, "EXISTS", None, [], False).values == ()
+    assert parse_filter("f", field.word, "EXISTS", None, [], False, NOW).values == ()
     assert "takes no value" in refused(field.word, "EXISTS", "x", None, False).message
 
 
 def test_the_numbers_of_filters_and_values_are_bounded() -> None:
     most = [str(n) for n in range(MAX_VALUES)]
-    assert len(parse_filter("f", "name", "IN", None, most, False).values) == MAX_VALUES
+    assert len(parse_filter("f", "name", "IN", None, most, False, NOW).values) == MAX_VALUES
     with pytest.raises(Fault, match=f"at most {MAX_VALUES:,} values together"):
         check_filter_sizes([MAX_VALUES, 1])
     check_filter_sizes([1] * MAX_FILTERS)
@@ -227,12 +264,15 @@ def test_every_property_of_the_token_info_can_be_filtered_by() -> None:
     assert words >= {"id", "urn", "tokenType", "status", "lastUsedAt"}
 
 
+OF_ANN = Grant(Caller(ANN, Standing(False, (), 1), None, "127.0.0.1", ""), frozenset())
+
+
 @settings(max_examples=30)
 @given(record_lists, st.data())
 def test_the_constraint_of_ownership_is_widened_by_no_filter(among: list[TokenRecord], data: st.DataObject) -> None:
     field = data.draw(st.sampled_from([Field.ACTOR_URN, Field.OWNER_URN]))
     others = data.draw(st.lists(filters(among), max_size=2))
-    asked = own_search(Search(filters=(*others, Filter(field, Condition.EQUAL, (ANN,)))), ANN)
+    asked = own_search(Search(filters=(*others, Filter(field, Condition.EQUAL, (ANN,)))), OF_ANN)
     assert asked.own is not None
     held, owner = asked.own
     assert owner == ANN
@@ -247,7 +287,7 @@ def test_only_a_filter_that_pins_the_caller_asks_for_the_callers_own(f: Filter) 
         and not f.negated
         and f.values == (ANN,)
     )
-    assert (own_search(Search(filters=(f,)), ANN).own is not None) == pinned
+    assert (own_search(Search(filters=(f,)), OF_ANN).own is not None) == pinned
 
 
 def test_the_status_is_judged_at_the_moment_of_the_search() -> None:

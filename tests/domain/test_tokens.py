@@ -10,17 +10,8 @@ from tests.support.refusals import refusal_of
 from tests.support.strategies import NOW, characters, names, records, times
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.secret import Secret
-from watchword.domain.tokens import (
-    MAX_DESCRIPTION,
-    MAX_NAME,
-    TokenRecord,
-    TokenStatus,
-    TokenType,
-    check_description,
-    check_name,
-    check_token_id,
-    token_id,
-)
+from watchword.domain.texts import MAX_DESCRIPTION, MAX_NAME, check_description, check_name
+from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType, check_token_id, token_id
 
 
 @given(records(), times)

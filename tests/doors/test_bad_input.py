@@ -151,7 +151,7 @@ class TestATypo:
     @pytest.mark.parametrize(
         ("query", "variables", "says"),
         [
-            (CREATE, token(type="ROBOT"), ["type", "Allowed: PERSONAL."]),
+            (CREATE, token(type="ROBOT"), ["type", "Allowed: PERSONAL, SERVICE_ACCOUNT."]),
             (CREATE, token(duration="ONE_SECOND"), ["duration", "Allowed: ONE_HOUR, ONE_DAY", "NO_EXPIRY."]),
             (CREATE, token(duration=["ONE_HOUR"]), ["duration", "Allowed: ONE_HOUR"]),
             (CREATE, token(colour="red"), ["'colour'", "Allowed: type, actorUrn, duration, durationIso, name"]),
@@ -191,7 +191,7 @@ class TestATypo:
             ("{ me(a: 1) { corpUser { urn } } }", ["'a'", "Query.me", "Allowed: none."]),
             ("{ listAccessTokens { sum } }", ["'sum'", "Allowed: start, count, total, tokens."]),
             ("{ tokens { id } }", ["'tokens'", "Allowed: listAccessTokens, "]),
-            ("mutation { makeToken }", ["'makeToken'", "Allowed: createAccessToken, revokeAccessToken, "]),
+            ("mutation { makeToken }", ["'makeToken'", "Allowed: createAccessToken, deriveAccessToken, "]),
             ("{ listAccessTokens(input: {page: 1}) { total } }", ["'page'", "Allowed: start, count, filters, sort."]),
             ("{ listAccessTokens(input: {count: one}) { total } }", ["count: ", "Int"]),
             ('{ listAccessTokens(input: {count: "1"}) { total } }', ["count: ", "Int"]),
@@ -207,7 +207,7 @@ class TestATypo:
             ),
             (
                 MAKE.replace("%type", "ROBOT").replace("%duration", "ONE_DAY"),
-                ["type: ", "Allowed: PERSONAL."],
+                ["type: ", "Allowed: PERSONAL, SERVICE_ACCOUNT."],
             ),
             ("mutation { revokeAccessToken }", ["tokenId", "String!"]),
             ("query ($input: Nothing) { listAccessTokens(input: $input) { total } }", ["'Nothing'"]),

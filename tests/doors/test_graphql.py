@@ -81,7 +81,8 @@ class TestIntrospection:
         query = '{ __typename __type(name: "CreateAccessTokenInput") { kind inputFields { name } } me { __typename } }'
         data = server.ask(query, actor=ADMIN)
         names = [field["name"] for field in data["__type"]["inputFields"]]
-        assert names == ["type", "actorUrn", "duration", "durationIso", "name", "description"]
+        limits = ["scopes", "audience", "allowedNetworks"]
+        assert names == ["type", "actorUrn", "duration", "durationIso", "name", "description", *limits]
         assert data["__typename"] == "Query"
         assert data["me"]["__typename"] == "AuthenticatedUser"
 

@@ -11,7 +11,16 @@ from tests.support.server import ADMIN, Server
 from tests.support.wire import AS_ADMIN, JSON_TYPE, Answer, send
 
 PREFIXES = ("", "/gms", "/api/gms")
-PUBLIC = ("/", "/config", "/health", "/health/live", "/health/ready", "/metrics", "/.well-known/jwks.json")
+PUBLIC = (
+    "/",
+    "/config",
+    "/health",
+    "/health/live",
+    "/health/ready",
+    "/metrics",
+    "/.well-known/jwks.json",
+    "/.well-known/oauth-authorization-server",
+)
 GRAPHQL = ("/api/graphql", "/api/v2/graphql")
 PROTECTED = (
     "/api",

@@ -40,8 +40,8 @@ VARIABLE = st.recursive(
 )
 ADDRESSES = st.sampled_from(
     ["/", "/config", "/health/live", "/auth", "/auth/x", "/api/graphql", "/api/v2/graphql", "/gms/api/graphql", "/api",
-     "/operations", "/operations?action=getEsTaskStatus", "/openapi/x", "/oauth2/introspect", "/.well-known/jwks.json",
-     "/gms", "/api/gms"]
+     "/operations", "/operations?action=getEsTaskStatus", "/openapi/x", "/oauth2/introspect", "/oauth2/revoke",
+     "/.well-known/jwks.json", "/.well-known/oauth-authorization-server", "/gms", "/api/gms"]
 )  # fmt: skip
 # What HTTP lets a header's value hold: no control characters but the tab.
 HEADER_BYTES = st.binary(max_size=60).map(lambda raw: bytes(b for b in raw if b == 9 or (b >= 32 and b != 127)))
@@ -50,6 +50,7 @@ NAMES = st.sampled_from(
      b"X-Forwarded-For", b"Forwarded", b"Content-Encoding", b"Cookie", b"Range", b"If-Match", b"X-RestLi-Protocol"]
 )  # fmt: skip
 GRAPHQL = ("/api/graphql", "/api/v2/graphql")
+OAUTH = ("/oauth2/introspect", "/oauth2/revoke")
 
 
 def check(answer: Answer, target: str) -> Any:
@@ -68,6 +69,9 @@ def check(answer: Answer, target: str) -> Any:
             assert kind["reason"]
         assert content.get("errors") != []
         assert "data" in content or "errors" in content
+    elif answer.status >= 400 and target in OAUTH:
+        assert content is not None
+        assert set(content) == {"error", "error_description"}
     elif answer.status >= 400:
         assert content is not None
         assert content["error"]["code"] == answer.status

@@ -17,15 +17,17 @@ import pytest
 from tests.support.server import ADMIN, CREATE, CREATE_POLICY, LIST, REVOKE, Server
 from tests.support.wire import AS_ADMIN, JSON_TYPE, send, send_chunked
 from watchword.domain.errors import Fault, Reason
+from watchword.domain.ports import Claims
 from watchword.domain.secret import Secret
 from watchword.service.authority import Authority
-from watchword.service.tokens import CreatedToken
+from watchword.service.minting import CreatedToken
 from watchword.settings import Settings, load
 from watchword.signing.keyring import KeyRing
 from watchword.signing.sealing import MasterKeyError, Sealer, load_master_key
 from watchword.wiring import open_service
 
 WINDOW = 20
+FORM_TYPE = "Content-Type: application/x-www-form-urlencoded"
 ME = "{ me { corpUser { urn } } }"
 FIND = "query ($t: String!) { getAccessTokenMetadata(token: $t) { id } }"
 
@@ -41,6 +43,10 @@ BODIES = [
     '"TOKEN"', "TOKEN", '{"query": "TOKEN"', '{"query": "TOKEN"}', '{"query": TOKEN}', '["TOKEN"]', '{"TOKEN": 1}',
     '{"query": "{ me }", "variables": "TOKEN"}', '{"query": "{ me }", "operationName": ["TOKEN"]}',
     '{"query": "x", "variables": ["TOKEN"]}', '{"query": "{ me }", "extensions": "TOKEN"}',
+]  # fmt: skip
+FORMS = [
+    "token=TOKENx", "token=TOKEN&token=TOKEN", "TOKEN", "TOKEN=1", "token=TOKEN%FF", "token=x&token_type_hint=TOKEN",
+    "token=CUT", "token=%0ATOKEN",
 ]  # fmt: skip
 QUERIES = [
     "{ TOKEN }",
@@ -123,6 +129,14 @@ def misplace(said: Loud, token: str) -> None:
     said.tell(host=f"{token}.example.com")
     for body in BODIES:
         said.tell(body=body.replace("TOKEN", token).encode())
+    for form in FORMS:
+        sent = form.replace("TOKEN", token).replace("CUT", token[:-4]).encode()
+        for address in ("/oauth2/introspect", "/oauth2/revoke"):
+            for bearer in (token, said.tokens[0]):
+                headers = [FORM_TYPE, f"Authorization: Bearer {bearer}"]
+                answer = send(said.server, headers=headers, target=f"{address}?token={token}", body=sent)
+                said.answers += [answer.body, repr(answer.headers).encode()]
+            said.tell(f"Authorization: Bearer {token}", target=address, body=sent)
     said.answers.append(send_chunked(said.server, [token.encode() * 100] * 30).body)
     for query in QUERIES:
         said.ask(query.replace("TOKEN", token).replace("HEAD", token.split(".", maxsplit=1)[0]))
@@ -178,7 +192,8 @@ def keys(loud: Loud) -> dict[str, bytes]:
 
     async def opened() -> dict[str, bytes]:
         async with open_service(settings) as service:
-            private = {k.kid: sealer.open(k.sealed_private, f"key:{k.kid}").reveal() for k in await service.keys.all()}
+            kept = (*await service.keys.all(), await service.store.next_key())
+            private = {k.kid: sealer.open(k.sealed_private, f"key:{k.kid}").reveal() for k in kept if k is not None}
             return {"salt": service.salt.reveal(), "master key": master.reveal(), **private}
 
     return asyncio.run(opened())
@@ -222,7 +237,7 @@ def test_no_token_and_no_part_of_one_is_in_anything_the_process_wrote(loud: Loud
 
 
 def test_no_key_is_in_anything_the_process_wrote(keys: dict[str, bytes], written: dict[str, bytes]) -> None:
-    assert len(keys) == 3
+    assert len(keys) == 4
     for name, secret in keys.items():
         assert len(secret) == 32
         for spelling in spellings(secret):
@@ -240,8 +255,9 @@ def test_the_events_tell_of_each_token_by_its_id_alone(loud: Loud) -> None:
 def test_the_kept_salt_and_keys_are_sealed(loud: Loud, keys: dict[str, bytes]) -> None:
     with closing(sqlite3.connect(loud.server.data_dir / "watchword.db")) as store:
         (salt,) = store.execute("SELECT sealed_salt FROM state").fetchone()
-        (private,) = store.execute("SELECT sealed_private FROM keys").fetchone()
-    for sealed in (salt, private):
+        kept = store.execute("SELECT sealed_private FROM keys UNION ALL SELECT sealed_private FROM next_key").fetchall()
+    assert len(kept) == 2
+    for sealed in (salt, *(private for (private,) in kept)):
         assert len(sealed) == 12 + 32 + 16
         assert sealed not in keys.values()
 
@@ -257,7 +273,7 @@ def test_nothing_that_holds_a_secret_shows_it_when_printed(loud: Loud, keys: dic
     async def things() -> list[object]:
         async with open_service(settings) as service:
             held = [service, service.keys, service.authority, service.tokens, service.policies, service.uses]
-            return [*held, service.salt, service.keys.sign(ADMIN, 0, None)]
+            return [*held, service.salt, service.keys.sign(Claims(ADMIN, 0, None))]
 
     found = asyncio.run(things())
     signed: Any = found[-1]

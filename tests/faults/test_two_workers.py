@@ -97,7 +97,7 @@ def test_no_token_is_signed_with_the_old_key_once_keys_were_rotated(make_server:
     assert used == set(kids)
 
     published = {key["kid"]: jwt.PyJWK(key) for key in server.http.get("/.well-known/jwks.json").json()["keys"]}
-    assert published.keys() == set(kids)
+    assert published.keys() > set(kids)
     sample = [token for _, token in made[:: 1 + len(made) // 200]]
     for token in sample:
         claims = jwt.decode(token, published[kid_of(token)], ["EdDSA"], audience=server.url, issuer=server.url)

@@ -14,7 +14,7 @@ from tests.support.strait import Strait
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.places import DatabasePlace
 from watchword.domain.policies import root_policy
-from watchword.domain.ports import Store
+from watchword.domain.ports import Issue, Store
 from watchword.stores import keeping
 from watchword.values import database as read_address
 
@@ -43,11 +43,11 @@ def store(run: Run, database: Home, strait: Strait) -> Iterator[Store]:
     """Over the strait, with its lanes and its one connection open."""
     keeping.prepare(place(database, database.address.port, 10))
     opened = run(keeping.open_store(place(database, strait.port, 5), lambda: 0, keeping.ignore))
-    run(opened.settle_keys(b"sealed salt", key(1)))
+    run(opened.settle_keys(b"sealed salt", key(1), key(2)))
     run(opened.settle(root_policy(ADMIN), ()))
     run(opened.find_bearer("nobody's"))
     # Done once, so that each is one request from now on.
-    run(opened.add_token(SYSTEM, record(99), key(1).kid, PLENTY))
+    run(opened.add_token(SYSTEM, record(99), Issue(key(1).kid, PLENTY)))
     run(opened.revoke_token(SYSTEM, record(99).id, None))
     run(opened.add_policy(SYSTEM, policy(99, ANN)))
     yield opened
@@ -63,7 +63,7 @@ def test_a_token_whose_keeping_was_not_confirmed_is_found_and_given_out(
     run: Run, store: Store, strait: Strait, database: Home
 ) -> None:
     strait.lose_answer()
-    run(store.add_token(SYSTEM, record(1), key(1).kid, PLENTY))
+    run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
     assert alive(database, record(1).id) == [True]
 
 
@@ -71,7 +71,7 @@ def test_a_token_whose_request_never_arrived_is_asked_for_again(
     run: Run, store: Store, strait: Strait, database: Home
 ) -> None:
     strait.hold_next_request()
-    run(store.add_token(SYSTEM, record(1), key(1).kid, PLENTY))
+    run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
     assert alive(database, record(1).id) == [True]
     strait.release()  # the first request is late, and finds the token there
     assert alive(database, record(1).id) == [True]
@@ -83,7 +83,7 @@ def test_a_token_that_nobody_received_is_ended_even_if_its_request_arrives_late(
     strait.hold_next_request()
 
     async def cut_off() -> Fault:
-        asked = asyncio.ensure_future(store.add_token(SYSTEM, record(1), key(1).kid, PLENTY))
+        asked = asyncio.ensure_future(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
         await asyncio.to_thread(strait._held.wait, 10)
         strait.silence()
         with pytest.raises(Fault) as caught:
@@ -104,7 +104,7 @@ def test_a_token_that_was_kept_and_that_nobody_received_is_revoked(
 ) -> None:
     strait.lose_answer(for_good=True)
     with pytest.raises(Fault) as caught:
-        run(store.add_token(SYSTEM, record(1), key(1).kid, PLENTY))
+        run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
     assert caught.value.reason is Reason.OUTCOME_UNKNOWN
     assert alive(database, record(1).id) == [True]
     strait.calm()
@@ -115,7 +115,7 @@ def test_a_token_that_was_kept_and_that_nobody_received_is_revoked(
 def test_a_revocation_whose_answer_was_lost_is_one_revocation(
     run: Run, store: Store, strait: Strait, database: Home
 ) -> None:
-    run(store.add_token(SYSTEM, record(1), key(1).kid, PLENTY))
+    run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
     strait.lose_answer()
     at = run(store.revoke_token(SYSTEM, record(1).id, None))
     assert database.look("SELECT revoked_at FROM tokens WHERE id = %s", record(1).id) == [(at,)]
@@ -126,8 +126,11 @@ def test_a_revocation_whose_answer_was_lost_is_one_revocation(
 def test_a_revocation_by_somebody_else_is_not_taken_for_ones_own(
     run: Run, store: Store, strait: Strait, database: Home
 ) -> None:
-    run(store.add_token(SYSTEM, record(1), key(1).kid, PLENTY))
-    database.look("SELECT * FROM revoke_token('urn:li:corpuser:eve', NULL, NULL, 'x', 'other', %s, NULL)", record(1).id)
+    run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
+    database.look(
+        "SELECT * FROM revoke_token('urn:li:corpuser:eve', NULL, NULL, 'x', 'other', %s, NULL, false, false, 1, false)",
+        record(1).id,
+    )
     strait.lose_answer()
     with pytest.raises(Fault) as caught:
         run(store.revoke_token(SYSTEM, record(1).id, None))
@@ -177,7 +180,7 @@ def test_creates_of_the_same_actors_in_any_order_never_wait_for_each_other(run: 
 
     async def crowd() -> list[object]:
         stores = [await keeping.open_store(replace(there, pool=4), lambda: 0, keeping.ignore) for _ in range(4)]
-        await stores[0].settle_keys(b"sealed salt", key(1))
+        await stores[0].settle_keys(b"sealed salt", key(1), key(2))
         await stores[0].settle(root_policy(ADMIN), ())
         actors = [f"urn:li:corpuser:user{number}" for number in range(20)]
 
@@ -186,7 +189,7 @@ def test_creates_of_the_same_actors_in_any_order_never_wait_for_each_other(run: 
             said: list[object] = []
             for turn in range(8):
                 made = record(number * 100 + turn, order.choice(actors), owner=ADMIN)
-                said += await all_of([stores[number % 4].add_token(SYSTEM, made, key(1).kid, PLENTY)])
+                said += await all_of([stores[number % 4].add_token(SYSTEM, made, Issue(key(1).kid, PLENTY))])
             return said
 
         outcomes = await asyncio.gather(*(client(number) for number in range(96)))

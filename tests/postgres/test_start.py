@@ -44,6 +44,7 @@ def test_ten_instances_that_start_at_once_on_an_empty_database_all_start_and_one
         assert sum("->" in out for out, _ in said) <= 1
         assert database.look("SELECT number, count(*) FROM migrations GROUP BY number") == [(VERSION, 1)]
         assert database.look("SELECT count(*) FROM keys") == [(1,)]
+        assert database.look("SELECT count(*) FROM next_key") == [(1,)]
         made = "SELECT target FROM events WHERE action = 'policy.created'"
         policies = database.look(made)
         assert len(policies) == len(set(policies)) > 0

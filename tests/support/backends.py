@@ -18,6 +18,7 @@ from watchword.domain.events import KeptEvent
 from watchword.domain.places import DatabasePlace
 from watchword.domain.ports import Store
 from watchword.stores import keeping
+from watchword.stores.postgres.transfer import TOTALS
 from watchword.stores.sqlite import open_store, prepare
 from watchword.stores.sqlite.check import check
 from watchword.values import database
@@ -55,6 +56,12 @@ class Place(Protocol):
     def problems(self) -> list[str]:
         """What the store's own check finds wrong."""
 
+    def put_many(self, actor: str, count: int) -> None:
+        """So many live tokens of an actor, past the store."""
+
+    def circles(self) -> int:
+        """How often the backend had to end somebody's write because several waited for each other."""
+
 
 class Backend(Protocol):
     def place(self) -> Place:
@@ -83,6 +90,22 @@ class SqlitePlace:
 
     def problems(self) -> list[str]:
         return [f"{law}: {problem}" for law, problem in check(self.path) if problem is not None]
+
+    def put_many(self, actor: str, count: int) -> None:
+        numbers = (
+            f"(WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {count}) SELECT n FROM s)"
+        )
+        with closing(apsw.Connection(str(self.path))) as file:
+            file.execute("PRAGMA synchronous = OFF")
+            file.execute(_MANY.format(actor="?1", numbers=numbers), (actor,))
+
+    def circles(self) -> int:
+        return 0  # one writer at a time waits for nobody
+
+
+_MANY = """
+INSERT INTO tokens (id, type, name, actor_urn, owner_urn, created_at)
+SELECT 'many ' || n, 'PERSONAL', 'many', {actor}, {actor}, 0 FROM {numbers}"""
 
 
 def _event(row: tuple[Any, ...]) -> KeptEvent:
@@ -151,6 +174,18 @@ class PostgresPlace:
 
     def problems(self) -> list[str]:
         return [f"{law}: {problem}" for law, problem in keeping.check(self.place) if problem is not None]
+
+    def put_many(self, actor: str, count: int) -> None:
+        numbers = f"generate_series(1, {count}) AS n"
+        self.home.look("ALTER TABLE tokens DISABLE TRIGGER USER")
+        self.home.look(_MANY.format(actor=f"'{actor}'", numbers=numbers))
+        self.home.look("ALTER TABLE tokens ENABLE TRIGGER USER")
+        self.home.look(TOTALS)
+
+    def circles(self) -> int:
+        self.home.look("SELECT pg_stat_clear_snapshot()")
+        ((number,),) = self.home.look("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+        return int(number)
 
     def close(self) -> None:
         self.hand.close()

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -70,23 +70,17 @@ class ClientRefused(AssertionError):
         self.info: Any = raised["info"]
 
 
-class Graph:
-    """A process in DataHub's own environment that calls its `DataHubGraph`: a line of JSON in, a line out."""
+class Talk:
+    """A program that calls a foreign client as it is told: a line of JSON in, a line out. It keeps what it fetches."""
 
-    def __init__(self, home: Path) -> None:
-        python = client_env("datahub") / "bin/python"
+    def __init__(self, command: Sequence[str | Path], home: Path, **env: str) -> None:
         self._process = subprocess.Popen(
-            [python, PROGRAMS / "graph.py"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=surroundings(home),
-            text=True,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=surroundings(home, **env), text=True
         )
 
-    def call(self, server: str, token: str | None, method: str, **words: Any) -> Any:
+    def say(self, **asked: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        asked = {"server": server, "token": token, "method": method, "words": words}
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
@@ -105,3 +99,13 @@ class Graph:
         self._process.wait(20)
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+
+class Graph(Talk):
+    """DataHub's own `DataHubGraph`, in its own environment."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__([client_env("datahub") / "bin/python", PROGRAMS / "graph.py"], home)
+
+    def call(self, server: str, token: str | None, method: str, **words: Any) -> Any:
+        return self.say(server=server, token=token, method=method, words=words)

@@ -13,7 +13,7 @@ from bench.fill import filled_actor, filled_id, is_revoked
 from tests.support.strategies import numbered_id
 from watchword.domain.actors import system_warrant
 from watchword.domain.filters import Condition, Field, Filter, Search
-from watchword.domain.ports import Clock
+from watchword.domain.ports import Clock, Issue, Use
 from watchword.domain.tokens import TokenRecord, TokenType
 from watchword.stores.sqlite import SqliteStore, open_store
 
@@ -74,7 +74,9 @@ class Watched:
         steps: list[str] = []
         with closing(apsw.Connection(str(self.path))) as file:
             for statement in cost.statements:
-                if statement.split()[0] in {"SELECT", "INSERT", "UPDATE", "DELETE"}:
+                if statement.split()[:2] == ["CREATE", "TEMP"]:
+                    file.execute(statement)
+                if statement.split()[0] in {"SELECT", "INSERT", "UPDATE", "DELETE", "WITH"}:
                     bound = (None,) * apsw.ext.query_info(file, statement).bindings_count
                     steps += [str(row[3]) for row in file.execute(f"EXPLAIN QUERY PLAN {statement}", bound)]
         return steps
@@ -111,9 +113,9 @@ def operations(
         "find_bearer": lambda store: store.find_bearer(filled_id(7)),
         "find_bearer of an unknown token": lambda store: store.find_bearer("x" * 44),
         "standing": lambda store: store.standing(actor),
-        "add_token": lambda store: store.add_token(SYSTEM, made, kid, 10_000),
+        "add_token": lambda store: store.add_token(SYSTEM, made, Issue(kid, 10_000)),
         "revoke_token": lambda store: store.revoke_token(SYSTEM, filled_id(5), None),
-        "record_uses": lambda store: store.record_uses({filled_id(7): now}),
+        "record_uses": lambda store: store.record_uses({filled_id(7): Use(now, 1, "10.0.0.0/24")}),
         "the first page of all": listing(None, 20),
         "the first page of an actor's own": listing(Field.ACTOR_URN, 20),
         "the first page of an owner's own": listing(Field.OWNER_URN, 20),

@@ -13,11 +13,14 @@ Ask = Callable[[str], list[Any]]
 
 KEYS = {
     "tokens": "id",
+    "service_accounts": "urn",
+    "retries": "actor, digest",
     "policies": "urn",
     "groups": "urn",
     "group_members": "actor_urn, group_urn",
     "actors": "urn",
     "keys": "seq",
+    "next_key": "one",
     "events": "seq",
     "operations": "number",
 }

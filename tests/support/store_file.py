@@ -72,7 +72,7 @@ def assert_sound(server: Server) -> None:
     """`db check` finds nothing, and tokens and their events are one."""
     checked = server.command_line("db", "check")
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    made = "SELECT target FROM events WHERE action = 'token.created'"
+    made = "SELECT target FROM events WHERE action IN ('token.created', 'token.derived', 'token.rotated')"
     assert look(server, f"SELECT id FROM tokens WHERE id NOT IN ({made})") == []
     assert look(server, f"SELECT * FROM ({made}) WHERE target NOT IN (SELECT id FROM tokens)") == []
 

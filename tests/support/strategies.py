@@ -2,10 +2,12 @@
 
 import hashlib
 from base64 import b64encode
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
 from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField, Value, value_of
+from watchword.domain.limits import Limits
 from watchword.domain.policies import Policy, PolicyState, Privilege
 from watchword.domain.tokens import TokenRecord, TokenType
 from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX
@@ -26,6 +28,7 @@ names = st.builds("{}{}{}".format, st.text(_plain, max_size=6), _shown, st.text(
 visible = st.characters(min_codepoint=0x21, max_codepoint=0x7E)
 namespaces = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9-]{0,31}", fullmatch=True)
 urns = st.builds("urn:{}:{}".format, namespaces, st.text(visible, min_size=1, max_size=60))
+networks = st.sampled_from(["10.1.2.0/24", "10.1.3.0/24", "2001:db8:a::/48", "2001:db8:B::/48", "unix"])
 times = st.integers(NOW - 4, NOW + 4) | st.integers(0, 2**53)
 
 
@@ -34,8 +37,14 @@ def numbered_id(number: int) -> str:
     return b64encode(hashlib.sha256(b"%d" % number).digest()).decode()
 
 
+words = st.lists(st.sampled_from(("repo:read", "repo:write", "VIEW_AUDIT_LOG")), max_size=2, unique=True).map(tuple)
+allowed = st.lists(st.sampled_from(("10.0.0.0/8", "2001:db8::/32")), max_size=2, unique=True).map(tuple)
+limits = st.builds(Limits, st.none() | words, st.none() | words, st.none() | allowed)
+
+
 @st.composite
 def records(draw: st.DrawFn) -> TokenRecord:
+    last_used_at = draw(st.none() | times.filter(bool))
     return TokenRecord(
         id=numbered_id(draw(st.integers(0, 10_000))),
         type=TokenType.PERSONAL,
@@ -45,12 +54,27 @@ def records(draw: st.DrawFn) -> TokenRecord:
         owner_urn=draw(st.sampled_from(ACTORS)),
         created_at=draw(times),
         expires_at=draw(st.none() | times),
-        last_used_at=draw(st.none() | times.filter(bool)),
+        minted_with=draw(st.none() | st.integers(0, 3).map(numbered_id)),
+        last_used_at=last_used_at,
         revoked_at=draw(st.none() | times),
+        limits=draw(limits),
+        use_count=0 if last_used_at is None else draw(st.integers(1, 4)),
+        last_network=None if last_used_at is None else draw(networks),
     )
 
 
-record_lists = st.lists(records(), max_size=12, unique_by=lambda record: record.id)
+@st.composite
+def families(draw: st.DrawFn, min_size: int = 0) -> list[TokenRecord]:
+    """Records of which some are derived from the first, which therefore never ends."""
+    made = draw(st.lists(records(), min_size=min_size, max_size=12, unique_by=lambda record: record.id))
+    if not made or draw(st.booleans()):
+        return made
+    first = replace(made[0], expires_at=None, revoked_at=None)
+    rest = [replace(one, parent=first.id, root=first.id) if draw(st.booleans()) else one for one in made[1:]]
+    return [first, *rest]
+
+
+record_lists = families()
 
 
 def _near(value: Value, draw: st.DrawFn) -> Value:

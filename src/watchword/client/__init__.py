@@ -11,7 +11,6 @@
 """
 
 from watchword.client.asynchronous import AsyncClient
-from watchword.client.calls import Where
 from watchword.client.errors import (
     BadRequest,
     Conflict,
@@ -26,6 +25,7 @@ from watchword.client.errors import (
     Unreachable,
     WatchwordError,
 )
+from watchword.client.files import RotatedFile, rotate_file
 from watchword.client.operation_records import (
     EngineTask,
     IndexSize,
@@ -38,24 +38,31 @@ from watchword.client.operation_records import (
 from watchword.client.records import (
     Actor,
     Actors,
+    ActorTokenCount,
     Applied,
     CreatedToken,
     DeclaredPolicy,
     Event,
     Group,
+    Identity,
     Me,
     Policy,
     PolicyChange,
+    Receipt,
+    RevocationPlan,
     ServerInfo,
+    ServiceAccount,
     Token,
 )
 from watchword.client.sync import Client
+from watchword.client.token_calls import Where
 from watchword.client.walks import Page
 from watchword.domain.lifetimes import Duration
 from watchword.domain.secret import Secret
 
 __all__ = [
     "Actor",
+    "ActorTokenCount",
     "Actors",
     "Applied",
     "AsyncClient",
@@ -68,6 +75,7 @@ __all__ = [
     "EngineTask",
     "Event",
     "Group",
+    "Identity",
     "IndexSize",
     "Me",
     "NotFound",
@@ -76,10 +84,14 @@ __all__ = [
     "Policy",
     "PolicyChange",
     "PostCheck",
+    "Receipt",
     "Refused",
+    "RevocationPlan",
+    "RotatedFile",
     "Secret",
     "ServerError",
     "ServerInfo",
+    "ServiceAccount",
     "TaskCounters",
     "TaskStatus",
     "Throttled",
@@ -92,4 +104,5 @@ __all__ = [
     "Unreachable",
     "WatchwordError",
     "Where",
+    "rotate_file",
 ]

@@ -1,18 +1,16 @@
 """Every call that can be made, said once: the document, its variables, how to read the answer.
 
-`Client` and `AsyncClient` have these functions as their methods.
+`Client` and `AsyncClient` have these functions as their methods, and those of the modules beside this one whose names
+end in `_calls`.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Iterable
 from typing import Any
 
 from watchword.client.records import (
     Actor,
     Actors,
     Applied,
-    CreatedToken,
     DeclaredPolicy,
     Event,
     Group,
@@ -21,31 +19,13 @@ from watchword.client.records import (
     Policy,
     PolicyChange,
     ServerInfo,
-    Token,
     record,
     selection,
 )
 from watchword.client.walks import PAGE_SIZE, Cursored, Page, Paged, Stretch, page_of
-from watchword.client.wire import Call, ask
-from watchword.domain.lifetimes import Duration
-from watchword.domain.secret import Secret
+from watchword.client.wire import Call, ask, done
 
-_TOKEN, _POLICY, _GROUP, _ACTOR, _EVENT = map(selection, (Token, Policy, Group, Actor, Event))
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """A condition on tokens, such as `Where("name", "nightly", condition="CONTAIN")`. The values are ORed."""
-
-    field: str
-    values: str | Sequence[str] = ()
-    condition: str = "EQUAL"
-    negated: bool = False
-
-    def sent(self) -> dict[str, Any]:
-        values = [self.values] if isinstance(self.values, str) else list(self.values)
-        sent = {"field": self.field, "condition": self.condition, "negated": self.negated}
-        return {**sent, "values": values} if values else sent
+_POLICY, _GROUP, _ACTOR, _EVENT = map(selection, (Policy, Group, Actor, Event))
 
 
 def server() -> Call[ServerInfo]:
@@ -67,75 +47,6 @@ def granted_privileges(actor: str) -> Call[tuple[str, ...]]:
     """What an actor may do: one's own for the asking, another's with Manage Policies."""
     document = "query ($actor: String!) { getGrantedPrivileges(input: {actorUrn: $actor}) { privileges } }"
     return ask(document, lambda found: tuple(found["privileges"]), {"actor": actor})
-
-
-def create_token(
-    actor: str, name: str, *, duration: Duration | timedelta | str, description: str | None = None
-) -> Call[CreatedToken]:
-    """Make a token for an actor. The duration is a named one, a timedelta, or ISO 8601 such as P3D."""
-    document = f"""mutation ($input: GetAccessTokenInput!) {{
-      createAccessToken(input: $input) {{ accessToken metadata {{ {_TOKEN} }} }} }}"""
-    wanted = {"type": "PERSONAL", "actorUrn": actor, "name": name, "description": description, **_lifetime(duration)}
-    return ask(document, _created, {"input": wanted}, changes=True)
-
-
-def _lifetime(duration: Duration | timedelta | str) -> dict[str, str]:
-    if isinstance(duration, Duration):
-        return {"duration": duration.name}
-    if isinstance(duration, timedelta):
-        return {"durationIso": f"PT{int(duration.total_seconds())}S"}
-    return {"duration": duration} if duration in Duration.__members__ else {"durationIso": duration}
-
-
-def _created(found: Json) -> CreatedToken:
-    return CreatedToken(token=Secret(found["accessToken"]), metadata=record(Token, found["metadata"]))
-
-
-def token_page(
-    *where: Where,
-    start: int = 0,
-    count: int = 20,
-    sort: str = "expiresAt",
-    descending: bool = True,
-) -> Call[Page[Token]]:
-    """One page of tokens and how many there are. Without a condition on one's own urn it needs Manage All."""
-    document = f"""query ($input: ListAccessTokensInput) {{
-      listAccessTokens(input: $input) {{ total tokens {{ {_TOKEN} }} }} }}"""
-    wanted = {
-        "start": start,
-        "count": count,
-        "filters": [condition.sent() for condition in where],
-        "sort": {"field": sort, "order": "DESCENDING" if descending else "ASCENDING"},
-    }
-    return ask(document, lambda found: page_of(Token, found, "tokens"), {"input": wanted})
-
-
-def tokens(*where: Where, sort: str = "expiresAt", descending: bool = True, page_size: int = PAGE_SIZE) -> Paged[Token]:
-    """All tokens that meet every condition, fetched page by page as they are asked for."""
-    return Paged(
-        lambda start, count: token_page(*where, start=start, count=count, sort=sort, descending=descending),
-        lambda token: token.id,
-        page_size,
-    )
-
-
-def get_token(token_id: str) -> Call[Token]:
-    """A token's record by its id or urn, revoked ones too."""
-    document = f"query ($id: String!) {{ getAccessToken(id: $id) {{ {_TOKEN} }} }}"
-    return ask(document, lambda found: record(Token, found), {"id": token_id})
-
-
-def find_token(token: str | Secret[str]) -> Call[Token]:
-    """The record of a token that one holds in hand."""
-    raw = token.reveal() if isinstance(token, Secret) else token
-    document = f"query ($token: String!) {{ getAccessTokenMetadata(token: $token) {{ {_TOKEN} }} }}"
-    return ask(document, lambda found: record(Token, found), {"token": raw})
-
-
-def revoke_token(token_id: str) -> Call[None]:
-    """End a token, by its id or urn. Once this returns, no instance accepts it."""
-    document = "mutation ($id: String!) { revokeAccessToken(tokenId: $id) }"
-    return ask(document, _true, {"id": token_id}, changes=True)
 
 
 def policies(*, query: str | None = None, page_size: int = PAGE_SIZE) -> Paged[Policy]:
@@ -257,7 +168,7 @@ def create_group(name: str, *, id: str | None = None, description: str | None = 
 def delete_group(urn: str) -> Call[None]:
     """Delete a group and its memberships."""
     document = "mutation ($urn: String!) { removeGroup(urn: $urn) }"
-    return ask(document, _true, {"urn": urn}, changes=True)
+    return ask(document, done, {"urn": urn}, changes=True)
 
 
 def group_members(urn: str, *, page_size: int = PAGE_SIZE) -> Paged[str]:
@@ -276,12 +187,12 @@ def group_members(urn: str, *, page_size: int = PAGE_SIZE) -> Paged[str]:
 
 def add_members(group: str, users: Iterable[str]) -> Call[None]:
     document = "mutation ($input: GroupMembersInput!) { addGroupMembers(input: $input) }"
-    return ask(document, _true, {"input": {"groupUrn": group, "userUrns": list(users)}}, changes=True)
+    return ask(document, done, {"input": {"groupUrn": group, "userUrns": list(users)}}, changes=True)
 
 
 def remove_members(group: str, users: Iterable[str]) -> Call[None]:
     document = "mutation ($input: GroupMembersInput!) { removeGroupMembers(input: $input) }"
-    return ask(document, _true, {"input": {"groupUrn": group, "userUrns": list(users)}}, changes=True)
+    return ask(document, done, {"input": {"groupUrn": group, "userUrns": list(users)}}, changes=True)
 
 
 def actor(urn: str) -> Call[Actor]:
@@ -326,11 +237,6 @@ def events(
         return ask(document, read, {"input": {**wanted, "count": page_size, "cursor": cursor}})
 
     return Cursored(fetch)
-
-
-def _true(found: Any) -> None:
-    if found is not True:
-        raise ValueError("neither done nor refused")
 
 
 def _nothing(found: Any) -> None:

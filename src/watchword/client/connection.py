@@ -62,7 +62,9 @@ class Connection:
         """The arguments of httpx's `request`."""
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": f"watchword/{__version__}"}
         if call.content is not None:
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = call.media
+        if call.key is not None:
+            headers["Idempotency-Key"] = call.key
         return {
             "method": call.method,
             "url": self.url + call.path,

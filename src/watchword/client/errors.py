@@ -134,3 +134,9 @@ BY_TYPE: dict[str, type[Refused]] = {
     words.SERVER_ERROR.type: ServerError,
     words.UNAVAILABLE.type: Unavailable,
 }
+
+
+def of_code(code: int) -> str:
+    """The type that goes with a status, for an answer that does not name it."""
+    kinds = (value for value in vars(words).values() if isinstance(value, words.Kind))
+    return next((kind.type for kind in kinds if kind.code == code), "")

@@ -49,6 +49,18 @@ class Token:
     expires_at: int | None
     last_used_at: int | None
     revoked_at: int | None
+    scopes: tuple[str, ...] | None = None
+    audience: tuple[str, ...] | None = None
+    allowed_networks: tuple[str, ...] | None = None
+    parent_id: str | None = None
+    minted_with: str | None = None
+    replaces: str | None = None
+    replaced_by: str | None = None
+    replaced_at: int | None = None
+    awaits_first_use: bool = False
+    expires_at_once_used: int | None = None
+    use_count: int = 0
+    last_network: str | None = None
 
     @property
     def created(self) -> datetime:
@@ -66,6 +78,50 @@ class CreatedToken:
 
     token: Secret[str]
     metadata: Token
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the holder of a token is to a gateway."""
+
+    urn: str
+    token_id: str
+    scopes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ActorTokenCount:
+    actor_urn: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationPlan:
+    """How many tokens would be ended, with those that die with them, and whose: most first, at most 100 actors."""
+
+    count: int
+    actors: tuple[ActorTokenCount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """How many tokens were ended, and from when on no instance accepts any. The digest is SHA-256 over their ids in
+    their order, each followed by a line feed.
+    """
+
+    count: int
+    digest: str
+    revoked_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAccount:
+    urn: str
+    display_name: str
+    description: str | None
+    status: str
+    created_at: int
+    created_by: str
 
 
 @dataclass(frozen=True, slots=True)

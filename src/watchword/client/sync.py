@@ -7,7 +7,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from watchword.client import calls, operation_calls
+from watchword.client import account_calls, calls, operation_calls, token_calls
 from watchword.client.connection import DEFAULT_URL, Connection, usable_proxy
 from watchword.client.deadline import keep_time, within
 from watchword.client.errors import WatchwordError
@@ -115,12 +115,23 @@ class Client:
     server = _call(calls.server)
     me = _call(calls.me)
     granted_privileges = _call(calls.granted_privileges)
-    create_token = _call(calls.create_token)
-    token_page = _call(calls.token_page)
-    tokens = _list(calls.tokens)
-    get_token = _call(calls.get_token)
-    find_token = _call(calls.find_token)
-    revoke_token = _call(calls.revoke_token)
+    create_token = _call(token_calls.create_token)
+    derive_token = _call(token_calls.derive_token)
+    rotate_token = _call(token_calls.rotate_token)
+    token_page = _call(token_calls.token_page)
+    tokens = _list(token_calls.tokens)
+    get_token = _call(token_calls.get_token)
+    find_token = _call(token_calls.find_token)
+    verify_token = _call(token_calls.verify_token)
+    revoke_token = _call(token_calls.revoke_token)
+    plan_revocation = _call(token_calls.plan_revocation)
+    revoke_tokens = _call(token_calls.revoke_tokens)
+    surrender_token = _call(token_calls.surrender_token)
+    jwks = _call(token_calls.jwks)
+    create_service_account = _call(account_calls.create_service_account)
+    service_accounts = _list(account_calls.service_accounts)
+    get_service_account = _call(account_calls.get_service_account)
+    delete_service_account = _call(account_calls.delete_service_account)
     policies = _list(calls.policies)
     get_policy = _call(calls.get_policy)
     create_policy = _call(calls.create_policy)

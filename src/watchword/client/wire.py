@@ -2,8 +2,8 @@
 
 Reads are tried again when no answer came or the server could not answer now. A change is tried again only when the
 server itself said 503, which is its word that nothing was changed. It is never tried again after a lost connection:
-the change may have been made. For a new token this would leave two; the server revokes the one it could not deliver,
-but only once it has noticed.
+the change may have been made. What is sent under an Idempotency-Key may be tried again after anything of this kind,
+because it is made once, however often it is asked for.
 """
 
 import json
@@ -13,10 +13,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from watchword.client.errors import BY_TYPE, Refused, Unavailable, UnexpectedAnswer, Unreachable, WatchwordError
+from watchword.client.errors import (
+    BY_TYPE,
+    Refused,
+    ServerError,
+    Unavailable,
+    UnexpectedAnswer,
+    Unreachable,
+    WatchwordError,
+    of_code,
+)
 
 T = TypeVar("T")
 GRAPHQL = "/api/graphql"
+JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 30.0
 MOST_BYTES = 32 * 1024 * 1024
@@ -35,13 +45,24 @@ class Call(Generic[T]):
     changes: bool = False
     public: bool = False
     """Needs no credential, so that none is sent."""
+    key: str | None = None
+    """The Idempotency-Key it is sent under."""
+    media: str = JSON
+    """Of the content."""
+    bare: Callable[[Mapping[str, str]], T] | None = None
+    """How to read an answer that has no body, by its headers; None where it must have one."""
 
 
 def ask(
-    document: str, read: Callable[[Any], T], variables: Mapping[str, Any] | None = None, *, changes: bool = False
+    document: str,
+    read: Callable[[Any], T],
+    variables: Mapping[str, Any] | None = None,
+    *,
+    changes: bool = False,
+    key: str | None = None,
 ) -> Call[T]:
     """A GraphQL call of one root field, whose value `read` gets."""
-    return _call(document, lambda data: read(_there(data)), variables, changes=changes)
+    return _call(document, lambda data: read(_there(data)), variables, changes=changes, key=key)
 
 
 def ask_maybe(document: str, read: Callable[[Any], T], variables: Mapping[str, Any]) -> Call[T | None]:
@@ -49,11 +70,22 @@ def ask_maybe(document: str, read: Callable[[Any], T], variables: Mapping[str, A
     return _call(document, lambda data: None if (value := _only(data)) is None else read(value), variables)
 
 
+def done(found: Any) -> None:
+    """For a field that is true when it was done."""
+    if found is not True:
+        raise ValueError("neither done nor refused")
+
+
 def _call(
-    document: str, read: Callable[[Any], T], variables: Mapping[str, Any] | None, *, changes: bool = False
+    document: str,
+    read: Callable[[Any], T],
+    variables: Mapping[str, Any] | None,
+    *,
+    changes: bool = False,
+    key: str | None = None,
 ) -> Call[T]:
     content = json.dumps({"query": document, "variables": variables or {}}).encode()
-    return Call(lambda answer: read(answer["data"]), content=content, changes=changes)
+    return Call(lambda answer: read(answer["data"]), content=content, changes=changes, key=key)
 
 
 def _only(data: Mapping[str, Any]) -> Any:
@@ -94,12 +126,17 @@ class Body:
 
 def read(call: Call[T], status: int, headers: Mapping[str, str], body: bytes | bytearray) -> T:
     """The call's result, or the error that the answer stands for."""
+    if call.bare is not None and status in {200, 204} and not body:
+        try:
+            return call.bare(headers)
+        except KeyError:
+            raise _not_ours(status, headers) from None
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):
         answer = None
     if isinstance(answer, dict):
-        refusal = _refusal(answer, headers)
+        refusal = _refusal(answer, status, headers)
         if refusal is not None:
             raise refusal
         if status == 200:
@@ -110,12 +147,15 @@ def read(call: Call[T], status: int, headers: Mapping[str, str], body: bytes | b
     raise _not_ours(status, headers)
 
 
-def _refusal(answer: Mapping[str, Any], headers: Mapping[str, str]) -> Refused | None:
-    """The two shapes of an error: GraphQL's, and that of all other addresses."""
+def _refusal(answer: Mapping[str, Any], status: int, headers: Mapping[str, str]) -> Refused | None:
+    """The three shapes of an error: GraphQL's, OAuth's, and that of all other addresses."""
     try:
         if "errors" in answer:
             first = answer["errors"][0]
             message, details = first["message"], dict(first["extensions"])
+        elif isinstance(answer.get("error"), str):
+            message = answer["error_description"]
+            details = {"type": of_code(status), "code": status, "reason": answer["error"]}
         else:
             details = dict(answer["error"])
             message = details.pop("message")
@@ -167,4 +207,6 @@ class Tries:
         return pause * (1 + self._jitter() / 2)
 
     def _may_repeat(self, failure: WatchwordError) -> bool:
-        return isinstance(failure, Unavailable) or (isinstance(failure, Unreachable) and not self._call.changes)
+        if isinstance(failure, Unreachable):
+            return self._call.key is not None or not self._call.changes
+        return isinstance(failure, Unavailable) or (isinstance(failure, ServerError) and self._call.key is not None)

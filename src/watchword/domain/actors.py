@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from watchword.domain.policies import Privilege, denied
+from watchword.domain.errors import Fault
+from watchword.domain.limits import UNLIMITED, Limits
+from watchword.domain.policies import Privilege, denied, out_of_scope
 from watchword.domain.urns import SYSTEM_ACTOR
 
 
@@ -39,6 +41,16 @@ class Bearer(NamedTuple):
     policy_version: int
     at: int
     """When it was read, by the store's clock: what its end is judged by."""
+    limits: Limits = UNLIMITED
+    pending: bool = False
+    """Whether it replaces another and was never used."""
+    derived: bool = False
+    """Whether it dies with another."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is over for good; a suspended actor's may come back."""
+        return self.revoked_at is not None or (self.expires_at is not None and self.expires_at <= self.at)
 
     @property
     def standing(self) -> Standing:
@@ -63,6 +75,16 @@ class Caller(NamedTuple):
     bearer_id: str | None
     peer: str
     request_id: str
+    limits: Limits = UNLIMITED
+    ends_at: int | None = None
+    """When its bearer ends; None: never, or there is none."""
+    is_derived: bool = False
+    """Whether its bearer dies with another token."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether its bearer may do less than its actor, or dies with another."""
+        return self.is_derived or not self.limits.are_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +96,22 @@ class Warrant:
     policy_version: int
     peer: str
     request_id: str
+    by_possession: bool = False
+    """Whether holding the token is all it takes."""
 
     @property
-    def is_system(self) -> bool:
-        return self.actor == SYSTEM_ACTOR
+    def needs_no_proof(self) -> bool:
+        return self.by_possession or self.actor == SYSTEM_ACTOR
 
 
 def system_warrant(origin: str, request_id: str = "") -> Warrant:
     """For the service itself and for commands that work on the store: nothing is left to prove."""
     return Warrant(actor=SYSTEM_ACTOR, bearer_id=None, policy_version=0, peer=origin, request_id=request_id)
+
+
+def possession_warrant(bearer: Bearer, peer: str, request_id: str) -> Warrant:
+    """For whoever holds a token and wants it ended."""
+    return Warrant(bearer.actor, bearer.token_id, 0, peer, request_id, by_possession=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +126,19 @@ class Grant:
 
     def require(self, privilege: Privilege) -> None:
         if privilege not in self.privileges:
-            raise denied(privilege)
+            raise self._denied(privilege)
+
+    def _denied(self, privilege: Privilege) -> Fault:
+        """A token whose scopes take the privilege away says so: its actor may have it."""
+        scopes = self.caller.limits.scopes
+        return (
+            denied(privilege) if privilege in self.caller.limits.privileges else out_of_scope(privilege, scopes or ())
+        )
+
+    def require_any(self, first: Privilege, *others: Privilege) -> None:
+        """The first is the one that is named to who has none of them."""
+        if first not in self.privileges and not self.privileges.intersection(others):
+            raise self._denied(first)
 
     @property
     def warrant(self) -> Warrant:

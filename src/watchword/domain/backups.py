@@ -85,6 +85,7 @@ class Carried:
 
 _WORDS = {
     "tokens": ("token", "tokens"),
+    "service_accounts": ("service account", "service accounts"),
     "policies": ("policy", "policies"),
     "groups": ("group", "groups"),
     "group_members": ("membership", "memberships"),

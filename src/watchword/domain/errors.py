@@ -70,6 +70,17 @@ class Reason(Enum):
         UNAUTHORIZED,
         "The caller lacks a privilege; `privilege` names it.",
     )
+    MISSING_SCOPE = ("missing_scope", UNAUTHORIZED, "The token lacks a scope that is required; `scope` names it.")
+    WRONG_AUDIENCE = (
+        "wrong_audience",
+        UNAUTHORIZED,
+        "The token is limited to an audience that does not include the one asked for.",
+    )
+    WIDER_THAN_MAKER = (
+        "wider_than_maker",
+        BAD_REQUEST,
+        "The token asked for would be allowed more than the one it is asked with; `field` names what.",
+    )
     NO_SUCH_ADDRESS = ("no_such_address", NOT_FOUND, "Nothing is served at this address.")
     TOKEN_NOT_FOUND = (
         "token_not_found",
@@ -78,6 +89,7 @@ class Reason(Enum):
     )
     POLICY_NOT_FOUND = ("policy_not_found", NOT_FOUND, "There is no policy with this urn.")
     GROUP_NOT_FOUND = ("group_not_found", NOT_FOUND, "There is no group with this urn.")
+    ACCOUNT_NOT_FOUND = ("account_not_found", NOT_FOUND, "There is no service account with this urn.")
     ASPECT_NOT_FOUND = ("aspect_not_found", NOT_FOUND, "No index of this entity and aspect is known.")
     OPERATION_NOT_FOUND = ("operation_not_found", NOT_FOUND, "There is no operation with this id.")
     METHOD_NOT_ALLOWED = (
@@ -87,6 +99,22 @@ class Reason(Enum):
     )
     BODY_TIMEOUT = ("body_timeout", TIMEOUT, "The body did not arrive in time.")
     ALREADY_REVOKED = ("already_revoked", CONFLICT, "The token was revoked before; `revokedAt` says when.")
+    ALREADY_REPLACED = (
+        "already_replaced",
+        CONFLICT,
+        "The token was rotated, and its successor is in use; `replacedBy` names it.",
+    )
+    ROTATION_UNDER_WAY = (
+        "rotation_under_way",
+        CONFLICT,
+        "The token that it replaced lives on for its grace; `until` says how long.",
+    )
+    NOT_LIVE = ("not_live", CONFLICT, "The token has ended, or was never used, and cannot be rotated.")
+    KEY_REUSED = (
+        "idempotency_key_reused",
+        CONFLICT,
+        "The Idempotency-Key cannot give its token again: other content, ended, or its signing key gone.",
+    )
     ACTOR_SUSPENDED = ("actor_suspended", CONFLICT, "The actor is suspended and can be given no token.")
     NOT_EDITABLE = ("not_editable", CONFLICT, "The policy or actor is kept by the service itself.")
     ALREADY_EXISTS = ("already_exists", CONFLICT, "Something of this name exists.")
@@ -102,6 +130,7 @@ class Reason(Enum):
     ADDRESS_TOO_LONG = ("address_too_long", URI_TOO_LONG, "The path and query are longer than any address here.")
     NOT_JSON = ("not_json", UNSUPPORTED_MEDIA_TYPE, "The content type is not application/json.")
     TOO_MANY_TOKENS = ("too_many_tokens", THROTTLED, "The actor holds as many live tokens as it may.")
+    TOO_MANY_AT_ONCE = ("too_many_at_once", BAD_REQUEST, "More tokens are meant than one call ends.")
     INTERNAL = ("internal", SERVER_ERROR, "A defect of the service; the request id finds it in the log.")
     STORE_UNAVAILABLE = (
         "store_unavailable",
@@ -121,10 +150,11 @@ class Reason(Enum):
 
 
 class Subject(NamedTuple):
-    """Whose token a refusal is about."""
+    """Whose token a refusal is about, and what of it is for the event alone."""
 
     actor: str
     token_id: str | None
+    because: str | None = None
 
 
 class Fault(Exception):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from watchword.domain.errors import invalid
 from watchword.domain.filters import DEFAULT_COUNT, MAX_COUNT
-from watchword.domain.tokens import check_text
+from watchword.domain.texts import check_text
 
 MAX_WORDS = 100
 MAX_PAGE_BYTES = 1024 * 1024
@@ -32,6 +32,12 @@ class Action(Enum):
 
     TOKEN_CREATED = "token.created", "A token was made: for which actor, until when."
     TOKEN_REVOKED = "token.revoked", "A token was ended; by the service itself where its answer reached nobody."
+    TOKEN_DERIVED = "token.derived", "A token was derived from another, with which it dies: from which, until when."
+    TOKEN_ROTATED = "token.rotated", "A token was made to replace another and awaits its first use: which, until when."
+    TOKEN_REPLACED = "token.replaced", "The successor of a token was first used: the old one ends after the grace."
+    TOKENS_REVOKED = "tokens.revoked", "Many tokens were ended at once: how many, the digest of their ids, how chosen."
+    ACCOUNT_CREATED = "account.created", "A service account was made."
+    ACCOUNT_DELETED = "account.deleted", "A service account was deleted, and its tokens ended with it: how many."
     POLICY_CREATED = "policy.created", "A policy was made: what it grants to whom, and who keeps it."
     POLICY_UPDATED = "policy.updated", "A policy was replaced: what it grants to whom from now on."
     POLICY_DELETED = "policy.deleted", "A policy was deleted."

@@ -5,12 +5,14 @@ EXISTS finds it. `matches` is the law; stores translate it into their own langua
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
 from watchword.domain.errors import invalid
-from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType, check_text
+from watchword.domain.lifetimes import parse_iso
+from watchword.domain.texts import check_text
+from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType
 from watchword.domain.urns import token_urn
 
 MAX_FILTERS = 50
@@ -54,10 +56,14 @@ class FieldKind(NamedTuple):
     conditions: tuple[Condition, ...]
     words: tuple[str, ...] = ()
     numeric: bool = False
+    timed: bool = False
+    """Whether the number is a moment, which may be said as how long ago it was."""
 
 
 _text = FieldKind(_TEXT)
+_id = FieldKind(_ANY)
 _number = FieldKind(_NUMBER, numeric=True)
+_time = FieldKind(_NUMBER, numeric=True, timed=True)
 
 
 class Field(Enum):
@@ -75,10 +81,16 @@ class Field(Enum):
     OWNER_URN = ("ownerUrn", _text)
     TOKEN_TYPE = ("tokenType", FieldKind(_ANY, tuple(t.value for t in TokenType)))
     STATUS = ("status", FieldKind(_ANY, tuple(s.value for s in TokenStatus)))
-    CREATED_AT = ("createdAt", _number)
-    EXPIRES_AT = ("expiresAt", _number)
-    LAST_USED_AT = ("lastUsedAt", _number)
-    REVOKED_AT = ("revokedAt", _number)
+    PARENT = ("parentId", _id)
+    MINTED_WITH = ("mintedWith", _id)
+    CREATED_AT = ("createdAt", _time)
+    EXPIRES_AT = ("expiresAt", _time)
+    LAST_USED_AT = ("lastUsedAt", _time)
+    LAST_ACTIVITY_AT = ("lastActivityAt", _time)
+    """When it was last used, or made if it never was: everything idle is found by this one field."""
+    REVOKED_AT = ("revokedAt", _time)
+    USE_COUNT = ("useCount", _number)
+    LAST_NETWORK = ("lastNetwork", _text)
 
 
 _BY_WORD = {field.word: field for field in Field}
@@ -132,6 +144,8 @@ def value_of(record: TokenRecord, field: Field, now: int) -> Value | None:
             return record.type.value
         case Field.STATUS:
             return record.status(now).value
+        case Field.LAST_ACTIVITY_AT:
+            return record.created_at if record.last_used_at is None else record.last_used_at
         case _:
             value: Value | None = getattr(record, field.name.lower())
             return value
@@ -144,8 +158,9 @@ def parse_filter(
     value: str | None,
     values: Sequence[str] | None,
     negated: bool,
+    now: int,
 ) -> Filter:
-    """One filter as a caller sent it; `where` names its place in the input."""
+    """One filter as a caller sent it; `where` names its place in the input. `now` is what a duration goes back from."""
     known = _BY_WORD.get(field)
     if known is None:
         raise invalid(f"{where}.field", f"{where}.field must be one of: {', '.join(_BY_WORD)}.")
@@ -159,24 +174,32 @@ def parse_filter(
             raise invalid(f"{where}.values", f"{where}: EXISTS takes no value.")
     elif not given:
         raise invalid(f"{where}.value", f"{where} needs value or values.")
-    parsed = dict.fromkeys(_parse_value(known, text, f"{where}.values") for text in given)
+    parsed = dict.fromkeys(_parse_value(known, text, f"{where}.values", now) for text in given)
     return Filter(known, chosen, tuple(parsed), negated)
 
 
-def _parse_value(field: Field, text: str, where: str) -> Value:
+def _parse_value(field: Field, text: str, where: str, now: int) -> Value:
     check_text(text, where, MAX_VALUE)
+    if field.kind.timed and text.startswith("P"):
+        return now - parse_iso(text, where)
     if field.kind.numeric:
-        return _parse_number(text, where)
+        return _parse_number(text, where, field.kind)
     if field.kind.words and text not in field.kind.words:
         raise invalid(where, f"{where} for {field.word} must be one of: {', '.join(field.kind.words)}.")
     return text
 
 
-def _parse_number(text: str, where: str) -> int:
+def _parse_number(text: str, where: str, kind: FieldKind) -> int:
     digits = text.removeprefix("-")
     if digits.isascii() and digits.isdigit() and len(digits) <= 19 and abs(int(text)) <= LARGEST:
         return int(text)
-    raise invalid(where, f"{where} must be a whole number of milliseconds since 1970, such as 1767225600000.")
+    if kind.timed:
+        raise invalid(
+            where,
+            f"{where} must be a whole number of milliseconds since 1970, such as 1767225600000, or an ISO 8601 "
+            "duration for so long ago, such as P90D.",
+        )
+    raise invalid(where, f"{where} must be a whole number, such as 10.")
 
 
 class SortField(Enum):
@@ -185,6 +208,8 @@ class SortField(Enum):
     EXPIRES_AT = Field.EXPIRES_AT
     CREATED_AT = Field.CREATED_AT
     LAST_USED_AT = Field.LAST_USED_AT
+    LAST_ACTIVITY_AT = Field.LAST_ACTIVITY_AT
+    USE_COUNT = Field.USE_COUNT
     NAME = Field.NAME
     ACTOR_URN = Field.ACTOR_URN
     OWNER_URN = Field.OWNER_URN
@@ -214,6 +239,10 @@ class Search:
     filters: tuple[Filter, ...] = ()
     sort: Sort = Sort()
     own: tuple[Field, str] | None = None
+
+    def held_to(self, field: Field, value: str) -> "Search":
+        """With the server's own constraint laid on it."""
+        return replace(self, own=(field, value))
 
     @property
     def shows_revoked(self) -> bool:

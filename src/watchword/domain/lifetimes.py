@@ -42,13 +42,13 @@ def iso(milliseconds: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def parse_iso(text: str) -> int:
+def parse_iso(text: str, field: str = "durationIso") -> int:
     """Milliseconds of an ISO 8601 duration in weeks, days, hours, minutes and seconds."""
     match = _ISO.fullmatch(text)
     if match is None:
         raise invalid(
-            "durationIso",
-            "durationIso must be an ISO 8601 duration of weeks, days, hours, minutes or seconds, such as P3D or PT12H.",
+            field,
+            f"{field} must be an ISO 8601 duration of weeks, days, hours, minutes or seconds, such as P3D or PT12H.",
         )
     return sum(int(number) * _UNITS[unit] for unit, number in match.groupdict().items() if number)
 

@@ -4,12 +4,12 @@ The decision is a pure function of the policy set and the actor: the union of wh
 the actor by name, by group or as one of all users, closed under what one privilege includes of another.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from watchword.domain.errors import Fault, Reason, invalid
-from watchword.domain.tokens import check_description, check_name
+from watchword.domain.texts import check_description, check_name
 from watchword.domain.urns import POLICY_PREFIX, check_actor, check_group, check_urn
 
 ROOT_POLICY = POLICY_PREFIX + "root"
@@ -137,6 +137,15 @@ def denied(privilege: Privilege) -> Fault:
     )
 
 
+def out_of_scope(privilege: Privilege, scopes: Sequence[str]) -> Fault:
+    return Fault(
+        Reason.MISSING_PRIVILEGE,
+        f"This token is limited to the scopes {', '.join(scopes) or '(none)'}, without {privilege.display_name!r} "
+        f"({privilege.name}). Use another token.",
+        privilege=privilege.name,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class PolicySet:
     """All policies as of one version. The version grows with every change of a policy or a group."""
@@ -165,6 +174,11 @@ class PolicySet:
         for group in groups:
             granted |= self._by_name.get(group, frozenset())
         return granted
+
+
+def included(privileges: Iterable[Privilege]) -> frozenset[Privilege]:
+    """These, and what they include."""
+    return _closed(frozenset(privileges))
 
 
 def _closed(privileges: frozenset[Privilege]) -> frozenset[Privilege]:

@@ -14,12 +14,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from watchword.domain.accounts import AccountPage, ServiceAccount
 from watchword.domain.actors import ActorState, ActorStatus, Bearer, Standing, Warrant
 from watchword.domain.declared import PolicyChange
+from watchword.domain.endings import Prospect, Reach, Receipt, Selection
 from watchword.domain.events import EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS, Search
+from watchword.domain.limits import UNLIMITED, Limits
 from watchword.domain.operations import Operation, OperationPage, Plan
 from watchword.domain.policies import Policy, PolicySet
+from watchword.domain.retries import Retry
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import TokenRecord
 
@@ -66,12 +70,49 @@ class Signed:
     kid: str
 
 
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a token says of itself. `jti` is random where it is not given."""
+
+    actor: str
+    created_at: int
+    expires_at: int | None
+    limits: Limits = UNLIMITED
+    jti: str | None = None
+
+
 class TokenSigner(Protocol):
-    def sign(self, actor: str, created_at: int, expires_at: int | None) -> Signed:
-        """The token string for what a record will say, and the key it was signed with."""
+    def sign(self, claims: Claims) -> Signed:
+        """The token, and the key it was signed with."""
+
+    async def sign_again(self, claims: Claims, kid: str) -> Signed | None:
+        """With the key it was signed with before; None where that is gone."""
 
     async def refresh(self) -> None:
         """Sign with the key the store names now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What was gathered of the uses of one token since they were last written."""
+
+    last: int
+    count: int
+    network: str
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """What it takes to keep a new token besides its record."""
+
+    kid: str
+    max_live: int
+    retry: Retry | None = None
+    """Kept in the same transaction, where the request came under a key."""
+
+
+class Repeated(Exception):
+    """Another request under the same key was quicker. Never reaches a client."""
 
 
 class Keys(Protocol):
@@ -91,23 +132,76 @@ class TokenStore(Protocol):
 
     async def standing(self, actor: str) -> Standing: ...
 
-    async def add_token(self, warrant: Warrant, record: TokenRecord, kid: str, max_live: int) -> None:
-        """Keep a new token. `Stale` when `kid` is no longer the key to sign with; TOO_MANY_TOKENS beyond `max_live`;
-        ACTOR_SUSPENDED when the token's actor is.
+    async def add_token(self, warrant: Warrant, record: TokenRecord, issue: Issue) -> None:
+        """Keep a new token. `Stale` when the key is no longer the one to sign with, or the parent (which is the
+        warrant's bearer) would end before it or awaits its first use; TOO_MANY_TOKENS beyond `max_live`;
+        ACTOR_SUSPENDED when the token's actor is; ACCOUNT_NOT_FOUND for one of a service account that does not exist;
+        `Repeated` where the retry is kept already, of less than a day ago.
+        """
+
+    async def rotate_token(self, warrant: Warrant, seen: TokenRecord, successor: TokenRecord, issue: Issue) -> None:
+        """Keep the successor of a token and note in that one who it is; a successor of it that was never used is
+        revoked. `Stale` unless the token is as it was seen, or when the key is no longer the one to sign with;
+        `Repeated` as above. Is never refused for the number of tokens.
+        """
+
+    async def note_first_use(self, warrant: Warrant, token_id: str) -> None:
+        """Of a successor: from now on it lives its own life, and the one it replaces, with all derived from it, ends
+        after the grace. Does nothing where it was used before, or is dead.
         """
 
     async def get_token(self, token_id: str) -> TokenRecord | None: ...
 
-    async def revoke_token(self, warrant: Warrant, token_id: str, only_of: str | None) -> int:
-        """Revoke, and say when. With `only_of`, a token that is neither of nor by that actor is TOKEN_NOT_FOUND, as
-        one that does not exist. ALREADY_REVOKED otherwise where it was.
+    async def get_retry(self, actor: str, digest: str) -> Retry | None:
+        """What is kept of a request under a key, of less than a day ago."""
+
+    async def revoke_token(self, warrant: Warrant, token_id: str, reach: Reach | None, *, cascade: bool = False) -> int:
+        """Revoke, and say when; with it everything derived from it, and the one it replaces or that replaces it while
+        the older of the two is alive; with `cascade` also everything minted with any of them. Each leaves its event.
+        Within a reach, a token beyond it is TOKEN_NOT_FOUND, as one that does not exist. ALREADY_REVOKED otherwise
+        where it was. More than MOST by a cascade: TOO_MANY_AT_ONCE. Of those that die with it the dead are left as they
+        are.
         """
+
+    async def withdraw_token(self, warrant: Warrant, token_id: str) -> None:
+        """End a token that nobody received, and nothing else: the one it would replace goes on."""
+
+    async def revoke_tokens(self, warrant: Warrant, selection: Selection, seconds: float = SEARCH_SECONDS) -> Receipt:
+        """Revoke all live ones that are meant, and what dies with them, whole or not at all. Where it is not plain who
+        is meant they are looked for before, within so many seconds, else DEADLINE. Each leaves its event, and one tells
+        of all.
+        TOO_MANY_AT_ONCE, or INVALID_FIELD where it means everything without saying so.
+        """
+
+    async def revocation_prospect(self, selection: Selection, seconds: float = SEARCH_SECONDS) -> Prospect:
+        """What that would end; the same refusals."""
 
     async def search(self, search: Search, seconds: float = SEARCH_SECONDS) -> Page:
         """Rows and total from one snapshot; DEADLINE when that takes longer than so many seconds."""
 
-    async def record_uses(self, uses: Mapping[str, int]) -> None:
-        """Note when tokens (by id) were last used. Never moves a time back."""
+    async def record_uses(self, uses: Mapping[str, Use]) -> None:
+        """Add to what is known of the uses of tokens (by id). Never moves a time back."""
+
+    async def purge_tokens(self, before: int, most: int) -> int:
+        """Remove tokens that were dead before then, at most so many; returns how many. What one of them minted counts
+        as minted with what that was.
+        """
+
+    async def purge_retries(self, most: int) -> int:
+        """Remove what is kept of requests under a key that are over, at most so many; returns how many."""
+
+
+class AccountStore(Protocol):
+    async def add_account(self, warrant: Warrant, account: ServiceAccount) -> None: ...
+
+    async def get_account(self, urn: str) -> ServiceAccount:
+        """ACCOUNT_NOT_FOUND where there is none, or it was deleted."""
+
+    async def accounts(self, start: int, count: int, query: str = "") -> AccountPage:
+        """By name, then urn; those whose name or urn contains the query."""
+
+    async def delete_account(self, warrant: Warrant, urn: str) -> int:
+        """With all its tokens, which die in the same commit; returns how many. Its urn stays dead."""
 
 
 class PolicyStore(Protocol):
@@ -140,7 +234,8 @@ class PolicyStore(Protocol):
 
     async def actor_state(self, actor: str) -> ActorState: ...
 
-    async def set_actor_status(self, warrant: Warrant, actor: str, status: ActorStatus) -> None: ...
+    async def set_actor_status(self, warrant: Warrant, actor: str, status: ActorStatus) -> None:
+        """NOT_EDITABLE for a service account that was deleted."""
 
     async def settle(
         self,
@@ -161,11 +256,19 @@ class KeyStore(Protocol):
     async def keys(self) -> tuple[SealedKey, ...]:
         """Newest first."""
 
-    async def settle_keys(self, salt: bytes, key: SealedKey) -> None:
-        """Keep the first salt and key, unless another process was quicker."""
+    async def next_key(self) -> SealedKey | None:
+        """The one that will sign after the next rotation; None where none is kept yet."""
 
-    async def rotate_key(self, warrant: Warrant, key: SealedKey) -> None:
-        """Sign with this key from now on; the one before stays published until its last token is dead."""
+    async def settle_keys(self, salt: bytes, key: SealedKey, following: SealedKey) -> None:
+        """Keep the first salt, the first key and the next one, unless another process was quicker."""
+
+    async def settle_next(self, following: SealedKey) -> None:
+        """Keep it as the next key, unless there is one."""
+
+    async def rotate_key(self, warrant: Warrant, kid: str, following: SealedKey) -> None:
+        """Sign with the next key from now on, and keep another as the next; the key before stays published until its
+        last token is dead. `Stale` unless the next key is of this name: two that saw the same rotate once.
+        """
 
 
 class EventStore(Protocol):
@@ -209,7 +312,7 @@ class OperationStore(Protocol):
         """
 
 
-class Store(TokenStore, PolicyStore, KeyStore, EventStore, OperationStore, Protocol):
+class Store(TokenStore, AccountStore, PolicyStore, KeyStore, EventStore, OperationStore, Protocol):
     @property
     def clock(self) -> Clock:
         """The time by which this store's tokens begin and end."""

@@ -4,7 +4,6 @@ The token itself is kept nowhere but in its holder's hands: the record carries o
 `base64(sha256(token ‖ salt))`, which is its id. A record is ACTIVE until it is revoked or its end has come.
 """
 
-import unicodedata
 from base64 import b64decode
 from binascii import Error as Base64Error
 from binascii import b2a_base64
@@ -13,17 +12,14 @@ from enum import Enum
 from hashlib import sha256
 
 from watchword.domain.errors import invalid
+from watchword.domain.limits import UNLIMITED, Limits
 from watchword.domain.secret import Secret
 from watchword.domain.urns import TOKEN_PREFIX
-
-MAX_NAME = 200
-MAX_DESCRIPTION = 1_000
-# With these a name can be made to look like another.
-_TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 class TokenType(Enum):
     PERSONAL = "PERSONAL"
+    SERVICE_ACCOUNT = "SERVICE_ACCOUNT"
 
 
 class TokenStatus(Enum):
@@ -47,6 +43,28 @@ class TokenRecord:
     minted_with: str | None = None
     last_used_at: int | None = None
     revoked_at: int | None = None
+    limits: Limits = UNLIMITED
+    parent: str | None = None
+    """The token it was derived from, with which it dies."""
+    root: str | None = None
+    """The oldest of its family: of parents and of those it replaced. None: itself."""
+    replaces: str | None = None
+    replaced_by: str | None = None
+    replaced_at: int | None = None
+    """When its successor was first used."""
+    grace: int | None = None
+    """Of a successor that was never used: how long the one it replaces will live on after its first use."""
+    full_end: int | None = None
+    """When a successor ends once it was used; until then it ends with the overlap."""
+    use_count: int = 0
+    last_network: str | None = None
+
+    def is_live(self, now: int) -> bool:
+        return self.status(now) is TokenStatus.ACTIVE
+
+    @property
+    def family(self) -> str:
+        return self.root or self.id
 
     def status(self, now: int) -> TokenStatus:
         if self.revoked_at is not None:
@@ -64,6 +82,7 @@ class NewToken:
     actor_urn: str
     name: str
     description: str | None
+    limits: Limits = UNLIMITED
 
 
 def token_id(token: bytes, salt: Secret[bytes]) -> str:
@@ -79,25 +98,3 @@ def check_token_id(value: str, field: str) -> str:
     except (Base64Error, ValueError):
         pass
     raise invalid(field, f"{field} must be a token's id (44 characters of base64), not the token itself.")
-
-
-def check_name(value: str, field: str = "name") -> str:
-    check_text(value, field, MAX_NAME)
-    if not any(unicodedata.category(character)[0] in "LMNPS" for character in value):
-        raise invalid(field, f"{field} must have 1 to {MAX_NAME} characters, not all of them blank.")
-    if any(character in "\n\r\t\u2028\u2029" or character in _TURNING for character in value):
-        raise invalid(field, f"{field} must be one line, without marks that turn the direction of writing.")
-    return value
-
-
-def check_description(value: str | None, field: str = "description") -> str | None:
-    return None if value is None else check_text(value, field, MAX_DESCRIPTION)
-
-
-def check_text(value: str, field: str, longest: int) -> str:
-    """Text that every store keeps as it is: bounded, without control characters or lone surrogates."""
-    if len(value) > longest:
-        raise invalid(field, f"{field} must have at most {longest:,} characters.")
-    if any((c < " " and c not in "\n\r\t") or "\x7f" <= c <= "\x9f" or "\ud800" <= c <= "\udfff" for c in value):
-        raise invalid(field, f"{field} must not contain control characters or lone surrogates.")
-    return value

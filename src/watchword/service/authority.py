@@ -7,7 +7,7 @@ the version in force, so a change counts from the next request on, in every proc
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from watchword.domain.actors import Bearer, Caller, Grant, Standing
+from watchword.domain.actors import Bearer, Caller, Grant, Standing, possession_warrant
 from watchword.domain.errors import Fault, Reason, Stale, Subject
 from watchword.domain.lifetimes import iso
 from watchword.domain.policies import PolicySet, Privilege
@@ -29,10 +29,16 @@ class Authority:
         self._uses = uses
         self._policies = PolicySet(0, ())
 
-    async def verify(self, token: bytes) -> Bearer:
-        """The live token with this text, or the refusal its holder is told."""
+    async def verify(self, token: bytes, client: str, request_id: str = "", *, anywhere: bool = False) -> Bearer:
+        """The live token with this text, brought by this client, or the refusal its holder is told. With `anywhere` it
+        is not judged from where: a third party asks, who alone knows.
+        """
         bearer = _live(await self._store.find_bearer(token_id(token, self._salt)))
-        self._uses.note(bearer.token_id, bearer.at)
+        if bearer.limits.networks is not None and not (anywhere or bearer.limits.allow_from(client)):
+            raise not_accepted(_subject(bearer)._replace(because="network"))
+        if bearer.pending:
+            bearer = await self._first_used(bearer, client, request_id)
+        self._uses.note(bearer.token_id, bearer.at, client)
         return bearer
 
     async def claim(self, actor: str, header: str) -> Standing:
@@ -49,7 +55,8 @@ class Authority:
         for _ in range(ATTEMPTS):
             policies = await self._policies_at(caller.standing.policy_version)
             if policies.version == caller.standing.policy_version:
-                return Grant(caller, policies.granted(caller.actor, caller.standing.groups))
+                granted = policies.granted(caller.actor, caller.standing.groups)
+                return Grant(caller, granted if caller.limits.scopes is None else granted & caller.limits.privileges)
             caller = await self._renewed(caller)
         raise contended()
 
@@ -76,10 +83,14 @@ class Authority:
 
     async def _renewed(self, caller: Caller) -> Caller:
         if caller.bearer_id is None:
-            standing = await self.claim(caller.actor, "actor")
-        else:
-            standing = _live(await self._store.find_bearer(caller.bearer_id)).standing
-        return caller._replace(standing=standing)
+            return caller._replace(standing=await self.claim(caller.actor, "actor"))
+        bearer = _live(await self._store.find_bearer(caller.bearer_id))
+        return caller._replace(standing=bearer.standing, ends_at=bearer.expires_at)
+
+    async def _first_used(self, bearer: Bearer, client: str, request_id: str) -> Bearer:
+        """A successor's first use is committed before anybody hears of it."""
+        await self._store.note_first_use(possession_warrant(bearer, client, request_id), bearer.token_id)
+        return _live(await self._store.find_bearer(bearer.token_id))
 
 
 def contended() -> Fault:

@@ -109,7 +109,7 @@ class Refusals:
             target=address,
             peer=peer,
             request_id=request_id,
-            detail={"reason": fault.reason.word},
+            detail={"reason": fault.reason.word} | _because(fault),
         )
         self._turn(event.at)
         ledger = self._once_real if fault.subject else self._unknown
@@ -148,6 +148,11 @@ class Refusals:
             for event in ledger.end():
                 self._keep(event)
         self._denials, self._once_real, self._unknown = _Ledger(), _Ledger(), _Ledger()
+
+
+def _because(fault: Fault) -> dict[str, str]:
+    """What its holder was not told."""
+    return {"because": fault.subject.because} if fault.subject and fault.subject.because else {}
 
 
 def _is_told(seen: int) -> bool:

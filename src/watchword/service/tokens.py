@@ -1,42 +1,56 @@
-"""Tokens: create, list, find and revoke. The privilege is asked before anything is looked up."""
+"""Tokens: create, derive, rotate, list, find and revoke. The privilege is asked before anything is looked up."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from watchword.domain.actors import Caller, Grant, Warrant
-from watchword.domain.errors import Fault, Reason, Stale
-from watchword.domain.filters import Field, Search
-from watchword.domain.lifetimes import Duration, Lifetimes
+from watchword.domain.accounts import is_account
+from watchword.domain.actors import Caller, Grant, Warrant, possession_warrant
+from watchword.domain.endings import NOBODY, Reach
+from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.filters import Condition, Field, Search
+from watchword.domain.lifetimes import Duration
+from watchword.domain.lifetimes import iso as iso_time
+from watchword.domain.limits import Limits, inherited, wider
 from watchword.domain.policies import Privilege
-from watchword.domain.ports import Clock, Page, TokenSigner, TokenStore
+from watchword.domain.ports import Clock, Page, TokenStore
+from watchword.domain.rotations import Turnover, check_rotates
 from watchword.domain.secret import Secret
-from watchword.domain.tokens import NewToken, TokenRecord, token_id
+from watchword.domain.tokens import NewToken, TokenRecord, TokenType, token_id
 from watchword.service.authority import Authority
+from watchword.service.minting import UNKEYED, CreatedToken, Draft, Minting, Request, Span
 
 MINIMUM = Privilege.GENERATE_PERSONAL_ACCESS_TOKENS
 MANAGE_ALL = Privilege.MANAGE_ACCESS_TOKENS
-
-
-@dataclass(frozen=True, slots=True)
-class CreatedToken:
-    """The one moment at which token and record are together."""
-
-    token: Secret[str]
-    record: TokenRecord
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRules:
-    lifetimes: Lifetimes
-    max_live: int
+ACCOUNTS = Privilege.MANAGE_SERVICE_ACCOUNTS
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
     """What is told to whoever counts: how many tokens were made and ended here."""
 
-    issued: Callable[[], None]
-    revoked: Callable[[], None]
+    issued: Callable[[int], None]
+    revoked: Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """As it is asked for; neither: for as long as may be."""
+
+    duration: Duration | None = None
+    iso: str | None = None
+
+    @property
+    def is_given(self) -> bool:
+        return self.duration is not None or self.iso is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Narrower:
+    """A derived token as it is asked for."""
+
+    name: str
+    description: str | None
+    limits: Limits
 
 
 class Tokens:
@@ -44,79 +58,171 @@ class Tokens:
         self,
         store: TokenStore,
         authority: Authority,
-        signer: TokenSigner,
+        minting: Minting,
         salt: Secret[bytes],
-        rules: TokenRules,
         clock: Clock,
         counted: Counted,
     ) -> None:
         self._store = store
         self._authority = authority
-        self._signer = signer
+        self._minting = minting
         self._salt = salt
-        self._rules = rules
         self._clock = clock
         self._counted = counted
 
     async def create(
-        self, caller: Caller, new: Callable[[], NewToken], duration: Duration | None, iso: str | None
+        self, caller: Caller, new: Callable[[], NewToken], lifetime: Lifetime, request: Request = UNKEYED
     ) -> CreatedToken:
         """`new` is asked for only once the caller may use the token API at all: deny first, then judge the input."""
 
         async def write(grant: Grant) -> CreatedToken:
-            grant.require(MINIMUM)
+            open_token_api(grant)
             asked = new()
-            if asked.actor_urn != caller.actor:
-                grant.require(MANAGE_ALL)
-            return await self.mint(grant.warrant, asked, duration, iso)
+            _allow(grant, asked)
+            maker = grant.caller
+            limits = inherited(maker.limits, asked.limits)
+            if not maker.limits.are_none:
+                limits = limits._replace(until=_earlier(maker.limits.until, maker.ends_at))
+            parent = maker.bearer_id if maker.is_derived else None
+            # What is made with a limited or derived bearer does not outlive it.
+            ends_by = maker.ends_at if maker.is_bounded else None
+            draft = Draft(
+                type=asked.type,
+                name=asked.name,
+                description=asked.description,
+                actor_urn=asked.actor_urn,
+                owner_urn=maker.actor,
+                limits=limits,
+                span=lambda now: Span(_earlier(self._end(now, lifetime), ends_by)),
+                parent=parent,
+                root=await self._root(parent),
+                ends_by=ends_by,
+            )
+            keyed = self._minting.keyed(maker.actor, request)
+            return await self._minting.make(
+                grant.warrant, draft, keyed, lambda r, i: self._store.add_token(grant.warrant, r, i)
+            )
 
         return await self._authority.carry_out(caller, write)
 
-    async def mint(self, warrant: Warrant, new: NewToken, duration: Duration | None, iso: str | None) -> CreatedToken:
-        """Sign and keep a token under this warrant."""
-        now = self._clock()
-        expires_at = self._rules.lifetimes.expiry(now, duration, iso)
-        signed = self._signer.sign(new.actor_urn, now, expires_at)
-        record = TokenRecord(
-            id=token_id(signed.token.reveal().encode(), self._salt),
+    async def mint(self, warrant: Warrant, new: NewToken, lifetime: Lifetime) -> CreatedToken:
+        """A token under a warrant that needs no further proof."""
+        draft = Draft(
             type=new.type,
             name=new.name,
             description=new.description,
             actor_urn=new.actor_urn,
             owner_urn=warrant.actor,
-            created_at=now,
-            expires_at=expires_at,
-            minted_with=warrant.bearer_id,
+            limits=new.limits,
+            span=lambda now: Span(self._end(now, lifetime)),
         )
-        try:
-            await self._store.add_token(warrant, record, signed.kid, self._rules.max_live)
-        except Stale:
-            await self._signer.refresh()
-            raise
-        self._counted.issued()
-        return CreatedToken(signed.token, record)
+        return await self._minting.make(warrant, draft, None, lambda r, i: self._store.add_token(warrant, r, i))
 
-    async def revoke(self, caller: Caller, wanted: Callable[[], str]) -> int:
-        async def write(grant: Grant) -> int:
+    async def derive(
+        self, caller: Caller, new: Callable[[], Narrower], lifetime: Lifetime, request: Request = UNKEYED
+    ) -> CreatedToken:
+        """A narrower and shorter one of the bearer, with which it dies."""
+
+        async def write(grant: Grant) -> CreatedToken:
             grant.require(MINIMUM)
-            only_of = None if grant.may(MANAGE_ALL) else caller.actor
-            return await self._store.revoke_token(grant.warrant, wanted(), only_of)
+            maker = grant.caller
+            if maker.bearer_id is None:
+                raise invalid(
+                    "Authorization", "A token is derived from the one this is asked with; send a bearer token."
+                )
+            asked = new()
+            draft = Draft(
+                type=TokenType.SERVICE_ACCOUNT if is_account(maker.actor) else TokenType.PERSONAL,
+                name=asked.name,
+                description=asked.description,
+                actor_urn=maker.actor,
+                owner_urn=maker.actor,
+                limits=inherited(maker.limits, asked.limits),
+                span=lambda now: Span(self._shorter(now, lifetime, maker)),
+                parent=maker.bearer_id,
+                root=await self._root(maker.bearer_id),
+            )
+            keyed = self._minting.keyed(maker.actor, request)
+            return await self._minting.make(
+                grant.warrant, draft, keyed, lambda r, i: self._store.add_token(grant.warrant, r, i)
+            )
+
+        return await self._authority.carry_out(caller, write)
+
+    async def rotate(
+        self, caller: Caller, wanted: Callable[[], tuple[str, Turnover]], request: Request = UNKEYED
+    ) -> CreatedToken:
+        """A successor of a token, for whoever might have made it."""
+
+        async def write(grant: Grant) -> CreatedToken:
+            open_token_api(grant)
+            wanted_id, turnover = wanted()
+            old = await self._visible(grant, wanted_id)
+            _allow_rotation(grant, old)
+            parent = None if old.parent is None else await self._store.get_token(old.parent)
+            draft = Draft(
+                type=old.type,
+                name=old.name,
+                description=old.description,
+                actor_urn=old.actor_urn,
+                owner_urn=old.owner_urn,
+                limits=old.limits,
+                span=lambda now: self._succession(now, old, parent, turnover),
+                parent=old.parent,
+                root=old.family,
+                replaces=old.id,
+                grace=turnover.grace,
+            )
+            keyed = self._minting.keyed(grant.caller.actor, request)
+            kept = await self._minting.kept(keyed)
+            if keyed is not None and kept is not None:
+                return await self._minting.again(draft, keyed, kept)
+            check_rotates(
+                old, None if old.replaces is None else await self._store.get_token(old.replaces), self._clock()
+            )
+            return await self._minting.make(
+                grant.warrant, draft, keyed, lambda r, i: self._store.rotate_token(grant.warrant, old, r, i)
+            )
+
+        return await self._authority.carry_out(caller, write)
+
+    async def revoke(self, caller: Caller, wanted: Callable[[], str], *, cascade: bool = False) -> int:
+        async def write(grant: Grant) -> int:
+            open_token_api(grant)
+            return await self._store.revoke_token(grant.warrant, wanted(), reach(grant), cascade=cascade)
 
         revoked_at = await self._authority.carry_out(caller, write)
-        self._counted.revoked()
+        self._counted.revoked(1)
         return revoked_at
+
+    async def surrender(self, token: bytes, peer: str, request_id: str) -> None:
+        """End a token for whoever holds it; what is unknown or over is left as it is, and nobody is told. A suspended
+        actor's is ended too, lest it comes back with its actor.
+        """
+        bearer = await self._store.find_bearer(token_id(token, self._salt))
+        if bearer is None or bearer.has_ended:
+            return
+        try:
+            await self._store.revoke_token(possession_warrant(bearer, peer, request_id), bearer.token_id, None)
+        except Fault as fault:
+            if fault.reason not in (Reason.ALREADY_REVOKED, Reason.TOKEN_NOT_FOUND):
+                raise
+        else:
+            self._counted.revoked(1)
 
     async def withdraw(self, warrant: Warrant, token_id: str) -> None:
         """End a token whose answer reached nobody."""
-        await self._store.revoke_token(warrant, token_id, None)
-        self._counted.revoked()
+        await self._store.withdraw_token(warrant, token_id)
+        self._counted.revoked(1)
 
     async def list(self, caller: Caller, wanted: Callable[[], Search], seconds: float) -> tuple[Search, Page]:
         grant = await self._authority.grant(caller)
-        grant.require(MINIMUM)
-        search = own_search(wanted(), caller.actor)
+        open_token_api(grant)
+        search = own_search(wanted(), grant)
         if search.own is None:
             grant.require(MANAGE_ALL)
+        elif search.own[1] == caller.actor:
+            grant.require(MINIMUM)
         return search, await self._store.search(search, seconds)
 
     async def find(self, caller: Caller, token: Callable[[], bytes]) -> TokenRecord:
@@ -124,23 +230,111 @@ class Tokens:
         return await self.get(caller, lambda: token_id(token(), self._salt))
 
     async def get(self, caller: Caller, wanted: Callable[[], str]) -> TokenRecord:
-        """The record of this id, for its actor, its creator, or whoever manages all."""
+        """The record of this id, for its actor, its creator, or whoever manages it."""
         grant = await self._authority.grant(caller)
-        grant.require(MINIMUM)
-        record = await self._store.get_token(wanted())
-        visible = record is not None and (grant.may(MANAGE_ALL) or caller.actor in (record.actor_urn, record.owner_urn))
-        if record is None or not visible:
+        open_token_api(grant)
+        return await self._visible(grant, wanted())
+
+    async def _visible(self, grant: Grant, wanted: str) -> TokenRecord:
+        record = await self._store.get_token(wanted)
+        may = reach(grant)
+        if record is None or not (may is None or may.covers(record)):
             raise Fault(Reason.TOKEN_NOT_FOUND, "There is no such token among those you may see.")
         return record
 
+    async def _root(self, parent: str | None) -> str | None:
+        """The oldest of the family that a child of this token is born into."""
+        record = None if parent is None else await self._store.get_token(parent)
+        return None if record is None else record.family
 
-def own_search(search: Search, actor: str) -> Search:
-    """The search held to the caller's own tokens, when one of its filters asks for just that.
+    def _end(self, now: int, lifetime: Lifetime) -> int | None:
+        return self._minting.rules.lifetimes.expiry(now, lifetime.duration, lifetime.iso)
+
+    def _shorter(self, now: int, lifetime: Lifetime, maker: Caller) -> int | None:
+        if not lifetime.is_given:
+            return maker.ends_at
+        end = self._end(now, lifetime)
+        if maker.ends_at is not None and (end is None or end > maker.ends_at):
+            field = "duration" if lifetime.duration is not None else "durationIso"
+            raise wider(field, f"It ends at {iso_time(maker.ends_at)}")
+        return end
+
+    def _succession(self, now: int, old: TokenRecord, parent: TokenRecord | None, turnover: Turnover) -> Span:
+        """The successor lives as long as the old one was made for, as far as that is still allowed."""
+        overlap = turnover.overlap_of(old, now)
+        lifetimes = self._minting.rules.lifetimes
+        if old.expires_at is not None:
+            end: int | None = now + min(old.expires_at - old.created_at, lifetimes.longest)
+        else:
+            end = None if Duration.NO_EXPIRY in lifetimes.allowed else now + lifetimes.longest
+        end = _earlier(_earlier(end, old.limits.until), None if parent is None else parent.expires_at)
+        return Span(_earlier(overlap, end), end)
+
+
+def open_token_api(grant: Grant) -> None:
+    """Whoever has neither privilege cannot use the token API at all."""
+    grant.require_any(MINIMUM, ACCOUNTS)
+
+
+def reach(grant: Grant) -> Reach | None:
+    """Whose tokens the caller may see and end; None: anybody's."""
+    if grant.may(MANAGE_ALL):
+        return None
+    actor = grant.caller.actor if grant.may(MINIMUM) else NOBODY
+    return Reach(actor, grant.may(ACCOUNTS), created=not grant.caller.is_bounded)
+
+
+def own_search(search: Search, grant: Grant) -> Search:
+    """The search held to the caller's own tokens, when one of its filters asks for just that; or, for who manages
+    service accounts, to the tokens of one or of all of them. To a limited or derived bearer those that its actor made
+    for others are not its own.
 
     The filter only says what the caller means; what holds the search is the constraint laid on it here, which no
     `negated` or `condition` elsewhere can widen.
     """
-    for field in (Field.ACTOR_URN, Field.OWNER_URN):
+    actor = grant.caller.actor
+    for field in (Field.ACTOR_URN,) if grant.caller.is_bounded else (Field.ACTOR_URN, Field.OWNER_URN):
         if any(f.pins(field, actor) for f in search.filters):
-            return Search(search.start, search.count, search.filters, search.sort, own=(field, actor))
+            return search.held_to(field, actor)
+    for f in search.filters if grant.may(ACCOUNTS) else ():
+        if f.negated or f.condition not in (Condition.EQUAL, Condition.IN) or len(f.values) != 1:
+            continue
+        value = str(f.values[0])
+        if f.field is Field.ACTOR_URN and is_account(value):
+            return search.held_to(Field.ACTOR_URN, value)
+        if f.field is Field.TOKEN_TYPE and value == TokenType.SERVICE_ACCOUNT.value:
+            return search.held_to(Field.TOKEN_TYPE, value)
     return search
+
+
+def _allow(grant: Grant, asked: NewToken) -> None:
+    """Whether the caller may make this token: decided by the form of the actor's urn, not by whether it exists."""
+    account = is_account(asked.actor_urn)
+    if asked.actor_urn == grant.caller.actor:
+        grant.require(MINIMUM)
+    elif account or asked.type is TokenType.SERVICE_ACCOUNT:
+        grant.require(ACCOUNTS)
+    else:
+        grant.require(MINIMUM)
+        grant.require(MANAGE_ALL)
+    if account != (asked.type is TokenType.SERVICE_ACCOUNT):
+        kind = "SERVICE_ACCOUNT for the urn of a service account" if account else "PERSONAL for anybody else"
+        raise invalid("type", f"type must be {kind}.")
+
+
+def _allow_rotation(grant: Grant, old: TokenRecord) -> None:
+    if old.actor_urn == grant.caller.actor:
+        grant.require(MINIMUM)
+    else:
+        grant.require(ACCOUNTS if old.type is TokenType.SERVICE_ACCOUNT else MANAGE_ALL)
+    maker = grant.caller
+    if maker.is_bounded and maker.bearer_id != old.id:
+        message = "A token that is limited or derived can rotate itself alone."
+        raise Fault(Reason.WIDER_THAN_MAKER, message, field="tokenId")
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    """Of two ends; None: never."""
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)

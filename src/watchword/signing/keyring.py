@@ -1,24 +1,30 @@
-"""The key ring: signs with the newest key, publishes every key whose tokens may still live.
+"""The key ring: signs with the newest key, publishes those whose tokens may still live, and the one that comes next.
 
 Tokens are JWTs in the style of RFC 9068. The signature is for others, who check it by the published keys and
 cannot see revocations; here a token is known by its digest. Signing is PyJWT's, keys are cryptography's.
+
+Whoever keeps the published keys for a while knows the next one before it signs: a rotation goes unnoticed. It is made
+ahead, and random as every key is: who has seen all that a store ever held cannot tell the keys that are yet to be made.
 """
 
 import os
-import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Any
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from watchword.domain.actors import Warrant
-from watchword.domain.ports import Clock, KeyStore, SealedKey, Signed
+from watchword.domain.errors import Stale
+from watchword.domain.ports import Claims, Clock, KeyStore, SealedKey, Signed
 from watchword.domain.secret import Secret
 from watchword.signing.sealing import Randomness, Sealer
 
 SALT_BYTES = 32
+SEED_BYTES = 32
+KID_LENGTH = 16
 CLIENT_ID = "watchword"
 
 
@@ -35,57 +41,94 @@ class KeyRing:
         self._private: Ed25519PrivateKey | None = None
 
     async def settle(self) -> Secret[bytes]:
-        """At start: make the first salt and key if there are none, and prove that the master key opens them."""
+        """At start: make the first salt and keys if there are none, and prove that the master key opens them."""
         if await self._store.sealed_salt() is None:
             salt = self._sealer.seal(Secret(self._randomness(SALT_BYTES)), "salt")
-            await self._store.settle_keys(salt, self._new_key())
+            await self._store.settle_keys(salt, self._fresh(), self._fresh())
         sealed = await self._store.sealed_salt()
         assert sealed is not None
         await self.refresh()
-        return self._sealer.open(sealed, "salt")
+        opened = self._sealer.open(sealed, "salt")
+        # Only now: nothing may be sealed by a master key that does not open the rest.
+        self._opened(await self._next())
+        return opened
 
     async def refresh(self) -> None:
         """Sign with the key the store names now."""
         newest = (await self._store.keys())[0]
         if newest.kid != self._kid:
-            raw = self._sealer.open(newest.sealed_private, _label(newest.kid))
-            self._private = Ed25519PrivateKey.from_private_bytes(raw.reveal())
+            self._private = self._opened(newest)
             self._kid = newest.kid
 
-    def sign(self, actor: str, created_at: int, expires_at: int | None) -> Signed:
+    def sign(self, claims: Claims) -> Signed:
         assert self._private is not None
-        claims: dict[str, Any] = {
+        return self._signed(claims, self._kid, self._private)
+
+    async def sign_again(self, claims: Claims, kid: str) -> Signed | None:
+        for key in await self._store.keys():
+            if key.kid == kid:
+                return self._signed(claims, kid, self._opened(key))
+        return None
+
+    def _signed(self, claims: Claims, kid: str, private: Ed25519PrivateKey) -> Signed:
+        limits = claims.limits
+        content: dict[str, Any] = {
             "iss": self._issuer,
-            "sub": actor,
-            "aud": self._issuer,
+            "sub": claims.actor,
+            "aud": self._issuer if limits.audience is None else list(limits.audience),
             "client_id": CLIENT_ID,
-            "iat": created_at // 1000,
-            "jti": self._randomness(16).hex(),
+            "iat": claims.created_at // 1000,
+            "jti": claims.jti or self._randomness(16).hex(),
         }
-        if expires_at is not None:
-            claims["exp"] = expires_at // 1000
-        token = jwt.encode(claims, self._private, algorithm="EdDSA", headers={"kid": self._kid, "typ": "at+jwt"})
-        return Signed(Secret(token), self._kid)
+        if claims.expires_at is not None:
+            content["exp"] = claims.expires_at // 1000
+        if limits.scopes is not None:
+            content["scope"] = " ".join(limits.scopes)
+        token = jwt.encode(content, private, algorithm="EdDSA", headers={"kid": kid, "typ": "at+jwt"})
+        return Signed(Secret(token), kid)
 
     async def all(self) -> tuple[SealedKey, ...]:
         return await self._store.keys()
 
     async def jwks(self) -> dict[str, list[dict[str, str]]]:
+        # In this order: should they be rotated meanwhile, the one that signs then is there twice, and not missing.
+        following = await self._next()
         now = self._clock()
-        return {"keys": [_jwk(key) for key in await self._store.keys() if key.is_published(now)]}
+        published = [key for key in await self._store.keys() if key.is_published(now)]
+        known = {key.kid: key.public for key in (*published, following)}
+        return {"keys": [_jwk(kid, public) for kid, public in known.items()]}
 
     async def rotate(self, warrant: Warrant) -> SealedKey:
-        key = self._new_key()
-        await self._store.rotate_key(warrant, key)
+        key = await self._next()
+        try:
+            await self._store.rotate_key(warrant, key.kid, self._fresh())
+        except Stale:
+            # Of two rotations at once the other was quicker: the key signs, and that is what both wanted.
+            if key.kid not in {known.kid for known in await self._store.keys()}:
+                raise
         await self.refresh()
         return key
 
-    def _new_key(self) -> SealedKey:
-        private = Ed25519PrivateKey.generate()
-        kid = secrets.token_urlsafe(12)
+    async def _next(self) -> SealedKey:
+        """Made and kept where there is none: in a store of an older version, or one that was put back."""
+        kept = await self._store.next_key()
+        if kept is None:
+            await self._store.settle_next(self._fresh())
+            kept = await self._store.next_key()
+        assert kept is not None
+        return kept
+
+    def _opened(self, key: SealedKey) -> Ed25519PrivateKey:
+        raw = self._sealer.open(key.sealed_private, _label(key.kid))
+        return Ed25519PrivateKey.from_private_bytes(raw.reveal())
+
+    def _fresh(self) -> SealedKey:
+        private = Ed25519PrivateKey.from_private_bytes(self._randomness(SEED_BYTES))
+        public = private.public_key().public_bytes_raw()
+        kid = _kid(public)
         return SealedKey(
             kid=kid,
-            public=private.public_key().public_bytes_raw(),
+            public=public,
             sealed_private=self._sealer.seal(Secret(private.private_bytes_raw()), _label(kid)),
             created_at=self._clock(),
         )
@@ -102,6 +145,10 @@ def _label(kid: str) -> str:
     return f"key:{kid}"
 
 
-def _jwk(key: SealedKey) -> dict[str, str]:
-    x = urlsafe_b64encode(key.public).rstrip(b"=").decode()
-    return {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": key.kid, "x": x}
+def _kid(public: bytes) -> str:
+    return urlsafe_b64encode(sha256(public).digest())[:KID_LENGTH].decode()
+
+
+def _jwk(kid: str, public: bytes) -> dict[str, str]:
+    x = urlsafe_b64encode(public).rstrip(b"=").decode()
+    return {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": kid, "x": x}

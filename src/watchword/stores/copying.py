@@ -76,7 +76,8 @@ async def _opened(place: Place) -> AsyncIterator[Source]:
 
 async def _sealed(source: Source) -> Sealed:
     ((_, _, _, salt, *_),) = [row async for row in rows_of(source, "state")]
-    return Sealed(salt, [(row[1], row[3]) async for row in rows_of(source, "keys")])
+    keys = [(row[1], row[3]) async for row in rows_of(source, "keys")]
+    return Sealed(salt, keys + [(row[1], row[3]) async for row in rows_of(source, "next_key")])
 
 
 async def _refuse_under_way(source: Source) -> None:

@@ -6,16 +6,21 @@ from typing import Any
 import orjson
 
 from watchword.domain.declared import ChangeKind, PolicyChange
+from watchword.domain.endings import Receipt, Selection
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Detail, Event, KeptEvent
+from watchword.domain.limits import unpacked
 from watchword.domain.operations import ACTIVE, Operation, Plan, State, Work
 from watchword.domain.policies import Policy, PolicySource, PolicyState, Privilege
 from watchword.domain.tasks import TaskId
 from watchword.domain.tokens import TokenRecord, TokenType
 
 TOKEN = (
-    "id, type, name, description, actor_urn, owner_urn, created_at, expires_at, minted_with, last_used_at, revoked_at"  # noqa: S105
+    "id, type, name, description, actor_urn, owner_urn, created_at, expires_at, minted_with, last_used_at, revoked_at,"  # noqa: S105
+    " limits, parent, root, replaces, replaced_by, replaced_at, grace, full_end, use_count, last_network"
 )
+ACCOUNT = "urn, name, description, created_at, created_by, deleted_at"
+RETRY = "actor, digest, kid, token_id, created_at, expires_at"
 POLICY = "urn, name, description, state, privileges, users, groups, all_users, source"
 GROUP = "urn, name, description, members"
 EVENT = "at, actor, bearer_id, action, target, peer, request_id, detail"
@@ -25,6 +30,38 @@ OPERATION = """number, plan, asked_by, asked_at, state, work, started_at, change
 OPERATION_ACTIVE = "state IN ('" + "', '".join(state.value for state in ACTIVE) + "')"
 # Nobody holds an operation for as long as this: a later end is of a clock that was set back.
 LONGEST_HOLD = 60_000
+
+LAWS = {
+    "no token outlives the one it was derived from": """
+        SELECT t.id FROM tokens AS t JOIN tokens AS p ON p.id = t.parent
+        WHERE t.revoked_at IS NULL AND (
+            (p.revoked_at IS NOT NULL AND (t.expires_at IS NULL OR t.expires_at > p.revoked_at))
+            OR (p.expires_at IS NOT NULL AND (t.expires_at IS NULL OR t.expires_at > p.expires_at))
+            OR (p.expires_at IS NOT NULL AND t.grace IS NOT NULL AND (t.full_end IS NULL OR t.full_end > p.expires_at)))
+        """,
+    "every token is of its parent's family, and of the one it replaces": """
+        SELECT t.id FROM tokens AS t JOIN tokens AS o ON o.id = t.parent
+        WHERE coalesce(t.root, t.id) <> coalesce(o.root, o.id)
+        UNION ALL SELECT t.id FROM tokens AS t JOIN tokens AS o ON o.id = t.replaces
+        WHERE coalesce(t.root, t.id) <> coalesce(o.root, o.id)
+        UNION ALL SELECT id FROM tokens WHERE root IS NULL AND coalesce(parent, replaces) IS NOT NULL""",
+    "a token and its successor name each other": """
+        SELECT t.id FROM tokens AS t JOIN tokens AS o ON o.id = t.replaces
+        WHERE t.revoked_at IS NULL AND (
+            coalesce(o.replaced_by, '') <> t.id OR (t.grace IS NULL) <> (o.replaced_at IS NOT NULL))
+        UNION ALL SELECT id FROM tokens WHERE grace IS NOT NULL AND replaces IS NULL""",
+    "every token of a service account has its account, and none of a deleted one is alive": f"""
+        SELECT t.id FROM tokens AS t LEFT JOIN service_accounts AS a ON a.urn = t.actor_urn
+        WHERE (t.type = '{TokenType.SERVICE_ACCOUNT.value}' AND a.urn IS NULL)
+           OR (a.deleted_at IS NOT NULL AND t.revoked_at IS NULL)""",  # noqa: S608 - words of our own
+    "every deleted service account is suspended": """
+        SELECT urn FROM service_accounts WHERE deleted_at IS NOT NULL
+            AND urn NOT IN (SELECT urn FROM actors WHERE status = 'SUSPENDED')""",
+}
+"""What must be true of tokens and accounts in every store; each must find nothing."""
+# An expired one may still be there when its parent was purged; which are live is for the store's clock to say.
+ORPHANS = """SELECT id FROM tokens WHERE parent IS NOT NULL AND revoked_at IS NULL
+    AND NOT EXISTS (SELECT 1 FROM tokens AS p WHERE p.id = tokens.parent)"""
 
 _TYPES = {kind.value: kind for kind in TokenType}
 _ACTIONS = {
@@ -46,8 +83,9 @@ def words(kinds: Iterable[str]) -> str:
 
 
 def token_of(row: Row) -> TokenRecord:
-    token_id, kind, *rest = row
-    return TokenRecord(token_id, _TYPES[kind], *rest)
+    fields = list(row)
+    fields[1], fields[11] = _TYPES[fields[1]], unpacked(fields[11])
+    return TokenRecord(*fields)
 
 
 def token_values(record: TokenRecord) -> tuple[Any, ...]:
@@ -62,11 +100,26 @@ def token_values(record: TokenRecord) -> tuple[Any, ...]:
         record.created_at,
         record.expires_at,
         record.minted_with,
+        record.limits.packed(),
+        record.parent,
+        record.root,
+        record.replaces,
+        record.grace,
+        record.full_end,
     )
 
 
 def created(record: TokenRecord) -> Event:
+    """The event of a new token, told by how it was made."""
     detail: dict[str, Detail] = {"actorUrn": record.actor_urn, "expiresAt": record.expires_at}
+    limits = record.limits
+    for word, values in (("scopes", limits.scopes), ("audience", limits.audience), ("networks", limits.networks)):
+        if values is not None:
+            detail[word] = list(values)
+    if record.replaces is not None:
+        return Event(Action.TOKEN_ROTATED, record.id, {**detail, "replaces": record.replaces})
+    if record.parent is not None:
+        return Event(Action.TOKEN_DERIVED, record.id, {**detail, "parent": record.parent})
     return Event(Action.TOKEN_CREATED, record.id, detail)
 
 
@@ -76,6 +129,31 @@ def no_token() -> Fault:
 
 def already_revoked(at: int) -> Fault:
     return Fault(Reason.ALREADY_REVOKED, "The token was revoked before.", revokedAt=at)
+
+
+def replaced(successor: TokenRecord, end: int) -> Event:
+    """The event of a successor's first use."""
+    assert successor.replaces is not None
+    return Event(Action.TOKEN_REPLACED, successor.replaces, {"successor": successor.id, "endsBy": end})
+
+
+def many_revoked(selection: Selection, receipt: Receipt) -> Event:
+    detail: dict[str, Detail] = {
+        "count": receipt.count,
+        "ids": None if selection.ids is None else len(selection.ids),
+        "filters": [f"{f.field.word} {'not ' * f.negated}{f.condition.value}" for f in selection.filters],
+        "cascade": selection.cascade,
+    }
+    return Event(Action.TOKENS_REVOKED, receipt.digest, detail)
+
+
+def course(record: TokenRecord) -> tuple[Any, ...]:
+    """What decides whether and how a token may be replaced."""
+    return (record.expires_at, record.revoked_at, record.replaced_by, record.replaced_at, record.grace)
+
+
+def deleted_account() -> Fault:
+    return Fault(Reason.NOT_EDITABLE, "The service account was deleted, and stays so; make a new one.")
 
 
 def actor_suspended() -> Fault:

@@ -46,11 +46,14 @@ def _table(name: str, columns: str, key: str) -> Table:
 TABLES = (
     _table("state", "one, policy_version, defaults_made, sealed_salt, events_since, settings, node_id", "one"),
     _table("tokens", rows.TOKEN, "id"),
+    _table("service_accounts", rows.ACCOUNT, "urn"),
+    _table("retries", rows.RETRY, "actor, digest"),
     _table("policies", rows.POLICY, "urn"),
     _table("groups", rows.GROUP, "urn"),
     _table("group_members", "actor_urn, group_urn", "actor_urn, group_urn"),
     _table("actors", "urn, status, changed_at, changed_by", "urn"),
     _table("keys", "seq, kid, public, sealed_private, created_at, retired_at, published_until", "seq"),
+    _table("next_key", "one, kid, public, sealed_private, created_at", "one"),
     _table("events", f"seq, {rows.EVENT}", "seq"),
     _table(
         "operations",

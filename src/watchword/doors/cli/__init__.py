@@ -3,6 +3,7 @@
 import click
 
 from watchword import __version__
+from watchword.doors.cli.account import account
 from watchword.doors.cli.actor import actor
 from watchword.doors.cli.db import db
 from watchword.doors.cli.doctor import doctor
@@ -27,5 +28,5 @@ def cli(debug: bool) -> None:
     """
 
 
-for command in (serve, whoami, token, policy, group, actor, event, index, task, db, keys, doctor):
+for command in (serve, whoami, token, account, policy, group, actor, event, index, task, db, keys, doctor):
     cli.add_command(command)

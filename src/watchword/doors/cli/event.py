@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 from watchword.doors.cli.common import json_flag
-from watchword.doors.cli.remote import Moment, with_client
+from watchword.doors.cli.moments import Moment
+from watchword.doors.cli.remote import with_client
 from watchword.doors.cli.show import Column, When, first, named, show_list
 from watchword.doors.cli.text import as_json as json_text
 

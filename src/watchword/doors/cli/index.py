@@ -1,17 +1,16 @@
 """`watchword index`."""
 
-import re
 import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.domain.errors import Fault, OperatorError
-from watchword.domain.lifetimes import parse_iso
+from watchword.domain.errors import OperatorError
 from watchword.doors.cli import watching
 from watchword.doors.cli.common import json_flag
 from watchword.doors.cli.loading import load
-from watchword.doors.cli.remote import Moment, can_be_asked, confirm, with_client, yes_flag
+from watchword.doors.cli.moments import Age, Moment
+from watchword.doors.cli.remote import can_be_asked, confirm, with_client, yes_flag
 from watchword.doors.cli.show import Cell, Column, When, named, say, show_list, show_one, sized
 from watchword.doors.cli.streams import WrongUse
 from watchword.doors.cli.text import as_json as json_text
@@ -27,25 +26,6 @@ COLUMNS: "list[Column[IndexSize]]" = [
     Column("ROWS", lambda size: size.rows),
     Column("SIZE", lambda size: sized(size.size_in_bytes)),
 ]
-_SPAN = re.compile(r"(\d{1,9})([wdhms])", re.ASCII)
-_MILLIS = {"w": 7 * 86_400_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
-
-
-class Age(click.ParamType[int]):
-    """A span such as 30d, in milliseconds."""
-
-    name = "age"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        short = _SPAN.fullmatch(value)
-        if short is not None:
-            return int(short[1]) * _MILLIS[short[2]]
-        try:
-            return parse_iso(value)
-        except Fault:
-            self.fail("must be a number of w, d, h, m or s (30d, 12h) or a span such as P30D.", param, ctx)
 
 
 @click.group()

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from watchword.domain.errors import OperatorError
-from watchword.domain.lifetimes import parse_iso
 from watchword.domain.secret import Secret
 from watchword.doors.cli.common import Command, plain_errors
 from watchword.doors.cli.streams import WrongUse, read_input
@@ -57,40 +56,56 @@ def with_client(command: Command) -> Command:
     return connection_flags(run)
 
 
-@contextmanager
-def connected(url: str | None, as_actor: str | None, token_file: str | None) -> "Iterator[Client]":
-    """A client whose refusals are sentences with a next step."""
-    set_url, set_token = load_client()
-    sources = {"WATCHWORD_TOKEN": set_token, "--token-file": token_file, "--as": as_actor}
+def callers(as_actor: str | None, token_file: str | None) -> list[str]:
+    """By which of its three ways a caller is named; at most one."""
+    sources = {"WATCHWORD_TOKEN": load_client()[1], "--token-file": token_file, "--as": as_actor}
     given = [name for name, value in sources.items() if value is not None]
     if len(given) > 1:
         raise WrongUse(f"{' and '.join(given)} each say who is calling. Give one of them.")
-    if not given:
+    return given
+
+
+def address(url: str | None) -> str:
+    return url or load_client()[0] or DEFAULT_URL
+
+
+@contextmanager
+def connected(
+    url: str | None, as_actor: str | None, token_file: str | None, *, nameless: bool = False
+) -> "Iterator[Client]":
+    """A client whose refusals are sentences with a next step. With `nameless` a caller need not be named."""
+    if not callers(as_actor, token_file) and not nameless:
         raise WrongUse(
             "Who is calling? Set WATCHWORD_TOKEN, give --token-file FILE, "
             "or on the machine of a server in local mode --as urn:li:corpuser:<name>."
         )
-    token = _read_token(token_file) if token_file is not None else set_token
-    url = url or set_url or DEFAULT_URL
+    token = _read_token(token_file) if token_file is not None else load_client()[1]
+    url = address(url)
+    with plain_refusals(by_name=as_actor is not None):
+        from watchword.client import Client
+        from watchword.client.connection import is_encrypted, is_loopback
 
-    # httpx brings a command of its own along where rich is installed, which takes as long to load as the rest of it.
-    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
-    from watchword.client import Client, WatchwordError
-    from watchword.client.connection import is_encrypted, is_loopback
-
-    try:
-        client = Client(url, token=token, actor=as_actor)
-    except ValueError as error:
-        raise WrongUse(str(error)) from None
-    except WatchwordError as error:
-        raise OperatorError(str(error)) from None
-    if token is not None and not is_encrypted(url) and not is_loopback(url):
-        sys.stderr.write(f"watchword: warning: the token goes to {url} unencrypted. Use https.\n")
-    try:
+        try:
+            client = Client(url, token=token, actor=as_actor)
+        except ValueError as error:
+            raise WrongUse(str(error)) from None
+        if token is not None and not is_encrypted(url) and not is_loopback(url):
+            sys.stderr.write(f"watchword: warning: the token goes to {url} unencrypted. Use https.\n")
         with client:
             yield client
+
+
+@contextmanager
+def plain_refusals(*, by_name: bool = False) -> Iterator[None]:
+    """Around what the client does."""
+    # httpx brings a command of its own along where rich is installed, which takes as long to load as the rest of it.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
+    from watchword.client import WatchwordError
+
+    try:
+        yield
     except WatchwordError as error:
-        raise OperatorError(told(error, by_name=as_actor is not None)) from error
+        raise OperatorError(told(error, by_name=by_name)) from error
 
 
 def told(error: "WatchwordError", *, by_name: bool) -> str:
@@ -151,29 +166,3 @@ def confirm(question: str, *, yes: bool) -> None:
     sys.stdout.flush()  # what the question is about comes before it
     if not yes and can_be_asked() and not click.confirm(question, err=True):
         raise OperatorError("Nothing was changed.")
-
-
-class Moment(click.ParamType[int]):
-    """A date, a time or a span, as milliseconds since 1970."""
-
-    name = "moment"
-
-    def __init__(self, *, ago: bool) -> None:
-        self._ago = ago
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        import time
-        from datetime import UTC, datetime
-
-        from watchword.domain.errors import Fault
-
-        if isinstance(value, int):
-            return value
-        now = time.time_ns() // 1_000_000
-        try:
-            if value.startswith("P"):
-                return now + parse_iso(value) * (-1 if self._ago else 1)
-            moment = datetime.fromisoformat(value)
-        except (Fault, ValueError):
-            self.fail("must be a date (2026-12-31), a time (2026-12-31T18:00Z, UTC) or a span such as P7D.", param, ctx)
-        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

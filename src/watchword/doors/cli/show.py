@@ -154,7 +154,7 @@ def named(value: Any) -> Any:
 
 
 def _named_value(name: str, value: Any) -> Any:
-    return iso(value) if isinstance(value, int) and (name == "at" or name.endswith("_at")) else named(value)
+    return iso(value) if isinstance(value, int) and "at" in name.split("_") else named(value)
 
 
 def _camel(name: str) -> str:

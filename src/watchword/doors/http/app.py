@@ -9,17 +9,18 @@ import orjson
 from structlog.typing import FilteringBoundLogger
 
 from watchword import __version__
-from watchword.domain.actors import Caller
+from watchword.domain.actors import Bearer, Caller
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.ports import Keys
 from watchword.doors.http.callers import Callers
 from watchword.doors.http.faults import JSON, NO_STORE, fault_response, internal_fault, printable, redact
 from watchword.doors.http.graphql.endpoint import GraphQLEndpoint
 from watchword.doors.http.health import LIVE, Health
 from watchword.doors.http.logs import AccessLog
 from watchword.doors.http.metrics import CONTENT_TYPE, Metrics
+from watchword.doors.http.oauth import INTROSPECT, JWKS, OAUTH, REVOKE, OAuthDoor, metadata, oauth_fault
 from watchword.doors.http.operations import OperationsDoor
 from watchword.doors.http.requests import Receive, Request, RequestReader, Response, Scope, Send
+from watchword.doors.http.requirements import WANTS_200, Requirements, required
 from watchword.service.refusals import Refusals
 
 GATEWAY_PREFIXES = ("/api/gms", "/gms")
@@ -46,7 +47,10 @@ CONFIG: dict[str, Any] = {
     "patchCapable": False,
     "statefulIngestionCapable": False,
     "telemetry": {"enabledCli": False},
-    "watchword": {"version": __version__, "capabilities": ["tokens", "policies", "groups", "events", "operations"]},
+    "watchword": {
+        "version": __version__,
+        "capabilities": ["tokens", "accounts", "policies", "groups", "events", "operations"],
+    },
 }
 _VERDICTS = {
     Reason.MISSING_CREDENTIAL: "missing",
@@ -66,12 +70,14 @@ class Parts:
     callers: Callers
     graphql: GraphQLEndpoint
     operations: OperationsDoor
+    requirements: Requirements
+    oauth: OAuthDoor
     health: Health
-    keys: Keys
     refusals: Refusals
     metrics: Metrics
     access_log: AccessLog
     logger: FilteringBoundLogger
+    issuer: str
 
 
 class App:
@@ -90,8 +96,12 @@ class App:
             "/health/live": {"GET": _always(LIVE)},
             "/health/ready": {"GET": self._ready},
             "/metrics": {"GET": self._metrics},
-            "/.well-known/jwks.json": {"GET": self._jwks},
+            JWKS: {"GET": parts.oauth.jwks},
+            INTROSPECT: {"POST": self._introspect},
+            REVOKE: {"POST": parts.oauth.revoke},
+            **{path: {"GET": _always(told)} for path, told in metadata(parts.issuer).items()},
             "/operations": {"POST": self._operations},
+            "/openapi/operations/identity/user/urn": {"GET": self._urn},
             **{path: {"POST": self._graphql} for path in GRAPHQL},
         }
 
@@ -137,13 +147,13 @@ class App:
                 route = path
                 return route, await _handler(methods, request.method)(request)
         except Fault as fault:
-            response = fault_response(fault, graphql=path in GRAPHQL)
+            response = _shaped(fault, path)
             if fault.why is not None:
                 self._parts.logger.warning("fault", reason=fault.reason.word, why=fault.why, request_id=request.id)
         except Exception as error:  # noqa: BLE001 - the last resort: no client sees a defect's inside
             defect = internal_fault(error)
             self._parts.logger.error("defect", why=defect.why, request_id=request.id)  # noqa: TRY400 - no traceback
-            response = fault_response(defect, graphql=path in GRAPHQL)
+            response = _shaped(defect, path)
         if route == "/auth":
             response.headers.extend(identity("", "")[1:])
         return route, response
@@ -158,6 +168,17 @@ class App:
         request.actor = caller.actor
         return caller
 
+    async def _bearer(self, request: Request) -> Bearer:
+        """`_identify` where only a bearer counts, whatever its audience, and no more than who it is gets asked."""
+        try:
+            bearer = await self._parts.callers.bearer(request)
+        except Fault as fault:
+            self._refused(request, fault)
+            raise
+        self._parts.metrics.verified("accepted")
+        request.actor = bearer.actor
+        return bearer
+
     def _refused(self, request: Request, fault: Fault) -> None:
         self._parts.metrics.verified(_VERDICTS.get(fault.reason, "refused"))
         self._parts.refusals.failed(request.client, request.id, printable(redact(request.path))[:MAX_TOLD], fault)
@@ -169,16 +190,27 @@ class App:
     async def _operations(self, request: Request) -> Response:
         return await self._parts.operations.answer(request, await self._identify(request))
 
+    async def _urn(self, request: Request) -> Response:
+        caller = await self._identify(request)
+        return Response(200, [JSON, NO_STORE], orjson.dumps(caller.actor))
+
+    async def _introspect(self, request: Request) -> Response:
+        return await self._parts.oauth.introspect(request, await self._bearer(request))
+
     async def _auth(self, request: Request) -> Response:
-        """`_identify` where only a bearer counts and no more than who it is gets asked."""
-        try:
-            bearer = await self._parts.callers.bearer(request)
-        except Fault as fault:
-            self._refused(request, fault)
-            raise
-        self._parts.metrics.verified("accepted")
-        request.actor = bearer.actor
-        return Response(204, identity(bearer.actor, bearer.token_id))
+        bearer = await self._bearer(request)
+        if bearer.limits.scopes is None and not request.query:
+            return Response(204, identity(bearer.actor, bearer.token_id))
+        scopes = " ".join(bearer.limits.scopes or ())
+        wanted = required(request.query)
+        if wanted:
+            try:
+                await self._parts.requirements.check(bearer, request, wanted)
+            except Fault as fault:
+                response = fault_response(fault, graphql=False)
+                response.headers.extend(identity(bearer.actor, bearer.token_id, scopes)[1:])
+                return response
+        return Response(200 if WANTS_200 in wanted else 204, identity(bearer.actor, bearer.token_id, scopes))
 
     async def _unknown(self, request: Request, path: str) -> None:
         if path.startswith(PROTECTED) and any(path == p or path.startswith(p + "/") for p in PROTECTED):
@@ -191,13 +223,6 @@ class App:
     async def _metrics(self, request: Request) -> Response:
         return Response(200, [(b"content-type", CONTENT_TYPE), NO_STORE], self._parts.metrics.render())
 
-    async def _jwks(self, request: Request) -> Response:
-        return Response(
-            200,
-            [JSON, (b"cache-control", b"public, max-age=60")],
-            orjson.dumps(await self._parts.keys.jwks()),
-        )
-
 
 def without_gateway(path: str) -> str:
     if not path.startswith(GATEWAY_PREFIXES):
@@ -208,9 +233,18 @@ def without_gateway(path: str) -> str:
     return path
 
 
-def identity(urn: str, token_id: str) -> list[tuple[bytes, bytes]]:
+def identity(urn: str, token_id: str, scopes: str = "") -> list[tuple[bytes, bytes]]:
     """Always all three: some gateways pass the client's own copy on where the answer lacks one. Never to be stored."""
-    return [NO_STORE, (b"x-auth-urn", urn.encode()), (b"x-auth-token-id", token_id.encode()), NO_SCOPES]
+    return [
+        NO_STORE,
+        (b"x-auth-urn", urn.encode()),
+        (b"x-auth-token-id", token_id.encode()),
+        (b"x-auth-scopes", scopes.encode()) if scopes else NO_SCOPES,
+    ]
+
+
+def _shaped(fault: Fault, path: str) -> Response:
+    return oauth_fault(fault) if path in OAUTH else fault_response(fault, graphql=path in GRAPHQL)
 
 
 def _check_address(request: Request) -> None:

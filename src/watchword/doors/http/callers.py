@@ -14,9 +14,9 @@ from typing import cast
 
 from watchword.domain.actors import Bearer, Caller
 from watchword.domain.errors import Fault, Reason
-from watchword.doors.http.requests import UNIX_PEER, Request, within
+from watchword.domain.limits import Network, within
+from watchword.doors.http.requests import UNIX_PEER, Request
 from watchword.service.authority import Authority
-from watchword.values import Network
 
 MAX_AUTHORIZATION = 8_192
 
@@ -29,6 +29,8 @@ class TrustRules:
     local_mode: bool
     trusted_peers: tuple[Network | None, ...]
     actor_headers: tuple[bytes, ...]
+    audience: str = ""
+    """Who we are to a token that is limited to an audience."""
 
 
 class Callers:
@@ -42,13 +44,12 @@ class Callers:
         """The live token that came, and nothing else will do; or the fault that says why there is none."""
         if b"authorization" not in request.headers:
             raise missing_credential()
-        return self._authority.verify(bearer_token(request))
+        return self._authority.verify(bearer_token(request), request.client, request.id)
 
     async def identify(self, request: Request, *, actor_header: bool = False) -> Caller:
         """The caller, or the fault that says why there is none."""
         if b"authorization" in request.headers:
-            bearer = await self.bearer(request)
-            return Caller(bearer.actor, bearer.standing, bearer.token_id, request.client, request.id)
+            return self.caller(await self.bearer(request), request)
         if actor_header:
             claimed = self._claimed(request)
             if claimed is not None:
@@ -56,6 +57,22 @@ class Callers:
                 standing = await self._authority.claim(actor, header)
                 return Caller(actor, standing, None, request.client, request.id)
         raise missing_credential()
+
+    def caller(self, bearer: Bearer, request: Request) -> Caller:
+        """Who calls with this bearer; it must be meant for us, where it is limited to an audience."""
+        limits = bearer.limits
+        if limits.audience is not None and self._rules.audience not in limits.audience:
+            raise Fault(Reason.WRONG_AUDIENCE, "The token is limited to another audience and cannot be used here.")
+        return Caller(
+            bearer.actor,
+            bearer.standing,
+            bearer.token_id,
+            request.client,
+            request.id,
+            limits,
+            bearer.expires_at,
+            bearer.derived,
+        )
 
     def _claimed(self, request: Request) -> tuple[str, str] | None:
         """The actor the headers name, and the header that does, when such a claim is to be believed."""

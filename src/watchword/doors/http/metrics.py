@@ -90,11 +90,11 @@ class Metrics(Collector):
                     histogram.add_metric(key[1:], buckets, numbers[_SUM])
             yield histogram
 
-    def _counter(self, name: str) -> Callable[[], None]:
+    def _counter(self, name: str) -> Callable[[int], None]:
         slot = self._tally.slots((name,))
 
-        def count() -> None:
-            self._values[slot] += 1
+        def count(number: int) -> None:
+            self._values[slot] += number
 
         return count
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from watchword.domain.errors import Fault, Reason
-from watchword.values import Network
+from watchword.domain.limits import Network, within
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -17,6 +17,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 MAX_BODY = 1024 * 1024
 BODY_SECONDS = 15.0
 UNIX_PEER = "unix"
+UNKNOWN_CLIENT = "unknown"
 NONE_REPEATED: frozenset[bytes] = frozenset()
 
 # No dots: what looks like a token must not become a request id, which is logged.
@@ -79,10 +80,10 @@ class Request:
         announced = self.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.headers
         return announced and not self._is_whole
 
-    async def body(self) -> bytes:
+    async def body(self, most: int = MAX_BODY) -> bytes:
         length = self.headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length[:20]) > MAX_BODY:
-            raise _too_large()
+        if not length.isdigit() or int(length[:20]) > most:
+            raise _too_large(most)
         chunks: list[bytes] = []
         size = 0
         try:
@@ -94,8 +95,8 @@ class Request:
                         raise Fault(Reason.BODY_TIMEOUT, "The caller went away before the body was whole.")
                     chunk = message.get("body", b"")
                     size += len(chunk)
-                    if size > MAX_BODY:
-                        raise _too_large()
+                    if size > most:
+                        raise _too_large(most)
                     chunks.append(chunk)
                     more = message.get("more_body", False)
         except TimeoutError:
@@ -120,8 +121,8 @@ class Request:
             pass
 
 
-def _too_large() -> Fault:
-    return Fault(Reason.BODY_TOO_LARGE, f"The body must have at most {MAX_BODY:,} bytes.")
+def _too_large(most: int) -> Fault:
+    return Fault(Reason.BODY_TOO_LARGE, f"The body must have at most {most:,} bytes.")
 
 
 class RequestReader:
@@ -150,11 +151,19 @@ class RequestReader:
         for hop in reversed([word.strip() for word in chain.split(",") if word.strip()]):
             if not within(client, self._proxies):
                 break
-            try:
-                client = str(ipaddress.ip_address(hop))
-            except ValueError:
-                break
+            client = _address(hop)
         return client
+
+
+def _address(hop: str) -> str:
+    """The address that a proxy names, with or without a port; one that cannot be read is nobody's."""
+    host = hop[1 : hop.find("]")] if hop.startswith("[") else hop
+    if hop.count(":") == 1:
+        host = hop.partition(":")[0]
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return UNKNOWN_CLIENT
 
 
 def _first_of_each(sent: list[tuple[bytes, bytes]]) -> tuple[dict[bytes, bytes], frozenset[bytes]]:
@@ -167,12 +176,3 @@ def _first_of_each(sent: list[tuple[bytes, bytes]]) -> tuple[dict[bytes, bytes],
         else:
             headers[name] = value
     return headers, frozenset(repeated)
-
-
-def within(address: str, networks: tuple[Network, ...]) -> bool:
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return any((mapped or parsed) in network for network in networks)

@@ -19,12 +19,18 @@ from watchword.doors.http.graphql.schema import make_schema
 from watchword.doors.http.health import Health
 from watchword.doors.http.logs import AccessLog, make_logger
 from watchword.doors.http.metrics import Metrics
+from watchword.doors.http.oauth import OAuthDoor
 from watchword.doors.http.operations import OperationsDoor
 from watchword.doors.http.requests import Receive, RequestReader, Scope, Send
+from watchword.doors.http.requirements import Requirements
+from watchword.service.accounts import Accounts
 from watchword.service.audit import Audit
 from watchword.service.authority import Authority
+from watchword.service.endings import Endings
+from watchword.service.introspection import Introspection
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
+from watchword.service.purge import Purge
 from watchword.service.refusals import Refusals
 from watchword.service.supervisor import Supervisor, Tell
 from watchword.service.tokens import Counted, Tokens
@@ -44,6 +50,12 @@ class Core(Protocol):
     @property
     def tokens(self) -> Tokens: ...
     @property
+    def endings(self) -> Endings: ...
+    @property
+    def accounts(self) -> Accounts: ...
+    @property
+    def introspection(self) -> Introspection: ...
+    @property
     def policies(self) -> Policies: ...
     @property
     def audit(self) -> Audit: ...
@@ -51,6 +63,8 @@ class Core(Protocol):
     def refusals(self) -> Refusals: ...
     @property
     def uses(self) -> Uses: ...
+    @property
+    def purge(self) -> Purge: ...
 
 
 class OpenService(Protocol):
@@ -113,30 +127,47 @@ class Worker:
         metrics = Metrics(self._run_folder)
         logger = make_logger(settings.log_level)
         whole = await stack.enter_async_context(
-            self._open(settings, metrics.store, Counted(metrics.issued, metrics.revoked), partial(_tell, logger))
+            self._open(
+                settings,
+                metrics.store,
+                Counted(metrics.issued, metrics.revoked),
+                partial(_tell, logger),
+            )
         )
         service = whole.core
-        for chore in (service.uses.run(), service.audit.run(), whole.supervisor.run()):
+        for chore in (service.uses.run(), service.purge.run(), service.audit.run(), whole.supervisor.run()):
             stack.push_async_callback(_stopped, asyncio.ensure_future(chore))
         schema = make_schema(service.store.clock, self._new_id)
-        services = Services(service.tokens, service.policies, service.audit, whole.operations, service.refusals)
+        services = Services(
+            tokens=service.tokens,
+            endings=service.endings,
+            accounts=service.accounts,
+            policies=service.policies,
+            audit=service.audit,
+            operations=whole.operations,
+            refusals=service.refusals,
+        )
         rules = TrustRules(
             local_mode=settings.local_mode_on,
             trusted_peers=settings.trusted_peers,
             actor_headers=tuple(name.lower().encode() for name in settings.actor_headers),
+            audience=settings.issuer,
         )
+        callers = Callers(service.authority, rules)
         self._app = App(
             Parts(
                 reader=RequestReader(settings.trusted_proxies, self._request_ids),
-                callers=Callers(service.authority, rules),
+                callers=callers,
                 graphql=GraphQLEndpoint(schema, services, logger),
+                requirements=Requirements(service.authority, service.refusals),
                 operations=OperationsDoor(whole.operations, service.refusals, service.store.clock),
+                oauth=OAuthDoor(callers, service.introspection, service.tokens, service.keys, service.refusals),
                 health=Health(service.store, whole.engine),
-                keys=service.keys,
                 refusals=service.refusals,
                 metrics=metrics,
                 access_log=AccessLog(logger, settings.access_log),
                 logger=logger,
+                issuer=settings.issuer,
             )
         )
 

@@ -4,13 +4,16 @@ import secrets
 from collections.abc import Callable
 
 from watchword.domain.places import DatabasePlace
+from watchword.stores.postgres.accounts import PostgresAccounts
 from watchword.stores.postgres.clock import DatabaseClock
 from watchword.stores.postgres.connections import Connection
 from watchword.stores.postgres.database import Database, make_pool
 from watchword.stores.postgres.doorstep import Doorstep
 from watchword.stores.postgres.events import PostgresEvents
+from watchword.stores.postgres.issuing import PostgresIssuing
 from watchword.stores.postgres.keys import PostgresKeys
 from watchword.stores.postgres.lanes import Lanes
+from watchword.stores.postgres.lives import PostgresLives
 from watchword.stores.postgres.operations import PostgresOperations
 from watchword.stores.postgres.policies import PostgresPolicies
 from watchword.stores.postgres.tokens import PostgresTokens
@@ -18,7 +21,16 @@ from watchword.stores.postgres.tokens import PostgresTokens
 Observe = Callable[[str, float], None]
 
 
-class PostgresStore(PostgresTokens, PostgresPolicies, PostgresKeys, PostgresEvents, PostgresOperations):
+class PostgresStore(
+    PostgresTokens,
+    PostgresIssuing,
+    PostgresLives,
+    PostgresAccounts,
+    PostgresPolicies,
+    PostgresKeys,
+    PostgresEvents,
+    PostgresOperations,
+):
     async def probe(self) -> None:
         await self._db.write(lambda c: c.execute("UPDATE probes SET at = now_ms()"))
         if self._db.was_full:

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from watchword.domain.actors import ActorStatus
+from watchword.domain.limits import unpacked
 from watchword.domain.operations import State
 from watchword.domain.places import DatabasePlace
 from watchword.domain.policies import PolicySource, PolicyState, Privilege
@@ -64,6 +65,13 @@ def _is_operation(row: Any) -> bool:
         return False
 
 
+def _is_limits(row: Any) -> bool:
+    try:
+        return not unpacked(row[1]).are_none
+    except (ValueError, TypeError):
+        return False
+
+
 def _is_folded(row: Any) -> bool:
     _, name, name_folded, description, description_folded = row
     return bool(folded(name) == name_folded and folded(description) == description_folded)
@@ -92,6 +100,13 @@ _LAWS: dict[str, Find] = {
     "every token and actor can be read": _asked(f"""
         SELECT id FROM tokens WHERE type NOT IN ({rows.words(t.value for t in TokenType)})
         UNION ALL SELECT urn FROM actors WHERE status NOT IN ({rows.words(s.value for s in ActorStatus)})"""),  # noqa: S608
+    "the limits of every token can be read": _read(
+        "SELECT id, limits FROM tokens WHERE limits IS NOT NULL", _is_limits
+    ),
+    **{law: _asked(exceptions) for law, exceptions in rows.LAWS.items()},
+    "every live derived token has its parent": _asked(
+        f"{rows.ORPHANS} AND (expires_at IS NULL OR expires_at > now_ms())"
+    ),
     "every name can be found without regard to case": _read(
         """SELECT id, name, name_folded, description, description_folded FROM tokens
         WHERE name_folded IS NOT NULL OR description_folded IS NOT NULL
@@ -116,6 +131,9 @@ _LAWS: dict[str, Find] = {
     "just one key is in use": _asked("""
         SELECT 1 WHERE (SELECT count(*) FROM keys WHERE retired_at IS NULL)
                     <> (SELECT (sealed_salt IS NOT NULL)::integer FROM state)"""),
+    "the next key has not signed yet, and waits only where another signs": _asked("""
+        SELECT kid FROM next_key
+        WHERE kid IN (SELECT kid FROM keys) OR (SELECT sealed_salt IS NULL FROM state)"""),
 }
 
 

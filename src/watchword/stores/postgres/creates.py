@@ -18,9 +18,10 @@ MOST = 32
 LEFT = 0.25
 """Of the time in which an answer must come, what must be left when a statement is sent."""
 ADD = """SELECT add_tokens(
-    $1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[], $9::text[],
-    $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[], $16::bigint[], $17::text[],
-    $18::text[], $19::text[])"""
+    $1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[],
+    $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::text[],
+    $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::bigint[], $23::bigint[], $24::text[],
+    $25::text[], $26::text[], $27::text[], $28::text[], $29::text[])"""
 
 Job = tuple[tuple[Any, ...], float, asyncio.Future[str]]
 

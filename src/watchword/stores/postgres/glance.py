@@ -97,7 +97,9 @@ async def _held(connection: Connection, schema: str, seen: DatabaseGlance) -> Da
         f"SELECT sealed_salt, (SELECT coalesce(sum(total), 0)::bigint FROM {own}.token_totals WHERE kind = 'all')"  # noqa: S608
         f" FROM {own}.state"
     )
-    keys = await connection.fetch(f"SELECT kid, sealed_private FROM {own}.keys")  # noqa: S608
+    keys = await connection.fetch(
+        f"SELECT kid, sealed_private FROM {own}.keys UNION ALL SELECT kid, sealed_private FROM {own}.next_key"  # noqa: S608
+    )
     return replace(seen, tokens=state[1], sealed=Sealed(state[0], [(kid, private) for kid, private in keys]))
 
 

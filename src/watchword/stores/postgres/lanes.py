@@ -14,6 +14,7 @@ from typing import Any
 
 from watchword.domain.actors import Bearer
 from watchword.domain.errors import Fault, Reason
+from watchword.domain.limits import unpacked
 from watchword.stores.postgres.clock import DatabaseClock
 from watchword.stores.postgres.connections import (
     DRIVER_ERRORS,
@@ -38,7 +39,8 @@ SELECT t.id, t.actor_urn, t.expires_at, t.revoked_at,
        coalesce((SELECT a.status = 'SUSPENDED' FROM actors AS a WHERE a.urn = t.actor_urn), false),
        ARRAY(SELECT m.group_urn FROM group_members AS m WHERE m.actor_urn = t.actor_urn),
        (SELECT policy_version FROM state WHERE one = 1),
-       (SELECT now_ms())
+       (SELECT now_ms()),
+       t.limits, t.grace IS NOT NULL, t.parent IS NOT NULL
 FROM unnest($1::text[]) AS wanted (id) JOIN tokens AS t ON t.id = wanted.id
 """
 
@@ -162,8 +164,9 @@ class Lanes:
         if rows:
             self._clock.set(rows[0][7])
         for row in rows:
-            token_id, actor, expires_at, revoked_at, suspended, groups, version, now = row
-            bearer = Bearer(token_id, actor, expires_at, revoked_at, suspended, tuple(groups), version, now)
+            token_id, actor, expires_at, revoked_at, suspended, groups, version, now, limits, *kinds = row
+            standing = (suspended, tuple(groups), version)
+            bearer = Bearer(token_id, actor, expires_at, revoked_at, *standing, now, unpacked(limits), *kinds)
             _settle(sealed.pop(token_id), bearer)
         for unknown in sealed.values():
             _settle(unknown, None)

@@ -24,7 +24,8 @@ INSERT INTO policies ({rows.POLICY}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT (urn) DO UPDATE SET ({rows.POLICY}) = ROW (excluded.*)"""  # noqa: S608
 _GROUP = f"SELECT {rows.GROUP} FROM groups WHERE urn = $1"  # noqa: S608
 _MEMBER = "INSERT INTO group_members (actor_urn, group_urn) VALUES ($1, $2) ON CONFLICT DO NOTHING"
-_SUSPEND = """
+_DELETED = "SELECT deleted_at FROM service_accounts WHERE urn = $1"
+SUSPEND = """
 INSERT INTO actors (urn, status, changed_at, changed_by) VALUES ($1, $2, $3, $4)
 ON CONFLICT (urn) DO UPDATE SET status = excluded.status, changed_at = excluded.changed_at,
     changed_by = excluded.changed_by"""
@@ -176,10 +177,12 @@ class PostgresPolicies:
     async def set_actor_status(self, warrant: Warrant, urn: str, status: ActorStatus) -> None:
         async def work(c: Connection) -> None:
             now = await prove(c, warrant, changes=[actor(urn)])
+            if await c.fetchval(_DELETED, urn) is not None:
+                raise rows.deleted_account()
             before = await c.fetchval("SELECT status FROM actors WHERE urn = $1", urn)
             if (before or ActorStatus.ACTIVE.value) == status.value:
                 return
-            await c.execute(_SUSPEND, urn, status.value, now, warrant.actor)
+            await c.execute(SUSPEND, urn, status.value, now, warrant.actor)
             action = Action.ACTOR_SUSPENDED if status is ActorStatus.SUSPENDED else Action.ACTOR_RESUMED
             await leave_events(c, warrant, [Event(action, urn)], now)
 

@@ -6,6 +6,7 @@ Total and rows come from one statement, so from one state of the database.
 from dataclasses import dataclass, field
 from typing import Any
 
+from watchword.domain.endings import Selection
 from watchword.domain.filters import Condition, Field, Filter, Search, SortField
 from watchword.domain.urns import TOKEN_PREFIX
 from watchword.stores import rows
@@ -26,10 +27,15 @@ _COLUMNS: dict[Field, str] = {
     Field.OWNER_URN: "owner_urn",
     Field.TOKEN_TYPE: "type",
     Field.STATUS: f"({_STATUS})",
+    Field.PARENT: "parent",
+    Field.MINTED_WITH: "minted_with",
     Field.CREATED_AT: "created_at",
     Field.EXPIRES_AT: "expires_at",
     Field.LAST_USED_AT: "last_used_at",
+    Field.LAST_ACTIVITY_AT: "coalesce(last_used_at, created_at)",
     Field.REVOKED_AT: "revoked_at",
+    Field.USE_COUNT: "use_count",
+    Field.LAST_NETWORK: "last_network",
 }
 # lower() of a column in the C collation knows ASCII only, whatever the database's locale; what else there is to fold
 # was folded when it was kept.
@@ -60,7 +66,7 @@ class Statement:
 
 
 @dataclass(slots=True)
-class _Bound:
+class Bound:
     values: list[Any] = field(default_factory=list)
 
     def add(self, value: Any, kind: str) -> str:
@@ -75,7 +81,7 @@ def folded(text: str | None) -> str | None:
 
 def translate(search: Search) -> Statement:
     filters = held(search)
-    bound = _Bound()
+    bound = Bound()
     terms = [] if search.shows_revoked else ["revoked_at IS NULL"]
     terms += [_term(f, bound) for f in filters]
     where = " AND ".join(terms) or "true"
@@ -95,7 +101,22 @@ def translate(search: Search) -> Statement:
     return Statement(text, tuple(bound.values), inline)
 
 
-def _term(f: Filter, bound: _Bound) -> str:
+def chosen(selection: Selection) -> tuple[str, Bound]:
+    """The condition of those that are meant, and what is bound in it."""
+    bound = Bound()
+    # Said once more in the words of the indexes.
+    terms = [*([] if selection.leads_on else ["revoked_at IS NULL"]), *(_term(f, bound) for f in selection.seeds)]
+    if selection.ids is not None:
+        terms.append(f"id = ANY ({bound.add(list(selection.ids), 'text[]')})")
+    if selection.reach is not None:
+        actor = bound.add(selection.reach.actor, 'text COLLATE "C"')
+        accounts = " OR type = 'SERVICE_ACCOUNT'" if selection.reach.accounts else ""
+        created = f" OR owner_urn = {actor}" if selection.reach.created else ""
+        terms.append(f"(actor_urn = {actor}{created}{accounts})")
+    return " AND ".join(terms), bound
+
+
+def _term(f: Filter, bound: Bound) -> str:
     column = _COLUMNS[f.field]
     if f.condition is Condition.EXISTS:
         return f"{column} IS {'' if f.negated else 'NOT '}NULL"

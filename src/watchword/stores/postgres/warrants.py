@@ -10,32 +10,48 @@ from typing import Any
 from watchword.domain.actors import Warrant
 from watchword.domain.errors import Stale
 from watchword.domain.events import Event
+from watchword.domain.retries import Retry
 from watchword.stores import rows
 from watchword.stores.postgres.connections import Connection
 
 POLICIES = "policies"
 KEYS = "keys"
+TOKENS = "tokens"
+"""Every family of tokens at once."""
 
 KEEP_EVENT = f"INSERT INTO events ({rows.EVENT}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"  # noqa: S608 - literal pieces
+
+
+# The bearer's family is read before it is held, which it may be: it never changes.
+_HOLD = "SELECT hold($1::text[] || ('token:' || family_of($3::text)), $2::text[])"
 
 
 def actor(urn: str) -> str:
     return f"actor:{urn}"
 
 
+def family(token: str) -> str:
+    """By the id of the oldest."""
+    return f"token:{token}"
+
+
+def retried(retry: Retry) -> str:
+    return f"retry:{retry.digest}{retry.actor}"
+
+
 def proof(warrant: Warrant) -> tuple[str, str | None, int | None]:
     """Actor, bearer and version as the schema's functions take them."""
-    return warrant.actor, warrant.bearer_id, None if warrant.is_system else warrant.policy_version
+    return warrant.actor, warrant.bearer_id, None if warrant.needs_no_proof else warrant.policy_version
 
 
-async def prove(c: Connection, warrant: Warrant, *, changes: Iterable[str] = ()) -> int:
+async def prove(c: Connection, warrant: Warrant, *, relies: Iterable[str] = (), changes: Iterable[str] = ()) -> int:
     """Hold what the write rests on, and alone what it changes; raise `Stale` unless everything the decision rested on
     still holds. Returns the time.
     """
-    relied = [] if warrant.is_system else [POLICIES, actor(warrant.actor)]
+    relied = [*relies] if warrant.needs_no_proof else [*relies, POLICIES, actor(warrant.actor)]
     if warrant.bearer_id is not None:
-        relied.append(f"token:{warrant.bearer_id}")
-    await c.execute("SELECT hold($1::text[], $2::text[])", relied, list(changes))
+        relied.append(TOKENS)
+    await c.execute(_HOLD, relied, list(changes), warrant.bearer_id)
     row = await c.fetchrow("SELECT proven($1, $2, $3), now_ms()", *proof(warrant))
     assert row is not None
     holds, now = row

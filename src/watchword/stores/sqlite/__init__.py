@@ -6,16 +6,20 @@ from pathlib import Path
 import apsw
 
 from watchword.domain.ports import Clock
+from watchword.stores.sqlite.accounts import SqliteAccounts
 from watchword.stores.sqlite.connections import connect, create_file, migrate, refuse_foreign, store_fault
 from watchword.stores.sqlite.database import Database, Observe, ignore
 from watchword.stores.sqlite.events import SqliteEvents
 from watchword.stores.sqlite.keys import SqliteKeys
+from watchword.stores.sqlite.lives import SqliteLives
 from watchword.stores.sqlite.operations import SqliteOperations
 from watchword.stores.sqlite.policies import SqlitePolicies
 from watchword.stores.sqlite.tokens import SqliteTokens
 
 
-class SqliteStore(SqliteTokens, SqlitePolicies, SqliteKeys, SqliteEvents, SqliteOperations):
+class SqliteStore(
+    SqliteTokens, SqliteLives, SqliteAccounts, SqlitePolicies, SqliteKeys, SqliteEvents, SqliteOperations
+):
     async def probe(self) -> None:
         now = self.clock()
         await self._db.write(lambda c: c.execute("UPDATE state SET probed_at = ?", (now,)))

@@ -25,6 +25,12 @@ _LAWS = {
     "every token and actor can be read": f"""
         SELECT id FROM tokens WHERE type NOT IN ({rows.words(t.value for t in TokenType)})
         UNION ALL SELECT urn FROM actors WHERE status NOT IN ({rows.words(s.value for s in ActorStatus)})""",  # noqa: S608
+    "the limits of every token can be read": """
+        SELECT id FROM tokens WHERE limits IS NOT NULL AND NOT (
+            json_valid(limits) AND json_type(iif(json_valid(limits), limits, '[]')) = 'object')""",
+    **rows.LAWS,
+    "every live derived token has its parent": f"""
+        {rows.ORPHANS} AND (expires_at IS NULL OR expires_at > unixepoch('subsec') * 1000)""",
     "the total of tokens is what counting gives": """
         SELECT 1 WHERE (SELECT count(*) FROM tokens WHERE revoked_at IS NULL)
                     <> ifnull((SELECT total FROM token_totals WHERE kind = 'all' AND urn = ''), 0)""",
@@ -52,6 +58,9 @@ _LAWS = {
     "just one key is in use": """
         SELECT 1 WHERE (SELECT count(*) FROM keys WHERE retired_at IS NULL)
                     <> (SELECT sealed_salt IS NOT NULL FROM state)""",
+    "the next key has not signed yet, and waits only where another signs": """
+        SELECT kid FROM next_key
+        WHERE kid IN (SELECT kid FROM keys) OR (SELECT sealed_salt IS NULL FROM state)""",
 }
 
 

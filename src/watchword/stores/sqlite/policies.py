@@ -174,6 +174,8 @@ class SqlitePolicies:
         def work(c: apsw.Connection) -> None:
             now = self.clock()
             prove(c, warrant, now)
+            if c.execute("SELECT 1 FROM service_accounts WHERE urn = ? AND deleted_at IS NOT NULL", (actor,)).get:
+                raise rows.deleted_account()
             before = c.execute("SELECT status FROM actors WHERE urn = ?", (actor,)).get or ActorStatus.ACTIVE.value
             if before == status.value:
                 return

@@ -87,6 +87,8 @@ _STOP_OPERATIONS = """
 UPDATE operations SET cancel_asked_at = :now, cancel_asked_by = :actor, held_until = 0
 WHERE finished_at IS NULL AND cancel_asked_at IS NULL
 """
+# It may have signed since the backup was made, and lay about with it: the next start makes another.
+_FORGET_NEXT_KEY = "DELETE FROM next_key"
 
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY 1, 2"
 
@@ -270,6 +272,7 @@ def make_ready(draft: Path, seen: Prospect, choice: Choice, warrant: Warrant, no
         connection.execute(_OPERATIONS_KNOWN)
         connection.execute(_OPERATIONS_ON, (seen.since.last_operation if seen.since else 0,))
         connection.execute(_STOP_OPERATIONS, {"now": now, "actor": warrant.actor})
+        connection.execute(_FORGET_NEXT_KEY)
         revoked = 0
         if choice is Choice.REVOKE_ALL:
             who = {"now": now, "actor": warrant.actor, "peer": warrant.peer, "request": warrant.request_id}

@@ -25,10 +25,15 @@ _COLUMNS: dict[Field, str] = {
     Field.OWNER_URN: "tokens.owner_urn",
     Field.TOKEN_TYPE: "tokens.type",
     Field.STATUS: _STATUS,
+    Field.PARENT: "tokens.parent",
+    Field.MINTED_WITH: "tokens.minted_with",
     Field.CREATED_AT: "tokens.created_at",
     Field.EXPIRES_AT: "tokens.expires_at",
     Field.LAST_USED_AT: "tokens.last_used_at",
+    Field.LAST_ACTIVITY_AT: "coalesce(tokens.last_used_at, tokens.created_at)",
     Field.REVOKED_AT: "tokens.revoked_at",
+    Field.USE_COUNT: "tokens.use_count",
+    Field.LAST_NETWORK: "tokens.last_network",
 }
 _TESTS: dict[Condition, str] = {
     Condition.EQUAL: "{column} = {value}",

@@ -15,11 +15,16 @@ from structlog.typing import FilteringBoundLogger
 from watchword.domain.actors import Caller, system_warrant
 from watchword.domain.errors import UNAVAILABLE, Fault, Reason
 from watchword.domain.filters import SEARCH_SECONDS
+from watchword.domain.retries import HEADER, check_key
 from watchword.doors.http.faults import JSON, NO_STORE, graphql_error
 from watchword.doors.http.graphql.documents import Documents, InvalidDocument, Prepared
 from watchword.doors.http.graphql.errors import failed, refused
 from watchword.doors.http.requests import Request, Response
+from watchword.service.accounts import Accounts
 from watchword.service.audit import Audit
+from watchword.service.endings import Endings
+from watchword.service.minting import UNKEYED
+from watchword.service.minting import Request as MintRequest
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
 from watchword.service.refusals import Refusals
@@ -33,6 +38,8 @@ _GRAPHQL_JSON = (b"content-type", GRAPHQL_RESPONSE + b"; charset=utf-8")
 @dataclass(frozen=True, slots=True)
 class Services:
     tokens: Tokens
+    endings: Endings
+    accounts: Accounts
     policies: Policies
     audit: Audit
     operations: Operations
@@ -45,10 +52,19 @@ class Context:
 
     caller: Caller
     services: Services
+    key: str | None = None
+    """The Idempotency-Key it came with: for one token."""
     created: list[str] = field(default_factory=list)
-    """Ids of the tokens this request made: ended again if nobody is there to take them."""
+    """Ids of the tokens this request made: ended again if nobody is there to take them, nor could ask again."""
     searching: asyncio.Lock = field(default_factory=asyncio.Lock)
     _began: float = field(default_factory=time.monotonic)
+
+    def request(self, operation: str, content: dict[str, Any]) -> MintRequest:
+        """What a token is asked for with; the key serves once."""
+        key, self.key = self.key, "" if self.key is not None else None
+        if key == "":
+            raise Fault(Reason.INVALID_HEADER, f"Under an {HEADER} a request makes one token.", field=HEADER)
+        return UNKEYED if key is None else MintRequest(key, {"operation": operation, **content})
 
     def time_left(self) -> float:
         """Seconds that searches may still take."""
@@ -74,7 +90,7 @@ class GraphQLEndpoint:
         check_media_type(request)
         ask = parse_ask(await request.body())
         modern = GRAPHQL_RESPONSE in request.headers.get(b"accept", b"").lower()
-        context = Context(caller, self._services)
+        context = Context(caller, self._services, _key(request))
         try:
             prepared = self._documents.get(ask.query)
         except InvalidDocument as invalid:
@@ -86,7 +102,7 @@ class GraphQLEndpoint:
             request.watch()
         try:
             result = await self._run(prepared, ask, context)
-            if context.created and request.is_gone:
+            if context.created and context.key is None and request.is_gone:
                 await self._withdraw(context)
         finally:
             request.unwatch()
@@ -140,6 +156,15 @@ async def _insist(deed: Callable[[], Awaitable[None]]) -> None:
                 raise
             await asyncio.sleep(pause)
     return await deed()
+
+
+def _key(request: Request) -> str | None:
+    value = request.headers.get(b"idempotency-key")
+    if value is None:
+        return None
+    if b"idempotency-key" in request.repeated:
+        raise Fault(Reason.INVALID_HEADER, f"{HEADER} must be given once.", field=HEADER)
+    return check_key(value.decode("latin-1"))
 
 
 def _asked(error: GraphQLError) -> str:

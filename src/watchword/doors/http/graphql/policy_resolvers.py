@@ -8,7 +8,7 @@ from watchword.domain.declared import PolicyChange
 from watchword.domain.errors import invalid
 from watchword.domain.policies import MAX_ENTRIES, Policy, PolicyState, Privilege, privilege_of
 from watchword.domain.ports import Group
-from watchword.domain.tokens import check_description, check_name
+from watchword.domain.texts import check_description, check_name
 from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX, check_actor, check_group, check_short_id, check_urn
 from watchword.doors.http.graphql.token_resolvers import Info, Json, Resolvers, page_of, shown_user
 

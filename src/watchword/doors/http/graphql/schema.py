@@ -7,7 +7,7 @@ from typing import Any
 from graphql import GraphQLError, GraphQLObjectType, GraphQLScalarType, GraphQLSchema, build_schema
 
 from watchword.domain.ports import Clock
-from watchword.doors.http.graphql import event_resolvers
+from watchword.doors.http.graphql import account_resolvers, event_resolvers
 from watchword.doors.http.graphql.operation_resolvers import OperationResolvers
 from watchword.doors.http.graphql.policy_resolvers import PolicyResolvers
 from watchword.doors.http.graphql.token_resolvers import TokenResolvers
@@ -22,8 +22,10 @@ def sdl() -> str:
 def make_schema(clock: Clock, new_id: Callable[[], str]) -> GraphQLSchema:
     schema = build_schema(sdl())
     tokens, policies, operations = TokenResolvers(clock), PolicyResolvers(new_id), OperationResolvers(clock)
-    _attach(schema.query_type, tokens.queries | policies.queries | event_resolvers.QUERIES | operations.queries)
-    _attach(schema.mutation_type, tokens.mutations | policies.mutations | operations.mutations)
+    queries = tokens.queries | account_resolvers.QUERIES | policies.queries | event_resolvers.QUERIES
+    _attach(schema.query_type, queries | operations.queries)
+    mutations = tokens.mutations | account_resolvers.MUTATIONS | policies.mutations | operations.mutations
+    _attach(schema.mutation_type, mutations)
     long = schema.get_type("Long")
     assert isinstance(long, GraphQLScalarType)
     long.coerce_output_value = long.coerce_input_value = _long

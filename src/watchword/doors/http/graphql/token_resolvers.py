@@ -5,9 +5,11 @@ from typing import Any
 
 from graphql import GraphQLResolveInfo
 
+from watchword.domain.endings import Selection, check_selection
 from watchword.domain.errors import invalid
 from watchword.domain.filters import (
     DEFAULT_COUNT,
+    Filter,
     Search,
     Sort,
     check_filter_sizes,
@@ -16,18 +18,16 @@ from watchword.domain.filters import (
     parse_sort,
 )
 from watchword.domain.lifetimes import Duration
+from watchword.domain.limits import Limits, check_limits
 from watchword.domain.ports import Clock
-from watchword.domain.tokens import (
-    NewToken,
-    TokenRecord,
-    TokenType,
-    check_description,
-    check_name,
-    check_token_id,
-)
+from watchword.domain.rotations import check_turnover
+from watchword.domain.texts import check_description, check_name
+from watchword.domain.tokens import NewToken, TokenRecord, TokenType, check_token_id
 from watchword.domain.urns import check_actor, name_of, token_urn
 from watchword.doors.http.callers import MAX_AUTHORIZATION
 from watchword.doors.http.graphql.endpoint import Context
+from watchword.service.minting import CreatedToken
+from watchword.service.tokens import Lifetime, Narrower
 
 Json = dict[str, Any]
 Info = GraphQLResolveInfo[Context]
@@ -42,31 +42,86 @@ class TokenResolvers:
             "getAccessToken": self._get,
             "getAccessTokenMetadata": self._find,
         }
-        self.mutations: Resolvers = {"createAccessToken": self._create, "revokeAccessToken": self._revoke}
+        self.mutations: Resolvers = {
+            "createAccessToken": self._create,
+            "deriveAccessToken": self._derive,
+            "rotateAccessToken": self._rotate,
+            "revokeAccessToken": self._revoke,
+            "revokeAccessTokens": self._revoke_many,
+        }
 
     async def _create(self, _: Any, info: Info, input: Json) -> Json:  # noqa: A002 - the schema's word
         context = info.context
-        duration = input.get("duration")
-        created = await context.services.tokens.create(
-            context.caller,
-            lambda: _new_token(input),
-            Duration[duration] if duration is not None else None,
-            input.get("durationIso"),
+        request = context.request("createAccessToken", input)
+        made = await context.services.tokens.create(
+            context.caller, lambda: _new_token(input), _lifetime(input), request
         )
-        context.created.append(created.record.id)
-        return {"accessToken": created.token.reveal(), "metadata": self._shown(created.record)}
+        return self._handed_over(context, made)
 
-    async def _revoke(self, _: Any, info: Info, tokenId: str) -> bool:  # noqa: N803 - the schema's word
+    async def _derive(self, _: Any, info: Info, input: Json) -> Json:  # noqa: A002
         context = info.context
-        await context.services.tokens.revoke(context.caller, lambda: check_token_id(tokenId, "tokenId"))
+        request = context.request("deriveAccessToken", input)
+        made = await context.services.tokens.derive(context.caller, lambda: _narrower(input), _lifetime(input), request)
+        return self._handed_over(context, made)
+
+    async def _rotate(
+        self,
+        _: Any,
+        info: Info,
+        tokenId: str,  # noqa: N803 - the schema's word
+        overlap: str | None = None,
+        grace: str | None = None,
+    ) -> Json:
+        context = info.context
+        request = context.request("rotateAccessToken", {"tokenId": tokenId, "overlap": overlap, "grace": grace})
+        made = await context.services.tokens.rotate(
+            context.caller, lambda: (check_token_id(tokenId, "tokenId"), check_turnover(overlap, grace)), request
+        )
+        return self._handed_over(context, made)
+
+    def _handed_over(self, context: Context, made: CreatedToken) -> Json:
+        context.created.append(made.record.id)
+        return {"accessToken": made.token.reveal(), "metadata": self._shown(made.record)}
+
+    async def _revoke(
+        self,
+        _: Any,
+        info: Info,
+        tokenId: str,  # noqa: N803 - the schema's word
+        cascade: bool | None = None,
+    ) -> bool:
+        context = info.context
+        await context.services.tokens.revoke(
+            context.caller, lambda: check_token_id(tokenId, "tokenId"), cascade=bool(cascade)
+        )
         return True
+
+    async def _revoke_many(self, _: Any, info: Info, input: Json) -> Json:  # noqa: A002
+        context = info.context
+        if input.get("dryRun") is False:
+            async with context.searching:
+                receipt = await context.services.endings.end(
+                    context.caller, lambda: _selection(input, self._clock()), context.time_left()
+                )
+            return {
+                "dryRun": False,
+                "count": receipt.count,
+                "digest": receipt.digest,
+                "revokedAt": receipt.revoked_at,
+            }
+        async with context.searching:
+            found = await context.services.endings.prospect(
+                context.caller, lambda: _selection(input, self._clock()), context.time_left()
+            )
+        actors = [{"actorUrn": share.actor_urn, "count": share.count} for share in found.actors]
+        return {"dryRun": True, "count": found.count, "actors": actors}
 
     async def _list(self, _: Any, info: Info, input: Json | None = None) -> Json:  # noqa: A002
         context = info.context
         # One search of a request at a time, all of them within one deadline: nobody takes all threads with one request.
         async with context.searching:
             search, page = await context.services.tokens.list(
-                context.caller, lambda: _search(input or {}), context.time_left()
+                context.caller, lambda: _search(input or {}, self._clock()), context.time_left()
             )
         return {
             "start": search.start,
@@ -99,7 +154,19 @@ class TokenResolvers:
             "createdAt": record.created_at,
             "expiresAt": record.expires_at,
             "lastUsedAt": record.last_used_at,
+            "useCount": record.use_count,
+            "lastNetwork": record.last_network,
             "revokedAt": record.revoked_at,
+            "scopes": record.limits.scopes,
+            "audience": record.limits.audience,
+            "allowedNetworks": record.limits.networks,
+            "parentId": record.parent,
+            "mintedWith": record.minted_with,
+            "replaces": record.replaces,
+            "replacedBy": record.replaced_by,
+            "replacedAt": record.replaced_at,
+            "awaitsFirstUse": record.grace is not None,
+            "expiresAtOnceUsed": record.full_end if record.grace is not None else None,
         }
 
 
@@ -121,29 +188,54 @@ def _new_token(input: Json) -> NewToken:  # noqa: A002
         actor_urn=check_actor(input["actorUrn"], "actorUrn"),
         name=check_name(input["name"]),
         description=check_description(input.get("description")),
+        limits=_limits(input),
     )
 
 
-def _search(input: Json) -> Search:  # noqa: A002
+def _narrower(input: Json) -> Narrower:  # noqa: A002
+    return Narrower(check_name(input["name"]), check_description(input.get("description")), _limits(input))
+
+
+def _limits(input: Json) -> Limits:  # noqa: A002
+    return check_limits(input.get("scopes"), input.get("audience"), input.get("allowedNetworks"))
+
+
+def _lifetime(input: Json) -> Lifetime:  # noqa: A002
+    duration = input.get("duration")
+    return Lifetime(None if duration is None else Duration[duration], input.get("durationIso"))
+
+
+def _selection(input: Json, now: int) -> Selection:  # noqa: A002
+    ids = input.get("ids")
+    wanted = None if ids is None else [check_token_id(text, f"ids[{index}]") for index, text in enumerate(ids)]
+    return check_selection(wanted, _filters(input, now), bool(input.get("all")), bool(input.get("cascade")))
+
+
+def _search(input: Json, now: int) -> Search:  # noqa: A002
     start, count = page_of(input)
-    filters = input.get("filters") or []
-    check_filter_sizes([len(f.get("values") or ()) for f in filters])
     sort = input.get("sort")
     return Search(
         start=start,
         count=count,
-        filters=tuple(
-            parse_filter(
-                f"filters[{index}]",
-                f["field"],
-                f.get("condition"),
-                f.get("value"),
-                f.get("values"),
-                bool(f.get("negated")),
-            )
-            for index, f in enumerate(filters)
-        ),
+        filters=_filters(input, now),
         sort=parse_sort(sort["field"], sort.get("order") != "ASCENDING") if sort else Sort(),
+    )
+
+
+def _filters(input: Json, now: int) -> tuple[Filter, ...]:  # noqa: A002
+    filters = input.get("filters") or []
+    check_filter_sizes([len(f.get("values") or ()) for f in filters])
+    return tuple(
+        parse_filter(
+            f"filters[{index}]",
+            f["field"],
+            f.get("condition"),
+            f.get("value"),
+            f.get("values"),
+            bool(f.get("negated")),
+            now,
+        )
+        for index, f in enumerate(filters)
     )
 
 

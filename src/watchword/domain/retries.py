@@ -1,0 +1,85 @@
+"""Retries: the same request under the same key gives the same token, though no token was ever stored.
+
+The number in a token made under a key (`jti`) is an HMAC over actor, key and what was asked. Signing again with the
+same key and times gives the same token, bit by bit. Kept is only what that takes: the key's digest, the times, the
+signing key's name, and the id of the token, which every list shows.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from hmac import digest
+from typing import Any
+
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.lifetimes import DAY
+from watchword.domain.secret import Secret
+
+KEPT = DAY
+HEADER = "Idempotency-Key"
+
+_KEY = re.compile(r"[\x20-\x7e]{1,255}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """What is kept of a request made under a key."""
+
+    actor: str
+    digest: str
+    kid: str
+    token_id: str
+    created_at: int
+    expires_at: int | None
+
+
+class Keyed:
+    """A request under a key: its digest, and the number of the token it makes."""
+
+    __slots__ = ("_asked", "_secret", "actor", "digest")
+
+    def __init__(self, salt: Secret[bytes], actor: str, key: str, asked: Mapping[str, Any]) -> None:
+        self.actor = actor
+        self._secret = Secret(digest(salt.reveal(), b"watchword idempotency", sha256))
+        self._asked = _text([actor, key, dict(asked)])
+        self.digest = self._mac(b"key", _text([actor, key])).hex()
+
+    def jti(self) -> str:
+        return self._mac(b"jti", self._asked)[:16].hex()
+
+    def _mac(self, purpose: bytes, content: bytes) -> bytes:
+        return digest(self._secret.reveal(), purpose + b"\0" + content, sha256)
+
+
+def _text(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def check_key(value: str) -> str:
+    if not _KEY.fullmatch(value):
+        raise Fault(Reason.INVALID_HEADER, f"{HEADER} must have 1 to 255 characters of printable ASCII.", field=HEADER)
+    return value
+
+
+def other_request() -> Fault:
+    return Fault(
+        Reason.KEY_REUSED,
+        f"This {HEADER} came with another request in the last 24 hours; take a new one.",
+        field=HEADER,
+    )
+
+
+def signing_key_gone() -> Fault:
+    return Fault(
+        Reason.KEY_REUSED,
+        f"The token made under this {HEADER} cannot be signed again: its signing key is gone. Take a new one.",
+        field=HEADER,
+    )
+
+
+def token_ended() -> Fault:
+    return Fault(
+        Reason.KEY_REUSED, f"The token made under this {HEADER} was ended since; take a new one.", field=HEADER
+    )

@@ -1,0 +1,32 @@
+"""Texts that people give: names and descriptions, bounded, and the same in every store."""
+
+import unicodedata
+
+from watchword.domain.errors import invalid
+
+MAX_NAME = 200
+MAX_DESCRIPTION = 1_000
+# With these a name can be made to look like another.
+_TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def check_name(value: str, field: str = "name") -> str:
+    check_text(value, field, MAX_NAME)
+    if not any(unicodedata.category(character)[0] in "LMNPS" for character in value):
+        raise invalid(field, f"{field} must have 1 to {MAX_NAME} characters, not all of them blank.")
+    if any(character in "\n\r\t\u2028\u2029" or character in _TURNING for character in value):
+        raise invalid(field, f"{field} must be one line, without marks that turn the direction of writing.")
+    return value
+
+
+def check_description(value: str | None, field: str = "description") -> str | None:
+    return None if value is None else check_text(value, field, MAX_DESCRIPTION)
+
+
+def check_text(value: str, field: str, longest: int) -> str:
+    """Text that every store keeps as it is: bounded, without control characters or lone surrogates."""
+    if len(value) > longest:
+        raise invalid(field, f"{field} must have at most {longest:,} characters.")
+    if any((c < " " and c not in "\n\r\t") or "\x7f" <= c <= "\x9f" or "\ud800" <= c <= "\udfff" for c in value):
+        raise invalid(field, f"{field} must not contain control characters or lone surrogates.")
+    return value

@@ -1,0 +1,85 @@
+"""Requirements: what a gateway asks of a token besides that it lives.
+
+They come as query parameters of `/auth`, each of which must hold: `watchword.privilege`, `watchword.scope`,
+`watchword.audience`. All other parameters are somebody else's: some gateways append the application's own.
+`watchword.status=200` asks how to say yes: Envoy takes no 204 for one.
+"""
+
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from watchword.domain.actors import Bearer, Caller
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.policies import Privilege, denied
+from watchword.doors.http.requests import Request
+from watchword.service.authority import Authority
+from watchword.service.refusals import Refusals
+
+PREFIX = b"watchword."
+
+
+class Required(NamedTuple):
+    kind: str
+    word: str
+
+
+WANTS_200 = Required("status", "200")
+"""Asks nothing of the token. To gateways that do not ask for it any 2xx is a yes, so it may come from anybody."""
+
+
+def required(query: bytes) -> list[Required]:
+    """What must hold. A parameter of ours that is not known is one that nobody holds."""
+    found = []
+    for pair in query.split(b"&"):
+        name, _, value = pair.partition(b"=")
+        if b"%" in name:
+            name = unquote_to_bytes(name)
+        name = name.lower()
+        if name.startswith(PREFIX):
+            word = unquote_to_bytes(value.replace(b"+", b" ")).decode("utf-8", "replace")
+            found.append(Required(name[len(PREFIX) :].decode("utf-8", "replace"), word))
+    return found
+
+
+class Requirements:
+    def __init__(self, authority: Authority, refusals: Refusals) -> None:
+        self._authority = authority
+        self._refusals = refusals
+
+    async def check(self, bearer: Bearer, request: Request, wanted: list[Required]) -> None:
+        """Raise what its holder is told unless all of it is held."""
+        limits = bearer.limits
+        caller = Caller(
+            bearer.actor, bearer.standing, bearer.token_id, request.client, request.id, limits, bearer.expires_at
+        )
+        for kind, word in wanted:
+            if (kind, word) == WANTS_200:
+                continue
+            match kind:
+                case "privilege":
+                    await self._privilege(caller, word)
+                case "scope":
+                    if not limits.holds_scope(word):
+                        raise _not_held(Reason.MISSING_SCOPE, "scope", word)
+                case "audience":
+                    if not limits.holds_audience(word):
+                        raise _not_held(Reason.WRONG_AUDIENCE, "audience", word)
+                case _:
+                    raise _not_held(
+                        Reason.MISSING_SCOPE,
+                        "parameter",
+                        f"watchword.{kind}; known are privilege, scope, audience and status=200",
+                    )
+
+    async def _privilege(self, caller: Caller, word: str) -> None:
+        if word not in Privilege.__members__:
+            raise Fault(Reason.MISSING_PRIVILEGE, "There is no such privilege as the gateway requires.", privilege=word)
+        privilege = Privilege[word]
+        if not (await self._authority.grant(caller)).may(privilege):
+            fault = denied(privilege)
+            self._refusals.denied(caller, "/auth", fault)
+            raise fault
+
+
+def _not_held(reason: Reason, what: str, word: str) -> Fault:
+    return Fault(reason, f"The gateway requires a {what} that the token does not have: {word[:200]}.")

@@ -1,0 +1,241 @@
+"""The lives of tokens in PostgreSQL: replaced, ended with all that die with them, and purged when they are long dead.
+
+What ends tokens of many families has all of them alone meanwhile, so that none is made with one that is being ended.
+Such work may take longer than an answer usually may; whoever makes a token waits for it.
+"""
+
+import time
+from collections.abc import Sequence
+
+from watchword.domain.actors import Warrant
+from watchword.domain.endings import (
+    MOST,
+    MOST_ACTORS,
+    Prospect,
+    Reach,
+    Receipt,
+    Selection,
+    Share,
+    check_count,
+    check_meant,
+    receipt,
+    too_many,
+)
+from watchword.domain.errors import Fault, Stale
+from watchword.domain.filters import SEARCH_SECONDS
+from watchword.domain.ports import Issue
+from watchword.domain.retries import KEPT, Retry
+from watchword.domain.tokens import TokenRecord
+from watchword.stores import rows
+from watchword.stores.postgres.connections import Connection
+from watchword.stores.postgres.database import Database, Lost, T, Work, unknown_outcome
+from watchword.stores.postgres.issuing import changed_by, check_issue, keep, relied_on
+from watchword.stores.postgres.searches import chosen
+from watchword.stores.postgres.warrants import TOKENS, family, leave_events, proof, prove
+
+AT_ONCE = 2_000
+"""What dies with one token within the time that an answer usually may take."""
+LONG_SECONDS = 60.0
+"""What an ending of many may take."""
+
+GET = f"SELECT {rows.TOKEN} FROM tokens WHERE id = $1"  # noqa: S608
+_GET_RETRY = f"SELECT {rows.RETRY} FROM retries WHERE actor = $1 AND digest = $2 AND created_at > now_ms() - {KEPT}"  # noqa: S608
+_REVOKE = "SELECT outcome, at FROM revoke_token($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+_FIRST_USE = "SELECT note_first_use($1, $2, $3, $4, $5)"
+_PURGE = "SELECT purge_tokens($1, $2)"
+_DYING = "SELECT dying($1::text[], $2, $3, $4, $5)"
+_END = "SELECT end_tokens($1::text[], $2, $3, $4, $5, $6, $7)"
+_LIVE_TOTAL = "SELECT count(*) FROM tokens WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now_ms())"
+
+
+class PostgresLives:
+    _db: Database
+
+    async def get_retry(self, actor: str, digest: str) -> Retry | None:
+        row = await self._db.row(_GET_RETRY, actor, digest)
+        return None if row is None else Retry(*row)
+
+    async def rotate_token(self, warrant: Warrant, seen: TokenRecord, successor: TokenRecord, issue: Issue) -> None:
+        async def work(c: Connection) -> None:
+            relied = [TOKENS, *relied_on(successor)]
+            changed = [family(seen.family), family(successor.id), *changed_by(issue)]
+            now = await prove(c, warrant, relies=relied, changes=changed)
+            await check_issue(c, successor, issue)
+            row = await c.fetchrow(GET, seen.id)
+            old = None if row is None else rows.token_of(row)
+            if old is None or rows.course(old) != rows.course(seen) or not old.is_live(now):
+                raise Stale
+            await c.execute("SELECT own_slot()")
+            if old.replaced_by is not None:
+                await c.execute("SELECT hold_rows($1::text[])", [old.id, old.replaced_by])
+                await end(c, warrant, [old.replaced_by], now, old.id)
+            await keep(c, warrant, successor, now)
+            await c.execute("UPDATE tokens SET replaced_by = $2 WHERE id = $1", old.id, successor.id)
+
+        await self._db.write(work)
+
+    async def note_first_use(self, warrant: Warrant, token_id: str) -> None:
+        bound = (warrant.actor, warrant.bearer_id, warrant.peer, warrant.request_id, token_id)
+        deadline = self._db.deadline()
+        lost: BaseException | None = None
+        while True:
+            try:
+                await self._db.call(_FIRST_USE, *bound, deadline=deadline)
+            except Lost as error:
+                lost = error.why  # said again: a first use is one, however often it is noted
+            except Fault as fault:
+                if lost is None:
+                    raise
+                raise unknown_outcome(lost) from fault
+            else:
+                return
+
+    async def revoke_token(self, warrant: Warrant, token_id: str, reach: Reach | None, *, cascade: bool = False) -> int:
+        if cascade:
+            return await self._revoke_at_length(warrant, token_id, reach, cascade=True)
+        only_of, *more = (None, False, False) if reach is None else (reach.actor, reach.accounts, reach.created)
+        bound = (
+            *proof(warrant),
+            warrant.peer,
+            warrant.request_id,
+            token_id,
+            only_of,
+            *more,
+            AT_ONCE,
+            warrant.by_possession,
+        )
+        deadline = self._db.deadline()
+        lost: BaseException | None = None
+        while True:
+            try:
+                outcome, at = await self._db.call(_REVOKE, *bound, deadline=deadline)
+                break
+            except Lost as error:
+                lost = error.why  # asked again: a token is revoked once, however often that is said
+            except Fault as fault:
+                if lost is None:
+                    raise
+                raise unknown_outcome(lost) from fault
+        if outcome in ("already", "stale") and lost is not None and await self._revoked_here(warrant, token_id):
+            outcome, at = "revoked", at or await self._revoked_at(token_id)
+        match outcome:
+            case "revoked":
+                revoked_at: int = at
+                return revoked_at
+            case "already":
+                raise rows.already_revoked(at)
+            case "unknown":
+                raise rows.no_token()
+            case "many":
+                return await self._revoke_at_length(warrant, token_id, reach, cascade=False)
+            case _:
+                raise Stale
+
+    async def withdraw_token(self, warrant: Warrant, token_id: str) -> None:
+        async def work(c: Connection) -> None:
+            root = await c.fetchval("SELECT family_of($1)", token_id)
+            now = await prove(c, warrant, relies=[TOKENS], changes=[family(root)])
+            await end(c, warrant, [token_id], now)
+
+        await self._db.write(work)
+
+    async def revoke_tokens(self, warrant: Warrant, selection: Selection, seconds: float = SEARCH_SECONDS) -> Receipt:
+        condition, bound = chosen(selection)
+        meant = f"SELECT id FROM tokens WHERE {condition} LIMIT {MOST + 1:d}"  # noqa: S608 - literal pieces
+
+        async def look(c: Connection) -> list[str]:
+            return [row[0] for row in await c.fetch(meant, *bound.values)]
+
+        found = None if selection.is_plain else await self._db.scan(look, seconds)
+
+        async def work(c: Connection) -> Receipt:
+            now = await prove(c, warrant, changes=[TOKENS])
+            await c.execute("SET LOCAL enable_seqscan = on")  # as a search may go about it
+            those = await look(c) if found is None else found
+            await c.execute("SET LOCAL enable_seqscan = off")
+            ids: list[str] = await c.fetchval(_DYING, those, now, selection.cascade, False, MOST + 1)
+            check_count(len(ids))
+            if not selection.may_be_all:
+                check_meant(selection, len(ids), spares=await c.fetchval(_LIVE_TOTAL) > len(ids))
+            made = receipt(ids, now)
+            await end(c, warrant, ids, now)
+            await leave_events(c, warrant, [rows.many_revoked(selection, made)], now)
+            return made
+
+        return await at_length(self._db, work)
+
+    async def revocation_prospect(self, selection: Selection, seconds: float = SEARCH_SECONDS) -> Prospect:
+        condition, bound = chosen(selection)
+        cascade = bound.add(selection.cascade, "boolean")
+        statement = (
+            "SELECT t.actor_urn, count(*) FROM unnest(dying("  # noqa: S608 - literal pieces
+            f"ARRAY(SELECT id FROM tokens WHERE {condition} LIMIT {MOST + 1:d}), now_ms(), {cascade}, false,"
+            f" {MOST + 1:d}"
+            ")) AS dead (id) JOIN tokens AS t ON t.id = dead.id GROUP BY t.actor_urn ORDER BY 2 DESC, 1"
+        )
+
+        async def work(c: Connection) -> Prospect:
+            found = await c.fetch(statement, *bound.values)
+            count = sum(number for _, number in found)
+            check_count(count)
+            if not selection.may_be_all:
+                check_meant(selection, count, spares=await c.fetchval(_LIVE_TOTAL) > count)
+            return Prospect(count, tuple(Share(*row) for row in found[:MOST_ACTORS]), len(found))
+
+        return await self._db.scan(work, seconds)
+
+    async def purge_tokens(self, before: int, most: int) -> int:
+        purged: int = await self._db.write(lambda c: c.fetchval(_PURGE, before, most))
+        return purged
+
+    async def purge_retries(self, most: int) -> int:
+        purged: int = await self._db.write(lambda c: c.fetchval("SELECT purge_retries($1)", most))
+        return purged
+
+    async def _revoke_at_length(self, warrant: Warrant, token_id: str, reach: Reach | None, *, cascade: bool) -> int:
+        """With all that die with it, however many; what was minted with it could be ended apart."""
+
+        async def work(c: Connection) -> int:
+            now = await prove(c, warrant, changes=[TOKENS])
+            row = await c.fetchrow(GET, token_id)
+            record = None if row is None else rows.token_of(row)
+            if record is None or not (reach is None or reach.covers(record)):
+                raise rows.no_token()
+            ids: list[str] = await c.fetchval(_DYING, [token_id], now, cascade, True, MOST + 1 if cascade else None)
+            if not ids:
+                raise rows.already_revoked(record.revoked_at or now)
+            if cascade and len(ids) > MOST:
+                raise too_many()
+            await end(c, warrant, ids, now, token_id)
+            return now
+
+        return await at_length(self._db, work)
+
+    async def _revoked_here(self, warrant: Warrant, token_id: str) -> bool:
+        """Whether the revocation was ours, of an earlier attempt."""
+        statement = "SELECT actor, request_id FROM events WHERE target = $1 AND action = 'token.revoked'"
+        row = await self._db.row(statement, token_id)
+        return row is not None and tuple(row) == (warrant.actor, warrant.request_id)
+
+    async def _revoked_at(self, token_id: str) -> int:
+        (at,) = await self._db.row("SELECT revoked_at FROM tokens WHERE id = $1", token_id)
+        return int(at)
+
+
+async def end(c: Connection, warrant: Warrant, ids: Sequence[str], now: int, why: str | None = None) -> int:
+    """Revoke just these, each with its event; returns how many."""
+    origin = (warrant.actor, warrant.bearer_id, warrant.peer, warrant.request_id)
+    ended: int = await c.fetchval(_END, ids, now, *origin, why)
+    return ended
+
+
+async def at_length(database: Database, work: Work[T]) -> T:
+    """A write that may take long."""
+    seconds = max(LONG_SECONDS, database.timeout)
+
+    async def patiently(c: Connection) -> T:
+        for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
+            await c.execute(f"SET LOCAL {name} = {int(seconds * 1000):d}")
+        return await work(c)
+
+    return await database.write(patiently, time.monotonic() + seconds)

@@ -1,0 +1,74 @@
+"""Service accounts in SQLite."""
+
+from typing import Any
+
+import apsw
+
+from watchword.domain.accounts import AccountPage, ServiceAccount, no_account
+from watchword.domain.actors import ActorStatus, Warrant
+from watchword.domain.events import Action, Event
+from watchword.domain.ports import Clock
+from watchword.stores.sqlite.database import Database
+from watchword.stores.sqlite.lives import end
+from watchword.stores.sqlite.warrants import leave_event, prove
+
+_COLUMNS = """urn, name, description, created_at, created_by,
+    EXISTS (SELECT 1 FROM actors WHERE actors.urn = service_accounts.urn AND status = 'SUSPENDED')"""
+_GET = f"SELECT {_COLUMNS} FROM service_accounts WHERE urn = ? AND deleted_at IS NULL"  # noqa: S608 - literal pieces
+_MEANT = "deleted_at IS NULL AND (:query = '' OR instr(lower(name), lower(:query)) OR instr(urn, :query))"
+_LIST = f"SELECT {_COLUMNS} FROM service_accounts WHERE {_MEANT} ORDER BY name, urn LIMIT :count OFFSET :start"  # noqa: S608
+_COUNT = f"SELECT count(*) FROM service_accounts WHERE {_MEANT}"  # noqa: S608
+
+
+class SqliteAccounts:
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._db = database
+        self.clock = clock
+
+    async def add_account(self, warrant: Warrant, account: ServiceAccount) -> None:
+        def work(c: apsw.Connection) -> None:
+            now = self.clock()
+            prove(c, warrant, now)
+            c.execute(
+                "INSERT INTO service_accounts (urn, name, description, created_at, created_by) VALUES (?, ?, ?, ?, ?)",
+                (account.urn, account.name, account.description, account.created_at, account.created_by),
+            )
+            leave_event(c, warrant, Event(Action.ACCOUNT_CREATED, account.urn, {"name": account.name}), now)
+
+        await self._db.write(work)
+
+    async def get_account(self, urn: str) -> ServiceAccount:
+        row = await self._db.row(_GET, (urn,))
+        if row is None:
+            raise no_account()
+        return _account(row)
+
+    async def accounts(self, start: int, count: int, query: str = "") -> AccountPage:
+        def work(c: apsw.Connection) -> AccountPage:
+            bound = {"query": query, "start": start, "count": count}
+            found = c.execute(_LIST, bound).fetchall()
+            return AccountPage(c.execute(_COUNT, {"query": query}).get, tuple(_account(row) for row in found))
+
+        return await self._db.scan(work)
+
+    async def delete_account(self, warrant: Warrant, urn: str) -> int:
+        def work(c: apsw.Connection) -> int:
+            now = self.clock()
+            prove(c, warrant, now)
+            if c.execute(_GET, (urn,)).fetchone() is None:
+                raise no_account()
+            c.execute("UPDATE service_accounts SET deleted_at = ? WHERE urn = ?", (now, urn))
+            c.execute(
+                "INSERT OR REPLACE INTO actors (urn, status, changed_at, changed_by) VALUES (?, ?, ?, ?)",
+                (urn, ActorStatus.SUSPENDED.value, now, warrant.actor),
+            )
+            ended = end(c, warrant, "actor_urn = :of AND revoked_at IS NULL", {"of": urn}, now, most=-1)
+            leave_event(c, warrant, Event(Action.ACCOUNT_DELETED, urn, {"tokens": ended}), now)
+            return ended
+
+        return await self._db.write(work)
+
+
+def _account(row: tuple[Any, ...]) -> ServiceAccount:
+    urn, name, description, created_at, created_by, suspended = row
+    return ServiceAccount(urn, name, description, created_at, created_by, bool(suspended))

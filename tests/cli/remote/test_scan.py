@@ -1,0 +1,281 @@
+"""`watchword token scan`: lost tokens are found in whatever they lie in, told but never shown, and ended."""
+
+import base64
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.server import ADMIN, GENERATE, Server, watchword
+from tests.support.store_file import look
+from tests.support.terminal import Terminal
+from watchword.doors.cli.leaks import KEPT, PIECE, leaks
+
+Done = Callable[..., str]
+
+
+class Lost(NamedTuple):
+    token: str
+    id: str
+
+
+@pytest.fixture
+def lost(server: Server, actor: str) -> Lost:
+    made = server.create(ADMIN, of=actor, name="lost one")
+    return Lost(made["accessToken"], made["metadata"]["id"])
+
+
+def scan(server: Server, *words: str, caller: str | None = ADMIN, **how: Any) -> "subprocess.CompletedProcess[str]":
+    who = () if caller is None else ("--as", caller)
+    return watchword("token", "scan", *words, "--url", server.url, *who, **how)
+
+
+def hits(ran: "subprocess.CompletedProcess[str]") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(ran.stdout)
+    return found
+
+
+def test_a_live_token_is_told_with_its_place_and_never_shown(
+    server: Server, lost: Lost, actor: str, tmp_path: Path
+) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "deep" / "er" / ".env").write_text(f"A=1\nTOKEN={lost.token}\nB={lost.token}\n")
+    ran = scan(server, str(tmp_path))
+    assert ran.returncode == 1
+    head, *lines = ran.stdout.splitlines()
+    assert head.split() == ["PLACE", "STATUS", "NAME", "ACTOR", "ID"]
+    assert [line.split() for line in lines] == [
+        [f"{tmp_path}/deep/er/.env:{place}", "ACTIVE", "lost", "one", actor, lost.id] for place in ("2:7", "3:3")
+    ]
+    assert lost.token.rpartition(".")[2] not in ran.stdout + ran.stderr
+    assert server.verify(lost.token).status_code == 204
+
+
+def test_dead_tokens_are_told_and_are_no_reason_to_fail(server: Server, lost: Lost, tmp_path: Path) -> None:
+    server.revoke(lost.id)
+    (tmp_path / "notes").write_text(lost.token)
+    ran = scan(server, str(tmp_path / "notes"), "--json")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    (hit,) = hits(ran)
+    assert (hit["status"], hit["live"], hit["id"]) == ("REVOKED", False, lost.id)
+    nothing = scan(server, str(tmp_path), "--json", stdin="")
+    assert len(hits(nothing)) == 1
+
+
+def test_where_there_is_nothing_nothing_is_said(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln and more")
+    ran = scan(server, str(tmp_path), "--json")
+    assert (ran.returncode, hits(ran), ran.stderr) == (0, [], "")
+
+
+def test_to_be_found_is_no_use_of_a_token(server: Server, lost: Lost, tmp_path: Path) -> None:
+    with_successor = watchword("token", "rotate", lost.id, "--url", server.url, "--as", ADMIN, "--grace", "0s")
+    successor = with_successor.stdout.strip()
+    (hit,) = hits(scan(server, "-", "--json", stdin=successor))
+    assert hit["status"] == "ACTIVE"
+    assert look(server, "SELECT grace, use_count FROM tokens WHERE id = ?", hit["id"]) == [(0, 0)]
+    assert server.verify(lost.token).status_code == 204
+
+
+def test_tokens_are_ended_by_whoever_found_them(server: Server, lost: Lost, actor: str, tmp_path: Path) -> None:
+    other = server.create(ADMIN, of=actor)["accessToken"]
+    (tmp_path / "a").write_text(f"{lost.token}\n{lost.token}")
+    (tmp_path / "b").write_text(other)
+    ran = scan(server, str(tmp_path), "--revoke", caller=None)
+    assert ran.returncode == 0
+    assert [line for line in ran.stdout.splitlines() if line.startswith("Revoked")] == [
+        f"Revoked {tmp_path}/a:1:1",
+        f"Revoked {tmp_path}/b:1:1",
+    ]
+    assert server.verify(lost.token).status_code == server.verify(other).status_code == 401
+    again = scan(server, str(tmp_path), "--revoke", "--json")
+    assert (again.returncode, {hit["status"] for hit in hits(again)}) == (0, {"REVOKED"})
+
+
+def test_who_sits_at_a_terminal_is_shown_and_asked_first(server: Server, lost: Lost, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(lost.token)
+    words = ("token", "scan", str(tmp_path / "a"), "--revoke", "--url", server.url, "--as", ADMIN)
+    for answer, code, status in (("n", 1, 204), ("y", 0, 401)):
+        with Terminal(*words) as terminal:
+            terminal.wait_for("Revoke 1 token for good?")
+            assert "lost one" in terminal.text
+            terminal.enter(f"{answer}\r")
+            assert terminal.finish() == code
+        assert server.verify(lost.token).status_code == status
+
+
+def test_without_a_caller_no_server_is_asked_and_a_token_may_be_live_until_it_says_otherwise(
+    server: Server, lost: Lost
+) -> None:
+    ran = watchword("token", "scan", "-", "--json", "--url", "http://127.0.0.1:1", stdin=lost.token)
+    (hit,) = hits(ran)
+    assert (ran.returncode, hit["status"], hit["live"], hit["id"]) == (1, "UNKNOWN", True, None)
+    assert "No server was asked" in ran.stderr
+    expired = dict(_claims(lost.token), exp=1_000_000_000)
+    middle = base64.urlsafe_b64encode(json.dumps(expired).encode()).rstrip(b"=").decode()
+    head, _, signature = lost.token.split(".")
+    old = watchword("token", "scan", "-", "--json", stdin=f"{head}.{middle}.{signature}")
+    assert (old.returncode, hits(old)[0]["status"]) == (0, "EXPIRED")
+
+
+def test_what_is_not_the_callers_to_see_may_be_live(server: Server, lost: Lost, actor: str) -> None:
+    for caller in (f"{actor}-b", f"{actor}-c"):
+        ran = scan(server, "-", "--json", stdin=lost.token, caller=caller)
+        (hit,) = hits(ran)
+        assert (ran.returncode, hit["status"], hit["id"], hit["name"]) == (1, "UNKNOWN", None, None)
+        server.grant(f"{actor}-c", privileges=(GENERATE,))
+
+
+def test_a_token_of_another_server_is_not_sent_to_this_one(server: Server, make_server: Callable[..., Server]) -> None:
+    elsewhere = make_server()
+    foreign = elsewhere.create(ADMIN)["accessToken"]
+    ran = scan(server, "-", "--json", "--revoke", stdin=foreign)
+    (hit,) = hits(ran)
+    assert (ran.returncode, hit["status"], hit["issuer"]) == (1, "FOREIGN", elsewhere.url)
+    assert elsewhere.verify(foreign).status_code == 204
+
+
+def test_what_this_server_made_and_knows_no_more_is_dead(server: Server, lost: Lost) -> None:
+    head, _, signature = lost.token.split(".")
+    other = base64.urlsafe_b64encode(json.dumps({**_claims(lost.token), "jti": "0"}).encode()).rstrip(b"=").decode()
+    ran = scan(server, "-", "--json", stdin=f"{head}.{other}.{signature}")
+    assert (ran.returncode, hits(ran)[0]["status"]) == (0, "GONE")
+
+
+def _claims(token: str) -> dict[str, Any]:
+    middle = token.split(".")[1]
+    claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))
+    return claims
+
+
+def wrapped(token: str, between: str) -> bytes:
+    return between.join(textwrap.wrap(token, 64)).encode()
+
+
+FORMS: dict[str, Callable[[str], bytes]] = {
+    "a header": lambda token: f"Authorization: Bearer {token}\r\n".encode(),
+    "an address": lambda token: f"https://api.example/?token={token}&x=1".encode(),
+    "an address with escapes": lambda token: token.replace(".", "%2E").encode(),
+    "JSON": lambda token: json.dumps({"a": [token]}).encode(),
+    "JSON in JSON": lambda token: json.dumps(json.dumps({"a": token + "\n"})).encode(),
+    "lines": lambda token: wrapped(token, "\n") + b"\nand more",
+    "lines of Windows": lambda token: wrapped(token, "\r\n") + b"\r\nmore",
+    "an answer to a mail": lambda token: b"> " + wrapped(token, "\n> "),
+    "a mail in quoted-printable": lambda token: wrapped(token, "=\r\n"),
+    "a shell script": lambda token: b"T=" + wrapped(token, "\\\n"),
+    "literals of Python": lambda token: b'("' + wrapped(token, '"\n    "') + b'")',
+    "literals of JavaScript": lambda token: b"'" + wrapped(token, "' +\n  '") + b"'",
+    "lines in JSON": lambda token: json.dumps(wrapped(token, "\n").decode()).encode(),
+    "UTF-16": lambda token: f"T = {token}\r\n".encode("utf-16"),
+    "a Kubernetes secret": lambda token: b"data:\n  token: " + base64.b64encode(token.encode()) + b"\n",
+    "base64 in lines": lambda token: base64.encodebytes(token.encode()),
+    "something binary": lambda token: bytes(range(256)) * 9 + token.encode() + bytes(range(256)),
+    "words that look alike": lambda token: b"eyJhbGciOiJF\neyJhbGci." * 3 + token.encode() + b"more.of_it-",
+}
+
+
+@pytest.fixture(scope="module")
+def sample(server: Server) -> str:
+    return str(server.create(ADMIN, scopes=["a" * 90] + [f"{n}" for n in range(20)])["accessToken"])
+
+
+def found_in(content: bytes, size: int = PIECE) -> list[tuple[int, int, str]]:
+    """Read in pieces of at most this size, as from a pipe."""
+    left = memoryview(content)
+
+    def read(most: int) -> bytes:
+        nonlocal left
+        piece, left = left[: min(most, size)], left[min(most, size) :]
+        return bytes(piece)
+
+    return [(leak.line, leak.column, leak.token.reveal()) for leak in leaks(read)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_token_is_found_in(sample: str, form: str) -> None:
+    assert [token for *_, token in found_in(FORMS[form](sample))] == [sample]
+    assert [token for *_, token in found_in(FORMS[form](sample) * 2)] == [sample, sample]
+
+
+@settings(max_examples=25)
+@given(
+    size=st.sampled_from([PIECE, PIECE // 3, 65_536]),
+    pieces=st.integers(1, 3),
+    nearer=st.integers(-10, 1_000) | st.integers(KEPT - 1_000, KEPT + 10),
+    lines=st.booleans(),
+)
+def test_a_token_is_found_wherever_a_piece_ends(sample: str, size: int, pieces: int, nearer: int, lines: bool) -> None:
+    place = max(0, size * pieces - nearer)
+    before = (b"\n" if lines else b"x") * place
+    (found,) = found_in(before + b" " + sample.encode() + b" " * (KEPT + 1), size)
+    assert found == ((place + 1, 2, sample) if lines else (1, place + 2, sample))
+
+
+@given(
+    st.lists(st.sampled_from([b"eyJhbGci", b"ZXlKaGJHY2l", b".", b"\n", b"\x00", b'"', b"\\n", b"a" * 90]), max_size=60)
+)
+def test_what_only_looks_like_a_token_is_none_and_breaks_nothing(pieces: list[bytes]) -> None:
+    assert found_in(b"".join(pieces)) == []
+
+
+def test_a_tree_is_gone_through_without_waiting_and_without_leaving_it(
+    server: Server, lost: Lost, tmp_path: Path
+) -> None:
+    tree, outside = tmp_path / "tree", tmp_path / "outside"
+    tree.mkdir()
+    outside.mkdir()
+    (outside / "secret").write_text(lost.token)
+    (tree / "link").symlink_to(outside / "secret")
+    (tree / "folder").symlink_to(outside)
+    (tree / "dangling").symlink_to("nowhere")
+    os.mkfifo(tree / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tree / "socket"))
+        ran = scan(server, str(tree), "--json")
+    assert (ran.returncode, hits(ran), ran.stderr) == (0, [], "")
+    (given,) = hits(scan(server, str(tree / "link"), "--json"))
+    assert given["file"] == str(tree / "link")
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_is_gone_through(server: Server, lost: Lost, tmp_path: Path) -> None:
+    server.revoke(lost.id)
+    (tmp_path / "there").write_text(lost.token)
+    ran = scan(server, str(tmp_path / "absent"), str(tmp_path / "there"), "--json")
+    assert (ran.returncode, len(hits(ran))) == (1, 1)
+    assert ran.stderr == f"watchword: No such file or directory: {tmp_path}/absent\n"
+
+
+def test_a_token_in_a_file_name_is_not_shown_either(server: Server, lost: Lost, tmp_path: Path) -> None:
+    part = lost.token[:200]
+    (tmp_path / part).write_text(lost.token)
+    for form in ((), ("--json",)):
+        ran = scan(server, str(tmp_path), *form)
+        assert ran.returncode == 1
+        assert part not in ran.stdout + ran.stderr
+
+
+def test_a_large_input_is_not_held_in_memory(server: Server, lost: Lost) -> None:
+    """A process that may have 250 MB goes through 300 MB."""
+    code = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (250_000_000, 250_000_000))\n"
+        "sys.argv = ['watchword', 'token', 'scan', '-', '--json']\n"
+        "from watchword.__main__ import main\nmain()\n"
+    )
+    started = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert started.stdin is not None
+    for _ in range(300):
+        started.stdin.write(b"nothing here " * 80_000)
+    out, _ = started.communicate(lost.token.encode())
+    assert [re.sub(r"\d+$", "", str(hit["line"])) for hit in json.loads(out)] == [""]
+    assert started.returncode == 1

@@ -1,0 +1,177 @@
+"""Authlib and PyJWT, jose and openid-client, unmodified: what services check tokens with. Keys are rotated under them.
+
+Neither the server nor any of them is started again meanwhile.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.clients import NODE, PROGRAMS, ClientRefused, Talk, client_env
+from tests.support.pages import ROOT
+from tests.support.server import ADMIN, Server
+from tests.support.system import need_program
+
+GATEWAY = "urn:li:corpuser:gateway"
+
+
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of their own, because its keys are rotated."""
+    with Server(tmp_path_factory.mktemp("issuer")) as running:
+        running.grant(GATEWAY, privileges=("INTROSPECT_TOKENS",))
+        yield running
+
+
+@pytest.fixture(scope="module")
+def gateway(issuer: Server) -> str:
+    token: str = issuer.create(ADMIN, of=GATEWAY)["accessToken"]
+    return token
+
+
+@pytest.fixture(scope="module")
+def talks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Talk]]:
+    """A process of each world, by the names of the libraries in it."""
+    home = tmp_path_factory.mktemp("home")
+    client_env("node")
+    python: list[str | Path] = [client_env("oauth") / "bin/python", PROGRAMS / "oauth.py"]
+    node: list[str | Path] = [need_program("node", "nodejs"), NODE / "oauth.mjs"]
+    with Talk(python, home, AUTHLIB_INSECURE_TRANSPORT="1") as pythons, Talk(node, home) as nodes:
+        yield {"pyjwt": pythons, "authlib": pythons, "jose": nodes, "openid-client": nodes}
+
+
+def rotate(server: Server) -> None:
+    done = server.command_line("keys", "rotate")
+    assert done.returncode == 0, done.stderr
+
+
+def fetches(server: Server) -> str:
+    """How often the keys were asked for, as the server counts it."""
+    told = server.http.get("/metrics").text.splitlines()
+    (counted,) = (line for line in told if 'requests_total{route="/.well-known/jwks.json",status="200"}' in line)
+    return counted
+
+
+def made(server: Server, actor: str, **fields: Any) -> str:
+    token: str = server.create(ADMIN, of=actor, **fields)["accessToken"]
+    return token
+
+
+LIBRARIES = ["pyjwt", "authlib", "jose"]
+
+
+class TestByTheKeys:
+    def check(
+        self, talks: dict[str, Talk], library: str, issuer: Server, token: str, memory: str, **options: Any
+    ) -> Any:
+        said = {"call": library, "issuer": issuer.url, "token": token, "memory": memory, "options": options}
+        return talks[library].say(**said)["sub"]
+
+    @pytest.mark.parametrize("library", LIBRARIES)
+    def test_it_accepts_what_was_signed_before_and_after_a_rotation_by_keys_it_fetched_before(
+        self, issuer: Server, talks: dict[str, Talk], actor: str, library: str
+    ) -> None:
+        old = made(issuer, actor)
+        assert self.check(talks, library, issuer, old, actor) == actor
+        rotate(issuer)
+        fetched = fetches(issuer)
+        for token in (made(issuer, actor), old):
+            assert self.check(talks, library, issuer, token, actor) == actor
+        assert fetches(issuer) == fetched
+
+    @pytest.mark.parametrize(("library", "option"), [("pyjwt", "cooldown_duration"), ("jose", "cooldownDuration")])
+    def test_it_asks_for_the_keys_again_when_it_may_and_meets_one_that_came_after_the_next(
+        self, issuer: Server, talks: dict[str, Talk], actor: str, library: str, option: str
+    ) -> None:
+        at_once = {option: 0}
+        assert self.check(talks, library, issuer, made(issuer, actor), actor, **at_once) == actor
+        rotate(issuer)
+        rotate(issuer)
+        assert self.check(talks, library, issuer, made(issuer, actor), actor, **at_once) == actor
+
+    @pytest.mark.parametrize("library", LIBRARIES)
+    def test_it_refuses_what_is_for_another_audience(
+        self, issuer: Server, talks: dict[str, Talk], actor: str, library: str
+    ) -> None:
+        foreign = made(issuer, actor, audience=["https://orders.example"])
+        with pytest.raises(ClientRefused):
+            self.check(talks, library, issuer, foreign, actor)
+
+    @pytest.mark.parametrize("library", LIBRARIES)
+    def test_it_cannot_see_that_a_token_was_revoked_but_who_asks_can(
+        self, issuer: Server, talks: dict[str, Talk], actor: str, gateway: str, library: str
+    ) -> None:
+        token = made(issuer, actor)
+        assert issuer.http.post("/oauth2/revoke", data={"token": token}).status_code == 200
+        assert self.check(talks, library, issuer, token, actor) == actor
+        asked = talks["openid-client"].say(call="introspect", issuer=issuer.url, token=token, bearer=gateway)
+        assert asked == {"active": False}
+
+
+@pytest.mark.parametrize("library", ["authlib", "openid-client"])
+class TestByAsking:
+    def ask(self, talk: Talk, issuer: Server, token: str, bearer: str) -> Any:
+        told = talk.say(call="introspect", issuer=issuer.url, token=token, bearer=bearer)
+        return told.get("body", told)
+
+    def test_it_finds_what_is_there_by_the_metadata(self, issuer: Server, talks: dict[str, Talk], library: str) -> None:
+        found = talks[library].say(call="metadata", issuer=issuer.url)
+        assert found["issuer"] == issuer.url
+        assert found["introspection_endpoint"] == issuer.url + "/oauth2/introspect"
+
+    def test_it_is_told_of_a_live_token_also_after_a_rotation_and_that_it_was_revoked_at_once(
+        self, issuer: Server, talks: dict[str, Talk], actor: str, gateway: str, library: str
+    ) -> None:
+        talk = talks[library]
+        before = made(issuer, actor, scopes=["read:orders"])
+        rotate(issuer)
+        for token in (before, made(issuer, actor, scopes=["read:orders"])):
+            told = self.ask(talk, issuer, token, gateway)
+            assert (told["active"], told["sub"], told["scope"]) == (True, actor, "read:orders")
+            assert talk.say(call="revoke", issuer=issuer.url, token=token) in (None, {"status": 200, "text": ""})
+            assert self.ask(talk, issuer, token, gateway) == {"active": False}
+
+    def test_it_is_told_nothing_of_nonsense_and_may_revoke_it(
+        self, issuer: Server, talks: dict[str, Talk], gateway: str, library: str
+    ) -> None:
+        assert self.ask(talks[library], issuer, "nonsense", gateway) == {"active": False}
+        revoked = talks[library].say(call="revoke", issuer=issuer.url, token="nonsense")
+        assert revoked in (None, {"status": 200, "text": ""})
+
+
+def test_openid_client_reads_a_denial_as_the_challenge_that_it_is(
+    issuer: Server, talks: dict[str, Talk], actor: str
+) -> None:
+    with pytest.raises(ClientRefused) as refused:
+        talks["openid-client"].say(call="introspect", issuer=issuer.url, token="x", bearer=made(issuer, actor))
+    (challenge,) = refused.value.info
+    assert challenge["scheme"] == "bearer"
+    assert challenge["parameters"]["error"] == "insufficient_scope"
+    assert challenge["parameters"]["scope"] == "INTROSPECT_TOKENS"
+
+
+def test_authlibs_guard_lets_in_who_has_the_scope_and_tells_apart_who_has_not(
+    issuer: Server, talks: dict[str, Talk], actor: str, gateway: str
+) -> None:
+    token = made(issuer, actor, scopes=["read:orders"])
+    said = {"call": "protect", "issuer": issuer.url, "bearer": gateway}
+    assert talks["authlib"].say(**said, token=token, scopes=["read:orders"])["sub"] == actor
+    for asked, scopes, error in ((token, ["write:orders"], "insufficient_scope"), ("x", [], "invalid_token")):
+        with pytest.raises(ClientRefused) as refused:
+            talks["authlib"].say(**said, token=asked, scopes=scopes)
+        assert refused.value.info == error
+
+
+def test_the_page_names_the_locked_version_of_every_library() -> None:
+    page = (ROOT / "docs/how-to/check-tokens-elsewhere.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([^`]+)` \| ([\d.]+) \|", page, re.MULTILINE))
+    locked = dict(
+        re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements/clients-oauth.lock").read_text(), re.MULTILINE)
+    )
+    packages = json.loads((NODE / "package-lock.json").read_text())["packages"]
+    locked |= {name.removeprefix("node_modules/"): what["version"] for name, what in packages.items() if name}
+    assert rows == {name: locked[name] for name in ("pyjwt", "jose", "authlib", "openid-client")}

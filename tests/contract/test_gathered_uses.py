@@ -1,0 +1,144 @@
+"""Uses on a real store: nothing that was noted is lost or counted twice while the process lives."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.contract.given import SYSTEM, Given, Run, key, record
+from tests.support.backends import NOW, AdjustableClock
+from tests.support.strategies import numbered_id
+from watchword.domain.ports import Issue, Store
+from watchword.service.uses import Uses
+from watchword.stores.sqlite import open_store, prepare
+
+HOURS = 3_600.0
+SECONDS = 30.0
+
+
+async def until(true: Callable[[], Awaitable[bool] | bool]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while True:
+            found = true()
+            if found if isinstance(found, bool) else await found:
+                return
+            await asyncio.sleep(0.001)
+
+
+async def is_used(store: Store, token_id: str) -> bool:
+    found = await store.get_token(token_id)
+    return found is not None and found.use_count > 0
+
+
+def test_uses_are_added_to_what_is_known_and_the_time_never_goes_back(given: Given) -> None:
+    token = given.token(1)
+    for at, client in ((NOW + 5, "10.0.0.1"), (NOW + 9, "10.0.1.1"), (NOW + 7, "10.0.2.1")):
+        gathered = Uses(given.store)
+        for _ in range(3):
+            gathered.note(token.id, at, client)
+        assert given.run(gathered.flush())
+    kept = given.kept(token)
+    assert kept is not None
+    assert (kept.use_count, kept.last_used_at, kept.last_network) == (9, NOW + 9, "10.0.1.0/24")
+
+
+def test_many_tokens_do_not_wait_for_the_end_of_the_interval(given: Given) -> None:
+    token = given.token(1)
+
+    async def story() -> None:
+        gathered = Uses(given.store, HOURS, many=1_200)
+        running = asyncio.ensure_future(gathered.run())
+        gathered.note(token.id, NOW, "unix")
+        for number in range(2, 1_201):
+            gathered.note(numbered_id(number), NOW, "unix")
+        await until(lambda: is_used(given.store, token.id))
+        running.cancel()
+
+    given.run(story())
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """As a backup tool or a forgotten shell would."""
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "store.db"
+    prepare(path)
+    return path
+
+
+async def opened(path: Path) -> Store:
+    store = open_store(path, AdjustableClock())
+    await store.settle_keys(b"salt", key(1), key(2))
+    for number in range(3):
+        await store.add_token(SYSTEM, record(number), Issue(key(1).kid, 10))
+    return store
+
+
+async def counts(store: Store) -> list[int]:
+    found = [await store.get_token(numbered_id(number)) for number in range(3)]
+    return [token.use_count for token in found if token is not None]
+
+
+def test_what_could_not_be_written_is_written_with_what_follows(run: Run, file: Path) -> None:
+    async def story() -> None:
+        store = await opened(file)
+        gathered = Uses(store)
+        gathered.note(numbered_id(0), NOW + 1, "10.0.0.1")
+        gathered.note(numbered_id(1), NOW + 2, "10.0.0.1")
+        with locked(file):
+            assert not await gathered.flush()
+            gathered.note(numbered_id(1), NOW + 3, "10.0.1.1")
+            gathered.note(numbered_id(2), NOW + 4, "10.0.0.1")
+        assert await counts(store) == [0, 0, 0]
+        assert await gathered.flush()
+        assert await counts(store) == [1, 2, 1]
+        twice = await store.get_token(numbered_id(1))
+        assert twice is not None
+        assert (twice.last_used_at, twice.last_network) == (NOW + 3, "10.0.1.0/24")
+        await store.close()
+
+    run(story())
+
+
+def test_what_is_just_being_written_when_the_service_stops_is_counted_once(run: Run, file: Path) -> None:
+    async def story() -> None:
+        store = await opened(file)
+        gathered = Uses(store, 0.001)
+        gathered.note(numbered_id(0), NOW, "unix")
+        with locked(file):
+            running = asyncio.ensure_future(gathered.run())
+            before = len(asyncio.all_tasks())
+            await until(lambda: len(asyncio.all_tasks()) > before)
+            running.cancel()
+            gathered.note(numbered_id(0), NOW + 1, "unix")
+            gathered.note(numbered_id(1), NOW + 1, "unix")
+        await gathered.flush()
+        assert await counts(store) == [2, 1, 0]
+        await store.close()
+
+    run(story())
+
+
+def test_while_nothing_can_be_written_no_more_than_twice_as_many_are_kept(run: Run, file: Path) -> None:
+    async def story() -> None:
+        store = await opened(file)
+        gathered = Uses(store, many=1)
+        for number in range(3):
+            for _ in range(2):
+                gathered.note(numbered_id(number), NOW, "unix")
+        with locked(file):
+            assert not await gathered.flush()
+        assert await gathered.flush()
+        assert await counts(store) == [2, 2, 0]
+        await store.close()
+
+    run(story())

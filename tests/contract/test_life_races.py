@@ -1,0 +1,175 @@
+"""Whatever is made of tokens, accounts and actors by several at once, each from a thread and a store of its own:
+nothing lives on of what was ended, nobody waits in a circle, and all adds up.
+"""
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.contract.given import ADMIN, ANN, BOB, HOUR, SYSTEM, Given, account, derived, record, successor, where
+from tests.support.backends import NOW, Place
+from watchword.domain.actors import ActorStatus, Warrant
+from watchword.domain.endings import Selection
+from watchword.domain.errors import Fault, Reason, Stale
+from watchword.domain.filters import Condition, Field, Filter, Search
+from watchword.domain.ports import Issue, Repeated, Store, Use
+from watchword.domain.retries import Retry
+from watchword.domain.tokens import TokenRecord, TokenType
+
+THREADS = 4
+EACH = 60
+ISSUE = Issue("kid-1", 10_000)
+MACHINE = account(1).urn
+EVER = Filter(Field.STATUS, Condition.IN, ("ACTIVE", "EXPIRED", "REVOKED"))
+# What may come of a race; anything else is a defect.
+LOST = {
+    Reason.ALREADY_REVOKED,
+    Reason.TOKEN_NOT_FOUND,
+    Reason.ACCOUNT_NOT_FOUND,
+    Reason.ACTOR_SUSPENDED,
+    Reason.NOT_EDITABLE,
+    Reason.INVALID_FIELD,
+}
+
+
+class Hands:
+    """One of several that work on the same content."""
+
+    def __init__(self, place: Place, number: int, known: list[TokenRecord]) -> None:
+        self._place = place
+        self._number = number
+        self._known = known
+        self._random = random.Random(number)
+        self.done = 0
+        self.defects: list[BaseException] = []
+
+    def run(self) -> None:
+        try:
+            with asyncio.Runner() as runner:
+                runner.run(self._work())
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            self.defects.append(error)
+
+    async def _work(self) -> None:
+        store = await self._place.open()
+        try:
+            for turn in range(EACH):
+                number = 1_000 * (self._number + 1) + turn
+                try:
+                    await self._one(store, number)
+                except (Stale, Repeated):
+                    continue
+                except Fault as fault:
+                    if fault.reason not in LOST:
+                        self.defects.append(fault)
+                else:
+                    self.done += 1
+        finally:
+            await store.close()
+
+    async def _one(self, store: Store, number: int) -> None:
+        pick = self._random
+        seen = await store.get_token(pick.choice(self._known).id)
+        assert seen is not None
+        version = (await store.standing(seen.actor_urn)).policy_version
+        bearer = Warrant(seen.actor_urn, seen.id, version, "peer", f"r{number}")
+        verbs: tuple[Callable[[], Any], ...] = (
+            lambda: self._keep(store, bearer, record(number, pick.choice((ANN, BOB)), minted_with=seen.id)),
+            lambda: self._keep(store, bearer, derived(number, seen, type=seen.type)),
+            lambda: self._keep(store, bearer, derived(number, seen, type=seen.type)),
+            lambda: self._rotate(store, bearer, seen, successor(number, seen)),
+            lambda: self._rotate(store, bearer, seen, successor(number, seen)),
+            lambda: store.note_first_use(bearer, seen.replaced_by or seen.id),
+            lambda: store.note_first_use(bearer, seen.replaced_by or seen.id),
+            lambda: store.revoke_token(bearer, seen.id, None),
+            lambda: store.revoke_token(SYSTEM, seen.id, None, cascade=pick.random() < 0.3),
+            lambda: store.revoke_tokens(SYSTEM, Selection(ids=(seen.id,), cascade=pick.random() < 0.5)),
+            lambda: store.set_actor_status(SYSTEM, BOB, pick.choice(list(ActorStatus))),
+            lambda: store.record_uses({token.id: Use(NOW, 1, "") for token in pick.sample(self._known, 5)}),
+            lambda: store.purge_tokens(NOW, 5),
+        )
+        await pick.choice(verbs)()
+
+    async def _keep(self, store: Store, warrant: Warrant, token: TokenRecord) -> None:
+        retry = Retry(warrant.actor, f"d{self._random.randrange(8)}", "kid-1", token.id, NOW, None)
+        issue = replace(ISSUE, retry=retry if self._random.random() < 0.2 else None)
+        await store.add_token(warrant, token, issue)
+        self._known.append(token)
+
+    async def _rotate(self, store: Store, warrant: Warrant, seen: TokenRecord, new: TokenRecord) -> None:
+        if seen.grace is None and seen.replaced_at is None:
+            await store.rotate_token(warrant, seen, new, ISSUE)
+            self._known.append(new)
+
+
+def at_once(hands: list[Hands]) -> None:
+    threads = [threading.Thread(target=each.run) for each in hands]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+        assert not thread.is_alive()
+    assert [defect for each in hands for defect in each.defects] == []
+
+
+@pytest.fixture
+def busy(given: Given) -> Given:
+    given.run(given.store.add_account(SYSTEM, account(1)))
+    for n in range(12):
+        actor, kind = ((ADMIN, "PERSONAL"), (ANN, "PERSONAL"), (BOB, "PERSONAL"), (MACHINE, "SERVICE_ACCOUNT"))[n % 4]
+        given.token(n, actor, expires_at=NOW + HOUR, type=TokenType(kind))
+    return given
+
+
+def first_tokens(given: Given) -> list[TokenRecord]:
+    return list(given.search(count=100).rows)
+
+
+def test_among_all_writes_at_once_no_orphan_lives_and_nobody_waits_in_a_circle(busy: Given, place: Place) -> None:
+    before = place.circles()
+    known = first_tokens(busy)
+    hands = [Hands(place, number, known) for number in range(THREADS)]
+    at_once(hands)
+    assert sum(each.done for each in hands) > EACH
+    assert place.circles() == before
+    assert place.problems() == []
+    every = {row.id: row for row in busy.search(EVER, count=1_000).rows}
+    assert not [
+        row.id
+        for row in every.values()
+        if row.parent is not None and row.is_live(NOW) and not every[row.parent].is_live(NOW)
+    ]
+
+
+def test_while_an_account_is_deleted_and_all_are_ended_at_once_nothing_of_them_lives_on(
+    busy: Given, place: Place
+) -> None:
+    known = first_tokens(busy)
+    hands = [Hands(place, number, known) for number in range(THREADS)]
+
+    def end_all() -> None:
+        async def work() -> None:
+            store = await place.open()
+            try:
+                await store.delete_account(SYSTEM, MACHINE)
+                await store.set_actor_status(SYSTEM, ADMIN, ActorStatus.SUSPENDED)
+                await store.revoke_tokens(SYSTEM, Selection(filters=(where(Field.ACTOR_URN, ADMIN),), cascade=True))
+            finally:
+                await store.close()
+
+        with asyncio.Runner() as runner:
+            runner.run(work())
+
+    ending = threading.Thread(target=end_all)
+    ending.start()
+    at_once(hands)
+    ending.join(60)
+    assert not ending.is_alive()
+    left = busy.run(busy.store.search(Search(count=1_000)))
+    assert not [row for row in left.rows if row.actor_urn in (ADMIN, MACHINE)]
+    assert place.problems() == []

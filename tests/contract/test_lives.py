@@ -1,0 +1,172 @@
+"""Whatever is made, derived, replaced, used and ended in whatever order: every store says what the law says."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import given as drawn
+from hypothesis import strategies as st
+
+from tests.contract.given import HOUR, SYSTEM, Given, Run, derived, record, successor
+from tests.contract.life import Lives, seen_of
+from tests.support.backends import NOW, Backend, Place
+from tests.support.strategies import numbered_id
+from watchword.domain.endings import Receipt, Selection, receipt
+from watchword.domain.errors import Reason, Stale
+from watchword.domain.filters import Condition, Field, Filter, Search
+from watchword.domain.ports import Issue, Store
+from watchword.domain.tokens import TokenRecord
+
+EXAMPLES = 15
+EVER = Filter(Field.STATUS, Condition.IN, ("ACTIVE", "EXPIRED", "REVOKED"))
+VERBS = ("make", "derive", "derive", "rotate", "rotate", "use", "use", "revoke", "cascade", "end", "wait", "stale")
+steps = st.tuples(st.sampled_from(VERBS), st.integers(0, 30), st.integers(0, 40), st.booleans())
+
+
+@dataclass
+class Walk:
+    """One sequence of writes, on two stores over the same content in turn, with the law beside them."""
+
+    run: Run
+    given: Given
+    stores: tuple[Store, Store]
+    law: Lives
+    turn: int = 0
+
+    @property
+    def store(self) -> Store:
+        return self.stores[self.turn % 2]
+
+    def take(self, verb: str, pick: int, size: int, flag: bool) -> None:
+        self.turn += 1
+        known = list(self.law.all)
+        chosen = known[pick % len(known)] if known else None
+        self.given.clock.now = self.law.now = self.law.now + (size if verb == "wait" else 0)
+        if verb == "make" or chosen is None:
+            self.make(None if flag or chosen is None else chosen, size)
+        elif verb != "wait":
+            getattr(self, verb)(chosen, size, flag)
+
+    def kept(self, token: str) -> TokenRecord:
+        found = self.run(self.store.get_token(token))
+        assert found is not None
+        return found
+
+    def next(self) -> int:
+        return len(self.law.all)
+
+    def tried(self, work: Any) -> bool:
+        """Whether it was done; what is refused is stale."""
+        try:
+            self.run(work)
+        except Stale:
+            return False
+        return True
+
+    def make(self, bearer: str | None, size: int) -> None:
+        made = record(self.next(), minted_with=bearer, expires_at=None if size > 35 else self.law.now + size)
+        warrant = self.given.warrant(made.actor_urn, self.law.all[bearer].made if bearer else None)
+        assert self.tried(self.store.add_token(warrant, made, ISSUE)) == (bearer is None or self.law.is_alive(bearer))
+        if bearer is None or self.law.is_alive(bearer):
+            self.law.add(made)
+
+    def derive(self, chosen: str, size: int, flag: bool) -> None:
+        parent = self.kept(chosen)
+        end = parent.expires_at if flag else self.law.now + size
+        child = derived(self.next(), parent, expires_at=end)
+        fits = parent.expires_at is None or (end is not None and end <= parent.expires_at)
+        may = self.law.is_alive(chosen) and fits and parent.grace is None
+        warrant = self.given.warrant(parent.actor_urn, parent)
+        assert self.tried(self.store.add_token(warrant, child, ISSUE)) == may
+        if may:
+            self.law.add(child)
+
+    def rotate(self, chosen: str, size: int, flag: bool, seen: TokenRecord | None = None) -> None:
+        old = self.kept(chosen)
+        if old.grace is not None or old.replaced_at is not None:
+            return  # the domain refuses these before any store is asked
+        wait = self.law.now + size if old.expires_at is None else min(self.law.now + size, old.expires_at)
+        parent = self.law.all.get(old.parent or "")
+        end = parent.end if parent is not None else self.law.now + HOUR
+        new = successor(self.next(), old, expires_at=wait, grace=size // 2, full_end=end)
+        may = self.law.is_alive(chosen) and (seen is None or seen_of(seen) == seen_of(old))
+        assert self.tried(self.store.rotate_token(SYSTEM, seen or old, new, ISSUE)) == may
+        if may:
+            self.law.rotate(chosen, new)
+
+    def stale(self, chosen: str, size: int, flag: bool) -> None:
+        """Rotated as it was before something else became of it."""
+        seen = self.kept(chosen)
+        self.rotate(chosen, size, flag)
+        self.rotate(chosen, size, flag, seen)
+
+    def use(self, chosen: str, size: int, flag: bool) -> None:
+        waiting = [token for token, life in self.law.all.items() if life.grace is not None]
+        token = waiting[size % len(waiting)] if waiting and flag else chosen
+        self.run(self.store.note_first_use(SYSTEM, token))
+        self.law.use_first(token)
+
+    def revoke(self, chosen: str, size: int, flag: bool, *, cascade: bool = False) -> None:
+        dead = self.law.dying([chosen], cascade=cascade)
+        work = self.store.revoke_token(SYSTEM, chosen, None, cascade=cascade)
+        if not dead:
+            assert self.given.refused(work).reason is Reason.ALREADY_REVOKED
+            return
+        assert self.run(work) == self.law.now
+        self.law.end_all(dead)
+
+    def cascade(self, chosen: str, size: int, flag: bool) -> None:
+        self.revoke(chosen, size, flag, cascade=True)
+
+    def end(self, chosen: str, size: int, flag: bool) -> None:
+        ids = (chosen, numbered_id(size), numbered_id(size // 2))
+        dead = self.law.dying(ids, cascade=flag, expired=False)
+        told: Receipt = self.run(self.store.revoke_tokens(SYSTEM, Selection(ids=ids, cascade=flag)))
+        assert told == receipt(dead, self.law.now)
+        self.law.end_all(dead)
+
+    def compare(self) -> None:
+        page = self.run(self.store.search(Search(count=1_000, filters=(EVER,))))
+        found = {row.id: row for row in page.rows}
+        assert {i: seen_of(row) for i, row in found.items()} == {i: life.seen() for i, life in self.law.all.items()}
+        assert self.given.total() == sum(life.revoked_at is None for life in self.law.all.values())
+        for row in page.rows:
+            if row.parent is not None and row.is_live(self.law.now):
+                parent = found[row.parent]
+                assert parent.is_live(self.law.now)
+                assert parent.expires_at is None or (row.expires_at or parent.expires_at + 1) <= parent.expires_at
+
+
+ISSUE = Issue("kid-1", 10_000)
+
+
+@settings(
+    max_examples=EXAMPLES,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
+@drawn(walked=st.lists(steps, min_size=5, max_size=30))
+def test_every_store_lives_by_the_law(backend: Backend, run: Run, walked: list[tuple[str, int, int, bool]]) -> None:
+    place: Place = backend.place()
+    stores = (run(place.open()), run(place.open()))
+    try:
+        given = Given(run, stores[0], place.clock)
+        given.first_start()
+        walk = Walk(run, given, stores, Lives(NOW))
+        for step in walked:
+            walk.take(*step)
+            walk.compare()
+        assert place.problems() == []
+    finally:
+        for store in stores:
+            run(store.close())
+
+
+def test_the_law_itself_knows_the_partner_of_a_rotation() -> None:
+    law = Lives(NOW)
+    old = record(1)
+    law.add(old)
+    law.rotate(old.id, replace(successor(2, old), full_end=NOW + HOUR))
+    assert law.dying([old.id], cascade=False) == {old.id, numbered_id(2)} == law.dying([numbered_id(2)], cascade=False)
+    law.now = NOW + HOUR
+    assert law.dying([numbered_id(2)], cascade=False) == {numbered_id(2)}

@@ -1,0 +1,61 @@
+"""Limits only take away: what a token is made with is never narrower than what is made with it."""
+
+import ipaddress
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.limits import UNLIMITED, Limits, check_limits, inherited, unpacked
+from watchword.domain.policies import Privilege
+
+WORDS = [*(privilege.name for privilege in Privilege), "deploy", "repo:read", "repo:write"]
+AUDIENCES = ["https://a.example", "https://b.example", "c"]
+NETWORKS = ["10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "0.0.0.0/0", "2001:db8::/32", "2001:db8:1::/48", "::/0"]
+CLIENTS = ["10.1.2.3", "10.1.9.9", "10.9.9.9", "192.0.2.1", "2001:db8:1::1", "2001:db8:2::1", "::1", "::ffff:10.1.2.3"]
+
+
+def some(words: list[str], least: int = 0) -> st.SearchStrategy[list[str] | None]:
+    return st.none() | st.lists(st.sampled_from(words), min_size=least, max_size=3)
+
+
+limits = st.builds(check_limits, some(WORDS), some(AUDIENCES, 1), some(NETWORKS, 1))
+
+
+@given(limits, limits)
+def test_what_is_made_with_a_token_is_allowed_nothing_that_the_token_is_not(maker: Limits, asked: Limits) -> None:
+    try:
+        made = inherited(maker, asked)
+    except Fault as refusal:
+        if refusal.reason is not Reason.WIDER_THAN_MAKER:
+            raise
+        return
+    assert made.privileges <= maker.privileges
+    if maker.scopes is not None:
+        assert all(maker.holds_scope(word) for word in WORDS if made.holds_scope(word))
+    if maker.audience is not None:
+        assert made.audience is not None
+        assert all(maker.holds_audience(word) for word in AUDIENCES if made.holds_audience(word))
+    assert all(maker.allow_from(client) for client in CLIENTS if made.allow_from(client))
+
+
+@given(limits)
+def test_what_is_not_asked_for_is_inherited(maker: Limits) -> None:
+    assert inherited(maker, UNLIMITED) == maker
+    assert inherited(maker, maker) == maker
+    assert inherited(UNLIMITED, maker) == maker
+
+
+@given(limits, st.none() | st.integers(0, 2**50))
+def test_limits_are_kept_as_they_are(given_limits: Limits, until: int | None) -> None:
+    bounded = given_limits._replace(until=until)
+    assert unpacked(bounded.packed()) == bounded
+
+
+@given(limits, st.sampled_from(CLIENTS))
+def test_a_network_allows_the_addresses_in_it_and_no_other(given_limits: Limits, client: str) -> None:
+    address = ipaddress.ip_address(client)
+    meant = getattr(address, "ipv4_mapped", None) or address
+    expected = given_limits.networks is None or any(meant in ipaddress.ip_network(n) for n in given_limits.networks)
+    assert given_limits.allow_from(client) == expected
+    assert given_limits.networks is None or not given_limits.allow_from("unknown")

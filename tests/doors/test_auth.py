@@ -1,0 +1,107 @@
+"""`/auth`, asked by gateways: any method, any body, and none of it read; and who one is, asked by DataHub's clients."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import product
+
+import pytest
+
+from tests.support.server import ADMIN, Server
+from tests.support.wire import AS_ADMIN, Answer, connect, receive, send
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "ANY")
+BODIES = ("Content-Length: 5", "Transfer-Encoding: chunked")
+NO_BODIES = ("X-Nothing: 1", "Content-Length: 0")
+PATHS = ("/auth", "/auth/", "/auth/any/thing?x", "/gms/auth?x=%ff&watchword=1")
+URN = "/openapi/operations/identity/user/urn"
+
+
+@pytest.fixture(scope="module")
+def bearer(server: Server) -> str:
+    return f"Authorization: Bearer {server.create(ADMIN, name='auth')['accessToken']}"
+
+
+def asked(method: str, path: str, *headers: str) -> bytes:
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", *headers, "", ""]).encode()
+
+
+def answers(server: Server, method: str, *requests: bytes) -> Iterator[Answer]:
+    """The answers to requests that are sent one after the other on one connection."""
+    with closing(connect(server)) as connection:
+        for request in requests:
+            connection.sendall(request)
+            yield receive(connection, method)
+
+
+@pytest.mark.parametrize(("method", "body"), [*product(METHODS, BODIES)])
+def test_a_body_is_not_waited_for_and_the_connection_ends_as_the_answer_says(
+    server: Server, bearer: str, method: str, body: str
+) -> None:
+    for path, expecting in product(PATHS, ([], ["Expect: 100-continue"])):
+        for credential, status in (([bearer], 204), ([], 401)):
+            with closing(connect(server)) as connection:
+                connection.sendall(asked(method, path, body, *expecting, *credential))
+                told = connection.recv(4096)
+                while piece := connection.recv(4096):
+                    told += piece
+            assert told.startswith(f"HTTP/1.1 {status} ".encode())
+            assert b"\r\nconnection: close\r\n" in told
+
+
+@pytest.mark.parametrize(("method", "body"), [*product(METHODS, NO_BODIES)])
+def test_one_connection_serves_yes_and_no_in_turn(server: Server, bearer: str, method: str, body: str) -> None:
+    yes = asked(method, "/auth/x?y", body, "Expect: 100-continue", bearer)
+    no = asked(method, "/auth/x?y", body, "Expect: 100-continue")
+    told = [*answers(server, method, yes, no, yes, no)]
+    assert [answer.status for answer in told] == [204, 401, 204, 401]
+    assert [answer.header("Connection") for answer in told] == [None] * 4
+    assert [bool(answer.body) for answer in told] == [False, method != "HEAD"] * 2
+
+
+def test_what_comes_as_a_body_is_never_taken_for_the_next_request(server: Server, bearer: str) -> None:
+    hidden = asked("GET", "/auth", bearer)
+    with closing(connect(server)) as connection:
+        connection.sendall(asked("POST", "/auth", f"Content-Length: {len(hidden)}") + hidden)
+        told = receive(connection)
+        assert told.status == 401
+        assert told.header("Connection") == "close"
+        try:
+            left = connection.recv(4096)
+        except ConnectionResetError:
+            left = b""
+    assert left == b""
+
+
+@pytest.mark.parametrize("query", ["watchword.status=200", "a=1&watchword.status=200", "watchword.status=200&scope=x"])
+def test_a_yes_is_200_where_that_is_asked_for(server: Server, bearer: str, query: str) -> None:
+    answer = send(server, "GET", f"/auth?{query}", [bearer], None)
+    assert (answer.status, answer.body, answer.header("Content-Length")) == (200, b"", "0")
+    assert answer.header("X-Auth-Urn") == ADMIN
+    assert send(server, "GET", f"/auth?{query}", [], None).status == 401
+
+
+@pytest.mark.parametrize("query", ["watchword=1", "x=watchword.status=500", "status=500", "%ff&&=&"])
+def test_a_yes_is_204_whatever_else_an_application_has_in_its_query(server: Server, bearer: str, query: str) -> None:
+    assert send(server, "GET", f"/auth?{query}", [bearer], None).status == 204
+
+
+@pytest.mark.parametrize("query", ["watchword.status=500", "watchword.status=", "watchword.status=200&watchword.x=1"])
+def test_a_parameter_of_ours_that_is_not_known_is_held_by_nobody(server: Server, bearer: str, query: str) -> None:
+    answer = send(server, "GET", f"/auth?{query}", [bearer], None)
+    assert (answer.status, answer.json()["error"]["code"]) == (403, 403)
+
+
+class TestTheUrnOfTheCaller:
+    @pytest.mark.parametrize("prefix", ["", "/gms", "/api/gms"])
+    def test_is_told_to_the_holder_of_a_token_as_a_json_string(self, server: Server, bearer: str, prefix: str) -> None:
+        answer = send(server, "GET", prefix + URN, [bearer], None)
+        assert (answer.status, answer.json()) == (200, ADMIN)
+        assert answer.header("Cache-Control") == "no-store"
+
+    @pytest.mark.parametrize("credential", [AS_ADMIN, "Authorization: Bearer made-up", "X-Nothing: 1"])
+    def test_is_told_to_nobody_else(self, server: Server, credential: str) -> None:
+        assert send(server, "GET", URN, [credential], None).status == 401
+
+    def test_is_not_to_be_posted(self, server: Server, bearer: str) -> None:
+        answer = send(server, "POST", URN, [bearer], b"")
+        assert (answer.status, answer.header("Allow")) == (405, "GET, HEAD")

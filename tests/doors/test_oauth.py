@@ -1,0 +1,367 @@
+"""The OAuth doors: what is told of a token and to whom, and its end by whoever holds it."""
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+import jwt
+import pytest
+
+from tests.support.forgeries import forgeries
+from tests.support.server import ADMIN, GENERATE, Server
+from tests.support.store_file import change_store, locked, look, stored
+from tests.support.wire import AS_ADMIN, Answer, send
+
+INTROSPECT = "/oauth2/introspect"
+REVOKE = "/oauth2/revoke"
+FORM = "Content-Type: application/x-www-form-urlencoded"
+REALM = 'Bearer realm="watchword"'
+INACTIVE = {"active": False}
+EVENTS = "{ listEvents(input: {count: 200}) { events { action actorUrn tokenId target detail } } }"
+
+
+@pytest.fixture(scope="module")
+def gateway(server: Server) -> str:
+    """The token of one who may ask about others' tokens and nothing else."""
+    urn = "urn:li:corpuser:oauth-gateway"
+    server.grant(urn, privileges=("INTROSPECT_TOKENS",))
+    token: str = server.create(ADMIN, of=urn)["accessToken"]
+    return token
+
+
+@pytest.fixture
+def made(server: Server, actor: str) -> dict[str, Any]:
+    made: dict[str, Any] = server.create(ADMIN, of=actor)
+    return made
+
+
+@pytest.fixture
+def token(made: dict[str, Any]) -> str:
+    token: str = made["accessToken"]
+    return token
+
+
+def post(server: Server, path: str, form: dict[str, str | bytes], by: str | None = None) -> httpx.Response:
+    return server.http.post(path, data=form, headers={"Authorization": f"Bearer {by}"} if by else {})
+
+
+def introspect(server: Server, token: str | bytes, by: str) -> Any:
+    answer = post(server, INTROSPECT, {"token": token}, by)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def raw(server: Server, path: str, body: bytes | None, *headers: str, method: str = "POST") -> Answer:
+    return send(server, method, path, headers, body)
+
+
+def oauth_error(answer: httpx.Response | Answer, status: int, word: str) -> str:
+    code = answer.status_code if isinstance(answer, httpx.Response) else answer.status
+    content = answer.json()
+    assert (code, content["error"], set(content)) == (status, word, {"error", "error_description"}), content
+    description: str = content["error_description"]
+    assert description.endswith(".")
+    return description
+
+
+class TestALiveToken:
+    def test_is_told_with_what_was_signed_and_what_the_store_knows(
+        self, server: Server, gateway: str, made: dict[str, Any], actor: str
+    ) -> None:
+        claims = jwt.decode(made["accessToken"], options={"verify_signature": False})
+        assert introspect(server, made["accessToken"], gateway) == {
+            "active": True,
+            "client_id": "watchword",
+            "username": actor.removeprefix("urn:li:corpuser:"),
+            "token_type": "Bearer",
+            "exp": made["metadata"]["expiresAt"] // 1000,
+            "iat": made["metadata"]["createdAt"] // 1000,
+            "sub": actor,
+            "aud": server.url,
+            "iss": server.url,
+            "jti": claims["jti"],
+        }
+
+    def test_ends_when_the_store_says_and_not_when_its_text_does(
+        self, server: Server, gateway: str, made: dict[str, Any]
+    ) -> None:
+        sooner = made["metadata"]["expiresAt"] - 60_000
+        change_store(server, "UPDATE tokens SET expires_at = ? WHERE id = ?", sooner, made["metadata"]["id"])
+        assert introspect(server, made["accessToken"], gateway)["exp"] == sooner // 1000
+
+    def test_that_never_ends_has_no_end(self, make_server: Callable[..., Server]) -> None:
+        server = make_server("--allow-no-expiry", "on")
+        token = server.create(ADMIN, duration="NO_EXPIRY")["accessToken"]
+        assert "exp" not in introspect(server, token, token)
+
+    def test_may_ask_about_itself_without_any_privilege(self, server: Server, token: str, actor: str) -> None:
+        assert introspect(server, token, token)["sub"] == actor
+
+    def test_was_used_when_it_was_told_to_be_live(self, make_server: Callable[..., Server]) -> None:
+        server = make_server()
+        asking, asked, idle = (server.create(ADMIN, name=name)["accessToken"] for name in ("asking", "asked", "idle"))
+        assert introspect(server, asked, asking)["active"]
+        assert idle
+        server.stop()
+        used = dict(look(server, "SELECT name, last_used_at IS NOT NULL FROM tokens"))
+        assert used == {"asking": 1, "asked": 1, "idle": 0}
+
+    @pytest.mark.parametrize("hint", ["access_token", "refresh_token", "nonsense", ""])
+    def test_is_found_whatever_the_hint(self, server: Server, gateway: str, token: str, hint: str) -> None:
+        answer = post(server, INTROSPECT, {"token": token, "token_type_hint": hint, "client_id": "me"}, gateway)
+        assert answer.json()["active"] is True
+
+    @pytest.mark.parametrize("prefix", ["/gms", "/api/gms"])
+    def test_is_told_and_ended_below_the_prefixes_of_the_gateway_too(
+        self, server: Server, gateway: str, token: str, prefix: str
+    ) -> None:
+        assert post(server, prefix + INTROSPECT, {"token": token}, gateway).json()["active"] is True
+        assert post(server, prefix + REVOKE, {"token": token}).status_code == 200
+        assert introspect(server, token, gateway) == INACTIVE
+
+
+class TestWhoAsks:
+    def test_without_a_credential_is_told_to_bring_one(self, server: Server, token: str) -> None:
+        answer = post(server, INTROSPECT, {"token": token})
+        oauth_error(answer, 401, "invalid_token")
+        assert answer.headers["WWW-Authenticate"] == REALM
+
+    def test_is_not_believed_by_the_actor_header(self, server: Server, token: str) -> None:
+        answer = raw(server, INTROSPECT, urlencode({"token": token}).encode(), FORM, AS_ADMIN)
+        oauth_error(answer, 401, "invalid_token")
+
+    @pytest.mark.parametrize("given", ["Basic d2F0Y2h3b3JkOnNlY3JldA==", "Bearer nonsense"])
+    def test_with_another_credential_is_refused(self, server: Server, token: str, given: str) -> None:
+        answer = raw(server, INTROSPECT, urlencode({"token": token}).encode(), FORM, f"Authorization: {given}")
+        oauth_error(answer, 401, "invalid_token")
+        assert (answer.header("WWW-Authenticate") or "").startswith(REALM)
+
+    def test_with_two_credentials_is_refused(self, server: Server, gateway: str, token: str) -> None:
+        twice = [f"Authorization: Bearer {gateway}"] * 2
+        oauth_error(raw(server, INTROSPECT, urlencode({"token": token}).encode(), FORM, *twice), 400, "invalid_request")
+
+    def test_without_the_privilege_is_denied_alike_for_live_dead_and_unknown_ones(
+        self, server: Server, made: dict[str, Any], actor: str
+    ) -> None:
+        server.grant(actor)
+        own, other = made["accessToken"], server.create(ADMIN, name="other")
+        dead = server.create(actor)
+        server.revoke(dead["metadata"]["id"])
+        answers = [
+            post(server, INTROSPECT, {"token": asked}, own)
+            for asked in (other["accessToken"], server.create(actor)["accessToken"], dead["accessToken"], "nonsense")
+        ]
+        for answer in answers:
+            oauth_error(answer, 403, "insufficient_scope")
+            challenge = answer.headers["WWW-Authenticate"]
+            assert challenge.startswith(f'{REALM}, error="insufficient_scope", error_description="')
+            assert challenge.endswith(', scope="INTROSPECT_TOKENS"')
+        assert len({answer.text for answer in answers}) == 1
+
+    def test_and_is_denied_leaves_an_event(self, server: Server, token: str, actor: str) -> None:
+        post(server, INTROSPECT, {"token": "nonsense"}, token)
+        events = server.ask(EVENTS, actor=ADMIN)["listEvents"]["events"]
+        (denied,) = (e for e in events if e["actorUrn"] == actor and e["action"] == "access.denied")
+        assert denied["target"] == "introspect"
+        assert denied["detail"] == {"privilege": "INTROSPECT_TOKENS"}
+
+    def test_loses_it_with_the_policy_at_the_next_request(self, server: Server, token: str, actor: str) -> None:
+        policy = server.grant(actor, privileges=("INTROSPECT_TOKENS",))
+        assert introspect(server, "nonsense", token) == INACTIVE
+        server.withdraw(policy)
+        oauth_error(post(server, INTROSPECT, {"token": "nonsense"}, token), 403, "insufficient_scope")
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A token of another instance."""
+    with Server(tmp_path_factory.mktemp("stranger")) as other:
+        token: str = other.create(ADMIN)["accessToken"]
+        return token
+
+
+class TestWhatIsNotALiveTokenOfOurs:
+    def test_is_inactive_and_nothing_more_is_told_of_it(
+        self, server: Server, gateway: str, made: dict[str, Any], stranger: str
+    ) -> None:
+        before = stored(server)
+        forged = forgeries(server, made["accessToken"], stranger)
+        answers = {what: post(server, INTROSPECT, {"token": text}, gateway) for what, text in forged.items()}
+        assert {what: answer.json() for what, answer in answers.items()} == dict.fromkeys(forged, INACTIVE)
+        assert {answer.headers["Cache-Control"] for answer in answers.values()} == {"no-store"}
+        assert stored(server) == before
+
+    def test_ends_nothing_when_it_is_revoked_and_is_not_told_from_what_is(
+        self, server: Server, made: dict[str, Any], stranger: str
+    ) -> None:
+        before = stored(server)
+        for text in forgeries(server, made["accessToken"], stranger).values():
+            answer = post(server, REVOKE, {"token": text})
+            assert (answer.status_code, answer.content) == (200, b"")
+        assert stored(server) == before
+        assert server.verify(made["accessToken"]).status_code == 204
+
+    @pytest.mark.parametrize("address", ["/auth", "/api/graphql"])
+    def test_is_refused_as_a_bearer_and_changes_nothing(
+        self, server: Server, made: dict[str, Any], stranger: str, address: str
+    ) -> None:
+        before = stored(server)
+        for what, text in forgeries(server, made["accessToken"], stranger).items():
+            sent = text if isinstance(text, bytes) else text.encode()
+            if what in ("trailing blank", "leading blank", "trailing line") or b"\0" in sent:
+                continue  # HTTP itself takes blanks off a header's value, and refuses what is no text
+            bearer = b"Authorization: Bearer " + sent
+            answer = send(server, headers=[bearer, "Content-Type: application/json"], target=address)
+            assert answer.status == (400 if len(sent) > 8_192 else 401), what
+        assert stored(server) == before
+
+    def test_was_real_once_and_is_revoked_expired_or_of_a_suspended_actor(
+        self, server: Server, gateway: str, made: dict[str, Any], actor: str
+    ) -> None:
+        revoked, expired = server.create(ADMIN, of=actor), server.create(ADMIN, of=actor)
+        server.revoke(revoked["metadata"]["id"])
+        change_store(
+            server, "UPDATE tokens SET expires_at = ? WHERE id = ?", 1_700_000_000_123, expired["metadata"]["id"]
+        )
+        assert introspect(server, revoked["accessToken"], gateway) == INACTIVE
+        assert introspect(server, expired["accessToken"], gateway) == INACTIVE
+        server.set_status(actor, "SUSPENDED")
+        assert introspect(server, made["accessToken"], gateway) == INACTIVE
+        server.set_status(actor, "ACTIVE")
+        assert introspect(server, made["accessToken"], gateway)["active"] is True
+
+    def test_leaves_an_event_when_a_token_that_was_real_is_shown(
+        self, make_server: Callable[..., Server], actor: str
+    ) -> None:
+        server = make_server()
+        made, gateway = server.create(ADMIN, of=actor), server.create(ADMIN)["accessToken"]
+        server.revoke(made["metadata"]["id"])
+        introspect(server, made["accessToken"], gateway)
+        events = server.ask(EVENTS, actor=ADMIN)["listEvents"]["events"]
+        (failed,) = (e for e in events if e["actorUrn"] == actor and e["action"] == "authentication.failed")
+        assert failed["target"] == INTROSPECT
+        assert failed["tokenId"] == made["metadata"]["id"]
+        assert failed["detail"] == {"reason": "token_revoked"}
+
+
+class TestWhoeverHoldsAToken:
+    def test_ends_it_with_nothing_but_it(self, server: Server, gateway: str, token: str) -> None:
+        answer = post(server, REVOKE, {"token": token})
+        assert (answer.status_code, answer.content) == (200, b"")
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert server.verify(token).json()["error"]["reason"] == "token_revoked"
+        assert introspect(server, token, gateway) == INACTIVE
+
+    def test_leaves_an_event_that_says_so(self, server: Server, made: dict[str, Any], actor: str) -> None:
+        post(server, REVOKE, {"token": made["accessToken"]})
+        events = server.ask(EVENTS, actor=ADMIN)["listEvents"]["events"]
+        (event,) = (e for e in events if e["action"] == "token.revoked" and e["target"] == made["metadata"]["id"])
+        assert (event["actorUrn"], event["tokenId"]) == (actor, made["metadata"]["id"])
+        assert event["detail"] == {"actorUrn": actor, "byPossession": True}
+
+    def test_is_not_told_that_it_was_ended_before_and_changes_nothing(self, server: Server, token: str) -> None:
+        post(server, REVOKE, {"token": token})
+        before = stored(server)
+        again = post(server, REVOKE, {"token": token})
+        assert (again.status_code, again.content) == (200, b"")
+        assert stored(server) == before
+
+    def test_that_has_expired_changes_nothing(self, server: Server, made: dict[str, Any]) -> None:
+        change_store(server, "UPDATE tokens SET expires_at = ? WHERE id = ?", 1_700_000_000_123, made["metadata"]["id"])
+        before = stored(server)
+        assert post(server, REVOKE, {"token": made["accessToken"]}).status_code == 200
+        assert stored(server) == before
+
+    def test_ends_that_of_a_suspended_actor_for_good(self, server: Server, token: str, actor: str) -> None:
+        server.set_status(actor, "SUSPENDED")
+        assert post(server, REVOKE, {"token": token}).status_code == 200
+        server.set_status(actor, "ACTIVE")
+        assert server.verify(token).json()["error"]["reason"] == "token_revoked"
+
+    @pytest.mark.parametrize("authorization", ["Basic YTpi", "Bearer nonsense"])
+    def test_ends_it_whatever_credential_comes_along(self, server: Server, token: str, authorization: str) -> None:
+        answer = server.http.post(REVOKE, data={"token": token}, headers={"Authorization": authorization})
+        assert answer.status_code == 200
+        assert server.verify(token).status_code == 401
+
+    def test_is_told_to_try_again_while_the_store_cannot_be_written(self, server: Server, token: str) -> None:
+        with locked(server):
+            refused = post(server, REVOKE, {"token": token})
+        oauth_error(refused, 503, "temporarily_unavailable")
+        assert int(refused.headers["Retry-After"]) > 0
+        assert server.verify(token).status_code == 204
+        assert post(server, REVOKE, {"token": token}).status_code == 200
+
+
+BODIES = {
+    "nothing": b"",
+    "no token": b"token_type_hint=access_token",
+    "an empty token": b"token=",
+    "the token twice": b"token=a&token=a",
+    "a hint twice": b"token=a&token_type_hint=x&token_type_hint=y",
+    "too many parameters": b"token=a&" + b"&".join(b"p%d=1" % number for number in range(30)),
+    "JSON in a form": b'{"token": "a"}',
+}
+
+
+@pytest.mark.parametrize("path", [INTROSPECT, REVOKE])
+class TestABody:
+    @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+    def test_that_does_not_give_one_token_is_an_invalid_request(
+        self, server: Server, gateway: str, path: str, body: bytes
+    ) -> None:
+        oauth_error(raw(server, path, body, FORM, f"Authorization: Bearer {gateway}"), 400, "invalid_request")
+
+    @pytest.mark.parametrize(
+        "kind",
+        ["application/json", "multipart/form-data; boundary=x", "text/plain", "application/x-www-form-urlencodedx", ""],
+    )
+    def test_of_another_kind_is_an_invalid_request(self, server: Server, gateway: str, path: str, kind: str) -> None:
+        answer = raw(server, path, b"token=a", f"Content-Type: {kind}", f"Authorization: Bearer {gateway}")
+        assert "x-www-form-urlencoded" in oauth_error(answer, 400, "invalid_request")
+
+    def test_that_is_compressed_is_an_invalid_request(self, server: Server, gateway: str, path: str) -> None:
+        headers = [FORM, "Content-Encoding: gzip", f"Authorization: Bearer {gateway}"]
+        oauth_error(raw(server, path, b"token=a", *headers), 400, "invalid_request")
+
+    def test_with_a_charset_is_read(self, server: Server, gateway: str, path: str) -> None:
+        kind = f"{FORM}; charset=UTF-8"
+        assert raw(server, path, b"token=a", kind, f"Authorization: Bearer {gateway}").status == 200
+
+    def test_of_more_than_64_kib_is_refused(self, server: Server, gateway: str, path: str) -> None:
+        sent = b"token=" + b"a" * 65_536
+        oauth_error(raw(server, path, sent, FORM, f"Authorization: Bearer {gateway}"), 413, "invalid_request")
+        assert raw(server, path, sent[:65_536], FORM, f"Authorization: Bearer {gateway}").status == 200
+
+    def test_counts_and_not_the_query(self, server: Server, gateway: str, token: str, path: str) -> None:
+        asked = f"{path}?{urlencode({'token': token})}"
+        oauth_error(raw(server, asked, b"", FORM, f"Authorization: Bearer {gateway}"), 400, "invalid_request")
+        assert server.verify(token).status_code == 204
+
+    @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS"])
+    def test_comes_by_post_alone(self, server: Server, path: str, method: str) -> None:
+        answer = raw(server, path, None, method=method)
+        oauth_error(answer, 405, "invalid_request")
+        assert answer.header("Allow") == "POST"
+
+
+def test_the_metrics_count_the_doors_by_their_addresses(server: Server, gateway: str) -> None:
+    introspect(server, "nonsense", gateway)
+    post(server, REVOKE, {"token": "nonsense"})
+    text = server.http.get("/metrics").text
+    for route in (INTROSPECT, REVOKE):
+        assert f'watchword_http_requests_total{{route="{route}",status="200"}}' in text
+
+
+def test_a_revocation_by_possession_is_counted(make_server: Callable[..., Server]) -> None:
+    server = make_server()
+    token = server.create(ADMIN)["accessToken"]
+    for _ in range(2):
+        post(server, REVOKE, {"token": token})
+    assert "watchword_tokens_revoked_total 1.0" in server.http.get("/metrics").text
+
+
+def test_what_asks_about_others_cannot_do_more(server: Server, gateway: str) -> None:
+    answer = server.post("{ listAccessTokens { total } }", token=gateway).json()
+    assert answer["errors"][0]["extensions"]["privilege"] == GENERATE

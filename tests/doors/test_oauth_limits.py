@@ -1,0 +1,125 @@
+"""The OAuth doors and what a token is limited to, derived from or replaced by."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.server import ADMIN, Server
+from tests.support.store_file import look
+
+INTROSPECT = "/oauth2/introspect"
+REVOKE = "/oauth2/revoke"
+ELSEWHERE = ["192.0.2.0/24"]
+ROTATE = """mutation ($id: String!) {
+  rotateAccessToken(tokenId: $id, overlap: "PT10M", grace: "PT1M") { accessToken metadata { id expiresAt } } }"""
+DERIVE = """mutation { deriveAccessToken(input: {duration: ONE_HOUR, name: "derived"}) { accessToken } }"""
+
+
+@pytest.fixture(scope="module")
+def gateway(server: Server) -> str:
+    urn = "urn:li:corpuser:oauth-limits-gateway"
+    server.grant(urn, privileges=("INTROSPECT_TOKENS",))
+    token: str = server.create(ADMIN, of=urn)["accessToken"]
+    return token
+
+
+def ask(server: Server, token: str, by: str) -> httpx.Response:
+    return server.http.post(INTROSPECT, data={"token": token}, headers={"Authorization": f"Bearer {by}"})
+
+
+def told(server: Server, token: str, by: str) -> Any:
+    answer = ask(server, token, by)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_scopes_are_told_with_spaces_between_them_and_the_audience_as_it_was_given(
+    server: Server, gateway: str, actor: str
+) -> None:
+    limits: dict[str, Any] = {
+        "scopes": ["read:orders", "VIEW_AUDIT_LOG"],
+        "audience": ["https://orders.example", "billing"],
+    }
+    content = told(server, server.create(ADMIN, of=actor, **limits)["accessToken"], gateway)
+    assert set(content["scope"].split(" ")) == set(limits["scopes"])
+    assert set(content["aud"]) == set(limits["audience"])
+
+
+def test_a_token_without_scopes_is_told_apart_from_one_that_is_limited_to_none(
+    server: Server, gateway: str, actor: str
+) -> None:
+    contents = [told(server, server.create(ADMIN, of=actor, **limits)["accessToken"], gateway) for limits in NONE]
+    assert [content["active"] for content in contents] == [True, True]
+    assert [content.get("scope") for content in contents] == [None, ""]
+
+
+NONE: list[dict[str, Any]] = [{}, {"scopes": []}]
+
+
+def test_from_where_a_token_may_be_used_is_for_who_asks_to_judge(server: Server, gateway: str, actor: str) -> None:
+    token = server.create(ADMIN, of=actor, allowedNetworks=ELSEWHERE)["accessToken"]
+    assert server.verify(token).status_code == 401
+    assert told(server, token, gateway)["sub"] == actor
+    assert ask(server, token, token).status_code == 401, "here it is the bearer itself that comes from elsewhere"
+
+
+def test_a_bearer_that_is_limited_to_other_privileges_cannot_ask_about_others(server: Server, actor: str) -> None:
+    server.grant(actor, privileges=("INTROSPECT_TOKENS",))
+    limited = server.create(ADMIN, of=actor, scopes=["VIEW_AUDIT_LOG"])["accessToken"]
+    allowed = server.create(ADMIN, of=actor, scopes=["INTROSPECT_TOKENS"])["accessToken"]
+    refused = ask(server, allowed, limited)
+    assert (refused.status_code, refused.json()["error"]) == (403, "insufficient_scope")
+    assert told(server, limited, allowed)["active"] is True
+
+
+def test_a_token_for_another_audience_may_ask_about_itself_and_about_no_other(server: Server, actor: str) -> None:
+    server.grant(actor, privileges=("INTROSPECT_TOKENS",))
+    foreign = server.create(ADMIN, of=actor, audience=["https://orders.example"])["accessToken"]
+    assert told(server, foreign, foreign)["aud"] == ["https://orders.example"]
+    for other in (server.create(ADMIN, of=actor)["accessToken"], "nonsense"):
+        refused = ask(server, other, foreign)
+        assert (refused.status_code, refused.json()["error"]) == (403, "insufficient_scope")
+
+
+def test_whoever_holds_it_ends_a_token_that_is_limited_to_elsewhere(server: Server, gateway: str, actor: str) -> None:
+    limits: dict[str, Any] = {"allowedNetworks": ELSEWHERE, "audience": ["https://orders.example"], "scopes": []}
+    token = server.create(ADMIN, of=actor, **limits)["accessToken"]
+    assert server.http.post(REVOKE, data={"token": token}).status_code == 200
+    assert told(server, token, gateway) == {"active": False}
+
+
+def test_what_was_derived_from_a_token_ends_with_it(server: Server, gateway: str, actor: str) -> None:
+    server.grant(actor)
+    parent = server.create(ADMIN, of=actor, duration="ONE_DAY")["accessToken"]
+    child = server.ask(DERIVE, token=parent)["deriveAccessToken"]["accessToken"]
+    assert told(server, child, gateway)["active"] is True
+    server.http.post(REVOKE, data={"token": parent})
+    assert told(server, child, gateway) == {"active": False}
+
+
+class TestASuccessor:
+    def rotated(self, server: Server, actor: str) -> tuple[Any, Any]:
+        server.grant(actor)
+        old = server.create(ADMIN, of=actor)
+        return old, server.ask(ROTATE, {"id": old["metadata"]["id"]}, token=old["accessToken"])["rotateAccessToken"]
+
+    def test_is_used_for_the_first_time_when_it_is_told_to_be_live(
+        self, server: Server, gateway: str, actor: str
+    ) -> None:
+        old, new = self.rotated(server, actor)
+        content = told(server, new["accessToken"], gateway)
+        ((end,),) = look(server, "SELECT expires_at FROM tokens WHERE id = ?", new["metadata"]["id"])
+        assert content["exp"] == end // 1000 > new["metadata"]["expiresAt"] // 1000
+        asked = "SELECT expires_at, expires_at - replaced_at FROM tokens WHERE id = ?"
+        ((end, grace),) = look(server, asked, old["metadata"]["id"])
+        assert grace == 60_000
+        assert told(server, old["accessToken"], gateway)["exp"] == end // 1000
+
+    def test_that_was_never_used_is_ended_with_the_one_it_replaces_by_whoever_holds_it(
+        self, server: Server, gateway: str, actor: str
+    ) -> None:
+        old, new = self.rotated(server, actor)
+        server.http.post(REVOKE, data={"token": new["accessToken"]})
+        assert told(server, old["accessToken"], gateway) == {"active": False}
+        assert told(server, new["accessToken"], gateway) == {"active": False}

@@ -1,0 +1,72 @@
+"""What others check tokens by: the published keys, the next one among them, and the metadata that lead to them."""
+
+from collections.abc import Callable
+
+import jwt
+
+from tests.support.server import ADMIN, Server
+from tests.support.store_file import change_store, look
+
+JWKS = "/.well-known/jwks.json"
+ROTATE = "mutation ($id: String!) { rotateAccessToken(tokenId: $id) { metadata { id } } }"
+METADATA = "/.well-known/oauth-authorization-server"
+
+
+def test_the_keys_name_the_one_that_will_sign_after_the_next_rotation(make_server: Callable[..., Server]) -> None:
+    server = make_server()
+    for _ in range(2):
+        signing = jwt.get_unverified_header(server.create(ADMIN)["accessToken"])["kid"]
+        known = {key["kid"]: key["x"] for key in server.http.get(JWKS).json()["keys"]}
+        assert signing in known
+        assert server.command_line("keys", "rotate").returncode == 0
+        token = server.create(ADMIN)["accessToken"]
+        kid = jwt.get_unverified_header(token)["kid"]
+        assert kid != signing
+        assert kid in known
+        key = jwt.PyJWK({"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "x": known[kid]})
+        assert jwt.decode(token, key, ["EdDSA"], audience=server.url)["sub"] == ADMIN
+
+
+def test_a_key_stays_published_until_the_full_end_of_a_successor_that_was_not_used_yet(
+    make_server: Callable[..., Server],
+) -> None:
+    server = make_server("--allow-no-expiry", "on")
+    for duration in ("ONE_HOUR", "NO_EXPIRY"):
+        old = server.create(ADMIN, duration=duration)
+        new = server.ask(ROTATE, {"id": old["metadata"]["id"]}, actor=ADMIN)["rotateAccessToken"]["metadata"]
+        change_store(server, "UPDATE tokens SET expires_at = created_at + 60000 WHERE id = ?", old["metadata"]["id"])
+        assert server.command_line("keys", "rotate").returncode == 0
+        ((end,),) = look(server, "SELECT full_end FROM tokens WHERE id = ?", new["id"])
+        ((until,),) = look(server, "SELECT published_until FROM keys ORDER BY retired_at DESC LIMIT 1")
+        assert until == end
+
+
+def test_the_keys_may_be_kept_for_five_minutes(server: Server) -> None:
+    assert server.http.get(JWKS).headers["Cache-Control"] == "public, max-age=300"
+
+
+class TestTheMetadata:
+    def test_name_what_is_there_and_nothing_else(self, server: Server) -> None:
+        answer = server.http.get(METADATA)
+        assert answer.headers["Cache-Control"] == "public, max-age=3600"
+        assert answer.json() == {
+            "issuer": server.url,
+            "jwks_uri": server.url + JWKS,
+            "introspection_endpoint": server.url + "/oauth2/introspect",
+            "introspection_endpoint_auth_methods_supported": ["Bearer"],
+            "revocation_endpoint": server.url + "/oauth2/revoke",
+            "revocation_endpoint_auth_methods_supported": ["none"],
+            "response_types_supported": [],
+            "grant_types_supported": [],
+        }
+
+    def test_of_an_issuer_with_a_path_are_also_where_the_standard_looks_for_them(
+        self, make_server: Callable[..., Server]
+    ) -> None:
+        issuer = "https://platform.example/tokens"
+        server = make_server("--public-url", issuer + "/", "--local-mode", "on")
+        there, plain = server.http.get(METADATA + "/tokens"), server.http.get(METADATA)
+        assert there.json() == plain.json()
+        assert there.json()["issuer"] == issuer
+        assert there.json()["jwks_uri"] == f"{issuer}/.well-known/jwks.json"
+        assert server.http.get(METADATA + "/other").status_code == 404

@@ -1,0 +1,190 @@
+"""Service accounts: made, given tokens, suspended and deleted; nobody without the privilege learns of one."""
+
+import uuid
+from typing import Any
+
+import pytest
+
+from tests.life.holding import CREATE_ACCOUNT, DELETE_ACCOUNT, GET, GET_ACCOUNT, LIST_ACCOUNTS, Held, Life, reason_of
+from tests.support.server import ADMIN, GENERATE, MANAGE_ALL, SET_STATUS, GraphQLRefused
+
+MANAGE = "MANAGE_SERVICE_ACCOUNTS"
+
+
+def token_of(life: Life, account: str, **wanted: Any) -> Held:
+    return life.create(account, type="SERVICE_ACCOUNT", **wanted)
+
+
+def never_made() -> str:
+    return f"urn:li:corpuser:service_{uuid.uuid4()}"
+
+
+class TestAnAccount:
+    def test_is_made_listed_and_found(self, lives: Life) -> None:
+        name = f"nightly {uuid.uuid4().hex}"
+        made = lives.ask(CREATE_ACCOUNT, {"input": {"displayName": name, "description": "d"}})["createServiceAccount"]
+        uuid.UUID(made["urn"].removeprefix("urn:li:corpuser:service_"))
+        assert made["name"] == made["urn"].rpartition(":")[2]
+        assert (made["displayName"], made["description"], made["createdBy"], made["status"], made["type"]) == (
+            name,
+            "d",
+            ADMIN,
+            "ACTIVE",
+            "CORP_USER",
+        )
+        assert lives.ask(GET_ACCOUNT, {"urn": made["urn"]})["getServiceAccount"] == made
+        for query in (name.upper()[:12] + name[12:], made["urn"]):
+            page = lives.ask(LIST_ACCOUNTS, {"input": {"query": query}})["listServiceAccounts"]
+            assert (page["total"], page["serviceAccounts"]) == (1, [made])
+
+    def test_is_paged_by_name(self, lives: Life) -> None:
+        tag = uuid.uuid4().hex
+        made = [lives.new_account(f"{tag} {letter}") for letter in "cab"]
+        asked = {"input": {"query": tag, "start": 1, "count": 1}}
+        page = lives.ask(LIST_ACCOUNTS, asked)["listServiceAccounts"]
+        assert (page["start"], page["count"], page["total"]) == (1, 1, 3)
+        assert page["serviceAccounts"] == [made[2]]
+
+    def test_acts_by_its_token_as_any_actor_does(self, lives: Life) -> None:
+        account = lives.new_account()["urn"]
+        held = token_of(lives, account)
+        assert (held["tokenType"], held["actorUrn"], held["ownerUrn"]) == ("SERVICE_ACCOUNT", account, ADMIN)
+        assert lives.auth(held).headers["x-auth-urn"] == account
+        with pytest.raises(GraphQLRefused) as refusal:
+            lives.create(account, token=held.token, type="SERVICE_ACCOUNT")
+        assert refusal.value.reason == "missing_privilege"
+
+    def test_is_suspended_and_resumed_as_any_actor(self, lives: Life) -> None:
+        account = lives.new_account()["urn"]
+        held = token_of(lives, account)
+        lives.ask(SET_STATUS, {"urn": account, "status": "SUSPENDED"})
+        assert not lives.lives(held)
+        assert lives.ask(GET_ACCOUNT, {"urn": account})["getServiceAccount"]["status"] == "SUSPENDED"
+        with pytest.raises(GraphQLRefused) as refusal:
+            token_of(lives, account)
+        assert refusal.value.reason == "actor_suspended"
+        lives.ask(SET_STATUS, {"urn": account, "status": "ACTIVE"})
+        assert lives.lives(held)
+
+
+class TestADeletedAccount:
+    def test_takes_its_tokens_along_in_the_same_moment(self, lives: Life) -> None:
+        account = lives.new_account()["urn"]
+        held = [token_of(lives, account) for _ in range(3)]
+        assert lives.ask(DELETE_ACCOUNT, {"urn": account}) == {"deleteServiceAccount": True}
+        assert not any(lives.lives(one) for one in held)
+        ends = {(lives.record(one)["status"], lives.record(one)["revokedAt"]) for one in held}
+        assert len(ends) == 1
+        assert ends.pop()[0] == "REVOKED"
+        listed = lives.ask(
+            'query ($of: String!) { listAccessTokens(input: {filters: [{field: "actorUrn", value: $of}]}) { total } }',
+            {"of": account},
+        )
+        assert listed["listAccessTokens"]["total"] == 0
+
+    def test_stays_dead(self, lives: Life) -> None:
+        account = lives.new_account()["urn"]
+        lives.ask(DELETE_ACCOUNT, {"urn": account})
+        for ask in (
+            lambda: lives.ask(GET_ACCOUNT, {"urn": account}),
+            lambda: lives.ask(DELETE_ACCOUNT, {"urn": account}),
+            lambda: token_of(lives, account),
+        ):
+            with pytest.raises(GraphQLRefused) as refusal:
+                ask()
+            assert (refusal.value.code, refusal.value.reason) == (404, "account_not_found")
+        with pytest.raises(GraphQLRefused) as refusal:
+            lives.ask(SET_STATUS, {"urn": account, "status": "ACTIVE"})
+        assert (refusal.value.code, refusal.value.reason) == (409, "not_editable")
+        assert lives.server.post("{ me { corpUser { urn } } }", actor=account).status_code == 401
+
+
+class TestWhoMayNotKnow:
+    @pytest.mark.parametrize("privileges", [(GENERATE,), (MANAGE_ALL,)])
+    def test_is_told_the_same_of_one_that_exists_and_one_that_never_did(
+        self, lives: Life, privileges: tuple[str, ...]
+    ) -> None:
+        stranger = lives.new_actor(*privileges)
+        answers = []
+        for account in (lives.new_account()["urn"], never_made()):
+            told = []
+            for query, variables in (
+                (GET_ACCOUNT, {"urn": account}),
+                (DELETE_ACCOUNT, {"urn": account}),
+                (LIST_ACCOUNTS, {"input": {"query": account}}),
+            ):
+                told.append(lives.server.post(query, variables, actor=stranger).json()["errors"])
+            for kind in ("SERVICE_ACCOUNT", "PERSONAL"):
+                with pytest.raises(GraphQLRefused) as refusal:
+                    lives.create(account, type=kind, actor=stranger)
+                told.append(refusal.value.errors)
+            assert {error[0]["extensions"]["privilege"] for error in told} == {MANAGE}
+            answers.append(str(told).replace(account, "URN"))
+        assert answers[0] == answers[1]
+
+    def test_may_not_make_one(self, lives: Life) -> None:
+        with pytest.raises(GraphQLRefused) as refusal:
+            lives.ask(CREATE_ACCOUNT, {"input": {"displayName": ""}}, actor=lives.new_actor(MANAGE_ALL))
+        assert refusal.value.reason == "missing_privilege"
+
+
+class TestWhoManagesAccounts:
+    def test_makes_lists_and_ends_their_tokens_and_nobody_elses(self, lives: Life) -> None:
+        keeper, ann = lives.new_actor(MANAGE), lives.new_actor()
+        account = lives.new_account(actor=keeper)["urn"]
+        held, hers = token_of(lives, account, actor=keeper), lives.create(ann)
+        by_admin = token_of(lives, account)
+        listing = (
+            "query ($filters: [FacetFilterInput!]) { listAccessTokens(input: {filters: $filters}) { tokens { id } } }"
+        )
+        found = lives.ask(listing, {"filters": [{"field": "actorUrn", "value": account}]}, actor=keeper)
+        assert {token["id"] for token in found["listAccessTokens"]["tokens"]} == {held.id, by_admin.id}
+        every = lives.ask(listing, {"filters": [{"field": "tokenType", "value": "SERVICE_ACCOUNT"}]}, actor=keeper)
+        assert {held.id, by_admin.id} <= {token["id"] for token in every["listAccessTokens"]["tokens"]}
+        for filters in ([], [{"field": "actorUrn", "value": ann}], [{"field": "actorUrn", "value": keeper}]):
+            with pytest.raises(GraphQLRefused) as refusal:
+                lives.ask(listing, {"filters": filters}, actor=keeper)
+            assert refusal.value.code == 403
+        lives.revoke(by_admin, actor=keeper)
+        with pytest.raises(GraphQLRefused) as refusal:
+            lives.revoke(hers, actor=keeper)
+        assert refusal.value.reason == "token_not_found"
+        assert (lives.lives(held), lives.lives(by_admin), lives.lives(hers)) == (True, False, True)
+
+    def test_has_nothing_to_do_with_its_own_tokens_without_the_minimum(self, lives: Life) -> None:
+        keeper = lives.new_actor(GENERATE, MANAGE)
+        mine, limited = lives.create(keeper), lives.create(keeper, scopes=[MANAGE])
+        for ask in (
+            lambda: lives.ask(GET, {"id": mine.id}, token=limited.token),
+            lambda: lives.revoke(mine, token=limited.token),
+        ):
+            with pytest.raises(GraphQLRefused) as refusal:
+                ask()
+            assert refusal.value.reason == "token_not_found"
+        with pytest.raises(GraphQLRefused) as refusal:
+            lives.revoke_many(how={"token": limited.token}, filters=[{"field": "actorUrn", "value": keeper}])
+        assert refusal.value.errors[0]["extensions"]["privilege"] == GENERATE
+        assert lives.revoke_many(how={"token": limited.token}, ids=[mine.id])["count"] == 0
+
+    @pytest.mark.parametrize(
+        ("account", "kind", "field"),
+        [(True, "PERSONAL", "type"), (False, "SERVICE_ACCOUNT", "type")],
+    )
+    def test_is_told_which_type_goes_with_which_urn(self, life: Life, account: bool, kind: str, field: str) -> None:
+        urn = life.new_account()["urn"] if account else life.new_actor()
+        with pytest.raises(GraphQLRefused) as refusal:
+            life.create(urn, type=kind)
+        assert reason_of(refusal.value) == (400, "invalid_field", field)
+
+    def test_is_told_of_one_that_never_was(self, lives: Life) -> None:
+        for ask in (lambda: token_of(lives, never_made()), lambda: lives.ask(GET_ACCOUNT, {"urn": never_made()})):
+            with pytest.raises(GraphQLRefused) as refusal:
+                ask()
+            assert refusal.value.reason == "account_not_found"
+
+    @pytest.mark.parametrize("urn", ["", "urn:li:corpuser:ann", "urn:li:corpuser:service_1", "service_" + "0" * 36])
+    def test_is_told_what_the_urn_of_one_is(self, life: Life, urn: str) -> None:
+        for query in (GET_ACCOUNT, DELETE_ACCOUNT):
+            with pytest.raises(GraphQLRefused) as refusal:
+                life.ask(query, {"urn": urn})
+            assert reason_of(refusal.value) == (400, "invalid_field", "urn")

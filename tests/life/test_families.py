@@ -1,0 +1,188 @@
+"""Families: a derived token dies with its parent, and what a token minted can be ended with it."""
+
+from typing import Any
+
+import pytest
+
+from tests.life.holding import GET, Held, Life, reason_of
+from tests.support.server import ADMIN, GENERATE, MANAGE_ALL, GraphQLRefused
+
+EVENTS = "query ($of: [String!]) { listEvents(input: {targets: $of}) { events { action actorUrn tokenId detail } } }"
+
+
+def line(life: Life, of: str, length: int = 3) -> list[Held]:
+    """A token, one derived from it, one derived from that, and so on."""
+    held = [life.create(of)]
+    while len(held) < length:
+        held.append(life.derive(held[-1].token))
+    return held
+
+
+class TestADerivedToken:
+    def test_acts_as_the_same_actor_and_says_what_it_comes_from(self, lives: Life) -> None:
+        ann = lives.new_actor()
+        parent = lives.create(ann)
+        child = lives.derive(parent.token, name="for a job", description="one night")
+        assert (child["actorUrn"], child["ownerUrn"], child["parentId"], child["mintedWith"]) == (
+            ann,
+            ann,
+            parent.id,
+            parent.id,
+        )
+        assert child["expiresAt"] == parent["expiresAt"]
+        assert lives.auth(child).headers["x-auth-urn"] == ann
+
+    def test_dies_with_any_of_its_ancestors_in_the_same_moment(self, lives: Life) -> None:
+        for ended in range(3):
+            family = line(lives, lives.new_actor())
+            lives.revoke(family[ended])
+            assert [lives.lives(held) for held in family] == [number < ended for number in range(3)]
+            ends = {lives.record(held)["revokedAt"] for held in family[ended:]}
+            assert len(ends) == 1
+
+    def test_leaves_an_event_of_its_own_when_it_dies_with_its_parent(self, lives: Life) -> None:
+        parent, child = line(lives, lives.new_actor(), 2)
+        lives.revoke(parent)
+        (ended, made) = lives.ask(EVENTS, {"of": [child.id]})["listEvents"]["events"]
+        assert (made["action"], made["detail"]["parent"]) == ("token.derived", parent.id)
+        assert (ended["action"], ended["detail"]["with"]) == ("token.revoked", parent.id)
+
+    def test_that_dies_leaves_its_parent_alone(self, lives: Life) -> None:
+        parent, child = line(lives, lives.new_actor(), 2)
+        lives.revoke(child)
+        assert (lives.lives(parent), lives.lives(child)) == (True, False)
+
+    def test_needs_the_minimum_privilege_and_a_bearer(self, lives: Life) -> None:
+        bare = lives.create(ADMIN, scopes=["deploy"])
+        with pytest.raises(GraphQLRefused) as refusal:
+            lives.derive(bare.token, scopes=["NO_SUCH_THING"])
+        assert (refusal.value.code, refusal.value.reason) == (403, "missing_privilege")
+        with pytest.raises(GraphQLRefused) as refusal:
+            lives.ask('mutation { deriveAccessToken(input: {name: "x"}) { accessToken } }', actor=ADMIN)
+        assert reason_of(refusal.value) == (400, "invalid_field", "Authorization")
+
+    @pytest.mark.parametrize("wanted", [{"duration": "ONE_DAY"}, {"durationIso": "PT1H1M"}])
+    def test_asked_to_be_longer_is_refused(self, life: Life, wanted: dict[str, str]) -> None:
+        parent = life.create(ADMIN)
+        with pytest.raises(GraphQLRefused) as refusal:
+            life.derive(parent.token, **wanted)
+        assert reason_of(refusal.value) == (400, "wider_than_maker", next(iter(wanted)))
+
+    @pytest.mark.parametrize(
+        ("field", "has", "wanted"),
+        [
+            ("scopes", [GENERATE, "deploy"], ["deploy", "write"]),
+            ("scopes", [GENERATE], [MANAGE_ALL]),
+            ("audience", ["https://a.example"], ["https://b.example"]),
+            ("allowedNetworks", ["127.0.0.0/24"], ["127.0.0.0/16"]),
+            ("allowedNetworks", ["127.0.0.0/8"], ["::/0"]),
+        ],
+    )
+    def test_asked_to_be_wider_is_refused(self, life: Life, field: str, has: list[str], wanted: list[str]) -> None:
+        limits: dict[str, Any] = {field: [*has, life.server.url] if field == "audience" else has}
+        asked: dict[str, Any] = {field: wanted}
+        parent = life.create(ADMIN, **limits)
+        with pytest.raises(GraphQLRefused) as refusal:
+            life.derive(parent.token, **asked)
+        assert reason_of(refusal.value) == (400, "wider_than_maker", field)
+        with pytest.raises(GraphQLRefused) as refusal:
+            life.create(ADMIN, token=parent.token, **asked)
+        assert reason_of(refusal.value) == (400, "wider_than_maker", field)
+
+    def test_makes_nothing_that_outlives_its_parent(self, lives: Life) -> None:
+        parent, child = line(lives, lives.new_actor(), 2)
+        made = lives.create(child["actorUrn"], token=child.token, duration="ONE_YEAR")
+        assert (made["parentId"], made["expiresAt"]) == (child.id, child["expiresAt"])
+        lives.revoke(parent)
+        assert not lives.lives(made)
+
+
+class TestWhatALimitedTokenMints:
+    def test_inherits_its_limits_and_does_not_outlive_it(self, lives: Life) -> None:
+        ann = lives.new_actor()
+        maker = lives.create(ann, scopes=[GENERATE, "deploy"], allowedNetworks=["127.0.0.0/8"])
+        made = lives.create(ann, token=maker.token, duration="ONE_YEAR")
+        assert (made["scopes"], made["allowedNetworks"]) == (maker["scopes"], maker["allowedNetworks"])
+        assert (made["expiresAt"], made["mintedWith"], made["parentId"]) == (maker["expiresAt"], maker.id, None)
+
+    def test_does_not_outlive_it_by_being_replaced(self, lives: Life) -> None:
+        ann = lives.new_actor()
+        maker = lives.create(ann, scopes=[GENERATE], durationIso="PT10M")
+        made = lives.create(ann, token=maker.token, duration="ONE_YEAR")
+        for _ in range(2):
+            made = lives.rotate(made, grace="PT0S")
+            assert lives.lives(made)
+            assert lives.record(made)["expiresAt"] <= maker["expiresAt"]
+
+    def test_is_not_what_its_actor_made_for_others(self, lives: Life) -> None:
+        mona, ann = lives.new_actor(MANAGE_ALL), lives.new_actor()
+        for_ann = lives.create(ann, actor=mona)
+        limited = lives.create(mona, scopes=[GENERATE])
+        for ask in (
+            lambda: lives.revoke(for_ann, token=limited.token),
+            lambda: lives.ask(GET, {"id": for_ann.id}, token=limited.token),
+        ):
+            with pytest.raises(GraphQLRefused) as refusal:
+                ask()
+            assert refusal.value.reason == "token_not_found"
+        owned = [{"field": "ownerUrn", "value": mona}]
+        with pytest.raises(GraphQLRefused) as refusal:
+            lives.revoke_many(filters=owned, how={"token": limited.token})
+        assert refusal.value.reason == "missing_privilege"
+        assert lives.revoke_many(ids=[for_ann.id], how={"token": limited.token})["count"] == 0
+        assert lives.lives(for_ann)
+
+    def test_can_be_narrower(self, life: Life) -> None:
+        maker = life.create(ADMIN, scopes=[GENERATE, "deploy"])
+        assert life.create(ADMIN, token=maker.token, scopes=["deploy"])["scopes"] == ["deploy"]
+
+    def test_is_not_the_successor_of_another_token(self, lives: Life) -> None:
+        ann = lives.new_actor()
+        whole, limited = lives.create(ann), lives.create(ann, scopes=[GENERATE])
+        with pytest.raises(GraphQLRefused) as refusal:
+            lives.rotate(whole, token=limited.token)
+        assert reason_of(refusal.value) == (400, "wider_than_maker", "tokenId")
+        assert lives.rotate(limited)["scopes"] == [GENERATE]
+
+
+class TestACascade:
+    def test_ends_what_was_minted_with_the_token_and_with_that(self, lives: Life) -> None:
+        ann = lives.new_actor()
+        first = lives.create(ann)
+        second = lives.create(ann, token=first.token)
+        third = lives.create(ann, token=second.token)
+        child = lives.derive(third.token)
+        other = lives.create(ann)
+        lives.revoke(first, cascade=True)
+        assert [lives.lives(held) for held in (first, second, third, child, other)] == [False] * 4 + [True]
+
+    def test_is_not_escaped_by_ending_what_lies_between(self, lives: Life) -> None:
+        ann = lives.new_actor()
+        first = lives.create(ann)
+        second = lives.create(ann, token=first.token)
+        third = lives.create(ann, token=second.token)
+        lives.revoke(second)
+        assert lives.lives(third)
+        lives.revoke(first, cascade=True)
+        assert not lives.lives(third)
+
+    def test_can_begin_at_a_token_that_was_revoked_before(self, lives: Life) -> None:
+        ann = lives.new_actor()
+        stolen = [lives.create(ann) for _ in range(2)]
+        hidden = [lives.create(ann, token=held.token) for held in stolen]
+        for held in stolen:
+            lives.revoke(held)
+        assert all(lives.lives(held) for held in hidden)
+        lives.revoke(stolen[0], cascade=True)
+        assert lives.revoke_many(ids=[stolen[1].id], cascade=True)["count"] == 1
+        assert not any(lives.lives(held) for held in hidden)
+        with pytest.raises(GraphQLRefused) as refusal:
+            lives.revoke(stolen[0], cascade=True)
+        assert refusal.value.reason == "already_revoked"
+
+    def test_is_not_what_a_plain_revoke_does(self, lives: Life) -> None:
+        ann = lives.new_actor()
+        first = lives.create(ann)
+        second = lives.create(ann, token=first.token)
+        lives.revoke(first)
+        assert lives.lives(second)

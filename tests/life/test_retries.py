@@ -1,0 +1,173 @@
+"""Idempotency: under one key, one token, however often it is asked for, and nothing secret is kept for it."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.life.holding import CREATE, Held, Life, reason_of
+from tests.support.server import ADMIN, GENERATE, GraphQLRefused, Server
+from tests.support.store_file import change_store, look
+
+Ask = Callable[[str], Held]
+
+
+def ways(life: Life) -> list[Ask]:
+    """Each way to make a token, under a key."""
+    ann = life.new_actor()
+    mine = life.create(ann)
+    old = life.create(ann)
+    return [
+        lambda key: life.create(ann, token=mine.token, key=key, scopes=[GENERATE, "deploy"]),
+        lambda key: life.derive(mine.token, key=key, scopes=["deploy"]),
+        lambda key: life.rotate(old, key=key, token=mine.token),
+    ]
+
+
+def counted(life: Life) -> int:
+    total: int = life.ask("{ listAccessTokens { total } }")["listAccessTokens"]["total"]
+    return total
+
+
+class TestTheSameKey:
+    def test_is_refused_once_the_signing_key_is_gone(self, make_server: Callable[..., Server]) -> None:
+        server = make_server()
+        life = Life(server)
+        life.create(ADMIN, key="k")
+        server.stop()
+        assert server.command_line("keys", "rotate").returncode == 0
+        change_store(server, "DELETE FROM keys WHERE retired_at IS NOT NULL")
+        server.start()
+        with pytest.raises(GraphQLRefused) as refusal:
+            life.create(ADMIN, key="k")
+        assert reason_of(refusal.value) == (409, "idempotency_key_reused", "Idempotency-Key")
+
+    def test_gives_the_same_token_again(self, lives: Life) -> None:
+        for number, ask in enumerate(ways(lives)):
+            first = ask(f"one {number}")
+            before = counted(lives)
+            assert ask(f"one {number}") == first
+            assert counted(lives) == before
+            assert lives.lives(first)
+
+    def test_gives_it_after_a_restart_and_a_rotation_of_the_signing_key(
+        self, make_server: Callable[..., Server]
+    ) -> None:
+        server = make_server()
+        life = Life(server)
+        asks = ways(life)
+        first = [ask(f"k{number}") for number, ask in enumerate(asks)]
+        server.stop()
+        assert server.command_line("keys", "rotate").returncode == 0
+        server.start()
+        assert [ask(f"k{number}").token for number, ask in enumerate(asks)] == [held.token for held in first]
+
+    def test_with_another_request_is_refused(self, lives: Life) -> None:
+        ann = lives.new_actor()
+        first = lives.create(ann, actor=ann, key="k")
+        others: list[Callable[[], Held]] = [
+            lambda: lives.create(ann, actor=ann, key="k", name="another"),
+            lambda: lives.create(ann, actor=ann, key="k", scopes=["x"]),
+            lambda: lives.create(ann, actor=ann, key="k", duration="ONE_DAY"),
+            lambda: lives.derive(first.token, key="k"),
+            lambda: lives.rotate(first, key="k"),
+        ]
+        for again in others:
+            with pytest.raises(GraphQLRefused) as refusal:
+                again()
+            assert reason_of(refusal.value) == (409, "idempotency_key_reused", "Idempotency-Key")
+        assert lives.lives(first)
+
+    def test_of_another_actor_is_another_key(self, lives: Life) -> None:
+        one, two = lives.new_actor(), lives.new_actor()
+        assert lives.create(one, actor=one, key="k").id != lives.create(two, actor=two, key="k").id
+
+    def test_does_not_bring_back_a_token_that_was_ended(self, lives: Life) -> None:
+        ann = lives.new_actor()
+        first = lives.create(ann, actor=ann, key="k")
+        lives.revoke(first)
+        with pytest.raises(GraphQLRefused) as refusal:
+            lives.create(ann, actor=ann, key="k")
+        assert reason_of(refusal.value) == (409, "idempotency_key_reused", "Idempotency-Key")
+
+    def test_sent_by_many_at_once_makes_one_token(self, lives: Life) -> None:
+        ann = lives.new_actor()
+        made: list[str] = []
+
+        def ask() -> None:
+            with httpx.Client(timeout=30) as client:
+                wanted = {"type": "PERSONAL", "actorUrn": ann, "duration": "ONE_HOUR", "name": "n"}
+                answer = lives.server.post(
+                    CREATE, {"input": wanted}, actor=ann, headers={"Idempotency-Key": "at once"}, client=client
+                )
+                made.append(answer.json()["data"]["made"]["accessToken"])
+
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert len(made) == 8
+        assert len(set(made)) == 1
+
+    def test_gives_a_bearer_that_is_allowed_less_nothing_that_another_made(self, lives: Life) -> None:
+        ann = lives.new_actor()
+        near = ["127.0.0.0/8"]
+        free = lives.create(ann, duration="ONE_YEAR")
+        others = [
+            lives.create(ann, allowedNetworks=near),
+            lives.create(ann, durationIso="PT2M", allowedNetworks=near),
+            lives.derive(free.token, durationIso="PT2M"),
+        ]
+        for number, (other, limits) in enumerate(zip(others, [{}, {"allowedNetworks": near}, {}], strict=True)):
+            wanted: dict[str, Any] = {"key": f"k{number}", "duration": "ONE_YEAR", **limits}
+            lives.create(ann, token=free.token, **wanted)
+            with pytest.raises(GraphQLRefused) as refusal:
+                lives.create(ann, token=other.token, **wanted)
+            assert refusal.value.reason == "idempotency_key_reused"
+        lives.derive(free.token, key="derived")
+        with pytest.raises(GraphQLRefused) as refusal:
+            lives.derive(others[0].token, key="derived")
+        assert refusal.value.reason == "idempotency_key_reused"
+
+    def test_does_not_do_what_its_actor_may_no_longer_do(self, lives: Life) -> None:
+        held = lives.create(lives.new_actor())
+        first = lives.derive(held.token, key="k")
+        lives.revoke(held)
+        answer = lives.auth(first)
+        assert answer.status_code == 401
+        refused = lives.server.post("{ me { corpUser { urn } } }", token=held.token)
+        assert refused.status_code == 401
+
+
+def test_nothing_secret_is_kept_of_a_request(make_server: Callable[..., Server]) -> None:
+    server = make_server()
+    key = "a key that nobody should find"
+    held = Life(server).create(ADMIN, key=key)
+    (row,) = look(server, "SELECT * FROM retries")
+    for secret in (key, held.token, held.token.split(".")[2]):
+        assert secret not in str(row)
+    assert held.id in row
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "caf\xe9", "a\tb"])
+def test_a_malformed_key_is_refused(life: Life, key: str) -> None:
+    answer = life.server.http.post(
+        "/api/graphql",
+        json={"query": "{ me { corpUser { urn } } }"},
+        headers=[(b"X-Service-Actor", ADMIN.encode()), (b"Idempotency-Key", key.encode("latin-1"))],
+    )
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["extensions"]["field"] == "Idempotency-Key"
+
+
+def test_a_request_under_a_key_makes_one_token(life: Life) -> None:
+    two = """mutation ($input: GetAccessTokenInput!) {
+      a: createAccessToken(input: $input) { accessToken } b: createAccessToken(input: $input) { accessToken } }"""
+    wanted = {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_HOUR", "name": "n"}
+    answer = life.server.post(two, {"input": wanted}, actor=ADMIN, headers={"Idempotency-Key": "two"}).json()
+    assert answer["data"]["a"] is not None
+    assert answer["data"]["b"] is None
+    assert answer["errors"][0]["extensions"]["field"] == "Idempotency-Key"
