@@ -8,7 +8,7 @@ BENCH ?= bench
 BENCH_ARGS ?=
 OPENSEARCH_PORT ?= 9200
 OPENSEARCH_ARGS ?=
-JOBS ?= 5
+JOBS ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help serve opensearch test soak lint format bench reference lock clean

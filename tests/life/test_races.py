@@ -17,7 +17,7 @@ from tests.support import postgres as databases
 from tests.support.server import ADMIN, GENERATE, SET_STATUS, GraphQLRefused, Server
 from tests.support.store_file import assert_sound
 
-ROUNDS = 3
+ROUNDS = 2
 MAKERS = 4
 
 
