@@ -81,6 +81,19 @@ class Caller(NamedTuple):
     is_derived: bool = False
     """Whether its bearer dies with another token."""
 
+    @classmethod
+    def with_bearer(cls, bearer: Bearer, peer: str, request_id: str) -> "Caller":
+        return cls(
+            bearer.actor,
+            bearer.standing,
+            bearer.token_id,
+            peer,
+            request_id,
+            bearer.limits,
+            bearer.expires_at,
+            bearer.derived,
+        )
+
     @property
     def is_bounded(self) -> bool:
         """Whether its bearer may do less than its actor, or dies with another."""

@@ -73,7 +73,7 @@ class Request:
 
 UNKEYED = Request()
 
-Add = Callable[[TokenRecord, Issue], Awaitable[None]]
+Add = Callable[[Warrant, TokenRecord, Issue], Awaitable[None]]
 
 
 class Minting:
@@ -93,18 +93,14 @@ class Minting:
         self._clock = clock
         self._issued = issued
 
-    def keyed(self, actor: str, request: Request) -> Keyed | None:
-        return None if request.key is None else Keyed(self._salt, actor, request.key, request.content or {})
-
-    async def kept(self, keyed: Keyed | None) -> Retry | None:
-        """What is known of this request, where it came before."""
-        return None if keyed is None else await self._store.get_retry(keyed.actor, keyed.digest)
-
-    async def make(self, warrant: Warrant, draft: Draft, keyed: Keyed | None, add: Add) -> CreatedToken:
+    async def make(self, warrant: Warrant, draft: Draft, request: Request, add: Add) -> CreatedToken:
         """Sign and keep, by `add`; or give again what was made under this key."""
-        kept = await self.kept(keyed)
-        if keyed is not None and kept is not None:
-            return await self.again(draft, keyed, kept)
+        keyed = None
+        if request.key is not None:
+            keyed = Keyed(self._salt, warrant.actor, request.key, request.content or {})
+            kept = await self._store.get_retry(keyed.actor, keyed.digest)
+            if kept is not None:
+                return await self._again(draft, keyed, kept)
         now = self._clock()
         span = draft.span(now)
         end = span.expires_at if draft.grace is None else span.full_end
@@ -129,7 +125,7 @@ class Minting:
         )
         retry = None if keyed is None else Retry(keyed.actor, keyed.digest, signed.kid, record.id, now, end)
         try:
-            await add(record, Issue(signed.kid, self.rules.max_live, retry))
+            await add(warrant, record, Issue(signed.kid, self.rules.max_live, retry))
         except Stale:
             await self._signer.refresh()
             raise
@@ -138,7 +134,7 @@ class Minting:
         self._issued(1)
         return CreatedToken(signed.token, record)
 
-    async def again(self, draft: Draft, keyed: Keyed, kept: Retry) -> CreatedToken:
+    async def _again(self, draft: Draft, keyed: Keyed, kept: Retry) -> CreatedToken:
         """The token that was made under this key, signed once more. It must be what this bearer would be given, which
         may be allowed less than the one it was made with.
         """

@@ -98,10 +98,7 @@ class Tokens:
                 root=await self._root(parent),
                 ends_by=ends_by,
             )
-            keyed = self._minting.keyed(maker.actor, request)
-            return await self._minting.make(
-                grant.warrant, draft, keyed, lambda r, i: self._store.add_token(grant.warrant, r, i)
-            )
+            return await self._minting.make(grant.warrant, draft, request, self._store.add_token)
 
         return await self._authority.carry_out(caller, write)
 
@@ -116,7 +113,7 @@ class Tokens:
             limits=new.limits,
             span=lambda now: Span(self._end(now, lifetime)),
         )
-        return await self._minting.make(warrant, draft, None, lambda r, i: self._store.add_token(warrant, r, i))
+        return await self._minting.make(warrant, draft, UNKEYED, self._store.add_token)
 
     async def derive(
         self, caller: Caller, new: Callable[[], Narrower], lifetime: Lifetime, request: Request = UNKEYED
@@ -142,10 +139,7 @@ class Tokens:
                 parent=maker.bearer_id,
                 root=await self._root(maker.bearer_id),
             )
-            keyed = self._minting.keyed(maker.actor, request)
-            return await self._minting.make(
-                grant.warrant, draft, keyed, lambda r, i: self._store.add_token(grant.warrant, r, i)
-            )
+            return await self._minting.make(grant.warrant, draft, request, self._store.add_token)
 
         return await self._authority.carry_out(caller, write)
 
@@ -160,6 +154,7 @@ class Tokens:
             old = await self._visible(grant, wanted_id)
             _allow_rotation(grant, old)
             parent = None if old.parent is None else await self._store.get_token(old.parent)
+            before = None if old.replaces is None else await self._store.get_token(old.replaces)
             draft = Draft(
                 type=old.type,
                 name=old.name,
@@ -167,21 +162,14 @@ class Tokens:
                 actor_urn=old.actor_urn,
                 owner_urn=old.owner_urn,
                 limits=old.limits,
-                span=lambda now: self._succession(now, old, parent, turnover),
+                span=lambda now: self._succession(now, old, before, parent, turnover),
                 parent=old.parent,
                 root=old.family,
                 replaces=old.id,
                 grace=turnover.grace,
             )
-            keyed = self._minting.keyed(grant.caller.actor, request)
-            kept = await self._minting.kept(keyed)
-            if keyed is not None and kept is not None:
-                return await self._minting.again(draft, keyed, kept)
-            check_rotates(
-                old, None if old.replaces is None else await self._store.get_token(old.replaces), self._clock()
-            )
             return await self._minting.make(
-                grant.warrant, draft, keyed, lambda r, i: self._store.rotate_token(grant.warrant, old, r, i)
+                grant.warrant, draft, request, lambda w, r, i: self._store.rotate_token(w, old, r, i)
             )
 
         return await self._authority.carry_out(caller, write)
@@ -259,8 +247,11 @@ class Tokens:
             raise wider(field, f"It ends at {iso_time(maker.ends_at)}")
         return end
 
-    def _succession(self, now: int, old: TokenRecord, parent: TokenRecord | None, turnover: Turnover) -> Span:
+    def _succession(
+        self, now: int, old: TokenRecord, before: TokenRecord | None, parent: TokenRecord | None, turnover: Turnover
+    ) -> Span:
         """The successor lives as long as the old one was made for, as far as that is still allowed."""
+        check_rotates(old, before, now)
         overlap = turnover.overlap_of(old, now)
         lifetimes = self._minting.rules.lifetimes
         if old.expires_at is not None:

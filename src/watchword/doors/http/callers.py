@@ -63,16 +63,7 @@ class Callers:
         limits = bearer.limits
         if limits.audience is not None and self._rules.audience not in limits.audience:
             raise Fault(Reason.WRONG_AUDIENCE, "The token is limited to another audience and cannot be used here.")
-        return Caller(
-            bearer.actor,
-            bearer.standing,
-            bearer.token_id,
-            request.client,
-            request.id,
-            limits,
-            bearer.expires_at,
-            bearer.derived,
-        )
+        return Caller.with_bearer(bearer, request.client, request.id)
 
     def _claimed(self, request: Request) -> tuple[str, str] | None:
         """The actor the headers name, and the header that does, when such a claim is to be believed."""

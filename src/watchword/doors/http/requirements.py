@@ -49,9 +49,7 @@ class Requirements:
     async def check(self, bearer: Bearer, request: Request, wanted: list[Required]) -> None:
         """Raise what its holder is told unless all of it is held."""
         limits = bearer.limits
-        caller = Caller(
-            bearer.actor, bearer.standing, bearer.token_id, request.client, request.id, limits, bearer.expires_at
-        )
+        caller = Caller.with_bearer(bearer, request.client, request.id)
         for kind, word in wanted:
             if (kind, word) == WANTS_200:
                 continue

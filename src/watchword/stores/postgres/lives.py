@@ -19,7 +19,6 @@ from watchword.domain.endings import (
     check_count,
     check_meant,
     receipt,
-    too_many,
 )
 from watchword.domain.errors import Fault, Stale
 from watchword.domain.filters import SEARCH_SECONDS
@@ -204,8 +203,8 @@ class PostgresLives:
             ids: list[str] = await c.fetchval(_DYING, [token_id], now, cascade, True, MOST + 1 if cascade else None)
             if not ids:
                 raise rows.already_revoked(record.revoked_at or now)
-            if cascade and len(ids) > MOST:
-                raise too_many()
+            if cascade:
+                check_count(len(ids))
             await end(c, warrant, ids, now, token_id)
             return now
 
