@@ -6,7 +6,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import apsw
@@ -22,7 +22,7 @@ from watchword.domain.ports import Issue
 from watchword.stores.migrate import MigrationError, latest, migrations
 from watchword.stores.sqlite import open_store, prepare
 from watchword.stores.sqlite.check import check
-from watchword.stores.sqlite.connections import DIALECT, connect, store_fault
+from watchword.stores.sqlite.connections import DIALECT, connect, schema_version, store_fault
 
 ERRORS = sorted(
     (
@@ -165,6 +165,20 @@ def test_processes_that_prepare_one_new_file_at_once_all_succeed(path: Path, rou
     assert [process.returncode for process in started] == [0] * 4, ended
     assert all(out.split()[1] == str(latest(DIALECT)) for out, _ in ended)
     assert all(problem is None for _, problem in check(path))
+
+
+def test_a_file_that_another_process_makes_while_it_is_looked_at_is_not_taken_for_a_strangers(path: Path) -> None:
+    path.parent.mkdir()
+    with closing(apsw.Connection(str(path))) as looking:
+
+        def made_meanwhile(_: apsw.Cursor, sql: str, __: object) -> bool:
+            if "sqlite_master" in sql:
+                with suppress(apsw.BusyError), closing(apsw.Connection(str(path))) as making:
+                    making.execute("CREATE TABLE tokens (id)")
+            return True
+
+        looking.exec_trace = made_meanwhile
+        assert schema_version(looking) == 0
 
 
 def test_migrations_are_numbered_from_one_without_a_gap() -> None:

@@ -6,7 +6,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import apsw
@@ -22,6 +22,7 @@ from watchword.domain.tasks import TaskId
 from watchword.engines.embedded import open_engine
 from watchword.engines.embedded.chores import FREE_PAGES
 from watchword.engines.embedded.documents import place
+from watchword.engines.embedded.file import _version as file_version
 from watchword.engines.embedded.file import index_fault
 from watchword.engines.embedded.schema import APPLICATION_ID, VERSION
 from watchword.engines.embedded.tasks import KEPT_MILLIS
@@ -129,6 +130,21 @@ def test_processes_that_open_a_new_file_at_once_find_the_same_node(path: Path) -
     with closing(apsw.Connection(str(path))) as file:
         pragmas = [file.execute(f"PRAGMA {name}").get for name in ("user_version", "application_id", "auto_vacuum")]
     assert pragmas == [VERSION, APPLICATION_ID, 2]
+
+
+def test_a_file_that_another_process_makes_while_it_is_looked_at_is_not_taken_for_a_strangers(path: Path) -> None:
+    path.parent.mkdir()
+    path.touch(0o600)
+    with closing(apsw.Connection(str(path))) as looking:
+
+        def made_meanwhile(_: apsw.Cursor, sql: str, __: object) -> bool:
+            if "sqlite_master" in sql:
+                with suppress(apsw.BusyError), closing(apsw.Connection(str(path))) as making:
+                    making.execute(f"BEGIN; CREATE TABLE meta (node); PRAGMA application_id = {APPLICATION_ID}; COMMIT")
+            return True
+
+        looking.exec_trace = made_meanwhile
+        assert file_version(looking, path) == 0
 
 
 @pytest.mark.parametrize("kind", ERRORS)

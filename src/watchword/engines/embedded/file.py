@@ -181,9 +181,11 @@ def _make_current(connection: apsw.Connection, path: Path) -> None:
 
 def _version(connection: apsw.Connection, path: Path) -> int:
     """0 for an empty file. Raises when the file is not for us."""
-    version: int = connection.execute("PRAGMA user_version").get
-    application = connection.execute("PRAGMA application_id").get
-    if application != APPLICATION_ID and (version or connection.execute("SELECT count(*) FROM sqlite_master").get):
+    with connection:  # one snapshot: another process may be making the file
+        version: int = connection.execute("PRAGMA user_version").get
+        application = connection.execute("PRAGMA application_id").get
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").get
+    if application != APPLICATION_ID and (version or tables):
         raise OperatorError(_foreign(path))
     if version > VERSION:
         raise OperatorError(

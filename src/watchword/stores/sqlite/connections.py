@@ -102,9 +102,10 @@ def create_file(path: Path) -> None:
 
 def schema_version(connection: apsw.Connection) -> int:
     """The number of the last migration applied; 0 for an empty file. Raises when the file is not for us."""
-    version: int = connection.execute("PRAGMA user_version").get
-    application = connection.execute("PRAGMA application_id").get
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").get
+    with connection:  # one snapshot: another process may be making the file
+        version: int = connection.execute("PRAGMA user_version").get
+        application = connection.execute("PRAGMA application_id").get
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").get
     if application != APPLICATION_ID and (version or tables):
         raise MigrationError("The file is an SQLite database of another program. Name another data folder.")
     if version > latest(DIALECT):
