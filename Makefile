@@ -4,7 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 SERVE_ARGS ?=
 TEST_ARGS ?=
-BENCH ?= bench
 BENCH_ARGS ?=
 OPENSEARCH_PORT ?= 9200
 OPENSEARCH_ARGS ?=
@@ -39,8 +38,11 @@ format: $(VENV)/.installed-dev ## put the code into its form
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.installed-dev ## measure, against a bare answer in the same run
-	$(BIN)/python -m $(BENCH) $(BENCH_ARGS)
+bench: $(VENV)/.installed-dev ## measure, against a bare answer in the same run; one of them: bench-verify, bench-lists, ...
+	$(BIN)/python -m bench $(BENCH_ARGS)
+
+bench-%: $(VENV)/.installed-dev
+	$(BIN)/python -m bench $* $(BENCH_ARGS)
 
 reference: $(VENV)/.installed-dev ## write the generated pages of docs/reference anew
 	$(BIN)/python scripts/reference
@@ -49,7 +51,7 @@ lock: ## renew the locked versions
 	$(PYTHON) scripts/lock
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .clients .nodes tests/clients/node/node_modules build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .clients .nodes .peers bench/results tests/clients/node/node_modules build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed: requirements/run.lock pyproject.toml scripts/install
 	PYTHON=$(PYTHON) scripts/install run

@@ -1,142 +1,101 @@
-"""`python -m bench`: what a request costs, against a bare answer on the same server in the same run.
+"""`python -m bench [NAME...]`: what a request costs, against a bare answer on the same server in the same run.
 
 Servers on core 0, load on core 1, stores of several sizes on a real disk, repeats interleaved, medians printed. Numbers
 of two runs, or of two machines, are not to be compared; the ratios to the bare answer are, and the processor time of a
 request where the machine is shared.
+
+Each bench is a module with a process of its own. Without a name all of those run that fit into half an hour together.
 """
 
 import argparse
-import json
-import platform
+import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict
-from datetime import UTC, datetime
-from importlib.metadata import version
+import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import httpx
-import psutil
+from bench import compare, publish
 
-from bench.cases import CASES, Case
-from bench.contenders import NAMES, ROOT, USUAL, Contender
-from bench.load import CONNECTIONS, measure, need_programs
-from bench.population import nobody, populate
-from bench.report import Results, table, verdict_lines, verdicts
+ROOT = Path(__file__).resolve().parent.parent
 
-SIZES = (1_000, 100_000, 1_000_000)
-WARM_SECONDS = 1
-PACKAGES = ("watchword", "granian", "uvicorn", "uvloop", "apsw", "graphql-core")
-IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    what: str
+    minutes: int
+    """About, on two idle cores."""
+    usual: bool = True
+    """Whether it runs when none is named."""
+    flags: tuple[str, ...] = ()
+    """Then."""
+
+
+BENCHES = {
+    "verify": Bench("the check of a token, against a bare answer", 2),
+    "lists": Bench("lists of 20 and of 100, against a bare answer and Strawberry", 2),
+    "writes": Bench("create and revoke, against bare SQLite inserts", 2),
+    "sizes": Bench("everything at 10³, 10⁶ and 10⁷ tokens, and a worker's memory", 9, flags=("--repeats", "3")),
+    "workers": Bench("two workers against one", 1),
+    "start": Bench("how soon a server is ready and a command answers", 1),
+    "postgres": Bench("the same on PostgreSQL, against one query a request and pgbench", 4),
+    "uses": Bench("what recording uses takes from verification", 2, flags=("--rounds", "40")),
+    "peers": Bench("other services that issue and check tokens", 8),
+    "endings": Bench("a hundred thousand tokens ended by one call", 2, usual=False),
+    "index": Bench("verification beside a truncation of the embedded index", 60, usual=False),
+    "shapes": Bench("requests that are built to be expensive", 5, usual=False),
+    "drivers": Bench("which PostgreSQL driver, and how the shared read is asked", 3, usual=False),
+}
+
+
+ALSO = (
+    "  compare   A.json B.json: whether B is faster, row by row",
+    "  publish   copy the last results to where the documentation shows them",
+)
 
 
 def main() -> None:
-    asked = _arguments()
-    need_programs()
-    need_disk(asked.folder)
-    if not any(name.startswith("watchword") for name in asked.only):
-        raise SystemExit("--only must name a watchword too: what it answers says how much a bare one has to.")
-    cases = [case for case in CASES if case.name in asked.rows]
-    with tempfile.TemporaryDirectory(prefix="watchword-bench-", dir=asked.folder) as folder:
-        results = run(asked, cases, Path(folder))
-    said = verdicts(results)
-    print(table(results))
-    print(f"\n{verdict_lines(said)}")
-    asked.out.mkdir(parents=True, exist_ok=True)
-    file = asked.out / f"{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
-    file.write_text(json.dumps(_kept(results, said, asked), indent=1) + "\n")
-    print(f"\nKept in {file}")
-    if asked.strict and not all(holds for _, holds in said):
-        sys.exit(1)
+    words = sys.argv[1:]
+    if words[:1] == ["compare"]:
+        compare.main(words[1:])
+        return
+    if words == ["publish"]:
+        publish.main()
+        return
+    names, flags = _asked(words)
+    began = time.monotonic()
+    failed = []
+    for name in names or [name for name, bench in BENCHES.items() if bench.usual]:
+        print(f"\n== {name}: {BENCHES[name].what}", flush=True)
+        if _module(name, [*(() if names else BENCHES[name].flags), *flags]):
+            failed.append(name)
+    if len(names) != 1:
+        told = f"Broken off, or with a law that must hold: {', '.join(failed)}" if failed else "All ran to their end"
+        print(f"\n{told}; {(time.monotonic() - began) / 60:.0f} min in all.")
+    sys.exit(1 if failed else 0)
 
 
-def _arguments() -> argparse.Namespace:
-    rows = [case.name for case in CASES]
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure, against a bare answer.")
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--seconds", type=int, default=2, help="of one measurement")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="TOKENS", help="of the stores")
-    parser.add_argument("--rows", nargs="+", choices=rows, default=rows, metavar="ROW", help=", ".join(rows))
-    parser.add_argument("--only", nargs="+", choices=NAMES, default=USUAL, metavar="NAME", help=", ".join(NAMES))
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="for the stores: a real disk")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results", help="folder for the JSON")
-    parser.add_argument("--strict", action="store_true", help="exit with 1 when a law does not hold")
-    return parser.parse_args()
+def _asked(words: list[str]) -> tuple[list[str], list[str]]:
+    """Names of benches, then flags that all of them get."""
+    lines = [f"  {name:<10}{bench.what} ({bench.minutes} min{'' if bench.usual else ', by name only'})"
+             for name, bench in BENCHES.items()]  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure, against a bare answer. Flags after the names go to each bench: NAME --help lists them.",
+        epilog="\n".join(["benches:", *lines, "", *ALSO]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    at = next((number for number, word in enumerate(words) if word.startswith("-")), len(words))
+    if at == 0 and words[:1] in (["-h"], ["--help"]):
+        at = 1
+    names: list[str] = parser.parse_args(words[:at]).names
+    if unknown := [name for name in names if name not in BENCHES]:
+        parser.error(f"there is no bench {unknown[0]}; there are {', '.join(BENCHES)}")
+    return names, words[at:]
 
 
-def need_disk(folder: Path) -> None:
-    """In memory a commit costs nothing, and what is measured would be something else."""
-    mounts = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
-    above = (folder.resolve(), *folder.resolve().parents)
-    kind = next((mounts[str(path)] for path in above if str(path) in mounts), "")
-    if kind in IN_MEMORY:
-        raise SystemExit(f"--folder must be on a real disk; {folder} is {kind}, which is memory.")
-
-
-def run(asked: argparse.Namespace, cases: list[Case], folder: Path) -> Results:
-    """Every contender stays up for the whole run; each repeat asks every one of them in turn."""
-    results = Results()
-    with ExitStack() as stack:
-        contenders = [stack.enter_context(one) for one in _contenders(asked.only, sorted(asked.sizes), folder)]
-        for repeat in range(asked.repeats):
-            for case in cases:
-                weights = [prove(one, case) for one in contenders if one.is_watchword]
-                for contender in contenders:
-                    if repeat == 0 and not case.once:  # such requests are too few to be spent on warming up
-                        measure(contender, case, weight=weights[0], seconds=WARM_SECONDS)
-                    measured = measure(contender, case, weight=weights[0], seconds=asked.seconds)
-                    results.add((case.name, contender.name, contender.size), measured)
-                    _progress(f"{case.name}, {contender.label}: {measured.per_second:,.0f} a second")
-    return results
-
-
-def _contenders(names: Sequence[str], sizes: list[int], folder: Path) -> Iterator[Contender]:
-    """Bare ones first; a Watchword of each server on a store of its own of each size."""
-    for name in names:
-        own = folder / name
-        if not name.startswith("watchword"):
-            own.mkdir()
-            yield Contender(name, own, nobody())
-            continue
-        for size in sizes:
-            _progress(f"filling a store with {size:,} tokens")
-            yield Contender(name, own / str(size), populate(own / str(size) / "data", size), size)
-
-
-def prove(contender: Contender, case: Case) -> int:
-    """Ask once and look at the answer; returns its bytes."""
-    request = next(case.requests(contender.population, contender.root))
-    headers = {"Authorization": f"Bearer {request.bearer}"}
-    if request.body:
-        headers["Content-Type"] = "application/json"
-    answer = httpx.request(case.method, contender.url + case.path, headers=headers, content=request.body, timeout=30)
-    assert case.check(answer), (contender.label, case.name, answer.status_code, answer.text)
-    case.settle(contender.population, 1, [])
-    return len(answer.content)
-
-
-def _progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _kept(results: Results, said: list[tuple[str, bool]], asked: argparse.Namespace) -> dict[str, Any]:
-    return {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "packages": {name: version(name) for name in PACKAGES},
-        "connections": CONNECTIONS,
-        "seconds": asked.seconds,
-        "repeats": asked.repeats,
-        "runs": [
-            {"case": case, "contender": name, "tokens": size, "measured": [asdict(one) for one in measured]}
-            for (case, name, size), measured in results.runs.items()
-        ],
-        "laws": [{"sentence": sentence, "holds": holds} for sentence, holds in said],
-    }
+def _module(name: str, flags: list[str]) -> int:
+    return subprocess.run([sys.executable, "-m", f"bench.{name}", *flags], cwd=ROOT, check=False).returncode
 
 
 if __name__ == "__main__":

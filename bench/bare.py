@@ -1,10 +1,13 @@
-"""The bare answer everything is measured against: an ASGI application that does nothing but answer.
-
-The path says how many bytes; none is a 204.
+"""The bare answers everything is measured against: applications that do nothing but answer, on granian with the flags
+of Watchword's own server. The path says how many bytes; none is a 204.
 """
 
-from pathlib import Path
 from typing import Any
+
+from granian.constants import Interfaces
+
+from watchword.doors.http.server import _server
+from watchword.settings import Settings
 
 BODY = b"x" * 1_048_576
 
@@ -25,7 +28,18 @@ async def bare(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": BODY[:weight]})
 
 
-def load_bare(settings: object, run_folder: Path) -> Any:
-    """What Watchword's own server loads in place of Watchword."""
-    (run_folder / "ready-bare").touch()
-    return bare
+async def bare_rsgi(scope: Any, protocol: Any) -> None:
+    """The same by granian's own interface: the least this server can do."""
+    weight = int(scope.path[1:] or 0)
+    if scope.method == "POST":
+        await protocol()
+    headers = [("content-type", "application/json")]
+    if weight:
+        protocol.response_bytes(200, headers, BODY[:weight])
+    else:
+        protocol.response_empty(204, headers)
+
+
+def serve_app(app: Any, settings: Settings, interface: Interfaces) -> None:
+    """Any application, as Watchword would be served."""
+    _server(settings, interface=interface).serve(target_loader=lambda: app, wrap_loader=False)

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,14 +17,13 @@ from bench.cases import CREATE
 from bench.population import Holder, Population
 
 ROOT = Path(__file__).resolve().parent.parent
-SERVER_CORE = "0"
+SERVER_CORE, LOAD_CORE = "0", "1"
 START_SECONDS = 30.0
 STOP_SECONDS = 40.0
 ADMIN = "urn:li:corpuser:admin"
 
-NAMES = ("bare-granian", "watchword-granian", "bare-uvicorn", "watchword-uvicorn")
-ON_DATABASE, ONE_BY_ONE = "watchword-postgres", "watchword-postgres-single"
-USUAL = NAMES[:2]
+BARE, BARE_RSGI, WATCHWORD = "bare", "bare-rsgi", "watchword"
+ON_DATABASE, ONE_BY_ONE, SWITCHED = "watchword-postgres", "watchword-postgres-single", "watchword-switched"
 
 _LET_ALL = "mutation ($input: PolicyUpdateInput!) { createPolicy(input: $input) }"
 _EVERYONE = {
@@ -37,7 +36,7 @@ _EVERYONE = {
 
 
 class Contender:
-    """`size` is None for a bare one, which keeps nothing."""
+    """`size` is None for a bare one, which keeps nothing. `beside` are processes whose work is its work too."""
 
     def __init__(
         self,
@@ -46,8 +45,13 @@ class Contender:
         population: Population,
         size: int | None = None,
         settings: Mapping[str, str] | None = None,
+        *,
+        cores: str = SERVER_CORE,
+        label: str = "",
+        beside: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.name = name
+        self.shown = label or name
         self.size = size
         self.population = population
         self.root = population.callers[0]
@@ -56,29 +60,40 @@ class Contender:
         self._folder = folder
         self._log = folder / "log"
         self._settings = settings or {}
+        self._cores = cores
+        self._beside = beside
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
-    def is_watchword(self) -> bool:
-        return self.size is not None
+    def is_bare(self) -> bool:
+        """Whether it answers any path, with as many bytes as the path says."""
+        return self.size is None
+
+    @property
+    def key(self) -> tuple[str, int | None]:
+        """What stands in the report for it."""
+        return self.shown, self.size
 
     @property
     def label(self) -> str:
-        return self.name if self.size is None else f"{self.name}, {self.size:,} tokens"
+        return self.shown if self.size is None else f"{self.shown}, {self.size:,} tokens"
+
+    def command(self) -> list[str]:
+        words = [sys.executable, "-m", "bench.serve", self.name, str(self.port), str(self._folder / "data")]
+        return [*words, *(f"{name}={value}" for name, value in self._settings.items())]
+
+    def environment(self) -> dict[str, str]:
+        return {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")}
 
     def __enter__(self) -> Self:
-        command = ["taskset", "-c", SERVER_CORE, sys.executable, "-m", "bench.serve"]
-        command += [self.name, str(self.port), str(self._folder / "data")]
-        command += [f"{name}={value}" for name, value in self._settings.items()]
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")}
+        command = ["taskset", "-c", self._cores, *self.command()]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
+                command, cwd=ROOT, env=self.environment(), stdout=log, stderr=log, start_new_session=True
             )
         try:
             self._await_answer()
-            if self.is_watchword:
-                self._admit()
+            self.admit()
         except BaseException:
             self.__exit__()
             raise
@@ -100,16 +115,23 @@ class Contender:
         """What its processes have used so far: steadier than a rate where neighbours want the core too. Without the one
         of the search index, which answers nobody.
         """
-        times = [process.cpu_times() for process in self.processes() if not is_engine(process)]
-        return sum(one.user + one.system for one in times)
+        return cpu_seconds([process for process in self.processes() if not is_engine(process)]) + self._beside()
+
+    def resident_mib(self) -> list[float]:
+        """What each worker has in memory."""
+        main, *others = self.processes()
+        workers = [one for one in others if one.ppid() == main.pid and not is_engine(one) and not is_tracker(one)]
+        return [one.memory_info().rss / 1024**2 for one in workers]
 
     def processes(self) -> list[psutil.Process]:
         assert self._process is not None
         main = psutil.Process(self._process.pid)
         return [main, *main.children(recursive=True)]
 
-    def _admit(self) -> None:
+    def admit(self) -> None:
         """Everyone may have tokens, and the root actor has one."""
+        if not self.name.startswith(WATCHWORD):
+            return
         self.ask(_LET_ALL, {"input": _EVERYONE})
         wanted = {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_DAY", "name": "bench"}
         self.root = Holder(ADMIN, self.ask(CREATE, {"input": wanted})["createAccessToken"]["accessToken"])
@@ -142,6 +164,16 @@ class Contender:
 def is_engine(process: psutil.Process) -> bool:
     """Whether it is the embedded search index's own."""
     return "watchword.engines.embedded.process" in process.cmdline()
+
+
+def is_tracker(process: psutil.Process) -> bool:
+    """Whether it is the one that Python starts to look after what processes share."""
+    return "resource_tracker" in " ".join(process.cmdline())
+
+
+def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
+    times = [process.cpu_times() for process in processes]
+    return sum(one.user + one.system for one in times)
 
 
 def _free_port() -> int:

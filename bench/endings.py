@@ -1,4 +1,4 @@
-"""`python -m bench.endings`: a hundred thousand tokens ended by one call, on each store: how long that takes, what
+"""`python -m bench endings`: a hundred thousand tokens ended by one call, on each store: how long that takes, what
 others' verification and creation get meanwhile, and that each of a sample is refused at its next request by every
 instance.
 """
@@ -6,22 +6,22 @@ instance.
 import argparse
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import httpx
 
-from bench.__main__ import need_disk
-from bench.cases import CASES, CREATE, Case
-from bench.contenders import ADMIN, ON_DATABASE, USUAL, Contender
-from bench.load import measure, need_programs
+from bench.cases import CREATE, VERIFY, Case, case
+from bench.contenders import ADMIN, ON_DATABASE, WATCHWORD, Contender
+from bench.load import measure
 from bench.population import Holder, Population, populate, text_of
 from bench.postgres import bench_cluster, settings_of
+from bench.report import Law, Report, finish
+from bench.rounds import keeping, progress, ready
 from tests.support.postgres import Home
 
 SIZE = 200_000
@@ -44,25 +44,44 @@ class Slices:
         return [rate for began, ended, rate in self.taken if began >= start and ended <= end]
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    seconds: float
+    verify: float
+    """Meanwhile, of before."""
+    slices: int
+    longest_create: float
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.endings", description=__doc__)
-    parser.add_argument("--stores", nargs="+", choices=("sqlite", "postgres"), default=("sqlite", "postgres"))
+    parser = argparse.ArgumentParser(prog="python -m bench endings", description=__doc__)
+    parser.add_argument("--stores", nargs="+", choices=("sqlite", "postgres"), default=["sqlite", "postgres"])
     parser.add_argument("--rounds", type=int, default=1)
+    keeping(parser)
     asked = parser.parse_args()
-    need_programs()
-    need_disk(Path(tempfile.gettempdir()))
+    laws, more = [], {}
     for store in asked.stores:
+        ended = []
         for number in range(asked.rounds):
-            with tempfile.TemporaryDirectory(prefix="watchword-bench-") as folder:
-                print(f"{store}, round {number + 1}: {run(store, Path(folder))}", flush=True)
+            with ready(asked) as folder:
+                ended.append(run(store, folder))
+            progress(f"{store}, round {number + 1}: {ended[-1]}")
+        more[store] = [asdict(one) for one in ended]
+        laws += [
+            Law(f"{store}: {ENDED:,} of {SIZE:,} ended by one call in", [one.seconds for one in ended], unit=" s"),
+            Law(f"{store}: verification meanwhile ÷ before", [one.verify for one in ended]),
+            Law(f"{store}: the longest create beside it", [one.longest_create for one in ended], unit=" s"),
+        ]
+    note = f"{SAMPLE:,} of those that were ended were then refused by every instance."
+    finish(Report("endings", f"{ENDED:,} tokens ended by one call", laws, notes=[note], more={"rounds": more}), asked)
 
 
-def run(store: str, folder: Path) -> str:
+def run(store: str, folder: Path) -> Ended:
     with instances(store, folder) as (servers, population):
         ended, kept = _parted(population)
         asked, other = servers[0], servers[-1]
         other.population.callers = kept
-        verify = next(case for case in CASES if case.name == "verify")
+        verify = case(VERIFY)
         measure(other, verify, weight=0, seconds=2)
         slices, done = Slices(), threading.Event()
         watching = threading.Thread(target=_slice, args=(other, verify, slices, done))
@@ -84,11 +103,7 @@ def run(store: str, folder: Path) -> str:
         meanwhile = slices.within(began - 0.5, ended_at + 0.5) or [float("nan")]
         waits = [took for at, took in creates if began - took <= at <= ended_at]
         during = statistics.median(meanwhile)
-        return (
-            f"{ENDED:,} of {SIZE:,} ended in {ended_at - began:.2f} s; verification meanwhile {during / before:.2f} of"
-            f" before ({during:,.0f} of {before:,.0f} a second, {len(meanwhile)} slices); the longest create beside it"
-            f" {max(waits, default=0):.2f} s; {SAMPLE:,} refused by each of {len(servers)}"
-        )
+        return Ended(ended_at - began, during / before, len(meanwhile), max(waits, default=0.0))
 
 
 @contextmanager
@@ -97,7 +112,7 @@ def instances(store: str, folder: Path) -> Iterator[tuple[list[Contender], Popul
         if store == "sqlite":
             own = folder / "sqlite"
             population = populate(own / "data", SIZE)
-            yield [stack.enter_context(Contender(USUAL[1], own, population, SIZE))], population
+            yield [stack.enter_context(Contender(WATCHWORD, own, population, SIZE))], population
             return
         cluster = stack.enter_context(bench_cluster(folder))
         settings = settings_of(Home(cluster, folder / "home"))

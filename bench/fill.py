@@ -18,11 +18,17 @@ from watchword.stores.sqlite.connections import connect
 DAY = 86_400_000
 REVOKED_EVERY = 10
 
-_TOKEN = """
+_READY = "CREATE TEMP TABLE ready (id, name, actor, made, end, revoked)"
+_TOKENS = """
 INSERT INTO tokens (id, type, name, description, actor_urn, owner_urn, created_at, expires_at, revoked_at)
-VALUES (?, 'PERSONAL', ?, NULL, ?, ?, ?, ?, ?)
+SELECT id, 'PERSONAL', name, NULL, actor, actor, made, end, revoked FROM temp.ready ORDER BY id
 """
-_INDEXES = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'tokens' AND sql IS NOT NULL"
+_MADE_LATER = """SELECT type, name, sql FROM sqlite_master
+WHERE type IN ('index', 'trigger') AND tbl_name = 'tokens' AND sql IS NOT NULL"""
+_TOTALS = """INSERT INTO token_totals
+SELECT 'all', '', count(*) FROM tokens WHERE revoked_at IS NULL HAVING count(*)
+UNION ALL SELECT 'actor', actor_urn, count(*) FROM tokens WHERE revoked_at IS NULL GROUP BY actor_urn
+UNION ALL SELECT 'owner', owner_urn, count(*) FROM tokens WHERE revoked_at IS NULL GROUP BY owner_urn"""
 _EVENTS = """
 INSERT INTO events (at, actor, action, target, peer, request_id, detail)
 SELECT revoked_at, owner_urn, 'token.revoked', id, 'fill', '', '{}' FROM tokens WHERE revoked_at IS NOT NULL
@@ -90,19 +96,31 @@ async def _fill_database(place: DatabasePlace, count: int, now: int, actors: int
 
 
 def _fill_file(path: Path, count: int, now: int, actors: int, id_of: Callable[[int], str]) -> None:
-    """By the schema's own triggers. It is not durable until the end, and need not be."""
+    """In the order of their ids, as the table lies; what is kept in step row by row when rows come one by one, indexes
+    and totals, is made at the end. It is not durable until then, and need not be.
+    """
     prepare(path)
     with closing(connect(path, busy_ms=2_000)) as file:
-        for pragma in ("journal_mode = OFF", "synchronous = OFF", "temp_store = MEMORY", "cache_size = -500000"):
+        for pragma in ("journal_mode = OFF", "synchronous = OFF", "temp_store = FILE", "cache_size = -500000"):
             file.execute(f"PRAGMA {pragma}")
         file.execute("BEGIN")
-        indexes: list[Any] = file.execute(_INDEXES).fetchall()
-        for name, _ in indexes:  # made anew at the end, which is quicker than keeping them in order meanwhile
-            file.execute(f"DROP INDEX {name}")
-        file.executemany(_TOKEN, _rows(count, now, actors, id_of))
+        later: list[Any] = file.execute(_MADE_LATER).fetchall()
+        for kind, name, _ in later:
+            file.execute(f"DROP {kind} {name}")
+        file.execute(_READY)
+        file.executemany(
+            "INSERT INTO temp.ready VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                (token, name, actor, made, end, revoked)
+                for token, name, actor, _, made, end, revoked in _rows(count, now, actors, id_of)
+            ),
+        )
+        file.execute(_TOKENS)
+        file.execute("DROP TABLE temp.ready")
         file.execute(_EVENTS)
-        for _, index in indexes:
-            file.execute(index)
+        file.execute(_TOTALS)
+        for _, _, sql in later:
+            file.execute(sql)
         file.execute("COMMIT")
         file.execute("PRAGMA journal_mode = WAL")
 

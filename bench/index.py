@@ -1,4 +1,4 @@
-"""`python -m bench.index`: what a truncation on the embedded search index takes from those who verify tokens.
+"""`python -m bench index`: what a truncation on the embedded search index takes from those who verify tokens.
 
 One run fills an index, and truncates half of it once by deletion and once by copy, each on a fresh copy of the files.
 While the truncation is under way `wrk` verifies tokens in turns: the engine's process is held, works on the server's
@@ -6,27 +6,24 @@ core, or works on any core. Turns stand next to each other, so that a machine th
 """
 
 import argparse
-import json
 import shutil
-import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import httpx
 
-from bench.__main__ import need_disk, prove
-from bench.cases import CASES
-from bench.contenders import ROOT, Contender
+from bench.cases import VERIFY, case
+from bench.contenders import WATCHWORD, Contender
 from bench.documents import ASPECT, ENTITY, NAME, fill_index, middle
-from bench.load import Measured, measure, need_programs
+from bench.load import Measured, measure, prove
 from bench.population import populate
+from bench.report import Law, Report, finish
+from bench.rounds import keeping, progress, ready
 from bench.watching import MIB, EngineProcess, IndexFile, Most
 from watchword.settings import load
 
@@ -38,7 +35,6 @@ MOST_MIB = 300
 FORCE = {"deletion": "forceDeleteByQuery", "copy": "forceReindex"}
 HELD, SAME_CORE, ANY_CORE = "held", "same core", "any core"
 PLACES = (HELD, SAME_CORE, ANY_CORE)
-VERIFY = CASES[0]
 OPERATION = "query ($id: String!) { operation(id: $id) { state error attempts postCheck { passed rows rowsLeft } } }"
 
 
@@ -49,11 +45,14 @@ class Turns:
     verify: dict[str, list[Measured]] = field(default_factory=lambda: {place: [] for place in PLACES})
     rows: dict[str, list[float]] = field(default_factory=lambda: {place: [] for place in PLACES})
 
-    def share(self, place: str, of: str = "per_second") -> float:
-        """Of what it is while the engine is held: by the rate, or by the processor time of a request."""
+    def shares(self, place: str, of: str = "per_second") -> list[float]:
+        """Of what it is while the engine is held, round by round: by the rate, or by the processor time."""
         pairs = zip(self.verify[place], self.verify[HELD], strict=True)
         both = [(getattr(one, of), getattr(held, of)) for one, held in pairs]
-        return float(median(one / held if of == "per_second" else held / one for one, held in both))
+        return [one / held if of == "per_second" else held / one for one, held in both]
+
+    def share(self, place: str, of: str = "per_second") -> float:
+        return median(self.shares(place, of))
 
 
 @dataclass(slots=True)
@@ -93,7 +92,7 @@ class Bench:
         settings = {"index_rate": str(rate)}
         with ExitStack() as stack:
             stack.callback(shutil.rmtree, folder)
-            server = stack.enter_context(Contender("watchword-granian", folder, population, population.size, settings))
+            server = stack.enter_context(Contender(WATCHWORD, folder, population, population.size, settings))
             engine = EngineProcess(server)
             self._warm(server)
             result.mib_before = file.size() / MIB
@@ -144,9 +143,9 @@ class Bench:
         return task
 
     def _warm(self, server: Contender) -> None:
-        prove(server, VERIFY)
+        prove(server, case(VERIFY))
         for _ in range(2):
-            measure(server, VERIFY, weight=0, seconds=1)
+            measure(server, case(VERIFY), weight=0, seconds=1)
 
     def _take_turns(
         self, server: Contender, engine: EngineProcess, file: IndexFile, turns: Turns, goes_on: Callable[[], bool]
@@ -165,15 +164,15 @@ class Bench:
                 turns.verify[place].append(verify[place])
                 turns.rows[place].append(rows[place])
             said = ", ".join(f"{place} {verify[place].per_second:,.0f} ({rows[place]:,.0f} rows)" for place in PLACES)
-            _progress(f"  verifications a second: {said}")
+            progress(f"  verifications a second: {said}")
 
     def _turn(self, server: Contender, engine: EngineProcess, place: str) -> Measured:
         if place == HELD:
             with engine.held():
-                return measure(server, VERIFY, weight=0, seconds=self.asked.seconds)
+                return measure(server, case(VERIFY), weight=0, seconds=self.asked.seconds)
         engine.on_the_servers_core() if place == SAME_CORE else engine.on_any_core()
         try:
-            return measure(server, VERIFY, weight=0, seconds=self.asked.seconds)
+            return measure(server, case(VERIFY), weight=0, seconds=self.asked.seconds)
         finally:
             engine.on_any_core()
 
@@ -185,30 +184,20 @@ class Bench:
 
 def main() -> None:
     asked = _arguments()
-    need_programs()
-    need_disk(asked.folder)
-    with tempfile.TemporaryDirectory(prefix="watchword-bench-", dir=asked.folder) as folder:
-        results, documents, fill_seconds = run(asked, Path(folder))
-    said = verdicts(results, asked.rate)
-    print(f"\nThe laws: verification at {LEAST_SHARE} or more of its rate, under {MOST_MIB} MiB resident, together.")
-    print("\n".join(f"  {'holds' if holds else 'FAILS'}  {sentence}" for sentence, holds in said))
-    asked.out.mkdir(parents=True, exist_ok=True)
-    kept = asked.out / f"index-{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
-    content = {
+    with ready(asked) as folder:
+        results, documents, fill_seconds = run(asked, folder)
+    more = {
         "documents": documents,
         "fill_seconds": fill_seconds,
         "truncations": [asdict(one) for one in results],
-        "laws": [{"sentence": sentence, "holds": holds} for sentence, holds in said],
     }
-    kept.write_text(json.dumps(content, indent=1) + "\n")
-    print(f"\nKept in {kept}")
-    if asked.strict and not all(holds for _, holds in said):
-        sys.exit(1)
+    laws = verdicts(results, asked.rate)
+    finish(Report("index", "Verification beside a truncation of the embedded index", laws, more=more), asked)
 
 
 def _arguments() -> argparse.Namespace:
     rate = load({}, {}).index_rate
-    parser = argparse.ArgumentParser(prog="python -m bench.index", description="Verify while an index is truncated.")
+    parser = argparse.ArgumentParser(prog="python -m bench index", description="Verify while an index is truncated.")
     parser.add_argument("--documents", type=int, default=DOCUMENTS, help="in the index, half of which go")
     parser.add_argument("--filled", type=Path, help="the file of an index: made if it is not there, and left as it is")
     parser.add_argument("--ways", nargs="+", choices=[*FORCE], default=[*FORCE], metavar="WAY", help=", ".join(FORCE))
@@ -216,9 +205,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=20, help="of three turns")
     parser.add_argument("--seconds", type=int, default=2, help="of one turn")
     parser.add_argument("--throttled-only", action="store_true", help="leave out the truncations without a limit")
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="for the files: a real disk")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results", help="folder for the JSON")
-    parser.add_argument("--strict", action="store_true", help="exit with 1 when a law does not hold")
+    keeping(parser)
     return parser.parse_args()
 
 
@@ -227,14 +214,14 @@ def run(asked: argparse.Namespace, folder: Path) -> tuple[list[Truncated], int, 
     index = asked.filled or folder / "index.db"
     began = time.monotonic()
     if not index.exists():
-        _progress(f"filling an index with {asked.documents:,} rows")
+        progress(f"filling an index with {asked.documents:,} rows")
         fill_index(index, asked.documents, now=time.time_ns() // 1_000_000)
     seconds = time.monotonic() - began
     bench = Bench(asked, folder, index, *middle(index))
     results = []
     for way in asked.ways:
         for rate in (asked.rate,) if asked.throttled_only else (asked.rate, 0):
-            _progress(f"{way}, {rate or 'any number of'} rows a second")
+            progress(f"{way}, {rate or 'any number of'} rows a second")
             results.append(bench.truncated(way, rate, whole=rate == asked.rate))
             print(shown(results[-1]), flush=True)
     return results, bench.documents, seconds
@@ -265,15 +252,14 @@ def _lines(when: str, turns: Turns) -> list[str]:
     return lines
 
 
-def verdicts(results: list[Truncated], rate: int) -> list[tuple[str, bool]]:
+def verdicts(results: list[Truncated], rate: int) -> list[Law]:
     said = []
     for one in (one for one in results if one.rate == rate):
         for when, turns in (("truncating", one.turns), ("giving space back", one.tidying)):
             for place in (SAME_CORE, ANY_CORE) if turns.verify[HELD] else ():
-                share = turns.share(place)
-                said.append((f"{one.way}, {when}, engine on {place}: {share:.2f}", share >= LEAST_SHARE))
-        resident = one.resident["together"]
-        said.append((f"{one.way}: {resident:.0f} MiB", resident < MOST_MIB))
+                shares = (turns.shares(place), turns.shares(place, "cpu_us"))
+                said.append(Law(f"{one.way}, {when}, engine on {place}: verify ÷ held", *shares, least=LEAST_SHARE))
+        said.append(Law(f"{one.way}: all processes together", [one.resident["together"]], most=MOST_MIB, unit=" MiB"))
     return said
 
 
@@ -283,10 +269,6 @@ def _wait(true: Callable[[], bool], what: str, *, pause: float = 0.02, seconds: 
         if time.monotonic() > deadline:
             raise SystemExit(f"Still not so after {seconds:g} seconds: {what}.")
         time.sleep(pause)
-
-
-def _progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Load: `wrk` on a core of its own, with requests made ready beforehand."""
+"""Load: `wrk` on a core of its own, with requests made ready beforehand; and what it needs of the machine."""
 
 import itertools
 import json
@@ -10,14 +10,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.cases import Case, Request
-from bench.contenders import Contender
+import httpx
+import psutil
 
-LOAD_CORE = "1"
+from bench.cases import Case, Request
+from bench.contenders import LOAD_CORE, Contender
+
 CONNECTIONS = 32
 SCRIPT = Path(__file__).with_name("load.lua")
-MOST_A_SECOND = 4_000
+MOST_A_SECOND = 10_000
 """Requests made ready for a case whose requests can be sent only once."""
+IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +45,54 @@ def need_programs() -> None:
             raise SystemExit(f"The bench needs {program}: apt-get install {package}")
 
 
-def measure(contender: Contender, case: Case, *, weight: int, seconds: int, connections: int = CONNECTIONS) -> Measured:
+def need_disk(folder: Path) -> None:
+    """In memory a commit costs nothing, and what is measured would be something else."""
+    mounts = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
+    above = (folder.resolve(), *folder.resolve().parents)
+    kind = next((mounts[str(path)] for path in above if str(path) in mounts), "")
+    if kind in IN_MEMORY:
+        raise SystemExit(f"--folder must be on a real disk; {folder} is {kind}, which is memory.")
+
+
+def prove(contender: Contender, case: Case) -> int:
+    """Ask once and look at the answer; returns its bytes."""
+    request = next(case.requests(contender.population, contender.root))
+    headers = {"Authorization": f"Bearer {request.bearer}"}
+    if request.body:
+        headers["Content-Type"] = "application/json"
+    answer = httpx.request(case.method, contender.url + case.path, headers=headers, content=request.body, timeout=30)
+    assert case.check(answer), (contender.label, case.name, answer.status_code, answer.text)
+    case.settle(contender.population, 1, [])
+    return len(answer.content)
+
+
+def measure(
+    contender: Contender,
+    case: Case,
+    *,
+    weight: int,
+    seconds: int,
+    connections: int = CONNECTIONS,
+    cores: str = LOAD_CORE,
+) -> Measured:
     """One case on one contender. A bare one answers so many bytes, and may be asked the same again."""
     population = contender.population
-    once = case.once and contender.is_watchword
-    path = case.path if contender.is_watchword else f"/{weight}"
+    once = case.once and not contender.is_bare
+    path = f"/{weight}" if contender.is_bare else case.path
     with tempfile.TemporaryDirectory(prefix="watchword-load-") as folder:
         requests, kept = Path(folder, "requests"), Path(folder, "kept")
         ready = case.requests(population, contender.root)
         _write(requests, itertools.islice(ready, seconds * MOST_A_SECOND))
         before = contender.cpu_seconds()
-        counted = _wrk(
+        counted = wrk(
             contender.url + path,
             seconds,
             connections,
+            cores,
             BENCH_REQUESTS=str(requests),
             BENCH_METHOD=case.method,
             BENCH_LOOK=str(case.look),
-            BENCH_EXPECT=case.expect if contender.is_watchword else "",
+            BENCH_EXPECT="" if contender.is_bare else case.expect,
             BENCH_ONCE="1" if once else "0",
             BENCH_KEEP=str(kept) if once else "",
         )
@@ -79,8 +112,9 @@ def _write(path: Path, requests: Iterable[Request]) -> None:
         file.writelines(f"{request.bearer}\t{request.body}\n" for request in requests)
 
 
-def _wrk(url: str, seconds: int, connections: int, **environment: str) -> dict[str, int]:
-    command = ["taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{connections}", f"-d{seconds}s"]
+def wrk(url: str, seconds: int, connections: int, cores: str = LOAD_CORE, **environment: str) -> dict[str, int]:
+    """What was counted, with these words for `load.lua`; ends the run when an answer was not the right one."""
+    command = ["taskset", "-c", cores, "wrk", "-t1", f"-c{connections}", f"-d{seconds}s"]
     done = subprocess.run(
         [*command, "--timeout", "20s", "-s", str(SCRIPT), url],
         env={**os.environ, **environment},

@@ -7,6 +7,7 @@ under the store's own salt: the text is a bearer like any other, and ids lie in 
 import asyncio
 import os
 import random
+import shutil
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -21,8 +22,11 @@ from watchword.settings import Settings, load
 
 TOKENS_OF_AN_ACTOR = 100
 MOST_CALLERS = 1_000
+MOST_TO_REVOKE = 100_000
 TEXT_LENGTH = 420
 """As long as a signed token."""
+KEPT_SECONDS = 12 * 3600
+"""After a day the first of the tokens end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +55,42 @@ def populate(folder: Path, size: int, told: Mapping[str, str] | None = None, cal
     settings = load({"data_dir": str(folder), **(told or {})}, {})
     wiring.prepare_store(settings)
     asyncio.run(wiring.settle(settings))
-    salt = asyncio.run(_salt(settings))
-    actors = max(1, size // TOKENS_OF_AN_ACTOR)
+    salt = asyncio.run(salt_of(settings))
     now = time.time_ns() // 1_000_000
-    fill(settings.place, size, now=now, actors=actors, id_of=lambda number: _id(number, salt))
+    fill(settings.place, size, now=now, actors=_actors(size), id_of=lambda number: _id(number, salt))
     os.sync()  # or the disk would still be busy with it while others are measured
-    live = [number for number in range(size) if not is_revoked(number)]
-    random.Random(size).shuffle(live)
+    return _those_in(size, salt, callers)
+
+
+def populate_from(kept: Path, folder: Path, size: int) -> Population:
+    """The same by a copy of what was made before: filling very many takes minutes. Made anew when it is too old."""
+    pristine, mark = kept / str(size), kept / f"{size}.made"
+    if not mark.exists() or time.time() - mark.stat().st_mtime > KEPT_SECONDS:
+        shutil.rmtree(pristine, ignore_errors=True)
+        populate(pristine, size)
+        mark.touch()
+    shutil.copytree(pristine, folder)
+    os.sync()
+    settings = load({"data_dir": str(folder)}, {})
+    return _those_in(size, asyncio.run(salt_of(settings)), MOST_CALLERS)
+
+
+def _those_in(size: int, salt: Secret[bytes], callers: int) -> Population:
     kept = min(callers, size // 2)
+    drawn = random.Random(size).sample(range(size), min(size, MOST_TO_REVOKE))
+    live = [number for number in drawn if not is_revoked(number)]
     return Population(
         size,
-        [Holder(filled_actor(number, actors), text_of(number)) for number in live[:kept]],
+        [Holder(filled_actor(number, _actors(size)), text_of(number)) for number in live[:kept]],
         deque(_id(number, salt) for number in live[kept:]),
     )
 
 
-async def _salt(settings: Settings) -> Secret[bytes]:
+def _actors(size: int) -> int:
+    return max(1, size // TOKENS_OF_AN_ACTOR)
+
+
+async def salt_of(settings: Settings) -> Secret[bytes]:
     async with wiring.open_service(settings) as service:
         return service.salt
 

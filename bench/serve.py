@@ -1,55 +1,25 @@
-"""One contender, in a process of its own: `python -m bench.serve NAME PORT FOLDER [SETTING=VALUE...]`.
+"""One contender, in a process of its own: `python -m bench.serve NAME PORT FOLDER [SETTING=VALUE...]`."""
 
-On granian the flags are Watchword's own, because the server is: `watchword.doors.http.server.run`.
-"""
-
-import asyncio
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-import uvicorn
+from granian.constants import Interfaces
 
-from bench.bare import bare, load_bare
+from bench.bare import bare, bare_rsgi, serve_app
 from watchword import wiring
 from watchword.domain.actors import Bearer
-from watchword.doors.http.running import run_folder
-from watchword.doors.http.server import run
+from watchword.domain.limits import unpacked
 from watchword.service.uses import Uses
 from watchword.settings import Settings, load
 from watchword.stores.postgres import PostgresStore
 from watchword.stores.postgres.lanes import STATEMENT
 
 LOAD_APP = wiring.load_app
-SWITCH, SWITCHED = "record-uses", "records-uses"
+SWITCH, SEEN = "record-uses", "records-uses"
 SWITCH_SECONDS = 0.05
-
-
-def on_uvicorn(app: Any, settings: Settings) -> None:
-    uvicorn.run(
-        app,
-        host=settings.host,
-        port=settings.port,
-        interface="asgi3",
-        loop="uvloop",
-        http="httptools",
-        ws="none",
-        lifespan="on",
-        proxy_headers=False,
-        server_header=False,
-        access_log=False,
-        log_level="warning",
-    )
-
-
-def watchword_app(settings: Settings) -> Any:
-    """What `watchword serve` does before it hands over to its server."""
-    wiring.prepare_store(settings)
-    asyncio.run(wiring.settle(settings))
-    return wiring.load_app(settings, Path(tempfile.mkdtemp(prefix="watchword-bench-")))
 
 
 async def find_one(self: PostgresStore, token_id: str) -> Bearer | None:
@@ -57,8 +27,9 @@ async def find_one(self: PostgresStore, token_id: str) -> Bearer | None:
     found = await self._db.rows(STATEMENT, [token_id])
     if not found:
         return None
-    _, actor, expires_at, revoked_at, suspended, groups, version, now = found[0]
-    return Bearer(token_id, actor, expires_at, revoked_at, suspended, tuple(groups), version, now)
+    _, actor, expires_at, revoked_at, suspended, groups, version, now, limits, *kinds = found[0]
+    standing = (suspended, tuple(groups), version)
+    return Bearer(token_id, actor, expires_at, revoked_at, *standing, now, unpacked(limits), *kinds)
 
 
 def load_one_by_one(settings: Settings, folder: Path) -> Any:
@@ -86,7 +57,7 @@ def load_switched(settings: Settings, folder: Path) -> Any:
             wanted = _read(settings.data_dir / SWITCH)
             if wanted != seen and wanted in ways:
                 Uses.note, Uses.flush = ways[wanted]  # type: ignore[method-assign]
-                (settings.data_dir / SWITCHED).write_text(wanted)
+                (settings.data_dir / SEEN).write_text(wanted)
                 seen = wanted
             time.sleep(SWITCH_SECONDS)
 
@@ -101,14 +72,11 @@ def _read(path: Path) -> str:
 def main(name: str, port: str, folder: str, *told: str) -> None:
     settings = load({"port": port, "data_dir": folder, **dict(one.split("=", 1) for one in told)}, {})
     match name:
-        case "bare-granian":
-            with run_folder(settings.data_dir) as folder_of_run:
-                run(settings, load_bare, folder_of_run)
-        case "bare-uvicorn":
-            on_uvicorn(bare, settings)
-        case "watchword-granian":
-            wiring.serve(settings)
-        case "watchword-postgres":
+        case "bare":
+            serve_app(bare, settings, Interfaces.ASGI)
+        case "bare-rsgi":
+            serve_app(bare_rsgi, settings, Interfaces.RSGI)
+        case "watchword" | "watchword-postgres":
             wiring.serve(settings)
         case "watchword-postgres-single":
             wiring.load_app = load_one_by_one  # type: ignore[assignment]
@@ -116,8 +84,6 @@ def main(name: str, port: str, folder: str, *told: str) -> None:
         case "watchword-switched":
             wiring.load_app = load_switched  # type: ignore[assignment]
             wiring.serve(settings)
-        case "watchword-uvicorn":
-            on_uvicorn(watchword_app(settings), settings)
         case _:
             raise SystemExit(f"There is no contender {name}.")
 

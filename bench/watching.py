@@ -13,7 +13,7 @@ from typing import Any, Self
 import apsw
 import psutil
 
-from bench.contenders import SERVER_CORE, Contender, is_engine
+from bench.contenders import SERVER_CORE, Contender, is_engine, is_tracker
 
 LOOK_SECONDS = 0.25
 MIB = 1024 * 1024
@@ -133,7 +133,6 @@ class Most:
 def _role(process: psutil.Process, number: int) -> str:
     if number == 0:
         return "main"
-    words = " ".join(process.cmdline())
     if is_engine(process):
         return "engine"
-    return "tracker" if "resource_tracker" in words else f"worker {number}"
+    return "tracker" if is_tracker(process) else f"worker {number}"

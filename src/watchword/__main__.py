@@ -5,6 +5,8 @@ import sys
 import warnings
 from typing import Any
 
+from watchword.loading import load_quickly
+
 
 class _Backstage:
     """The wiring, imported by the first command that works on this machine: those that ask a server do without."""
@@ -17,10 +19,11 @@ class _Backstage:
 
 def main() -> None:
     warnings.filterwarnings("ignore", module="asyncpg")  # what it warns of, a sentence of ours says when it matters
+    load_quickly()
     os.umask(0o077)  # whatever is made here is for its owner alone
     try:
         from watchword.doors.cli import cli
-        from watchword.doors.cli.common import run
+        from watchword.doors.cli.outcome import run
 
         run(cli, _Backstage())
     except KeyboardInterrupt:  # while all that is still loading

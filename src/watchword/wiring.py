@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watchword.domain.actors import system_warrant
-from watchword.domain.backups import Backup, Carried, Choice, Prospect, Restored
 from watchword.domain.declared import PolicyChange, summary
 from watchword.domain.engine import Engine
 from watchword.domain.errors import OperatorError
@@ -31,7 +30,7 @@ from watchword.engines.embedded.engine import EmbeddedEngine
 from watchword.engines.embedded.file import look as look_at_index
 from watchword.engines.embedded.file import prepare as prepare_index
 from watchword.engines.embedded.helper import Helper
-from watchword.policyfile import read_policy_file
+from watchword.loading import left_out, settle_memory
 from watchword.service.accounts import Accounts
 from watchword.service.audit import Audit
 from watchword.service.authority import Authority
@@ -48,7 +47,6 @@ from watchword.service.uses import Uses
 from watchword.settings import Settings
 from watchword.signing.keyring import KeyRing, prove_opens
 from watchword.signing.sealing import MasterKeyError, Sealer, load_master_key, make_master_key
-from watchword.stores.copying import copy
 from watchword.stores.keeping import (
     Observe,
     Prove,
@@ -63,12 +61,12 @@ from watchword.stores.keeping import (
     prospect,
     restore,
 )
-from watchword.stores.sqlite.backup import sealed_in
-from watchword.stores.sqlite.keys import Sealed
-from watchword.stores.transfer import Progress
 
 if TYPE_CHECKING:
+    from watchword.domain.backups import Backup, Carried, Choice, Prospect, Restored
     from watchword.doors.http.worker import Worker
+    from watchword.stores.sqlite.keys import Sealed
+    from watchword.stores.transfer import Progress
 
 
 def system_clock() -> int:
@@ -232,14 +230,16 @@ def check_store(settings: Settings) -> Iterator[tuple[str, str | None]]:
     return check(settings.place)
 
 
-def back_up_store(settings: Settings, file: Path, force: bool, progress: Progress) -> Backup:
+def back_up_store(settings: Settings, file: Path, force: bool, progress: "Progress") -> "Backup":
+    from watchword.stores.sqlite.backup import sealed_in
+
     if file.resolve() == settings.master_key_path.resolve():
         raise OperatorError(f"FILE must not be the master key; {file} is. Name another file.")
     made = back_up(settings.place, file, system_clock(), force=force, progress=progress)
     return replace(made, key_opens=_key_opens(settings, sealed_in(file)))
 
 
-def _key_opens(settings: Settings, sealed: Sealed) -> bool | None:
+def _key_opens(settings: Settings, sealed: "Sealed") -> bool | None:
     if sealed.salt is None or not settings.master_key_path.exists():
         return None
     try:
@@ -249,11 +249,11 @@ def _key_opens(settings: Settings, sealed: Sealed) -> bool | None:
     return True
 
 
-def restore_prospect(settings: Settings, file: Path) -> Prospect:
+def restore_prospect(settings: Settings, file: Path) -> "Prospect":
     return prospect(settings.place, file, system_clock(), _prove_key(settings, f"The backup {file}"))
 
 
-def restore_store(settings: Settings, file: Path, choice: Choice) -> Restored:
+def restore_store(settings: Settings, file: Path, choice: "Choice") -> "Restored":
     prove = _prove_key(settings, f"The backup {file}")
     examine(settings.place, file, system_clock(), prove)
     if not settings.is_shared:
@@ -262,7 +262,9 @@ def restore_store(settings: Settings, file: Path, choice: Choice) -> Restored:
         return restore(settings.place, file, choice, system_warrant("command line"), system_clock(), prove)
 
 
-def copy_store(settings: Settings, source: Place, target: Place, progress: Progress) -> Carried:
+def copy_store(settings: Settings, source: Place, target: Place, progress: "Progress") -> "Carried":
+    from watchword.stores.copying import copy
+
     prove = _prove_key(settings, f"The store {source}")
     with _held_off(settings, source, target):
         return copy(source, target, system_clock(), prove, progress)
@@ -283,7 +285,7 @@ def _held_off(settings: Settings, *places: Place) -> Iterator[None]:
 
 
 def _prove_key(settings: Settings, what: str) -> Prove:
-    def prove(sealed: Sealed) -> None:
+    def prove(sealed: "Sealed") -> None:
         if sealed.salt is None:
             return
         sealer = Sealer(load_master_key(settings.master_key_path, create=False))
@@ -320,7 +322,11 @@ async def settle(settings: Settings) -> tuple[PolicyChange, ...]:
     """What each start puts right: the first keys, the root policy, the default policies, those of the policy file.
     Returns what the file changed.
     """
-    declared = None if settings.policy_file is None else read_policy_file(settings.policy_file)
+    declared = None
+    if settings.policy_file is not None:
+        from watchword.policyfile import read_policy_file
+
+        declared = read_policy_file(settings.policy_file)
     async with open_service(settings) as service:
         root = root_policy(settings.root_actor)
         return await service.store.settle(root, default_policies(), declared, settings.told)
@@ -328,8 +334,11 @@ async def settle(settings: Settings) -> tuple[PolicyChange, ...]:
 
 def serve(settings: Settings) -> None:
     """Prepare everything that can fail, so that it fails here with a sentence; then run until told to stop."""
-    from watchword.doors.http.running import run_folder
-    from watchword.doors.http.server import run
+    with left_out("anyio", "dotenv", "rich", "watchfiles"):
+        from watchword.doors.http import worker  # noqa: F401 - here and not by each worker, so that they share it
+        from watchword.doors.http.graphql.schema import prebuild
+        from watchword.doors.http.running import run_folder
+        from watchword.doors.http.server import run
 
     _prepare_folder(settings.data_dir)
     # From here on it counts as running: no restore takes away the store that is being prepared.
@@ -337,6 +346,8 @@ def serve(settings: Settings) -> None:
         prepare_store(settings)
         changes = asyncio.run(settle(settings))
         told = [] if settings.policy_file is None else [("policy file", f"{settings.policy_file}: {summary(changes)}")]
+        prebuild()
+        settle_memory()
         run(settings, load_app, folder, told)
 
 
@@ -349,10 +360,12 @@ def _index_process(settings: Settings) -> AbstractContextManager[object]:
 
 
 def load_app(settings: Settings, run_folder: Path) -> "Worker":
-    """The ASGI application of one worker process."""
+    """The application of one worker process."""
     from watchword.doors.http.worker import Worker
 
     _die_with_parent()
+    # A key that interrupts the main process reaches us too, perhaps first; the main process says when it is over.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     return Worker(settings, run_folder, open_whole, new_id, request_ids())
 
 

@@ -1,10 +1,28 @@
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.postgres import Address, Home, home
+from tests.support.server import watchword
 from tests.support.story import Story
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder whose store is made, to be copied: commands cost more than files."""
+    folder = tmp_path_factory.mktemp("migrated") / "d"
+    assert watchword("db", "migrate", "--data-dir", str(folder)).returncode == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
+def with_token(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, and there is a token in it."""
+    folder = shutil.copytree(migrated, tmp_path_factory.mktemp("with_token") / "d")
+    assert watchword("token", "create", "--local", "--data-dir", str(folder)).returncode == 0
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -34,12 +34,9 @@ def now() -> int:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(with_token: Path, tmp_path: Path) -> Path:
     """A data folder whose store holds a token."""
-    made = tmp_path / "d"
-    assert watchword("db", "migrate", "--data-dir", str(made)).returncode == 0
-    assert watchword("token", "create", "--local", "--data-dir", str(made)).returncode == 0
-    return made
+    return shutil.copytree(with_token, tmp_path / "d")
 
 
 def back_up_to(file: Path, data_dir: Path, *flags: str) -> subprocess.CompletedProcess[str]:
@@ -53,13 +50,6 @@ def read(file: Path, query: str) -> list[Any]:
 
 def names(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir())
-
-
-@pytest.mark.parametrize("words", [("db", "backup"), ("db", "restore"), ("doctor",)], ids=" ".join)
-def test_the_help_of_the_command_has_an_example(words: tuple[str, ...]) -> None:
-    done = watchword(*words, "--help")
-    assert done.returncode == 0
-    assert f"Example: watchword {' '.join(words)}" in done.stdout
 
 
 def take_backups_under_load(make_server: MakeServer, folder: Path, rounds: int) -> None:

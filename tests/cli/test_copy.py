@@ -55,18 +55,10 @@ def is_there(database: Home) -> bool:
     return bool(database.address.ask("SELECT 1 FROM pg_namespace WHERE nspname = %s", database.schema))
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made") / "d"
-    assert watchword("db", "migrate", "--data-dir", str(folder)).returncode == 0
-    assert watchword("token", "create", "--local", "--data-dir", str(folder)).returncode == 0
-    return folder
-
-
 @pytest.fixture
-def store(made: Path, tmp_path: Path) -> Path:
+def store(with_token: Path, tmp_path: Path) -> Path:
     """A store with a token, that nobody uses, and its master key beside it."""
-    return shutil.copytree(made, tmp_path / "d") / "watchword.db"
+    return shutil.copytree(with_token, tmp_path / "d") / "watchword.db"
 
 
 @pytest.fixture

@@ -3,12 +3,15 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 
-from tests.support.server import watchword
+from tests.support.ports import free_port
+from tests.support.server import ADMIN, watchword
 from watchword.doors.cli import cli
+from watchword.doors.cli.later import LaterGroup
 
 
 def commands(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
@@ -19,7 +22,16 @@ def commands(words: str, command: click.Command) -> Iterator[tuple[str, click.Co
         yield from commands(f"{words} {name}", inner)
 
 
+def groups(words: str, command: click.Command) -> Iterator[tuple[str, LaterGroup]]:
+    if isinstance(command, LaterGroup):
+        yield words, command
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from groups(f"{words} {name}", inner)
+
+
 COMMANDS = dict(commands("watchword", cli))
+GROUPS = dict(groups("watchword", cli))
 
 
 @pytest.mark.parametrize("words", COMMANDS)
@@ -35,15 +47,53 @@ def test_the_command_alone_shows_its_help() -> None:
     assert "whoami" in ran.stdout + ran.stderr
 
 
-def test_help_loads_neither_the_service_nor_what_commands_need_later() -> None:
+@pytest.mark.parametrize("words", GROUPS)
+def test_the_sentence_by_which_a_group_lists_a_command_is_its_own(words: str) -> None:
+    group = GROUPS[words]
+    assert list(group.sentences)
+    listed = {
+        name: click.Command(name, help=sentence).get_short_help_str(200) for name, sentence in group.sentences.items()
+    }
+    assert listed == {name: group.commands[name].get_short_help_str(200) for name in group.sentences}
+
+
+# What takes long to load, or is for the service alone.
+HEAVY = {
+    "apsw", "asyncio", "asyncpg", "cryptography", "granian", "graphql", "httpx", "jwt", "orjson", "prometheus_client",
+    "rich", "ssl", "structlog", "uvloop", "watchword.settings", "watchword.wiring", "yaml",
+}  # fmt: skip
+
+
+def test_help_loads_nothing_that_only_commands_need() -> None:
     """What is not imported costs no time."""
+    assert loaded_by("--help") & {"click", *HEAVY} == {"click"}
+
+
+def test_help_of_a_group_loads_no_more_than_how_its_commands_are_called() -> None:
+    loaded = loaded_by("token", "--help")
+    assert "watchword.doors.cli.token" in loaded
+    assert loaded & HEAVY == {"watchword.settings"}
+    assert loaded.isdisjoint({"watchword.doors.cli.token_scanning", "watchword.doors.cli.policy"})
+
+
+def test_a_command_that_asks_a_server_loads_the_client_and_nothing_of_the_service() -> None:
+    loaded = loaded_by("token", "list", "--json", "--as", ADMIN, "--url", f"http://127.0.0.1:{free_port()}")
+    assert loaded & HEAVY == {"httpx", "ssl", "watchword.settings"}
+
+
+def test_a_command_on_a_local_store_loads_neither_the_server_nor_another_kind_of_store(tmp_path: Path) -> None:
+    loaded = loaded_by("db", "migrate", "--data-dir", str(tmp_path / "data"))
+    assert {"watchword.wiring", "apsw"} <= loaded
+    assert loaded.isdisjoint({"asyncpg", "granian", "graphql", "httpx", "prometheus_client", "rich", "structlog"})
+
+
+def loaded_by(*words: str) -> set[str]:
+    """The modules that a command has loaded by the time it ends."""
     code = (
-        "import sys; sys.argv = ['watchword', '--help']\n"
+        "import sys\n"
         "from watchword.__main__ import main\n"
         "try: main()\n"
-        "except SystemExit: print('LOADED', *sys.modules)\n"
+        "except SystemExit: print('LOADED', *(name for name, module in sys.modules.items() if module))\n"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(ran.stdout.partition("LOADED")[2].split())
-    assert "click" in loaded
-    assert loaded.isdisjoint({"httpx", "rich", "yaml", "watchword.wiring", "granian", "graphql", "apsw"})
+    ran = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    return set(ran.stdout.rpartition("LOADED")[2].split())

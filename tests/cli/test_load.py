@@ -22,17 +22,10 @@ INDEX = "dataset_operationaspect_v1"
 MIB = 1024 * 1024
 
 
-@pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made") / "data"
-    assert watchword("db", "migrate", "--data-dir", str(folder)).returncode == 0
-    return folder
-
-
 @pytest.fixture
-def folder(made: Path, tmp_path: Path) -> Path:
+def folder(migrated: Path, tmp_path: Path) -> Path:
     """A data folder whose store is made."""
-    return shutil.copytree(made, tmp_path / "data")
+    return shutil.copytree(migrated, tmp_path / "data")
 
 
 def load(folder: Path, *words: str, **how: Any) -> "subprocess.CompletedProcess[str]":

@@ -37,7 +37,7 @@ def test_every_kind_of_fault_has_a_class_of_its_own() -> None:
 @pytest.mark.parametrize("reason", Reason, ids=lambda reason: reason.word)
 def test_every_reason_arrives_as_its_word_and_class(reason: Reason, graphql: bool) -> None:
     sent = fault_response(Fault(reason, "A sentence.", revokedAt=7), graphql=graphql)
-    headers = {name.decode(): value.decode() for name, value in sent.headers} | {"x-request-id": "r-1"}
+    headers = dict(sent.headers) | {"x-request-id": "r-1"}
     with pytest.raises(BY_TYPE[reason.kind.type]) as told:
         read(Call(lambda answer: answer), sent.status, headers, sent.body)
     error = told.value

@@ -39,7 +39,14 @@ CONFIG: dict[str, Any] = {
 }
 
 
-@pytest.fixture(params=("embedded", "opensearch-2"))
+EMBEDDED, NODE = "embedded", "opensearch-2"
+ON_BOTH = (EMBEDDED, NODE)
+# To start it takes longer than what is watched, so the second engine comes in the soak.
+ON_EMBEDDED_FIRST = (EMBEDDED, pytest.param(NODE, marks=pytest.mark.soak))
+ON_NODE_FIRST = (pytest.param(EMBEDDED, marks=pytest.mark.soak), NODE)
+
+
+@pytest.fixture
 def index(request: pytest.FixtureRequest, shared_nodes: SharedNodes) -> Iterator[Index]:
     with index_of(request.param, shared_nodes) as found:
         yield found
@@ -99,6 +106,7 @@ def all_over(server: Server) -> Any:
     return listed()
 
 
+@pytest.mark.parametrize("index", ON_BOTH, indirect=True)
 def test_both_halves_leave_no_expired_token_and_no_old_row_and_touch_nothing_else(
     make_server: Callable[..., Server], index: Index, tmp_path: Path
 ) -> None:
@@ -128,6 +136,7 @@ def test_both_halves_leave_no_expired_token_and_no_old_row_and_touch_nothing_els
     assert {one["plan"]["way"] for one in operations.values()} == {"DELETE_BY_QUERY", "REINDEX"}
 
 
+@pytest.mark.parametrize("index", ON_NODE_FIRST, indirect=True)
 def test_it_watches_the_rows_that_are_left_become_fewer(
     make_server: Callable[..., Server], index: Index, tmp_path: Path
 ) -> None:
@@ -155,6 +164,7 @@ def test_it_watches_the_rows_that_are_left_become_fewer(
     assert len(series.rows()) == 3_000
 
 
+@pytest.mark.parametrize("index", ON_EMBEDDED_FIRST, indirect=True)
 def test_it_does_no_harm_to_a_truncation_that_is_under_way_and_works_again_after_it(
     make_server: Callable[..., Server], index: Index, tmp_path: Path
 ) -> None:

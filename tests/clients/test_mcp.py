@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.clients import client_env, surroundings
 from tests.support.ports import free_port
-from tests.support.server import ADMIN, Server
+from tests.support.server import ADMIN, Server, plain_client
 from tests.support.store_file import change_store
 
 SECONDS = 60
@@ -29,7 +29,8 @@ class McpServer:
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         asked = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        return httpx.post(f"{self._url}/mcp", json=asked, headers=headers, timeout=SECONDS)
+        with plain_client(self._url, SECONDS) as client:
+            return client.post("/mcp", json=asked, headers=headers)
 
     def search(self, token: str) -> httpx.Response:
         """A tool that asks us, in the caller's name, for something that we do not have."""
@@ -47,19 +48,20 @@ def mcp(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mc
         process = subprocess.Popen([program], env=env, cwd=home, stdout=log, stderr=log)
     try:
         deadline = time.monotonic() + SECONDS
-        while not answers(url):
-            assert process.poll() is None, (home / "log").read_text()
-            assert time.monotonic() < deadline, (home / "log").read_text()
-            time.sleep(0.1)
+        with plain_client(url) as client:
+            while not answers(client):
+                assert process.poll() is None, (home / "log").read_text()
+                assert time.monotonic() < deadline, (home / "log").read_text()
+                time.sleep(0.1)
         yield McpServer(url)
     finally:
         process.terminate()
         process.wait(20)
 
 
-def answers(url: str) -> bool:
+def answers(client: httpx.Client) -> bool:
     try:
-        return httpx.get(f"{url}/health").status_code == 200
+        return client.get("/health").status_code == 200
     except httpx.TransportError:
         return False
 

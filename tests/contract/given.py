@@ -48,7 +48,7 @@ def record(number: int, actor: str = ANN, *, owner: str | None = None, **fields:
         created_at=NOW,
         expires_at=NOW + HOUR,
     )
-    return replace(made, **fields)
+    return made._replace(**fields)
 
 
 def derived(number: int, parent: TokenRecord, **fields: Any) -> TokenRecord:
@@ -115,7 +115,7 @@ class Given:
 
     def keep(self, made: TokenRecord) -> TokenRecord:
         self.run(
-            self.store.add_token(SYSTEM, replace(made, last_used_at=None, revoked_at=None), Issue(self.kid, PLENTY))
+            self.store.add_token(SYSTEM, made._replace(last_used_at=None, revoked_at=None), Issue(self.kid, PLENTY))
         )
         return made
 

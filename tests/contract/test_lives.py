@@ -1,6 +1,6 @@
 """Whatever is made, derived, replaced, used and ended in whatever order: every store says what the law says."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -166,7 +166,7 @@ def test_the_law_itself_knows_the_partner_of_a_rotation() -> None:
     law = Lives(NOW)
     old = record(1)
     law.add(old)
-    law.rotate(old.id, replace(successor(2, old), full_end=NOW + HOUR))
+    law.rotate(old.id, successor(2, old)._replace(full_end=NOW + HOUR))
     assert law.dying([old.id], cascade=False) == {old.id, numbered_id(2)} == law.dying([numbered_id(2)], cascade=False)
     law.now = NOW + HOUR
     assert law.dying([numbered_id(2)], cascade=False) == {numbered_id(2)}

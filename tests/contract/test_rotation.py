@@ -1,7 +1,5 @@
 """A token is replaced by a successor, and its holder is never without one that works, nor with two for long."""
 
-from dataclasses import replace
-
 import pytest
 
 from tests.contract.given import (
@@ -34,7 +32,7 @@ def test_a_successor_is_kept_as_it_was_given_and_the_old_one_names_it(given: Giv
     old = given.token(1)
     new = given.rotate(2, old)
     assert given.kept(new) == new
-    assert given.kept(old) == replace(old, replaced_by=new.id)
+    assert given.kept(old) == old._replace(replaced_by=new.id)
     assert given.live(old, new) == [1, 2]
     assert given.total() == 2
     assert place.problems() == []
@@ -45,8 +43,8 @@ def test_the_first_use_gives_the_successor_its_full_life_and_the_old_one_the_gra
     new = given.rotate(2, old)
     given.clock.now = NOW + 10
     given.use_first(new)
-    assert given.kept(new) == replace(new, expires_at=NOW + HOUR, grace=None)
-    ended = replace(old, replaced_by=new.id, replaced_at=NOW + 10, expires_at=NOW + 10 + SECOND)
+    assert given.kept(new) == new._replace(expires_at=NOW + HOUR, grace=None)
+    ended = old._replace(replaced_by=new.id, replaced_at=NOW + 10, expires_at=NOW + 10 + SECOND)
     assert given.kept(old) == ended
     given.clock.now = NOW + 9 + SECOND
     assert given.live(old, new) == [1, 2]

@@ -1,7 +1,6 @@
 """What is known of the uses of tokens: when last, how often, from where."""
 
 from collections.abc import Coroutine
-from dataclasses import replace
 from typing import Any
 
 from tests.contract.given import ANN, Given, all_of
@@ -16,8 +15,8 @@ def test_uses_are_added_up_and_the_time_is_never_moved_back(given: Given) -> Non
     one, two = given.token(1), given.token(2)
     given.run(given.store.record_uses({one.id: Use(NOW + 5, 3, NEAR), two.id: Use(NOW + 1, 1, NEAR)}))
     given.run(given.store.record_uses({one.id: Use(NOW + 3, 4, NEAR), two.id: Use(NOW + 7, 1, NEAR)}))
-    assert given.kept(one) == replace(one, last_used_at=NOW + 5, use_count=7, last_network=NEAR)
-    assert given.kept(two) == replace(two, last_used_at=NOW + 7, use_count=2, last_network=NEAR)
+    assert given.kept(one) == one._replace(last_used_at=NOW + 5, use_count=7, last_network=NEAR)
+    assert given.kept(two) == two._replace(last_used_at=NOW + 7, use_count=2, last_network=NEAR)
 
 
 def test_the_network_is_that_of_the_latest_use_whoever_tells_of_it_last(given: Given, other: Store) -> None:
@@ -32,7 +31,7 @@ def test_the_network_is_that_of_the_latest_use_whoever_tells_of_it_last(given: G
 def test_uses_of_unknown_tokens_are_left_out(given: Given) -> None:
     token = given.token(1)
     given.run(given.store.record_uses({numbered_id(7): Use(NOW, 1, NEAR), token.id: Use(NOW, 1, NEAR)}))
-    assert given.kept(token) == replace(token, last_used_at=NOW, use_count=1, last_network=NEAR)
+    assert given.kept(token) == token._replace(last_used_at=NOW, use_count=1, last_network=NEAR)
     assert given.total() == 1
     given.run(given.store.record_uses({}))
 
@@ -42,7 +41,7 @@ def test_a_use_noted_after_the_revocation_changes_nothing_else(given: Given, pla
     given.revoke(token)
     before = place.events()
     given.run(given.store.record_uses({token.id: Use(NOW + 1, 1, NEAR)}))
-    assert given.kept(token) == replace(token, revoked_at=NOW, last_used_at=NOW + 1, use_count=1, last_network=NEAR)
+    assert given.kept(token) == token._replace(revoked_at=NOW, last_used_at=NOW + 1, use_count=1, last_network=NEAR)
     assert place.events() == before
 
 

@@ -1,68 +1,147 @@
-"""The benches run, on real load: each row for a second, on two small stores, and beside the truncation of a small
-index.
-"""
+"""The benches run, on real load, and keep what they found: one of them in every run of the suite, all in the soak."""
 
+import argparse
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
-from collections import defaultdict
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import apsw
+import pytest
 
+from bench import publish
+from bench.contenders import BARE, WATCHWORD
 from bench.documents import NAME, fill_index, middle
+from bench.expensive.shape import NORMALS
+from bench.load import Measured
+from bench.report import Report, Results, finish
 from tests.support.pages import ROOT
+from tests.support.postgres import DEBIAN, programs
 from tests.support.system import missing, need_program
 from watchword.domain.indices import Row
 from watchword.engines.embedded import open_engine
 
-ROWS = {"verify", "own list of 20", "list of 100", "create", "revoke"}
+SVG = "{http://www.w3.org/2000/svg}"
+SHORT = ("--repeats", "1", "--seconds", "1", "--warm", "0")
+TURNS = ("--rounds", "1", "--seconds", "1")
+ALL = {
+    "lists": [*SHORT, "--sizes", "2000"],
+    "writes": [*SHORT, "--sizes", "2000"],
+    "sizes": [*SHORT, "--sizes", "1000", "2000"],
+    "workers": [*SHORT, "--sizes", "2000"],
+    "postgres": [*SHORT, "--sizes", "1000", "2000", "--refusals", "5"],
+    "uses": ["--rounds", "2", "--seconds", "1", "--tokens", "2000", "--callers", "100"],
+    "index": [*TURNS, "--documents", "40000", "--rate", "4000"],
+    "endings": [],
+}
 
 
-def bench(*flags: str, module: str = "bench") -> subprocess.CompletedProcess[str]:
+def bench(*words: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
     need_program("wrk", "wrk")
     need_program("taskset", "util-linux")
     if (os.cpu_count() or 1) < 2:
         missing("needs two cores: one for the server, one for the load")
-    command = [sys.executable, "-m", module, *flags]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
+    command = [sys.executable, "-m", "bench", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
 
 
-def test_the_bench_measures_every_row_at_every_size_and_says_whether_its_laws_hold(tmp_path: Path) -> None:
-    flags = ["--sizes", "1000", "2000", "--repeats", "1", "--seconds", "1"]
-    ran = bench(*flags, "--folder", str(ROOT), "--out", str(tmp_path))
+def test_a_bench_measures_beside_bare_answers_says_whether_its_laws_hold_and_draws_all_of_it(tmp_path: Path) -> None:
+    done = bench("verify", *SHORT, "--sizes", "1000", "--folder", str(ROOT), "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    kept = json.loads((tmp_path / "verify.json").read_text())
+    rows = [(row["case"], row["contender"], row["tokens"]) for row in kept["rows"]]
+    assert rows == [("verify", "bare", None), ("verify", "bare-rsgi", None), ("verify", "watchword", 1_000)]
+    assert all(one["per_second"] > 0 for row in kept["rows"] for one in row["measured"])
+    (law,) = [law for law in kept["laws"] if law["least"]]
+    assert law["holds"] is (law["value"] >= law["least"])
+    assert f"{'holds' if law['holds'] else 'FAILS'}  {law['sentence']}" in done.stdout
+    words = {one.text for one in ET.parse(tmp_path / "verify.svg").iter(f"{SVG}text")}
+    assert {"bare", "bare-rsgi", "watchword, 1,000 tokens", kept["title"]} <= words
+    assert {law["name"] for law in kept["laws"]} <= words
+
+
+def test_a_run_that_was_twice_as_fast_is_told_from_one_that_was_the_same(tmp_path: Path) -> None:
+    names = [kept_run(tmp_path / folder, times) for folder, times in (("one", 1), ("again", 1), ("faster", 2))]
+    one, again, faster = names
+    for words, ratio, word in (
+        ((one, again), "1.00", "same within the noise"),
+        ((one, faster), "2.00", "faster"),
+        ((faster, one), "0.50", "slower"),
+    ):
+        said = bench("compare", *words).stdout
+        (line,) = [line for line in said.splitlines() if line.startswith("watchword, 1,000 tokens: verify")]
+        assert line.split()[4] == ratio, said
+        assert line.endswith(f"{word}, by the processor {word}")
+
+
+def kept_run(out: Path, times: int) -> str:
+    """The file of a bench that found the bare answer as fast as ever, and Watchword so many times as fast."""
+    bare = [Measured(rate, 1e6 / rate, 1, 2) for rate in (50_000, 51_000, 52_000)]
+    ours = [Measured(rate * times, 1e6 / rate / times, 1, 2) for rate in (20_000, 20_100, 20_900)]
+    results = Results({("verify", BARE, None): bare, ("verify", WATCHWORD, 1_000): ours})
+    finish(Report("verify", "Verification", [], results), argparse.Namespace(out=out, strict=False))
+    return str(out / "verify.json")
+
+
+def test_the_tables_of_the_performance_page_are_what_the_published_runs_found() -> None:
+    runs = publish.published()
+    page = publish.PAGE.read_text()
+    assert set(re.findall(r"\(charts/(\w+)\.svg\)", page)) <= {run["name"] for run in runs}
+    assert publish.with_laws(page, runs) == page
+    assert publish.NUMBERS.read_text() == publish.numbers(runs)
+
+
+def test_the_bench_of_shapes_holds_an_expensive_request_to_a_normal_one(tmp_path: Path) -> None:
+    flags = ["--tokens", "1000", "--seconds", "0.1", "--only", "90 lines of 200 hops"]
+    ran = bench("shapes", *flags, "--folder", str(ROOT), "--out", str(tmp_path))
     assert ran.returncode == 0, ran.stderr
-    (file,) = tmp_path.glob("*.json")
-    kept = json.loads(file.read_text())
-    sizes = defaultdict(set)
-    for run in kept["runs"]:
-        assert run["measured"][0]["per_second"] > 0
-        sizes[run["case"]].add(run["tokens"])
-    assert sizes == {row: {None, 1_000, 2_000} for row in ROWS}
-    assert all(row in ran.stdout for row in ROWS)
-    # Verification at each size, and what each row costs on the larger store.
-    assert len(kept["laws"]) == 2 + len(ROWS)
-    assert all(law["sentence"] in ran.stdout for law in kept["laws"])
+    *normal, hops = json.loads((tmp_path / "shapes.json").read_text())["shapes"]
+    assert [one["times"] for one in normal] == [1.0] * len(NORMALS)
+    assert (hops["name"], hops["normal"], hops["answer"]) == ("90 lines of 200 hops", "auth", "204")
+    (verified,) = (one for one in normal if one["normal"] == "auth")
+    assert hops["times"] == hops["cpu_ms"] / verified["cpu_ms"]
+    assert "| 90 lines of 200 hops |" in (tmp_path / "shapes.md").read_text()
 
 
 def test_the_bench_does_not_measure_commits_in_memory(tmp_path: Path) -> None:
-    ran = bench("--folder", "/dev/shm", "--out", str(tmp_path))
-    assert ran.returncode != 0
-    assert "--folder must be on a real disk" in ran.stderr
+    done = bench("verify", "--folder", "/dev/shm", "--out", str(tmp_path))
+    assert done.returncode != 0
+    assert "--folder must be on a real disk" in done.stderr
 
 
-def test_the_bench_of_the_index_truncates_it_both_ways_under_load_and_says_whether_its_laws_hold(
-    tmp_path: Path,
-) -> None:
-    flags = ["--documents", "40000", "--rate", "4000", "--rounds", "1", "--seconds", "1"]
-    ran = bench(*flags, "--folder", str(ROOT), "--out", str(tmp_path), module="bench.index")
-    assert ran.returncode == 0, ran.stderr
-    (file,) = tmp_path.glob("index-*.json")
-    kept = json.loads(file.read_text())
+def test_a_bench_that_is_not_there_is_refused_by_the_names_of_those_that_are() -> None:
+    done = bench("verfy")
+    assert done.returncode == 2
+    assert "there is no bench verfy; there are verify, lists, writes" in done.stderr
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ALL)
+def test_every_bench_runs_and_keeps_its_laws_and_its_chart(name: str, tmp_path: Path) -> None:
+    if name in {"postgres", "endings"}:
+        programs(DEBIAN)  # skips where it cannot be had
+    done = bench(name, *ALL[name], "--folder", str(ROOT), "--out", str(tmp_path), seconds=600)
+    assert done.returncode == 0, done.stderr
+    kept = json.loads((tmp_path / f"{name}.json").read_text())
+    assert kept["laws"]
+    assert all(law["sentence"] in done.stdout for law in kept["laws"])
+    assert ET.parse(tmp_path / f"{name}.svg").getroot().get("aria-label") == kept["title"]
+    for look in LOOKS.get(name, []):
+        look(kept)
+
+
+def _look_at_uses(kept: Any) -> None:
+    assert {which: len(turns) for which, turns in kept["turns"].items()} == {"recorded": 2, "unrecorded": 2}
+    assert kept["noted"]["tokens"] == 100
+
+
+def _look_at_index(kept: Any) -> None:
     assert kept["documents"] == 40_000
     ran_so = [(one["way"], one["rate"]) for one in kept["truncations"]]
     assert ran_so == [("deletion", 4_000), ("deletion", 0), ("copy", 4_000), ("copy", 0)]
@@ -73,22 +152,9 @@ def test_the_bench_of_the_index_truncates_it_both_ways_under_load_and_says_wheth
         assert [len(turns) for turns in one["turns"]["verify"].values()] == [1, 1, 1]
         assert one["seconds"] > 0
         assert one["mib_at_most"] >= one["mib_after"] > 0
-    # Each way where the engine works on the server's core and on any, and its memory. More, where giving space back
-    # took long enough to be measured.
-    assert len(kept["laws"]) >= 2 * 3
-    assert all(law["sentence"] in ran.stdout for law in kept["laws"])
 
 
-def test_the_bench_of_uses_records_in_every_other_turn_and_says_whether_its_law_holds(tmp_path: Path) -> None:
-    flags = ["--tokens", "2000", "--callers", "100", "--rounds", "2", "--seconds", "1"]
-    ran = bench(*flags, "--folder", str(ROOT), "--out", str(tmp_path), module="bench.uses")
-    assert ran.returncode == 0, ran.stderr
-    (file,) = tmp_path.glob("uses-*.json")
-    kept = json.loads(file.read_text())
-    assert {which: len(turns) for which, turns in kept["turns"].items()} == {"recorded": 2, "unrecorded": 2}
-    assert all(turn["per_second"] > 0 for turns in kept["turns"].values() for turn in turns)
-    assert kept["noted"]["tokens"] == 100
-    assert [law["sentence"] in ran.stdout for law in kept["laws"]] == [True]
+LOOKS = {"uses": [_look_at_uses], "index": [_look_at_index]}
 
 
 def test_an_index_filled_for_the_bench_is_what_writing_its_rows_would_have_made(tmp_path: Path) -> None:

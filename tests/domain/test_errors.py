@@ -89,19 +89,19 @@ def test_the_private_why_reaches_no_door(reason: Reason, graphql: bool) -> None:
 @pytest.mark.parametrize("reason", Reason)
 def test_the_headers_that_belong_to_a_number_come_with_it(reason: Reason) -> None:
     headers = dict(fault_response(fault(reason), graphql=False).headers)
-    assert headers[b"content-type"].startswith(b"application/json")
-    assert (b"www-authenticate" in headers) == (reason.kind.code == 401)
-    assert (b"retry-after" in headers) == (reason.kind.code == 503)
-    assert (b"allow" in headers) == (reason.kind.code == 405)
+    assert headers["content-type"].startswith("application/json")
+    assert ("www-authenticate" in headers) == (reason.kind.code == 401)
+    assert ("retry-after" in headers) == (reason.kind.code == 503)
+    assert ("allow" in headers) == (reason.kind.code == 405)
 
 
 def test_no_error_word_is_sent_where_no_credential_came() -> None:
-    def challenge(reason: Reason) -> bytes:
-        return dict(fault_response(fault(reason), graphql=False).headers)[b"www-authenticate"]
+    def challenge(reason: Reason) -> str:
+        return dict(fault_response(fault(reason), graphql=False).headers)["www-authenticate"]
 
-    assert challenge(Reason.MISSING_CREDENTIAL) == b'Bearer realm="watchword"'
+    assert challenge(Reason.MISSING_CREDENTIAL) == 'Bearer realm="watchword"'
     for reason in (Reason.INVALID_TOKEN, Reason.TOKEN_EXPIRED, Reason.TOKEN_REVOKED):
-        assert b'error="invalid_token", error_description="A sentence."' in challenge(reason)
+        assert 'error="invalid_token", error_description="A sentence."' in challenge(reason)
 
 
 def test_a_bad_value_names_its_field() -> None:

@@ -64,7 +64,7 @@ def test_a_present_value_matches_either_a_filter_or_its_negation(pair: tuple[Fil
 @given(filters().filter(lambda f: f.field in OPTIONAL), records())
 def test_a_missing_value_is_found_by_a_negated_exists_alone(f: Filter, record: TokenRecord) -> None:
     none: dict[str, Any] = {field.name.lower(): None for field in OPTIONAL}
-    bare = replace(record, **none)
+    bare = record._replace(**none)
     assert f.matches(bare, NOW) == (f.condition is Condition.EXISTS and f.negated)
 
 
@@ -90,7 +90,7 @@ def test_filters_are_anded(among: list[TokenRecord], data: st.DataObject) -> Non
 
 @given(records(), st.lists(filters(), max_size=3))
 def test_a_revoked_token_is_found_only_when_a_filter_names_the_status(record: TokenRecord, some: list[Filter]) -> None:
-    revoked = replace(record, revoked_at=NOW)
+    revoked = record._replace(revoked_at=NOW)
     unasked = tuple(f for f in some if f.field is not Field.STATUS)
     assert not Search(filters=unasked).matches(revoked, NOW)
     asked = Filter(Field.STATUS, Condition.EQUAL, ("REVOKED",))
@@ -193,9 +193,9 @@ def test_only_a_time_may_be_said_as_a_duration() -> None:
 @given(records(), st.integers(NOW - 5, NOW + 5))
 def test_the_last_activity_is_the_last_use_or_the_making(record: TokenRecord, value: int) -> None:
     idle = Filter(Field.LAST_ACTIVITY_AT, Condition.LESS_THAN, (value,))
-    assert idle.matches(replace(record, last_used_at=None), NOW) == (record.created_at < value)
-    assert idle.matches(replace(record, last_used_at=value - 1), NOW)
-    assert not idle.matches(replace(record, last_used_at=value), NOW)
+    assert idle.matches(record._replace(last_used_at=None), NOW) == (record.created_at < value)
+    assert idle.matches(record._replace(last_used_at=value - 1), NOW)
+    assert not idle.matches(record._replace(last_used_at=value), NOW)
 
 
 @given(st.integers(-LARGEST, LARGEST))
@@ -291,7 +291,7 @@ def test_only_a_filter_that_pins_the_caller_asks_for_the_callers_own(f: Filter) 
 
 
 def test_the_status_is_judged_at_the_moment_of_the_search() -> None:
-    record = replace(RECORD, expires_at=NOW)
+    record = RECORD._replace(expires_at=NOW)
     active = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.ACTIVE.value,))
     assert active.matches(record, NOW - 1)
     assert not active.matches(record, NOW)

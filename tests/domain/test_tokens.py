@@ -1,6 +1,5 @@
 import hashlib
 from base64 import b64decode, b64encode
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -87,4 +86,4 @@ def test_a_bad_description_is_refused(description: str) -> None:
 
 def _ending(at: int) -> TokenRecord:
     record = TokenRecord("id", TokenType.PERSONAL, "n", None, "urn:a:b", "urn:a:b", 0, None)
-    return replace(record, expires_at=at)
+    return record._replace(expires_at=at)

@@ -73,7 +73,7 @@ def test_costs_less_than_a_thousand_ordinary_requests(dear: tuple[Server, float]
     server, thousand = dear
     before = processor_time(server)
     answer = EXPENSIVE[name](server)
-    assert answer.status_code == 200
+    assert answer.status_code in {200, 400}
     assert all(error["extensions"]["code"] in {400, 503} for error in answer.json().get("errors", []))
     assert processor_time(server) - before < thousand
 

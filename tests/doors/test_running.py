@@ -133,6 +133,19 @@ class TestStopping:
         server.start()
         assert server.verify(answer.json()["data"]["createAccessToken"]["accessToken"]).status_code == 204
 
+    def test_by_a_key_is_the_main_process_to_tell_and_no_worker_goes_by_itself(self, make_server: MakeServer) -> None:
+        server = make_server()
+        (worker,) = server.workers()
+        worker.send_signal(signal.SIGINT)
+        for _ in range(50):
+            connect(server).close()
+            assert server.http.get("/health/live").status_code == 200
+        assert server.workers() == [worker]
+        assert server.process is not None
+        os.killpg(server.process.pid, signal.SIGINT)
+        assert server.process.wait(30) == 0
+        assert server.err.read_text().count("Unexpected exit") == 0
+
 
 def refuses(server: Server) -> bool:
     try:

@@ -36,9 +36,10 @@ def test_a_counter_reads_as_the_library_would_write_it(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path)
     registry = CollectorRegistry()
     reference = Counter("watchword_verifications", "Callers verified, by verdict.", ("verdict",), registry=registry)
-    for verdict in ("accepted", "revoked", "accepted"):
-        metrics.verified(verdict)
+    for route, status, verdict in (("/auth", 204, "accepted"), ("/auth", 401, "revoked"), ("/", 200, "accepted")):
+        metrics.request(route, status, verdict, 0.001)
         reference.labels(verdict).inc()
+    metrics.request("/config", 200, None, 0.001)
 
     name = "watchword_verifications_total"
     assert lines(metrics.render(), name) == lines(generate_latest(registry), name)

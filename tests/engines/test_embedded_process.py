@@ -139,6 +139,16 @@ def test_a_helper_that_is_left_at_once_leaves_nothing_behind(path: Path) -> None
     assert [one for one in psutil.Process().children() if is_alive(one.pid) and str(path) in one.cmdline()] == []
 
 
+def test_a_key_that_interrupts_the_server_does_not_reach_it_even_while_it_starts(path: Path) -> None:
+    with Helper(path) as helper:
+        until(lambda: helper.pid is not None, "it was started")
+        pid = helper.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGINT)
+        until(lambda: holds_lock(path, pid) or helper.pid != pid, "it works, or is gone")
+        assert helper.pid == pid
+
+
 def test_no_write_is_lost_while_a_task_runs(given: Given, path: Path) -> None:
     rows = old(3_000) | young(500)
     index = given.index("one", rows)

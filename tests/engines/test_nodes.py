@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.lines import until
 from tests.support.nodes import (
+    KINDS,
     KINDS_IN_TURN,
     SCRIPT,
     SECONDS,
@@ -91,31 +92,33 @@ def test_a_throttled_deletion_is_seen_running_and_ends_when_let_go(search_node: 
     assert count(search_node, index) == 4
 
 
-@pytest.mark.parametrize("kind", KINDS_IN_TURN)
-def test_a_killed_node_comes_back_at_its_address_with_its_rows_and_the_outcome_of_its_tasks(
-    kind: str, tmp_path: Path
-) -> None:
-    with own_node(kind, tmp_path) as node:
-        fill(node, "rows")
-        words = {"source": {"index": "rows"}, "dest": {"index": "copy"}}
-        task = node.ask("POST", "/_reindex?wait_for_completion=false", words)["task"]
-        before = node.finished(task)
-        node.kill()
-        with pytest.raises(httpx.ConnectError):
-            node.http.get("/")
-        node.start()
-        assert count(node, "rows") == 10
-        # Its numbers start over with it, so the question itself may have the number that is asked for, while it is put.
-        until(lambda: bool(node.ask("GET", f"/_tasks/{task}") == before), "the outcome is there", SECONDS)
+@pytest.fixture(scope="module", params=KINDS_IN_TURN)
+def own(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """One that may be killed and paused; each test leaves it running."""
+    with own_node(request.param, tmp_path_factory.mktemp("own")) as node:
+        yield node
 
 
-def test_a_paused_node_answers_nothing_until_it_is_resumed(tmp_path: Path) -> None:
-    with own_node(SMALLEST, tmp_path) as node:
-        node.pause()
-        with pytest.raises(httpx.ReadTimeout):
-            node.http.get("/", timeout=0.5)
-        node.resume()
-        assert node.ask("GET", "/")["name"] == "node"
+def test_a_killed_node_comes_back_at_its_address_with_its_rows_and_the_outcome_of_its_tasks(own: Node) -> None:
+    fill(own, "rows")
+    words = {"source": {"index": "rows"}, "dest": {"index": "copy"}}
+    task = own.ask("POST", "/_reindex?wait_for_completion=false", words)["task"]
+    before = own.finished(task)
+    own.kill()
+    with pytest.raises(httpx.ConnectError):
+        own.http.get("/")
+    own.start()
+    assert count(own, "rows") == 10
+    # Its numbers start over with it, so the question itself may have the number that is asked for, while it is put.
+    until(lambda: bool(own.ask("GET", f"/_tasks/{task}") == before), "the outcome is there", SECONDS)
+
+
+def test_a_paused_node_answers_nothing_until_it_is_resumed(own: Node) -> None:
+    own.pause()
+    with pytest.raises(httpx.ReadTimeout):
+        own.http.get("/", timeout=0.5)
+    own.resume()
+    assert own.ask("GET", "/")["name"] == "node"
 
 
 def test_a_node_dies_with_the_process_that_it_was_told_to_and_takes_its_folder_along(tmp_path: Path) -> None:
@@ -130,7 +133,8 @@ def test_a_node_dies_with_the_process_that_it_was_told_to_and_takes_its_folder_a
     node.close()
 
 
-@pytest.mark.parametrize("workers", ["1", pytest.param("0", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("workers", ["1", "0"])
 def test_a_shared_node_is_gone_when_the_run_that_used_it_is_killed(workers: str, tmp_path: Path) -> None:
     fetch(SMALLEST)
     (tmp_path / "conftest.py").write_text("from tests.conftest import shared_nodes\n")
@@ -175,7 +179,7 @@ def answers(url: str) -> bool:
 
 
 def test_a_taken_port_is_named_with_what_to_do(shared_nodes: SharedNodes) -> None:
-    port = httpx.URL(shared_nodes.of(SMALLEST).url).port
+    port = httpx.URL(shared_nodes.of(KINDS[0]).url).port
     refused = script("run", SMALLEST, "--port", str(port))
     assert refused.returncode == 1
     assert refused.stderr.startswith(f"cannot listen at port {port} of 127.0.0.1")

@@ -14,7 +14,7 @@ from tests.support.lines import Line, lines_to_each_worker
 from tests.support.server import ADMIN, GraphQLRefused, Server
 from tests.support.store_file import assert_sound, events, last_event, look
 
-ROUNDS = 25
+ROUNDS = 15
 MakeServer = Callable[..., Server]
 Create = Callable[[Line], tuple[str, str]]
 

@@ -22,6 +22,7 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
     "stores": ({"stores", "domain"}, {"apsw", "asyncpg", "orjson"}),
     "settings": ({"domain", "values"}, set()),
     "values": ({"domain"}, set()),
+    "loading": (set(), set()),
     "engines": ({"engines", "domain"}, {"apsw", "httpx", "orjson"}),
     "policyfile": ({"domain"}, {"yaml"}),
     "doors.http": (
@@ -29,7 +30,7 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
         {"granian", "graphql", "orjson", "prometheus_client", "structlog"},
     ),
     "client": ({"client", "domain"}, {"httpx"}),
-    "doors.cli": ({"doors.cli", "client", "policyfile", "service", "domain", "settings"}, {"click", "rich"}),
+    "doors.cli": ({"doors.cli", "client", "loading", "policyfile", "service", "domain", "settings"}, {"click", "rich"}),
     "checkup": ({"checkup", "domain", "policyfile", "settings", "signing", "stores"}, set()),
     "wiring": (
         {
@@ -40,13 +41,14 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
             "policyfile",
             "service",
             "domain",
+            "loading",
             "settings",
             "signing",
             "stores",
         },
         set(),
     ),
-    "__main__": ({"wiring", "doors.cli"}, set()),
+    "__main__": ({"wiring", "doors.cli", "loading"}, set()),
 }
 
 

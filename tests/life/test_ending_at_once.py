@@ -5,14 +5,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
 
 from bench.fill import is_revoked
 from bench.population import populate, text_of
 from tests.life.holding import Life
 from tests.support import postgres as databases
-from tests.support.server import Server
+from tests.support.server import Server, plain_client
 
 INSTANCES = 3
 PREFIX = "token 1"
@@ -67,7 +66,7 @@ def end_all_and_ask_each(fleet: Fleet, samples: int) -> None:
 
 
 def statuses(server: Server, numbers: list[int]) -> set[int]:
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with plain_client(server.url) as client:
         return {
             client.get("/auth", headers={"Authorization": f"Bearer {text_of(number)}"}).status_code
             for number in numbers

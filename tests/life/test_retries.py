@@ -4,11 +4,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.life.holding import CREATE, Held, Life, reason_of
-from tests.support.server import ADMIN, GENERATE, GraphQLRefused, Server
+from tests.support.server import ADMIN, GENERATE, GraphQLRefused, Server, plain_client
 from tests.support.store_file import change_store, look
 
 Ask = Callable[[str], Held]
@@ -97,7 +96,7 @@ class TestTheSameKey:
         made: list[str] = []
 
         def ask() -> None:
-            with httpx.Client(timeout=30) as client:
+            with plain_client() as client:
                 wanted = {"type": "PERSONAL", "actorUrn": ann, "duration": "ONE_HOUR", "name": "n"}
                 answer = lives.server.post(
                     CREATE, {"input": wanted}, actor=ann, headers={"Idempotency-Key": "at once"}, client=client

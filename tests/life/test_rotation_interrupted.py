@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.life.holding import ROTATE, Held, Life
 from tests.support.clock import SetClock
-from tests.support.server import ADMIN, GraphQLRefused, Server
+from tests.support.server import ADMIN, GraphQLRefused, Server, plain_client
 from tests.support.store_file import assert_sound, look
 
 OVERLAP, GRACE = 600, 60
@@ -99,7 +99,7 @@ class Rotation(RuleBasedStateMachine):
     @rule(keyed=st.booleans(), delay=st.sampled_from([0.0, 0.002, 0.005, 0.01, 0.03]))
     def rotate_and_hear_nothing(self, keyed: bool, delay: float) -> None:
         wanted, headers = self.wanted(keyed)
-        with httpx.Client(timeout=delay or 0.0005) as client, suppress(httpx.HTTPError):
+        with plain_client(timeout=delay or 0.0005) as client, suppress(httpx.HTTPError):
             self.server.post(ROTATE, wanted, headers=headers, client=client)
 
     @rule(keyed=st.booleans(), delay=st.sampled_from([0.0, 0.003, 0.006, 0.01, 0.02]))
@@ -107,7 +107,7 @@ class Rotation(RuleBasedStateMachine):
         wanted, headers = self.wanted(keyed)
 
         def ask() -> None:
-            with httpx.Client(timeout=10) as client, suppress(httpx.HTTPError):
+            with plain_client(timeout=10) as client, suppress(httpx.HTTPError):
                 self.server.post(ROTATE, wanted, headers=headers, client=client)
 
         self.killed_during(ask, delay)
@@ -117,7 +117,7 @@ class Rotation(RuleBasedStateMachine):
         held = self.hands[-1 - which % len(self.hands)]
 
         def use() -> None:
-            with httpx.Client(timeout=10) as client, suppress(httpx.HTTPError):
+            with plain_client(timeout=10) as client, suppress(httpx.HTTPError):
                 self.server.verify(held.token, client)
 
         self.killed_during(use, delay)

@@ -30,6 +30,10 @@ QUEUED = 20
 AWAY = {"store_unavailable", "outcome_unknown", "deadline"}
 """What an instance says of itself while the store is away."""
 AT_ANY_TIME = {"contended"}
+LET_GO = 4.0
+"""Seconds within which the database has ended what a stopped instance was just writing, and whoever waited for that was
+answered: twice the bound of one request.
+"""
 
 
 Span = tuple[int, int]
@@ -175,6 +179,8 @@ def test_an_instance_stopped_across_a_revoke_refuses_when_it_goes_on(run: Run, r
         with ThreadPoolExecutor(2 * QUEUED) as threads:
             run.load.avoided.add(here.url)
             with stopped(here):
+                stop = time.monotonic_ns()
+                run.away.append((stop, stop + int(LET_GO * 1e9)))
                 until_it_goes_on = time.monotonic() + STOPPED
                 before = [threads.submit(verify_once, run, here, token) for token in tokens]
                 until(lambda: waiting_at(here) >= QUEUED, "as many wait in its queue")
@@ -220,7 +226,7 @@ def revoked(run: Run, server: Server, tokens: list[Token]) -> None:
     with Client("revoker", run.history) as client:
         for token in tokens:
             while (outcome := client.revoke(server, token)).verdict is not Verdict.OK:
-                assert outcome.reason in AT_ANY_TIME, outcome
+                assert outcome.reason in AT_ANY_TIME | {"store_unavailable"}, outcome  # for how long, the run knows
 
 
 def verify_once(run: Run, server: Server, token: Token) -> Outcome:

@@ -326,7 +326,7 @@ def explore(server: Server, examples: int, steps: int) -> None:
 
 
 def test_every_answer_is_the_models(alone: Server) -> None:
-    explore(alone, examples=60, steps=40)
+    explore(alone, examples=30, steps=40)
 
 
 @pytest.mark.soak

@@ -9,7 +9,7 @@ from tests.support.indexed import NodeIndex, Series
 from tests.support.lines import until
 from tests.support.nodes import Client
 from tests.support.server import ADMIN, Server
-from tests.support.store_file import look
+from tests.support.store_file import change_store, look
 from tests.support.traffic import UNTIL, Traffic
 
 MakeServer = Callable[..., Server]
@@ -31,6 +31,11 @@ class Copy:
 
     def until_rows_move(self, task: str) -> None:
         until(lambda: self.series.operation(task)["rowsDone"] > 0, "rows are being copied", 60)
+
+    def kill(self) -> None:
+        """The server, and ten seconds pass at once: nobody has the operation any more."""
+        self.server.kill()
+        change_store(self.server, "UPDATE operations SET held_until = 0")
 
     def state_in_the_store(self) -> str:
         state: str = look(self.server, "SELECT state FROM operations ORDER BY number DESC LIMIT 1")[0][0]

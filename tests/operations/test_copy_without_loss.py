@@ -88,7 +88,7 @@ def _wait_for(copy: Copy, state: str) -> str:
 def test_killed_in_each_state_it_is_completed_by_the_next_start(copy: Copy, state: str) -> None:
     with copy.traffic:
         task = _wait_for(copy, state)
-        copy.server.kill()
+        copy.kill()
         assert copy.state_in_the_store() == state
         copy.gate.drop()
         copy.server.start()
@@ -101,7 +101,7 @@ def test_killed_in_each_state_it_is_completed_by_the_next_start(copy: Copy, stat
 def test_what_a_killed_one_had_sent_may_arrive_before_the_next_start(copy: Copy, state: str) -> None:
     with copy.traffic:
         task = _wait_for(copy, state)
-        copy.server.kill()
+        copy.kill()
         copy.gate.let_go()
         copy.server.start()
         done = copy.series.over(task)
@@ -112,7 +112,7 @@ def test_what_a_killed_one_had_sent_may_arrive_before_the_next_start(copy: Copy,
 def test_what_a_killed_one_had_sent_may_arrive_after_all_is_done(copy: Copy) -> None:
     with copy.traffic:
         task = _wait_for(copy, "SWAPPING")
-        copy.server.kill()
+        copy.kill()
         copy.gate.pass_others()
         copy.server.start()
         assert copy.series.over(task)["state"] == "DONE"
@@ -128,7 +128,7 @@ def test_writes_held_back_by_a_killed_one_after_the_name_has_moved_on_are_let_in
     copy = copy_of(make_server, shared_nodes.of(request.node.callspec.params["gate"]), gate, alias=False)
     with copy.traffic:
         task = _wait_for(copy, "VERIFYING")
-        copy.server.kill()
+        copy.kill()
         copy.gate.pass_others()
         copy.server.start()
         until(lambda: copy.series.name not in copy.node.ask("GET", f"/{copy.series.name}/_settings"), "it was swapped")

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -53,9 +52,10 @@ class TestWithoutAnIndex:
         assert answer.json() == {"value": "Could not get task status for node:1"}
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with own_node("opensearch-2", tmp_path / "own") as running:
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """One that may be killed and paused; each test leaves it running."""
+    with own_node("opensearch-2", tmp_path_factory.mktemp("own")) as running:
         yield running
 
 

@@ -2,69 +2,102 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import httpx
 import pytest
 
 from tests.support.indexed import CANCEL, EmbeddedIndex, Series, times
-from tests.support.nodes import SharedNodes, unique_prefix
-from tests.support.server import ADMIN, GraphQLRefused, Server
+from tests.support.nodes import Client, SharedNodes, unique_prefix
+from tests.support.server import ADMIN, GraphQLRefused, Server, plain_client
 
-MakeServer = Callable[..., Server]
 STATUS = "query ($task: String!) { taskStatus(task: $task) { completed failures error } }"
 
 
-@pytest.fixture(params=[b"[1,2,3]", b"null", b"{}", b'{"version": []}', b'"text"', b"not json"], ids=str)
-def stranger(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Something else than a search engine listens at the address of the index."""
+class Stranger:
+    """Something else than a search engine, that listens where the index should: it answers everything with this."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self) -> None:
-            self.rfile.read(int(self.headers.get("content-length", 0)))
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(request.param)))
-            self.end_headers()
-            self.wfile.write(request.param)
+    answer = b""
 
-        do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - the library's names
+    def __init__(self) -> None:
+        told = self
 
-        def log_message(self, *args: object) -> None:
-            pass
+        class Handler(BaseHTTPRequestHandler):
+            def _answer(self) -> None:
+                self.rfile.read(int(self.headers.get("content-length", 0)))
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(told.answer)))
+                self.end_headers()
+                self.wfile.write(told.answer)
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        thread = threading.Thread(target=listening.serve_forever)
+            do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - the library's names
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self.listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+
+@pytest.fixture(scope="module")
+def stranger() -> Iterator[Stranger]:
+    made = Stranger()
+    with made.listening as listening:
+        thread = threading.Thread(target=listening.serve_forever, args=(0.05,))
         thread.start()
-        yield f"http://127.0.0.1:{listening.server_port}"
+        yield made
         listening.shutdown()
         thread.join()
 
 
+@pytest.fixture(scope="module")
+def misled(stranger: Stranger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    url = f"http://127.0.0.1:{stranger.listening.server_port}"
+    with Server(tmp_path_factory.mktemp("misled"), "--index-url", url, "--index-timeout", "2") as running:
+        yield running
+
+
+@pytest.mark.parametrize("answer", [b"[1,2,3]", b"null", b"{}", b'{"version": []}', b'"text"', b"not json"], ids=str)
 def test_what_is_no_search_engine_is_unavailable_and_never_an_empty_index(
-    stranger: str, make_server: MakeServer
+    stranger: Stranger, misled: Server, answer: bytes
 ) -> None:
-    server = make_server("--index-url", stranger, "--index-timeout", "2")
-    token = server.create(ADMIN)["accessToken"]
-    assert server.http.get("/health/ready").json()["status"] == "degraded"
-    assert server.operate("getIndexSizes", token=token).status_code == 503
+    stranger.answer = answer
+    token = misled.create(ADMIN)["accessToken"]
+    assert misled.http.get("/health/ready").json()["status"] == "degraded"
+    assert misled.operate("getIndexSizes", token=token).status_code == 503
     asked = {"entityType": "dataset", "aspect": "operation", "endTimeMillis": 1, "dryRun": False}
-    assert server.operate("truncateTimeseriesAspect", asked, token=token).status_code == 503
-    status = server.operate("getEsTaskStatus", {"task": "n:1"}, token=token)
+    assert misled.operate("truncateTimeseriesAspect", asked, token=token).status_code == 503
+    status = misled.operate("getEsTaskStatus", {"task": "n:1"}, token=token)
     assert status.json() == {"value": "Could not get task status for n:1"}
 
 
+@pytest.fixture(scope="module")
+def node(shared_nodes: SharedNodes) -> Client:
+    return shared_nodes.of("opensearch-2")
+
+
+@pytest.fixture(scope="module")
+def prefix(node: Client) -> Iterator[str]:
+    made = unique_prefix()
+    yield made
+    node.drop(made)
+
+
+@pytest.fixture(scope="module")
+def on_node(node: Client, prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("on_node"), "--index-url", node.url, "--index-prefix", prefix) as running:
+        yield running
+
+
 def test_a_crowd_that_asks_the_index_is_turned_away_and_tokens_are_verified(
-    shared_nodes: SharedNodes, make_server: MakeServer
+    on_node: Server,
 ) -> None:
-    node = shared_nodes.of("opensearch-2")
-    server = make_server("--index-url", node.url, "--index-prefix", unique_prefix())
+    server = on_node
     token = server.create(ADMIN)["accessToken"]
     aliases = " ".join(f't{n}: taskStatus(task: "nowhere:{n}") {{ completed }}' for n in range(20))
     codes: list[int] = []
 
     def ask() -> None:
-        with httpx.Client(base_url=server.url, timeout=120) as http:
+        with plain_client(server.url, 120) as http:
             answer = http.post(
                 "/api/graphql", json={"query": f"{{ {aliases} }}"}, headers={"Authorization": f"Bearer {token}"}
             )
@@ -81,11 +114,9 @@ def test_a_crowd_that_asks_the_index_is_turned_away_and_tokens_are_verified(
 
 
 def test_how_a_task_failed_is_told_whole_to_those_alone_who_may_truncate(
-    shared_nodes: SharedNodes, make_server: MakeServer, actor: str
+    node: Client, prefix: str, on_node: Server, actor: str
 ) -> None:
-    node = shared_nodes.of("opensearch-2")
-    prefix = unique_prefix()
-    server = make_server("--index-url", node.url, "--index-prefix", prefix)
+    server = on_node
     node.ask("PUT", f"/{prefix}_payroll/_doc/emp-1?refresh=true", {"salary": "ninety thousand"})
     node.ask("PUT", f"/{prefix}_numbers", {"mappings": {"properties": {"salary": {"type": "long"}}}})
     words = {"source": {"index": f"{prefix}_payroll"}, "dest": {"index": f"{prefix}_numbers"}}
@@ -99,26 +130,21 @@ def test_how_a_task_failed_is_told_whole_to_those_alone_who_may_truncate(
         assert "emp-1" not in text
         assert "Failures: 1" in text
     assert "ninety" in json.dumps(server.ask(STATUS, {"task": task}, actor=ADMIN))
-    node.drop(prefix)
 
 
 @pytest.mark.parametrize("alias", ["filtered", "foreign"])
 def test_an_alias_of_a_part_or_of_something_else_is_not_touched(
-    shared_nodes: SharedNodes, make_server: MakeServer, alias: str
+    node: Client, prefix: str, on_node: Server, alias: str
 ) -> None:
-    node = shared_nodes.of("opensearch-2")
-    prefix = unique_prefix()
-    server = make_server("--index-url", node.url, "--index-prefix", prefix)
-    name = f"{prefix}_dataset_operationaspect_v1"
-    index = f"{name}_1" if alias == "filtered" else f"{prefix}_payroll"
+    name = f"{prefix}_dataset_{alias}aspect_v1"
+    index = f"{name}_1" if alias == "filtered" else f"{prefix}_wages"
     how = {"filter": {"term": {"team": "one"}}} if alias == "filtered" else {}
     node.ask("PUT", f"/{index}", {"aliases": {name: how}})
     node.ask("PUT", f"/{index}/_doc/x?refresh=true", {"timestampMillis": 1_700_000_000_000, "team": "two"})
-    asked = {"entityType": "dataset", "aspect": "operation", "endTimeMillis": 1_700_000_000_001, "dryRun": False}
-    answer = server.operate("truncateTimeseriesAspect", asked, token=server.create(ADMIN)["accessToken"])
+    asked = {"entityType": "dataset", "aspect": alias, "endTimeMillis": 1_700_000_000_001, "dryRun": False}
+    answer = on_node.operate("truncateTimeseriesAspect", asked, token=on_node.create(ADMIN)["accessToken"])
     assert (answer.status_code, answer.json()["error"]["reason"]) == (409, "index_ambiguous")
     assert node.ask("GET", f"/{index}/_count")["count"] == 1
-    node.drop(prefix)
 
 
 def test_who_asked_and_for_what_is_for_those_who_may_truncate(server: Server, actor: str) -> None:

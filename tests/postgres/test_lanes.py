@@ -43,7 +43,7 @@ def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Databas
         await store.settle_keys(b"sealed salt", key(1), key(2))
         await store.settle(root_policy(ADMIN), ())
         for token in TOKENS:
-            await store.add_token(SYSTEM, replace(token, expires_at=None), Issue(key(1).kid, PLENTY))
+            await store.add_token(SYSTEM, token._replace(expires_at=None), Issue(key(1).kid, PLENTY))
         await store.close()
 
     asyncio.run(first_start())
@@ -194,7 +194,7 @@ def test_a_revocation_is_seen_by_whoever_asks_after_it(run: Run, store: Store, p
 
         noises = [asyncio.ensure_future(noise()) for _ in range(8)]
         for number in range(1_000, 1_050):
-            await other.add_token(SYSTEM, replace(record(number), expires_at=None), Issue(key(1).kid, PLENTY))
+            await other.add_token(SYSTEM, record(number)._replace(expires_at=None), Issue(key(1).kid, PLENTY))
             bearer = await store.find_bearer(record(number).id)
             assert bearer is not None
             assert bearer.revoked_at is None

@@ -73,6 +73,9 @@ class Watched:
         """How SQLite goes about the statements, step by step."""
         steps: list[str] = []
         with closing(apsw.Connection(str(self.path))) as file:
+            reader, _ = self._connections
+            for (view,) in reader.execute("SELECT sql FROM temp.sqlite_master WHERE type = 'view'"):
+                file.execute(view.replace("CREATE VIEW", "CREATE TEMP VIEW", 1))
             for statement in cost.statements:
                 if statement.split()[:2] == ["CREATE", "TEMP"]:
                     file.execute(statement)

@@ -15,11 +15,15 @@ SECONDS = 30.0
 
 
 def until(true: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:
-    """Wait until it is true; fail with these words when it never is."""
+    """Wait until it is true; fail with these words when it never is. Who asks again and again takes time from those
+    who make it true: what takes long is asked for less often.
+    """
     deadline = time.monotonic() + seconds
+    pause = 0.005
     while not true():
         assert time.monotonic() < deadline, f"still not so after {seconds:g} seconds: {what}"
-        time.sleep(0.005)
+        time.sleep(pause)
+        pause = min(pause * 1.2, 0.05)
 
 
 class Line:

@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-import httpx
 import pytest
 
 from tests.support.lines import until
 from tests.support.pages import ROOT
 from tests.support.ports import free_port
+from tests.support.server import plain_client
 from tests.support.system import missing
 
 KINDS = ("opensearch-2", "opensearch-3", "elasticsearch-7")
@@ -51,7 +51,7 @@ class Client:
     def __init__(self, kind: str, url: str) -> None:
         self.kind = kind
         self.url = url
-        self.http = httpx.Client(base_url=url, timeout=SECONDS)
+        self.http = plain_client(url, SECONDS)
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The JSON of an answer that is no error."""

@@ -2,7 +2,6 @@
 
 import hashlib
 from base64 import b64encode
-from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -69,8 +68,8 @@ def families(draw: st.DrawFn, min_size: int = 0) -> list[TokenRecord]:
     made = draw(st.lists(records(), min_size=min_size, max_size=12, unique_by=lambda record: record.id))
     if not made or draw(st.booleans()):
         return made
-    first = replace(made[0], expires_at=None, revoked_at=None)
-    rest = [replace(one, parent=first.id, root=first.id) if draw(st.booleans()) else one for one in made[1:]]
+    first = made[0]._replace(expires_at=None, revoked_at=None)
+    rest = [one._replace(parent=first.id, root=first.id) if draw(st.booleans()) else one for one in made[1:]]
     return [first, *rest]
 
 

@@ -12,9 +12,11 @@ from typing import Any, Self
 
 import httpx
 
+from tests.support.server import plain_client
+
 UNTIL = 1_700_000_000_000
 ANCHORS = 50
-PAUSE = 0.004
+PAUSE = 0.012
 """Between two requests of one thread: constant traffic, and a processor left for those it is meant to meet."""
 
 
@@ -44,7 +46,7 @@ class Traffic:
         body["mappings"] = {"properties": {"timestampMillis": {"type": "date"}}}
         if alias:
             body["aliases"] = {self.name: {}}
-        with httpx.Client(base_url=self._url, timeout=60) as http:
+        with plain_client(self._url, 60) as http:
             http.put(f"/{self.name}_1" if alias else f"/{self.name}", json=body).raise_for_status()
             rows: dict[str, dict[str, Any]] = {}
             for n in range(ANCHORS):
@@ -94,7 +96,7 @@ class Traffic:
         assert found == kept
 
     def _guarded(self, work: Any, number: int) -> None:
-        with httpx.Client(base_url=self._url, timeout=60) as http:
+        with plain_client(self._url, 60) as http:
             try:
                 while not self._stop.wait(PAUSE):
                     work(http, number)
@@ -160,7 +162,7 @@ def row(moment: int, number: int) -> dict[str, Any]:
 def rows_of(url: str, name: str) -> dict[str, dict[str, Any]]:
     """Everything that the index holds now, past the service."""
     found: dict[str, dict[str, Any]] = {}
-    with httpx.Client(base_url=url, timeout=60) as http:
+    with plain_client(url, 60) as http:
         http.post(f"/{name}/_refresh").raise_for_status()
         page = http.post(f"/{name}/_search?scroll=1m&size=5000", json={"sort": ["_doc"]}).raise_for_status().json()
         while page["hits"]["hits"]:

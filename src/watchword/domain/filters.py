@@ -5,7 +5,7 @@ EXISTS finds it. `matches` is the law; stores translate it into their own langua
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -19,7 +19,12 @@ MAX_FILTERS = 50
 MAX_VALUES = 1_000
 """In all filters of a list together."""
 MAX_VALUE = 1_000
+MAX_TESTS = 50
+MAX_TESTED = 5_000
+"""Values, and characters of them, in all filters but those by EQUAL and IN: each is held against each token."""
 MAX_COUNT = 1_000
+MAX_SHOWN = 50_000
+"""Rows times fields, in all lists of one request."""
 DEFAULT_COUNT = 20
 SEARCH_SECONDS = 5.0
 LARGEST = 2**63 - 1
@@ -117,8 +122,8 @@ class Filter:
         return (
             self.field is field
             and not self.negated
-            and self.condition in (Condition.EQUAL, Condition.IN)
-            and set(self.values) == {value}
+            and (self.condition is Condition.EQUAL or self.condition is Condition.IN)
+            and (self.values == (value,) or set(self.values) == {value})
         )
 
 
@@ -222,6 +227,10 @@ class Sort:
     descending: bool = True
 
 
+BY_END = Sort()
+"""How a list is ordered unless something else is asked for."""
+
+
 def parse_sort(field: str, descending: bool) -> Sort:
     for known in SortField:
         if known.value.word == field:
@@ -237,12 +246,12 @@ class Search:
     start: int = 0
     count: int = DEFAULT_COUNT
     filters: tuple[Filter, ...] = ()
-    sort: Sort = Sort()
+    sort: Sort = BY_END
     own: tuple[Field, str] | None = None
 
     def held_to(self, field: Field, value: str) -> "Search":
         """With the server's own constraint laid on it."""
-        return replace(self, own=(field, value))
+        return Search(self.start, self.count, self.filters, self.sort, (field, value))
 
     @property
     def shows_revoked(self) -> bool:
@@ -269,3 +278,28 @@ def check_filter_sizes(values: Sequence[int]) -> None:
         raise invalid("filters", f"filters may have at most {MAX_FILTERS} entries.")
     if sum(values) > MAX_VALUES:
         raise invalid("filters.values", f"filters may have at most {MAX_VALUES:,} values together.")
+
+
+def check_tests(filters: tuple[Filter, ...]) -> tuple[Filter, ...]:
+    """EQUAL and IN look a token's value up among theirs; everything else goes through its values one by one."""
+    tested = [value for f in filters if f.condition not in (Condition.EQUAL, Condition.IN) for value in f.values]
+    if len(tested) > MAX_TESTS:
+        raise invalid(
+            "filters.values", f"filters other than EQUAL and IN may have at most {MAX_TESTS} values together."
+        )
+    if sum(len(value) for value in tested if isinstance(value, str)) > MAX_TESTED:
+        raise invalid(
+            "filters.values",
+            f"filters other than EQUAL and IN may have at most {MAX_TESTED:,} characters of values together.",
+        )
+    return filters
+
+
+def check_shown(values: int) -> None:
+    """By how many rows times fields the lists of a request have so far."""
+    if values > MAX_SHOWN:
+        raise invalid(
+            "count",
+            f"The lists of one request may have at most {MAX_SHOWN:,} values together, rows times fields; "
+            "ask for fewer at once.",
+        )

@@ -1,5 +1,6 @@
 """Texts that people give: names and descriptions, bounded, and the same in every store."""
 
+import re
 import unicodedata
 
 from watchword.domain.errors import invalid
@@ -8,6 +9,9 @@ MAX_NAME = 200
 MAX_DESCRIPTION = 1_000
 # With these a name can be made to look like another.
 _TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+# All control characters but tab, line feed and carriage return; half a pair of UTF-16.
+_UNKEPT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def check_name(value: str, field: str = "name") -> str:
@@ -27,6 +31,6 @@ def check_text(value: str, field: str, longest: int) -> str:
     """Text that every store keeps as it is: bounded, without control characters or lone surrogates."""
     if len(value) > longest:
         raise invalid(field, f"{field} must have at most {longest:,} characters.")
-    if any((c < " " and c not in "\n\r\t") or "\x7f" <= c <= "\x9f" or "\ud800" <= c <= "\udfff" for c in value):
+    if _UNKEPT.search(value):
         raise invalid(field, f"{field} must not contain control characters or lone surrogates.")
     return value

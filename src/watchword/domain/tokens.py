@@ -7,9 +7,11 @@ The token itself is kept nowhere but in its holder's hands: the record carries o
 from base64 import b64decode
 from binascii import Error as Base64Error
 from binascii import b2a_base64
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
+from typing import NamedTuple
 
 from watchword.domain.errors import invalid
 from watchword.domain.limits import UNLIMITED, Limits
@@ -28,9 +30,10 @@ class TokenStatus(Enum):
     REVOKED = "REVOKED"
 
 
-@dataclass(frozen=True, slots=True)
-class TokenRecord:
-    """One token as the store keeps it. Times are milliseconds since 1970, UTC."""
+class TokenRecord(NamedTuple):
+    """One token as the store keeps it. Times are milliseconds since 1970, UTC. A list makes many of them, so it is a
+    named tuple: as closed to change as a frozen dataclass, and a sixth of its cost.
+    """
 
     id: str
     type: TokenType
@@ -86,7 +89,17 @@ class NewToken:
 
 
 def token_id(token: bytes, salt: Secret[bytes]) -> str:
-    return b2a_base64(sha256(token + salt.reveal()).digest(), newline=False).decode()
+    return identifier(salt)(token)
+
+
+def identifier(salt: Secret[bytes]) -> Callable[[bytes], str]:
+    """What tells the id of each token, for who needs many."""
+    ending = salt.reveal()
+
+    def token_id(token: bytes) -> str:
+        return b2a_base64(sha256(token + ending).digest(), newline=False).decode()
+
+    return token_id
 
 
 def check_token_id(value: str, field: str) -> str:

@@ -13,7 +13,7 @@ from watchword.domain.lifetimes import iso
 from watchword.domain.policies import PolicySet, Privilege
 from watchword.domain.ports import Store
 from watchword.domain.secret import Secret
-from watchword.domain.tokens import token_id
+from watchword.domain.tokens import identifier
 from watchword.domain.urns import check_actor, is_reserved
 from watchword.service.uses import Uses
 
@@ -25,20 +25,28 @@ ATTEMPTS = 8
 class Authority:
     def __init__(self, store: Store, salt: Secret[bytes], uses: Uses) -> None:
         self._store = store
-        self._salt = salt
-        self._uses = uses
+        self._token_id = identifier(salt)
+        self._note_use = uses.note
         self._policies = PolicySet(0, ())
 
     async def verify(self, token: bytes, client: str, request_id: str = "", *, anywhere: bool = False) -> Bearer:
         """The live token with this text, brought by this client, or the refusal its holder is told. With `anywhere` it
         is not judged from where: a third party asks, who alone knows.
         """
-        bearer = _live(await self._store.find_bearer(token_id(token, self._salt)))
-        if bearer.limits.networks is not None and not (anywhere or bearer.limits.allow_from(client)):
+        bearer = await self._store.find_bearer(self._token_id(token))
+        if (
+            bearer is None
+            or bearer.revoked_at is not None
+            or bearer.suspended
+            or ((end := bearer.expires_at) is not None and end <= bearer.at)
+        ):
+            raise _refusal(bearer)
+        limits = bearer.limits
+        if limits.networks is not None and not (anywhere or limits.allow_from(client)):
             raise not_accepted(_subject(bearer)._replace(because="network"))
         if bearer.pending:
             bearer = await self._first_used(bearer, client, request_id)
-        self._uses.note(bearer.token_id, bearer.at, client)
+        self._note_use(bearer.token_id, bearer.at, client)
         return bearer
 
     async def claim(self, actor: str, header: str) -> Standing:
@@ -104,19 +112,21 @@ def not_accepted(subject: Subject | None = None) -> Fault:
 
 def _live(bearer: Bearer | None) -> Bearer:
     """The bearer, which is neither revoked nor expired, and whose actor may act; or the refusal."""
-    if bearer is None:
-        raise not_accepted()
-    if bearer.revoked_at is not None:
-        at = bearer.revoked_at
-        message = f"The token was revoked at {iso(at)}."
-        raise Fault(Reason.TOKEN_REVOKED, message, subject=_subject(bearer), revokedAt=at)
-    if bearer.expires_at is not None and bearer.expires_at <= bearer.at:
-        at = bearer.expires_at
-        message = f"The token expired at {iso(at)}."
-        raise Fault(Reason.TOKEN_EXPIRED, message, subject=_subject(bearer), expiredAt=at)
-    if bearer.suspended:
-        raise not_accepted(_subject(bearer))
+    if bearer is None or bearer.has_ended or bearer.suspended:
+        raise _refusal(bearer)
     return bearer
+
+
+def _refusal(bearer: Bearer | None) -> Fault:
+    if bearer is None:
+        return not_accepted()
+    if (at := bearer.revoked_at) is not None:
+        return Fault(
+            Reason.TOKEN_REVOKED, f"The token was revoked at {iso(at)}.", subject=_subject(bearer), revokedAt=at
+        )
+    if (at := bearer.expires_at) is not None and at <= bearer.at:
+        return Fault(Reason.TOKEN_EXPIRED, f"The token expired at {iso(at)}.", subject=_subject(bearer), expiredAt=at)
+    return not_accepted(_subject(bearer))
 
 
 def _subject(bearer: Bearer) -> Subject:

@@ -1,25 +1,24 @@
 """The key ring: signs with the newest key, publishes those whose tokens may still live, and the one that comes next.
 
 Tokens are JWTs in the style of RFC 9068. The signature is for others, who check it by the published keys and
-cannot see revocations; here a token is known by its digest. Signing is PyJWT's, keys are cryptography's.
+cannot see revocations; here a token is known by its digest. Keys and signatures are cryptography's.
 
 Whoever keeps the published keys for a while knows the next one before it signs: a rotation goes unnoticed. It is made
 ahead, and random as every key is: who has seen all that a store ever held cannot tell the keys that are yet to be made.
 """
 
 import os
-from base64 import urlsafe_b64encode
 from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
-import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from watchword.domain.actors import Warrant
 from watchword.domain.errors import Stale
 from watchword.domain.ports import Claims, Clock, KeyStore, SealedKey, Signed
 from watchword.domain.secret import Secret
+from watchword.signing.jws import encoded, signed
 from watchword.signing.sealing import Randomness, Sealer
 
 SALT_BYTES = 32
@@ -84,8 +83,7 @@ class KeyRing:
             content["exp"] = claims.expires_at // 1000
         if limits.scopes is not None:
             content["scope"] = " ".join(limits.scopes)
-        token = jwt.encode(content, private, algorithm="EdDSA", headers={"kid": kid, "typ": "at+jwt"})
-        return Signed(Secret(token), kid)
+        return Signed(Secret(signed(content, kid, private)), kid)
 
     async def all(self) -> tuple[SealedKey, ...]:
         return await self._store.keys()
@@ -146,9 +144,9 @@ def _label(kid: str) -> str:
 
 
 def _kid(public: bytes) -> str:
-    return urlsafe_b64encode(sha256(public).digest())[:KID_LENGTH].decode()
+    return encoded(sha256(public).digest())[:KID_LENGTH].decode()
 
 
 def _jwk(kid: str, public: bytes) -> dict[str, str]:
-    x = urlsafe_b64encode(public).rstrip(b"=").decode()
+    x = encoded(public).decode()
     return {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": kid, "x": x}

@@ -3,16 +3,19 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from watchword.domain.actors import Warrant
 from watchword.domain.backups import Backup, Choice, Prospect, Restored
 from watchword.domain.places import FilePlace, Place
 from watchword.domain.ports import Clock, Store
-from watchword.stores.sqlite.keys import Sealed
-from watchword.stores.transfer import Progress
+
+if TYPE_CHECKING:
+    from watchword.stores.sqlite.keys import Sealed
+    from watchword.stores.transfer import Progress
 
 Observe = Callable[[str, float], None]
-Prove = Callable[[Sealed], None]
+Prove = Callable[["Sealed"], None]
 """Raises unless our master key opens these seals."""
 
 
@@ -70,7 +73,7 @@ def check(place: Place) -> Iterator[tuple[str, str | None]]:
     return database.check(place)
 
 
-def back_up(place: Place, file: Path, now: int, *, force: bool, progress: Progress) -> Backup:
+def back_up(place: Place, file: Path, now: int, *, force: bool, progress: "Progress") -> Backup:
     if isinstance(place, FilePlace):
         from watchword.stores.sqlite import backup
 

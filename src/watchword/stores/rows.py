@@ -85,7 +85,7 @@ def words(kinds: Iterable[str]) -> str:
 def token_of(row: Row) -> TokenRecord:
     fields = list(row)
     fields[1], fields[11] = _TYPES[fields[1]], unpacked(fields[11])
-    return TokenRecord(*fields)
+    return TokenRecord._make(fields)
 
 
 def token_values(record: TokenRecord) -> tuple[Any, ...]:

@@ -3,22 +3,30 @@
 import click
 
 from watchword import __version__
-from watchword.doors.cli.account import account
-from watchword.doors.cli.actor import actor
-from watchword.doors.cli.db import db
-from watchword.doors.cli.doctor import doctor
-from watchword.doors.cli.event import event
-from watchword.doors.cli.group import group
-from watchword.doors.cli.index import index
-from watchword.doors.cli.keys import keys
-from watchword.doors.cli.policy import policy
-from watchword.doors.cli.serve import serve
-from watchword.doors.cli.task import task
-from watchword.doors.cli.token import token
-from watchword.doors.cli.whoami import whoami
+from watchword.doors.cli.later import LaterGroup
+
+_COMMANDS = {
+    "serve": "Run the service until it is told to stop.",
+    "whoami": "Who the server takes the caller for, and what that actor may do.",
+    "token": "Make tokens, look at them, replace them, end them.",
+    "account": "Service accounts: actors for programs.",
+    "policy": "Who may do what.",
+    "group": "Groups of actors, for policies to name.",
+    "actor": "Look at actors, suspend them, let them act again.",
+    "event": "What happened: every change, every denial.",
+    "index": "The indices of time series: what they weigh, how old rows go, how rows get in.",
+    "task": "Long work in the search index.",
+    "db": "Look after the store.",
+    "keys": "The keys that sign tokens, and the master key that seals them.",
+    "doctor": "Look at settings, store, keys, clock, address and permissions; exit code 1 if anything is BAD.",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=LaterGroup,
+    later={name: (name, sentence) for name, sentence in _COMMANDS.items()},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="watchword")
 @click.option("--debug", is_flag=True, help="Show where an error came from.")
 def cli(debug: bool) -> None:
@@ -26,7 +34,3 @@ def cli(debug: bool) -> None:
 
     Start with: watchword serve
     """
-
-
-for command in (serve, whoami, token, account, policy, group, actor, event, index, task, db, keys, doctor):
-    cli.add_command(command)

@@ -1,20 +1,23 @@
 """What commands ask of the wiring, which `__main__` hands in."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager
-from pathlib import Path
+from __future__ import annotations
+
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from watchword.domain.backups import Backup, Carried, Choice, Prospect, Restored
-from watchword.domain.findings import Finding
-from watchword.domain.places import Place
-from watchword.settings import Settings
-
 if TYPE_CHECKING:  # the service is loaded by the wiring, when a command asks for it
+    from collections.abc import Iterator
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from watchword.domain.backups import Backup, Carried, Choice, Prospect, Restored
     from watchword.domain.engine import Engine
+    from watchword.domain.findings import Finding
     from watchword.domain.indices import IndexNames
+    from watchword.domain.places import Place
     from watchword.domain.ports import Keys
     from watchword.service.tokens import Tokens
+    from watchword.settings import Settings
 
 Told = Callable[[int, int], None]
 """Told how much is done, and of how much."""
@@ -22,9 +25,9 @@ Told = Callable[[int, int], None]
 
 class LocalService(Protocol):
     @property
-    def tokens(self) -> "Tokens": ...
+    def tokens(self) -> Tokens: ...
     @property
-    def keys(self) -> "Keys": ...
+    def keys(self) -> Keys: ...
 
 
 class Backstage(Protocol):
@@ -39,6 +42,6 @@ class Backstage(Protocol):
     restore_prospect: Callable[[Settings, Path], Prospect]
     restore_store: Callable[[Settings, Path, Choice], Restored]
     copy_store: Callable[[Settings, Place, Place, Told], Carried]
-    open_index: Callable[[Settings], "Engine"]
-    index_names: Callable[[Settings], "IndexNames"]
+    open_index: Callable[[Settings], Engine]
+    index_names: Callable[[Settings], IndexNames]
     look_over: Callable[[Settings], Iterator[Finding]]

@@ -1,22 +1,20 @@
-"""What all commands share: the settings as flags, one line for an error, exit codes 0, 1 and 2."""
+"""What all commands share: the settings as flags, and the store that is there."""
 
-import sys
-import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import wraps
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.domain.errors import Fault, OperatorError
-from watchword.doors.cli.backstage import Backstage, LocalService
-from watchword.doors.cli.streams import NotWritten, WrongUse, prepare, silence
-from watchword.doors.cli.text import one_line, without_tokens
-from watchword.settings import TABLE, PlaceError, Setting, Settings, SettingsError, load
+from watchword.domain.errors import OperatorError
+from watchword.doors.cli.outcome import plain_errors
+from watchword.settings import TABLE, Setting, Settings, load
+
+if TYPE_CHECKING:
+    from watchword.doors.cli.backstage import Backstage, LocalService
 
 _BY_NAME = {setting.name: setting for setting in TABLE}
-INTERRUPTED, READER_GONE = 130, 141
 STORE_FLAGS = ("data_dir", "database_url", "database_schema", "master_key_file")
 
 Command = Callable[..., Any]
@@ -57,7 +55,7 @@ def _option(setting: Setting) -> Callable[[Command], Command]:
     return click.option(setting.flag, setting.name, default=None, help=text, metavar="TEXT")
 
 
-def need_store(backstage: Backstage, settings: Settings) -> None:
+def need_store(backstage: "Backstage", settings: Settings) -> None:
     """For commands that work on a store: a mistyped folder must not become a new, empty one."""
     if not backstage.has_store(settings):
         where = f"{settings.place}, schema {settings.database_schema}" if settings.is_shared else str(settings.place)
@@ -65,7 +63,7 @@ def need_store(backstage: Backstage, settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def open_existing(backstage: Backstage, settings: Settings) -> AsyncIterator[LocalService]:
+async def open_existing(backstage: "Backstage", settings: Settings) -> "AsyncIterator[LocalService]":
     """The service on a store that is there, brought to this version."""
     import asyncio
 
@@ -76,73 +74,3 @@ async def open_existing(backstage: Backstage, settings: Settings) -> AsyncIterat
     await asyncio.to_thread(prepare)
     async with backstage.open_service(settings) as service:
         yield service
-
-
-def run(cli: click.Group, backstage: object) -> NoReturn:
-    """The command line as a whole; also what click says of wrong use is one line."""
-    prepare()
-    with plain_errors():
-        try:
-            code = cli.main(obj=backstage, prog_name="watchword", standalone_mode=False)
-        except click.exceptions.NoArgsIsHelpError as error:
-            sys.stderr.write(f"{error.format_message()}\n")
-            code = error.exit_code
-        except click.ClickException as error:
-            code = _say(*_misused(error))
-    raise SystemExit(code if isinstance(code, int) else 0)
-
-
-def _misused(error: click.ClickException) -> tuple[str, int]:
-    sentence = without_tokens(" ".join(error.format_message().split()))
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    return f"{sentence} Try: {context.command_path if context else 'watchword'} --help", error.exit_code
-
-
-class plain_errors:  # noqa: N801 - reads as a word in `with`
-    """An error is one line on standard error and exit code 1 (2 for wrong use), never a traceback but for --debug.
-
-    Ctrl-C and a reader that has gone end the command without a word, with the exit codes that shells know them by.
-    """
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        try:
-            sys.stdout.flush()
-        except OSError as unwritten:
-            error = unwritten if error is None or isinstance(error, SystemExit) else error
-            silence()
-        if isinstance(error, BrokenPipeError | NotWritten):
-            silence()
-        if isinstance(error, BrokenPipeError):
-            raise SystemExit(READER_GONE) from None
-        if isinstance(error, KeyboardInterrupt | click.Abort):
-            raise SystemExit(INTERRUPTED) from None
-        if isinstance(error, Exception) and not isinstance(error, click.ClickException | click.exceptions.Exit):
-            if _debugging():
-                traceback.print_exception(error)
-            raise SystemExit(_say(*_told(error))) from None
-
-
-def _told(error: Exception) -> tuple[str, int]:
-    if isinstance(error, SettingsError | WrongUse) and not isinstance(error, PlaceError):
-        return str(error), 2
-    if isinstance(error, Fault):
-        return error.message, 1
-    if isinstance(error, OperatorError):
-        return str(error), 1
-    if isinstance(error, NotWritten):
-        return f"Standard output cannot be written ({error.strerror}). Send it to where there is room.", 1
-    if isinstance(error, OSError):
-        return f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 1
-    return f"Something went wrong here ({type(error).__name__}). See where with: watchword --debug …", 1
-
-
-def _debugging() -> bool:
-    context = click.get_current_context(silent=True)
-    return context is not None and bool(context.find_root().params.get("debug"))
-
-
-def _say(message: str, code: int) -> int:
-    sys.stderr.write(f"watchword: {one_line(message)}\n")
-    return code

@@ -3,13 +3,24 @@
 import click
 
 from watchword.doors.cli.backstage import Backstage
-from watchword.doors.cli.backups import backup, restore
 from watchword.doors.cli.common import STORE_FLAGS, need_store, with_settings
-from watchword.doors.cli.copies import copy
+from watchword.doors.cli.later import LaterGroup
 from watchword.settings import Settings
 
+_LATER = {
+    "backup": (
+        "backups",
+        "Copy the store to FILE while the service runs: all of one moment, checked, whole or not at all.",
+    ),
+    "restore": ("backups", "Put a backup in the store's place, with the service stopped."),
+    "copy": (
+        "copies",
+        "Copy a store into an empty one of either kind, with the service stopped; proves that both hold the same.",
+    ),
+}
 
-@click.group()
+
+@click.group(cls=LaterGroup, later=_LATER)
 def db() -> None:
     """Look after the store."""
 
@@ -43,8 +54,3 @@ def check(backstage: Backstage, settings: Settings) -> None:
         click.echo(f"{'ok  ' if problem is None else 'BAD '} {law}{f': {problem}' if problem else ''}")
     if not sound:
         raise SystemExit(1)
-
-
-db.add_command(backup)
-db.add_command(restore)
-db.add_command(copy)

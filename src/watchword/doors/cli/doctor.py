@@ -7,7 +7,8 @@ import click
 
 from watchword.domain.findings import Finding, Level, bad, ok
 from watchword.doors.cli.backstage import Backstage
-from watchword.doors.cli.common import flags_of, json_flag, plain_errors
+from watchword.doors.cli.common import flags_of, json_flag
+from watchword.doors.cli.outcome import plain_errors
 from watchword.doors.cli.text import one_line
 from watchword.settings import TABLE, load_anyway
 

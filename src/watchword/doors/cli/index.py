@@ -8,7 +8,7 @@ import click
 from watchword.domain.errors import OperatorError
 from watchword.doors.cli import watching
 from watchword.doors.cli.common import json_flag
-from watchword.doors.cli.loading import load
+from watchword.doors.cli.later import LaterGroup
 from watchword.doors.cli.moments import Age, Moment
 from watchword.doors.cli.remote import can_be_asked, confirm, with_client, yes_flag
 from watchword.doors.cli.show import Cell, Column, When, named, say, show_list, show_one, sized
@@ -28,7 +28,15 @@ COLUMNS: "list[Column[IndexSize]]" = [
 ]
 
 
-@click.group()
+_LATER = {
+    "load": (
+        "loading",
+        "Put rows into the index of an aspect, from a FILE with a JSON object a line; - is standard input.",
+    ),
+}
+
+
+@click.group(cls=LaterGroup, later=_LATER)
 def index() -> None:
     """The indices of time series: what they weigh, how old rows go, how rows get in."""
 
@@ -166,6 +174,3 @@ def _start(client: "Client", wanted: dict[str, Any]) -> "Operation":
 def _wait(client: "Client", started: "Operation") -> "Operation":
     *_, ended = client.watch_operation(started.id, watching.BETWEEN_LOOKS)
     return ended
-
-
-index.add_command(load)

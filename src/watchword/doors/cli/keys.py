@@ -9,7 +9,8 @@ import click
 
 from watchword.domain.actors import system_warrant
 from watchword.doors.cli.backstage import Backstage
-from watchword.doors.cli.common import STORE_FLAGS, json_flag, open_existing, plain_errors, with_settings
+from watchword.doors.cli.common import STORE_FLAGS, json_flag, open_existing, with_settings
+from watchword.doors.cli.outcome import plain_errors
 from watchword.doors.cli.show import iso
 from watchword.settings import Settings
 

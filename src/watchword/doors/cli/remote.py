@@ -15,8 +15,10 @@ import click
 
 from watchword.domain.errors import OperatorError
 from watchword.domain.secret import Secret
-from watchword.doors.cli.common import Command, plain_errors
+from watchword.doors.cli.common import Command
+from watchword.doors.cli.outcome import plain_errors
 from watchword.doors.cli.streams import WrongUse, read_input
+from watchword.loading import left_out
 from watchword.settings import load_client
 
 if TYPE_CHECKING:
@@ -98,9 +100,8 @@ def connected(
 @contextmanager
 def plain_refusals(*, by_name: bool = False) -> Iterator[None]:
     """Around what the client does."""
-    # httpx brings a command of its own along where rich is installed, which takes as long to load as the rest of it.
-    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
-    from watchword.client import WatchwordError
+    with left_out("httpx._main"):  # a command of its own, which takes as long to load as the rest of it
+        from watchword.client import WatchwordError
 
     try:
         yield

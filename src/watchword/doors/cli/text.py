@@ -1,6 +1,5 @@
 """Text that came from elsewhere, made harmless: nothing in it acts on the terminal or passes for something else."""
 
-import json
 import re
 from typing import Any
 
@@ -23,4 +22,6 @@ def without_tokens(text: str) -> str:
 
 def as_json(value: Any) -> str:
     """JSON that reads as it is and is harmless on a terminal; JSON itself escapes the rest."""
+    import json
+
     return _ACTING_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))

@@ -6,12 +6,10 @@ import click
 
 from watchword.domain.filters import SortField
 from watchword.doors.cli.common import json_flag
+from watchword.doors.cli.later import LaterGroup
 from watchword.doors.cli.remote import with_client
 from watchword.doors.cli.selecting import Asked, narrowing
 from watchword.doors.cli.show import Cell, Column, When, first, on_terminal, show_list, show_one
-from watchword.doors.cli.token_ending import revoke
-from watchword.doors.cli.token_making import create, derive, rotate
-from watchword.doors.cli.token_scanning import scan
 
 if TYPE_CHECKING:
     from watchword.client import Client, Token
@@ -26,7 +24,19 @@ COLUMNS: "list[Column[Token]]" = [
 ]
 
 
-@click.group()
+_LATER = {
+    "create": ("token_making", "Make a token and print it, this once."),
+    "derive": ("token_making", "Make a narrower and shorter token of the caller's own and print it, this once."),
+    "rotate": ("token_making", "Replace a token by a successor with the same name, actor and limits, without a gap."),
+    "revoke": ("token_ending", "End tokens, and those derived from them."),
+    "scan": (
+        "token_scanning",
+        "Find tokens that lie in files, or below folders, or in standard input (-), and say which are live.",
+    ),
+}
+
+
+@click.group(cls=LaterGroup, later=_LATER)
 def token() -> None:
     """Make tokens, look at them, replace them, end them."""
 
@@ -107,7 +117,3 @@ def _family(found: "Token") -> dict[str, Cell]:
     if found.replaced_at is not None:
         pairs["Replaced"] = When(found.replaced_at)
     return {title: value for title, value in pairs.items() if value is not None}
-
-
-for command in (create, derive, rotate, revoke, scan):
-    token.add_command(command)

@@ -17,8 +17,9 @@ from watchword.domain.texts import check_description, check_name
 from watchword.domain.tokens import NewToken, TokenRecord, TokenStatus, TokenType
 from watchword.domain.urns import check_actor, token_urn
 from watchword.doors.cli.backstage import Backstage
-from watchword.doors.cli.common import STORE_FLAGS, Command, flags_of, open_existing, plain_errors
+from watchword.doors.cli.common import STORE_FLAGS, Command, flags_of, open_existing
 from watchword.doors.cli.moments import Age
+from watchword.doors.cli.outcome import plain_errors
 from watchword.doors.cli.remote import (
     CONNECTION,
     address,

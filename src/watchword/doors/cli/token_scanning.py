@@ -18,8 +18,9 @@ import click
 
 from watchword.domain.policies import Privilege
 from watchword.domain.secret import Secret
-from watchword.doors.cli.common import json_flag, plain_errors
+from watchword.doors.cli.common import json_flag
 from watchword.doors.cli.leaks import Leak, files_below, leaks_in
+from watchword.doors.cli.outcome import plain_errors
 from watchword.doors.cli.remote import callers, confirm, connected, connection_flags, yes_flag
 from watchword.doors.cli.show import Column, console, say, show_list, sized
 from watchword.doors.cli.streams import WrongUse

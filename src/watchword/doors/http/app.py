@@ -1,8 +1,8 @@
-"""The HTTP door: a plain ASGI application. One table of addresses, one place where errors take their shape."""
+"""The HTTP door, in RSGI. One table of addresses, one place where errors take their shape."""
 
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import orjson
@@ -19,7 +19,7 @@ from watchword.doors.http.logs import AccessLog
 from watchword.doors.http.metrics import CONTENT_TYPE, Metrics
 from watchword.doors.http.oauth import INTROSPECT, JWKS, OAUTH, REVOKE, OAuthDoor, metadata, oauth_fault
 from watchword.doors.http.operations import OperationsDoor
-from watchword.doors.http.requests import Receive, Request, RequestReader, Response, Scope, Send
+from watchword.doors.http.requests import Exchange, Header, Request, RequestReader, Response, Scope
 from watchword.doors.http.requirements import WANTS_200, Requirements, required
 from watchword.service.refusals import Refusals
 
@@ -27,11 +27,11 @@ GATEWAY_PREFIXES = ("/api/gms", "/gms")
 GRAPHQL = frozenset({"/api/graphql", "/api/v2/graphql"})
 # Below these, whoever brings no valid credential learns nothing of what exists.
 PROTECTED = ("/api", "/operations", "/openapi", "/oauth2")
+AUTH, BELOW_AUTH = "/auth", "/auth/"
 OTHER = "other"
-NO_SCOPES = (b"x-auth-scopes", b"")
-NO_SNIFFING = (b"x-content-type-options", b"nosniff")
-BODY = "http.response.body"
-NO_BODY: dict[str, Any] = {"type": BODY, "body": b""}
+NO_SCOPES = ("x-auth-scopes", "")
+NO_SNIFFING = ("x-content-type-options", "nosniff")
+CLOSE = ("connection", "close")
 MAX_ADDRESS = 8_192
 MAX_TOLD = 200
 
@@ -83,6 +83,10 @@ class Parts:
 class App:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._reader = parts.reader
+        self._count = parts.metrics.request
+        self._is_logged = parts.access_log.wants
+        self._verify = parts.callers.bearer
         config = Response(200, [JSON], orjson.dumps(CONFIG))
         index = Response(
             200,
@@ -105,58 +109,60 @@ class App:
             **{path: {"POST": self._graphql} for path in GRAPHQL},
         }
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began = time.perf_counter()
-        parts = self._parts
-        request = parts.reader.read(scope, receive)
-        path = without_gateway(request.path)
-        route, response = await self._answer(request, path)
-        status, own, body = response
-        headers = [(b"x-request-id", request.id.encode()), NO_SNIFFING, *own]
-        if status != 204:
-            headers.append((b"content-length", str(len(body)).encode()))
-        if request.has_unread_body:
-            headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send(NO_BODY if status == 204 or request.method == "HEAD" else {"type": BODY, "body": body})
-        seconds = time.perf_counter() - began
-        parts.metrics.request(route, status, seconds)
-        if parts.access_log.wants(route, status):
-            parts.access_log.write(
-                method=request.method,
-                path=request.path,
-                status=status,
-                seconds=seconds,
-                client=request.client,
-                request_id=request.id,
-                actor=request.actor,
-            )
-
-    async def _answer(self, request: Request, path: str) -> tuple[str, Response]:
-        """The route's name and the answer. Every error of every address takes its shape here."""
-        route = OTHER
+    async def __call__(self, scope: Scope, exchange: Exchange) -> None:
+        """One request. Every error of every address takes its shape here."""
+        began = perf_counter()
+        request = Request(scope, exchange, self._reader)
+        path = request.path
+        if path.startswith(GATEWAY_PREFIXES):
+            path = without_gateway(path)
+        route = AUTH if path == AUTH or path.startswith(BELOW_AUTH) else path if path in self._routes else OTHER
         try:
-            if path == "/auth" or path.startswith("/auth/"):
-                route = "/auth"
-                return route, await self._auth(request)
-            _check_address(request)
-            methods = self._routes.get(path)
-            if methods is None:
-                await self._unknown(request, path)
+            if route is AUTH:
+                bearer = await self._bearer(request)
+                if bearer.limits.scopes is None and not request.query:
+                    status, own, body = 204, identity(bearer.actor, bearer.token_id), b""
+                else:
+                    status, own, body = await self._required(request, bearer)
             else:
-                route = path
-                return route, await _handler(methods, request.method)(request)
+                status, own, body = await self._routed(request, path)
         except Fault as fault:
-            response = _shaped(fault, path)
-            if fault.why is not None:
-                self._parts.logger.warning("fault", reason=fault.reason.word, why=fault.why, request_id=request.id)
+            status, own, body = self._shaped(fault, request, path, route)
         except Exception as error:  # noqa: BLE001 - the last resort: no client sees a defect's inside
-            defect = internal_fault(error)
-            self._parts.logger.error("defect", why=defect.why, request_id=request.id)  # noqa: TRY400 - no traceback
-            response = _shaped(defect, path)
-        if route == "/auth":
+            status, own, body = self._shaped(internal_fault(error), request, path, route)
+        headers = [("x-request-id", request.id), *own]
+        if request.has_unread_body:
+            headers.append(CLOSE)
+        if status == 204:
+            exchange.response_empty(status, headers)
+        elif request.method == "HEAD":
+            exchange.response_empty(status, [*headers, NO_SNIFFING, ("content-length", str(len(body)))])
+        else:
+            exchange.response_bytes(status, [*headers, NO_SNIFFING], body)
+        seconds = perf_counter() - began
+        self._count(route, status, request.verdict, seconds)
+        if self._is_logged(route, status):
+            self._parts.access_log.write(request, status, seconds)
+
+    async def _routed(self, request: Request, path: str) -> Response:
+        if len(path) + len(request.query) > MAX_ADDRESS:
+            raise Fault(Reason.ADDRESS_TOO_LONG, f"Path and query must have at most {MAX_ADDRESS:,} characters.")
+        methods = self._routes.get(path)
+        if methods is None:
+            if path.startswith(PROTECTED) and any(path == p or path.startswith(p + "/") for p in PROTECTED):
+                await self._identify(request)
+            raise Fault(Reason.NO_SUCH_ADDRESS, "Nothing is served at this address.")
+        return await _handler(methods, request.method)(request)
+
+    def _shaped(self, fault: Fault, request: Request, path: str, route: str) -> Response:
+        if fault.reason is Reason.INTERNAL:
+            self._parts.logger.error("defect", why=fault.why, request_id=request.id)
+        elif fault.why is not None:
+            self._parts.logger.warning("fault", reason=fault.reason.word, why=fault.why, request_id=request.id)
+        response = oauth_fault(fault) if path in OAUTH else fault_response(fault, graphql=path in GRAPHQL)
+        if route is AUTH:
             response.headers.extend(identity("", "")[1:])
-        return route, response
+        return response
 
     async def _identify(self, request: Request, *, actor_header: bool = False) -> Caller:
         try:
@@ -164,23 +170,12 @@ class App:
         except Fault as fault:
             self._refused(request, fault)
             raise
-        self._parts.metrics.verified("accepted" if caller.bearer_id is not None else "believed")
+        request.verdict = "accepted" if caller.bearer_id is not None else "believed"
         request.actor = caller.actor
         return caller
 
-    async def _bearer(self, request: Request) -> Bearer:
-        """`_identify` where only a bearer counts, whatever its audience, and no more than who it is gets asked."""
-        try:
-            bearer = await self._parts.callers.bearer(request)
-        except Fault as fault:
-            self._refused(request, fault)
-            raise
-        self._parts.metrics.verified("accepted")
-        request.actor = bearer.actor
-        return bearer
-
     def _refused(self, request: Request, fault: Fault) -> None:
-        self._parts.metrics.verified(_VERDICTS.get(fault.reason, "refused"))
+        request.verdict = _VERDICTS.get(fault.reason, "refused")
         self._parts.refusals.failed(request.client, request.id, printable(redact(request.path))[:MAX_TOLD], fault)
 
     async def _graphql(self, request: Request) -> Response:
@@ -197,10 +192,19 @@ class App:
     async def _introspect(self, request: Request) -> Response:
         return await self._parts.oauth.introspect(request, await self._bearer(request))
 
-    async def _auth(self, request: Request) -> Response:
-        bearer = await self._bearer(request)
-        if bearer.limits.scopes is None and not request.query:
-            return Response(204, identity(bearer.actor, bearer.token_id))
+    async def _bearer(self, request: Request) -> Bearer:
+        """`_identify` where only a bearer counts, whatever its audience, and no more than who it is gets asked."""
+        try:
+            bearer = await self._verify(request)
+        except Fault as fault:
+            self._refused(request, fault)
+            raise
+        request.verdict = "accepted"
+        request.actor = bearer.actor
+        return bearer
+
+    async def _required(self, request: Request, bearer: Bearer) -> Response:
+        """The answer about a live token of which something is required, or that has scopes to tell."""
         scopes = " ".join(bearer.limits.scopes or ())
         wanted = required(request.query)
         if wanted:
@@ -212,16 +216,11 @@ class App:
                 return response
         return Response(200 if WANTS_200 in wanted else 204, identity(bearer.actor, bearer.token_id, scopes))
 
-    async def _unknown(self, request: Request, path: str) -> None:
-        if path.startswith(PROTECTED) and any(path == p or path.startswith(p + "/") for p in PROTECTED):
-            await self._identify(request)
-        raise Fault(Reason.NO_SUCH_ADDRESS, "Nothing is served at this address.")
-
     async def _ready(self, request: Request) -> Response:
         return await self._parts.health.ready()
 
     async def _metrics(self, request: Request) -> Response:
-        return Response(200, [(b"content-type", CONTENT_TYPE), NO_STORE], self._parts.metrics.render())
+        return Response(200, [("content-type", CONTENT_TYPE), NO_STORE], self._parts.metrics.render())
 
 
 def without_gateway(path: str) -> str:
@@ -233,23 +232,14 @@ def without_gateway(path: str) -> str:
     return path
 
 
-def identity(urn: str, token_id: str, scopes: str = "") -> list[tuple[bytes, bytes]]:
+def identity(urn: str, token_id: str, scopes: str = "") -> list[Header]:
     """Always all three: some gateways pass the client's own copy on where the answer lacks one. Never to be stored."""
     return [
         NO_STORE,
-        (b"x-auth-urn", urn.encode()),
-        (b"x-auth-token-id", token_id.encode()),
-        (b"x-auth-scopes", scopes.encode()) if scopes else NO_SCOPES,
+        ("x-auth-urn", urn),
+        ("x-auth-token-id", token_id),
+        ("x-auth-scopes", scopes) if scopes else NO_SCOPES,
     ]
-
-
-def _shaped(fault: Fault, path: str) -> Response:
-    return oauth_fault(fault) if path in OAUTH else fault_response(fault, graphql=path in GRAPHQL)
-
-
-def _check_address(request: Request) -> None:
-    if len(request.path) + len(request.query) > MAX_ADDRESS:
-        raise Fault(Reason.ADDRESS_TOO_LONG, f"Path and query must have at most {MAX_ADDRESS:,} characters.")
 
 
 def _handler(methods: dict[str, Handler], method: str) -> Handler:

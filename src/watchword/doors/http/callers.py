@@ -15,20 +15,20 @@ from typing import cast
 from watchword.domain.actors import Bearer, Caller
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.limits import Network, within
-from watchword.doors.http.requests import UNIX_PEER, Request
+from watchword.doors.http.requests import UNIX_PEER, UNREADABLE, Request
 from watchword.service.authority import Authority
 
 MAX_AUTHORIZATION = 8_192
 
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^:\[\]/@]+)(?::\d{1,5})?")
-_FORWARDED = (b"forwarded", b"x-real-ip", b"via")
+_FORWARDED = ("forwarded", "x-real-ip", "via")
 
 
 @dataclass(frozen=True, slots=True)
 class TrustRules:
     local_mode: bool
     trusted_peers: tuple[Network | None, ...]
-    actor_headers: tuple[bytes, ...]
+    actor_headers: tuple[str, ...]
     audience: str = ""
     """Who we are to a token that is limited to an audience."""
 
@@ -42,13 +42,11 @@ class Callers:
 
     def bearer(self, request: Request) -> Awaitable[Bearer]:
         """The live token that came, and nothing else will do; or the fault that says why there is none."""
-        if b"authorization" not in request.headers:
-            raise missing_credential()
         return self._authority.verify(bearer_token(request), request.client, request.id)
 
     async def identify(self, request: Request, *, actor_header: bool = False) -> Caller:
         """The caller, or the fault that says why there is none."""
-        if b"authorization" in request.headers:
+        if "authorization" in request.headers:
             return self.caller(await self.bearer(request), request)
         if actor_header:
             claimed = self._claimed(request)
@@ -70,10 +68,10 @@ class Callers:
         present = [name for name in self._rules.actor_headers if name in request.headers]
         if not present or not (self._is_trusted(request) or self._is_local(request)):
             return None
-        actors = {request.headers[name].decode("latin-1").strip() for name in present}
-        if len(actors) > 1 or any(name in request.repeated for name in present):
-            raise Fault(Reason.INVALID_HEADER, "The actor header must be given once.", field=present[0].decode())
-        return actors.pop(), present[0].decode()
+        actors = {request.header(name).strip() for name in present}
+        if len(actors) > 1 or any(map(request.is_repeated, present)):
+            raise Fault(Reason.INVALID_HEADER, "The actor header must be given once.", field=present[0])
+        return actors.pop(), present[0]
 
     def _is_trusted(self, request: Request) -> bool:
         if request.peer == UNIX_PEER:
@@ -81,32 +79,40 @@ class Callers:
         return bool(self._networks) and within(request.peer, self._networks)
 
     def _is_local(self, request: Request) -> bool:
-        headers = request.headers
         return (
             self._rules.local_mode
             and is_loopback(request.peer)
-            and b"host" not in request.repeated
-            and is_loopback_host(headers.get(b"host", b"").decode("latin-1"))
+            and not request.is_repeated("host")
+            and is_loopback_host(request.header("host"))
             and is_own_origin(request)
-            and not any(name in headers for name in _FORWARDED)
-            and not any(name.startswith(b"x-forwarded-") for name in headers)
+            and not any(name in _FORWARDED or name.startswith("x-forwarded-") for name in request.headers)
         )
 
 
 def bearer_token(request: Request) -> bytes:
-    value = request.headers[b"authorization"]
-    if b"authorization" in request.repeated:
-        raise Fault(Reason.INVALID_HEADER, "The Authorization header must be given once.", field="Authorization")
+    given = request.headers.get_all("authorization")
+    if len(given) != 1 or request.headers.get("authorization") is None:
+        return _unusual(request, len(given))
+    value = given[0]
     if len(value) > MAX_AUTHORIZATION:
         raise Fault(
             Reason.INVALID_HEADER,
             f"The Authorization header must have at most {MAX_AUTHORIZATION:,} characters.",
             field="Authorization",
         )
-    scheme, _, token = value.partition(b" ")
-    if scheme.lower() != b"bearer":
+    scheme, _, token = value.partition(" ")
+    if scheme.lower() != "bearer":
         raise missing_credential()
-    return token.strip(b" ")
+    return token.strip(" ").encode()
+
+
+def _unusual(request: Request, times: int) -> bytes:
+    """None, several (strange bytes and a readable one are), or one of strange bytes, which is no token of ours."""
+    if times:
+        raise Fault(Reason.INVALID_HEADER, "The Authorization header must be given once.", field="Authorization")
+    if "authorization" not in request.headers:
+        raise missing_credential()
+    return UNREADABLE.encode()
 
 
 def missing_credential() -> Fault:
@@ -129,8 +135,7 @@ def is_loopback_host(host: str) -> bool:
 
 
 def is_own_origin(request: Request) -> bool:
-    origin = request.headers.get(b"origin")
-    if origin is None:
+    if "origin" not in request.headers:
         return True
-    own = request.scheme.encode() + b"://" + request.headers.get(b"host", b"")
-    return b"origin" not in request.repeated and origin.lower() == own.lower()
+    own = f"{request.scheme}://{request.header('host')}"
+    return not request.is_repeated("origin") and request.header("origin").lower() == own.lower()

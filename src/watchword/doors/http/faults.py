@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 
 from watchword.domain.errors import Fault, Kind, Reason
-from watchword.doors.http.requests import Response
+from watchword.doors.http.requests import Header, Response
 
-JSON = (b"content-type", b"application/json; charset=utf-8")
-NO_STORE = (b"cache-control", b"no-store")
-CHALLENGE = b'Bearer realm="watchword"'
-RETRY_AFTER = (b"retry-after", b"1")
+JSON = ("content-type", "application/json; charset=utf-8")
+NO_STORE = ("cache-control", "no-store")
+CHALLENGE = 'Bearer realm="watchword"'
+RETRY_AFTER = ("retry-after", "1")
 
 # Three runs of base64 joined by dots: a token, or a part of one long enough to matter. It begins only where a run does
 # and never goes back over one, so its time grows with the text and no faster.
@@ -80,19 +80,19 @@ def fault_response(fault: Fault, *, graphql: bool) -> Response:
     return Response(fault.kind.code, [JSON, NO_STORE, *fault_headers(fault)], body)
 
 
-def fault_headers(fault: Fault) -> list[tuple[bytes, bytes]]:
+def fault_headers(fault: Fault) -> list[Header]:
     match fault.kind.code:
         case 401:
-            return [(b"www-authenticate", challenge(fault))]
+            return [("www-authenticate", challenge(fault))]
         case 405:
-            return [(b"allow", str(fault.details.get("allow", "")).encode())]
+            return [("allow", str(fault.details.get("allow", "")))]
         case 503:
             return [RETRY_AFTER]
     return []
 
 
-def challenge(fault: Fault) -> bytes:
+def challenge(fault: Fault) -> str:
     """RFC 6750: no error word when no credential came."""
     if fault.reason is Reason.MISSING_CREDENTIAL:
         return CHALLENGE
-    return CHALLENGE + f', error="invalid_token", error_description="{fault.message}"'.encode()
+    return CHALLENGE + f', error="invalid_token", error_description="{fault.message}"'

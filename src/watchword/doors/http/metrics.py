@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from watchword.doors.http.tallies import Tally, totals
 
-CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _BOUNDS = [*(str(bound) for bound in BUCKETS), "+Inf"]
 # A number for each bucket, one for what is beyond the last, and one for the sum.
@@ -37,30 +37,28 @@ class Metrics(Collector):
         self._tally = Tally(folder, str(os.getpid()))
         self._values = self._tally.values
         # Where each name's numbers begin, by what the callers say: one look a request, and no names put together.
-        self._requests: dict[tuple[str, int], tuple[int, int]] = {}
+        self._requests: dict[tuple[str, int, str | None], tuple[int, int, int]] = {}
+        self._counters: dict[tuple[str, ...], int] = {}
         self._routes: dict[str, int] = {}
-        self._verdicts: dict[str, int] = {}
         self._operations: dict[str, int] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         self.issued = self._counter("watchword_tokens_issued")
         self.revoked = self._counter("watchword_tokens_revoked")
 
-    def request(self, route: str, status: int, seconds: float) -> None:
-        slots = self._requests.get((route, status))
+    def request(self, route: str, status: int, verdict: str | None, seconds: float) -> None:
+        """An answer, and the verdict on who asked, where it took one."""
+        key = route, status, verdict
+        slots = self._requests.get(key)
         if slots is None:
-            slots = self._requests[route, status] = self._request_slots(route, status)
-        counter, histogram = slots
+            slots = self._requests[key] = self._request_slots(route, status, verdict)
+        counter, histogram, verdicts = slots
         values = self._values
         values[counter] += 1
         values[histogram + bisect_left(BUCKETS, seconds)] += 1
         values[histogram + _SUM] += seconds
-
-    def verified(self, verdict: str) -> None:
-        slot = self._verdicts.get(verdict)
-        if slot is None:
-            slot = self._verdicts[verdict] = self._tally.slots(("watchword_verifications", verdict))
-        self._values[slot] += 1
+        if verdict is not None:
+            values[verdicts] += 1
 
     def store(self, operation: str, seconds: float) -> None:
         histogram = self._operations.get(operation)
@@ -98,8 +96,14 @@ class Metrics(Collector):
 
         return count
 
-    def _request_slots(self, route: str, status: int) -> tuple[int, int]:
-        """The counter of this route and status, and the histogram of the route."""
+    def _request_slots(self, route: str, status: int, verdict: str | None) -> tuple[int, int, int]:
+        """The counter of this route and status, the histogram of the route, and the counter of the verdict."""
         if route not in self._routes:
             self._routes[route] = self._tally.slots(("watchword_http_request_seconds", route), _HISTOGRAM)
-        return self._tally.slots(("watchword_http_requests", route, str(status))), self._routes[route]
+        counter = self._slot("watchword_http_requests", route, str(status))
+        return counter, self._routes[route], self._slot("watchword_verifications", verdict) if verdict else -1
+
+    def _slot(self, *key: str) -> int:
+        if key not in self._counters:
+            self._counters[key] = self._tally.slots(key)
+        return self._counters[key]

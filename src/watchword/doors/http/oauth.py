@@ -28,11 +28,12 @@ METADATA = "/.well-known/oauth-authorization-server"
 OAUTH = frozenset({INTROSPECT, REVOKE})
 MAX_FORM = 64 * 1024
 MAX_FIELDS = 20
-FORM = b"application/x-www-form-urlencoded"
+MAX_ESCAPES = 5_000
+FORM = "application/x-www-form-urlencoded"
 
 # The next key is published before it signs, so whoever keeps the set for so long misses no rotation.
-KEYS_KEPT = (b"cache-control", b"public, max-age=300")
-METADATA_KEPT = (b"cache-control", b"public, max-age=3600")
+KEYS_KEPT = ("cache-control", "public, max-age=300")
+METADATA_KEPT = ("cache-control", "public, max-age=3600")
 INACTIVE = Response(200, [JSON, NO_STORE], b'{"active":false}')
 
 _WORDS = {401: "invalid_token", 403: "insufficient_scope", 500: "server_error", 503: "temporarily_unavailable"}
@@ -99,16 +100,16 @@ def oauth_fault(fault: Fault) -> Response:
     word = _WORDS.get(fault.kind.code, "invalid_request")
     headers = [JSON, NO_STORE, *fault_headers(fault)]
     if fault.kind.code == 403:
-        headers.append((b"www-authenticate", _insufficient(fault)))
+        headers.append(("www-authenticate", _insufficient(fault)))
     content = {"error": word, "error_description": redact(fault.message)}
     return Response(fault.kind.code, headers, orjson.dumps(content))
 
 
-def _insufficient(fault: Fault) -> bytes:
+def _insufficient(fault: Fault) -> str:
     """RFC 6750: the word, and which scope it takes, where it is one."""
-    challenge = CHALLENGE + f', error="insufficient_scope", error_description="{fault.message}"'.encode()
+    challenge = CHALLENGE + f', error="insufficient_scope", error_description="{fault.message}"'
     privilege = fault.details.get("privilege")
-    return challenge if privilege is None else challenge + f', scope="{privilege}"'.encode()
+    return challenge if privilege is None else challenge + f', scope="{privilege}"'
 
 
 def _told(found: Shown) -> dict[str, Any]:
@@ -144,14 +145,16 @@ async def _token(request: Request) -> bytes:
 
 async def _form(request: Request) -> dict[str, str]:
     """The parameters of the body, byte by byte: what is no UTF-8 is no error, only no token of ours."""
-    kind = request.headers.get(b"content-type", b"").lower().partition(b";")[0].strip()
-    if kind != FORM or b"content-type" in request.repeated or b"content-encoding" in request.headers:
+    kind = request.header("content-type").lower().partition(";")[0].strip()
+    if kind != FORM or request.is_repeated("content-type") or "content-encoding" in request.headers:
         raise Fault(
             Reason.INVALID_HEADER,
-            f"Send the parameters in the body as Content-Type: {FORM.decode()}, uncompressed.",
+            f"Send the parameters in the body as Content-Type: {FORM}, uncompressed.",
             field="Content-Type",
         )
     body = (await request.body(MAX_FORM)).decode("latin-1")
+    if body.count("%") > MAX_ESCAPES:
+        raise invalid("body", f"The body may have at most {MAX_ESCAPES:,} escapes.")
     try:
         given = parse_qsl(body, keep_blank_values=True, encoding="latin-1", max_num_fields=MAX_FIELDS)
     except ValueError:

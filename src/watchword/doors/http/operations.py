@@ -17,12 +17,12 @@ from watchword.domain.ports import Clock
 from watchword.domain.tasks import TaskId, TaskStatus, asked_task, not_readable
 from watchword.domain.truncations import parse_truncation
 from watchword.doors.http.faults import JSON, NO_STORE
-from watchword.doors.http.graphql.endpoint import check_media_type
+from watchword.doors.http.graphql.endpoint import check_media_type, read_json
 from watchword.doors.http.requests import Request, Response
 from watchword.service.operations import SIZES, STATUS, TRUNCATE, Operations
 from watchword.service.refusals import Refusals
 
-REST_LI = b"x-restli-protocol-version"
+REST_LI = "x-restli-protocol-version"
 MAX_QUERY_FIELDS = 50
 
 Json = dict[str, Any]
@@ -94,9 +94,9 @@ def _for_rest_li(task: TaskId, status: TaskStatus | None) -> Json:
     return {"value": orjson.dumps(content).decode()}
 
 
-def _action(query: bytes) -> str:
+def _action(query: str) -> str:
     try:
-        fields = parse_qs(query.decode(), keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
+        fields = parse_qs(query, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
     except ValueError:
         fields = {}
     actions = fields.get("action", [])
@@ -105,14 +105,11 @@ def _action(query: bytes) -> str:
 
 async def _body(request: Request) -> Json:
     """A JSON object; none at all is an empty one."""
-    if b"content-type" not in request.headers and not request.has_unread_body:
+    if "content-type" not in request.headers and not request.has_unread_body:
         return {}
     check_media_type(request)
     body = await request.body()
-    try:
-        content = orjson.loads(body) if body.strip() else {}
-    except orjson.JSONDecodeError:
-        raise Fault(Reason.INVALID_JSON, "The body must be JSON: an object with the fields of the action.") from None
+    content = read_json(body, "an object with the fields of the action") if body.strip() else {}
     if not isinstance(content, dict):
         raise Fault(Reason.INVALID_JSON, "The body must be a JSON object with the fields of the action.")
     return content

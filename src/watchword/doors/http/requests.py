@@ -1,108 +1,166 @@
-"""Requests and responses: one pass over the headers, a body with a bound in size and time."""
+"""Requests and responses: what the server hands over, read when it is asked for; a body with a bound in size and time.
+
+The door speaks RSGI, the server's own interface (docs/decisions/rsgi-vs-asgi.md). It shows header values that are
+visible ASCII, and of others only that they are there.
+"""
 
 import asyncio
 import ipaddress
 import re
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from granian.rsgi import ProtocolClosed, ProtocolError  # type: ignore[attr-defined]
 
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.limits import Network, within
-
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 MAX_BODY = 1024 * 1024
 BODY_SECONDS = 15.0
 UNIX_PEER = "unix"
 UNKNOWN_CLIENT = "unknown"
-NONE_REPEATED: frozenset[bytes] = frozenset()
+UNREADABLE = "\ufffd"
+"""The value of a header that is not visible ASCII: like nothing that is expected anywhere."""
+MAX_HOPS = 20
+"""Of a chain of proxies, the nearest."""
 
 # No dots: what looks like a token must not become a request id, which is logged.
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9_-]{1,64}")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+Header = tuple[str, str]
+
+
+class Headers(Protocol):
+    """The server's view of the headers. Names are in lower case; values that are not visible ASCII are left out."""
+
+    def __contains__(self, name: str, /) -> bool: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def get(self, name: str, /) -> str | None: ...
+    def get_all(self, name: str, /) -> list[str]: ...
+
+
+class Scope(Protocol):
+    """What the server knows of a request before its body."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def query_string(self) -> str: ...
+    @property
+    def scheme(self) -> str: ...
+    @property
+    def client(self) -> str: ...
+    @property
+    def headers(self) -> Headers: ...
+
+
+class Exchange(Protocol):
+    """The server's side of one request: its body, its end, and the one answer."""
+
+    def __call__(self) -> Awaitable[bytes]: ...
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+    def client_disconnect(self) -> Awaitable[None]: ...
+    def response_empty(self, status: int, headers: list[Header], /) -> None: ...
+    def response_bytes(self, status: int, headers: list[Header], body: bytes, /) -> None: ...
 
 
 class Response(NamedTuple):
     status: int
-    headers: list[tuple[bytes, bytes]]
+    headers: list[Header]
     body: bytes = b""
 
 
-@dataclass(slots=True)
 class Request:
-    _scope: Scope
-    _reader: "RequestReader"
-    receive: Receive
-    id: str
-    headers: dict[bytes, bytes]
-    repeated: frozenset[bytes]
-    actor: str | None = None
-    """Who it turned out to be, for the log."""
-    _gone: asyncio.Task[None] | None = None
-    _is_whole: bool = False
+    __slots__ = ("_exchange", "_gone", "_is_whole", "_reader", "_scope", "actor", "headers", "id", "path", "verdict")
+
+    def __init__(self, scope: Scope, exchange: Exchange, reader: "RequestReader") -> None:
+        self._scope = scope
+        self._exchange = exchange
+        self._reader = reader
+        self.path = scope.path
+        self.headers = scope.headers
+        given = self.headers.get("x-request-id")
+        self.id = reader.new_id() if given is None or not _REQUEST_ID.fullmatch(given) else given
+        self.actor: str | None = None
+        """Who it turned out to be, for the log."""
+        self.verdict: str | None = None
+        """What was said to who it is, for the metrics."""
+        self._gone: asyncio.Task[None] | None = None
+        self._is_whole = False
 
     @property
     def method(self) -> str:
-        method: str = self._scope["method"]
-        return method
+        return self._scope.method
 
     @property
-    def path(self) -> str:
-        path: str = self._scope["path"]
-        return path
+    def query(self) -> str:
+        return self._scope.query_string
+
+    @property
+    def scheme(self) -> str:
+        return self._scope.scheme
 
     @property
     def peer(self) -> str:
         """Who is at the other end of the connection."""
-        end = self._scope.get("client")
-        return str(end[0]) if end and end[0] else UNIX_PEER
+        return self._reader.peer(self._scope.client)
 
     @property
     def client(self) -> str:
         """Who is calling: the peer, or whom a trusted proxy names."""
-        return self._reader.client(self.peer, self._scope["headers"])
+        return self._reader.client(self._scope.client, self.headers)
 
-    @property
-    def query(self) -> bytes:
-        query: bytes = self._scope["query_string"]
-        return query
+    def header(self, name: str) -> str:
+        """As it came first; empty where it did not come."""
+        value = self.headers.get(name)
+        if value is None:
+            return UNREADABLE if name in self.headers else ""
+        return value
 
-    @property
-    def scheme(self) -> str:
-        scheme: str = self._scope["scheme"]
-        return scheme
+    def is_repeated(self, name: str) -> bool:
+        """As far as it shows: not when a value that cannot be read comes after one that can."""
+        readable = len(self.headers.get_all(name))
+        return readable > 1 or (readable == 1 and self.headers.get(name) is None)
 
     @property
     def has_unread_body(self) -> bool:
         """The connection cannot be used again: what is left of the body stands before the next request."""
-        announced = self.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.headers
+        headers = self.headers
+        announced = "transfer-encoding" in headers or headers.get("content-length") not in {None, "0"}
         return announced and not self._is_whole
 
     async def body(self, most: int = MAX_BODY) -> bytes:
-        length = self.headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length[:20]) > most:
+        if not self.has_unread_body:
+            return b""
+        length = None if "transfer-encoding" in self.headers else self.headers.get("content-length")
+        if length is not None and (not length.isdecimal() or int(length[:20]) > most):
             raise _too_large(most)
-        chunks: list[bytes] = []
-        size = 0
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                more = True
-                while more:
-                    message = await self.receive()
-                    if message["type"] == "http.disconnect":
-                        raise Fault(Reason.BODY_TIMEOUT, "The caller went away before the body was whole.")
-                    chunk = message.get("body", b"")
-                    size += len(chunk)
-                    if size > most:
-                        raise _too_large(most)
-                    chunks.append(chunk)
-                    more = message.get("more_body", False)
+                # A length that was announced is kept by the server; without one we count.
+                body = await (self._counted(most) if length is None else self._exchange())
         except TimeoutError:
             raise Fault(Reason.BODY_TIMEOUT, f"The body did not arrive within {BODY_SECONDS:g} seconds.") from None
+        except (ProtocolClosed, ProtocolError):
+            raise Fault(Reason.BODY_TIMEOUT, "The caller went away before the body was whole.") from None
         self._is_whole = True
-        return b"".join(chunks) if len(chunks) != 1 else chunks[0]
+        return body
+
+    async def _counted(self, most: int) -> bytes:
+        """The server ends with an empty chunk. One more is all it tells of a body that broke off."""
+        chunks: list[bytes] = []
+        size = empty = 0
+        async for chunk in self._exchange:
+            size += len(chunk)
+            empty += not chunk
+            if size > most:
+                raise _too_large(most)
+            chunks.append(chunk)
+        if empty > 1:
+            raise Fault(Reason.BODY_TIMEOUT, "The body broke off before it was whole.")
+        return b"".join(chunks)
 
     def watch(self) -> None:
         """From now on, note when the caller goes away. Only after the body was read."""
@@ -117,8 +175,7 @@ class Request:
             self._gone.cancel()
 
     async def _until_gone(self) -> None:
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
+        await self._exchange.client_disconnect()
 
 
 def _too_large(most: int) -> Fault:
@@ -126,29 +183,36 @@ def _too_large(most: int) -> Fault:
 
 
 class RequestReader:
-    """Turns the server's scope into a request."""
+    """What is known of all requests: whom to believe about where they come from, and how they are named."""
 
-    def __init__(self, trusted_proxies: tuple[Network, ...], new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, trusted_proxies: tuple[Network, ...], new_id: Callable[[], str], *, on_unix_socket: bool = False
+    ) -> None:
         self._proxies = trusted_proxies
-        self._new_id = new_id
+        self._on_unix_socket = on_unix_socket
+        self.new_id = new_id
 
-    def read(self, scope: Scope, receive: Receive) -> Request:
-        sent: list[tuple[bytes, bytes]] = scope["headers"]
-        headers = dict(sent)
-        repeated = NONE_REPEATED
-        if len(headers) != len(sent):
-            headers, repeated = _first_of_each(sent)
-        given = headers.get(b"x-request-id")
-        request_id = given.decode() if given and _REQUEST_ID.fullmatch(given) else self._new_id()
-        return Request(scope, self, receive, request_id, headers, repeated)
+    def peer(self, end: str) -> str:
+        """The address without its port. On a Unix socket it would be whatever path the caller gave its own end."""
+        if self._on_unix_socket:
+            return UNIX_PEER
+        address = end.rpartition(":")[0]
+        return address[1:-1].partition("%")[0] if address.startswith("[") else address
 
-    def client(self, peer: str, headers: list[tuple[bytes, bytes]]) -> str:
-        """The last address in the chain that no trusted proxy stands behind."""
+    def client(self, end: str, headers: Headers) -> str:
+        """The last address in the chain that no trusted proxy stands behind. Of a longer chain than there are proxies
+        anywhere, whoever stands before its last hops is nobody.
+        """
+        client = self.peer(end)
         if not self._proxies:
-            return peer
-        chain = b",".join(value for name, value in headers if name == b"x-forwarded-for").decode("latin-1")
-        client = peer
-        for hop in reversed([word.strip() for word in chain.split(",") if word.strip()]):
+            return client
+        lines = headers.get_all("x-forwarded-for")
+        if "x-forwarded-for" in headers and headers.get("x-forwarded-for") is None:
+            lines = [UNREADABLE, *lines]
+        hops = ",".join(lines).rsplit(",", MAX_HOPS)
+        if len(hops) > MAX_HOPS:
+            hops[0] = UNKNOWN_CLIENT
+        for hop in reversed([word.strip() for word in hops if word.strip()]):
             if not within(client, self._proxies):
                 break
             client = _address(hop)
@@ -164,15 +228,3 @@ def _address(hop: str) -> str:
         return str(ipaddress.ip_address(host))
     except ValueError:
         return UNKNOWN_CLIENT
-
-
-def _first_of_each(sent: list[tuple[bytes, bytes]]) -> tuple[dict[bytes, bytes], frozenset[bytes]]:
-    """The headers, each as it came first, and the names that came again."""
-    headers: dict[bytes, bytes] = {}
-    repeated: set[bytes] = set()
-    for name, value in sent:
-        if name in headers:
-            repeated.add(name)
-        else:
-            headers[name] = value
-    return headers, frozenset(repeated)

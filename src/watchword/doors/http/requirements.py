@@ -5,6 +5,7 @@ They come as query parameters of `/auth`, each of which must hold: `watchword.pr
 `watchword.status=200` asks how to say yes: Envoy takes no 204 for one.
 """
 
+import re
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -16,6 +17,22 @@ from watchword.service.authority import Authority
 from watchword.service.refusals import Refusals
 
 PREFIX = b"watchword."
+MAX_REQUIRED = 200
+"""More than a token can hold of all kinds together."""
+
+
+def _ways(sign: int) -> bytes:
+    """To write it: as it is, in either case, or as an escape."""
+    both = sorted({*b"%c" % sign, *(b"%c" % sign).upper()})
+    return b"|".join([*(re.escape(b"%c" % one) for one in both), *(b"%%%02x|%%%02X" % (one, one) for one in both)])
+
+
+# A parameter whose name begins with the prefix. A set of single signs comes first: that passes over quickly what is
+# not ours.
+_OURS = re.compile(
+    rb"[wW%](?<![^&].)(?:(?<=[wW])|[57]7)" + b"".join(b"(?:%s)" % _ways(sign) for sign in PREFIX[1:]) + rb"[^&]*",
+    re.DOTALL,
+)
 
 
 class Required(NamedTuple):
@@ -27,17 +44,17 @@ WANTS_200 = Required("status", "200")
 """Asks nothing of the token. To gateways that do not ask for it any 2xx is a yes, so it may come from anybody."""
 
 
-def required(query: bytes) -> list[Required]:
-    """What must hold. A parameter of ours that is not known is one that nobody holds."""
-    found = []
-    for pair in query.split(b"&"):
-        name, _, value = pair.partition(b"=")
-        if b"%" in name:
-            name = unquote_to_bytes(name)
-        name = name.lower()
-        if name.startswith(PREFIX):
-            word = unquote_to_bytes(value.replace(b"+", b" ")).decode("utf-8", "replace")
-            found.append(Required(name[len(PREFIX) :].decode("utf-8", "replace"), word))
+def required(query: str) -> list[Required]:
+    """What must hold. A parameter of ours that is not known is one that nobody holds. The query is gone through for
+    ours alone: it may be long, and is somebody else's.
+    """
+    found: list[Required] = []
+    for match in _OURS.finditer(query.encode()):
+        name, _, value = match[0].partition(b"=")
+        kind = unquote_to_bytes(name).lower()[len(PREFIX) :].decode("utf-8", "replace")
+        found.append(Required(kind, unquote_to_bytes(value.replace(b"+", b" ")).decode("utf-8", "replace")))
+        if len(found) > MAX_REQUIRED:
+            break
     return found
 
 
@@ -48,6 +65,8 @@ class Requirements:
 
     async def check(self, bearer: Bearer, request: Request, wanted: list[Required]) -> None:
         """Raise what its holder is told unless all of it is held."""
+        if len(wanted) > MAX_REQUIRED:
+            raise _not_held(Reason.MISSING_SCOPE, "parameter", f"it names more than {MAX_REQUIRED} of them")
         limits = bearer.limits
         caller = Caller.with_bearer(bearer, request.client, request.id)
         for kind, word in wanted:

@@ -38,7 +38,7 @@ _LOGGING: dict[str, Any] = {
     "loggers": {"_granian": {"handlers": ["stderr"], "level": "WARNING", "propagate": False}},
 }
 
-Load = Callable[[Settings, Path], Callable[..., Any]]
+Load = Callable[[Settings, Path], Any]
 
 
 def run(settings: Settings, load: Load, run_folder: Path, notes: Sequence[tuple[str, str]] = ()) -> None:
@@ -51,14 +51,14 @@ def run(settings: Settings, load: Load, run_folder: Path, notes: Sequence[tuple[
     server.serve(target_loader=partial(load, settings, run_folder), wrap_loader=False)
 
 
-def _server(settings: Settings) -> Any:  # granian names a variable, not a type
+def _server(settings: Settings, *, interface: Interfaces = Interfaces.RSGI) -> Any:  # granian names no type
     return Server(
         "watchword",
         address=settings.address,
         port=settings.port,
         uds=settings.socket_path,
         uds_permissions=0o600,
-        interface=Interfaces.ASGI,
+        interface=interface,
         loop=Loops.uvloop,
         http=HTTPModes.http1,
         http1_settings=HTTP1Settings(header_read_timeout=HEADER_SECONDS * 1000, max_buffer_size=MAX_HEADERS),
@@ -131,27 +131,31 @@ def _clear_socket(path: Path) -> None:
 
 
 def _insist(server: Any, run_folder: Path) -> None:
-    """Tell workers that were still starting to stop until they do. The first time they do not hear it: the signal
-    meets the main process's handler, which they inherited, or an event loop between two runs. The others are told
-    once: they finish what is in flight.
+    """Tell workers that were still starting to stop, once more when they serve. The first time they may not hear it:
+    the signal meets the main process's handler, which they inherited, or an event loop between two runs. Until they
+    serve they take one signal, and wait for ever in a second. The others are told once: they finish what is in flight.
     """
     while not server.interrupt_signal:
         server.main_loop_interrupt.wait()
         time.sleep(0.005)
     starting: set[int] = set()
+    told: set[int] = set()
     while True:
-        starting |= {w.inner.pid for w in server.wrks if not (run_folder / f"ready-{w.inner.pid}").exists()}
+        ready = {w.inner.pid: (run_folder / f"ready-{w.inner.pid}").exists() for w in server.wrks}
+        starting |= {pid for pid, is_ready in ready.items() if not is_ready}
+        for pid in starting - told:
+            if ready.get(pid):
+                told.add(pid)
+                with suppress(OSError):
+                    # Not reaped yet, so the number is still its own.
+                    if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                        os.kill(pid, signal.SIGTERM)
         time.sleep(INSIST_SECONDS)
-        for pid in starting:
-            with suppress(OSError):
-                # Not reaped yet, so the number is still its own.
-                if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-                    os.kill(pid, signal.SIGTERM)
 
 
 def _announce(settings: Settings, run_folder: Path, notes: Sequence[tuple[str, str]]) -> None:
     while sum(1 for _ in run_folder.glob("ready-*")) < settings.workers or not _accepts(settings):
-        time.sleep(0.02)
+        time.sleep(0.005)
     print(announcement(settings, notes), flush=True)  # noqa: T201 - these lines are for whoever started it
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
@@ -21,7 +22,7 @@ from watchword.doors.http.logs import AccessLog, make_logger
 from watchword.doors.http.metrics import Metrics
 from watchword.doors.http.oauth import OAuthDoor
 from watchword.doors.http.operations import OperationsDoor
-from watchword.doors.http.requests import Receive, RequestReader, Scope, Send
+from watchword.doors.http.requests import Exchange, RequestReader, Scope
 from watchword.doors.http.requirements import Requirements
 from watchword.service.accounts import Accounts
 from watchword.service.audit import Audit
@@ -80,8 +81,6 @@ class OpenService(Protocol):
     def supervisor(self) -> Supervisor: ...
 
 
-READY_SECONDS = 0.05
-
 Open = Callable[[Settings, Callable[[str, float], None], Counted, Tell], AbstractAsyncContextManager[OpenService]]
 
 
@@ -100,29 +99,35 @@ class Worker:
         self._new_id = new_id
         self._request_ids = request_ids
         self._app: App | None = None
+        self._stack = AsyncExitStack()
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """ASGI, without a coroutine of its own around each request."""
-        if scope["type"] == "lifespan":
-            return self._lifespan(receive, send)
+    def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Called by the server before the first request."""
+        try:
+            loop.run_until_complete(self._start())
+        except Exception as error:  # noqa: BLE001 - said, and the process ends
+            make_logger(self._settings.log_level).error(
+                "worker failed to start", why=f"{type(error).__name__}: {error}"
+            )
+            sys.exit(1)
+        # The loop has stopped and is run again for requests; only then are signals heard, and does this fire.
+        loop.call_soon((self._run_folder / f"ready-{os.getpid()}").touch)
+
+    def __rsgi__(self, scope: Scope, exchange: Exchange) -> Awaitable[None]:
+        """Called by the server for each request."""
         assert self._app is not None
-        return self._app(scope, receive, send)
+        return self._app(scope, exchange)
 
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        await receive()
+    def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Called by the server after the last request."""
+        loop.run_until_complete(self._stack.aclose())
+
+    async def _start(self) -> None:
         async with AsyncExitStack() as stack:
-            try:
-                await self._start(stack)
-            except Exception as error:  # noqa: BLE001 - said to the server, which stops
-                await send({"type": "lifespan.startup.failed", "message": f"{type(error).__name__}: {error}"})
-                return
-            await send({"type": "lifespan.startup.complete"})
-            # The loop now stops and is run again for requests; only then are signals heard, and does this fire.
-            asyncio.get_running_loop().call_later(READY_SECONDS, (self._run_folder / f"ready-{os.getpid()}").touch)
-            await receive()
-        await send({"type": "lifespan.shutdown.complete"})
+            await self._open_all(stack)
+            self._stack = stack.pop_all()
 
-    async def _start(self, stack: AsyncExitStack) -> None:
+    async def _open_all(self, stack: AsyncExitStack) -> None:
         settings = self._settings
         metrics = Metrics(self._run_folder)
         logger = make_logger(settings.log_level)
@@ -150,13 +155,15 @@ class Worker:
         rules = TrustRules(
             local_mode=settings.local_mode_on,
             trusted_peers=settings.trusted_peers,
-            actor_headers=tuple(name.lower().encode() for name in settings.actor_headers),
+            actor_headers=tuple(name.lower() for name in settings.actor_headers),
             audience=settings.issuer,
         )
         callers = Callers(service.authority, rules)
         self._app = App(
             Parts(
-                reader=RequestReader(settings.trusted_proxies, self._request_ids),
+                reader=RequestReader(
+                    settings.trusted_proxies, self._request_ids, on_unix_socket=settings.socket_path is not None
+                ),
                 callers=callers,
                 graphql=GraphQLEndpoint(schema, services, logger),
                 requirements=Requirements(service.authority, service.refusals),

@@ -1,6 +1,7 @@
 """Keeps the engine's process running for as long as it is needed: started, started again when it died, stopped."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -54,6 +55,9 @@ class Helper:
         return None if process is None or process.poll() is not None else process.pid
 
     def _keep(self) -> None:
+        # What this thread does not hear, the process it starts does not hear either, from its first moment on: a key
+        # that interrupts us reaches it too, and we say when it is over.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         pause = FIRST_PAUSE
         while True:
             began = time.monotonic()

@@ -73,8 +73,6 @@ def _die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(1)
-    # A key that interrupts the parent reaches us too; the parent says when it is over.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def main(arguments: list[str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watchword.domain.endings import Selection
-from watchword.domain.filters import Condition, Field, Filter, Search, SortField
+from watchword.domain.filters import BY_END, Condition, Field, Filter, Search, SortField
 from watchword.domain.urns import TOKEN_PREFIX
 from watchword.stores import rows
 from watchword.stores.counting import held, ready_total
@@ -97,7 +97,7 @@ def translate(search: Search) -> Statement:
         f"SELECT {rows.TOKEN} FROM tokens WHERE {where} ORDER BY {order} LIMIT {count} OFFSET {start}"
         f") AS page ON true ORDER BY {order}"
     )
-    inline = counted is not None and search.sort == Search().sort and search.start + search.count <= INLINE_ROWS
+    inline = counted is not None and search.sort == BY_END and search.start + search.count <= INLINE_ROWS
     return Statement(text, tuple(bound.values), inline)
 
 

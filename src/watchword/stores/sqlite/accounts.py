@@ -38,7 +38,7 @@ class SqliteAccounts:
         await self._db.write(work)
 
     async def get_account(self, urn: str) -> ServiceAccount:
-        row = await self._db.row(_GET, (urn,))
+        row = await self._db.row(_GET, urn)
         if row is None:
             raise no_account()
         return _account(row)

@@ -59,6 +59,9 @@ def connect(path: Path, *, busy_ms: int, read_only: bool = False, cache_mib: int
     connection.execute("PRAGMA journal_size_limit = 67108864")
     connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES:d}")
     connection.execute(f"PRAGMA cache_size = {-1024 * cache_mib:d}")
+    # No plan depends on what is bound. Else SQLite, which looks at a bound LIMIT, plans each list anew: 25 of 92 µs for
+    # 20 tokens.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     connection.create_scalar_function("lower", _lower, 1, deterministic=True)
     if read_only:
         connection.execute("PRAGMA query_only = ON")

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from watchword.domain.filters import Condition, Field, Filter, Search, SortField
+from watchword.domain.filters import BY_END, Condition, Field, Filter, Search, SortField
 from watchword.domain.urns import TOKEN_PREFIX
 from watchword.stores.counting import held, ready_total
 
@@ -73,7 +73,7 @@ def translate(search: Search, now: int) -> Statement:
         order=_order(search),
         bound=bound,
         counted=counted,
-        inline=counted is not None and search.sort == Search().sort and search.start + search.count <= INLINE_ROWS,
+        inline=counted is not None and search.sort == BY_END and search.start + search.count <= INLINE_ROWS,
     )
 
 

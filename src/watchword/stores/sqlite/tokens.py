@@ -7,7 +7,7 @@ import orjson
 
 from watchword.domain.actors import Bearer, Standing, Warrant
 from watchword.domain.filters import SEARCH_SECONDS, Search
-from watchword.domain.limits import unpacked
+from watchword.domain.limits import UNLIMITED, unpacked
 from watchword.domain.ports import Clock, Issue, Page, Use
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
@@ -17,14 +17,17 @@ from watchword.stores.sqlite.searches import Statement, translate
 from watchword.stores.sqlite.warrants import prove
 
 # Everything a verdict rests on, in one statement: one state of the store, committed before the read began.
-_FIND_BEARER = """
-SELECT actor_urn, expires_at, revoked_at,
-       EXISTS (SELECT 1 FROM actors WHERE urn = tokens.actor_urn AND status = 'SUSPENDED'),
-       (SELECT json_group_array(group_urn) FROM group_members WHERE actor_urn = tokens.actor_urn),
-       (SELECT policy_version FROM state),
+_BEARERS = """
+bearers AS
+SELECT id, actor_urn, expires_at, revoked_at,
+       EXISTS (SELECT 1 FROM main.actors WHERE urn = tokens.actor_urn AND status = 'SUSPENDED'),
+       iif(EXISTS (SELECT 1 FROM main.group_members WHERE actor_urn = tokens.actor_urn),
+           (SELECT json_group_array(group_urn) FROM main.group_members WHERE actor_urn = tokens.actor_urn), '[]'),
+       (SELECT policy_version FROM main.state),
        limits, grace IS NOT NULL, parent IS NOT NULL
-FROM tokens WHERE id = ?
+FROM main.tokens AS tokens
 """
+_FIND_BEARER = "SELECT * FROM bearers WHERE id = ?"
 
 _STANDING = """
 SELECT EXISTS (SELECT 1 FROM actors WHERE urn = ?1 AND status = 'SUSPENDED'),
@@ -51,36 +54,47 @@ SELECT count(*) FROM (
     LIMIT :most)
 """
 
+_new_tuple = tuple.__new__
+
 
 class SqliteTokens:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._db = database
         self.clock = clock
+        database.define(_BEARERS)
+        self._at_once = database.at_once
 
     async def find_bearer(self, token_id: str) -> Bearer | None:
-        row = await self._db.row(_FIND_BEARER, (token_id,))
+        try:
+            row = self._at_once(_FIND_BEARER, (token_id,)).get
+        except apsw.Error:
+            row = await self._db.row(_FIND_BEARER, token_id)
         if row is None:
             return None
-        actor, expires_at, revoked_at, suspended, groups, version, limits, pending, derived = row
-        return Bearer(
-            token_id,
-            actor,
-            expires_at,
-            revoked_at,
-            bool(suspended),
-            _listed(groups),
-            version,
-            self.clock(),
-            unpacked(limits),
-            bool(pending),
-            bool(derived),
+        _, actor, expires_at, revoked_at, suspended, groups, version, limits, pending, derived = row
+        # As the named tuple's own constructor does it, without a function in between.
+        return _new_tuple(
+            Bearer,
+            (
+                token_id,
+                actor,
+                expires_at,
+                revoked_at,
+                suspended != 0,
+                () if groups == "[]" else tuple(orjson.loads(groups)),
+                version,
+                self.clock(),
+                UNLIMITED if limits is None else unpacked(limits),
+                pending != 0,
+                derived != 0,
+            ),
         )
 
     async def standing(self, actor: str) -> Standing:
-        row = await self._db.row(_STANDING, (actor,))
+        row = await self._db.row(_STANDING, actor)
         assert row is not None
         suspended, groups, version = row
-        return Standing(bool(suspended), _listed(groups), version)
+        return Standing(suspended != 0, tuple(orjson.loads(groups)), version)
 
     async def get_token(self, token_id: str) -> TokenRecord | None:
         return await self._db.read(lambda c: get(c, token_id))
@@ -127,7 +141,3 @@ def _check_room(c: apsw.Connection, actor: str, max_live: int, now: int) -> None
     live = c.execute(_LIVE, {"actor": actor, "now": now, "most": max_live}).get
     if live >= max_live:
         raise rows.no_room(max_live)
-
-
-def _listed(groups: str) -> tuple[str, ...]:
-    return () if groups == "[]" else tuple(orjson.loads(groups))

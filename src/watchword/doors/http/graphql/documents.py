@@ -19,11 +19,14 @@ from graphql import (
     visit,
 )
 
-from watchword.doors.http.graphql.limits import MAX_BYTES, MAX_TOKENS, check_limits, too_complex
+from watchword.doors.http.graphql.limits import MAX_TOKENS, check_limits, check_text, too_complex
+from watchword.doors.http.graphql.plans import Plans
 
 CACHE_BYTES = 32 * 1024 * 1024
 # A parsed document weighs this many bytes for each of its text, measured with tracemalloc; see the test.
 WEIGHT = 200
+# A plan, of which there is one for each shape that a document may have, weighs so much, and so much for each field.
+PLAN_WEIGHT, FIELD_WEIGHT = 5_000, 800
 MAX_ERRORS = 5
 
 # Names under which other clients declare their variables.
@@ -41,9 +44,13 @@ class InvalidDocument(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    document: DocumentNode
     mutates: bool
     """Whether any operation in it is a mutation."""
+    widest: int
+    """How many fields its widest root field has."""
+    plans: Plans
+    weight: int
+    """In bytes, with all plans there may be of it."""
 
 
 class Documents:
@@ -68,14 +75,13 @@ class Documents:
 
     def _keep(self, text: str, prepared: Prepared) -> None:
         self._kept[text] = prepared
-        self._bytes += len(text) * WEIGHT
+        self._bytes += prepared.weight
         while self._bytes > self._most:
-            oldest, _ = self._kept.popitem(last=False)
-            self._bytes -= len(oldest) * WEIGHT
+            _, oldest = self._kept.popitem(last=False)
+            self._bytes -= oldest.weight
 
     def _prepare(self, text: str) -> Prepared:
-        if len(text) > MAX_BYTES or len(text.encode()) > MAX_BYTES:
-            raise too_complex(f"The document must have at most {MAX_BYTES:,} bytes.")
+        check_text(text)
         try:
             document = parse(
                 text,
@@ -83,7 +89,7 @@ class Documents:
                 max_comments=MAX_TOKENS,
                 allow_empty_selection_sets=False,
             )
-            check_limits(document)
+            extent = check_limits(document)
             if any(name in text for name in SYNONYMS):
                 document = visit(document, _Rename())
             errors = validate(self._schema, document, max_errors=MAX_ERRORS, hide_suggestions=True)
@@ -100,7 +106,10 @@ class Documents:
         if errors:
             raise InvalidDocument(errors, document)
         operations = [d for d in document.definitions if isinstance(d, OperationDefinitionNode)]
-        return Prepared(document, any(d.operation is OperationType.MUTATION for d in operations))
+        plans = Plans(self._schema, document)
+        weight = len(text) * WEIGHT + plans.most_shapes * (PLAN_WEIGHT + extent.fields * FIELD_WEIGHT)
+        mutates = any(d.operation is OperationType.MUTATION for d in operations)
+        return Prepared(mutates, extent.widest, plans, weight)
 
 
 class _Rename(Visitor):

@@ -5,19 +5,18 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from inspect import isawaitable
 from typing import Any
 
 import orjson
-from graphql import ExecutionResult, FieldNode, GraphQLError, GraphQLSchema, execute
+from graphql import ExecutionResult, FieldNode, GraphQLError, GraphQLSchema
 from structlog.typing import FilteringBoundLogger
 
 from watchword.domain.actors import Caller, system_warrant
 from watchword.domain.errors import UNAVAILABLE, Fault, Reason
-from watchword.domain.filters import SEARCH_SECONDS
+from watchword.domain.filters import SEARCH_SECONDS, check_shown
 from watchword.domain.retries import HEADER, check_key
 from watchword.doors.http.faults import JSON, NO_STORE, graphql_error
-from watchword.doors.http.graphql.documents import Documents, InvalidDocument, Prepared
+from watchword.doors.http.graphql.documents import Documents, InvalidDocument
 from watchword.doors.http.graphql.errors import failed, refused
 from watchword.doors.http.requests import Request, Response
 from watchword.service.accounts import Accounts
@@ -30,9 +29,12 @@ from watchword.service.policies import Policies
 from watchword.service.refusals import Refusals
 from watchword.service.tokens import Tokens
 
-GRAPHQL_RESPONSE = b"application/graphql-response+json"
+GRAPHQL_RESPONSE = "application/graphql-response+json"
+KEY_HEADER = HEADER.lower()
+MAX_MEMBERS = 12_000
+"""Of lists and objects: room for the ids of as many tokens as are ended at once."""
 WITHDRAW_PAUSES = (0.1, 0.2, 0.5, 1, 2, 5, 10)
-_GRAPHQL_JSON = (b"content-type", GRAPHQL_RESPONSE + b"; charset=utf-8")
+_GRAPHQL_JSON = ("content-type", GRAPHQL_RESPONSE + "; charset=utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,18 @@ class Context:
     """The Idempotency-Key it came with: for one token."""
     created: list[str] = field(default_factory=list)
     """Ids of the tokens this request made: ended again if nobody is there to take them, nor could ask again."""
-    searching: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _searching: asyncio.Lock | None = None
     _began: float = field(default_factory=time.monotonic)
+    widest: int = 1
+    """How many fields a row of a list may have."""
+    _shown: int = 0
+
+    @property
+    def searching(self) -> asyncio.Lock:
+        """Held by a search: a request makes one at a time."""
+        if self._searching is None:
+            self._searching = asyncio.Lock()
+        return self._searching
 
     def request(self, operation: str, content: dict[str, Any]) -> MintRequest:
         """What a token is asked for with; the key serves once."""
@@ -70,6 +82,11 @@ class Context:
         """Seconds that searches may still take."""
         return max(0.0, self._began + SEARCH_SECONDS - time.monotonic())
 
+    def show(self, rows: int) -> None:
+        """So many rows of a list are about to be shown."""
+        self._shown += rows * self.widest
+        check_shown(self._shown)
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -79,17 +96,20 @@ class Ask:
 
 
 class GraphQLEndpoint:
-    def __init__(self, schema: GraphQLSchema, services: Services, logger: FilteringBoundLogger) -> None:
+    def __init__(
+        self, schema: GraphQLSchema, services: Services, logger: FilteringBoundLogger, *, planned: bool = True
+    ) -> None:
+        """Without plans, for comparison, graphql-core executes everything."""
         self._schema = schema
         self._services = services
         self._logger = logger
         self._documents = Documents(schema)
-        self._execute = partial(execute, schema)
+        self._planned = planned
 
     async def answer(self, request: Request, caller: Caller) -> Response:
         check_media_type(request)
         ask = parse_ask(await request.body())
-        modern = GRAPHQL_RESPONSE in request.headers.get(b"accept", b"").lower()
+        modern = GRAPHQL_RESPONSE in request.header("accept").lower()
         context = Context(caller, self._services, _key(request))
         try:
             prepared = self._documents.get(ask.query)
@@ -98,29 +118,16 @@ class GraphQLEndpoint:
             return _response({"errors": errors}, 400, modern=modern)
         except Fault as fault:
             return _response({"errors": [graphql_error(fault)]}, fault.kind.code, modern=modern)
+        context.widest = prepared.widest
         if prepared.mutates:
             request.watch()
         try:
-            result = await self._run(prepared, ask, context)
+            result = await prepared.plans.execute(ask.operation_name, ask.variables, context, planned=self._planned)
             if context.created and context.key is None and request.is_gone:
                 await self._withdraw(context)
         finally:
             request.unwatch()
         return self._formatted(result, caller, modern=modern)
-
-    async def _run(self, prepared: Prepared, ask: Ask, context: Context) -> ExecutionResult:
-        result = self._execute(
-            prepared.document,
-            context_value=context,
-            variable_values=ask.variables,
-            operation_name=ask.operation_name,
-            max_coercion_errors=5,
-            hide_suggestions=True,
-        )
-        if isawaitable(result):
-            result = await result
-        assert isinstance(result, ExecutionResult)
-        return result
 
     def _formatted(self, result: ExecutionResult, caller: Caller, *, modern: bool) -> Response:
         if result.data is None and result.errors and all(error.path is None for error in result.errors):
@@ -159,12 +166,11 @@ async def _insist(deed: Callable[[], Awaitable[None]]) -> None:
 
 
 def _key(request: Request) -> str | None:
-    value = request.headers.get(b"idempotency-key")
-    if value is None:
+    if KEY_HEADER not in request.headers:
         return None
-    if b"idempotency-key" in request.repeated:
+    if request.is_repeated(KEY_HEADER):
         raise Fault(Reason.INVALID_HEADER, f"{HEADER} must be given once.", field=HEADER)
-    return check_key(value.decode("latin-1"))
+    return check_key(request.header(KEY_HEADER))
 
 
 def _asked(error: GraphQLError) -> str:
@@ -182,18 +188,31 @@ def _response(content: dict[str, Any], status: int, *, modern: bool) -> Response
 
 
 def check_media_type(request: Request) -> None:
-    kind, _, parameters = request.headers.get(b"content-type", b"").lower().partition(b";")
-    encoding = request.headers.get(b"content-encoding", b"identity").lower()
-    charset = parameters.replace(b" ", b"").replace(b'"', b"")
-    if kind.strip() != b"application/json" or (charset and charset != b"charset=utf-8") or encoding != b"identity":
+    kind, _, parameters = request.header("content-type").lower().partition(";")
+    encoding = request.header("content-encoding").lower()
+    charset = parameters.replace(" ", "").replace('"', "")
+    if kind.strip() != "application/json" or charset not in {"", "charset=utf-8"} or encoding not in {"", "identity"}:
         raise Fault(Reason.NOT_JSON, "Send the body as Content-Type: application/json, in UTF-8, uncompressed.")
 
 
-def parse_ask(body: bytes) -> Ask:
+def read_json(body: bytes, what: str) -> Any:
+    """What the body holds. Bounded by what would make it many, wherever in it that stands: objects cost far more than
+    the bytes they come in.
+    """
+    opened = body.count(b"[") + body.count(b"{")
+    is_closed = opened <= MAX_MEMBERS or opened == body.count(b"]") + body.count(b"}")
+    if is_closed and opened + body.count(b",") > MAX_MEMBERS:
+        raise Fault(Reason.INVALID_JSON, f"The body may have at most {MAX_MEMBERS:,} commas and opening brackets.")
     try:
-        content = orjson.loads(body)
+        if is_closed:
+            return orjson.loads(body)
     except orjson.JSONDecodeError:
-        raise Fault(Reason.INVALID_JSON, "The body must be JSON: an object with query and variables.") from None
+        pass
+    raise Fault(Reason.INVALID_JSON, f"The body must be JSON: {what}.")
+
+
+def parse_ask(body: bytes) -> Ask:
+    content = read_json(body, "an object with query and variables")
     if not isinstance(content, dict):
         raise Fault(Reason.INVALID_JSON, "The body must be a JSON object with query and variables.")
     query, variables, name = content.get("query"), content.get("variables"), content.get("operationName")

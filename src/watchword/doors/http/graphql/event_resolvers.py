@@ -14,6 +14,7 @@ async def _list(_: Any, info: Info, input: Json | None = None) -> Json:  # noqa:
         search, events, cursor = await context.services.audit.list(
             context.caller, lambda: parse_event_search(*(asked.get(name) for name in names)), context.time_left()
         )
+        context.show(len(events))
     return {
         "count": search.count,
         "events": [_shown(event) for event in events],

@@ -1,10 +1,17 @@
 """The schema: SDL from its file, with the resolvers put in their places."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
-from graphql import GraphQLError, GraphQLObjectType, GraphQLScalarType, GraphQLSchema, build_schema
+from graphql import (
+    GraphQLError,
+    GraphQLNamedType,
+    GraphQLObjectType,
+    GraphQLScalarType,
+    GraphQLSchema,
+    build_schema,
+)
 
 from watchword.domain.ports import Clock
 from watchword.doors.http.graphql import account_resolvers, event_resolvers
@@ -19,8 +26,16 @@ def sdl() -> str:
     return (files("watchword.doors.http.graphql") / "schema.graphql").read_text(encoding="utf-8")
 
 
+_built: list[GraphQLSchema] = []
+
+
+def prebuild() -> None:
+    """For the process that workers are forked from: the first `make_schema` of each then finds it built."""
+    _built[:] = [build_schema(sdl())]
+
+
 def make_schema(clock: Clock, new_id: Callable[[], str]) -> GraphQLSchema:
-    schema = build_schema(sdl())
+    schema = _built.pop() if _built else build_schema(sdl())
     tokens, policies, operations = TokenResolvers(clock), PolicyResolvers(new_id), OperationResolvers(clock)
     queries = tokens.queries | account_resolvers.QUERIES | policies.queries | event_resolvers.QUERIES
     _attach(schema.query_type, queries | operations.queries)
@@ -28,19 +43,24 @@ def make_schema(clock: Clock, new_id: Callable[[], str]) -> GraphQLSchema:
     _attach(schema.mutation_type, mutations)
     long = schema.get_type("Long")
     assert isinstance(long, GraphQLScalarType)
-    long.coerce_output_value = long.coerce_input_value = _long
+    long.coerce_output_value = long.coerce_input_value = _Long()
+    _attach(schema.get_type("AccessTokenMetadata"), tokens.readers)
     return schema
 
 
-def _attach(kind: GraphQLObjectType | None, resolvers: dict[str, Callable[..., Any]]) -> None:
-    assert kind is not None
+def _attach(kind: GraphQLNamedType | None, resolvers: Mapping[str, Callable[..., Any]]) -> None:
+    assert isinstance(kind, GraphQLObjectType)
     missing = set(kind.fields) ^ set(resolvers)
     assert not missing, f"schema and resolvers disagree on {missing}"
     for name, resolver in resolvers.items():
         kind.fields[name].resolve = resolver
 
 
-def _long(value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and -LARGEST - 1 <= value <= LARGEST:
-        return value
-    raise GraphQLError("Long must be a whole number of 64 bits.")
+class _Long:
+    bounds = (-LARGEST - 1, LARGEST)
+
+    def __call__(self, value: Any) -> int:
+        least, most = self.bounds
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+            return value
+        raise GraphQLError("Long must be a whole number of 64 bits.")

@@ -1,19 +1,18 @@
 """Tokens in GraphQL: its words turned into the service's, and the answers back. No rule lives here."""
 
 from collections.abc import Callable
-from typing import Any
-
-from graphql import GraphQLResolveInfo
+from typing import Any, Protocol
 
 from watchword.domain.endings import Selection, check_selection
 from watchword.domain.errors import invalid
 from watchword.domain.filters import (
+    BY_END,
     DEFAULT_COUNT,
     Filter,
     Search,
-    Sort,
     check_filter_sizes,
     check_page,
+    check_tests,
     parse_filter,
     parse_sort,
 )
@@ -23,20 +22,28 @@ from watchword.domain.ports import Clock
 from watchword.domain.rotations import check_turnover
 from watchword.domain.texts import check_description, check_name
 from watchword.domain.tokens import NewToken, TokenRecord, TokenType, check_token_id
-from watchword.domain.urns import check_actor, name_of, token_urn
+from watchword.domain.urns import TOKEN_PREFIX, check_actor, name_of
 from watchword.doors.http.callers import MAX_AUTHORIZATION
+from watchword.doors.http.graphql.completers import Reader
 from watchword.doors.http.graphql.endpoint import Context
 from watchword.service.minting import CreatedToken
 from watchword.service.tokens import Lifetime, Narrower
 
 Json = dict[str, Any]
-Info = GraphQLResolveInfo[Context]
 Resolvers = dict[str, Callable[..., Any]]
+
+
+class Info(Protocol):
+    """What a resolver is told: all that a plan tells of what graphql-core would."""
+
+    @property
+    def context(self) -> Context: ...
 
 
 class TokenResolvers:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.readers = _readers(clock)
         self.queries: Resolvers = {
             "listAccessTokens": self._list,
             "getAccessToken": self._get,
@@ -79,9 +86,10 @@ class TokenResolvers:
         )
         return self._handed_over(context, made)
 
-    def _handed_over(self, context: Context, made: CreatedToken) -> Json:
+    @staticmethod
+    def _handed_over(context: Context, made: CreatedToken) -> Json:
         context.created.append(made.record.id)
-        return {"accessToken": made.token.reveal(), "metadata": self._shown(made.record)}
+        return {"accessToken": made.token.reveal(), "metadata": made.record}
 
     async def _revoke(
         self,
@@ -123,51 +131,54 @@ class TokenResolvers:
             search, page = await context.services.tokens.list(
                 context.caller, lambda: _search(input or {}, self._clock()), context.time_left()
             )
+            context.show(len(page.rows))
         return {
             "start": search.start,
             "count": search.count,
             "total": page.total,
-            "tokens": [self._shown(record) for record in page.rows],
+            "tokens": page.rows,
         }
 
-    async def _get(self, _: Any, info: Info, id: str) -> Json:  # noqa: A002
+    async def _get(self, _: Any, info: Info, id: str) -> TokenRecord:  # noqa: A002
         context = info.context
-        return self._shown(await context.services.tokens.get(context.caller, lambda: check_token_id(id, "id")))
+        return await context.services.tokens.get(context.caller, lambda: check_token_id(id, "id"))
 
-    async def _find(self, _: Any, info: Info, token: str) -> Json:
+    async def _find(self, _: Any, info: Info, token: str) -> TokenRecord:
         context = info.context
-        record = await context.services.tokens.find(context.caller, lambda: _raw_token(token))
-        return self._shown(record)
+        return await context.services.tokens.find(context.caller, lambda: _raw_token(token))
 
-    def _shown(self, record: TokenRecord) -> Json:
-        return {
-            "urn": token_urn(record.id),
-            "type": "ACCESS_TOKEN",
-            "id": record.id,
-            "name": record.name,
-            "description": record.description,
-            "actorUrn": record.actor_urn,
-            "ownerUrn": record.owner_urn,
-            "owner": shown_user(record.owner_urn),
-            "tokenType": record.type.value,
-            "status": record.status(self._clock()).value,
-            "createdAt": record.created_at,
-            "expiresAt": record.expires_at,
-            "lastUsedAt": record.last_used_at,
-            "useCount": record.use_count,
-            "lastNetwork": record.last_network,
-            "revokedAt": record.revoked_at,
-            "scopes": record.limits.scopes,
-            "audience": record.limits.audience,
-            "allowedNetworks": record.limits.networks,
-            "parentId": record.parent,
-            "mintedWith": record.minted_with,
-            "replaces": record.replaces,
-            "replacedBy": record.replaced_by,
-            "replacedAt": record.replaced_at,
-            "awaitsFirstUse": record.grace is not None,
-            "expiresAtOnceUsed": record.full_end if record.grace is not None else None,
-        }
+
+def _readers(clock: Clock) -> dict[str, Reader]:
+    """How each field of a token's record is shown."""
+    fields: dict[str, str | Callable[[TokenRecord], Any]] = {
+        "urn": lambda record: TOKEN_PREFIX + record.id,
+        "type": lambda _: "ACCESS_TOKEN",
+        "id": "id",
+        "name": "name",
+        "description": "description",
+        "actorUrn": "actor_urn",
+        "ownerUrn": "owner_urn",
+        "owner": lambda record: shown_user(record.owner_urn),
+        "tokenType": "type._value_",
+        "status": lambda record: record.status(clock()).value,
+        "createdAt": "created_at",
+        "expiresAt": "expires_at",
+        "lastUsedAt": "last_used_at",
+        "useCount": "use_count",
+        "lastNetwork": "last_network",
+        "revokedAt": "revoked_at",
+        "scopes": "limits.scopes",
+        "audience": "limits.audience",
+        "allowedNetworks": "limits.networks",
+        "parentId": "parent",
+        "mintedWith": "minted_with",
+        "replaces": "replaces",
+        "replacedBy": "replaced_by",
+        "replacedAt": "replaced_at",
+        "awaitsFirstUse": lambda record: record.grace is not None,
+        "expiresAtOnceUsed": lambda record: record.full_end if record.grace is not None else None,
+    }
+    return {name: Reader(TokenRecord, read) for name, read in fields.items()}
 
 
 def shown_user(urn: str) -> Json:
@@ -218,14 +229,14 @@ def _search(input: Json, now: int) -> Search:  # noqa: A002
         start=start,
         count=count,
         filters=_filters(input, now),
-        sort=parse_sort(sort["field"], sort.get("order") != "ASCENDING") if sort else Sort(),
+        sort=parse_sort(sort["field"], sort.get("order") != "ASCENDING") if sort else BY_END,
     )
 
 
 def _filters(input: Json, now: int) -> tuple[Filter, ...]:  # noqa: A002
     filters = input.get("filters") or []
     check_filter_sizes([len(f.get("values") or ()) for f in filters])
-    return tuple(
+    parsed = tuple(
         parse_filter(
             f"filters[{index}]",
             f["field"],
@@ -237,6 +248,7 @@ def _filters(input: Json, now: int) -> tuple[Filter, ...]:  # noqa: A002
         )
         for index, f in enumerate(filters)
     )
+    return check_tests(parsed)
 
 
 def _raw_token(token: str) -> bytes:

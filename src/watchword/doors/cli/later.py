@@ -1,0 +1,50 @@
+"""A group whose commands are loaded when they are called: a command does not wait for what the others need.
+
+Help needs a sentence of each alone, which therefore stands beside its place; a test holds it to the command's own.
+"""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+
+class _Commands(MutableMapping[str, click.Command]):
+    """The commands of a group: those that are there, then those that are loaded when they are looked up."""
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._here: dict[str, click.Command] = {}
+        self._places = places
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name in self._here:
+            return self._here[name]
+        command: click.Command = getattr(import_module(f"watchword.doors.cli.{self._places[name]}"), name)
+        return command
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._here[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._here[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._here, *self._places])
+
+    def __len__(self) -> int:
+        return len(self._here) + len(self._places)
+
+
+class LaterGroup(click.Group):
+    def __init__(self, name: str | None = None, *, later: Mapping[str, tuple[str, str]], **how: Any) -> None:
+        """`later` has by its name each command's module and sentence."""
+        super().__init__(name, commands=_Commands({name: place for name, (place, _) in later.items()}), **how)
+        self.sentences = {name: sentence for name, (_, sentence) in later.items()}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        known = {
+            name: click.Command(name, help=self.sentences[name]) if name in self.sentences else self.commands[name]
+            for name in self.commands
+        }
+        click.Group(commands=known).format_commands(ctx, formatter)

@@ -1,0 +1,184 @@
+"""Inputs: variables and arguments of one operation, made ready to be coerced the way graphql-core does it.
+
+What is made here knows the good case alone. Whatever else it meets it leaves to graphql-core, which then refuses it in
+its own words; nothing was executed yet.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from graphql import (
+    ArgumentNode,
+    GraphQLArgument,
+    GraphQLError,
+    GraphQLInputObjectType,
+    GraphQLInputType,
+    GraphQLList,
+    GraphQLNonNull,
+    GraphQLSchema,
+    ListValueNode,
+    ObjectValueNode,
+    Undefined,
+    ValueNode,
+    VariableDefinitionNode,
+    VariableNode,
+)
+from graphql.execution.get_variable_signature import get_variable_signature
+from graphql.execution.values import VariableValues, VariableValueSource
+from graphql.utilities.coerce_input_value import coerce_default_value, coerce_input_literal
+
+Sent = dict[str, Any]
+Coerce = Callable[[Any], Any]
+Make = Callable[[VariableValues], Any]
+"""Makes a value of those of the variables; Undefined where it is a variable that has none."""
+
+
+class Unplanned(Exception):
+    """Left to graphql-core."""
+
+
+class _Member(NamedTuple):
+    """A variable, a field of an input object, or an item of a list."""
+
+    name: str
+    coerce: Coerce
+    """Of what is not null."""
+    required: bool
+    """Whether it must not be null."""
+    default: Any
+
+
+def variables(schema: GraphQLSchema, nodes: Iterable[VariableDefinitionNode]) -> Callable[[Sent], VariableValues]:
+    """What makes the values of an operation's variables of those that were sent, which may be more."""
+    members, signatures = [], {}
+    for node in nodes:
+        signature = get_variable_signature(schema, node)
+        assert not isinstance(signature, GraphQLError)  # it was validated
+        members.append(_member(signature.name, signature.type, coerce_default_value(signature), ()))
+        signatures[signature.name] = signature
+
+    def made(sent: Sent) -> VariableValues:
+        sources = {
+            name: VariableValueSource(signature, sent.get(name, Undefined)) for name, signature in signatures.items()
+        }
+        return VariableValues(sources, _coerced(members, sent))
+
+    return made
+
+
+def _member(name: str, kind: GraphQLInputType, default: Any, within: tuple[str, ...]) -> _Member:
+    if isinstance(kind, GraphQLNonNull):
+        return _Member(name, _coercer(kind.of_type, within), True, default)
+    return _Member(name, _coercer(kind, within), False, default)
+
+
+def _coercer(kind: Any, within: tuple[str, ...]) -> Coerce:
+    """For what is not null, as JSON has it."""
+    if isinstance(kind, GraphQLList):
+        item = _member("", kind.of_type, Undefined, within)
+        return lambda sent: [_one(item, value) for value in (sent if sent.__class__ is list else (sent,))]
+    if isinstance(kind, GraphQLInputObjectType):
+        return _object_coercer(kind, within)
+    leaf: Coerce = kind.coerce_input_value
+    return leaf
+
+
+@lru_cache(256)
+def _object_coercer(kind: GraphQLInputObjectType, within: tuple[str, ...]) -> Coerce:
+    if kind.is_one_of or kind.name in within or any(field.out_name for field in kind.fields.values()):
+        raise Unplanned
+    names = kind.fields.keys()
+    members = [
+        _member(name, field.type, coerce_default_value(field), (*within, kind.name))
+        for name, field in kind.fields.items()
+    ]
+
+    def coerce(sent: Any) -> Any:
+        if sent.__class__ is not dict or not sent.keys() <= names:
+            raise Unplanned
+        return _coerced(members, sent)
+
+    return coerce
+
+
+def _one(member: _Member, value: Any) -> Any:
+    if value is not None:
+        return member.coerce(value)
+    if member.required:
+        raise Unplanned
+    return None
+
+
+def _coerced(members: list[_Member], sent: Sent) -> dict[str, Any]:
+    values = {}
+    for member in members:
+        value = sent.get(member.name, Undefined)
+        if value is not Undefined:
+            values[member.name] = _one(member, value)
+        elif member.default is not Undefined:
+            values[member.name] = member.default
+        elif member.required:
+            raise Unplanned
+    return values
+
+
+def arguments(definitions: Mapping[str, GraphQLArgument], nodes: Iterable[ArgumentNode]) -> Make:
+    """What makes the arguments of a field of the values of variables."""
+    given = {node.name.value: node.value for node in nodes}
+    parts: list[tuple[str, Make, Any, bool]] = []
+    for name, definition in definitions.items():
+        node, default = given.get(name), coerce_default_value(definition)
+        make = _always(Undefined) if node is None else _literal(node, definition.type)
+        required = isinstance(definition.type, GraphQLNonNull) and default is Undefined
+        parts.append((definition.out_name or name, make, default, required))
+
+    def made(known: VariableValues) -> dict[str, Any]:
+        values = {}
+        for name, make, default, required in parts:
+            value = make(known)
+            if value is Undefined:
+                value = default
+            if value is not Undefined:
+                values[name] = value
+            elif required:
+                raise Unplanned
+        return values
+
+    return made if any(_has_variable(node) for node in given.values()) else _always(made(VariableValues({}, {})))
+
+
+def _literal(node: ValueNode, kind: GraphQLInputType) -> Make:
+    """A variable is looked up; what has variables within is left to graphql-core's own coercion each time."""
+    if isinstance(node, VariableNode):
+        name, required = node.name.value, isinstance(kind, GraphQLNonNull)
+
+        def value_of(known: VariableValues) -> Any:
+            value = known.coerced.get(name, Undefined)
+            if value is None and required:
+                raise Unplanned
+            return value
+
+        return value_of
+    if _has_variable(node):
+        return lambda known: _coerced_literal(node, kind, known)
+    return _always(_coerced_literal(node, kind))
+
+
+def _coerced_literal(node: ValueNode, kind: GraphQLInputType, known: VariableValues | None = None) -> Any:
+    value = coerce_input_literal(node, kind, known)
+    if value is Undefined:
+        raise Unplanned
+    return value
+
+
+def _always(value: Any) -> Make:
+    return lambda _: value
+
+
+def _has_variable(node: ValueNode) -> bool:
+    if isinstance(node, ListValueNode):
+        return any(_has_variable(one) for one in node.values)
+    if isinstance(node, ObjectValueNode):
+        return any(_has_variable(field.value) for field in node.fields)
+    return isinstance(node, VariableNode)

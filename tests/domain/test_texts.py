@@ -1,0 +1,21 @@
+"""Texts: which characters every store keeps as they are."""
+
+import sys
+import unicodedata
+
+from watchword.domain.errors import Fault
+from watchword.domain.texts import check_text
+
+
+def is_kept(character: str) -> bool:
+    try:
+        check_text(character, "name", 1)
+    except Fault:
+        return False
+    return True
+
+
+def test_all_characters_are_kept_but_control_characters_and_lone_surrogates() -> None:
+    refused = {chr(code) for code in range(sys.maxunicode + 1) if not is_kept(chr(code))}
+    expected = {c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c) in ("Cc", "Cs")}
+    assert refused == expected - {"\t", "\n", "\r"}

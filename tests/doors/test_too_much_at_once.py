@@ -1,0 +1,217 @@
+"""What a request may ask for at once: at the limit it is answered, beyond it told the limit and what to do."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bench.fill import fill
+from tests.support.server import ADMIN, LIST, GraphQLRefused, Server
+
+ON = "on AccessTokenMetadata"
+END = "mutation ($input: RevokeAccessTokensInput!) { revokeAccessTokens(input: $input) { count } }"
+
+
+def each(count: int, text: str) -> str:
+    """The text so many times, with its number where # stands."""
+    return " ".join(text.replace("#", str(number)) for number in range(count))
+
+
+def tokens(selections: str) -> str:
+    return "{ listAccessTokens { tokens { " + selections + " } } } "
+
+
+def values(count: int) -> str:
+    # An argument, its three fields and the two of the filter in them are written too.
+    return (
+        '{ listAccessTokens(input: {count: 1, filters: [{field: "name", values: ['
+        + '"a" ' * count
+        + "]}]}) { total } }"
+    )
+
+
+def variables(count: int) -> str:
+    used = '{ listAccessTokens(input: {filters: [{field: "name", values: [' + each(count, "$v#") + "]}]}) { total } }"
+    return "query (" + each(count, '$v#: String = "a"') + ")" + used
+
+
+DOCUMENTS: dict[str, tuple[str, str, str]] = {
+    "fragments": (
+        tokens(each(50, "...f#")) + each(50, f"fragment f# {ON} {{ id }}"),
+        tokens("...f0") + each(51, f"fragment f# {ON} {{ id }}"),
+        "more than 50 fragments",
+    ),
+    "operations": (
+        each(50, "query q# { me { corpUser { urn } } }"),
+        each(51, "query q# { me { corpUser { urn } } }"),
+        "more than 50 operations",
+    ),
+    "definitions of types": ("{ me { corpUser { urn } } }", each(51, "type T# { a: Int }"), "more than 50 fragments"),
+    "lines": (
+        "\n" * 4_999 + "{ me { corpUser { urn } } }",
+        "\n" * 5_000 + "{ me { corpUser { urn } } }",
+        "and 5,000 lines",
+    ),
+    "variables": (variables(100), variables(101), "declare more than 100 variables"),
+    "directives": (
+        "{ me { corpUser { " + each(98, "a#: urn @include(if: true)") + " } } }",
+        "{ me { corpUser { " + each(101, "a#: urn @include(if: true)") + " } } }",
+        "more than 100 directives",
+    ),
+    "directives of fragments": (
+        "{ me { ... @skip(if: false) { corpUser { urn } } } }",
+        "{ me { " + "... @skip(if: false) { corpUser { urn } } " * 101 + "} }",
+        "more than 100 directives",
+    ),
+    "values written into it": (values(1_000), values(1_195), "more than 1,200 arguments and values"),
+    "the schema": (
+        "{" + each(3, "a#: __schema { types { name } }") + "}",
+        "{" + each(4, "a#: __schema { types { name } }") + "}",
+        "__schema and __type more than 3 times",
+    ),
+    "the schema's types": (
+        "{ __schema { " + each(3, "a#: types { name }") + " } }",
+        "{ __schema { " + each(4, "a#: types { name }") + " } }",
+        "__schema and __type more than 3 times",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DOCUMENTS)
+def test_a_document_at_a_limit_is_answered(server: Server, what: str) -> None:
+    asked = {"query": DOCUMENTS[what][0], "operationName": "q1" if what == "operations" else None}
+    answer = server.http.post("/api/graphql", json=asked, headers={"X-Service-Actor": ADMIN}).json()
+    assert answer["data"]
+    assert "errors" not in answer
+
+
+@pytest.mark.parametrize("what", DOCUMENTS)
+def test_a_document_beyond_a_limit_is_told_the_limit(server: Server, what: str) -> None:
+    _, beyond, limit = DOCUMENTS[what]
+    with pytest.raises(GraphQLRefused) as refused:
+        server.ask(beyond, actor=ADMIN)
+    assert refused.value.reason == "document_too_complex"
+    assert limit in refused.value.errors[0]["message"]
+
+
+def contain(count: int, length: int) -> dict[str, Any]:
+    return {"field": "name", "condition": "CONTAIN", "values": [f"{n}".rjust(length, "x") for n in range(count)]}
+
+
+def test_a_list_by_fifty_parts_of_values_is_answered(server: Server) -> None:
+    assert server.tokens(filters=[contain(25, 100), contain(25, 100)])["total"] == 0
+
+
+def test_a_list_by_a_thousand_whole_values_is_answered_however_long_they_are(server: Server) -> None:
+    whole = {**contain(1_000, 900), "condition": "IN"}
+    assert server.tokens(filters=[whole])["total"] == 0
+
+
+@pytest.mark.parametrize(
+    ("filters", "limit"),
+    [
+        ([contain(25, 5), contain(26, 5)], "EQUAL and IN may have at most 50 values together"),
+        ([contain(5, 1_000), contain(1, 1)], "EQUAL and IN may have at most 5,000 characters of values together"),
+    ],
+    ids=["values", "characters"],
+)
+@pytest.mark.parametrize("query", [LIST, END], ids=["list", "end"])
+def test_more_parts_of_values_are_told_the_limit(server: Server, query: str, filters: list[Any], limit: str) -> None:
+    with pytest.raises(GraphQLRefused) as refused:
+        server.ask(query, {"input": {"filters": filters}}, actor=ADMIN)
+    assert refused.value.reason == "invalid_field"
+    assert limit in refused.value.errors[0]["message"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"input": {"filters": [1] * 12_000}},
+        {"input": {"filters": [[]] * 4_000}, "other": {str(number): {} for number in range(4_000)}},
+    ],
+    ids=["a list", "lists and objects"],
+)
+def test_a_body_with_more_members_is_refused_unread(server: Server, given: Any) -> None:
+    with pytest.raises(GraphQLRefused) as refused:
+        server.ask(LIST, given, actor=ADMIN)
+    assert refused.value.reason == "invalid_json"
+    assert refused.value.errors[0]["message"] == "The body may have at most 12,000 commas and opening brackets."
+
+
+def test_so_is_one_of_an_operation(server: Server) -> None:
+    token = server.create(ADMIN)["accessToken"]
+    answer = server.operate("getEsTaskStatus", {"task": "n:1", "more": [[]] * 12_000}, token=token)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == "The body may have at most 12,000 commas and opening brackets."
+
+
+def test_ten_thousand_ids_are_within_that(server: Server) -> None:
+    meant = {"ids": [f"{number:043}=" for number in range(10_000)]}
+    assert server.ask(END, {"input": meant}, actor=ADMIN)["revokeAccessTokens"]["count"] == 0
+
+
+def test_as_many_requirements_as_a_token_could_meet_are_looked_at_and_more_are_met_by_none(server: Server) -> None:
+    token = {"Authorization": f"Bearer {server.create(ADMIN)['accessToken']}"}
+    others = "&x=watchword.scope" * 1_000
+    asked = "/auth?" + "&".join(["watchword.status=200"] * 200) + others
+    assert server.http.get(asked, headers=token).status_code == 200
+    refused = server.http.get(asked + "&watchword.status=200", headers=token)
+    assert refused.status_code == 403
+    assert "more than 200" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/oauth2/introspect", "/oauth2/revoke"])
+def test_a_form_has_at_most_five_thousand_escapes(server: Server, path: str) -> None:
+    headers = {
+        "Authorization": f"Bearer {server.create(ADMIN)['accessToken']}",
+        "Content-Type": "application/x-www-form-urlencoded",
+    }
+    assert server.http.post(path, content="token=" + "%41" * 5_000, headers=headers).status_code == 200
+    refused = server.http.post(path, content="token=" + "%41" * 5_001, headers=headers)
+    assert refused.status_code == 400
+    assert refused.json()["error_description"] == "The body may have at most 5,000 escapes."
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("filled")
+    (folder / "data").mkdir(mode=0o700)
+    fill(folder / "data" / "watchword.db", 1_200, now=time.time_ns() // 1_000_000)
+    trusting = {"WATCHWORD_TRUSTED_PROXIES": "127.0.0.0/8", "WATCHWORD_LOCAL_MODE": "on"}
+    with Server(folder, env=trusting) as server:
+        yield server
+
+
+def test_a_client_is_believed_behind_nineteen_trusted_proxies_and_behind_more_is_nobody(filled: Server) -> None:
+    token = filled.create(ADMIN, allowedNetworks=["10.0.0.0/8"])["accessToken"]
+
+    def status(proxies: int) -> int:
+        chain = ",".join(["10.1.2.3", *["127.0.0.1"] * proxies])
+        headers = {"Authorization": f"Bearer {token}", "X-Forwarded-For": chain}
+        return filled.http.get("/auth", headers=headers).status_code
+
+    assert [status(proxies) for proxies in (0, 1, 19, 20, 5_000)] == [204, 204, 204, 401, 401]
+
+
+def test_the_lists_of_a_request_have_fifty_thousand_values_together_and_the_next_is_told_so(filled: Server) -> None:
+    selected = (
+        "{ tokens { id " + each(17, "b#: id") + " } }"
+    )  # with these, twenty fields: a thousand rows have twenty thousand
+    query = "query ($input: ListAccessTokensInput) {" + each(3, f"a#: listAccessTokens(input: $input) {selected}") + "}"
+    answer = filled.post(query, {"input": {"count": 1_000}}, actor=ADMIN).json()
+    given = [answer["data"][name] and len(answer["data"][name]["tokens"]) for name in ("a0", "a1", "a2")]
+    assert given == [1_000, 1_000, None]
+    (error,) = answer["errors"]
+    assert error["path"] == ["a2"]
+    assert error["extensions"]["reason"] == "invalid_field"
+    assert "at most 50,000 values together" in error["message"]
+
+
+def test_a_page_of_a_thousand_with_every_field_is_within_that(filled: Server) -> None:
+    every = filled.ask('{ __type(name: "AccessTokenMetadata") { fields { name type { kind } } } }', actor=ADMIN)
+    names = [field["name"] for field in every["__type"]["fields"] if field["name"] != "owner"]
+    query = (
+        "{ listAccessTokens(input: {count: 1000}) { total tokens { owner { urn username } " + " ".join(names) + " } } }"
+    )
+    assert len(filled.ask(query, actor=ADMIN)["listAccessTokens"]["tokens"]) == 1_000

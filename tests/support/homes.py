@@ -1,0 +1,118 @@
+"""The service in this process, open on a data folder: to ask it the same by two ways of execution."""
+
+import asyncio
+import re
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+from graphql import ExecutionResult, GraphQLSchema
+
+from tests.support.server import ADMIN, GENERATE
+from watchword import wiring
+from watchword.domain.actors import Caller, system_warrant
+from watchword.domain.lifetimes import Duration
+from watchword.domain.limits import Limits
+from watchword.domain.policies import Policy, PolicyState, Privilege
+from watchword.domain.tokens import NewToken, TokenType
+from watchword.doors.http.graphql.documents import Prepared
+from watchword.doors.http.graphql.endpoint import Context, Services
+from watchword.doors.http.graphql.errors import failed
+from watchword.engines.embedded.file import prepare as prepare_index
+from watchword.service.tokens import Counted, Lifetime
+from watchword.settings import Settings, load
+
+HOLDER, VICTIM, NOBODY = (f"urn:li:corpuser:{name}" for name in ("holder", "victim", "nobody"))
+# What two stores in equal states make differently: tokens, ids, urns made up, digests, moments.
+_MADE = re.compile(
+    r"eyJ[\w.-]+|[A-Za-z0-9+/]{43}=|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]{64}\b"
+    r"|\b1[0-9]{12}\b|\d{4}-\d\d-\d\dT[\d:.]+Z"
+)
+
+
+class Home(NamedTuple):
+    services: Services
+    callers: list[Caller]
+
+
+class Furnished(NamedTuple):
+    folder: Path
+    tokens: list[str]
+    ids: list[str]
+
+
+def settings_of(folder: Path) -> Settings:
+    return load({"data_dir": str(folder)}, {})
+
+
+def furnish(folder: Path) -> Furnished:
+    """A data folder with a policy and some tokens: of two actors, limited, derived, replaced, revoked."""
+    settings = settings_of(folder)
+    wiring.prepare_store(settings)
+    prepare_index(settings.index_path)
+    asyncio.run(wiring.settle(settings))
+    return asyncio.run(_furnish(settings, folder))
+
+
+async def _furnish(settings: Settings, folder: Path) -> Furnished:
+    async with wiring.open_service(settings) as service:
+        warrant = system_warrant("test")
+        actors = frozenset({HOLDER, VICTIM})
+        policy = Policy(
+            "urn:li:servicePolicy:held", "held", None, PolicyState.ACTIVE, frozenset({Privilege[GENERATE]}), actors
+        )
+        await service.store.add_policy(warrant, policy)
+        hour, made = Lifetime(Duration.ONE_HOUR), []
+        for number, actor in enumerate([HOLDER, HOLDER, VICTIM, VICTIM, VICTIM, ADMIN]):
+            limits = Limits(scopes=(GENERATE, "repo:read")) if number == 1 else Limits()
+            new = NewToken(TokenType.PERSONAL, actor, f"number {number}", "é" if number % 2 else None, limits)
+            made.append(await service.tokens.mint(warrant, new, hour))
+        await service.store.revoke_token(warrant, made[-2].record.id, None)
+        return Furnished(folder, [one.token.reveal() for one in made], [one.record.id for one in made])
+
+
+def copied(home: Furnished, folder: Path) -> Furnished:
+    shutil.copytree(home.folder, folder)
+    return home._replace(folder=folder)
+
+
+@asynccontextmanager
+async def opened(home: Furnished) -> AsyncIterator[Home]:
+    """As callers: the root actor, a holder with a token and with a limited one, and one who may do nothing."""
+
+    def ignore(*_: Any) -> None:
+        """Nobody is told."""
+
+    async with wiring.open_whole(settings_of(home.folder), ignore, Counted(ignore, ignore), ignore) as whole:
+        core = whole.core
+        services = Services(
+            core.tokens, core.endings, core.accounts, core.policies, core.audit, whole.operations, core.refusals
+        )
+        bearers = [await core.authority.verify(token.encode(), "127.0.0.1") for token in home.tokens[:2]]
+        claimed = [Caller(urn, await core.authority.claim(urn, ""), None, "127.0.0.1", "") for urn in (ADMIN, NOBODY)]
+        yield Home(services, [*claimed, *(Caller.with_bearer(one, "127.0.0.1", "") for one in bearers)])
+
+
+async def answer(
+    home: Home,
+    schema: GraphQLSchema,
+    prepared: Prepared,
+    name: str | None,
+    sent: dict[str, Any],
+    who: int,
+    *,
+    planned: bool,
+) -> str:
+    """What a client would read, word for word."""
+    context = Context(home.callers[who], home.services)
+    result: ExecutionResult = await prepared.plans.execute(name, sent, context, planned=planned)
+    errors = [failed(error, schema)[0] for error in result.errors or []]
+    return orjson.dumps({"data": result.data, "errors": errors}).decode()
+
+
+def without_made(text: str, known: list[str]) -> str:
+    """Without what was made at random or told by a clock; what both stores know already stays."""
+    return _MADE.sub(lambda match: match[0] if match[0] in known else "0", text)
