@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -172,8 +173,12 @@ def is_tracker(process: psutil.Process) -> bool:
 
 
 def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
-    times = [process.cpu_times() for process in processes]
-    return sum(one.user + one.system for one in times)
+    used = 0.0
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):  # a database's helpers come and go
+            times = process.cpu_times()
+            used += times.user + times.system
+    return used
 
 
 def _free_port() -> int:
