@@ -99,6 +99,12 @@ def test_a_plan_answers_whatever_resolvers_return_as_graphql_core_does(runner: a
     runner.run(compare(*worldly(draw)))
 
 
+def test_a_value_that_is_yet_to_be_awaited_is_left_to_graphql_core(runner: asyncio.Runner) -> None:
+    text = "mutation Opa { anything_b: anything row { ... on Row { word @include(if: true) } } }"
+    world = World(seed=4032793971, clean=False, nearly=False, pauses=False)
+    runner.run(compare(Asked(text=text, variables={}, name=None, mutates=True), world))
+
+
 @pytest.mark.soak
 def test_over_thousands_of_documents_plans_answer_as_graphql_core_does(runner: asyncio.Runner) -> None:
     for seed in range(OF_WORLDS * LONGER):

@@ -6,6 +6,7 @@ class, something that is yet to be awaited - it raises, and graphql-core complet
 
 from collections.abc import Callable
 from functools import partial
+from inspect import isawaitable
 from itertools import count
 from operator import attrgetter
 from typing import Any
@@ -169,8 +170,8 @@ def _source_of(kind: GraphQLObjectType) -> type:
 
 
 def _leaf(coerce: Callable[[Any], Any], value: Any) -> Any:
-    if isinstance(value, Exception):
-        raise value
+    if isinstance(value, Exception) or isawaitable(value):
+        raise TypeError
     shown = coerce(value)
     if shown is None:
         raise ValueError
