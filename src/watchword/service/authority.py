@@ -26,7 +26,7 @@ class Authority:
     def __init__(self, store: Store, salt: Secret[bytes], uses: Uses) -> None:
         self._store = store
         self._token_id = identifier(salt)
-        self._note_use = uses.note
+        self._uses = uses
         self._policies = PolicySet(0, ())
 
     async def verify(self, token: bytes, client: str, request_id: str = "", *, anywhere: bool = False) -> Bearer:
@@ -46,7 +46,7 @@ class Authority:
             raise not_accepted(_subject(bearer)._replace(because="network"))
         if bearer.pending:
             bearer = await self._first_used(bearer, client, request_id)
-        self._note_use(bearer.token_id, bearer.at, client)
+        self._uses.note(bearer.token_id, bearer.at, client)
         return bearer
 
     async def claim(self, actor: str, header: str) -> Standing:
