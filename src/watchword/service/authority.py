@@ -33,14 +33,7 @@ class Authority:
         """The live token with this text, brought by this client, or the refusal its holder is told. With `anywhere` it
         is not judged from where: a third party asks, who alone knows.
         """
-        bearer = await self._store.find_bearer(self._token_id(token))
-        if (
-            bearer is None
-            or bearer.revoked_at is not None
-            or bearer.suspended
-            or ((end := bearer.expires_at) is not None and end <= bearer.at)
-        ):
-            raise _refusal(bearer)
+        bearer = _live(await self._store.find_bearer(self._token_id(token)))
         limits = bearer.limits
         if limits.networks is not None and not (anywhere or limits.allow_from(client)):
             raise not_accepted(_subject(bearer)._replace(because="network"))

@@ -113,9 +113,7 @@ class App:
         """One request. Every error of every address takes its shape here."""
         began = perf_counter()
         request = Request(scope, exchange, self._reader)
-        path = request.path
-        if path.startswith(GATEWAY_PREFIXES):
-            path = without_gateway(path)
+        path = without_gateway(request.path)
         route = AUTH if path == AUTH or path.startswith(BELOW_AUTH) else path if path in self._routes else OTHER
         try:
             if route is AUTH:

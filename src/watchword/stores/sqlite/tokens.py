@@ -54,8 +54,6 @@ SELECT count(*) FROM (
     LIMIT :most)
 """
 
-_new_tuple = tuple.__new__
-
 
 class SqliteTokens:
     def __init__(self, database: Database, clock: Clock) -> None:
@@ -72,9 +70,7 @@ class SqliteTokens:
         if row is None:
             return None
         _, actor, expires_at, revoked_at, suspended, groups, version, limits, pending, derived = row
-        # As the named tuple's own constructor does it, without a function in between.
-        return _new_tuple(
-            Bearer,
+        return Bearer._make(
             (
                 token_id,
                 actor,
