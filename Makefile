@@ -10,7 +10,7 @@ OPENSEARCH_ARGS ?=
 JOBS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help serve opensearch test soak lint format bench reference lock clean
+.PHONY: help serve opensearch test soak lint format bench reference screenshots docs docs-serve dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,6 +46,18 @@ bench-%: $(VENV)/.installed-dev
 
 reference: $(VENV)/.installed-dev ## write the generated pages of docs/reference anew
 	$(BIN)/python scripts/reference
+
+screenshots: $(VENV)/.installed-dev ## take the console's pictures in docs/how-to/console anew
+	$(BIN)/python scripts/screenshots
+
+docs: $(VENV)/.installed-dev ## make the documentation's site, in build/site
+	$(BIN)/python scripts/site build
+
+docs-serve: $(VENV)/.installed-dev ## show it at http://127.0.0.1:8000 while you write
+	@exec $(BIN)/python scripts/site serve
+
+dist: $(VENV)/.installed-dev ## make wheel and source distribution, in dist
+	$(BIN)/python scripts/dist
 
 lock: ## renew the locked versions
 	$(PYTHON) scripts/lock

@@ -21,7 +21,7 @@ REVOKED_EVERY = 10
 _READY = "CREATE TEMP TABLE ready (id, name, actor, made, end, revoked)"
 _TOKENS = """
 INSERT INTO tokens (id, type, name, description, actor_urn, owner_urn, created_at, expires_at, revoked_at)
-SELECT id, 'PERSONAL', name, NULL, actor, actor, made, end, revoked FROM temp.ready ORDER BY id
+SELECT id, 'PERSONAL', name, NULL, actor, actor, made, end, revoked FROM temp.ready ORDER BY actor, id
 """
 _MADE_LATER = """SELECT type, name, sql FROM sqlite_master
 WHERE type IN ('index', 'trigger') AND tbl_name = 'tokens' AND sql IS NOT NULL"""

@@ -54,7 +54,7 @@ class Cost:
         if self.times <= MOST_TIMES:
             return "cheap"
         code = int(self.answer.split()[0])
-        return "refused" if code in (400, 401, 404, 413, 414, 431) else "deadline" if code == 503 else "DEAR"
+        return "refused" if code in (400, 401, 404, 413, 414, 431) else "deadline" if code in (408, 503) else "DEAR"
 
 
 class Line:

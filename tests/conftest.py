@@ -1,7 +1,10 @@
+import atexit
 import gc
 import itertools
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,10 @@ _names = itertools.count()
 # A run starts the service a thousand times: where the environment forbids keeping bytecode, each would compile it anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# What whoever runs the tests has signed in at is nothing to them. Browsers leave something there, too.
+os.environ["XDG_CONFIG_HOME"] = str(Path(tempfile.gettempdir(), f"watchword-test-config-{os.getpid()}"))
+atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
 # No example is judged by the clock: a loaded machine is not a defect.
 settings.register_profile("watchword", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)

@@ -32,6 +32,16 @@ def _numbers(condition: str, values: list[str]) -> list[Any]:
 
 
 def _filters() -> Iterator[tuple[str, list[Any]]]:
+    yield "8 filters of a value of 100", _texts("urn", "CONTAIN", 8, 1, 100)
+    yield "8 values of 600, CONTAIN", _texts("urn", "CONTAIN", 1, 8, 600)
+    yield "8 values of 600, START_WITH", _texts("urn", "START_WITH", 1, 8, 600)
+    yield "8 values of 600, END_WITH", _texts("urn", "END_WITH", 1, 8, 600)
+    yield "8 values of 600, IEQUAL", _texts("urn", "IEQUAL", 1, 8, 600)
+    yield "299 values of 160, IN", _texts("urn", "IN", 1, 299, 160)
+    yield "19 filters of 15 values, IN", _texts("urn", "IN", 19, 15, 100)
+    yield "19 filters, EXISTS", [{"field": "lastNetwork", "condition": "EXISTS", "negated": True}] * 19
+    yield "8 numbers", _numbers("GREATER_THAN", [str(9 * 10**15 + number) for number in range(8)])
+    yield "299 durations, IN", _numbers("IN", [f"P{number}DT{number % 24}H" for number in range(299)])
     yield "49 filters of a value of 100", _texts("urn", "CONTAIN", 49, 1, 100)
     yield "50 values of 100, CONTAIN", _texts("urn", "CONTAIN", 1, 50, 100)
     yield "50 values of 100, START_WITH", _texts("urn", "START_WITH", 1, 50, 100)
@@ -63,9 +73,11 @@ def searches() -> Iterator[Shape]:
     yield _all("from 80,000 on, by name", {"start": 80_000, "sort": {"field": "name"}})
     yield _all("from 1,000,000 on", {"start": 1_000_000})
     yield _all("the last 1,000 of them, by name", {"start": 80_000, "count": 1_000, "sort": {"field": "name"}})
-    hard = {"input": {"filters": _texts("urn", "CONTAIN", 10, 5, 100)}}
-    yield Shape("all: 20 lists of 10 filters of 5 values", "search", lambda c: ask(c.root, _LISTS, hard))
-    yield Shape("to end, dry: 10 filters of 5 values", "search", lambda c: ask(c.root, END, hard))
+    hard = {"input": {"filters": _texts("urn", "CONTAIN", 4, 2, 100)}}
+    yield Shape("all: 20 lists of 4 filters of 2 values", "search", lambda c: ask(c.root, _LISTS, hard))
+    by_name = {"input": {"sort": {"field": "name"}}}
+    yield Shape("all: 20 lists by name", "search", lambda c: ask(c.root, _LISTS, by_name))
+    yield Shape("to end, dry: 4 filters of 2 values", "search", lambda c: ask(c.root, END, hard))
     every = {"input": {"all": True, "filters": [{"field": "urn", "condition": "CONTAIN", "value": "urn"}]}}
     yield Shape("to end, dry: all there are", "search", lambda c: ask(c.root, END, every))
     words = {

@@ -23,6 +23,8 @@ from watchword.domain.secret import Secret
 from watchword.values import IndexAddress
 
 PREFIX = "WATCHWORD_"
+_LARGEST = 65_536
+"""Characters that are read of a file with a secret in it."""
 _NEEDS_KEY = (
     "WATCHWORD_MASTER_KEY_FILE must be given with PostgreSQL: the same key on every instance. "
     "Make one: watchword keys master FILE"
@@ -52,6 +54,11 @@ class Setting:
     @property
     def variable(self) -> str:
         return PREFIX + self.name.upper()
+
+    @property
+    def file_variable(self) -> str:
+        """Names a file with the value in it: for a secret, which an environment shows to more than it should."""
+        return f"{self.variable}_FILE"
 
     @property
     def flag(self) -> str:
@@ -107,21 +114,20 @@ TABLE: tuple[Setting, ...] = (
     Setting("max_live_tokens", "10000", "Live tokens one actor may hold.", read.max_live),
     Setting("event_days", "400", "Days for which events are kept.", read.days),
     Setting("dead_token_days", "90", "Days for which expired and revoked tokens are kept.", read.days),
+    Setting("console", "on", "Whether the web console is served, and people may sign in to it.", read.switch, own=True),
+    Setting("session_hours", "12", "Hours after which a person must sign in to the console again.", read.hours),
     Setting(
         "log_level", "info", "debug, info, warning or error.",
         read.one_of("debug", "info", "warning", "error"), own=True,
     ),
     Setting(
-        "access_log",
-        "default",
-        "Requests to log: all, off, or default (all but successful /auth and probes).",
-        read.one_of("all", "default", "off"),
-        own=True,
+        "access_log", "default", "Requests to log: all, off, or default (all but successful /auth and probes).",
+        read.one_of("all", "default", "off"), own=True,
     ),
 )  # fmt: skip
 
 # Names of clients and tests, which the server leaves alone.
-_OTHERS = {"WATCHWORD_URL", "WATCHWORD_TOKEN", "WATCHWORD_TEST_STRICT"}
+_OTHERS = {"WATCHWORD_URL", "WATCHWORD_TOKEN", "WATCHWORD_PROFILE", "WATCHWORD_TEST_STRICT"}
 # What container platforms inject for a service called watchword.
 _INJECTED = re.compile(r"WATCHWORD_(SERVICE_.*|PORT_\d+_(TCP|UDP).*)")
 
@@ -159,6 +165,8 @@ class Settings:
     max_live_tokens: int
     event_days: int
     dead_token_days: int
+    console: bool
+    session_hours: int
     log_level: str
     access_log: str
 
@@ -282,11 +290,28 @@ def read_place(flag: str, url: str, schema_flag: str, schema: str | None, settin
     return replace(settings, database_url=place, database_schema=named).place
 
 
-def load_client(environment: Mapping[str, str] = os.environ) -> tuple[str | None, Secret[str] | None]:
-    """For commands that speak to a server: its address and the caller's token, where they are set."""
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """For commands that speak to a server: where it is and who is calling, as far as that is set."""
+
+    url: str | None
+    token: Secret[str] | None
+    profile: str | None
+    folder: Path | None
+    """Where people's own settings lie; None for who has no home."""
+
+
+def load_client(environment: Mapping[str, str] = os.environ) -> ClientSettings:
     _refuse_unknown(environment)
-    url, token = environment.get("WATCHWORD_URL"), environment.get("WATCHWORD_TOKEN")
-    return url or None, Secret(token.strip()) if token else None
+    token = environment.get("WATCHWORD_TOKEN")
+    home = environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - Path's raises where there is none
+    own = Path(environment.get("XDG_CONFIG_HOME") or f"{home}/.config")
+    return ClientSettings(
+        url=environment.get("WATCHWORD_URL") or None,
+        token=Secret(token.strip()) if token else None,
+        profile=environment.get("WATCHWORD_PROFILE") or None,
+        folder=own / "watchword" if own.is_absolute() else None,
+    )
 
 
 def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Any:
@@ -295,6 +320,8 @@ def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mappi
         text, source = environment.get(setting.variable), setting.variable
         if text is not None and setting.name == "port" and text.startswith("tcp://"):
             text = None
+        if setting.secret and (path := environment.get(setting.file_variable)) is not None:
+            text, source = _in_file(setting, path, text), setting.file_variable
     if text is None:
         text, source = setting.default, setting.variable
     elif setting.name == "database_url" and not text.strip():
@@ -307,13 +334,25 @@ def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mappi
         raise kind(f"{source} must be {error}.") from None
 
 
+def _in_file(setting: Setting, path: str, text: str | None) -> str:
+    kind = PlaceError if setting.name == "database_url" else SettingsError
+    if text is not None:
+        raise kind(f"{setting.variable} and {setting.file_variable} must not be given together.")
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            return file.read(_LARGEST)
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise kind(f"{setting.file_variable} must name a file that can be read: {path!r} ({why}).") from None
+
+
 def _refuse_unknown(environment: Mapping[str, str]) -> None:
     for sentence in _unknown(environment):
         raise SettingsError(sentence)
 
 
 def _unknown(environment: Mapping[str, str]) -> Iterator[str]:
-    known = {setting.variable for setting in TABLE} | _OTHERS
+    known = {setting.variable for setting in TABLE} | {one.file_variable for one in TABLE if one.secret} | _OTHERS
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in known and not _INJECTED.fullmatch(name):
             yield f"{name} is not a setting of Watchword. See: watchword serve --help"
@@ -354,6 +393,7 @@ def load_anyway(
             values[setting.name] = _value(setting, {}, {})
     settings = Settings(**values)
     given = [s.variable for s in TABLE if flags.get(s.name) is not None or s.variable in environment]
+    given += [s.file_variable for s in TABLE if s.secret and s.file_variable in environment]
     if settings.is_shared and settings.master_key_file is None:
         sentences.append(_NEEDS_KEY)
     return settings, [*sentences, *_contradictions(settings)], given

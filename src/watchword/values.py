@@ -54,6 +54,10 @@ def days(text: str) -> int:
     return number(text, 1, 36_500)
 
 
+def hours(text: str) -> int:
+    return number(text, 1, 8_760)
+
+
 def number(text: str, least: int, most: int) -> int:
     if text.isascii() and text.isdigit() and least <= int(text) <= most:
         return int(text)

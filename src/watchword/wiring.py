@@ -41,6 +41,7 @@ from watchword.service.operations import Operations
 from watchword.service.policies import Policies
 from watchword.service.purge import Purge
 from watchword.service.refusals import Refusals
+from watchword.service.sessions import Sessions
 from watchword.service.supervisor import Supervisor, Tell
 from watchword.service.tokens import Counted, Tokens
 from watchword.service.uses import Uses
@@ -77,6 +78,10 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
+def new_session() -> Secret[str]:
+    return Secret(secrets.token_urlsafe(32))
+
+
 def request_ids() -> Callable[[], str]:
     """Unique without a system call each: a random start for the process, then a count."""
     start, count = secrets.token_hex(6), itertools.count()
@@ -93,6 +98,7 @@ class Opened:
     tokens: Tokens
     endings: Endings
     accounts: Accounts
+    sessions: Sessions
     introspection: Introspection
     policies: Policies
     audit: Audit
@@ -140,6 +146,7 @@ async def open_service(
             tokens=Tokens(store, authority, minting, salt, clock, counted),
             endings=Endings(store, authority, counted.revoked),
             accounts=Accounts(store, authority, settings.root_actor, new_id, clock),
+            sessions=Sessions(store, authority, salt, clock, settings.session_hours, new_session),
             introspection=Introspection(authority, salt),
             policies=Policies(store, authority, settings.root_actor, new_id),
             audit=Audit(store, authority, refusals, clock, settings.event_days),

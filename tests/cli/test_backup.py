@@ -19,9 +19,9 @@ import pytest
 
 from bench.fill import fill
 from tests.support.disks import small_disk
-from tests.support.lines import until
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.storm import Storm
+from tests.support.waiting import until
 from watchword.stores.sqlite.backup import back_up
 from watchword.stores.sqlite.check import check
 

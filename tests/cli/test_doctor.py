@@ -22,11 +22,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from tests.support.disks import small_disk
-from tests.support.lines import until
 from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.store_file import change_store
 from tests.support.story import Story
+from tests.support.waiting import until
 
 MakeServer = Callable[..., Server]
 ABOUTS = [
@@ -85,8 +85,9 @@ def test_a_healthy_installation_that_is_stopped_is_all_ok_and_left_as_it_was(sto
 def test_a_healthy_installation_that_runs_is_all_ok_and_left_as_it_was(story: Story) -> None:
     server = story.server.start()
     server.create(ADMIN)
-    # The process of the index opens its file in its own time, a moment after the server answers.
-    until((server.data_dir / "index.db-wal").exists, "the index is open")
+    # The process of the index opens its file in its own time, a moment after the server answers: first the log, then
+    # the memory it shares.
+    until((server.data_dir / "index.db-shm").exists, "the index is open")
     before = state(server.data_dir)
     code, found = doctor(server.data_dir, "--port", str(server.port))
     assert (code, troubles(found)) == (0, [])

@@ -48,6 +48,24 @@ def test_the_command_alone_shows_its_help() -> None:
 
 
 @pytest.mark.parametrize("words", GROUPS)
+def test_a_group_lists_its_commands_by_whole_sentences(words: str) -> None:
+    ran = watchword(*words.split()[1:], "--help", env={"COLUMNS": "80"})
+    listed = ran.stdout.partition("Commands:")[2]
+    assert listed
+    assert "..." not in listed
+    assert max(map(len, ran.stdout.splitlines())) <= 80
+
+
+def test_what_to_start_with_stands_on_lines_of_its_own() -> None:
+    lines = [line.strip() for line in watchword("--help").stdout.splitlines()]
+    assert "Start with: watchword serve" in lines
+
+
+def test_what_is_wrong_and_what_to_try_are_two_sentences() -> None:
+    assert "bash, zsh, fish. Try: watchword completion --help" in watchword("completion").stderr
+
+
+@pytest.mark.parametrize("words", GROUPS)
 def test_the_sentence_by_which_a_group_lists_a_command_is_its_own(words: str) -> None:
     group = GROUPS[words]
     assert list(group.sentences)

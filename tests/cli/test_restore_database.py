@@ -12,11 +12,11 @@ import pytest
 from tests.cli.test_backup import assert_clean, read
 from tests.support.disks import small_disk
 from tests.support.killing import RUNNING, killed_at, until_left_alone
-from tests.support.lines import until
 from tests.support.postgres import Home
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.storm import Storm
 from tests.support.story import ACCEPT, QUIET, REVOKE_ALL, Story
+from tests.support.waiting import until
 
 MakeServer = Callable[..., Server]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.lines import until
 from tests.support.server import ADMIN, watchword
 from tests.support.story import ACCEPT, REVOKE_ALL, Story, contents, kept_of
+from tests.support.waiting import until
 
 
 def test_a_restore_is_refused_while_the_service_runs(story: Story) -> None:

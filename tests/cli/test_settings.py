@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.server import watchword
+from watchword.domain.places import DatabasePlace
 from watchword.settings import TABLE, SettingsError, load
 from watchword.stores.migrate import latest
 
@@ -105,3 +106,51 @@ def test_a_store_is_a_file_whatever_its_name(tmp_path: Path) -> None:
         done = watchword("db", "migrate", "--data-dir", str(tmp_path / "d"), env=url, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (0, expected)
     assert (tmp_path / ":memory:").is_file()
+
+
+def test_every_secret_can_be_read_from_a_file(tmp_path: Path) -> None:
+    url, index, key = (tmp_path / name for name in ("url", "index", "key"))
+    url.write_text("postgresql://u:p%40ss@db.example.org/w\n")
+    index.write_text("http://search.example.org:9200\n")
+    key.write_text("a2V5\n")
+    files = {
+        "WATCHWORD_DATABASE_URL_FILE": str(url),
+        "WATCHWORD_INDEX_URL_FILE": str(index),
+        "WATCHWORD_INDEX_API_KEY_FILE": str(key),
+    }
+    assert set(files) == {setting.file_variable for setting in TABLE if setting.secret}
+    read = load({}, files | {"WATCHWORD_MASTER_KEY_FILE": "/k"})
+    assert isinstance(read.database_url, DatabasePlace)
+    assert read.database_url.password is not None
+    assert read.database_url.password.reveal() == "p@ss"
+    assert read.index_api_key is not None
+    assert read.index_api_key.reveal() == "a2V5"
+    assert read.index_url == load({}, {"WATCHWORD_INDEX_URL": "http://search.example.org:9200"}).index_url
+
+
+def test_a_secret_is_not_given_twice(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("http://a:9200")
+    given = {"WATCHWORD_INDEX_URL": "http://b:9200", "WATCHWORD_INDEX_URL_FILE": str(file)}
+    with pytest.raises(
+        SettingsError, match="WATCHWORD_INDEX_URL and WATCHWORD_INDEX_URL_FILE must not be given together"
+    ):
+        load({}, given)
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe", b""], ids=["missing", "no text", "empty"])
+def test_a_file_without_its_secret_stops_the_start_and_none_of_it_is_told(
+    content: bytes | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_bytes(content)
+    done = watchword("serve", env={"WATCHWORD_DATABASE_URL_FILE": str(file)})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("watchword: WATCHWORD_DATABASE_URL_FILE must ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_only_a_secret_has_a_file_of_its_own() -> None:
+    with pytest.raises(SettingsError, match="WATCHWORD_PORT_FILE is not a setting"):
+        load({}, {"WATCHWORD_PORT_FILE": "/port"})

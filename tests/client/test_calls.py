@@ -12,6 +12,7 @@ from watchword import __version__
 from watchword.client import (
     Actors,
     AsyncClient,
+    BadRequest,
     Client,
     Conflict,
     Duration,
@@ -58,11 +59,34 @@ def test_the_server_tells_its_version_without_a_credential(server: Server, conne
     assert "tokens" in told.capabilities
 
 
+def test_text_of_any_script_may_be_as_long_as_any_other(server: Server, connect: Clients) -> None:
+    names = [f"{number:03}" + "\N{KEY}" * 160 for number in range(300)]
+    assert list(connect(server.url, actor=ADMIN).tokens(Where("name", names, condition="IN"))) == []
+
+
+def test_what_is_no_text_is_refused_by_the_server(server: Server, connect: Clients) -> None:
+    with pytest.raises(BadRequest):
+        list(connect(server.url, actor=ADMIN).tokens(Where("name", "\ud800")))
+
+
 def test_a_caller_learns_who_it_is_and_what_it_may_do(server: Server, connect: Clients, actor: str) -> None:
     server.grant(actor)
     client = connect(server.url, actor=actor)
     assert (client.me().urn, client.me().username) == (actor, actor.rpartition(":")[2])
     assert GENERATE in client.granted_privileges(actor)
+
+
+def test_a_client_asks_why_who_and_what_there_is_to_grant(server: Server, connect: Clients, actor: str) -> None:
+    urn = server.grant(actor)
+    client = connect(server.url, actor=ADMIN)
+    told = client.explain_privilege(actor, GENERATE)
+    assert (told.allowed, [ground.policy_urn for ground in told.grounds]) == (True, [urn])
+    assert not client.explain_privilege(actor, "VIEW_AUDIT_LOG").allowed
+    assert GENERATE in [privilege.name for privilege in client.privileges()]
+    assert "policy.created" in [action.name for action in client.event_actions()]
+    server.grant(*(f"{actor}-{number}" for number in range(3)))
+    assert [one.urn for one in client.actors(prefix=f"{actor}-", page_size=2)] == [f"{actor}-{n}" for n in range(3)]
+    assert list(client.actors(prefix=f"{actor}-", only_suspended=True)) == []
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,10 @@ def test_many_tokens_are_counted_first_and_then_ended_with_a_receipt(
     plan = client.plan_revocation(*some)
     assert (plan.count, plan.actors) == (2, (ActorTokenCount(actor, 2),))
     assert client.plan_revocation(ids=ids).count == 3
-    assert client.revoke_tokens(*some).count == 2
+    with pytest.raises(Conflict) as refused:
+        client.revoke_tokens(*some, at_most=1)
+    assert refused.value.reason == "more_than_allowed_for"
+    assert client.revoke_tokens(*some, at_most=plan.count).count == 2
     receipt = client.revoke_tokens(ids=ids)
     left = [token.id for token in client.tokens(Where("actorUrn", actor), Where("status", "REVOKED"))]
     assert (receipt.count, len(left)) == (1, 3)

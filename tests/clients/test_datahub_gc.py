@@ -12,10 +12,10 @@ import pytest
 
 from tests.support.clients import datahub
 from tests.support.indexed import CANCEL, DAY, Index, Series, index_of, times
-from tests.support.lines import until
 from tests.support.nodes import SharedNodes
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store
+from tests.support.waiting import until
 
 ALICE = "urn:li:corpuser:alice"
 KEPT_DAYS = 30

@@ -12,9 +12,11 @@ from bench.fill import fill, filled_actor, is_revoked
 from tests.contract.given import ADMIN, key
 from tests.support.backends import NOW, AdjustableClock
 from tests.support.costs import Cost, Watched, operations
+from watchword.domain.actors import ActorSearch
 from watchword.domain.events import Cursor, EventSearch
 from watchword.domain.filters import Condition, Field, Filter, Search
 from watchword.domain.policies import root_policy
+from watchword.stores.sqlite.actors import translate as actors_page
 from watchword.stores.sqlite.events import translate
 
 FEW, MANY = 1_000, 100_000
@@ -128,3 +130,14 @@ def test_a_page_of_events_is_read_off_an_index_in_its_order(watched: Watched, se
         plan = [str(row[3]) for row in file.execute(f"EXPLAIN QUERY PLAN {statement}", bound)]
     assert any(f"INDEX {index}" in step for step in plan), plan
     assert not any("TEMP B-TREE" in step for step in plan), plan
+
+
+@pytest.mark.parametrize("search", [ActorSearch(), ActorSearch(after=ADMIN, prefix="urn:li:corpuser:")], ids=str)
+def test_a_page_of_known_actors_reads_no_more_than_a_page_of_each_index(watched: Watched, search: ActorSearch) -> None:
+    statement, bound = actors_page(search)
+    with closing(apsw.Connection(str(watched.path))) as file:
+        plan = [str(row[3]) for row in file.execute(f"EXPLAIN QUERY PLAN {statement}", bound)]
+    walked = [step for step in plan if step.startswith("SCAN") and ("token" in step or "member" in step)]
+    assert walked == []
+    assert any(step.startswith("SEARCH token_totals USING PRIMARY KEY (urn>? AND urn<?)") for step in plan)
+    assert any(step.startswith("SEARCH group_members USING PRIMARY KEY (actor_urn>? AND actor_urn<?)") for step in plan)

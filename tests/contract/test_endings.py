@@ -190,6 +190,18 @@ def test_more_than_may_be_ended_at_once_is_refused_and_changes_nothing(given: Gi
     assert given.live(kept) == [1]
 
 
+def test_more_than_were_allowed_for_are_refused_and_none_is_ended(given: Given, place: Place) -> None:
+    parent = given.token(1)
+    family = [parent, given.derive(2, parent), given.token(3)]
+    before = place.events()
+    fault = given.refused(given.store.revoke_tokens(SYSTEM, Selection(filters=(BY_ANN,), at_most=2)))
+    assert fault.reason is Reason.MORE_THAN_ALLOWED_FOR
+    assert given.live(*family) == [1, 2, 3]
+    assert place.events() == before
+    assert given.prospect(BY_ANN, at_most=2).count == 3
+    assert given.end(BY_ANN, at_most=3).count == 3
+
+
 @pytest.mark.parametrize("cascade", [False, True])
 def test_what_is_minted_while_its_bearer_is_being_ended_dies_with_the_cascade(
     given: Given, other: Store, place: Place, cascade: bool

@@ -137,8 +137,9 @@ def test_every_kind_of_event_is_left_by_some_change() -> None:
     of_no_change = {Action.ACCESS_DENIED, Action.AUTHENTICATION_FAILED}
     by_a_command = {Action.STORE_RESTORED}
     of_operations = {Action[name] for name in Action.__members__ if name.startswith("OPERATION_")}  # test_operations.py
+    of_sessions = {Action.SESSION_STARTED, Action.SESSION_ENDED}  # test_sessions.py
     changes = {action for action, *_ in CHANGES}
-    assert changes | at_start | of_no_change | by_a_command | of_operations == set(Action)
+    assert changes | at_start | of_no_change | by_a_command | of_operations | of_sessions == set(Action)
 
 
 def test_a_change_of_members_that_adds_and_removes_tells_of_both(given: Given, place: Place) -> None:

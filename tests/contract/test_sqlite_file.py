@@ -17,6 +17,7 @@ from tests.support.backends import AdjustableClock
 from tests.support.refusals import refused
 from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.events import EventSearch
+from watchword.domain.filters import Search
 from watchword.domain.policies import PolicySource, default_policies, root_policy
 from watchword.domain.ports import Issue
 from watchword.stores.migrate import MigrationError, latest, migrations
@@ -218,11 +219,19 @@ def test_a_file_of_the_first_version_is_brought_to_this_one_with_all_it_holds(pa
             row = (urn, "p", "ACTIVE", '["VIEW_AUDIT_LOG"]', "[]", "[]", 1, editable)
             file.execute(f"INSERT INTO policies ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
         file.execute("INSERT INTO events VALUES (1, 5, 'a', NULL, 'policy.created', 't', 'p', 'r', '{}')")
+        one = record(1)
+        file.execute(
+            "INSERT INTO tokens (id, type, name, description, actor_urn, owner_urn, created_at, expires_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (one.id, one.type.value, one.name, one.description, one.actor_urn, one.owner_urn, one.created_at, None),
+        )
     assert prepare(path) == (1, latest("sqlite"))
     store = open_store(path, AdjustableClock())
     kept = {policy.urn: policy.source for policy in run(store.policies()).policies}
     assert kept == {"urn:li:servicePolicy:root": PolicySource.SERVICE, "urn:li:servicePolicy:x": PolicySource.API}
     assert [event.target for event in run(store.events(EventSearch())).events] == ["t"]
+    assert run(store.get_token(one.id)) == one._replace(expires_at=None)
+    assert run(store.search(Search())).total == 1
     run(store.close())
     assert [problem for _, problem in check(path) if problem] == []
 
@@ -290,6 +299,21 @@ def test_a_revocation_cannot_be_undone_even_by_hand(path: Path, run: Run) -> Non
     with closing(connect(path, busy_ms=0)) as file:
         for statement in ("UPDATE tokens SET revoked_at = NULL", "UPDATE tokens SET revoked_at = 5"):
             with pytest.raises(apsw.ConstraintError, match="stays revoked"):
+                file.execute(statement)
+
+
+def test_an_id_is_one_tokens_whoever_its_actor_is(path: Path, run: Run) -> None:
+    prepare(path)
+    store = open_store(path, AdjustableClock())
+    run(store.settle_keys(b"salt", key(1), key(2)))
+    run(store.add_token(SYSTEM, record(1), Issue("kid-1", PLENTY)))
+    run(store.close())
+    again = "INSERT INTO tokens SELECT * FROM (SELECT * FROM tokens)"
+    with closing(connect(path, busy_ms=0)) as file:
+        file.execute("CREATE TEMP TABLE other AS SELECT * FROM tokens")
+        file.execute("UPDATE temp.other SET actor_urn = 'urn:li:corpuser:other'")
+        for statement in (again, "INSERT INTO tokens SELECT * FROM temp.other"):
+            with pytest.raises(apsw.ConstraintError, match="a token of this id"):
                 file.execute(statement)
 
 

@@ -12,26 +12,29 @@ import pytest
 
 from tests.support.clients import client_env
 from tests.support.gateways import RECIPES
-from tests.support.lines import until
 from tests.support.pages import POSTGRES_PORT, ROOT, blocks, environment, kinds, pages, run_blocks, unending
 from tests.support.ports import free_port
 from tests.support.postgres import DEBIAN, USER, own_cluster
 from tests.support.postgres import programs as postgres_programs
 from tests.support.server import Server
 from tests.support.system import need_program
+from tests.support.waiting import until
 
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs/tutorial/first-token.md"
+PROTECT = ROOT / "docs/tutorial/protect-a-service.md"
 CLIENTS = ROOT / "docs/how-to/datahub-clients.md"
 MOVE = ROOT / "docs/how-to/move-to-postgresql.md"
 SEVERAL = ROOT / "docs/how-to/several-instances.md"
 RUN = [
     README,
     TUTORIAL,
+    PROTECT,
     CLIENTS,
     ROOT / "docs/how-to/audit.md",
     ROOT / "docs/how-to/backup.md",
     ROOT / "docs/how-to/check-tokens-elsewhere.md",
+    ROOT / "docs/how-to/deploy.md",
     MOVE,
     SEVERAL,
     ROOT / "docs/how-to/clean-up-a-time-series.md",
@@ -39,6 +42,7 @@ RUN = [
     ROOT / "docs/how-to/policy-file.md",
     ROOT / "docs/how-to/command-line.md",
     ROOT / "docs/how-to/python-client.md",
+    ROOT / "docs/how-to/protect-an-asgi-app.md",
     ROOT / "docs/how-to/rotate-tokens.md",
     ROOT / "docs/how-to/limit-tokens.md",
     ROOT / "docs/how-to/service-accounts.md",
@@ -57,7 +61,7 @@ def test_what_a_page_shows_is_what_happens(page: Path, make_server: Callable[...
     folder = tmp_path / "clone"
     server = make_server("--data-dir", str(folder / "watchword-data"), folder=folder)
     programs = [client_env("datahub") / "bin"] if page == CLIENTS else []
-    if page == SEVERAL:
+    if page in {SEVERAL, PROTECT}:
         programs.append(Path(need_program("nginx", "nginx-light")).parent)
     if page == MOVE:
         server.stop()
@@ -140,6 +144,22 @@ def test_the_tutorial_ends_with_a_plan_that_is_shown_before_it_is_carried_out() 
     assert last.code.index("--dry-run") < last.code.index("--yes")
     assert "To delete" in (last.shown or "")
     assert "Post-check passed" in (last.shown or "").splitlines()[-1]
+
+
+def test_the_gateway_of_the_tutorial_is_the_recipe_with_one_thing_required() -> None:
+    (written,) = [block.code for block in blocks(PROTECT) if "nginx.conf <<" in block.code]
+    recipe = next(recipe for recipe in RECIPES if recipe.name == "nginx").block("nginx")
+    assert recipe.replace("/auth;", "/auth?watchword.scope=reports;") in written
+
+
+def test_the_tutorial_of_a_service_leads_from_a_call_that_passes_to_the_same_call_refused() -> None:
+    found = blocks(PROTECT)
+    passed = next(i for i, block in enumerate(found) if (block.shown or "").startswith("The report, for urn:"))
+    revoked = next(i for i, block in enumerate(found) if "token revoke" in block.code)
+    call = found[passed].code.splitlines()[-1]
+    assert passed < revoked
+    assert found[revoked].code.splitlines()[-1].startswith(call)
+    assert "401" in (found[revoked].shown or "").splitlines()[-1]
 
 
 def test_every_page_with_blocks_to_run_is_run() -> None:

@@ -17,12 +17,12 @@ import httpx
 import pytest
 
 from tests.docs.test_blocks import SEVERAL
-from tests.support.lines import until
 from tests.support.pages import blocks, environment
 from tests.support.ports import free_port
 from tests.support.postgres import Home
 from tests.support.server import ADMIN, Server
 from tests.support.system import need_program
+from tests.support.waiting import until
 
 ME = {"query": "{ me { corpUser { urn } } }"}
 CREATE = {

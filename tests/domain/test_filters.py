@@ -1,4 +1,3 @@
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -56,7 +55,7 @@ def refused(field: str, condition: str | None, value: str | None, values: list[s
 @given(filter_and_record())
 def test_a_present_value_matches_either_a_filter_or_its_negation(pair: tuple[Filter, TokenRecord]) -> None:
     found, record = pair
-    negation = replace(found, negated=not found.negated)
+    negation = found._replace(negated=not found.negated)
     if value_of(record, found.field, NOW) is not None or found.condition is Condition.EXISTS:
         assert found.matches(record, NOW) != negation.matches(record, NOW)
 
@@ -73,8 +72,8 @@ def test_the_values_of_a_filter_are_ored(pair: tuple[Filter, TokenRecord]) -> No
     found, record = pair
     if found.condition is Condition.EXISTS:
         return
-    positive = replace(found, negated=False)
-    each = [replace(positive, values=(value,)).matches(record, NOW) for value in found.values]
+    positive = found._replace(negated=False)
+    each = [positive._replace(values=(value,)).matches(record, NOW) for value in found.values]
     assert positive.matches(record, NOW) == any(each)
 
 

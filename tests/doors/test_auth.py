@@ -85,6 +85,13 @@ def test_a_yes_is_204_whatever_else_an_application_has_in_its_query(server: Serv
     assert send(server, "GET", f"/auth?{query}", [bearer], None).status == 204
 
 
+@pytest.mark.parametrize(("length", "status"), [(16_384, 204), (16_385, 403)])
+def test_an_applications_query_has_its_bounds(server: Server, bearer: str, length: int, status: int) -> None:
+    answer = send(server, "GET", "/auth?" + "q" * length, [bearer], None)
+    assert answer.status == status
+    assert answer.header("X-Auth-Urn") == ADMIN
+
+
 @pytest.mark.parametrize("query", ["watchword.status=500", "watchword.status=", "watchword.status=200&watchword.x=1"])
 def test_a_parameter_of_ours_that_is_not_known_is_held_by_nobody(server: Server, bearer: str, query: str) -> None:
     answer = send(server, "GET", f"/auth?{query}", [bearer], None)

@@ -136,7 +136,7 @@ class TestACreate:
     @pytest.mark.parametrize("iso", ["PT0S", "P0D", "PT59S", "PT31536001S", "P366D", "P999999999W"])
     def test_with_too_short_or_long_a_duration_is_told_the_bounds(self, server: Server, iso: str) -> None:
         error = refused(server, CREATE, token(duration=..., durationIso=iso))
-        assert error["message"].startswith("durationIso must be from PT1M to PT31536000S")
+        assert error["message"].startswith("durationIso must be from PT1M to P365D")
 
     def test_without_end_is_refused_where_that_is_not_allowed(self, server: Server) -> None:
         error = refused(server, CREATE, token(duration="NO_EXPIRY"))
@@ -271,8 +271,8 @@ class TestAListing:
             (only(field="name", value="a", condition="EXISTS"), "filters[0].values", "EXISTS takes no value"),
             (only(field="name", value="\x00"), "filters[0].values", "control characters"),
             (only(field="name", value="x" * 1_001), "filters[0].values", "at most 1,000 characters"),
-            (only(field="name", values=["x"] * 1_001), "filters.values", "at most 1,000 values together"),
-            ({"input": {"filters": [{"field": "name", "value": "x"}] * 51}}, "filters", "at most 50 entries"),
+            (only(field="name", values=["x"] * 301), "filters.values", "at most 300 values together"),
+            ({"input": {"filters": [{"field": "name", "value": "x"}] * 21}}, "filters", "at most 20 entries"),
             ({"input": {"sort": {"field": "status"}}}, "sort.field", "must be one of: expiresAt, createdAt"),
         ],
     )  # fmt: skip

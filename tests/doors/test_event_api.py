@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.lines import until
 from tests.support.server import ADMIN, GENERATE, GraphQLRefused, Server
 from tests.support.store_file import assert_sound, change_store, look
+from tests.support.waiting import until
 
 Make = Callable[..., Server]
 
@@ -163,11 +163,12 @@ class TestAFailedAuthentication:
     def test_a_thousand_times_leaves_few_events_that_count_them_all(self, make_server: Make) -> None:
         server = make_server()
         fail(server, "nonsense", times=1_000)
-        assert len(events(server, actions=["authentication.failed"])) < 40
+        # Twice as many as an hour keeps of them: it may turn meanwhile.
+        assert len(events(server, actions=["authentication.failed"])) < 60
         server.stop()
         server.start()
         found = events(server, actions=["authentication.failed"])
-        assert len(found) < 40
+        assert len(found) < 60
         assert sum(1 + event["detail"].get("leftOut", 0) for event in found) == 1_000
 
     def test_is_written_even_when_nobody_reads(self, make_server: Make) -> None:

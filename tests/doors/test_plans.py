@@ -105,6 +105,12 @@ def test_a_value_that_is_yet_to_be_awaited_is_left_to_graphql_core(runner: async
     runner.run(compare(Asked(text=text, variables={}, name=None, mutates=True), world))
 
 
+def test_what_a_root_resolver_returned_is_not_awaited_once_more(runner: asyncio.Runner) -> None:
+    text = "query Opa($va1: [Given!]) { things_c: things(count: 1, nested: [[20, 20, 20]], inputs: $va1) { name } }"
+    world = World(seed=950504713, clean=False, nearly=False, pauses=True)
+    runner.run(compare(Asked(text=text, variables={"va1": []}, name=None, mutates=False), world))
+
+
 @pytest.mark.soak
 def test_over_thousands_of_documents_plans_answer_as_graphql_core_does(runner: asyncio.Runner) -> None:
     for seed in range(OF_WORLDS * LONGER):

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.clock import SetClock
-from tests.support.lines import until
 from tests.support.postgres import Home
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.strategies import numbered_id
+from tests.support.waiting import until
 
 DAY = 86_400
 ALL = [{"field": "status", "condition": "EXISTS"}]

@@ -23,10 +23,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.support.lines import until
 from tests.support.server import ADMIN, CREATE, Server
 from tests.support.store_file import locked
 from tests.support.system import missing
+from tests.support.waiting import until
 from tests.support.wire import AS_ADMIN, JSON_TYPE, connect, head, receive, send
 
 MakeServer = Callable[..., Server]

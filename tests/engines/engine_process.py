@@ -8,8 +8,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from watchword.engines.embedded.file import connect
 
 COMMAND = (sys.executable, "-m", "watchword.engines.embedded.process")
@@ -46,10 +44,3 @@ def problems(path: Path) -> list[Any]:
            (SELECT count(*), ifnull(sum(length(d.source) + length(d.id)), 0) FROM documents d
             WHERE d.index_number = i.number)""",
     )
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

@@ -11,8 +11,8 @@ from tests.engines.engine_process import problems, working
 from tests.engines.given import QUICK, UNTIL, Given, Run, old, row, staying, young
 from tests.support.disks import small_disk
 from tests.support.engines import EmbeddedPlace
-from tests.support.lines import until
 from tests.support.tracing import failing
+from tests.support.waiting import until
 from watchword.domain.errors import Reason
 from watchword.domain.indices import Row
 from watchword.engines.embedded.worker import RESERVE_BYTES

@@ -15,7 +15,7 @@ import pytest
 from tests.engines.engine_process import look, problems, working
 from tests.engines.given import QUICK, UNTIL, Given, Run, old, row, young
 from tests.support.engines import EmbeddedPlace
-from tests.support.lines import until
+from tests.support.waiting import until
 from watchword.domain.errors import OperatorError, Reason
 from watchword.domain.indices import Row
 from watchword.domain.tasks import TaskId

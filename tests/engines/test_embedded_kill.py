@@ -12,7 +12,7 @@ import pytest
 from tests.engines.engine_process import look, problems, start, working
 from tests.engines.given import QUICK, TAG, UNTIL, Given, Run, old, staying, timeless, young
 from tests.support.engines import EmbeddedPlace
-from tests.support.lines import until
+from tests.support.waiting import until
 from watchword.domain.engine import Pace
 from watchword.domain.tasks import TaskId
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.engines.engine_process import COMMAND, is_alive, look, problems, start, working
+from tests.engines.engine_process import COMMAND, look, problems, start, working
 from tests.engines.given import QUICK, SLOW, UNTIL, Given, Run, old, row, staying, young
 from tests.support.engines import EmbeddedPlace
-from tests.support.lines import until
+from tests.support.waiting import is_alive, until, until_gone
 from watchword.domain.engine import Pace
 from watchword.engines.embedded.helper import Helper
 
@@ -105,9 +105,10 @@ def test_it_dies_with_a_parent_that_is_killed(path: Path) -> None:
     with parent.stdin, parent.stdout:
         pid = int(parent.stdout.readline())
         until(lambda: holds_lock(path, pid), "it works")
+        child = psutil.Process(pid)
         parent.kill()
         parent.wait()
-    until(lambda: not is_alive(pid), "it is gone")
+    until_gone([child])
 
 
 def test_it_does_not_stay_where_its_parent_is_gone_already(path: Path) -> None:
@@ -126,8 +127,7 @@ def test_the_helper_starts_it_again_and_stops_it_in_the_end(given: Given, path: 
             os.kill(pid, signal.SIGKILL)
             until(lambda pid=pid: helper.pid not in (None, pid), "there is another")  # type: ignore[misc]
         given.ended(task)
-        last = helper.pid
-        assert last is not None
+        last = psutil.Process(helper.pid)
     assert not is_alive(last)
     assert given.rows(index) == {}
 
@@ -136,7 +136,7 @@ def test_a_helper_that_is_left_at_once_leaves_nothing_behind(path: Path) -> None
     for _ in range(5):
         with Helper(path):
             pass
-    assert [one for one in psutil.Process().children() if is_alive(one.pid) and str(path) in one.cmdline()] == []
+    assert [one for one in psutil.Process().children() if is_alive(one) and str(path) in one.cmdline()] == []
 
 
 def test_a_key_that_interrupts_the_server_does_not_reach_it_even_while_it_starts(path: Path) -> None:

@@ -15,7 +15,6 @@ import httpx
 import psutil
 import pytest
 
-from tests.support.lines import until
 from tests.support.nodes import (
     KINDS,
     KINDS_IN_TURN,
@@ -30,6 +29,7 @@ from tests.support.nodes import (
 )
 from tests.support.pages import ROOT
 from tests.support.system import need_program
+from tests.support.waiting import until
 
 SMALLEST = "elasticsearch-7"
 

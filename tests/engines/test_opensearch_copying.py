@@ -7,8 +7,8 @@ import pytest
 
 from tests.engines.given import QUICK, SLOW, UNTIL, Given, Run, as_rows, old, row, staying, timeless, young
 from tests.support.engine_nodes import NodePlace, engine_at
-from tests.support.lines import until
 from tests.support.nodes import KINDS_IN_TURN, Client, unique_prefix
+from tests.support.waiting import until
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.tasks import TaskId, TaskStatus
 from watchword.engines.opensearch import OpenSearchEngine

@@ -12,10 +12,11 @@ import httpx
 import pytest
 
 from tests.support.disks import small_disk
-from tests.support.lines import Line, until, wanted
+from tests.support.lines import Line, wanted
 from tests.support.server import ADMIN, CREATE, REVOKE, GraphQLRefused, Server
 from tests.support.store_file import assert_sound, locked, look, touch
 from tests.support.tracing import failing, strace
+from tests.support.waiting import until
 
 MakeServer = Callable[..., Server]
 Fault = Callable[[Server, Path], AbstractContextManager[object]]

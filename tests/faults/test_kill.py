@@ -10,10 +10,11 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from tests.support.lines import holder, lines_to_each_worker, until
+from tests.support.lines import holder, lines_to_each_worker
 from tests.support.server import ADMIN, Server, is_worker
 from tests.support.store_file import assert_sound
 from tests.support.storm import Answers, Storm
+from tests.support.waiting import is_alive, until, until_gone
 from watchword.doors.http.server import STOP_SECONDS
 
 QUIET = {"WATCHWORD_ACCESS_LOG": "off"}
@@ -113,10 +114,6 @@ def words_of(process: psutil.Process) -> list[str]:
         return []
 
 
-def until_gone(workers: list[psutil.Process]) -> None:
-    until(lambda: not any(is_alive(worker) for worker in workers), "the workers are gone", 10)
-
-
 def test_a_killed_worker_is_replaced_and_the_service_goes_on(make_server: MakeServer) -> None:
     server = make_server("--workers", "2", env=QUIET)
     before = server.workers()
@@ -145,13 +142,6 @@ def test_creations_answered_by_a_worker_that_is_then_killed_are_kept(make_server
     assert storm.answers.refused == []
     storm.answers.assert_kept(server)
     assert_sound(server)
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def listens(process: psutil.Process) -> bool:

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.lines import Line, until, wanted
+from tests.support.lines import Line, wanted
 from tests.support.server import ADMIN, CREATE, Server
 from tests.support.store_file import assert_sound, events, last_event, locked, look
+from tests.support.waiting import until
 
 TIMES = 100
 MakeServer = Callable[..., Server]

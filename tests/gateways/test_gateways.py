@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tests.support.gateways import CLIENT, METHODS, RECIPES, Application, Gateway, Tap, Told, running
-from tests.support.lines import until
 from tests.support.ports import free_port
 from tests.support.server import ADMIN, GENERATE, Server
 from tests.support.store_file import change_store
+from tests.support.waiting import until
 
 IDENTITY = ("X-Auth-Urn", "X-Auth-Token-Id", "X-Auth-Scopes")
 ACTOR = ("X-Service-Actor", "X-DataHub-Actor")

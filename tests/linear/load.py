@@ -16,8 +16,8 @@ from typing import Self
 
 from tests.linear.client import PATIENCE, Client, Token
 from tests.linear.history import History, Kind, Outcome, Verdict
-from tests.support.lines import until
 from tests.support.server import Server
+from tests.support.waiting import until
 
 MOST_CALLS = 400
 """About one actor. Then another takes its place, so that no state gets too large and lost answers are outlived."""

@@ -19,9 +19,9 @@ from tests.linear.client import LOST, Client, Token
 from tests.linear.history import NEVER, Call, History, Outcome, Verdict, refused
 from tests.linear.load import Load
 from tests.linear.servers import instances, stopped
-from tests.support.lines import until
 from tests.support.postgres import Cluster, Home, own_cluster
 from tests.support.server import Server
+from tests.support.waiting import until
 
 RECOVERY = 2.0
 """Seconds after the store answers again within which every instance does."""

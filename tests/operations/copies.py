@@ -6,11 +6,11 @@ from typing import Any
 
 from tests.support.gate import Gate
 from tests.support.indexed import NodeIndex, Series
-from tests.support.lines import until
 from tests.support.nodes import Client
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store, look
 from tests.support.traffic import UNTIL, Traffic
+from tests.support.waiting import until
 
 MakeServer = Callable[..., Server]
 

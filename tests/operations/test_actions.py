@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.indexed import CANCEL, DAY, Index, Series, times
-from tests.support.lines import until
 from tests.support.server import ADMIN, Server
+from tests.support.waiting import until
 
 PATHS = ("/operations", "/gms/operations", "/api/gms/operations")
 STATUS = ("total", "updated", "created", "deleted", "batches", "version_conflicts", "noops", "retries",

@@ -12,10 +12,10 @@ import pytest
 from tests.operations.copies import Copy, MakeServer, copy_of
 from tests.support.gate import Gate, Wanted, asks, gate_to
 from tests.support.indexed import CANCEL, Series
-from tests.support.lines import until
 from tests.support.nodes import KINDS_IN_TURN, SharedNodes
 from tests.support.server import ADMIN, GraphQLRefused, Server
 from tests.support.store_file import events, look
+from tests.support.waiting import until
 
 
 @pytest.fixture(params=KINDS_IN_TURN)

@@ -8,11 +8,11 @@ import pytest
 
 from tests.operations.copies import Copy, MakeServer, copy_of
 from tests.support.gate import asks, gate_to
-from tests.support.lines import until
 from tests.support.nodes import Node, own_node
 from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server
 from tests.support.traffic import UNTIL, rows_of
+from tests.support.waiting import until
 
 KNOWN = {"entityType": "dataset", "aspect": "operation", "endTimeMillis": 1}
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.indexed import DAY, EmbeddedIndex, Series, times
-from tests.support.lines import until
 from tests.support.server import ADMIN, GraphQLRefused, Server
+from tests.support.waiting import until
 
 STATUS = "GET_ES_TASK_STATUS_PRIVILEGE"
 SIZES = "GET_TIMESERIES_INDEX_SIZES_PRIVILEGE"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from tests.operations.copies import MakeServer
 from tests.support.indexed import EmbeddedIndex, Series, times
-from tests.support.lines import until
 from tests.support.server import ADMIN
 from tests.support.store_file import assert_sound
+from tests.support.waiting import until
 
 HOUR = 3_600_000
 

@@ -3,9 +3,9 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.support.lines import until
 from tests.support.postgres import home, own_cluster
 from tests.support.server import ADMIN, CREATE_POLICY, Server
+from tests.support.waiting import until
 
 POLICY = {
     "type": "PLATFORM",

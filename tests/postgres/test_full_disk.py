@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.disks import small_disk
-from tests.support.lines import until
 from tests.support.postgres import Address, Home, home, runs_as
 from tests.support.server import ADMIN, CREATE, Server
+from tests.support.waiting import until
 
 SECONDS = 30.0
 FULL = "The store's disk is full. Nothing was changed."

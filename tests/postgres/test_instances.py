@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.support.indexed import DAY, EmbeddedIndex, Index, NodeIndex, Series, times
-from tests.support.lines import until
 from tests.support.nodes import KINDS, SharedNodes
 from tests.support.postgres import Address, Home, home
 from tests.support.server import ADMIN, GENERATE, GraphQLRefused, Server, watchword
+from tests.support.waiting import until
 
 ANN = "urn:li:corpuser:ann"
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.lines import until
 from tests.support.postgres import LOCKED, PASSWORD, Cluster, Home, home
 from tests.support.server import Server
+from tests.support.waiting import until
 
 SECONDS = 30.0
 INTERNALS = ("127.0.0.1", "asyncpg", "SELECT", "UPDATE", "Error", "Traceback", LOCKED, "hunter2", "correct horse", "ww")

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from tests.contract.given import ADMIN, ANN, PLENTY, SYSTEM, Run, all_of, key, policy, record
-from tests.support.lines import until
 from tests.support.postgres import Home
 from tests.support.strait import Strait
+from tests.support.waiting import until
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.places import DatabasePlace
 from watchword.domain.policies import root_policy

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,14 @@ import pytest
 from tests.support.postgres import KINDS_IN_TURN, Home, SharedClusters, home
 from tests.support.server import watchword
 from watchword.domain.places import DatabasePlace
-from watchword.stores.postgres.connections import READING_MANY_TOKENS, connect
+from watchword.stores.postgres.connections import (
+    READING_MANY_TOKENS,
+    SEARCHED,
+    SEARCHING,
+    Connection,
+    Session,
+    connect,
+)
 from watchword.stores.postgres.lanes import STATEMENT
 from watchword.values import database
 
@@ -31,18 +39,24 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(below)
 
 
-async def plan_of_the_shared_read(made: Home) -> Any:
-    """On a connection as a lane has it."""
+@asynccontextmanager
+async def connected(made: Home, session: Session = Session()) -> AsyncIterator[Connection]:  # noqa: B008 - cannot change
+    """A connection as the store has it: the pool's, unless it is for something else."""
     address = database(made.url)
     assert isinstance(address, DatabasePlace)
-    connection = await connect(replace(address, schema=made.schema, timeout=20.0), READING_MANY_TOKENS)
+    connection = await connect(replace(address, schema=made.schema, timeout=20.0), session)
     try:
-        await connection.execute(f"PREPARE read (text[]) AS {STATEMENT}")
-        (plan,) = json.loads(await connection.fetchval("EXPLAIN (FORMAT JSON) EXECUTE read (ARRAY['id'])"))
-        return plan["Plan"]
+        yield connection
     finally:
         connection.terminate()
         await asyncio.sleep(0)
+
+
+async def plan_of_the_shared_read(made: Home) -> Any:
+    async with connected(made, READING_MANY_TOKENS) as connection:
+        await connection.execute(f"PREPARE read (text[]) AS {STATEMENT}")
+        (plan,) = json.loads(await connection.fetchval("EXPLAIN (FORMAT JSON) EXECUTE read (ARRAY['id'])"))
+        return plan["Plan"]
 
 
 def test_the_shared_read_reads_each_table_by_its_index_on_an_empty_store(empty: Home) -> None:
@@ -50,3 +64,47 @@ def test_the_shared_read_reads_each_table_by_its_index_on_an_empty_store(empty: 
     read = {node["Relation Name"]: node["Node Type"] for node in nodes(plan) if "Relation Name" in node}
     assert {"tokens", "actors", "group_members"} <= set(read)
     assert [table for table, how in read.items() if how not in {"Index Scan", "Index Only Scan"}] == []
+
+
+GROWN = 50_000
+REVOKE = "revoke_token('urn:a:b', NULL, NULL, 'p', 'r', '{id}', NULL, false, false, 100, false)"
+USE = "note_uses(ARRAY['{id}'], ARRAY[1::bigint], ARRAY[1::bigint], ARRAY['n'])"
+_MAKE = """INSERT INTO tokens (id, type, name, actor_urn, owner_urn, created_at, expires_at)
+SELECT %s || n, 'PERSONAL', 'x', 'urn:a:' || md5(n::text), 'urn:a:' || md5(n::text), 0, NULL
+FROM generate_series(1, %s::integer) AS n"""
+
+
+async def pages_once_it_has_grown(made: Home, work: str) -> int:
+    """On a connection whose plans were made when there were hardly any tokens."""
+    async with connected(made) as connection:
+        made.look(_MAKE, "few ", 20)
+        await connection.execute(f"SELECT {work.format(id='few 7')}")
+        made.look("ALTER TABLE tokens DISABLE TRIGGER tokens_counted")
+        made.look(_MAKE, "many ", GROWN)
+        measured = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT {work.format(id='many 7')}"
+        (plan,) = json.loads(await connection.fetchval(measured))
+        pages: int = plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
+        return pages
+
+
+@pytest.mark.parametrize("work", [REVOKE, USE], ids=["revoke", "use"])
+def test_a_plan_that_was_made_on_a_small_store_is_good_on_a_large_one(empty: Home, work: str) -> None:
+    assert asyncio.run(pages_once_it_has_grown(empty, work)) < GROWN / 200
+
+
+async def ways_of_planning(made: Home) -> list[tuple[str, str]]:
+    """As it is, while it searches, and after that."""
+    found = []
+    async with connected(made) as connection:
+        await connection.execute("BEGIN")
+        for said in ("SELECT 1", SEARCHING, SEARCHED):
+            await connection.execute(said)
+            found.append(
+                (await connection.fetchval("SHOW plan_cache_mode"), await connection.fetchval("SHOW enable_seqscan"))
+            )
+    return found
+
+
+def test_only_searches_are_planned_for_the_values_they_bring(empty: Home) -> None:
+    point, search = ("force_generic_plan", "off"), ("auto", "on")
+    assert asyncio.run(ways_of_planning(empty)) == [point, search, point]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import psycopg
 
-from tests.support.lines import until
 from tests.support.ports import free_port
 from tests.support.postgres import DATABASE, USER, Home, runs_as
 from tests.support.server import ADMIN, Server
 from tests.support.system import need_program
+from tests.support.waiting import until
 
 SETTINGS = """\
 [databases]

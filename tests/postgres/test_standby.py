@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.lines import until
 from tests.support.postgres import Cluster, Home, own_cluster
 from tests.support.server import ADMIN, Server, watchword
+from tests.support.waiting import until
 
 SECONDS = 30.0
 

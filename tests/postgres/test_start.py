@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from tests.support.lines import until
 from tests.support.postgres import Home, own_cluster
 from tests.support.server import ADMIN, Server, watchword
+from tests.support.waiting import until
 from watchword.stores.migrate import latest
 
 Make = Callable[..., Server]
@@ -42,7 +42,8 @@ def test_ten_instances_that_start_at_once_on_an_empty_database_all_start_and_one
         assert {err for _, err in said} == {""}
         assert {out for out, _ in said} <= {f"Schema version {VERSION}.\n", f"Schema version 0 -> {VERSION}.\n"}
         assert sum("->" in out for out, _ in said) <= 1
-        assert database.look("SELECT number, count(*) FROM migrations GROUP BY number") == [(VERSION, 1)]
+        applied = database.look("SELECT number, count(*) FROM migrations GROUP BY number ORDER BY number")
+        assert applied == [(number, 1) for number in range(1, VERSION + 1)]
         assert database.look("SELECT count(*) FROM keys") == [(1,)]
         assert database.look("SELECT count(*) FROM next_key") == [(1,)]
         made = "SELECT target FROM events WHERE action = 'policy.created'"
@@ -88,6 +89,23 @@ def test_a_server_that_is_still_starting_is_waited_for(tmp_path: Path) -> None:
         starting.join()
     assert (done[0].returncode, done[0].stderr) == (0, "")
     assert done[0].stdout == f"Schema version 0 -> {VERSION}.\n"
+
+
+def test_a_store_of_the_first_version_is_brought_to_this_one_with_what_it_holds(
+    database: Home, make_server: Make
+) -> None:
+    first = make_server("--local-mode", "on", env=database.env)
+    token = first.create(ADMIN)["accessToken"]
+    first.stop()
+    database.look("DROP TABLE sessions")
+    database.look("DELETE FROM migrations WHERE number > 1")
+    refused = first.command_line("db", "check", env=database.env)
+    assert (refused.returncode, "version 1; run: watchword db migrate" in refused.stdout) == (1, True)
+    migrated = first.command_line("db", "migrate", env=database.env)
+    assert (migrated.stdout, migrated.stderr) == (f"Schema version 1 -> {VERSION}.\n", "")
+    checked = first.command_line("db", "check", env=database.env)
+    assert checked.returncode == 0, checked.stdout
+    assert first.start().verify(token).status_code == 204
 
 
 class Witness:

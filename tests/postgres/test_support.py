@@ -10,7 +10,6 @@ import psutil
 import psycopg
 import pytest
 
-from tests.support.lines import until
 from tests.support.pages import ROOT
 from tests.support.postgres import (
     DEBIAN,
@@ -27,6 +26,7 @@ from tests.support.postgres import (
     own_cluster,
     programs,
 )
+from tests.support.waiting import until
 
 
 @pytest.fixture(params=KINDS_IN_TURN)

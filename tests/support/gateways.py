@@ -22,10 +22,10 @@ from types import TracebackType
 from typing import Self
 
 from tests.support.clients import client_env, surroundings
-from tests.support.lines import until
 from tests.support.pages import ROOT
 from tests.support.ports import free_port
 from tests.support.system import need_program
+from tests.support.waiting import until
 from tests.support.wire import Answer
 
 PAGES = ROOT / "docs/how-to/gateways"

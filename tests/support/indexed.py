@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import apsw
 
-from tests.support.lines import until
 from tests.support.nodes import SharedNodes, unique_prefix
 from tests.support.server import ADMIN, Server
 from tests.support.traffic import rows_of
+from tests.support.waiting import until
 from watchword.domain.engine import Engine
 from watchword.domain.indices import Row
 from watchword.engines.embedded import open_engine as open_embedded

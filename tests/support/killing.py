@@ -5,10 +5,10 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-from tests.support.lines import until
 from tests.support.pages import environment
 from tests.support.postgres import Home
 from tests.support.system import need_program
+from tests.support.waiting import until
 
 RUNNING = "hashtextextended('watchword/running/' || %s, 0)"
 """The number of the lock that says who runs on a schema."""

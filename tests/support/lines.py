@@ -2,28 +2,14 @@
 
 import http.client
 import json
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import psutil
 
 from tests.support.server import ADMIN, CREATE, DELETE_POLICY, REVOKE, SET_STATUS, GraphQLRefused, Server
-
-SECONDS = 30.0
-
-
-def until(true: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:
-    """Wait until it is true; fail with these words when it never is. Who asks again and again takes time from those
-    who make it true: what takes long is asked for less often.
-    """
-    deadline = time.monotonic() + seconds
-    pause = 0.005
-    while not true():
-        assert time.monotonic() < deadline, f"still not so after {seconds:g} seconds: {what}"
-        time.sleep(pause)
-        pause = min(pause * 1.2, 0.05)
+from tests.support.waiting import SECONDS
 
 
 class Line:

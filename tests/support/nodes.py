@@ -17,11 +17,11 @@ from typing import Any, Self
 
 import pytest
 
-from tests.support.lines import until
 from tests.support.pages import ROOT
 from tests.support.ports import free_port
 from tests.support.server import plain_client
 from tests.support.system import missing
+from tests.support.waiting import until
 
 KINDS = ("opensearch-2", "opensearch-3", "elasticsearch-7")
 KINDS_IN_TURN = (KINDS[0], *(pytest.param(kind, marks=pytest.mark.soak) for kind in KINDS[1:]))

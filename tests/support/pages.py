@@ -23,7 +23,8 @@ from tests.support.system import need_program
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "http://127.0.0.1:8080"
 POSTGRES_PORT = "5432"
-OTHER_PORTS = ("8081", "8082", "8443")
+PLACE = ADDRESS.removeprefix("http://")
+OTHER_PORTS = ("8081", "8082", "8443", "8000", "9000")
 """Of services that a page starts itself."""
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -83,7 +84,7 @@ def environment(*programs: Path, **more: str) -> dict[str, str]:
     """As a reader's shell: `watchword` is found, and what lies in the folders `programs`; nothing else is set but what
     a test must say instead of a page.
     """
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")}
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("WATCHWORD_", "XDG_CONFIG_"))}
     path = ":".join([str(Path(sys.executable).parent), *map(str, programs), clean["PATH"]])
     return clean | {"PATH": path, **more}
 
@@ -96,7 +97,8 @@ def run_blocks(page: Path, server: Server, *programs: Path, **more: str) -> list
     found = blocks(page)
     database = more.get("PGPORT", POSTGRES_PORT)
     # In one pass: a free port may have another's digits in it.
-    meant = {port: str(free_port()) for port in OTHER_PORTS} | {POSTGRES_PORT: database, ADDRESS: server.url}
+    meant = {port: str(free_port()) for port in OTHER_PORTS} | {POSTGRES_PORT: database}
+    meant |= {ADDRESS: server.url, PLACE: server.url.removeprefix("http://")}
     script = f"\necho '{_MARK}'\n".join(block.code for block in found)
     script = re.sub("|".join(meant), lambda named: meant[named[0]], script)
     surroundings = environment(*programs, WATCHWORD_URL=server.url, HOME=str(server.folder), **more)

@@ -27,10 +27,10 @@ import pytest
 from psycopg import sql
 
 from tests.support.clients import client_env
-from tests.support.lines import until
 from tests.support.pages import ROOT
 from tests.support.ports import free_port
 from tests.support.system import install, missing
+from tests.support.waiting import until, until_gone
 
 DEBIAN = "postgres-debian"
 OLDEST, TOO_OLD = "postgres-14", "postgres-13"
@@ -211,7 +211,7 @@ class Cluster(Address):
                     process.kill()
             self.process.wait(SECONDS)
             self.process = None
-            until(lambda: not any(map(_is_left, everybody)), "every process of it is gone", SECONDS)
+            until_gone(everybody, SECONDS)
 
     def pause(self) -> None:
         """`SIGSTOP` for every process of it: once this returns it takes connections, in the kernel, and answers
@@ -265,13 +265,6 @@ def _is_still(process: psutil.Process) -> bool:
         return bool(process.status() in {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE})
     except psutil.NoSuchProcess:
         return True
-
-
-def _is_left(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _folder() -> Path:

@@ -14,6 +14,7 @@ import httpx
 import psutil
 
 from tests.support.ports import free_port
+from tests.support.waiting import is_alive, until_gone
 
 ADMIN = "urn:li:corpuser:admin"
 GENERATE = "GENERATE_PERSONAL_ACCESS_TOKENS"
@@ -110,10 +111,13 @@ class Server:
         return code
 
     def kill(self) -> None:
-        """`kill -9` for every process of it, at once."""
+        """`kill -9` for every process of it, at once; when it returns, none of them does anything any more."""
         if self.process is not None:
+            others = psutil.Process(self.process.pid).children(recursive=True)
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+            # One that is in the middle of a call to the system ends it first, and on a busy machine that takes a while.
+            until_gone(others)
             self.process = None
         self.http.close()
         self.http = plain_client(self.url)
@@ -216,9 +220,9 @@ def watchword(
 
 
 def is_worker(process: psutil.Process) -> bool:
+    others = ("resource_tracker", "watchword.engines.embedded.process")
     try:
         command = " ".join(process.cmdline())
-        others = ("resource_tracker", "watchword.engines.embedded.process")
-        return process.status() != psutil.STATUS_ZOMBIE and not any(other in command for other in others)
+        return is_alive(process) and not any(other in command for other in others)
     except psutil.NoSuchProcess:
         return False

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from tests.support.lines import Line, until
+from tests.support.lines import Line
 from tests.support.server import ADMIN, GraphQLRefused, Server
+from tests.support.waiting import until
 
 GONE = (OSError, http.client.HTTPException)
 

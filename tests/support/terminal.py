@@ -1,4 +1,4 @@
-"""A `watchword` command at a terminal: a pseudo-terminal of a size, with somebody who types."""
+"""A `watchword` command, or another program, at a terminal: a pseudo-terminal of a size, with somebody who types."""
 
 import fcntl
 import os
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -22,13 +22,19 @@ class StillRunning(AssertionError):
 
 
 class Terminal:
-    def __init__(self, *words: str, columns: int = 100, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *words: str,
+        columns: int = 100,
+        env: Mapping[str, str] | None = None,
+        program: Sequence[str] = (sys.executable, "-m", "watchword"),
+    ) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         left_out = ("WATCHWORD_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TERM", "COLORTERM", "CI")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "watchword", *words],
+            [*program, *words],
             env={**clean, "TERM": "xterm-256color", **(env or {})},
             preexec_fn=lambda: os.login_tty(slave),  # noqa: PLW1509 - two system calls, no lock in them
         )

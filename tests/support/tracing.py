@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.lines import until
 from tests.support.system import missing, need_program, need_root
+from tests.support.waiting import until
 
 
 @contextmanager

@@ -77,6 +77,27 @@ class Row:
         self.thing = parts["thing"]
         self.names = parts["names"]
 
+    @classmethod
+    def part_of(cls, wanted: set[str]) -> type:
+        return type("RowPart", (), {"__slots__": tuple(wanted)})
+
+
+def narrowed(value: Any, part: type | None) -> Any:
+    """The same with parts in place of rows, as a resolver may return it that was told which are enough."""
+    if part is None or part is Row:
+        return value
+    if value.__class__ is list or value.__class__ is tuple:
+        return value.__class__([narrowed(one, part) for one in value])
+    if value.__class__ is dict:
+        return {name: narrowed(one, part) for name, one in value.items()}
+    if value.__class__ is not Row:
+        return value
+    made = part()
+    for name in part.__slots__:  # type: ignore[attr-defined]
+        one = getattr(value, name)
+        setattr(made, name, one if one is value else narrowed(one, part))
+    return made
+
 
 class Later:
     """A value that is yet to be awaited."""
@@ -172,14 +193,16 @@ def make_worldly_schema() -> GraphQLSchema:
             one.resolve = _resolver(name, one.type)
     rows = schema.get_type("Row")
     assert isinstance(rows, GraphQLObjectType)
-    reads: dict[str, Any] = {"word": "word", "number": "numbers.number", "kind": lambda row: row.kind, "thing": "thing"}
-    for name, one in rows.fields.items():
-        one.resolve = Reader(Row, reads.get(name, lambda row: row.names))
+    rows.fields["word"].resolve = Reader(Row, "word")
+    rows.fields["number"].resolve = Reader(Row, "numbers.number")
+    rows.fields["thing"].resolve = Reader(Row, "thing")
+    rows.fields["kind"].resolve = Reader(Row, lambda row: row.kind, ("kind",))
+    rows.fields["names"].resolve = Reader(Row, lambda row: row.names, ("names",))
     return schema
 
 
 def _resolver(name: str, kind: Any) -> Any:
     async def resolve(_: Any, info: Any, **given: Any) -> Any:
-        return await info.context.resolve(kind, name, given)
+        return narrowed(await info.context.resolve(kind, name, given), getattr(info, "part", None))
 
     return resolve

@@ -34,6 +34,8 @@ from watchword.client.operation_records import (
     PostCheck,
     TaskCounters,
     TaskStatus,
+    TimeseriesHistogram,
+    TimeSpan,
     TruncationPlan,
 )
 from watchword.client.records import (
@@ -44,11 +46,16 @@ from watchword.client.records import (
     CreatedToken,
     DeclaredPolicy,
     Event,
+    EventAction,
+    Explanation,
+    Ground,
     Group,
     Identity,
+    KnownActor,
     Me,
     Policy,
     PolicyChange,
+    PrivilegeDescription,
     Receipt,
     RevocationPlan,
     ServerInfo,
@@ -57,6 +64,7 @@ from watchword.client.records import (
 )
 from watchword.client.sync import Client
 from watchword.client.token_calls import Where
+from watchword.client.token_files import TokenFile
 from watchword.client.walks import Page
 from watchword.domain.lifetimes import Duration
 from watchword.domain.secret import Secret
@@ -78,9 +86,13 @@ __all__ = [
     "Duration",
     "EngineTask",
     "Event",
+    "EventAction",
+    "Explanation",
+    "Ground",
     "Group",
     "Identity",
     "IndexSize",
+    "KnownActor",
     "Me",
     "NotFound",
     "Operation",
@@ -88,6 +100,7 @@ __all__ = [
     "Policy",
     "PolicyChange",
     "PostCheck",
+    "PrivilegeDescription",
     "Receipt",
     "Refused",
     "RevocationPlan",
@@ -99,7 +112,10 @@ __all__ = [
     "TaskCounters",
     "TaskStatus",
     "Throttled",
+    "TimeSpan",
+    "TimeseriesHistogram",
     "Token",
+    "TokenFile",
     "TruncationPlan",
     "Unauthenticated",
     "Unauthorized",

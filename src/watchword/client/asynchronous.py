@@ -8,12 +8,11 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 import httpx
 
 from watchword.client import account_calls, calls, operation_calls, token_calls
-from watchword.client.connection import DEFAULT_URL, Connection, usable_proxy
+from watchword.client.connection import DEFAULT_URL, Bearer, Connection, usable_proxy
 from watchword.client.errors import WatchwordError
 from watchword.client.signatures import as_method
 from watchword.client.walks import Walk
 from watchword.client.wire import Body, Call, Tries, read
-from watchword.domain.secret import Secret
 
 A = ParamSpec("A")
 P = TypeVar("P")
@@ -41,7 +40,7 @@ class AsyncClient:
         self,
         url: str = DEFAULT_URL,
         *,
-        token: str | Secret[str] | None = None,
+        token: Bearer | None = None,
         actor: str | None = None,
         timeout: float = 30.0,
         retries: int = 2,
@@ -113,6 +112,8 @@ class AsyncClient:
     server = _call(calls.server)
     me = _call(calls.me)
     granted_privileges = _call(calls.granted_privileges)
+    explain_privilege = _call(calls.explain_privilege)
+    privileges = _call(calls.privileges)
     create_token = _call(token_calls.create_token)
     derive_token = _call(token_calls.derive_token)
     rotate_token = _call(token_calls.rotate_token)
@@ -143,12 +144,15 @@ class AsyncClient:
     group_members = _list(calls.group_members)
     add_members = _call(calls.add_members)
     remove_members = _call(calls.remove_members)
+    actors = _list(calls.actors)
     actor = _call(calls.actor)
     suspend = _call(calls.suspend)
     resume = _call(calls.resume)
     events = _list(calls.events)
+    event_actions = _call(calls.event_actions)
     task_status = _call(operation_calls.task_status)
     index_sizes = _call(operation_calls.index_sizes)
+    timeseries_histogram = _call(operation_calls.timeseries_histogram)
     plan_truncation = _call(operation_calls.plan_truncation)
     truncate = _call(operation_calls.truncate)
     operations = _list(operation_calls.operations)

@@ -13,11 +13,15 @@ from watchword.client.records import (
     Applied,
     DeclaredPolicy,
     Event,
+    EventAction,
+    Explanation,
     Group,
     Json,
+    KnownActor,
     Me,
     Policy,
     PolicyChange,
+    PrivilegeDescription,
     ServerInfo,
     record,
     selection,
@@ -47,6 +51,20 @@ def granted_privileges(actor: str) -> Call[tuple[str, ...]]:
     """What an actor may do: one's own for the asking, another's with Manage Policies."""
     document = "query ($actor: String!) { getGrantedPrivileges(input: {actorUrn: $actor}) { privileges } }"
     return ask(document, lambda found: tuple(found["privileges"]), {"actor": actor})
+
+
+def explain_privilege(actor: str, privilege: str) -> Call[Explanation]:
+    """Whether an actor may do something, by which policies, and what it would be told."""
+    document = f"""query ($input: ExplainPrivilegeInput!) {{
+      explainPrivilege(input: $input) {{ {selection(Explanation)} }} }}"""
+    wanted = {"actorUrn": actor, "privilege": privilege}
+    return ask(document, lambda found: record(Explanation, found), {"input": wanted})
+
+
+def privileges() -> Call[tuple[PrivilegeDescription, ...]]:
+    """All privileges there are, and what each allows."""
+    document = f"{{ listPrivileges {{ {selection(PrivilegeDescription)} }} }}"
+    return ask(document, lambda found: tuple(record(PrivilegeDescription, one) for one in found))
 
 
 def policies(*, query: str | None = None, page_size: int = PAGE_SIZE) -> Paged[Policy]:
@@ -109,7 +127,9 @@ def _policy_input(
 
 
 def _actors_input(actors: Actors) -> dict[str, Any]:
-    return {"users": list(actors.users), "groups": list(actors.groups), "allUsers": actors.all_users}
+    """What is not there is left out: a body may have so many parts, and a file so many policies."""
+    sent = {"users": list(actors.users), "groups": list(actors.groups), "allUsers": actors.all_users}
+    return {name: value for name, value in sent.items() if value}
 
 
 def delete_policy(urn: str) -> Call[None]:
@@ -201,6 +221,21 @@ def actor(urn: str) -> Call[Actor]:
     return ask(document, lambda found: record(Actor, found), {"urn": urn})
 
 
+def actors(*, prefix: str = "", only_suspended: bool = False, page_size: int = PAGE_SIZE) -> Cursored[KnownActor]:
+    """The actors that are known, by urn; those whose urn, or name as a user, begins so."""
+    document = f"""query ($input: ListActorsInput) {{
+      listActors(input: $input) {{ cursor actors {{ {selection(KnownActor)} }} }} }}"""
+    wanted = {"prefix": prefix, "onlySuspended": only_suspended, "count": page_size}
+
+    def read(found: Json) -> Stretch[KnownActor]:
+        return Stretch(tuple(record(KnownActor, actor) for actor in found["actors"]), found["cursor"])
+
+    def fetch(cursor: str | None) -> Call[Stretch[KnownActor]]:
+        return ask(document, read, {"input": {**wanted, "cursor": cursor}})
+
+    return Cursored(fetch)
+
+
 def suspend(urn: str) -> Call[None]:
     """Refuse everything the actor does and every token of it, from now on."""
     return _set_status(urn, "SUSPENDED")
@@ -237,6 +272,12 @@ def events(
         return ask(document, read, {"input": {**wanted, "count": page_size, "cursor": cursor}})
 
     return Cursored(fetch)
+
+
+def event_actions() -> Call[tuple[EventAction, ...]]:
+    """Everything that leaves an event: what `actions` of `events` takes."""
+    document = f"{{ listEventActions {{ {selection(EventAction)} }} }}"
+    return ask(document, lambda found: tuple(record(EventAction, one) for one in found))
 
 
 def _nothing(found: Any) -> None:

@@ -6,9 +6,9 @@ and neither a .netrc nor a proxy in front of this very machine can change who is
 
 import ipaddress
 import ssl
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import httpx
@@ -23,13 +23,23 @@ UNIX = "unix:"
 _WANTED = f"url must be an address such as {DEFAULT_URL} or unix:/path/of.sock, without a password."
 
 
+class Source(Protocol):
+    """Where a token is read before each use, such as a `TokenFile`."""
+
+    def read(self) -> Secret[str]: ...
+
+
+Bearer = str | Secret[str] | Source
+
+
 class Credential(httpx.Auth):
     """A token or the name of a local caller, put into the request and into nothing that can be printed."""
 
-    def __init__(self, token: str | Secret[str] | None, actor: str | None) -> None:
+    def __init__(self, token: Bearer | None, actor: str | None) -> None:
         if token is not None and actor is not None:
             raise ValueError("Give token or actor, not both: either alone says who is calling.")
-        raw = token.reveal() if isinstance(token, Secret) else token
+        self._source = None if token is None or isinstance(token, str | Secret) else token
+        raw = token.reveal() if isinstance(token, Secret) else token if isinstance(token, str) else None
         for name, value in (("token", raw), ("actor", actor)):
             if value is not None and (not value or not all("\x21" <= character <= "\x7e" for character in value)):
                 raise ValueError(f"{name} must be visible ASCII without blanks.")
@@ -37,15 +47,26 @@ class Credential(httpx.Auth):
         self._actor = actor
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        if self._token is not None:
-            request.headers["Authorization"] = f"Bearer {self._token.reveal()}"
+        yield self._signed(request, self._token if self._source is None else self._source.read())
+
+    async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        token = self._token
+        if self._source is not None:
+            import asyncio
+
+            token = await asyncio.to_thread(self._source.read)
+        yield self._signed(request, token)
+
+    def _signed(self, request: httpx.Request, token: Secret[str] | None) -> httpx.Request:
+        if token is not None:
+            request.headers["Authorization"] = f"Bearer {token.reveal()}"
         if self._actor is not None:
             request.headers["X-Service-Actor"] = self._actor
-        yield request
+        return request
 
 
 class Connection:
-    def __init__(self, url: str, token: str | Secret[str] | None, actor: str | None, retries: int) -> None:
+    def __init__(self, url: str, token: Bearer | None, actor: str | None, retries: int) -> None:
         if retries < 0:
             raise ValueError("retries must be 0 or more.")
         self.retries = retries

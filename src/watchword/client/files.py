@@ -87,6 +87,11 @@ def rotate_file(
         return RotatedFile(str(real), metadata, None if problem is None else str(problem))
 
 
+def read_token_file(path: str | os.PathLike[str]) -> Secret[str]:
+    """The token in a file that holds it and nothing else."""
+    return _token_in(_read(Path(os.path.realpath(path)))[0])
+
+
 def _successor(asking: Client, found: Token, old: Secret[str], overlap: Span, grace: Span) -> CreatedToken:
     key = sha256(b"watchword rotate_file\0" + old.reveal().encode()).hexdigest()
     try:

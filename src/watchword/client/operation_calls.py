@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from watchword.client.operation_records import IndexSize, Operation, TaskStatus, TruncationPlan
+from watchword.client.operation_records import IndexSize, Operation, TaskStatus, TimeseriesHistogram, TruncationPlan
 from watchword.client.records import record, selection
 from watchword.client.walks import PAGE_SIZE, Page, Paged, Watched, page_of
 from watchword.client.wire import Call, ask, ask_maybe
@@ -24,6 +24,16 @@ def index_sizes() -> Call[tuple[IndexSize, ...]]:
     """What each index of a time series holds and weighs. Needs Get time series index sizes."""
     document = f"{{ indexSizes {{ {_SIZE} }} }}"
     return ask(document, lambda found: tuple(record(IndexSize, one) for one in found))
+
+
+def timeseries_histogram(entity_type: str, aspect: str, *, spans: int = 60) -> Call[TimeseriesHistogram]:
+    """How the rows of a time series lie in time, in at most so many spans: what a truncation would cut. Needs Truncate
+    time series index.
+    """
+    document = f"""query ($input: TimeseriesHistogramInput!) {{
+      timeseriesHistogram(input: $input) {{ {selection(TimeseriesHistogram)} }} }}"""
+    wanted = {"entityType": entity_type, "aspect": aspect, "spans": spans}
+    return ask(document, lambda found: record(TimeseriesHistogram, found), {"input": wanted})
 
 
 def plan_truncation(

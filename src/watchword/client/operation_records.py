@@ -135,6 +135,29 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """So many rows from this moment on, until the next span begins."""
+
+    start_millis: int
+    rows: int
+
+    @property
+    def start(self) -> datetime:
+        return moment(self.start_millis)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeseriesHistogram:
+    """How the rows of a time series lie in time, from the oldest to the youngest."""
+
+    index_name: str
+    rows: int
+    rows_without_time: int
+    span_millis: int | None
+    spans: tuple[TimeSpan, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class IndexSize:
     index_name: str
     entity_name: str

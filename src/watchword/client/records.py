@@ -191,6 +191,50 @@ class Actor:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownActor:
+    """`groups` has at most 100; `token_count` counts those that are not revoked."""
+
+    urn: str
+    username: str
+    status: str
+    changed_at: int | None
+    changed_by: str | None
+    token_count: int
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A policy that grants a privilege, and how: `via` is USER, GROUP or ALL_USERS."""
+
+    policy_urn: str
+    policy_name: str
+    via: str
+    group_urn: str | None
+    privilege: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`sentence` says by which policies it is allowed, or what the actor would be told."""
+
+    actor_urn: str
+    privilege: str
+    allowed: bool
+    suspended: bool
+    grounds: tuple[Ground, ...]
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrivilegeDescription:
+    name: str
+    display_name: str
+    allows: str
+    includes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     id: str
     at: int
@@ -205,6 +249,14 @@ class Event:
     @property
     def moment(self) -> datetime:
         return moment(self.at)
+
+
+@dataclass(frozen=True, slots=True)
+class EventAction:
+    """What can happen: `means` says what its event tells."""
+
+    name: str
+    means: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,14 +211,21 @@ def plan_revocation(
 
 
 def revoke_tokens(
-    *where: Where, ids: Iterable[str] | None = None, everything: bool = False, cascade: bool = False
+    *where: Where,
+    ids: Iterable[str] | None = None,
+    everything: bool = False,
+    cascade: bool = False,
+    at_most: int | None = None,
 ) -> Call[Receipt]:
     """End all tokens that meet every condition, or that have one of these ids, at most 100,000 in one moment. What
-    means every token there is needs `everything`. Anybody's but one's own need Manage All.
+    means every token there is needs `everything`. Anybody's but one's own need Manage All. With the count of a plan as
+    `at_most`, none is ended when more are meant by now: that is a `Conflict`.
     """
     document = f"""mutation ($input: RevokeAccessTokensInput!) {{
       revokeAccessTokens(input: $input) {{ {_RECEIPT} }} }}"""
     wanted = {**_meant(where, ids, everything, cascade), "dryRun": False}
+    if at_most is not None:
+        wanted["atMost"] = at_most
     return ask(document, lambda found: record(Receipt, found), {"input": wanted}, changes=True)
 
 

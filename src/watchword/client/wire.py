@@ -84,7 +84,9 @@ def _call(
     changes: bool = False,
     key: str | None = None,
 ) -> Call[T]:
-    content = json.dumps({"query": document, "variables": variables or {}}).encode()
+    # As it is: escapes are longer, and the server counts them. Half of a pair, which is no text, it refuses itself.
+    text = json.dumps({"query": document, "variables": variables or {}}, ensure_ascii=False)
+    content = text.encode("utf-8", "surrogatepass")
     return Call(lambda answer: read(answer["data"]), content=content, changes=changes, key=key)
 
 

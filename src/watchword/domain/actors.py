@@ -10,10 +10,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from watchword.domain.errors import Fault
+from watchword.domain.errors import Fault, invalid
 from watchword.domain.limits import UNLIMITED, Limits
 from watchword.domain.policies import Privilege, denied, out_of_scope
-from watchword.domain.urns import SYSTEM_ACTOR
+from watchword.domain.texts import check_text
+from watchword.domain.urns import MAX_LENGTH, SYSTEM_ACTOR
+
+DEFAULT_COUNT, MAX_COUNT = 20, 1_000
+MAX_GROUPS_SHOWN = 100
+USER_PREFIX = "urn:li:corpuser:"
 
 
 class ActorStatus(Enum):
@@ -65,6 +70,56 @@ class ActorState:
     status: ActorStatus
     changed_at: int | None = None
     changed_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownActor:
+    """An actor that the store knows of, although none is ever registered."""
+
+    state: ActorState
+    tokens: int
+    """That are not revoked."""
+    groups: tuple[str, ...] = ()
+    """At most MAX_GROUPS_SHOWN."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActorSearch:
+    """One page of the known actors, by urn. The bounds are all an index needs to give just this page."""
+
+    count: int = DEFAULT_COUNT
+    after: str = ""
+    prefix: str = ""
+    only_suspended: bool = False
+
+    @property
+    def least(self) -> str:
+        """No urn on the page is less; `after` is out itself, for every character of an urn is above what follows it."""
+        return max(self.prefix, self.after and self.after + "\x01")
+
+    @property
+    def bound(self) -> str:
+        """Every urn is less."""
+        return self.prefix + "\x7f"
+
+
+class ActorPage(NamedTuple):
+    actors: tuple[KnownActor, ...]
+    more: bool
+
+
+def parse_actor_search(
+    count: int | None, cursor: str | None, prefix: str | None, *, only_suspended: bool | None
+) -> ActorSearch:
+    """A page as a caller asks for it. A prefix without `urn:` is of the names of users."""
+    count = DEFAULT_COUNT if count is None else count
+    if not 1 <= count <= MAX_COUNT:
+        raise invalid("count", f"count must be from 1 to {MAX_COUNT:,}.")
+    after = check_text(cursor or "", "cursor", MAX_LENGTH)
+    wanted = check_text(prefix or "", "prefix", MAX_LENGTH)
+    if wanted and not wanted.startswith("urn:"):
+        wanted = USER_PREFIX + wanted
+    return ActorSearch(count, after, wanted, bool(only_suspended))
 
 
 class Caller(NamedTuple):
@@ -127,8 +182,7 @@ def possession_warrant(bearer: Bearer, peer: str, request_id: str) -> Warrant:
     return Warrant(bearer.actor, bearer.token_id, 0, peer, request_id, by_possession=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """What a caller may do under the version of the policies that its standing names."""
 
     caller: Caller

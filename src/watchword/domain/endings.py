@@ -10,7 +10,7 @@ from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType
 
 MOST = 100_000
 """Ended by one call."""
-MOST_IDS = 10_000
+MOST_IDS = 2_000
 MOST_PLAIN_VALUES = 100
 MOST_ACTORS = 100
 """Named in the answer to a dry run."""
@@ -52,6 +52,8 @@ class Selection:
     filters: tuple[Filter, ...] = ()
     everything: bool = False
     cascade: bool = False
+    at_most: int | None = None
+    """More than the caller has seen are not ended, nor is any."""
     reach: Reach | None = None
 
     @property
@@ -106,18 +108,26 @@ class Receipt:
 
 
 def check_selection(
-    ids: Sequence[str] | None, filters: tuple[Filter, ...] | None, everything: bool, cascade: bool
+    ids: Sequence[str] | None, filters: tuple[Filter, ...] | None, everything: bool, cascade: bool, at_most: int | None
 ) -> Selection:
+    if at_most is not None and at_most < 0:
+        raise invalid("atMost", "atMost must be 0 or more.")
     if ids is not None and len(ids) > MOST_IDS:
         raise invalid("ids", f"ids may have at most {MOST_IDS:,} entries; use filters for more.")
     if ids is None and not filters and not everything:
         raise everything_meant()
-    return Selection(None if ids is None else tuple(dict.fromkeys(ids)), filters or (), everything, cascade)
+    return Selection(None if ids is None else tuple(dict.fromkeys(ids)), filters or (), everything, cascade, at_most)
 
 
-def check_count(count: int) -> None:
+def check_count(count: int, at_most: int | None = None) -> None:
     if count > MOST:
         raise too_many()
+    if at_most is not None and count > at_most:
+        raise Fault(
+            Reason.MORE_THAN_ALLOWED_FOR,
+            f"By now {count:,} tokens are meant, more than the {at_most:,} that atMost allows for. None was revoked:"
+            " look at a dry run again.",
+        )
 
 
 def check_meant(selection: Selection, count: int, *, spares: bool) -> None:

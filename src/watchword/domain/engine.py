@@ -15,7 +15,7 @@ The law for every implementation:
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from watchword.domain.indices import IndexSize, Resolved, Row, RowCount
+from watchword.domain.indices import Histogram, IndexSize, Resolved, Row, RowCount
 from watchword.domain.tasks import TaskId, TaskStatus
 
 Marks = tuple[int, ...]
@@ -47,6 +47,11 @@ class Engine(Protocol):
 
     async def count(self, index: str, until: int) -> RowCount:
         """Everything that was acknowledged before counts."""
+
+    async def histogram(self, index: str, spans: int) -> Histogram:
+        """How its rows lie in time, in at most so many spans; a row is in one by the same reading of its time by which
+        it is old.
+        """
 
     # Tasks.
 

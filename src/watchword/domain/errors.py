@@ -65,6 +65,7 @@ class Reason(Enum):
     INVALID_TOKEN = ("invalid_token", UNAUTHENTICATED, "The token is not one this service accepts.")
     TOKEN_EXPIRED = ("token_expired", UNAUTHENTICATED, "The token was real and has expired.")
     TOKEN_REVOKED = ("token_revoked", UNAUTHENTICATED, "The token was real and has been revoked.")
+    SESSION_OVER = ("session_over", UNAUTHENTICATED, "The session has ended, or never was one: sign in again.")
     MISSING_PRIVILEGE = (
         "missing_privilege",
         UNAUTHORIZED,
@@ -75,6 +76,11 @@ class Reason(Enum):
         "wrong_audience",
         UNAUTHORIZED,
         "The token is limited to an audience that does not include the one asked for.",
+    )
+    FOREIGN_REQUEST = (
+        "foreign_request",
+        UNAUTHORIZED,
+        "The request is not one that the console's own pages make, and only those may use a session.",
     )
     WIDER_THAN_MAKER = (
         "wider_than_maker",
@@ -130,6 +136,11 @@ class Reason(Enum):
     ADDRESS_TOO_LONG = ("address_too_long", URI_TOO_LONG, "The path and query are longer than any address here.")
     NOT_JSON = ("not_json", UNSUPPORTED_MEDIA_TYPE, "The content type is not application/json.")
     TOO_MANY_TOKENS = ("too_many_tokens", THROTTLED, "The actor holds as many live tokens as it may.")
+    MORE_THAN_ALLOWED_FOR = (
+        "more_than_allowed_for",
+        CONFLICT,
+        "More tokens are meant by now than the caller allowed for; none was revoked.",
+    )
     TOO_MANY_AT_ONCE = ("too_many_at_once", BAD_REQUEST, "More tokens are meant than one call ends.")
     INTERNAL = ("internal", SERVER_ERROR, "A defect of the service; the request id finds it in the log.")
     STORE_UNAVAILABLE = (

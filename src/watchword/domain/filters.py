@@ -4,7 +4,7 @@ Filters are ANDed; the values of one filter are ORed. A missing value never matc
 EXISTS finds it. `matches` is the law; stores translate it into their own language and are tested against it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -12,19 +12,22 @@ from typing import NamedTuple
 from watchword.domain.errors import invalid
 from watchword.domain.lifetimes import parse_iso
 from watchword.domain.texts import check_text
-from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType
+from watchword.domain.tokens import Form, TokenRecord, TokenStatus, TokenType
 from watchword.domain.urns import token_urn
 
-MAX_FILTERS = 50
-MAX_VALUES = 1_000
+MAX_FILTERS = 20
+MAX_VALUES = 300
+MAX_CHARACTERS = 50_000
 """In all filters of a list together."""
 MAX_VALUE = 1_000
-MAX_TESTS = 50
+MAX_TESTS = 8
 MAX_TESTED = 5_000
 """Values, and characters of them, in all filters but those by EQUAL and IN: each is held against each token."""
 MAX_COUNT = 1_000
 MAX_SHOWN = 50_000
 """Rows times fields, in all lists of one request."""
+MAX_EFFORT = MAX_TESTS
+"""How often all tokens may be gone through for one request."""
 DEFAULT_COUNT = 20
 SEARCH_SECONDS = 5.0
 LARGEST = 2**63 - 1
@@ -33,6 +36,8 @@ Value = str | int
 
 
 class Condition(Enum):
+    __hash__ = object.__hash__  # as below
+
     EQUAL = "EQUAL"
     IEQUAL = "IEQUAL"
     IN = "IN"
@@ -74,6 +79,9 @@ _time = FieldKind(_NUMBER, numeric=True, timed=True)
 class Field(Enum):
     """Every field a list can be filtered by."""
 
+    # Each is one of a kind: told by itself, not by its name, which Python would have to be asked for.
+    __hash__ = object.__hash__
+
     def __init__(self, word: str, kind: FieldKind) -> None:
         self.word = word
         self.kind = kind
@@ -101,8 +109,7 @@ class Field(Enum):
 _BY_WORD = {field.word: field for field in Field}
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(NamedTuple):
     field: Field
     condition: Condition
     values: tuple[Value, ...]
@@ -221,8 +228,7 @@ class SortField(Enum):
     ID = Field.ID
 
 
-@dataclass(frozen=True, slots=True)
-class Sort:
+class Sort(NamedTuple):
     field: SortField = SortField.EXPIRES_AT
     descending: bool = True
 
@@ -239,19 +245,37 @@ def parse_sort(field: str, descending: bool) -> Sort:
     raise invalid("sort.field", f"sort.field must be one of: {allowed}.")
 
 
+_PINNED = (Field.ACTOR_URN, Field.OWNER_URN)
+
+
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One page to read. `own` is the constraint the server itself lays on it: (field, the caller's urn)."""
+    """One page to read. `own` is the constraint the server itself lays on it: (field, the caller's urn). `form` is what
+    is made of each row: a record, or a part of one.
+    """
 
     start: int = 0
     count: int = DEFAULT_COUNT
     filters: tuple[Filter, ...] = ()
     sort: Sort = BY_END
     own: tuple[Field, str] | None = None
+    form: Form = TokenRecord
+
+    @property
+    def effort(self) -> int:
+        """How often all tokens may have to be gone through for it. Not at all for those of one actor, nor where the
+        order of the list is that of its index.
+        """
+        for f in self.filters:
+            if f.field in _PINNED and len(f.values) == 1 and f.pins(f.field, str(f.values[0])):
+                return 0
+        if not self.filters and self.sort == BY_END and self.start <= MAX_COUNT:
+            return 0
+        return max(1, len(_tested(self.filters)))
 
     def held_to(self, field: Field, value: str) -> "Search":
         """With the server's own constraint laid on it."""
-        return Search(self.start, self.count, self.filters, self.sort, (field, value))
+        return Search(self.start, self.count, self.filters, self.sort, (field, value), self.form)
 
     @property
     def shows_revoked(self) -> bool:
@@ -282,17 +306,37 @@ def check_filter_sizes(values: Sequence[int]) -> None:
 
 def check_tests(filters: tuple[Filter, ...]) -> tuple[Filter, ...]:
     """EQUAL and IN look a token's value up among theirs; everything else goes through its values one by one."""
-    tested = [value for f in filters if f.condition not in (Condition.EQUAL, Condition.IN) for value in f.values]
+    if _characters(value for f in filters for value in f.values) > MAX_CHARACTERS:
+        raise invalid("filters.values", f"filters may have at most {MAX_CHARACTERS:,} characters of values together.")
+    tested = _tested(filters)
     if len(tested) > MAX_TESTS:
         raise invalid(
             "filters.values", f"filters other than EQUAL and IN may have at most {MAX_TESTS} values together."
         )
-    if sum(len(value) for value in tested if isinstance(value, str)) > MAX_TESTED:
+    if _characters(tested) > MAX_TESTED:
         raise invalid(
             "filters.values",
             f"filters other than EQUAL and IN may have at most {MAX_TESTED:,} characters of values together.",
         )
     return filters
+
+
+def _tested(filters: Iterable[Filter]) -> list[str | int]:
+    return [value for f in filters if f.condition not in (Condition.EQUAL, Condition.IN) for value in f.values]
+
+
+def check_effort(effort: int) -> None:
+    """Of all lists of a request so far."""
+    if effort > MAX_EFFORT:
+        raise invalid(
+            "filters",
+            f"The lists of one request may go through all tokens at most {MAX_EFFORT} times together, once for each"
+            " list and for each value other than by EQUAL and IN; narrow them to an actorUrn or ownerUrn.",
+        )
+
+
+def _characters(values: Iterable[str | int]) -> int:
+    return sum(len(value) for value in values if isinstance(value, str))
 
 
 def check_shown(values: int) -> None:

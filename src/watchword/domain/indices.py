@@ -6,7 +6,7 @@ wildcard, list, path or system index can be said with them.
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from watchword.domain.errors import invalid
 
@@ -113,6 +113,52 @@ class RowCount:
     total: int
     old: int
     size_bytes: int
+
+
+MAX_SPANS = 200
+_FIRST_MOMENT, _LAST_MOMENT = -62_135_596_800_000, 253_402_300_799_999
+"""The years 1 to 9999."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Equal parts of a time axis, without a gap, from the oldest row to the youngest. The outermost hold whatever lies
+    beyond the years 1 to 9999 too.
+    """
+
+    start: int
+    step: int
+    count: int
+
+    @classmethod
+    def between(cls, oldest: float, youngest: float, most: int) -> Self:
+        """At most so many, each of whole milliseconds."""
+        first, last = (int(max(_FIRST_MOMENT, min(_LAST_MOMENT, one)) // 1) for one in (oldest, youngest))
+        step = -(-(last + 1 - first) // most)
+        return cls(first, step, -(-(last + 1 - first) // step))
+
+    def starts(self) -> range:
+        return range(self.start, self.start + self.count * self.step, self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How the rows of an index lie in time: how many in each span. Without spans, no row has a time."""
+
+    total: int
+    spans: Spans | None = None
+    counts: tuple[int, ...] = ()
+
+    @property
+    def timeless(self) -> int:
+        """Rows that no truncation ever takes."""
+        return max(0, self.total - sum(self.counts))
+
+
+def check_spans(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_SPANS:
+        raise invalid("spans", f"spans must be a whole number from 1 to {MAX_SPANS}.")
+    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,10 +81,8 @@ class Lifetimes:
         assert iso is not None
         length = parse_iso(iso)
         if not SHORTEST <= length <= self.longest:
-            raise invalid(
-                "durationIso",
-                f"durationIso must be from PT1M to PT{self.longest // 1000}S, the longest allowed lifetime.",
-            )
+            longest = f"P{self.longest // DAY}D" if self.longest >= DAY else f"PT{self.longest // HOUR}H"
+            raise invalid("durationIso", f"durationIso must be from PT1M to {longest}, the longest allowed lifetime.")
         return now + length
 
     def _names(self) -> str:

@@ -19,6 +19,9 @@ MAX_ENTRIES = 1_000
 class Privilege(Enum):
     """Each privilege with the name people see and what it allows."""
 
+    # Each is one of a kind: told by itself, not by its name, which Python would have to be asked for.
+    __hash__ = object.__hash__
+
     def __init__(self, display_name: str, allows: str) -> None:
         self.display_name = display_name
         self.allows = allows

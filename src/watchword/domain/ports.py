@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from watchword.domain.accounts import AccountPage, ServiceAccount
-from watchword.domain.actors import ActorState, ActorStatus, Bearer, Standing, Warrant
+from watchword.domain.actors import ActorPage, ActorSearch, ActorState, ActorStatus, Bearer, Standing, Warrant
 from watchword.domain.declared import PolicyChange
 from watchword.domain.endings import Prospect, Reach, Receipt, Selection
 from watchword.domain.events import EventPage, EventSearch, KeptEvent
@@ -25,6 +25,7 @@ from watchword.domain.operations import Operation, OperationPage, Plan
 from watchword.domain.policies import Policy, PolicySet
 from watchword.domain.retries import Retry
 from watchword.domain.secret import Secret
+from watchword.domain.sessions import FoundSession, Session
 from watchword.domain.tokens import TokenRecord
 
 
@@ -170,11 +171,11 @@ class TokenStore(Protocol):
         """Revoke all live ones that are meant, and what dies with them, whole or not at all. Where it is not plain who
         is meant they are looked for before, within so many seconds, else DEADLINE. Each leaves its event, and one tells
         of all.
-        TOO_MANY_AT_ONCE, or INVALID_FIELD where it means everything without saying so.
+        TOO_MANY_AT_ONCE, MORE_THAN_ALLOWED_FOR, or INVALID_FIELD where it means everything without saying so.
         """
 
     async def revocation_prospect(self, selection: Selection, seconds: float = SEARCH_SECONDS) -> Prospect:
-        """What that would end; the same refusals."""
+        """What that would end, however many were allowed for; else the same refusals."""
 
     async def search(self, search: Search, seconds: float = SEARCH_SECONDS) -> Page:
         """Rows and total from one snapshot; DEADLINE when that takes longer than so many seconds."""
@@ -202,6 +203,20 @@ class AccountStore(Protocol):
 
     async def delete_account(self, warrant: Warrant, urn: str) -> int:
         """With all its tokens, which die in the same commit; returns how many. Its urn stays dead."""
+
+
+class SessionStore(Protocol):
+    async def add_session(self, warrant: Warrant, session: Session, most: int) -> None:
+        """Keep a new session. Beyond so many of one token, or of one actor without a token, the oldest end."""
+
+    async def find_session(self, session_id: str) -> FoundSession | None:
+        """The session of this digest that is not over, with its token as it stands, in one read."""
+
+    async def end_session(self, warrant: Warrant, session: Session) -> None:
+        """Leaves its event, unless it was ended before."""
+
+    async def purge_sessions(self, most: int) -> int:
+        """Remove sessions that are over, at most so many; returns how many."""
 
 
 class PolicyStore(Protocol):
@@ -233,6 +248,11 @@ class PolicyStore(Protocol):
     async def members(self, group: str, start: int, count: int) -> tuple[int, tuple[str, ...]]: ...
 
     async def actor_state(self, actor: str) -> ActorState: ...
+
+    async def known_actors(self, search: ActorSearch, seconds: float = SEARCH_SECONDS) -> ActorPage:
+        """By urn: who has, or had, tokens, a status or a group, or is named by a policy. Costs what the page costs, and
+        the policies; DEADLINE when that takes longer.
+        """
 
     async def set_actor_status(self, warrant: Warrant, actor: str, status: ActorStatus) -> None:
         """NOT_EDITABLE for a service account that was deleted."""
@@ -312,7 +332,7 @@ class OperationStore(Protocol):
         """
 
 
-class Store(TokenStore, AccountStore, PolicyStore, KeyStore, EventStore, OperationStore, Protocol):
+class Store(TokenStore, AccountStore, SessionStore, PolicyStore, KeyStore, EventStore, OperationStore, Protocol):
     @property
     def clock(self) -> Clock:
         """The time by which this store's tokens begin and end."""

@@ -7,16 +7,20 @@ The token itself is kept nowhere but in its holder's hands: the record carries o
 from base64 import b64decode
 from binascii import Error as Base64Error
 from binascii import b2a_base64
-from collections.abc import Callable
+from collections import namedtuple
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from watchword.domain.errors import invalid
 from watchword.domain.limits import UNLIMITED, Limits
 from watchword.domain.secret import Secret
 from watchword.domain.urns import TOKEN_PREFIX
+
+MAX_AUTHORIZATION = 8_192
+AUTHORIZATION_TOO_LONG = f"The Authorization header must have at most {MAX_AUTHORIZATION:,} characters."
 
 
 class TokenType(Enum):
@@ -75,6 +79,19 @@ class TokenRecord(NamedTuple):
         if self.expires_at is not None and self.expires_at <= now:
             return TokenStatus.EXPIRED
         return TokenStatus.ACTIVE
+
+    @classmethod
+    def part_of(cls, wanted: Collection[str]) -> "Form":
+        """A record with these fields alone, and its id: for who shows many and reads no more of each. To ask it for
+        another is an error.
+        """
+        fields = [name for name in cls._fields if name in wanted or name == "id"]
+        part = namedtuple("TokenPart", fields)  # type: ignore[misc]  # noqa: PYI024 - its fields are known only now
+        part.status = cls.status  # type: ignore[attr-defined]
+        return cast("Form", part)
+
+
+Form = type[TokenRecord]
 
 
 @dataclass(frozen=True, slots=True)

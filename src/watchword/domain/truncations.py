@@ -45,12 +45,16 @@ class Truncation:
         )
 
 
+def asked_aspect(asked: Mapping[str, Any]) -> Aspect:
+    return Aspect(check_word(asked.get("entityType"), "entityType"), check_word(asked.get("aspect"), "aspect"))
+
+
 def parse_truncation(asked: Mapping[str, Any], now: int) -> Truncation:
     """From the body of a request. What it does not know it refuses: a misspelt dryRun must not be a real run."""
     for name in asked:
         if name not in FIELDS:
             raise invalid(name[:80], f"There is no field {name[:80]!r}; there are: {', '.join(FIELDS)}.")
-    aspect = Aspect(check_word(asked.get("entityType"), "entityType"), check_word(asked.get("aspect"), "aspect"))
+    aspect = asked_aspect(asked)
     until = _whole(asked, "endTimeMillis", 0, now, f"milliseconds since 1970, not in the future ({now})")
     if until is None:
         raise invalid("endTimeMillis", "endTimeMillis must be given: rows up to this moment go.")

@@ -34,11 +34,14 @@ class Authority:
         is not judged from where: a third party asks, who alone knows.
         """
         bearer = _live(await self._store.find_bearer(self._token_id(token)))
-        limits = bearer.limits
-        if limits.networks is not None and not (anywhere or limits.allow_from(client)):
-            raise not_accepted(_subject(bearer)._replace(because="network"))
-        if bearer.pending:
-            bearer = await self._first_used(bearer, client, request_id)
+        if bearer.pending or bearer.limits.networks is not None:
+            bearer = await self._let_in(bearer, client, request_id, anywhere=anywhere)
+        self._uses.note(bearer.token_id, bearer.at, client)
+        return bearer
+
+    async def accept(self, found: Bearer | None, client: str, request_id: str) -> Bearer:
+        """`verify`, of a token that was found by other means than its text."""
+        bearer = await self._let_in(_live(found), client, request_id)
         self._uses.note(bearer.token_id, bearer.at, client)
         return bearer
 
@@ -74,8 +77,17 @@ class Authority:
         return await self._store.policies()
 
     async def privileges_of(self, actor: str) -> frozenset[Privilege]:
-        standing = await self._store.standing(actor)
-        return (await self._policies_at(standing.policy_version)).granted(actor, standing.groups)
+        standing, policies = await self.position_of(actor)
+        return policies.granted(actor, standing.groups)
+
+    async def position_of(self, actor: str) -> tuple[Standing, PolicySet]:
+        """How an actor stands, and the policies of that very version."""
+        for _ in range(ATTEMPTS):
+            standing = await self._store.standing(actor)
+            policies = await self._policies_at(standing.policy_version)
+            if policies.version == standing.policy_version:
+                return standing, policies
+        raise contended()
 
     async def _policies_at(self, version: int) -> PolicySet:
         if self._policies.version != version:
@@ -88,8 +100,13 @@ class Authority:
         bearer = _live(await self._store.find_bearer(caller.bearer_id))
         return caller._replace(standing=bearer.standing, ends_at=bearer.expires_at)
 
-    async def _first_used(self, bearer: Bearer, client: str, request_id: str) -> Bearer:
-        """A successor's first use is committed before anybody hears of it."""
+    async def _let_in(self, bearer: Bearer, client: str, request_id: str, *, anywhere: bool = False) -> Bearer:
+        """Judges from where it came. A successor's first use is committed before anybody hears of it."""
+        limits = bearer.limits
+        if limits.networks is not None and not (anywhere or limits.allow_from(client)):
+            raise not_accepted(_subject(bearer)._replace(because="network"))
+        if not bearer.pending:
+            return bearer
         await self._store.note_first_use(possession_warrant(bearer, client, request_id), bearer.token_id)
         return _live(await self._store.find_bearer(bearer.token_id))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from watchword.domain.actors import Caller, Grant
 from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.indices import ENDING, Aspect, IndexNames, IndexSize, is_own
+from watchword.domain.indices import ENDING, Aspect, Histogram, IndexNames, IndexSize, is_own
 from watchword.domain.operations import Operation, OperationPage, Plan
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock, OperationStore
@@ -83,6 +83,14 @@ class Operations:
             found = await self._engine.sizes(self._names.head, ENDING)
         return [(size, aspect) for size in found if (aspect := self._names.aspect_of(size.name)) is not None]
 
+    async def histogram(self, caller: Caller, wanted: Callable[[], tuple[Aspect, int]]) -> tuple[str, Histogram]:
+        """The name of the index, and how its rows lie in time: what a plan would cut."""
+        await self.require(caller, TRUNCATE)
+        aspect, spans = wanted()
+        async with self._turn():
+            index, source = await self._source(self._names.written(aspect))
+            return index, Histogram(0) if source is None else await self._engine.histogram(source, spans)
+
     async def truncate(self, caller: Caller, wanted: Callable[[], Truncation]) -> tuple[Plan, Recorded | None]:
         """The plan; and, unless that was all that was asked for, the operation that will carry it out."""
         await self.require(caller, TRUNCATE)
@@ -120,19 +128,26 @@ class Operations:
 
     async def _plan(self, truncation: Truncation) -> Plan:
         aspect = self._names.written(truncation.aspect)
+        index, source = await self._source(aspect)
+        if source is None:
+            return truncation.plan(aspect, index, 0, 0, 0)
+        count = await self._engine.count(source, truncation.until)
+        return truncation.plan(aspect, index, count.total, count.old, count.size_bytes)
+
+    async def _source(self, aspect: Aspect) -> tuple[str, str | None]:
+        """The name of its index and the concrete one that it leads to; None where the aspect is known and has none."""
         index = self._names.index_of(aspect)
         resolved = await self._engine.resolve(index)
         if resolved is None:
             if not self._names.is_known(aspect):
                 raise self._unknown(aspect)
-            return truncation.plan(aspect, index, 0, 0, 0)
+            return index, None
         if not is_own(index, resolved.concrete):
             raise Fault(
                 Reason.INDEX_AMBIGUOUS,
                 f"{index} leads to {resolved.concrete}, which is no copy of it, so it is not touched.",
             )
-        count = await self._engine.count(resolved.concrete, truncation.until)
-        return truncation.plan(aspect, index, count.total, count.old, count.size_bytes)
+        return index, resolved.concrete
 
     def _unknown(self, aspect: Aspect) -> Fault:
         known = ", ".join(str(one) for one in self._names.known)

@@ -6,13 +6,14 @@ Input comes as something to call, so that it is judged only once the caller has 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from watchword.domain.actors import ActorState, ActorStatus, Caller, Grant
+from watchword.domain.actors import ActorPage, ActorSearch, ActorState, ActorStatus, Caller, Grant
 from watchword.domain.declared import PolicyChange, check_declared, reconcile
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.policies import Policy, Privilege, check_policy
+from watchword.domain.explanations import Explanation, grounds
+from watchword.domain.policies import Policy, Privilege, check_policy, denied, out_of_scope
 from watchword.domain.ports import Group, PolicyStore
 from watchword.domain.urns import POLICY_PREFIX
-from watchword.service.authority import Authority
+from watchword.service.authority import Authority, not_accepted
 
 MANAGE = Privilege.MANAGE_POLICIES
 NewId = Callable[[], str]
@@ -95,6 +96,32 @@ class Policies:
             return grant.privileges
         grant.require(MANAGE)
         return await self._authority.privileges_of(actor)
+
+    async def explain(self, caller: Caller, actor: str, wanted: Callable[[], Privilege]) -> Explanation:
+        """Whether an actor may do this, and why: one's own (with the token that asks) for the asking, another's with
+        Manage Policies.
+        """
+        own = actor == caller.actor
+        if not own:
+            (await self._authority.grant(caller)).require(MANAGE)
+        privilege = wanted()
+        standing, policies = await self._authority.position_of(actor)
+        found = grounds(policies.policies, actor, standing.groups, privilege)
+        refusal: Fault | None = None
+        if standing.suspended:
+            refusal = not_accepted()
+        elif own and privilege not in caller.limits.privileges:
+            refusal = out_of_scope(privilege, caller.limits.scopes or ())
+        elif not found:
+            refusal = denied(privilege)
+        return Explanation(actor, privilege, standing.suspended, found, refusal)
+
+    async def actors(
+        self, caller: Caller, wanted: Callable[[], ActorSearch], seconds: float
+    ) -> tuple[ActorSearch, ActorPage]:
+        (await self._authority.grant(caller)).require_any(MANAGE, Privilege.MANAGE_ACCESS_TOKENS)
+        search = wanted()
+        return search, await self._store.known_actors(search, seconds)
 
     async def create_group(self, caller: Caller, draft: Callable[[], Group]) -> str:
         async def write(grant: Grant) -> str:

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from watchword.domain.errors import Fault
 from watchword.domain.lifetimes import DAY
-from watchword.domain.ports import Clock, TokenStore
+from watchword.domain.ports import Clock, Store
 
 PURGE_SECONDS = 600.0
 BATCH = 500
@@ -20,9 +20,7 @@ SHORTEST_REST, LONGEST_REST = 0.05, 5.0
 
 
 class Purge:
-    def __init__(
-        self, store: TokenStore, clock: Clock, keep_days: int, jitter: Callable[[], float] = random.random
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, keep_days: int, jitter: Callable[[], float] = random.random) -> None:
         self._store = store
         self._clock = clock
         self._keep = keep_days * DAY
@@ -38,6 +36,7 @@ class Purge:
     async def purge(self) -> int:
         """Remove what has been dead for longer than is kept; returns how many."""
         await self._batches(self._store.purge_retries)
+        await self._batches(self._store.purge_sessions)
         return await self._batches(lambda most: self._store.purge_tokens(self._clock() - self._keep, most))
 
     async def _batches(self, remove: Callable[[int], Awaitable[int]]) -> int:

@@ -27,7 +27,7 @@ ORIGINS = 500
 GATHERED = 10_000
 IPV6_NETWORK = 64
 # What a holder of nothing, or of something that is no longer good, is told. Who brought no credential did not fail.
-FAILURES = frozenset({Reason.INVALID_TOKEN, Reason.TOKEN_EXPIRED, Reason.TOKEN_REVOKED})
+FAILURES = frozenset({Reason.INVALID_TOKEN, Reason.TOKEN_EXPIRED, Reason.TOKEN_REVOKED, Reason.SESSION_OVER})
 EVERYBODY_ELSE = "many"
 
 

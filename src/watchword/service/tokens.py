@@ -70,6 +70,11 @@ class Tokens:
         self._clock = clock
         self._counted = counted
 
+    @property
+    def allowed_durations(self) -> tuple[Duration, ...]:
+        allowed = self._minting.rules.lifetimes.allowed
+        return tuple(duration for duration in Duration if duration in allowed)
+
     async def create(
         self, caller: Caller, new: Callable[[], NewToken], lifetime: Lifetime, request: Request = UNKEYED
     ) -> CreatedToken:

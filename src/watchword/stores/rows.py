@@ -1,7 +1,8 @@
 """Rows: what is kept of each thing, the same in every store, and what it means. JSON is kept as text."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, cast
 
 import orjson
 
@@ -13,13 +14,10 @@ from watchword.domain.limits import unpacked
 from watchword.domain.operations import ACTIVE, Operation, Plan, State, Work
 from watchword.domain.policies import Policy, PolicySource, PolicyState, Privilege
 from watchword.domain.tasks import TaskId
-from watchword.domain.tokens import TokenRecord, TokenType
+from watchword.domain.tokens import Form, TokenRecord, TokenType
 
-TOKEN = (
-    "id, type, name, description, actor_urn, owner_urn, created_at, expires_at, minted_with, last_used_at, revoked_at,"  # noqa: S105
-    " limits, parent, root, replaces, replaced_by, replaced_at, grace, full_end, use_count, last_network"
-)
 ACCOUNT = "urn, name, description, created_at, created_by, deleted_at"
+SESSION = "id, actor_urn, token_id, created_at, ends_at"
 RETRY = "actor, digest, kid, token_id, created_at, expires_at"
 POLICY = "urn, name, description, state, privileges, users, groups, all_users, source"
 GROUP = "urn, name, description, members"
@@ -57,13 +55,19 @@ LAWS = {
     "every deleted service account is suspended": """
         SELECT urn FROM service_accounts WHERE deleted_at IS NOT NULL
             AND urn NOT IN (SELECT urn FROM actors WHERE status = 'SUSPENDED')""",
+    "every session is of its token's actor, and begins before it ends": """
+        SELECT s.id FROM sessions AS s LEFT JOIN tokens AS t ON t.id = s.token_id
+        WHERE t.actor_urn <> s.actor_urn OR s.ends_at < s.created_at""",
 }
-"""What must be true of tokens and accounts in every store; each must find nothing."""
+"""What must be true of tokens, accounts and sessions in every store; each must find nothing."""
 # An expired one may still be there when its parent was purged; which are live is for the store's clock to say.
 ORPHANS = """SELECT id FROM tokens WHERE parent IS NOT NULL AND revoked_at IS NULL
     AND NOT EXISTS (SELECT 1 FROM tokens AS p WHERE p.id = tokens.parent)"""
 
-_TYPES = {kind.value: kind for kind in TokenType}
+_MEANINGS: dict[str, Callable[[Any], Any]] = {
+    "type": {kind.value: kind for kind in TokenType}.__getitem__,
+    "limits": unpacked,
+}
 _ACTIONS = {
     ChangeKind.CREATE: Action.POLICY_CREATED,
     ChangeKind.UPDATE: Action.POLICY_UPDATED,
@@ -82,10 +86,27 @@ def words(kinds: Iterable[str]) -> str:
     return ", ".join(f"'{word}'" for word in kinds)
 
 
-def token_of(row: Row) -> TokenRecord:
-    fields = list(row)
-    fields[1], fields[11] = _TYPES[fields[1]], unpacked(fields[11])
-    return TokenRecord._make(fields)
+def tokens_as(form: Form) -> tuple[str, Callable[[Row], TokenRecord]]:
+    """What to select for a record, or a part of one, and what makes it of a row."""
+    return _tokens_as(cast("Any", form))  # a class of named tuples is as hashable as any, which mypy does not see
+
+
+@lru_cache(64)
+def _tokens_as(form: Form) -> tuple[str, Callable[[Row], TokenRecord]]:
+    fields = form._fields
+    read = [(fields.index(name), meaning) for name, meaning in _MEANINGS.items() if name in fields]
+
+    def make(row: Row) -> TokenRecord:
+        values = list(row)
+        for index, meaning in read:
+            values[index] = meaning(values[index])
+        return form._make(values)
+
+    # Of many rows each step counts: one without columns that have a meaning of their own is taken as it comes.
+    return ", ".join(fields), make if read else partial(tuple.__new__, form)
+
+
+TOKEN, token_of = tokens_as(TokenRecord)
 
 
 def token_values(record: TokenRecord) -> tuple[Any, ...]:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.cli.remote.conftest import Run
-from tests.support.lines import until
 from tests.support.series import fill, new_aspect, rows_of
 from tests.support.server import ADMIN, Server
 from tests.support.terminal import Terminal
+from tests.support.waiting import until
 
 Done = Callable[..., str]
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -103,6 +103,9 @@ def test_at_a_terminal_a_bar_shows_the_time_left_and_the_end_is_told(slow_server
         assert terminal.finish(60) == 0
     drawn = [line for line in re.split(r"[\r\n]+", terminal.text) if "RUNNING" in line]
     assert any("━" in line for line in drawn)
+    parts = [float(found[1]) for line in drawn if (found := re.search(r"([\d.]+)%", line))]
+    assert parts == sorted(parts)  # it moves, and never back
+    assert len(set(parts)) > 2
     assert COLOURS.search(terminal.output)
     assert max(map(len, drawn)) <= columns
     assert ("rows/s" in "".join(drawn)) == (columns == 100)
@@ -129,6 +132,7 @@ def test_what_is_interrupted_goes_on_and_is_picked_up_again(slow_server: Server)
     again = re.search(r"To watch it again: watchword (task watch (\S+))", terminal.text)
     assert again is not None
     assert "\x1b[?25h" in terminal.output  # the cursor is back
+    assert terminal.output.endswith("\n")  # and at the beginning of a line
     assert state_of(slow_server, again[2]) == "RUNNING"
     with at_terminal(slow_server, *again[1].split()) as picked_up:
         assert picked_up.finish(60) == 0
@@ -217,13 +221,13 @@ def test_without_the_privilege_it_is_denied_by_name(server: Server, run: Run, ac
         (("dataset", "operation", "--until", "yesterday"), 2, "P7D"),
         (("dataset", "operation", "--older-than", "1d", "--delete", "--copy"), 2, "--copy"),
         (("dataset", "operation", "--older-than", "1d", "--batch-size", "0"), 2, "--batch-size"),
-        (("dataset", "operation", "--older-than", "1d", "--batch-size", "10001"), 1, "batchSize"),
+        (("dataset", "operation", "--older-than", "1d", "--batch-size", "10001"), 1, "--batch-size"),
         (("dataset",), 2, "ASPECT"),
         (("dataset", "neverHeardOf", "--older-than", "1d"), 1, "neverHeardOf"),
-        (("*", "operation", "--older-than", "1d"), 1, "entityType"),
-        (("dataset", "_all", "--older-than", "1d"), 1, "aspect"),
-        (("dataset", "../x", "--older-than", "1d"), 1, "aspect"),
-        (("dataset", "", "--older-than", "1d"), 1, "aspect"),
+        (("*", "operation", "--older-than", "1d"), 1, "ENTITY"),
+        (("dataset", "_all", "--older-than", "1d"), 1, "ASPECT"),
+        (("dataset", "../x", "--older-than", "1d"), 1, "ASPECT"),
+        (("dataset", "", "--older-than", "1d"), 1, "ASPECT"),
     ],
 )
 def test_wrong_use_is_one_line_that_says_what_is_allowed(

@@ -157,6 +157,14 @@ def test_who_sits_at_a_terminal_is_shown_and_asked(server: Server, actor: str) -
     assert server.verify(made).status_code == 204
     with Terminal("token", "revoke", "--actor", actor, *where) as terminal:
         terminal.wait_for("Revoke 1 token for good?")
+        another = server.create(ADMIN, of=actor)["metadata"]["id"]
+        terminal.enter("y\r")
+        assert terminal.finish() == 1
+        assert "By now 2 tokens are meant" in terminal.text
+    assert server.verify(made).status_code == 204
+    server.revoke(another)
+    with Terminal("token", "revoke", "--actor", actor, *where) as terminal:
+        terminal.wait_for("Revoke 1 token for good?")
         terminal.enter("y\r")
         assert terminal.finish() == 0
         assert "Receipt" in terminal.text

@@ -43,6 +43,44 @@ def test_an_actor_is_suspended_shown_and_resumed(server: Server, run: Run, done:
     assert "ACTIVE" in done("actor", "show", actor)
 
 
+def test_the_known_actors_are_listed(server: Server, done: Done, actor: str) -> None:
+    server.grant(f"{actor}-a", f"{actor}-b")
+    done("actor", "suspend", f"{actor}-b")
+    name = actor.rpartition(":")[2]
+    found = json.loads(done("actor", "list", "--prefix", f"{name}-", "--json"))
+    assert [(one["urn"], one["status"]) for one in found] == [(f"{actor}-a", "ACTIVE"), (f"{actor}-b", "SUSPENDED")]
+    lines = done("actor", "list", "--prefix", actor, "--suspended").splitlines()
+    assert [line.split()[:2] for line in lines] == [["URN", "STATUS"], [f"{actor}-b", "SUSPENDED"]]
+
+
+def test_a_question_about_rights_is_answered_with_the_policy_or_what_the_actor_is_told(
+    server: Server, done: Done, actor: str
+) -> None:
+    asked = ("policy", "explain", actor, GENERATE)
+    denied = f"You lack the privilege 'Generate Personal Access Tokens' ({GENERATE}). Ask someone who manages policies."
+    assert done(*asked).splitlines()[:2] == ["Allowed   no", f"Told      {denied}"]
+    urn = server.grant(actor)
+    told = done(*asked).splitlines()
+    assert told[0].split() == ["Allowed", "yes"]
+    assert told[2].split() == ["Policies", urn]
+    (ground,) = json.loads(done(*asked, "--json"))["grounds"]
+    assert (ground["policyUrn"], ground["via"]) == (urn, "USER")
+    assert done(*asked, caller=actor).splitlines() == told
+
+
+def test_every_privilege_is_listed_with_what_it_allows(server: Server, done: Done) -> None:
+    lines = done("policy", "privileges").splitlines()
+    (line,) = [line for line in lines if line.startswith("VIEW_AUDIT_LOG")]
+    assert line.split("  ", 1)[1].strip().startswith("Read the events.")
+
+
+def test_every_action_that_leaves_an_event_is_listed(server: Server, done: Done) -> None:
+    found = {line.split()[0]: line for line in done("event", "actions").splitlines()}
+    assert "A policy was deleted." in found["policy.deleted"]
+    happened = {event["action"] for event in json.loads(done("event", "list", "--json"))}
+    assert happened <= set(found)
+
+
 def test_policies_are_listed_shown_and_deleted(server: Server, run: Run, done: Done, actor: str) -> None:
     urn = server.grant(actor)
     (found,) = [policy for policy in json.loads(done("policy", "list", "--json")) if policy["urn"] == urn]

@@ -7,6 +7,10 @@ from watchword.doors.cli.later import LaterGroup
 
 _COMMANDS = {
     "serve": "Run the service until it is told to stop.",
+    "login": "Sign in at a server: its token is kept for the commands to come.",
+    "logout": "Forget the token that `watchword login` kept.",
+    "profile": "The servers that one has signed in at.",
+    "health": "Ask the service on this machine whether it is well; exit code 1 if not.",
     "whoami": "Who the server takes the caller for, and what that actor may do.",
     "token": "Make tokens, look at them, replace them, end them.",
     "account": "Service accounts: actors for programs.",
@@ -19,6 +23,7 @@ _COMMANDS = {
     "db": "Look after the store.",
     "keys": "The keys that sign tokens, and the master key that seals them.",
     "doctor": "Look at settings, store, keys, clock, address and permissions; exit code 1 if anything is BAD.",
+    "completion": "Print what a shell needs to complete commands as they are typed.",
 }
 
 
@@ -32,5 +37,7 @@ _COMMANDS = {
 def cli(debug: bool) -> None:
     """Policy-governed access tokens over GraphQL, dead the moment they are revoked.
 
+    \b
     Start with: watchword serve
+    Then, to ask it: watchword login
     """

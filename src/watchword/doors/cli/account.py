@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from watchword.client import Client, ServiceAccount
 
 COLUMNS: "list[Column[ServiceAccount]]" = [
-    Column("URN", lambda account: account.urn, whole=True),
+    Column("URN", lambda account: account.urn, terse=("ACCOUNT", ACCOUNT_PREFIX)),
     Column("NAME", lambda account: account.display_name, free=True),
     Column("STATUS", lambda account: account.status),
     Column("CREATED", lambda account: When(account.created_at)),

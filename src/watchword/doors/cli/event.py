@@ -11,15 +11,19 @@ from watchword.doors.cli.show import Column, When, first, named, show_list
 from watchword.doors.cli.text import as_json as json_text
 
 if TYPE_CHECKING:
-    from watchword.client import Client, Event
+    from watchword.client import Client, Event, EventAction
 
 COLUMNS: "list[Column[Event]]" = [
     Column("AT", lambda event: When(event.at)),
     Column("ACTION", lambda event: event.action),
-    Column("ACTOR", lambda event: event.actor_urn, whole=True),
-    Column("TARGET", lambda event: event.target, whole=True),
+    Column("ACTOR", lambda event: event.actor_urn),
+    Column("TARGET", lambda event: event.target, free=True),
     Column("FROM", lambda event: event.peer),
     Column("DETAIL", lambda event: json_text(named(event.detail)) if event.detail else None, free=True),
+]
+ACTIONS: "list[Column[EventAction]]" = [
+    Column("ACTION", lambda action: action.name),
+    Column("MEANS", lambda action: action.means, free=True),
 ]
 
 
@@ -55,3 +59,15 @@ def list_events(
     size = min(limit or 1_000, 1_000)
     found = client.events(actors=actors, actions=actions, targets=targets, since=since, until=until, page_size=size)
     show_list(first(found, limit), COLUMNS, json=as_json, empty="No events.")
+
+
+@event.command("actions")
+@json_flag
+@with_client
+def list_actions(client: "Client", as_json: bool) -> None:
+    """Everything that leaves an event: what --action takes.
+
+    \b
+    Example: watchword event actions
+    """
+    show_list(client.event_actions(), ACTIONS, json=as_json, empty="No actions.")

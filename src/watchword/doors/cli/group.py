@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from watchword.client import Client, Group
 
 COLUMNS: "list[Column[Group]]" = [
-    Column("URN", lambda group: group.urn, whole=True),
+    Column("URN", lambda group: group.urn, terse=("GROUP", GROUP_PREFIX)),
     Column("NAME", lambda group: group.name, free=True),
     Column("MEMBERS", lambda group: group.member_count),
     Column("DESCRIPTION", lambda group: group.description, free=True),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from watchword.client import Client, IndexSize, Operation, TruncationPlan
 
 COLUMNS: "list[Column[IndexSize]]" = [
-    Column("INDEX", lambda size: size.index_name, whole=True),
+    Column("INDEX", lambda size: size.index_name),
     Column("ENTITY", lambda size: size.entity_name),
     Column("ASPECT", lambda size: size.aspect_name, free=True),
     Column("ROWS", lambda size: size.rows),
@@ -29,6 +29,7 @@ COLUMNS: "list[Column[IndexSize]]" = [
 
 
 _LATER = {
+    "histogram": ("histogram", "How the rows of a time series lie in time: what a truncation would cut."),
     "load": (
         "loading",
         "Put rows into the index of an aspect, from a FILE with a JSON object a line; - is standard input.",

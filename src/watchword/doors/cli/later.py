@@ -5,9 +5,12 @@ Help needs a sentence of each alone, which therefore stands beside its place; a 
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class _Commands(MutableMapping[str, click.Command]):
@@ -42,9 +45,20 @@ class LaterGroup(click.Group):
         super().__init__(name, commands=_Commands({name: place for name, (place, _) in later.items()}), **how)
         self.sentences = {name: sentence for name, (_, sentence) in later.items()}
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """Without loading what is only named."""
+        from click.shell_completion import CompletionItem
+
+        named = [name for name in self.commands if name.startswith(incomplete)]
+        sentences = {name: self.sentences.get(name) or self.commands[name].get_short_help_str() for name in named}
+        found = [CompletionItem(name, help=sentence) for name, sentence in sentences.items()]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        known = {
-            name: click.Command(name, help=self.sentences[name]) if name in self.sentences else self.commands[name]
-            for name in self.commands
-        }
-        click.Group(commands=known).format_commands(ctx, formatter)
+        """Each with its whole sentence: click would cut it where the line ends."""
+        rows = [
+            (name, self.sentences.get(name) or self.commands[name].get_short_help_str(200))
+            for name in sorted(self.commands)
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)

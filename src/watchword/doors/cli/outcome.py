@@ -28,6 +28,8 @@ def run(cli: click.Group, backstage: object) -> NoReturn:
 
 def _misused(error: click.ClickException) -> tuple[str, int]:
     sentence = without_tokens(" ".join(error.format_message().split()))
+    if sentence[-1:] not in ".?!":
+        sentence += "."
     context = error.ctx if isinstance(error, click.UsageError) else None
     return f"{sentence} Try: {context.command_path if context else 'watchword'} --help", error.exit_code
 

@@ -8,16 +8,16 @@ import click
 from watchword.domain.errors import OperatorError
 from watchword.domain.policies import Policy as Kept
 from watchword.domain.policies import PolicyState, Privilege
-from watchword.domain.urns import POLICY_PREFIX
-from watchword.doors.cli.common import json_flag
+from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX
+from watchword.doors.cli.common import Command, json_flag
 from watchword.doors.cli.remote import can_be_asked, confirm, urn_of, with_client, yes_flag
-from watchword.doors.cli.show import Column, named, say, show_list, show_one
+from watchword.doors.cli.show import Cell, Column, named, say, show_list, show_one
 from watchword.doors.cli.streams import read_input
 from watchword.doors.cli.text import as_json as json_text
 from watchword.doors.cli.text import one_line
 
 if TYPE_CHECKING:
-    from watchword.client import Client, DeclaredPolicy, Policy, PolicyChange
+    from watchword.client import Client, DeclaredPolicy, Policy, PolicyChange, PrivilegeDescription
 
 _SIGNS = {"CREATE": "+", "UPDATE": "~", "DELETE": "-"}
 _policy = click.argument("urn", metavar="POLICY", callback=urn_of(POLICY_PREFIX))
@@ -29,12 +29,19 @@ def _granted_to(policy: "Policy") -> tuple[str, ...]:
 
 
 COLUMNS: "list[Column[Policy]]" = [
-    Column("URN", lambda policy: policy.urn, whole=True),
+    Column("URN", lambda policy: policy.urn, terse=("POLICY", POLICY_PREFIX)),
     Column("NAME", lambda policy: policy.name, free=True),
     Column("STATE", lambda policy: policy.state),
     Column("SOURCE", lambda policy: policy.source),
     Column("GRANTED TO", _granted_to, free=True),
     Column("PRIVILEGES", lambda policy: policy.privileges, free=True),
+]
+
+
+PRIVILEGES: "list[Column[PrivilegeDescription]]" = [
+    Column("PRIVILEGE", lambda privilege: privilege.name),
+    Column("ALLOWS", lambda privilege: privilege.allows, free=True),
+    Column("INCLUDES", lambda privilege: privilege.includes, free=True),
 ]
 
 
@@ -77,6 +84,133 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
         "Granted to": _granted_to(found),
     }
     show_one(pairs, found, json=as_json)
+
+
+def _changing(command: Command) -> Command:
+    """What can be said of a policy that is made or changed here."""
+    for option in (
+        click.option("--inactive/--active", default=None, help="Whether it is kept without granting anything."),
+        click.option("--all-users/--not-all-users", default=None, help="Whether it grants to everybody."),
+        click.option("--group", "groups", multiple=True, metavar="URN", help="A group it grants to; may be repeated."),
+        click.option("--user", "users", multiple=True, metavar="URN", help="A user it grants to; may be repeated."),
+        click.option(
+            "--privilege",
+            "privileges",
+            multiple=True,
+            type=click.Choice([privilege.name for privilege in Privilege]),
+            metavar="WORD",
+            help="What it grants; may be repeated. `watchword actor show` names those one has.",
+        ),
+        click.option("--description", default=None, help="More about it."),
+    ):
+        command = option(command)
+    return command
+
+
+@policy.command()
+@click.option("--name", required=True, help="What people call it.")
+@_changing
+@with_client
+def create(
+    client: "Client",
+    name: str,
+    description: str | None,
+    privileges: tuple[str, ...],
+    users: tuple[str, ...],
+    groups: tuple[str, ...],
+    all_users: bool | None,
+    inactive: bool | None,
+) -> None:
+    """Make a policy and print its urn. It is in force from the next request on.
+
+    \b
+    Example: watchword policy create --name CI --privilege MANAGE_SERVICE_ACCOUNTS --user urn:li:corpuser:ci
+    """
+    from watchword.client import Actors
+
+    actors = Actors(users, tuple(map(_group_urn, groups)), bool(all_users))
+    state = _state(inactive) or PolicyState.ACTIVE.value
+    say(one_line(client.create_policy(name, privileges, actors, description=description, state=state)))
+
+
+@policy.command()
+@_policy
+@click.option("--name", default=None, help="What people call it.")
+@_changing
+@with_client
+def update(
+    client: "Client",
+    urn: str,
+    name: str | None,
+    description: str | None,
+    privileges: tuple[str, ...],
+    users: tuple[str, ...],
+    groups: tuple[str, ...],
+    all_users: bool | None,
+    inactive: bool | None,
+) -> None:
+    """Change a policy: what is given takes the place of what it had, the rest stays. --user '' takes all users out.
+
+    \b
+    Example: watchword policy update own-tokens --inactive
+    """
+    from watchword.client import Actors
+
+    found = client.get_policy(urn)
+    actors = Actors(
+        tuple(filter(None, users)) if users else found.actors.users,
+        tuple(map(_group_urn, filter(None, groups))) if groups else found.actors.groups,
+        found.actors.all_users if all_users is None else all_users,
+    )
+    client.update_policy(
+        urn,
+        found.name if name is None else name,
+        privileges or found.privileges,
+        actors,
+        description=found.description if description is None else description,
+        state=_state(inactive) or found.state,
+    )
+    say(f"Updated {one_line(urn)}")
+
+
+def _state(inactive: bool | None) -> str | None:
+    return None if inactive is None else (PolicyState.INACTIVE if inactive else PolicyState.ACTIVE).value
+
+
+def _group_urn(word: str) -> str:
+    return word if word.startswith("urn:") else GROUP_PREFIX + word
+
+
+@policy.command()
+@click.argument("actor", metavar="ACTOR")
+@click.argument("privilege")
+@json_flag
+@with_client
+def explain(client: "Client", actor: str, privilege: str, as_json: bool) -> None:
+    """Whether ACTOR may do what PRIVILEGE allows, and by which policies; else what it would be told.
+
+    \b
+    Example: watchword policy explain urn:li:corpuser:alice MANAGE_ACCESS_TOKENS
+    """
+    found = client.explain_privilege(actor, privilege)
+    pairs: dict[str, Cell] = {
+        "Allowed": "yes" if found.allowed else "no, suspended" if found.suspended else "no",
+        "Told" if not found.allowed else "Why": found.sentence,
+        "Policies": tuple(dict.fromkeys(ground.policy_urn for ground in found.grounds)),
+    }
+    show_one(pairs, found, json=as_json)
+
+
+@policy.command()
+@json_flag
+@with_client
+def privileges(client: "Client", as_json: bool) -> None:
+    """All privileges that a policy can grant, and what each allows.
+
+    \b
+    Example: watchword policy privileges
+    """
+    show_list(client.privileges(), PRIVILEGES, json=as_json, empty="No privileges.")
 
 
 @policy.command()

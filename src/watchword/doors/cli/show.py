@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NOTHING = "-"
-GAP, LEAST_WHOLE, LEAST_FREE = 2, 12, 8
+GAP, LEAST_FREE = 2, 8
 _UNITS = (("year", 365 * 86_400), ("month", 30 * 86_400), ("day", 86_400), ("hour", 3_600), ("minute", 60))
 _STYLES = {
     **dict.fromkeys(("ACTIVE", "DONE"), "green"),
@@ -52,12 +52,24 @@ Cell = str | int | bool | None | When | Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """On a narrow terminal `whole` is folded, for other commands take it; `free` is shortened; the rest stays."""
+    """On a narrow terminal `free` is shortened; the rest is shown whole or not at all, for other commands take it.
+    Where these take also what stands after a prefix, a table does without it, under another title: `terse` has both.
+    """
 
     title: str
     value: Callable[[T], Cell]
-    whole: bool = False
     free: bool = False
+    terse: tuple[str, str] | None = None
+
+    @property
+    def short(self) -> str:
+        return self.title if self.terse is None else self.terse[0]
+
+    def cell(self, row: T) -> "Text":
+        value = self.value(row)
+        if self.terse is not None and isinstance(value, str):
+            value = value.removeprefix(self.terse[1])
+        return _cell(value)
 
 
 @overload
@@ -206,39 +218,44 @@ def _table(rows: Sequence[T], columns: Sequence[Column[T]]) -> None:
     from rich.text import Text
 
     drawn = console()
-    lines = [[_cell(column.value(row)) for column in columns] for row in rows]
+    lines = [[column.cell(row) for column in columns] for row in rows]
     widths = _widths(columns, lines, drawn.width)
-    if widths is None:
+    if not widths:
         _records(drawn, columns, lines)
         return
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
-    for column, width in zip(columns, widths, strict=True):
-        table.add_column(
-            Text(column.title),
-            overflow="fold" if column.whole else "ellipsis",
-            no_wrap=not column.whole,
-            width=width,
-        )
+    for index, width in widths.items():
+        table.add_column(Text(columns[index].short), overflow="ellipsis", no_wrap=True, width=width)
     for line in lines:
-        table.add_row(*line)
+        table.add_row(*(line[index] for index in widths))
     drawn.print(table)
+    _tell_of_others([column.short for index, column in enumerate(columns) if index not in widths])
 
 
-def _widths(columns: Sequence[Column[T]], lines: "Sequence[Sequence[Text]]", room: int) -> list[int] | None:
-    """How wide each column is to be; None where a table cannot hold them all."""
-    room -= GAP * len(columns)
-    free = max(LEAST_FREE, room // (2 * sum(column.free for column in columns) + 2))
-    widths, most = [], []
+def _tell_of_others(titles: Sequence[str]) -> None:
+    if titles and sys.stderr.isatty():
+        sys.stdout.flush()
+        sys.stderr.write(f"No room for {', '.join(titles)}: a wider terminal, a pipe or --json has all.\n")
+
+
+def _widths(columns: Sequence[Column[T]], lines: "Sequence[Sequence[Text]]", room: int) -> dict[int, int]:
+    """Which columns there is room for, and how wide each is to be; none where not even the first has room. A row takes
+    one line. Columns stand in the order of what they tell, so that one has room before those after it.
+    """
+    widths: dict[int, int] = {}
+    most: dict[int, int] = {}
     for index, column in enumerate(columns):
-        widest = max(len(column.title), *(line[index].cell_len for line in lines))
-        most.append(min(widest, free) if column.free else widest)
-        least = LEAST_WHOLE if column.whole else LEAST_FREE if column.free else widest
-        widths.append(min(widest, max(least, len(column.title))))
-    room -= sum(widths)
-    if room < 0:
-        return None
+        widest = max(len(column.short), *(line[index].cell_len for line in lines))
+        least = min(widest, max(LEAST_FREE, len(column.short))) if column.free else widest
+        gap = GAP if widths else 0
+        if gap + least > room:
+            if not widths:
+                return {}
+            continue
+        widths[index], most[index] = least, widest
+        room -= gap + least
     while room and widths != most:  # a character at a time, to each that can use it
-        index = min((i for i in range(len(widths)) if widths[i] < most[i]), key=lambda i: widths[i])
+        index = min((i for i in widths if widths[i] < most[i]), key=lambda i: widths[i])
         widths[index] += 1
         room -= 1
     return widths
@@ -250,7 +267,7 @@ def _records(console: "Console", columns: Sequence[Column[T]], lines: "Sequence[
         if number:
             console.print()
         for column, cell in zip(columns, line, strict=True):
-            console.print(f"{column.title}: ", cell, sep="", soft_wrap=True)
+            console.print(f"{column.short}: ", cell, sep="", soft_wrap=True)
 
 
 def _cell(value: Cell) -> "Text":

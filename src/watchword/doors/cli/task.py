@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from watchword.client import Client, Operation, TaskStatus
 
 COLUMNS: "list[Column[Operation]]" = [
-    Column("ID", lambda operation: operation.id, whole=True),
+    Column("ID", lambda operation: operation.id),
     Column("STATE", lambda operation: operation.state),
     Column("DONE", lambda operation: f"{operation.percent:.1f}%"),
     Column("ASPECT", lambda operation: f"{operation.plan.entity_type}.{operation.plan.aspect}", free=True),
     Column("ROWS", lambda operation: operation.plan.rows_to_delete),
     Column("ASKED", lambda operation: When(operation.created_at)),
     Column("ENDED", lambda operation: When(operation.finished_at)),
-    Column("ACTOR", lambda operation: operation.actor_urn, whole=True),
+    Column("ACTOR", lambda operation: operation.actor_urn),
 ]
 
 

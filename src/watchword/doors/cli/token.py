@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from watchword.client import Client, Token
 
 COLUMNS: "list[Column[Token]]" = [
-    Column("ID", lambda token: token.id, whole=True),
+    Column("ID", lambda token: token.id),
     Column("NAME", lambda token: token.name, free=True),
     Column("STATUS", lambda token: token.status),
     Column("EXPIRES", lambda token: When(token.expires_at, "never")),
     Column("USED", lambda token: When(token.last_used_at)),
-    Column("ACTOR", lambda token: token.actor_urn, whole=True),
+    Column("ACTOR", lambda token: token.actor_urn),
 ]
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COLUMNS: "list[Column[ActorTokenCount]]" = [
     Column("TOKENS", lambda share: share.count),
-    Column("ACTOR", lambda share: share.actor_urn, whole=True),
+    Column("ACTOR", lambda share: share.actor_urn),
 ]
 
 
@@ -86,7 +86,9 @@ def _end_all(client: "Client", asked: Asked, *, cascade: bool, dry_run: bool, ye
     if not plan.count and not as_json:
         return
     confirm(f"Revoke {_tokens(plan.count)} for good?", yes=yes)
-    receipt = client.revoke_tokens(*where, everything=asked.everyone, cascade=cascade)
+    # Who was asked has seen a number; a script has not.
+    seen = None if yes else plan.count
+    receipt = client.revoke_tokens(*where, everything=asked.everyone, cascade=cascade, at_most=seen)
     if as_json:
         say(json_text(named(receipt)))
     else:

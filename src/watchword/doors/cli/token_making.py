@@ -20,10 +20,11 @@ from watchword.doors.cli.backstage import Backstage
 from watchword.doors.cli.common import STORE_FLAGS, Command, flags_of, open_existing
 from watchword.doors.cli.moments import Age
 from watchword.doors.cli.outcome import plain_errors
+from watchword.doors.cli.profiles import Profiles
 from watchword.doors.cli.remote import (
     CONNECTION,
-    address,
     callers,
+    choose,
     connected,
     connection_flags,
     plain_refusals,
@@ -33,7 +34,7 @@ from watchword.doors.cli.show import Cell, When, named, on_terminal, say, show_o
 from watchword.doors.cli.streams import WrongUse, silence
 from watchword.doors.cli.text import as_json as json_text
 from watchword.service.tokens import Lifetime
-from watchword.settings import Settings, load
+from watchword.settings import Settings, load, load_client
 
 if TYPE_CHECKING:
     from watchword.client import RotatedFile, Token
@@ -134,7 +135,7 @@ def create(
     wanted["duration"] = wanted["duration"] or Duration.ONE_HOUR.name
     remote = {flag: flags.pop(flag) for flag in CONNECTION}
     if local:
-        _refuse(remote, "--url, --as and --token-file are for a server; --local works without one.")
+        _refuse(remote, "--url, --as, --token-file and --profile are for a server; --local works without one.")
         _create_locally(backstage, load(flags), name, actor, wanted, json=as_json)
         return
     _refuse(flags, "The flags of the store (--data-dir and so on) go with --local.")
@@ -188,18 +189,20 @@ def rotate(
     With --file the token in the file asks for its own successor, unless another caller is named. The file is replaced
     in one step, and the successor used at once; whenever this is broken off, the file has a token that works.
 
+    With neither ID nor --file the token that `watchword login` kept is renewed in the same way.
+
     \b
     Example: watchword token rotate kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA= --overlap 12h --grace 1h
     Example: watchword token rotate --file /etc/shop/token --url https://tokens.example.org
+    Example: watchword token rotate --profile work
     """
     with plain_errors():
-        if (token_id is None) == (file is None):
-            raise WrongUse("Give the ID of a token, or --file FILE that has one.")
+        if token_id is not None and file is not None:
+            raise WrongUse("Give the ID of a token, or --file FILE that has one, not both.")
         spans: dict[str, Any] = {"overlap": _span(overlap), "grace": _span(grace)}
-        if file is not None:
+        if token_id is None:
             _rotate_file(file, spans, flags, json=as_json)
             return
-        assert token_id is not None
         with connected(**flags) as client:
             created = client.rotate_token(token_id, **spans)
             _deliver(created.token.reveal(), created.metadata, None, json=as_json)
@@ -209,19 +212,24 @@ def _span(milliseconds: int | None) -> timedelta | None:
     return None if milliseconds is None else timedelta(milliseconds=milliseconds)
 
 
-def _rotate_file(file: str, spans: dict[str, Any], flags: dict[str, Any], *, json: bool) -> None:
-    url = address(flags["url"])
-    with plain_refusals(by_name=flags["as_actor"] is not None):
+def _rotate_file(file: str | None, spans: dict[str, Any], flags: dict[str, Any], *, json: bool) -> None:
+    """The one that was named, or that of the profile, which then asks for itself."""
+    chosen = choose(**flags)
+    if file is None and chosen.profile is None:
+        raise WrongUse("Give the ID of a token, or --file FILE that has one, or sign in with `watchword login`.")
+    own = file or str(Profiles(load_client().folder).own_token_file(chosen.profile))
+    by_others = file is not None and callers(**{name: flags[name] for name in ("as_actor", "token_file", "profile")})
+    with plain_refusals(by_name=flags["as_actor"] is not None, profile=None if file else chosen.profile):
         from watchword.client import rotate_file
 
         try:
-            if callers(flags["as_actor"], flags["token_file"]):
+            if by_others:
                 with connected(**flags) as client:
-                    rotated = rotate_file(file, url, asked_by=client, **spans)
+                    rotated = rotate_file(own, chosen.url, asked_by=client, **spans)
             else:
-                rotated = rotate_file(file, url, **spans)
+                rotated = rotate_file(own, chosen.url, **spans)
         except ValueError as error:
-            raise WrongUse(f"--file: {error}") from None
+            raise WrongUse(f"{'--file' if file else own}: {error}") from None
     _show_rotated(rotated, json=json)
     if rotated.problem is not None:
         raise OperatorError(

@@ -1,7 +1,8 @@
 """`watchword token scan`: tokens that lie where they should not, and which of them are live.
 
-A token that was found is never printed, and never used: a use might be the first one that a successor waits for. It is
-sent only to a server whose own key it was signed with, so that nobody learns a token of somebody else's.
+A token that was found is never printed, and never used while it may live: a use might be the first one that a successor
+waits for. It is sent only to a server whose own key it names, so that nobody learns a token of somebody else's. What
+was to be revoked is shown to the server once more: it alone can tell a token that is dead now from one made up.
 """
 
 import os
@@ -12,16 +13,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from watchword.domain.errors import OperatorError, Reason
 from watchword.domain.policies import Privilege
 from watchword.domain.secret import Secret
 from watchword.doors.cli.common import json_flag
 from watchword.doors.cli.leaks import Leak, files_below, leaks_in
 from watchword.doors.cli.outcome import plain_errors
-from watchword.doors.cli.remote import callers, confirm, connected, connection_flags, yes_flag
+from watchword.doors.cli.remote import choose, confirm, connected, connection_flags, is_named, opened, yes_flag
 from watchword.doors.cli.show import Column, console, say, show_list, sized
 from watchword.doors.cli.streams import WrongUse
 from watchword.doors.cli.text import one_line, without_tokens
@@ -29,8 +31,14 @@ from watchword.doors.cli.text import one_line, without_tokens
 if TYPE_CHECKING:
     from watchword.client import Client
 
-EXPIRED, REVOKED, GONE, FOREIGN, UNKNOWN = "EXPIRED", "REVOKED", "GONE", "FOREIGN", "UNKNOWN"
+EXPIRED, REVOKED, GONE, FOREIGN, UNKNOWN, INVALID = "EXPIRED", "REVOKED", "GONE", "FOREIGN", "UNKNOWN", "INVALID"
 DEAD = frozenset({EXPIRED, REVOKED, GONE})
+_ENDED = {Reason.TOKEN_REVOKED.word: REVOKED, Reason.TOKEN_EXPIRED.word: EXPIRED}
+_TOLD = {
+    REVOKED: "Revoked {}",
+    EXPIRED: "Not revoked, for it has expired: {}",
+    INVALID: "Not revoked, for this server never made it: {}",
+}
 Told = Callable[[int, int], None]
 
 
@@ -52,11 +60,11 @@ class Hit:
 
 
 COLUMNS: list[Column[Hit]] = [
-    Column("PLACE", lambda hit: f"{hit.file}:{hit.line}:{hit.column}", whole=True),
+    Column("PLACE", lambda hit: f"{hit.file}:{hit.line}:{hit.column}"),
     Column("STATUS", lambda hit: hit.status),
     Column("NAME", lambda hit: hit.name, free=True),
-    Column("ACTOR", lambda hit: hit.actor_urn, whole=True),
-    Column("ID", lambda hit: hit.id, whole=True),
+    Column("ACTOR", lambda hit: hit.actor_urn),
+    Column("ID", lambda hit: hit.id),
 ]
 
 
@@ -71,9 +79,7 @@ def scan(
     revoke: bool,
     yes: bool,
     as_json: bool,
-    url: str | None,
-    as_actor: str | None,
-    token_file: str | None,
+    **connection: Any,
 ) -> None:
     """Find tokens that lie in files, or below folders, or in standard input (-), and say which are live. The tokens
     themselves are not printed. Links are not followed, unless they are given; packed files are not looked into.
@@ -83,6 +89,7 @@ def scan(
     GONE                       this server's, which it knows no more
     FOREIGN                    another server's, which is not asked
     UNKNOWN                    not the caller's to see, or no caller was named; it may be live
+    INVALID                    was to be revoked, and is no token that this server would accept: made up, or changed
 
     Without a caller no server is asked, and only a token's own word that it has expired counts. Exit code 1: there are
     some that are or may be live, or something could not be read; 0: there are none, or all were revoked.
@@ -95,9 +102,9 @@ def scan(
     with plain_errors():
         if paths.count("-") > 1:
             raise WrongUse("Standard input (-) can be read once.")
-        asks = bool(callers(as_actor, token_file))
-        with connected(url, as_actor, token_file, nameless=True) as client:
-            found = Search(Judge(client, asks=asks, reaches=asks or revoke))
+        asks = is_named(**connection)
+        with connected(**connection, nameless=True) as client:
+            found = Search(Judge(client, choose(**connection).url, asks=asks, reaches=asks or revoke))
             with _progress() as told:
                 for path in paths:
                     found.go_through(path, told)
@@ -119,7 +126,9 @@ def _conclude(found: "Search", *, revoke: bool, yes: bool, as_json: bool) -> Non
 def _end(found: "Search", *, asks: bool) -> None:
     places = sum(hit.live for hit in found.hits)
     if places:
-        hint = "" if asks else " No server was asked: name a caller by --token-file, WATCHWORD_TOKEN or --as."
+        hint = (
+            "" if asks else " No server was asked: sign in, or name a caller by --token-file, WATCHWORD_TOKEN or --as."
+        )
         sys.stdout.flush()
         sys.stderr.write(
             f"watchword: Tokens that are or may be live, in {places:,} place{'s' if places > 1 else ''}.{hint}\n"
@@ -135,8 +144,9 @@ def _tokens(count: int) -> str:
 class Judge:
     """What is known of a token that was found: of each it is asked once."""
 
-    def __init__(self, client: "Client", *, asks: bool, reaches: bool) -> None:
+    def __init__(self, client: "Client", url: str, *, asks: bool, reaches: bool) -> None:
         self._client = client
+        self._url = url
         self._asks = asks
         self._reaches = reaches
         self._now = time.time_ns() // 1_000_000
@@ -149,8 +159,17 @@ class Judge:
             return hit if over else replace(hit, status=FOREIGN)
         return self._recorded(leak, hit) if self._asks else hit
 
-    def end(self, token: Secret[str]) -> None:
+    def end(self, token: Secret[str]) -> str:
+        """What has become of it."""
+        from watchword.client import Unauthenticated
+
         self._client.surrender_token(token)
+        with opened(self._url, token) as holder:
+            try:
+                holder.verify_token()
+            except Unauthenticated as refused:
+                return _ENDED.get(refused.reason, INVALID)
+        raise OperatorError("The server did not revoke a token that it still accepts. Is this Watchword's address?")
 
     @cached_property
     def _kids(self) -> frozenset[str]:
@@ -207,12 +226,13 @@ class Search:
     def revoke(self, *, quiet: bool) -> None:
         """Each as it is ended is told, so that who breaks it off knows what was done."""
         for digest, token in self.live.items():
-            self._judge.end(token)
+            status = self._judge.end(token)
             ended = self._known[digest]
-            self._known[digest] = replace(ended, status=REVOKED, live=False)
+            self._known[digest] = replace(ended, status=status, live=False)
             if not quiet:
                 where = next(hit for hit, known in zip(self.hits, self._by_hit, strict=True) if known == digest)
-                say(one_line(f"Revoked {ended.id or f'{where.file}:{where.line}:{where.column}'}"))
+                place = ended.id or f"{where.file}:{where.line}:{where.column}"
+                say(one_line(_TOLD[status].format(place)))
                 sys.stdout.flush()
         now = [self._known[digest] for digest in self._by_hit]
         self.hits = [

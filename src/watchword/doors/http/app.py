@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from structlog.typing import FilteringBoundLogger
@@ -12,6 +12,7 @@ from watchword import __version__
 from watchword.domain.actors import Bearer, Caller
 from watchword.domain.errors import Fault, Reason
 from watchword.doors.http.callers import Callers
+from watchword.doors.http.console import PREFIXES, Console
 from watchword.doors.http.faults import JSON, NO_STORE, fault_response, internal_fault, printable, redact
 from watchword.doors.http.graphql.endpoint import GraphQLEndpoint
 from watchword.doors.http.health import LIVE, Health
@@ -21,7 +22,9 @@ from watchword.doors.http.oauth import INTROSPECT, JWKS, OAUTH, REVOKE, OAuthDoo
 from watchword.doors.http.operations import OperationsDoor
 from watchword.doors.http.requests import Exchange, Header, Request, RequestReader, Response, Scope
 from watchword.doors.http.requirements import WANTS_200, Requirements, required
+from watchword.doors.http.sessions import SESSION, SessionDoor
 from watchword.service.refusals import Refusals
+from watchword.service.sessions import Visit
 
 GATEWAY_PREFIXES = ("/api/gms", "/gms")
 GRAPHQL = frozenset({"/api/graphql", "/api/v2/graphql"})
@@ -36,6 +39,7 @@ MAX_ADDRESS = 8_192
 MAX_TOLD = 200
 
 Handler = Callable[[Request], Awaitable[Response]]
+T = TypeVar("T", Caller, Visit)
 
 # So old that DataHub's clients leave out what newer servers have; and a pre-release, because for a release theirs
 # advise to be downgraded to it.
@@ -57,6 +61,7 @@ _VERDICTS = {
     Reason.INVALID_TOKEN: "invalid",
     Reason.TOKEN_EXPIRED: "expired",
     Reason.TOKEN_REVOKED: "revoked",
+    Reason.SESSION_OVER: "invalid",
     Reason.INVALID_HEADER: "invalid",
     Reason.STORE_UNAVAILABLE: "unavailable",
 }
@@ -78,6 +83,9 @@ class Parts:
     access_log: AccessLog
     logger: FilteringBoundLogger
     issuer: str
+    console: Console | None
+    sessions: SessionDoor
+    """Asked only where there is a console."""
 
 
 class App:
@@ -88,13 +96,13 @@ class App:
         self._is_logged = parts.access_log.wants
         self._verify = parts.callers.bearer
         config = Response(200, [JSON], orjson.dumps(CONFIG))
-        index = Response(
+        self._index = Response(
             200,
             [JSON],
             orjson.dumps({"service": "watchword", "version": __version__, "graphql": "/api/graphql"}),
         )
         self._routes: dict[str, dict[str, Handler]] = {
-            "/": {"GET": _always(index)},
+            "/": {"GET": self._front},
             "/config": {"GET": _always(config)},
             "/health": {"GET": self._ready},
             "/health/live": {"GET": _always(LIVE)},
@@ -108,13 +116,27 @@ class App:
             "/openapi/operations/identity/user/urn": {"GET": self._urn},
             **{path: {"POST": self._graphql} for path in GRAPHQL},
         }
+        self._console = parts.console
+        if parts.console is not None:
+            sessions: dict[str, Handler] = {
+                "GET": self._session,
+                "POST": self._sign_in,
+                "DELETE": parts.sessions.sign_out,
+            }
+            self._routes[SESSION] = sessions
 
     async def __call__(self, scope: Scope, exchange: Exchange) -> None:
         """One request. Every error of every address takes its shape here."""
         began = perf_counter()
         request = Request(scope, exchange, self._reader)
         path = without_gateway(request.path)
-        route = AUTH if path == AUTH or path.startswith(BELOW_AUTH) else path if path in self._routes else OTHER
+        route = (
+            AUTH
+            if path == AUTH or path.startswith(BELOW_AUTH)
+            else path
+            if path in self._routes
+            else self._family(path)
+        )
         try:
             if route is AUTH:
                 bearer = await self._bearer(request)
@@ -131,7 +153,7 @@ class App:
         headers = [("x-request-id", request.id), *own]
         if request.has_unread_body:
             headers.append(CLOSE)
-        if status == 204:
+        if status == 204 or status == 304:  # noqa: PLR1714 - the first of them is nearly all
             exchange.response_empty(status, headers)
         elif request.method == "HEAD":
             exchange.response_empty(status, [*headers, NO_SNIFFING, ("content-length", str(len(body)))])
@@ -140,12 +162,14 @@ class App:
         seconds = perf_counter() - began
         self._count(route, status, request.verdict, seconds)
         if self._is_logged(route, status):
-            self._parts.access_log.write(request, status, seconds)
+            self._parts.access_log.write(request, route, status, seconds)
 
     async def _routed(self, request: Request, path: str) -> Response:
         if len(path) + len(request.query) > MAX_ADDRESS:
             raise Fault(Reason.ADDRESS_TOO_LONG, f"Path and query must have at most {MAX_ADDRESS:,} characters.")
         methods = self._routes.get(path)
+        if methods is None and self._console is not None and self._console.serves(request.path):
+            methods = {"GET": self._console.answer}
         if methods is None:
             if path.startswith(PROTECTED) and any(path == p or path.startswith(p + "/") for p in PROTECTED):
                 await self._identify(request)
@@ -162,23 +186,43 @@ class App:
             response.headers.extend(identity("", "")[1:])
         return response
 
-    async def _identify(self, request: Request, *, actor_header: bool = False) -> Caller:
+    def _family(self, path: str) -> str:
+        """What the metrics call an address that has no name of its own."""
+        return next((prefix for prefix in PREFIXES if self._console and path.startswith(prefix)), OTHER)
+
+    async def _identify(self, request: Request) -> Caller:
+        return await self._known(request, self._parts.callers.identify(request))
+
+    async def _known(self, request: Request, asked: Awaitable[T]) -> T:
+        """Whoever it turns out to be, or the refusal, noted with the request."""
         try:
-            caller = await self._parts.callers.identify(request, actor_header=actor_header)
+            found = await asked
         except Fault as fault:
             self._refused(request, fault)
             raise
-        request.verdict = "accepted" if caller.bearer_id is not None else "believed"
-        request.actor = caller.actor
-        return caller
+        request.verdict = "accepted" if found.bearer_id is not None else "believed"
+        request.actor = found.actor
+        return found
 
     def _refused(self, request: Request, fault: Fault) -> None:
         request.verdict = _VERDICTS.get(fault.reason, "refused")
         self._parts.refusals.failed(request.client, request.id, printable(redact(request.path))[:MAX_TOLD], fault)
 
     async def _graphql(self, request: Request) -> Response:
-        caller = await self._identify(request, actor_header=True)
+        caller = await self._known(request, self._parts.callers.anybody(request))
         return await self._parts.graphql.answer(request, caller)
+
+    async def _front(self, request: Request) -> Response:
+        """The console; to who comes through a gateway's prefix, what this is."""
+        if self._console is None or request.path != "/":
+            return self._index
+        return await self._console.front(request)
+
+    async def _session(self, request: Request) -> Response:
+        return await self._parts.sessions.tell(request, self._known)
+
+    async def _sign_in(self, request: Request) -> Response:
+        return await self._parts.sessions.sign_in(request, self._known)
 
     async def _operations(self, request: Request) -> Response:
         return await self._parts.operations.answer(request, await self._identify(request))
@@ -204,14 +248,14 @@ class App:
     async def _required(self, request: Request, bearer: Bearer) -> Response:
         """The answer about a live token of which something is required, or that has scopes to tell."""
         scopes = " ".join(bearer.limits.scopes or ())
-        wanted = required(request.query)
-        if wanted:
-            try:
+        try:
+            wanted = required(request.query)
+            if wanted:
                 await self._parts.requirements.check(bearer, request, wanted)
-            except Fault as fault:
-                response = fault_response(fault, graphql=False)
-                response.headers.extend(identity(bearer.actor, bearer.token_id, scopes)[1:])
-                return response
+        except Fault as fault:
+            response = fault_response(fault, graphql=False)
+            response.headers.extend(identity(bearer.actor, bearer.token_id, scopes)[1:])
+            return response
         return Response(200 if WANTS_200 in wanted else 204, identity(bearer.actor, bearer.token_id, scopes))
 
     async def _ready(self, request: Request) -> Response:

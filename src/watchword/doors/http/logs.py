@@ -71,12 +71,13 @@ class AccessLog:
             return status >= 400 or route not in QUIET_ROUTES
         return self._mode == "all"
 
-    def write(self, request: Request, status: int, seconds: float) -> None:
+    def write(self, request: Request, route: str, status: int, seconds: float) -> None:
+        """`route` is an address that we serve, or a word for all others."""
         if not self._lines:
             asyncio.get_running_loop().call_soon(self._flush)
         line = {
             "method": redact(request.method[:20]),
-            "path": redact(printable(request.path[:500])),
+            "path": route if request.path == route else redact(printable(request.path[:500])),
             "status": status,
             "ms": round(seconds * 1000, 2),
             "client": request.client,

@@ -19,6 +19,8 @@ from watchword.service.refusals import Refusals
 PREFIX = b"watchword."
 MAX_REQUIRED = 200
 """More than a token can hold of all kinds together."""
+MAX_QUERY = 16_384
+"""Characters: it has the application's own parameters too. Gateways take 403 for a no, and most else for a fault."""
 
 
 def _ways(sign: int) -> bytes:
@@ -48,6 +50,8 @@ def required(query: str) -> list[Required]:
     """What must hold. A parameter of ours that is not known is one that nobody holds. The query is gone through for
     ours alone: it may be long, and is somebody else's.
     """
+    if len(query) > MAX_QUERY:
+        raise Fault(Reason.MISSING_SCOPE, f"The query must have at most {MAX_QUERY:,} characters to be looked through.")
     found: list[Required] = []
     for match in _OURS.finditer(query.encode()):
         name, _, value = match[0].partition(b"=")

@@ -177,6 +177,7 @@ def announcement(settings: Settings, notes: Sequence[tuple[str, str]] = ()) -> s
         f"  index       {settings.index_url or settings.index_path}",
         f"  root actor  {settings.root_actor}",
         f"  local mode  {local}",
+        *([f"  console     {settings.issuer}/"] if settings.console and settings.issuer.startswith("http") else []),
         *(f"  {word:<12}{note}" for word, note in notes),
     ]
     if not settings.is_loopback and settings.socket_path is None and not settings.tls:

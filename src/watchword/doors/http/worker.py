@@ -15,6 +15,7 @@ from watchword.domain.engine import Engine
 from watchword.domain.ports import Keys, Store
 from watchword.doors.http.app import App, Parts
 from watchword.doors.http.callers import Callers, TrustRules
+from watchword.doors.http.console import Console
 from watchword.doors.http.graphql.endpoint import GraphQLEndpoint, Services
 from watchword.doors.http.graphql.schema import make_schema
 from watchword.doors.http.health import Health
@@ -22,8 +23,10 @@ from watchword.doors.http.logs import AccessLog, make_logger
 from watchword.doors.http.metrics import Metrics
 from watchword.doors.http.oauth import OAuthDoor
 from watchword.doors.http.operations import OperationsDoor
+from watchword.doors.http.own_pages import OwnPages
 from watchword.doors.http.requests import Exchange, RequestReader, Scope
 from watchword.doors.http.requirements import Requirements
+from watchword.doors.http.sessions import SessionDoor
 from watchword.service.accounts import Accounts
 from watchword.service.audit import Audit
 from watchword.service.authority import Authority
@@ -33,6 +36,7 @@ from watchword.service.operations import Operations
 from watchword.service.policies import Policies
 from watchword.service.purge import Purge
 from watchword.service.refusals import Refusals
+from watchword.service.sessions import Sessions
 from watchword.service.supervisor import Supervisor, Tell
 from watchword.service.tokens import Counted, Tokens
 from watchword.service.uses import Uses
@@ -54,6 +58,8 @@ class Core(Protocol):
     def endings(self) -> Endings: ...
     @property
     def accounts(self) -> Accounts: ...
+    @property
+    def sessions(self) -> Sessions: ...
     @property
     def introspection(self) -> Introspection: ...
     @property
@@ -158,7 +164,8 @@ class Worker:
             actor_headers=tuple(name.lower() for name in settings.actor_headers),
             audience=settings.issuer,
         )
-        callers = Callers(service.authority, rules)
+        pages = OwnPages(settings.public_url, settings.trusted_proxies, local_mode=rules.local_mode)
+        callers = Callers(service.authority, rules, service.sessions, pages if settings.console else None)
         self._app = App(
             Parts(
                 reader=RequestReader(
@@ -175,6 +182,8 @@ class Worker:
                 access_log=AccessLog(logger, settings.access_log),
                 logger=logger,
                 issuer=settings.issuer,
+                console=Console() if settings.console else None,
+                sessions=SessionDoor(pages, callers, service.sessions),
             )
         )
 

@@ -10,8 +10,9 @@ from typing import Any
 import apsw
 import orjson
 
-from watchword.domain.indices import TIME, Row
+from watchword.domain.indices import TIME, Histogram, Row, Spans
 from watchword.engines.embedded.file import refusal
+from watchword.engines.embedded.indices import Index
 
 _BITS = 40  # a million million writes an index, eight million indices
 LAST_PLACE = (1 << _BITS) - 1
@@ -20,6 +21,13 @@ MAX_ID_BYTES = 512
 
 # As SQL, of rows in `documents`, at the moment :until.
 STAYS = "(time IS NULL OR time > :until)"
+
+
+# Both ends are looked up; without the two halves, every time would be read to find them.
+_ENDS = """SELECT (SELECT min(time) FROM documents WHERE index_number = :index),
+(SELECT max(time) FROM documents WHERE index_number = :index)"""
+_SPANS = """SELECT max(0, min(:count - 1, CAST(floor((time - :start) / :step) AS INTEGER))) AS span, count(*)
+FROM documents WHERE index_number = :index AND time IS NOT NULL GROUP BY span"""
 
 
 def place(index: int, number: int) -> int:
@@ -70,3 +78,15 @@ def _time(source: bytes, number: int) -> int | float | None:
     if isinstance(at, bool) or not isinstance(at, int | float):
         return None
     return at if isinstance(at, float) or -_LARGEST <= at <= _LARGEST else float(at)
+
+
+def histogram(connection: apsw.Connection, index: Index, spans: int) -> Histogram:
+    oldest, youngest = next(connection.execute(_ENDS, {"index": index.number}))
+    if oldest is None:
+        return Histogram(index.rows)
+    axis = Spans.between(oldest, youngest, spans)
+    bound = {"index": index.number, "start": axis.start, "step": float(axis.step), "count": axis.count}
+    counts = [0] * axis.count
+    for span, rows in connection.execute(_SPANS, bound):
+        counts[span] = rows
+    return Histogram(index.rows, axis, tuple(counts))

@@ -16,7 +16,7 @@ import apsw
 
 from watchword.domain.engine import Marks, Pace
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.indices import IndexSize, Resolved, Row, RowCount
+from watchword.domain.indices import Histogram, IndexSize, Resolved, Row, RowCount
 from watchword.domain.tasks import TaskId, TaskStatus
 from watchword.engines.embedded import documents, indices, tasks
 from watchword.engines.embedded.file import connect, index_fault, refusal, transact
@@ -62,6 +62,9 @@ class EmbeddedEngine:
             return RowCount(found.rows, old, found.bytes)
 
         return await self._read(count)
+
+    async def histogram(self, index: str, spans: int) -> Histogram:
+        return await self._read(lambda c: documents.histogram(c, indices.named(c, index), spans))
 
     # Tasks.
 

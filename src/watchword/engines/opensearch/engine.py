@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from watchword.domain.engine import Marks, Pace
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.indices import TIME, IndexSize, Resolved, Row, RowCount
+from watchword.domain.indices import TIME, Histogram, IndexSize, Resolved, Row, RowCount
 from watchword.domain.secret import Secret
 from watchword.domain.tasks import TaskId, TaskStatus
-from watchword.engines.opensearch import bulk, queries, reports, searches, shapes
+from watchword.engines.opensearch import bulk, counting, queries, reports, searches, shapes
 from watchword.engines.opensearch.names import (
     bare_path,
     concrete,
@@ -138,13 +138,10 @@ class OpenSearchEngine:
         return tuple(found[name] for name in sorted(found))
 
     async def count(self, index: str, until: int) -> RowCount:
-        kind = await self._kind_of_time(index)
-        await searches.refresh(self._wire, index)
-        wanted = {"old": {"filter": queries.old(kind, until)}}
-        counted = await searches.aggregated(self._wire, index, {"match_all": {}}, wanted)
-        stats = await self._wire.ask("GET", path(index, "_stats/store"))
-        size = stats["indices"][index]["primaries"]["store"]["size_in_bytes"]
-        return RowCount(counted["total"], int(counted["old"]["doc_count"]), int(size))
+        return await counting.count(self._wire, index, await self._kind_of_time(index), until)
+
+    async def histogram(self, index: str, spans: int) -> Histogram:
+        return await counting.histogram(self._wire, index, await self._kind_of_time(index), spans)
 
     # Tasks.
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from watchword.domain.places import DatabasePlace
 from watchword.stores.postgres.accounts import PostgresAccounts
+from watchword.stores.postgres.actors import PostgresActors
 from watchword.stores.postgres.clock import DatabaseClock
 from watchword.stores.postgres.connections import Connection
 from watchword.stores.postgres.database import Database, make_pool
@@ -16,6 +17,7 @@ from watchword.stores.postgres.lanes import Lanes
 from watchword.stores.postgres.lives import PostgresLives
 from watchword.stores.postgres.operations import PostgresOperations
 from watchword.stores.postgres.policies import PostgresPolicies
+from watchword.stores.postgres.sessions import PostgresSessions
 from watchword.stores.postgres.tokens import PostgresTokens
 
 Observe = Callable[[str, float], None]
@@ -26,7 +28,9 @@ class PostgresStore(
     PostgresIssuing,
     PostgresLives,
     PostgresAccounts,
+    PostgresSessions,
     PostgresPolicies,
+    PostgresActors,
     PostgresKeys,
     PostgresEvents,
     PostgresOperations,

@@ -136,10 +136,17 @@ class Session:
     settings: tuple[tuple[str, str], ...] = ()
 
 
+# Point reads and writes have one good plan at any size, which is made once and not judged again. It may be made while
+# the tables are empty, and must not walk over them when they no longer are: neither from end to end, nor by an index
+# that only seems to fit (see the functions of the schema).
+_POINT = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
+SEARCHING = "SET LOCAL plan_cache_mode = auto; SET LOCAL enable_seqscan = on"
+"""In a transaction: what comes may be planned for the values it brings, and go about it as it likes."""
+SEARCHED = "; ".join(f"SET LOCAL {name} = {value}" for name, value in _POINT.items())
+
 READING_MANY_TOKENS = Session(
     (
-        # The statement that verifies has one good plan at any size; it is made once and not judged again.
-        ("plan_cache_mode", "force_generic_plan"),
+        # The statement that verifies has one good plan at any size.
         ("enable_hashjoin", "off"),
         ("enable_mergejoin", "off"),
         ("enable_bitmapscan", "off"),
@@ -240,8 +247,7 @@ async def _set(connection: Connection, place: DatabasePlace, session: Session) -
         ("default_transaction_deferrable", "off"),
         ("client_connection_check_interval", "1000"),
         ("jit", "off"),
-        # Or a plan that was made while a table was empty would walk over it when it no longer is.
-        ("enable_seqscan", "off"),
+        *_POINT.items(),
         *session.settings,
     )
     names, values = zip(*settings, strict=True)

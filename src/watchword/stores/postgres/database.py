@@ -19,7 +19,7 @@ from asyncpg import exceptions as pg
 
 from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.filters import SEARCH_SECONDS
-from watchword.stores.postgres.connections import DRIVER_ERRORS, SNAPSHOT, Connection, is_lost, store_fault
+from watchword.stores.postgres.connections import DRIVER_ERRORS, SEARCHING, SNAPSHOT, Connection, is_lost, store_fault
 from watchword.stores.postgres.doorstep import Doorstep
 
 T = TypeVar("T")
@@ -186,7 +186,7 @@ class Database:
 
     async def _in_snapshot(self, connection: Connection, work: Work[T], deadline: float) -> T:
         left = max(int((deadline - time.monotonic()) * 1000), 1)
-        await connection.execute(f"{SNAPSHOT}; SET LOCAL statement_timeout = {left:d}; SET LOCAL enable_seqscan = on")
+        await connection.execute(f"{SNAPSHOT}; SET LOCAL statement_timeout = {left:d}; {SEARCHING}")
         result = await self._or_roll_back(connection, work)
         await connection.execute("COMMIT")
         return result

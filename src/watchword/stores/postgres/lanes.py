@@ -34,15 +34,16 @@ STALLED = 0.25
 LOOK = 0.05
 
 # Not EXISTS, which PostgreSQL 18 may plan as a hash of all suspended actors whatever the session's settings are.
-STATEMENT = """
-SELECT t.id, t.actor_urn, t.expires_at, t.revoked_at,
+BEARER = """t.id, t.actor_urn, t.expires_at, t.revoked_at,
        coalesce((SELECT a.status = 'SUSPENDED' FROM actors AS a WHERE a.urn = t.actor_urn), false),
        ARRAY(SELECT m.group_urn FROM group_members AS m WHERE m.actor_urn = t.actor_urn),
        (SELECT policy_version FROM state WHERE one = 1),
        (SELECT now_ms()),
-       t.limits, t.grace IS NOT NULL, t.parent IS NOT NULL
+       t.limits, t.grace IS NOT NULL, t.parent IS NOT NULL"""
+STATEMENT = f"""
+SELECT {BEARER}
 FROM unnest($1::text[]) AS wanted (id) JOIN tokens AS t ON t.id = wanted.id
-"""
+"""  # noqa: S608 - literal pieces
 
 Answer = asyncio.Future[Bearer | None]
 Batch = dict[str, list[tuple[Answer, float]]]

@@ -26,7 +26,7 @@ from watchword.domain.ports import Issue
 from watchword.domain.retries import KEPT, Retry
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
-from watchword.stores.postgres.connections import Connection
+from watchword.stores.postgres.connections import SEARCHED, SEARCHING, Connection
 from watchword.stores.postgres.database import Database, Lost, T, Work, unknown_outcome
 from watchword.stores.postgres.issuing import changed_by, check_issue, keep, relied_on
 from watchword.stores.postgres.searches import chosen
@@ -149,11 +149,11 @@ class PostgresLives:
 
         async def work(c: Connection) -> Receipt:
             now = await prove(c, warrant, changes=[TOKENS])
-            await c.execute("SET LOCAL enable_seqscan = on")  # as a search may go about it
+            await c.execute(SEARCHING)
             those = await look(c) if found is None else found
-            await c.execute("SET LOCAL enable_seqscan = off")
+            await c.execute(SEARCHED)
             ids: list[str] = await c.fetchval(_DYING, those, now, selection.cascade, False, MOST + 1)
-            check_count(len(ids))
+            check_count(len(ids), selection.at_most)
             if not selection.may_be_all:
                 check_meant(selection, len(ids), spares=await c.fetchval(_LIVE_TOTAL) > len(ids))
             made = receipt(ids, now)

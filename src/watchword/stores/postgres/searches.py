@@ -87,15 +87,17 @@ def translate(search: Search) -> Statement:
     where = " AND ".join(terms) or "true"
     counted = ready_total(filters)
     if counted is not None:
-        total = f"total_of({bound.add(counted[0], 'text')}, {bound.add(counted[1], 'text')})"
+        # A query of its own, which is run once: the function alone would be called again for every row of the page.
+        total = f"(SELECT total_of({bound.add(counted[0], 'text')}, {bound.add(counted[1], 'text')}))"
     else:
         total = f"(SELECT count(*) FROM tokens WHERE {where})"  # noqa: S608 - literal pieces; values are bound
-    order = _order(search)
+    key, order = _COLUMNS[search.sort.field.value], _order(search)
     count, start = bound.add(search.count, "bigint"), bound.add(search.start, "bigint")
+    columns, _ = rows.tokens_as(search.form)
     text = (
-        f"SELECT counted.total, {rows.TOKEN} FROM (SELECT {total} AS total) AS counted LEFT JOIN ("  # noqa: S608
-        f"SELECT {rows.TOKEN} FROM tokens WHERE {where} ORDER BY {order} LIMIT {count} OFFSET {start}"
-        f") AS page ON true ORDER BY {order}"
+        f"SELECT counted.total, {columns} FROM (SELECT {total} AS total) AS counted LEFT JOIN ("  # noqa: S608
+        f"SELECT {columns}, {key} AS sorted_by FROM tokens WHERE {where} ORDER BY {key} {order}"
+        f" LIMIT {count} OFFSET {start}) AS page ON true ORDER BY sorted_by {order}"
     )
     inline = counted is not None and search.sort == BY_END and search.start + search.count <= INLINE_ROWS
     return Statement(text, tuple(bound.values), inline)
@@ -142,6 +144,5 @@ def _term(f: Filter, bound: Bound) -> str:
 
 def _order(search: Search) -> str:
     sort = search.sort
-    if sort.field is SortField.ID:
-        return f"id {'DESC' if sort.descending else 'ASC'}"
-    return f"{_COLUMNS[sort.field.value]} {'DESC' if sort.descending else 'ASC'} NULLS LAST, id"
+    direction = "DESC" if sort.descending else "ASC"
+    return direction if sort.field is SortField.ID else f"{direction} NULLS LAST, id"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from watchword.domain.actors import Bearer, Standing
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.ports import Page, Use
-from watchword.domain.tokens import TokenRecord
+from watchword.domain.tokens import Form, TokenRecord
 from watchword.stores import rows
 from watchword.stores.postgres.clock import DatabaseClock
 from watchword.stores.postgres.connections import Connection
@@ -46,8 +46,8 @@ class PostgresTokens:
     async def search(self, search: Search, seconds: float = SEARCH_SECONDS) -> Page:
         statement = translate(search)
         if statement.inline:
-            return await self._db.read(lambda c: _page(c, statement))
-        return await self._db.scan(lambda c: _page(c, statement), seconds)
+            return await self._db.read(lambda c: _page(c, statement, search.form))
+        return await self._db.scan(lambda c: _page(c, statement, search.form), seconds)
 
     async def record_uses(self, uses: Mapping[str, Use]) -> None:
         seen = list(uses.values())
@@ -58,7 +58,8 @@ class PostgresTokens:
             raise unknown_outcome(lost.why) from lost
 
 
-async def _page(c: Connection, statement: Statement) -> Page:
+async def _page(c: Connection, statement: Statement, form: Form) -> Page:
     found = await c.fetch(statement.text, *statement.bound)
     total = found[0][0]
-    return Page(total, tuple(rows.token_of(row[1:]) for row in found if row[1] is not None))
+    _, make = rows.tokens_as(form)
+    return Page(total, tuple(make(row[1:]) for row in found if row[1] is not None))

@@ -13,7 +13,7 @@ from watchword.stores.postgres.migrations import DIALECT, schema_version
 from watchword.stores.transfer import TABLES
 
 CONNECT_SECONDS = 10.0
-_LOCKED = ", ".join([*(table.name for table in TABLES), "token_totals", "probes"])
+_LOCKED = ", ".join([*(table.name for table in TABLES), "sessions", "token_totals", "probes"])
 
 LONG_WORK = Session(
     (

@@ -7,6 +7,7 @@ import apsw
 
 from watchword.domain.ports import Clock
 from watchword.stores.sqlite.accounts import SqliteAccounts
+from watchword.stores.sqlite.actors import SqliteActors
 from watchword.stores.sqlite.connections import connect, create_file, migrate, refuse_foreign, store_fault
 from watchword.stores.sqlite.database import Database, Observe, ignore
 from watchword.stores.sqlite.events import SqliteEvents
@@ -14,11 +15,20 @@ from watchword.stores.sqlite.keys import SqliteKeys
 from watchword.stores.sqlite.lives import SqliteLives
 from watchword.stores.sqlite.operations import SqliteOperations
 from watchword.stores.sqlite.policies import SqlitePolicies
+from watchword.stores.sqlite.sessions import SqliteSessions
 from watchword.stores.sqlite.tokens import SqliteTokens
 
 
 class SqliteStore(
-    SqliteTokens, SqliteLives, SqliteAccounts, SqlitePolicies, SqliteKeys, SqliteEvents, SqliteOperations
+    SqliteTokens,
+    SqliteLives,
+    SqliteAccounts,
+    SqliteSessions,
+    SqlitePolicies,
+    SqliteActors,
+    SqliteKeys,
+    SqliteEvents,
+    SqliteOperations,
 ):
     async def probe(self) -> None:
         now = self.clock()

@@ -25,6 +25,7 @@ _LAWS = {
     "every token and actor can be read": f"""
         SELECT id FROM tokens WHERE type NOT IN ({rows.words(t.value for t in TokenType)})
         UNION ALL SELECT urn FROM actors WHERE status NOT IN ({rows.words(s.value for s in ActorStatus)})""",  # noqa: S608
+    "an id is one token's": "SELECT id FROM tokens GROUP BY id HAVING count(*) > 1",
     "the limits of every token can be read": """
         SELECT id FROM tokens WHERE limits IS NOT NULL AND NOT (
             json_valid(limits) AND json_type(iif(json_valid(limits), limits, '[]')) = 'object')""",

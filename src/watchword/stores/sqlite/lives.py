@@ -183,7 +183,7 @@ class SqliteLives:
             ids: list[str] = []
 
             def check(count: int) -> None:
-                check_count(count)
+                check_count(count, selection.at_most)
                 if not selection.may_be_all:
                     check_meant(selection, count, spares=bool(c.execute(_SPARES, {"now": now}).get))
 

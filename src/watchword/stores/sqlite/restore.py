@@ -89,6 +89,8 @@ WHERE finished_at IS NULL AND cancel_asked_at IS NULL
 """
 # It may have signed since the backup was made, and lay about with it: the next start makes another.
 _FORGET_NEXT_KEY = "DELETE FROM next_key"
+# One that was signed out since must not come back.
+_FORGET_SESSIONS = "DELETE FROM sessions"
 
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY 1, 2"
 
@@ -273,6 +275,7 @@ def make_ready(draft: Path, seen: Prospect, choice: Choice, warrant: Warrant, no
         connection.execute(_OPERATIONS_ON, (seen.since.last_operation if seen.since else 0,))
         connection.execute(_STOP_OPERATIONS, {"now": now, "actor": warrant.actor})
         connection.execute(_FORGET_NEXT_KEY)
+        connection.execute(_FORGET_SESSIONS)
         revoked = 0
         if choice is Choice.REVOKE_ALL:
             who = {"now": now, "actor": warrant.actor, "peer": warrant.peer, "request": warrant.request_id}

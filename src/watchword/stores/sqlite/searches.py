@@ -1,11 +1,11 @@
 """Searches: the law of `domain.filters` in SQL. The text is put together from literal pieces; values are bound."""
 
-from dataclasses import dataclass
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
 import orjson
 
-from watchword.domain.filters import BY_END, Condition, Field, Filter, Search, SortField
+from watchword.domain.filters import BY_END, Condition, Field, Search, Sort, SortField
 from watchword.domain.urns import TOKEN_PREFIX
 from watchword.stores.counting import held, ready_total
 
@@ -38,11 +38,13 @@ _COLUMNS: dict[Field, str] = {
 _TESTS: dict[Condition, str] = {
     Condition.EQUAL: "{column} = {value}",
     Condition.IN: "{column} = {value}",
-    Condition.IEQUAL: "lower({column}) = lower({value})",
+    Condition.IEQUAL: "lower({column}) = {value}",
     Condition.CONTAIN: "instr({column}, {value}) > 0",
-    Condition.START_WITH: "substr({column}, 1, length({value})) = {value}",
+    Condition.START_WITH: "instr({column}, {value}) = 1",
+    # By bytes, which are not counted anew for each token as characters are; what ends with them ends with the text. The
+    # last so many, or all there are where that is fewer.
     Condition.END_WITH: (
-        "(length({column}) >= length({value}) AND substr({column}, length({column}) - length({value}) + 1) = {value})"
+        "({value} = '' OR substr(CAST({column} AS BLOB), -octet_length({value})) = CAST({value} AS BLOB))"
     ),
     Condition.GREATER_THAN: "{column} > {value}",
     Condition.GREATER_THAN_OR_EQUAL_TO: "{column} >= {value}",
@@ -51,8 +53,11 @@ _TESTS: dict[Condition, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+Wording = tuple[Field, Condition, bool, bool]
+"""Of a filter: all but its values, of which it only matters whether there is just one."""
+
+
+class Statement(NamedTuple):
     where: str
     order: str
     bound: dict[str, Any]
@@ -64,41 +69,48 @@ class Statement:
 
 def translate(search: Search, now: int) -> Statement:
     filters = held(search)
-    bound: dict[str, Any] = {"now": now}
-    terms = [] if search.shows_revoked else ["tokens.revoked_at IS NULL"]
-    terms += [_term(index, f, bound) for index, f in enumerate(filters)]
     counted = ready_total(filters)
+    bound: dict[str, Any] = {"now": now}
+    for index, f in enumerate(filters):
+        if f.values:
+            values = [str(value).lower() for value in f.values] if f.condition is Condition.IEQUAL else f.values
+            bound[f"v{index}"] = values[0] if len(values) == 1 else orjson.dumps(values).decode()
+    wordings = tuple([(f.field, f.condition, f.negated, len(f.values) == 1) for f in filters])
     return Statement(
-        where=" AND ".join(terms) or "true",
-        order=_order(search),
+        where=_where(wordings, search.shows_revoked),
+        order=_order(search.sort),
         bound=bound,
         counted=counted,
         inline=counted is not None and search.sort == BY_END and search.start + search.count <= INLINE_ROWS,
     )
 
 
-def _term(index: int, f: Filter, bound: dict[str, Any]) -> str:
-    column = _COLUMNS[f.field]
-    if f.condition is Condition.EXISTS:
-        return f"{column} IS {'' if f.negated else 'NOT '}NULL"
-    name = f"v{index}"
-    if len(f.values) == 1:
-        bound[name] = f.values[0]
-        test = _TESTS[f.condition].format(column=column, value=f":{name}")
-    elif f.condition in (Condition.EQUAL, Condition.IN):
-        bound[name] = orjson.dumps(f.values).decode()
-        test = f"{column} IN (SELECT value FROM json_each(:{name}))"  # noqa: S608 - literal pieces
+@lru_cache(256)
+def _where(wordings: tuple[Wording, ...], shows_revoked: bool) -> str:
+    terms = [] if shows_revoked else ["tokens.revoked_at IS NULL"]
+    terms += [_term(f":v{index}", *wording) for index, wording in enumerate(wordings)]
+    return " AND ".join(terms) or "true"
+
+
+def _term(value: str, field: Field, condition: Condition, negated: bool, single: bool) -> str:
+    column = _COLUMNS[field]
+    if condition is Condition.EXISTS:
+        return f"{column} IS {'' if negated else 'NOT '}NULL"
+    if single:
+        test = _TESTS[condition].format(column=column, value=value)
+    elif condition in (Condition.EQUAL, Condition.IN, Condition.IEQUAL):
+        looked_up = f"lower({column})" if condition is Condition.IEQUAL else column
+        test = f"{looked_up} IN (SELECT value FROM json_each({value}))"  # noqa: S608 - literal pieces
     else:
-        bound[name] = orjson.dumps(f.values).decode()
-        test = _TESTS[f.condition].format(column=column, value="json_each.value")
-        test = f"EXISTS (SELECT 1 FROM json_each(:{name}) WHERE {test})"  # noqa: S608
+        test = _TESTS[condition].format(column=column, value="json_each.value")
+        test = f"EXISTS (SELECT 1 FROM json_each({value}) WHERE {test})"  # noqa: S608
     # NULL in SQL is neither true nor false: a missing value matches neither the test nor its negation. Only
     # EXISTS over a list turns it into false, so the negation says it again.
-    return f"({column} IS NOT NULL AND NOT ({test}))" if f.negated else test
+    return f"({column} IS NOT NULL AND NOT ({test}))" if negated else test
 
 
-def _order(search: Search) -> str:
-    sort = search.sort
+@cache
+def _order(sort: Sort) -> str:
     column = _COLUMNS[sort.field.value]
     direction = "DESC" if sort.descending else "ASC NULLS LAST"
     if sort.field is SortField.ID:

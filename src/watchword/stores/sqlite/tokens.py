@@ -55,6 +55,26 @@ SELECT count(*) FROM (
 """
 
 
+def bearer_of(row: rows.Row, now: int) -> Bearer:
+    """Of a row of `bearers`."""
+    token_id, actor, expires_at, revoked_at, suspended, groups, version, limits, pending, derived = row
+    return Bearer._make(
+        (
+            token_id,
+            actor,
+            expires_at,
+            revoked_at,
+            suspended != 0,
+            () if groups == "[]" else tuple(orjson.loads(groups)),
+            version,
+            now,
+            UNLIMITED if limits is None else unpacked(limits),
+            pending != 0,
+            derived != 0,
+        ),
+    )
+
+
 class SqliteTokens:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._db = database
@@ -69,22 +89,7 @@ class SqliteTokens:
             row = await self._db.row(_FIND_BEARER, token_id)
         if row is None:
             return None
-        _, actor, expires_at, revoked_at, suspended, groups, version, limits, pending, derived = row
-        return Bearer._make(
-            (
-                token_id,
-                actor,
-                expires_at,
-                revoked_at,
-                suspended != 0,
-                () if groups == "[]" else tuple(orjson.loads(groups)),
-                version,
-                self.clock(),
-                UNLIMITED if limits is None else unpacked(limits),
-                pending != 0,
-                derived != 0,
-            ),
-        )
+        return bearer_of(row, self.clock())
 
     async def standing(self, actor: str) -> Standing:
         row = await self._db.row(_STANDING, actor)
@@ -123,12 +128,13 @@ def _page(c: apsw.Connection, statement: Statement, search: Search) -> Page:
         total = c.execute(f"SELECT count(*) FROM tokens WHERE {statement.where}", statement.bound).get  # noqa: S608
     if search.count == 0 or search.start >= total:
         return Page(total, ())
+    columns, make = rows.tokens_as(search.form)
     found = c.execute(
-        f"SELECT {rows.TOKEN} FROM tokens WHERE {statement.where}"  # noqa: S608 - literal pieces; values are bound
+        f"SELECT {columns} FROM tokens WHERE {statement.where}"  # noqa: S608 - literal pieces; values are bound
         f" ORDER BY {statement.order} LIMIT :count OFFSET :start",
         {**statement.bound, "count": search.count, "start": search.start},
     )
-    return Page(total, tuple(rows.token_of(row) for row in found))
+    return Page(total, tuple(map(make, found)))
 
 
 def _check_room(c: apsw.Connection, actor: str, max_live: int, now: int) -> None:

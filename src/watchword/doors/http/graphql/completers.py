@@ -14,7 +14,6 @@ from typing import Any
 from graphql import (
     GraphQLBoolean,
     GraphQLEnumType,
-    GraphQLField,
     GraphQLID,
     GraphQLInt,
     GraphQLList,
@@ -30,15 +29,17 @@ from watchword.doors.http.graphql.inputs import Unplanned
 
 Subfields = Callable[[GraphQLObjectType, FieldDetailsList], GroupedFieldSet]
 Complete = Callable[..., dict[str, Any]]
+Part = type | None
 
 _CLASSES = {GraphQLString.name: "str", GraphQLID.name: "str", GraphQLBoolean.name: "bool"}
 
 
 class Reader:
-    """A resolver that only looks at its source, which is of one class: a path of attributes, or a function of it."""
+    """A resolver that only looks at its source, which is of one class: a path of attributes, or a function of some."""
 
-    def __init__(self, source: type, read: str | Callable[[Any], Any]) -> None:
+    def __init__(self, source: type, read: str | Callable[[Any], Any], attributes: tuple[str, ...] = ()) -> None:
         self.source = source
+        self.attributes = (read.partition(".")[0],) if isinstance(read, str) else attributes
         self.path = read if isinstance(read, str) else None
         self.read: Callable[[Any], Any] = attrgetter(read) if isinstance(read, str) else read
 
@@ -50,16 +51,15 @@ def is_typename(details: FieldDetailsList) -> bool:
     return details[0].node.name.value == "__typename"
 
 
-def completer(kind: GraphQLObjectType, roots: GroupedFieldSet, subfields: Subfields) -> Complete:
-    """Takes what the root fields returned, in their order, but for `__typename`."""
+def completer(kind: GraphQLObjectType, roots: GroupedFieldSet, subfields: Subfields) -> tuple[Complete, Part]:
+    """Takes what the root fields returned, but for `__typename`; and which part of a record is enough for it."""
     writer = _Writer(subfields)
     taken, shown = [], []
     for key, details in roots.items():
         if is_typename(details):
             shown.append(f"{key!r}: {kind.name!r}")
             continue
-        value = writer.new_name()
-        taken.append(value)
+        taken.append(value := writer.new_name())
         shown.append(f"{key!r}: {value}")
         writer.value(kind.fields[details[0].node.name.value].type, details, value, 1)
     writer.say(1, f"return {{{', '.join(shown)}}}")
@@ -73,16 +73,18 @@ class _Writer:
         self._subfields = subfields
         self._lines: list[str] = []
         self._numbers = count()
-        self._known: dict[str, Any] = {}
+        self._known: dict[str, Any] = {"Part": None}
+        self._attributes: dict[Any, set[str]] = {}
 
-    def written(self, head: str) -> Complete:
+    def written(self, head: str) -> tuple[Complete, Part]:
         try:
             code = compile("\n".join([head, *self._lines]), "<plan>", "exec")
         except SyntaxError:  # Python does not nest as deeply
             raise Unplanned from None
         exec(code, self._known)  # noqa: S102 - made of names that GraphQL's grammar and the schema allow, and of our words
-        complete: Complete = self._known.pop("complete")
-        return complete
+        for source, attributes in self._attributes.items():
+            self._known["Part"] = source.part_of(attributes)
+        return self._known.pop("complete"), self._known["Part"]
 
     def say(self, depth: int, line: str) -> None:
         self._lines.append(" " * depth + line)
@@ -102,7 +104,7 @@ class _Writer:
         elif isinstance(kind, GraphQLObjectType):
             self._object(kind, details, name, depth)
         elif isinstance(kind, GraphQLEnumType):
-            values = {value.value for value in kind.values.values()} - {None}
+            values = [one.value for one in kind.values.values() if one.value is not None]
             words = {value: kind.coerce_output_value(value) for value in values}
             self.say(depth, f"{name} = {self._constant(words)}[{name}]")
         elif isinstance(kind, GraphQLScalarType):
@@ -120,7 +122,8 @@ class _Writer:
         self.say(depth, f"{name} = {items}")
 
     def _object(self, kind: GraphQLObjectType, details: FieldDetailsList, name: str, depth: int) -> None:
-        self.say(depth, f"if {name}.__class__ is not {self._constant(_source_of(kind))}: raise TypeError")
+        source = self._constant(_source_of(kind))
+        self.say(depth, f"if {name}.__class__ is not {source} and {name}.__class__ is not Part: raise TypeError")
         shown = []
         for key, below in self._subfields(kind, details).items():
             if is_typename(below):
@@ -133,13 +136,14 @@ class _Writer:
             shown.append(f"{key!r}: {value}")
         self.say(depth, f"{name} = {{{', '.join(shown)}}}")
 
-    def _read(self, field: GraphQLField, field_name: str, source: str) -> str:
+    def _read(self, field: Any, field_name: str, source: str) -> str:
         if field.args:
             raise Unplanned
         if field.resolve is None:
             return f"{source}.get({field_name!r})"
         assert isinstance(field.resolve, Reader)  # or the type's source would not be known
         path = field.resolve.path
+        self._attributes.setdefault(field.resolve.source, set()).update(field.resolve.attributes)
         return f"{self._constant(field.resolve.read)}({source})" if path is None else f"{source}.{path}"
 
     def _scalar(self, kind: GraphQLScalarType, name: str, depth: int) -> None:

@@ -26,7 +26,7 @@ CACHE_BYTES = 32 * 1024 * 1024
 # A parsed document weighs this many bytes for each of its text, measured with tracemalloc; see the test.
 WEIGHT = 200
 # A plan, of which there is one for each shape that a document may have, weighs so much, and so much for each field.
-PLAN_WEIGHT, FIELD_WEIGHT = 5_000, 800
+PLAN_WEIGHT, FIELD_WEIGHT = 8_000, 800
 MAX_ERRORS = 5
 
 # Names under which other clients declare their variables.

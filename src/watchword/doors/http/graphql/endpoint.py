@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from graphql import ExecutionResult, FieldNode, GraphQLError, GraphQLSchema
@@ -13,7 +13,7 @@ from structlog.typing import FilteringBoundLogger
 
 from watchword.domain.actors import Caller, system_warrant
 from watchword.domain.errors import UNAVAILABLE, Fault, Reason
-from watchword.domain.filters import SEARCH_SECONDS, check_shown
+from watchword.domain.filters import SEARCH_SECONDS, check_effort, check_shown
 from watchword.domain.retries import HEADER, check_key
 from watchword.doors.http.faults import JSON, NO_STORE, graphql_error
 from watchword.doors.http.graphql.documents import Documents, InvalidDocument
@@ -33,6 +33,8 @@ GRAPHQL_RESPONSE = "application/graphql-response+json"
 KEY_HEADER = HEADER.lower()
 MAX_MEMBERS = 12_000
 """Of lists and objects: room for the ids of as many tokens as are ended at once."""
+MAX_ESCAPES = 60_000
+"""Some clients write all but ASCII as escapes."""
 WITHDRAW_PAUSES = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 _GRAPHQL_JSON = ("content-type", GRAPHQL_RESPONSE + "; charset=utf-8")
 
@@ -63,6 +65,7 @@ class Context:
     widest: int = 1
     """How many fields a row of a list may have."""
     _shown: int = 0
+    _effort: int = 0
 
     @property
     def searching(self) -> asyncio.Lock:
@@ -82,14 +85,18 @@ class Context:
         """Seconds that searches may still take."""
         return max(0.0, self._began + SEARCH_SECONDS - time.monotonic())
 
+    def search(self, effort: int) -> None:
+        """All tokens are about to be gone through so often."""
+        self._effort += effort
+        check_effort(self._effort)
+
     def show(self, rows: int) -> None:
         """So many rows of a list are about to be shown."""
         self._shown += rows * self.widest
         check_shown(self._shown)
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     query: str
     variables: dict[str, Any]
     operation_name: str | None
@@ -203,6 +210,8 @@ def read_json(body: bytes, what: str) -> Any:
     is_closed = opened <= MAX_MEMBERS or opened == body.count(b"]") + body.count(b"}")
     if is_closed and opened + body.count(b",") > MAX_MEMBERS:
         raise Fault(Reason.INVALID_JSON, f"The body may have at most {MAX_MEMBERS:,} commas and opening brackets.")
+    if body.count(b"\\") > MAX_ESCAPES:
+        raise Fault(Reason.INVALID_JSON, f"The body may have at most {MAX_ESCAPES:,} backslashes.")
     try:
         if is_closed:
             return orjson.loads(body)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from watchword.domain.events import KeptEvent, parse_event_search
+from watchword.domain.events import Action, KeptEvent, parse_event_search
 from watchword.doors.http.graphql.token_resolvers import Info, Json, Resolvers
 
 
@@ -36,4 +36,8 @@ def _shown(event: KeptEvent) -> Json:
     }
 
 
-QUERIES: Resolvers = {"listEvents": _list}
+async def _actions(_: Any, __: Info) -> list[Json]:
+    return [{"name": action.value, "means": action.meaning} for action in Action]
+
+
+QUERIES: Resolvers = {"listEvents": _list, "listEventActions": _actions}

@@ -59,9 +59,7 @@ def variables(schema: GraphQLSchema, nodes: Iterable[VariableDefinitionNode]) ->
         signatures[signature.name] = signature
 
     def made(sent: Sent) -> VariableValues:
-        sources = {
-            name: VariableValueSource(signature, sent.get(name, Undefined)) for name, signature in signatures.items()
-        }
+        sources = {name: VariableValueSource(kind, sent.get(name, Undefined)) for name, kind in signatures.items()}
         return VariableValues(sources, _coerced(members, sent))
 
     return made
@@ -89,10 +87,8 @@ def _object_coercer(kind: GraphQLInputObjectType, within: tuple[str, ...]) -> Co
     if kind.is_one_of or kind.name in within or any(field.out_name for field in kind.fields.values()):
         raise Unplanned
     names = kind.fields.keys()
-    members = [
-        _member(name, field.type, coerce_default_value(field), (*within, kind.name))
-        for name, field in kind.fields.items()
-    ]
+    inside = (*within, kind.name)
+    members = [_member(name, one.type, coerce_default_value(one), inside) for name, one in kind.fields.items()]
 
     def coerce(sent: Any) -> Any:
         if sent.__class__ is not dict or not sent.keys() <= names:

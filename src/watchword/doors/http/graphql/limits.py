@@ -33,7 +33,7 @@ MAX_DEPTH = 20
 MAX_ROOT_FIELDS = 20
 MAX_FIELDS = 1_000
 MAX_REPEATED = 100
-MAX_INTROSPECTIONS = 3
+MAX_INTROSPECTIONS = 2
 MAX_LINES = 5_000
 """Each error says in which line it is, and counts them from the first."""
 MAX_OPERATIONS = 50

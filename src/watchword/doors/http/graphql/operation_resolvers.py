@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from watchword.domain.indices import Histogram, check_spans
 from watchword.domain.operations import EngineTask, Operation, Plan, PostCheck
 from watchword.domain.ports import Clock
 from watchword.domain.tasks import Counters, TaskId, TaskStatus
-from watchword.domain.truncations import parse_truncation
+from watchword.domain.truncations import asked_aspect, parse_truncation
 from watchword.doors.http.graphql.token_resolvers import Info, Json, Resolvers, page_of
 from watchword.doors.http.operations import shown_size
 
@@ -18,6 +19,7 @@ class OperationResolvers:
             "operation": self._get,
             "taskStatus": self._task_status,
             "indexSizes": self._sizes,
+            "timeseriesHistogram": self._histogram,
         }
         self.mutations: Resolvers = {
             "truncateTimeseriesAspect": self._truncate,
@@ -54,6 +56,14 @@ class OperationResolvers:
         async with context.searching:
             sizes = await context.services.operations.sizes(context.caller)
         return [shown_size(size, aspect) for size, aspect in sizes]
+
+    async def _histogram(self, _: Any, info: Info, input: Json) -> Json:  # noqa: A002
+        context = info.context
+        async with context.searching:
+            index, found = await context.services.operations.histogram(
+                context.caller, lambda: (asked_aspect(input), check_spans(input["spans"]))
+            )
+        return _shown_histogram(index, found)
 
     async def _truncate(self, _: Any, info: Info, input: Json) -> Json:  # noqa: A002
         context = info.context
@@ -114,6 +124,18 @@ def _shown_plan(plan: Plan) -> Json:
         "batchSize": plan.batch_size,
         "timeoutSeconds": plan.timeout_seconds,
         "summary": plan.summary(),
+    }
+
+
+def _shown_histogram(index: str, found: Histogram) -> Json:
+    axis = found.spans
+    spans = [] if axis is None else zip(axis.starts(), found.counts, strict=True)
+    return {
+        "indexName": index,
+        "rows": found.total,
+        "rowsWithoutTime": found.timeless,
+        "spanMillis": None if axis is None else axis.step,
+        "spans": [{"startMillis": start, "rows": rows} for start, rows in spans],
     }
 
 

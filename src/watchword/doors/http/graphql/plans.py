@@ -33,19 +33,21 @@ from graphql import (
 from graphql.execution.collect_fields import FieldDetailsList, FragmentDetails, collect_fields, collect_subfields
 from graphql.execution.values import VariableValues
 
-from watchword.doors.http.graphql.completers import Complete, completer, is_typename
+from watchword.doors.http.graphql.completers import Complete, Part, completer, is_typename
 from watchword.doors.http.graphql.inputs import Make, Sent, Unplanned, arguments, variables
 
 MOST_SHAPES = 8
 """Of an operation, by what its variables include and skip. Others are executed by graphql-core."""
 
 Resolve = Callable[..., Any]
+Fragments = dict[str, FragmentDetails]
 
 
 class Info(NamedTuple):
     """What a root resolver is told."""
 
     context: Any
+    part: Part
 
 
 class _Root(NamedTuple):
@@ -60,6 +62,7 @@ class _Shape(NamedTuple):
 
     roots: tuple[_Root, ...]
     complete: Complete
+    part: Part
     serial: bool
 
 
@@ -71,7 +74,7 @@ class Call(NamedTuple):
 
     async def resolved(self, context: Any) -> list[Any]:
         """What each root resolver returned, or the exception it raised."""
-        roots, info = self.shape.roots, Info(context)
+        roots, info = self.shape.roots, Info(context, self.shape.part)
         under_way = (
             _outcome(root.resolve(None, info, **given)) for root, given in zip(roots, self.arguments, strict=True)
         )
@@ -112,6 +115,7 @@ async def _outcome(resolved: Any) -> Any:
 
 
 async def _again(outcome: Any) -> Any:
+    """Awaited once and no more: what a resolver returned is not awaited itself."""
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
@@ -184,11 +188,7 @@ class _Conditions(Visitor):
 
 class _Operation:
     def __init__(
-        self,
-        schema: GraphQLSchema,
-        node: OperationDefinitionNode,
-        fragments: dict[str, FragmentDetails],
-        conditions: set[str],
+        self, schema: GraphQLSchema, node: OperationDefinitionNode, fragments: Fragments, conditions: set[str]
     ) -> None:
         self._schema = schema
         self._node = node
@@ -223,10 +223,10 @@ class _Operation:
 
         try:
             roots = [_root(kind, key, details) for key, details in fields.items() if not is_typename(details)]
-            complete = completer(kind, fields, subfields)
+            complete, part = completer(kind, fields, subfields)
         except Unplanned:
             return None
-        return _Shape(tuple(roots), complete, node.operation is OperationType.MUTATION)
+        return _Shape(tuple(roots), complete, part, node.operation is OperationType.MUTATION)
 
 
 def _root(kind: GraphQLObjectType, key: str, details: FieldDetailsList) -> _Root:

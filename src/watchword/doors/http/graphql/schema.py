@@ -14,7 +14,7 @@ from graphql import (
 )
 
 from watchword.domain.ports import Clock
-from watchword.doors.http.graphql import account_resolvers, event_resolvers
+from watchword.doors.http.graphql import account_resolvers, event_resolvers, rights_resolvers
 from watchword.doors.http.graphql.operation_resolvers import OperationResolvers
 from watchword.doors.http.graphql.policy_resolvers import PolicyResolvers
 from watchword.doors.http.graphql.token_resolvers import TokenResolvers
@@ -38,7 +38,7 @@ def make_schema(clock: Clock, new_id: Callable[[], str]) -> GraphQLSchema:
     schema = _built.pop() if _built else build_schema(sdl())
     tokens, policies, operations = TokenResolvers(clock), PolicyResolvers(new_id), OperationResolvers(clock)
     queries = tokens.queries | account_resolvers.QUERIES | policies.queries | event_resolvers.QUERIES
-    _attach(schema.query_type, queries | operations.queries)
+    _attach(schema.query_type, queries | operations.queries | rights_resolvers.QUERIES)
     mutations = tokens.mutations | account_resolvers.MUTATIONS | policies.mutations | operations.mutations
     _attach(schema.mutation_type, mutations)
     long = schema.get_type("Long")

@@ -21,9 +21,8 @@ from watchword.domain.limits import Limits, check_limits
 from watchword.domain.ports import Clock
 from watchword.domain.rotations import check_turnover
 from watchword.domain.texts import check_description, check_name
-from watchword.domain.tokens import NewToken, TokenRecord, TokenType, check_token_id
+from watchword.domain.tokens import MAX_AUTHORIZATION, Form, NewToken, TokenRecord, TokenType, check_token_id
 from watchword.domain.urns import TOKEN_PREFIX, check_actor, name_of
-from watchword.doors.http.callers import MAX_AUTHORIZATION
 from watchword.doors.http.graphql.completers import Reader
 from watchword.doors.http.graphql.endpoint import Context
 from watchword.service.minting import CreatedToken
@@ -34,7 +33,7 @@ Resolvers = dict[str, Callable[..., Any]]
 
 
 class Info(Protocol):
-    """What a resolver is told: all that a plan tells of what graphql-core would."""
+    """What a resolver is told by graphql-core and by a plan. A plan tells too which part of a record is enough."""
 
     @property
     def context(self) -> Context: ...
@@ -48,6 +47,7 @@ class TokenResolvers:
             "listAccessTokens": self._list,
             "getAccessToken": self._get,
             "getAccessTokenMetadata": self._find,
+            "allowedDurations": _durations,
         }
         self.mutations: Resolvers = {
             "createAccessToken": self._create,
@@ -117,20 +117,28 @@ class TokenResolvers:
                 "digest": receipt.digest,
                 "revokedAt": receipt.revoked_at,
             }
+
+        def meant() -> Selection:
+            selection = _selection(input, self._clock())
+            context.search(Search(filters=selection.filters).effort if selection.ids is None else 0)
+            return selection
+
         async with context.searching:
-            found = await context.services.endings.prospect(
-                context.caller, lambda: _selection(input, self._clock()), context.time_left()
-            )
+            found = await context.services.endings.prospect(context.caller, meant, context.time_left())
         actors = [{"actorUrn": share.actor_urn, "count": share.count} for share in found.actors]
         return {"dryRun": True, "count": found.count, "actors": actors}
 
     async def _list(self, _: Any, info: Info, input: Json | None = None) -> Json:  # noqa: A002
         context = info.context
+
+        def wanted() -> Search:
+            search = _search(input or {}, self._clock(), getattr(info, "part", None) or TokenRecord)
+            context.search(search.effort)
+            return search
+
         # One search of a request at a time, all of them within one deadline: nobody takes all threads with one request.
         async with context.searching:
-            search, page = await context.services.tokens.list(
-                context.caller, lambda: _search(input or {}, self._clock()), context.time_left()
-            )
+            search, page = await context.services.tokens.list(context.caller, wanted, context.time_left())
             context.show(len(page.rows))
         return {
             "start": search.start,
@@ -150,17 +158,13 @@ class TokenResolvers:
 
 def _readers(clock: Clock) -> dict[str, Reader]:
     """How each field of a token's record is shown."""
-    fields: dict[str, str | Callable[[TokenRecord], Any]] = {
-        "urn": lambda record: TOKEN_PREFIX + record.id,
-        "type": lambda _: "ACCESS_TOKEN",
+    paths = {
         "id": "id",
         "name": "name",
         "description": "description",
         "actorUrn": "actor_urn",
         "ownerUrn": "owner_urn",
-        "owner": lambda record: shown_user(record.owner_urn),
         "tokenType": "type._value_",
-        "status": lambda record: record.status(clock()).value,
         "createdAt": "created_at",
         "expiresAt": "expires_at",
         "lastUsedAt": "last_used_at",
@@ -175,10 +179,20 @@ def _readers(clock: Clock) -> dict[str, Reader]:
         "replaces": "replaces",
         "replacedBy": "replaced_by",
         "replacedAt": "replaced_at",
-        "awaitsFirstUse": lambda record: record.grace is not None,
-        "expiresAtOnceUsed": lambda record: record.full_end if record.grace is not None else None,
     }
-    return {name: Reader(TokenRecord, read) for name, read in fields.items()}
+    made: dict[str, tuple[Callable[[TokenRecord], Any], tuple[str, ...]]] = {
+        "urn": (lambda record: TOKEN_PREFIX + record.id, ("id",)),
+        "type": (lambda _: "ACCESS_TOKEN", ()),
+        "owner": (lambda record: shown_user(record.owner_urn), ("owner_urn",)),
+        "status": (lambda record: record.status(clock()).value, ("revoked_at", "expires_at")),
+        "awaitsFirstUse": (lambda record: record.grace is not None, ("grace",)),
+        "expiresAtOnceUsed": (
+            lambda record: record.full_end if record.grace is not None else None,
+            ("full_end", "grace"),
+        ),
+    }
+    readers = {name: Reader(TokenRecord, path) for name, path in paths.items()}
+    return readers | {name: Reader(TokenRecord, read, fields) for name, (read, fields) in made.items()}
 
 
 def shown_user(urn: str) -> Json:
@@ -191,6 +205,10 @@ def page_of(input: Json) -> tuple[int, int]:  # noqa: A002
     start, count = 0 if start is None else start, DEFAULT_COUNT if count is None else count
     check_page(start, count)
     return start, count
+
+
+async def _durations(_: Any, info: Info) -> list[str]:
+    return [duration.name for duration in info.context.services.tokens.allowed_durations]
 
 
 def _new_token(input: Json) -> NewToken:  # noqa: A002
@@ -219,10 +237,12 @@ def _lifetime(input: Json) -> Lifetime:  # noqa: A002
 def _selection(input: Json, now: int) -> Selection:  # noqa: A002
     ids = input.get("ids")
     wanted = None if ids is None else [check_token_id(text, f"ids[{index}]") for index, text in enumerate(ids)]
-    return check_selection(wanted, _filters(input, now), bool(input.get("all")), bool(input.get("cascade")))
+    return check_selection(
+        wanted, _filters(input, now), bool(input.get("all")), bool(input.get("cascade")), input.get("atMost")
+    )
 
 
-def _search(input: Json, now: int) -> Search:  # noqa: A002
+def _search(input: Json, now: int, form: Form) -> Search:  # noqa: A002
     start, count = page_of(input)
     sort = input.get("sort")
     return Search(
@@ -230,6 +250,7 @@ def _search(input: Json, now: int) -> Search:  # noqa: A002
         count=count,
         filters=_filters(input, now),
         sort=parse_sort(sort["field"], sort.get("order") != "ASCENDING") if sort else BY_END,
+        form=form,
     )
 
 

@@ -1,0 +1,141 @@
+/**
+ * Asking the server: GraphQL and the session, by the cookie that no script can read.
+ *
+ * Every refusal becomes an `ApiError` with the server's own sentence. A session that is over is told to whoever
+ * listens for it (`onSignedOut`), once, and still thrown. The pages of a browser share one session: who signs in or out
+ * in one of them does so in all (`onOtherSession`).
+ */
+
+/**
+ * @typedef {{signedIn: boolean, actorUrn?: string | null, tokenId?: string | null, expiresAt?: number | null,
+ *   localMode: boolean, version?: string, reason?: string, message?: string}} Session `message`: why it is over, if it is
+ */
+
+export class ApiError extends Error {
+  /**
+   * @param {string} message
+   * @param {{reason?: string, status?: number, requestId?: string | null, details?: Record<string, any>}} [about]
+   */
+  constructor(message, about = {}) {
+    super(message);
+    this.name = "ApiError";
+    this.reason = about.reason ?? "";
+    this.status = about.status ?? 0;
+    this.requestId = about.requestId ?? null;
+    this.details = about.details ?? {};
+  }
+
+  /** Which field of the input was wrong, if it was one. */
+  get field() {
+    return typeof this.details.field === "string" ? this.details.field : null;
+  }
+}
+
+export const UNREACHABLE = "The server could not be reached. Try again when the connection is back.";
+
+/** @type {((error: ApiError) => void)[]} */
+const listeners = [];
+
+/** @param {(error: ApiError) => void} listener called when the server no longer knows the session */
+export const onSignedOut = (listener) => listeners.push(listener);
+
+/**
+ * @param {string} query
+ * @param {Record<string, unknown>} [variables]
+ * @param {{signal?: AbortSignal, key?: string}} [options] `key`: an Idempotency-Key, so that asking again is safe
+ * @returns {Promise<any>} the `data` of the answer
+ */
+export async function graphql(query, variables = {}, { signal, key } = {}) {
+  const headers = key ? { "Idempotency-Key": key } : undefined;
+  const { answer, body } = await ask("POST", "/api/graphql", { query, variables }, signal, headers);
+  const first = body?.errors?.[0];
+  if (!first && answer.ok && body?.data) return body.data;
+  const error = first
+    ? failure(answer, first.message, first.extensions)
+    : failure(answer, body?.error?.message, body?.error);
+  if (error.status === 401) listeners.forEach((listener) => listener(error));
+  throw error;
+}
+
+/** An Idempotency-Key. A page without https has no `crypto.randomUUID`. */
+export const newKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((n) => n.toString(16).padStart(2, "0")).join("");
+
+/** To the other pages of this browser: who is signed in now. */
+const others = new BroadcastChannel("session");
+
+/** @typedef {{actorUrn: string | null, tokenId: string | null}} Who nobody, where there is no actor */
+/** @param {(now: Who) => void} listener called when another page has signed in or out */
+export const onOtherSession = (listener) => others.addEventListener("message", (event) => listener(event.data));
+
+/** @param {Session} [now] */
+const tell = (now) => others.postMessage({ actorUrn: now?.actorUrn ?? null, tokenId: now?.tokenId ?? null });
+
+export const session = {
+  /** @returns {Promise<Session>} */
+  read: () => plain("GET"),
+  /** @param {{token: string} | {actor: string}} proof @returns {Promise<Session>} */
+  async signIn(proof) {
+    const now = await plain("POST", proof);
+    tell(now);
+    return now;
+  },
+  /** @returns {Promise<void>} */
+  async signOut() {
+    await plain("DELETE");
+    tell();
+  },
+};
+
+/** @param {string} method @param {unknown} [content] */
+async function plain(method, content) {
+  const { answer, body } = await ask(method, "/session", content);
+  if (answer.ok) return body;
+  throw failure(answer, body?.error?.message, body?.error);
+}
+
+/**
+ * @param {string} method @param {string} path @param {unknown} [content] @param {AbortSignal} [signal]
+ * @param {Record<string, string>} [more]
+ */
+async function ask(method, path, content, signal, more) {
+  /** @type {Response} */
+  let answer;
+  try {
+    answer = await fetch(path, {
+      method,
+      credentials: "same-origin",
+      redirect: "error",
+      headers: {
+        "X-Watchword-Console": "1",
+        ...(content === undefined ? {} : { "Content-Type": "application/json" }),
+        ...more,
+      },
+      body: content === undefined ? undefined : JSON.stringify(content),
+      signal,
+    });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new ApiError(UNREACHABLE, { reason: "unreachable" });
+  }
+  const text = await answer.text();
+  return { answer, body: /** @type {any} */ (read(text)) };
+}
+
+/** @param {string} text */
+function read(text) {
+  try {
+    return text ? JSON.parse(text) : null;
+  } catch {
+    return null;
+  }
+}
+
+/** @param {Response} answer @param {string} [message] @param {Record<string, any>} [about] */
+function failure(answer, message, about = {}) {
+  return new ApiError(message ?? `The server answered ${answer.status} without saying why. Try again.`, {
+    reason: about.reason ?? "",
+    status: about.code ?? answer.status,
+    requestId: answer.headers.get("x-request-id"),
+    details: about,
+  });
+}

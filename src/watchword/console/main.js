@@ -1,0 +1,150 @@
+/**
+ * The console's beginning: who is signed in, which page the address means, and what stays when a page fails.
+ */
+
+import { html, render } from "./html.js";
+import { ApiError, UNREACHABLE, onOtherSession, onSignedOut, session } from "./api.js";
+import { keepTimes } from "./format.js";
+import { errorLine, loading, say } from "./parts.js";
+import { find, go, onAgain, reload, route, start } from "./router.js";
+import { listenToKeys, mayView, showRail, showTips, toSignIn, whoAmI } from "./shell.js";
+
+route("tokens", "/", () => import("./pages/tokens.js"));
+route("new-token", "/console/tokens/new", () => import("./pages/new_token.js"));
+route("tokens", "/console/tokens/:id?", () => import("./pages/tokens.js"));
+route("all-tokens", "/console/all-tokens/:id?", () => import("./pages/all_tokens.js"));
+route("accounts", "/console/accounts/:urn?", () => import("./pages/accounts.js"));
+route("policies", "/console/policies/:urn?", () => import("./pages/policies.js"));
+route("actors", "/console/actors/:urn?", () => import("./pages/actors.js"));
+route("operations", "/console/operations/:id?", () => import("./pages/operations.js"));
+route("activity", "/console/activity", () => import("./pages/activity.js"));
+route("sign-in", "/console/sign-in", () => import("./pages/sign_in.js"));
+
+const rail = /** @type {HTMLElement} */ (document.getElementById("rail"));
+const main = /** @type {HTMLElement} */ (document.getElementById("main"));
+/** @type {import("./shell.js").Me | null} */
+let me = null;
+/** @type {ApiError | null} */
+let ended = null;
+let leaving = new AbortController();
+
+/** @param {string} text */
+function title(text) {
+  document.title = `${text} · Watchword`;
+  say(text);
+}
+
+/** @param {URL} at @param {string[]} params @param {HTMLElement} root @returns {import("./router.js").Context} */
+const contextOf = (at, params, root) => ({
+  root,
+  params,
+  query: at.searchParams,
+  path: at.pathname,
+  me: /** @type {import("./shell.js").Me} */ (me),
+  signal: leaving.signal,
+  title,
+});
+
+/** @param {import("./router.js").Route | null} found @param {URL} at @param {string[]} params */
+async function show(found, at, params) {
+  leaving.abort();
+  leaving = new AbortController();
+  const root = document.createElement("div");
+  root.className = "page";
+  try {
+    const current = me && found?.name !== "sign-in" ? null : await session.read();
+    if (found?.name === "sign-in") {
+      me = null;
+      showRail(rail, null, null);
+      const { signIn } = await import("./pages/sign_in.js");
+      main.replaceChildren(root);
+      const problem = ended;
+      ended = null;
+      signIn({ ...contextOf(at, params, root), session: /** @type {import("./api.js").Session} */ (current), problem });
+      return undefined;
+    }
+    if (current && !current.signedIn) {
+      if (current.message) ended = new ApiError(current.message, { reason: current.reason, status: 401 });
+      await toSignIn(at.pathname + at.search);
+      return undefined;
+    }
+    if (current) me = await whoAmI(current);
+    if (!me) return undefined;
+    showRail(rail, me, found?.name === "new-token" ? "tokens" : (found?.name ?? null));
+    main.replaceChildren(root);
+    if (!found) {
+      nothingHere(root);
+      return undefined;
+    }
+    if (!mayView(found.name, me) && !current) me = await whoAmI(await session.read());
+    if (!mayView(found.name, me)) {
+      notYours(root, at);
+      return undefined;
+    }
+    render(root, loading());
+    const { page } = await found.load().catch(() => {
+      throw new ApiError(UNREACHABLE, { reason: "unreachable" });
+    });
+    const kept = await page(contextOf(at, params, root));
+    // What had the focus is gone with the page before: go on from the beginning of this one.
+    if (document.activeElement === document.body) main.focus({ preventScroll: true });
+    return kept ?? undefined;
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") return undefined;
+    if (error instanceof ApiError && error.status === 401) return undefined;
+    main.replaceChildren(root);
+    render(root, html`<h1>This page could not be shown</h1>${errorLine(error)}
+      <p><button type="button" @click=${() => reload()}>Try again</button></p>`);
+    return undefined;
+  }
+}
+
+/** @param {HTMLElement} root */
+function nothingHere(root) {
+  title("Nothing here");
+  render(root, html`<h1>Nothing here</h1><p>The console has no page at this address.
+    <a href="/console/tokens">Go to your tokens.</a></p>`);
+}
+
+/** @param {HTMLElement} root @param {URL} at */
+function notYours(root, at) {
+  title("Not yours to see");
+  render(root, html`<h1>Not yours to see</h1><p>Nothing lets you use <code>${at.pathname}</code>: no policy does, or the
+    token you signed in with is limited to other scopes. Ask someone who manages policies for the privilege and reload, or sign
+    in with a token that has it. <a href="/console/tokens">Go to your tokens.</a></p>`);
+}
+
+const closeDialogs = () => document.querySelectorAll("dialog[open]").forEach((box) => /** @type {HTMLDialogElement} */ (box).close());
+
+onSignedOut((error) => {
+  ended = error;
+  me = null;
+  closeDialogs();
+  const here = location.pathname + location.search;
+  if (find(new URL(location.href))[0]?.name !== "sign-in") void toSignIn(here);
+});
+
+// What is shown here is of whoever was signed in before, and what is done here would be done by whoever is now.
+onOtherSession((now) => {
+  if (me && me.urn === now.actorUrn && me.tokenId === now.tokenId) return;
+  me = null;
+  closeDialogs();
+  void reload();
+});
+
+onAgain((kept, at, params) => {
+  leaving.abort();
+  leaving = new AbortController();
+  const root = main.querySelector(".page");
+  if (root instanceof HTMLElement) return kept.again?.(contextOf(at, params, root));
+  return go(at.href, { replace: true, sure: true });
+});
+
+document.querySelector(".skip")?.addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+listenToKeys();
+showTips();
+keepTimes();
+await start(show);

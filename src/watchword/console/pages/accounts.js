@@ -1,0 +1,176 @@
+/** Service accounts: actors for programs, made, given tokens, deleted with what dies with them. */
+
+import { build, html, render } from "../html.js";
+import { graphql } from "../api.js";
+import { counted, idToPath, inTerminal, nameOf, number, pathToId, short, time } from "../format.js";
+import { ask, empty, errorLine, field, notice, pageOf, pager, panel, table, warning } from "../parts.js";
+import { go, goQuery, withQuery } from "../router.js";
+import { showToken } from "../token_panel.js";
+import { standing as accountStanding } from "./actors.js";
+import { standing } from "./all_tokens.js";
+import { openPanel } from "./forms.js";
+import { actorLink, actorPath, urnCode } from "./people.js";
+
+/**
+ * @typedef {{urn: string, displayName: string, description: string | null, createdBy: string, createdAt: number, status: string}} Account
+ * @typedef {import("./all_tokens.js").Token} Token
+ */
+
+const ACCOUNT = `urn displayName description createdBy createdAt status`;
+const LIST = `query Accounts($input: ListServiceAccountsInput) { listServiceAccounts(input: $input) { start count total
+  serviceAccounts { ${ACCOUNT} } } }`;
+const ONE = `query Account($urn: String!, $tokens: ListAccessTokensInput) { getServiceAccount(urn: $urn) { ${ACCOUNT} }
+  listAccessTokens(input: $tokens) { total tokens { id name status expiresAt lastUsedAt lastNetwork } } }`;
+const CREATE = `mutation Create($input: CreateServiceAccountInput!) { createServiceAccount(input: $input) { urn displayName } }`;
+const DELETE = `mutation Delete($urn: String!) { deleteServiceAccount(urn: $urn) }`;
+const PLAN = `mutation Plan($filters: [FacetFilterInput!]) { revokeAccessTokens(input: {filters: $filters, dryRun: true}) { count } }`;
+const LAST = `query Last($input: ListAccessTokensInput) { listAccessTokens(input: $input) { tokens { name lastUsedAt } } }`;
+
+/** @param {string} urn */
+const accountPath = (urn) => `/console/accounts/${encodeURIComponent(urn)}`;
+/** @param {string} urn */
+const newTokenPath = (urn) => `/console/tokens/new?for=${encodeURIComponent(urn)}`;
+
+/** @param {import("../router.js").Context} context */
+export async function page(context) {
+  const { root, me } = context;
+  let at = context;
+  render(root, html`<div class="page-head"><h1>Service accounts</h1>
+      <input id="search" data-key="search" type="search" aria-label="Search names and urns" placeholder="Part of a name"
+        @change=${(/** @type {Event} */ e) => goQuery({ q: /** @type {HTMLInputElement} */ (e.currentTarget).value })}>
+      <button type="button" class="primary" data-key="new" @click=${create}>New account</button></div>
+    <p class="quiet lead">Actors for programs. Their tokens outlast whoever made them.</p>
+    <div id="said-here"></div><div id="list" class="stack"></div>`);
+  const place = (/** @type {string} */ id) => /** @type {HTMLElement} */ (root.querySelector(`#${id}`));
+
+  /** @param {import("../router.js").Context} now */
+  async function show(now) {
+    at = now;
+    at.title("Service accounts");
+    /** @type {HTMLInputElement} */ (place("search")).value = at.query.get("q") ?? "";
+    await Promise.all([list(), panelOf(at.params[0])]);
+  }
+
+  async function list() {
+    const query = at.query.get("q");
+    try {
+      const found = (await graphql(LIST, { input: { ...pageOf(at.query), query } }, { signal: at.signal })).listServiceAccounts;
+      const rows = /** @type {Account[]} */ (found.serviceAccounts);
+      render(place("list"), found.total ? html`${accounts(rows)}${pager({ ...found, shown: rows.length })}` : query
+        ? empty({ title: "No account matches", sentence: "None has this in its name or urn.",
+          action: html`<a class="button" href="/console/accounts">Show all</a>` })
+        : empty({ title: "No service accounts yet", sentence: "Make one for each program that needs a token, so that none depends on a person.",
+          action: html`<button type="button" @click=${create}>New account</button>`,
+          command: inTerminal("watchword account create --name ci", me) }));
+    } catch (error) {
+      if (error instanceof DOMException && error.name === "AbortError") return;
+      place("list").querySelectorAll(":scope > .error").forEach((old) => old.remove());
+      place("list").prepend(...build(errorLine(error)));
+    }
+  }
+
+  const accounts = (/** @type {Account[]} */ rows) => table({
+    caption: "Service accounts", rows, rowClass: (one) => (one.urn === at.params[0] ? "here" : ""),
+    columns: [
+      { label: "Name", cell: (one) => html`<a id="${one.urn}" href="${withQuery({ page: at.query.get("page"), token: null }, accountPath(one.urn))}">${one.displayName}</a>` },
+      { label: "Id", class: "nowrap", cell: (one) => html`<code title="${one.urn}">${short(nameOf(one.urn), 12)}</code>` },
+      { label: "Description", cell: (one) => one.description ?? html`<span class="quiet">–</span>` },
+      { label: "Made", cell: (one) => html`<span>${time(one.createdAt)} by ${actorLink(one.createdBy, me)}</span>` },
+      { label: "Status", cell: accountStanding },
+    ],
+  });
+
+  /** @param {string | undefined} urn */
+  async function panelOf(urn) {
+    if (!urn) {
+      openPanel(root, null);
+      return;
+    }
+    const token = at.query.get("token");
+    if (token) {
+      await showToken(at, pathToId(token), inQuery(null), changed, inQuery);
+      return;
+    }
+    try {
+      const tokens = { count: 50, filters: [{ field: "actorUrn", value: urn }] };
+      const found = await graphql(ONE, { urn, tokens }, { signal: at.signal });
+      openPanel(root, panelFor(found.getServiceAccount, found.listAccessTokens));
+    } catch (error) {
+      if (error instanceof DOMException && error.name === "AbortError") return;
+      openPanel(root, null);
+      render(place("said-here"), errorLine(error));
+    }
+  }
+
+  /** @param {string | null} id where the details of one of its tokens are */
+  const inQuery = (id) => withQuery({ token: id && idToPath(id), page: at.query.get("page") });
+
+  /** @param {unknown} what was done to one of its tokens */
+  const changed = async (what) => render(place("said-here"), notice(what));
+
+  /** @param {Account} account @param {{total: number, tokens: Token[]}} found */
+  const panelFor = (account, found) => panel({
+    title: account.displayName, close: withQuery({ page: at.query.get("page") }, "/console/accounts"),
+    content: html`<dl class="facts"><dt>Status</dt><dd>${accountStanding(account)}</dd><dt>Urn</dt><dd>${urnCode(account.urn)}</dd>
+        <dt>Description</dt><dd>${account.description ?? "–"}</dd>
+        <dt>Made</dt><dd>${time(account.createdAt)} by ${actorLink(account.createdBy, me)}</dd>
+        ${me.privileges.managePolicies ? html`<dt>Rights</dt><dd><a href="${actorPath(account.urn)}">What it may do</a></dd>` : null}
+        ${me.privileges.viewAuditLog ? html`<dt>Activity</dt><dd><a href="/console/activity?actor=${encodeURIComponent(account.urn)}">What it did</a></dd>` : null}</dl>
+      <h3>${counted(found.total, "token")} not revoked</h3>
+      ${found.tokens.length ? html`<ul class="members">${found.tokens.map((token) => html`<li><span><a href="${inQuery(token.id)}">${token.name}</a>
+          <span class="quiet small block">last used ${time(token.lastUsedAt)}${token.lastNetwork ? ` from ${token.lastNetwork}` : ""}
+          · ends ${time(token.expiresAt)}</span></span>${standing(token)}</li>`)}</ul>${found.total > found.tokens.length
+        ? html`<p class="quiet small">And ${number(found.total - found.tokens.length)} more.</p>` : null}`
+        : html`<p class="quiet">It has none: nothing can act as it.</p>`}
+      <p class="actions"><a class="button" href="${newTokenPath(account.urn)}">New token for ${account.displayName}</a>
+        <button type="button" class="danger" @click=${() => remove(account)}>Delete ${account.displayName}…</button></p>`,
+  });
+
+  async function create() {
+    /** @type {{urn: string, displayName: string} | null} */
+    let made = null;
+    const sure = await ask({
+      title: "New service account", deed: "Make the account",
+      content: html`${field({ id: "account-name", label: "Name", hint: "Of the program it is for.", control: html`<input id="account-name"
+          name="displayName" required maxlength="200" autocomplete="off" aria-describedby="account-name-hint">` })}
+        ${field({ id: "account-description", label: "Description", optional: true, control: html`<input id="account-description"
+          name="description" maxlength="1000" autocomplete="off">` })}`,
+      act: async (form) => {
+        const input = { displayName: String(form.get("displayName")), description: String(form.get("description")) || null };
+        made = (await graphql(CREATE, { input })).createServiceAccount;
+      },
+    });
+    const account = /** @type {{urn: string, displayName: string} | null} */ (made);
+    if (!sure || !account) return;
+    render(place("said-here"), notice(html`Made the account <strong>${account.displayName}</strong>.
+      <a href="${newTokenPath(account.urn)}">Make its first token.</a>`));
+    await go(withQuery({ token: null }, accountPath(account.urn)));
+  }
+
+  /** @param {Account} account */
+  async function remove(account) {
+    const filters = [{ field: "actorUrn", value: account.urn }];
+    /** @type {unknown} */
+    let dies;
+    try {
+      const [plan, last] = await Promise.all([graphql(PLAN, { filters }),
+        graphql(LAST, { input: { count: 1, filters: [...filters, { field: "lastUsedAt", condition: "EXISTS" }], sort: { field: "lastUsedAt", order: "DESCENDING" } } })]);
+      const [used] = last.listAccessTokens.tokens;
+      dies = html`<p>${counted(plan.revokeAccessTokens.count, "live token")} ${plan.revokeAccessTokens.count === 1 ? "dies" : "die"} in the same moment.
+        ${used ? html`Last used: <strong>${used.name}</strong>, ${time(used.lastUsedAt)}.` : "None was ever used."}</p>`;
+    } catch (error) {
+      dies = errorLine(error);
+    }
+    const sure = await ask({
+      title: `Delete ${account.displayName}?`, danger: true, deed: `Delete ${account.displayName}`,
+      content: html`${dies}${warning("Its urn is never used again, and it cannot be brought back.")}`,
+      act: () => graphql(DELETE, { urn: account.urn }),
+    });
+    if (!sure) return;
+    render(place("said-here"), notice(html`Deleted the account <strong>${account.displayName}</strong>; its tokens are dead.`));
+    await go(withQuery({ page: at.query.get("page") }, "/console/accounts"));
+  }
+
+  await show(context);
+  return { again: show };
+}

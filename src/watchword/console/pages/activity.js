@@ -1,0 +1,161 @@
+/** Activity: what happened, newest first, narrowed by what, who, which and when. */
+
+import { build, html, render } from "../html.js";
+import { graphql } from "../api.js";
+import { exact, inTerminal, nameOf, number, short, time, tokenPath, utc } from "../format.js";
+import { empty, errorLine, table } from "../parts.js";
+import { goQuery, withQuery } from "../router.js";
+import { actorInput, actorLink, actorPath, typed, typedGroup, userUrn } from "./people.js";
+
+/**
+ * @typedef {{id: string, at: number, action: string, actorUrn: string, tokenId: string | null, target: string, peer: string,
+ *   requestId: string, detail: Record<string, unknown>}} Happened
+ */
+
+const LIST = `query Events($input: ListEventsInput) { listEvents(input: $input) { count cursor events {
+  id at action actorUrn tokenId target peer requestId detail } } }`;
+const ACTIONS = `{ listEventActions { name means } }`;
+const NAMES = ["action", "actor", "target", "since", "until"];
+
+/** @param {import("../router.js").Context} context */
+export async function page(context) {
+  const { root, me } = context;
+  context.title("Activity");
+  /** @type {{name: string, means: string}[]} */
+  const actions = (await graphql(ACTIONS, {}, { signal: context.signal })).listEventActions;
+  let at = context;
+  render(root, html`<div class="page-head"><h1>Activity</h1></div>
+    <p class="quiet lead">Every change and every denial leaves an event; none of them can be changed.</p>
+    <div class="filters" id="filters"></div><div id="list" class="stack"></div>`);
+  const place = (/** @type {string} */ id) => /** @type {HTMLElement} */ (root.querySelector(`#${id}`));
+
+  /** @param {import("../router.js").Context} now */
+  async function show(now) {
+    at = now;
+    showFilters();
+    const one = (/** @type {string} */ name) => (at.query.get(name) ? [at.query.get(name)] : undefined);
+    const moment = (/** @type {string} */ name) => momentOf(at.query.get(name)) ?? (at.query.get(name) || undefined); // the server says what is wrong
+    const input = {
+      count: 30, cursor: at.query.get("cursor") ?? undefined, actions: one("action"), targets: one("target"),
+      actorUrns: at.query.get("actor") ? [userUrn(at.query.get("actor") ?? "")] : undefined, since: moment("since"), until: moment("until"),
+    };
+    try {
+      const found = (await graphql(LIST, { input }, { signal: at.signal })).listEvents;
+      render(place("list"), found.events.length ? html`${events(found.events)}${further(found.cursor)}` : nothing());
+    } catch (error) {
+      if (error instanceof DOMException && error.name === "AbortError") return;
+      place("list").querySelectorAll(":scope > .error").forEach((old) => old.remove());
+      place("list").prepend(...build(errorLine(error)));
+    }
+  }
+
+  /** @param {Record<string, string | number | null>} changes */
+  const narrow = (changes) => goQuery({ cursor: null, ...changes });
+  const isNarrowed = () => NAMES.some((name) => at.query.get(name));
+
+  function showFilters() {
+    const chosen = at.query.get("action") ?? "";
+    render(place("filters"), html`<label>What <select id="filter-action" @change=${(/** @type {Event} */ e) => narrow({ action: value(e) })}>
+        <option value="">Anything</option>${kinds(actions).map(([kind, some]) => html`<optgroup label="${kind}">${some.map((one) => html`<option
+          value="${one.name}" title="${one.means}" .selected=${one.name === chosen}>${one.name}</option>`)}</optgroup>`)}</select></label>
+      <label>By whom ${actorInput(me, { id: "filter-actor", value: typed(userUrn(at.query.get("actor") ?? "")), placeholder: "Anybody",
+        change: (urn) => narrow({ actor: urn }) })}</label>
+      <label>To what <input id="filter-target" data-key="search" placeholder="Id or urn" autocomplete="off" spellcheck="false" maxlength="500"
+        .value=${at.query.get("target") ?? ""} @change=${(/** @type {Event} */ e) => narrow({ target: value(e) })}></label>
+      ${["since", "until"].map((name) => html`<label>${name === "since" ? "From" : "Before"} <input id="filter-${name}" type="datetime-local" step="1"
+        .value=${local(at.query.get(name))} @change=${(/** @type {Event} */ e) => narrow({ [name]: value(e) ? new Date(value(e)).getTime() : null })}></label>`)}
+      ${isNarrowed() ? html`<a class="button" href="/console/activity">Clear filters</a>` : null}`);
+  }
+
+  const events = (/** @type {Happened[]} */ rows) => table({
+    caption: "Events, newest first", rows,
+    columns: [
+      { label: "When", class: "nowrap light", cell: (event) => time(event.at) },
+      { label: "What", cell: (event) => html`<a href="${withQuery({ action: event.action, cursor: null })}"
+          title="${actions.find((one) => one.name === event.action)?.means ?? ""}">${event.action}</a>` },
+      { label: "By whom", cell: (event) => who(event) },
+      { label: "To what", cell: (event) => target(event) },
+      { label: "", cell: (event) => html`<details><summary>Details<span class="unseen"> of ${event.action} at ${exact(event.at)}</span></summary>${details(event)}</details>` },
+    ],
+  });
+
+  /** @param {Happened} event */
+  function who(event) {
+    const name = nameOf(event.actorUrn);
+    if (name === "__system") return html`<span class="quiet" title="${event.actorUrn}">the service</span>`;
+    if (name === "__unknown") return html`<span class="quiet" title="${event.actorUrn}">nobody known</span>`;
+    return actorLink(event.actorUrn, me);
+  }
+
+  /** @param {Happened} event */
+  function target({ target: to }) {
+    if (/^[A-Za-z0-9+/]{43}=$/.test(to)) return html`<a href="${tokenPath(to)}" title="${to}">token <code>${short(to)}</code></a>`;
+    if (to.startsWith("urn:li:servicePolicy:") && me.privileges.managePolicies) {
+      return html`<a href="/console/policies/${encodeURIComponent(to)}" title="${to}">policy ${short(nameOf(to), 10)}</a>`;
+    }
+    if (to.startsWith("urn:li:corpGroup:") && me.privileges.managePolicies) {
+      return html`<a href="${actorPath(to)}?show=groups" title="${to}">group ${typedGroup(to)}</a>`;
+    }
+    if (to.startsWith("urn:li:corpuser:")) return actorLink(to, me);
+    if (/^[0-9a-f]+:\d+$/.test(to) && me.privileges.truncateTimeseries) {
+      return html`<a href="/console/operations/${encodeURIComponent(to)}" title="${to}">operation <code>${short(to)}</code></a>`;
+    }
+    return html`<span title="${to}">${short(to, 16)}</span>`;
+  }
+
+  /** @param {Happened} event */
+  const details = (event) => html`<dl class="facts small"><dt>At</dt><dd>${exact(event.at)}<br>${utc(event.at)}</dd>
+    <dt>To</dt><dd><a href="${withQuery({ target: event.target, cursor: null })}"><code>${event.target}</code></a></dd>
+    ${event.tokenId ? html`<dt>With</dt><dd><a href="${tokenPath(event.tokenId)}">token <code>${short(event.tokenId)}</code></a></dd>` : null}
+    <dt>From</dt><dd>${event.peer || "–"}</dd><dt>Request</dt><dd><code>${event.requestId || "–"}</code></dd>
+    ${Object.entries(event.detail).map(([name, told]) => html`<dt>${name}</dt><dd>${spoken(name, told)}</dd>`)}</dl>`;
+
+  /** @param {string | null} next */
+  const further = (next) => html`<nav class="pager" aria-label="Pages"><span>${at.query.get("cursor")
+    ? html`<a href="${withQuery({ cursor: null })}">‹ Newest</a>` : null}</span><span>${next
+    ? html`<a rel="next" href="${withQuery({ cursor: next })}">Older ›</a>` : html`<span class="quiet">Nothing older</span>`}</span></nav>`;
+
+  const nothing = () => empty({
+    title: isNarrowed() ? "Nothing like that happened" : "Nothing happened yet",
+    sentence: "Events are kept for as long as the service was told to; what is older is gone.",
+    action: isNarrowed() ? html`<a class="button" href="/console/activity">Clear filters</a>` : undefined,
+    command: inTerminal("watchword event list", me),
+  });
+
+  await show(context);
+  return { again: show };
+}
+
+/** @param {string} name @param {unknown} told @returns {unknown} a value of an event's details, in words */
+function spoken(name, told) {
+  if (told === null || told === undefined) return "–";
+  if (typeof told === "number" && (name.endsWith("At") || name.endsWith("Millis"))) return time(told);
+  if (typeof told === "number") return number(told);
+  if (Array.isArray(told)) return told.map(String).join(", ") || "–";
+  return typeof told === "object" ? JSON.stringify(told) : String(told);
+}
+
+/** By what stands before the dot. @param {{name: string, means: string}[]} actions @returns {[string, {name: string, means: string}[]][]} */
+function kinds(actions) {
+  /** @type {Map<string, {name: string, means: string}[]>} */
+  const found = new Map();
+  for (const one of actions) {
+    const kind = one.name.slice(0, one.name.indexOf("."));
+    found.set(kind, [...(found.get(kind) ?? []), one]);
+  }
+  return [...found];
+}
+
+/** A moment in the words of the input, in the reader's zone. @param {string | null} moment */
+function local(moment) {
+  const millis = momentOf(moment);
+  if (millis === null) return "";
+  const date = new Date(millis);
+  return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}
+
+/** Milliseconds that a clock could show. @param {string | null} text */
+const momentOf = (text) => (/^-?\d{1,14}$/.test(text ?? "") ? Number(text) : null);
+
+/** @param {Event} event */
+const value = (event) => /** @type {HTMLInputElement} */ (event.currentTarget).value.trim();

@@ -1,0 +1,172 @@
+/** Actors and groups: who is known, how they stand, who is with whom; suspended and resumed with what that does. */
+
+import { build, html, render } from "../html.js";
+import { graphql } from "../api.js";
+import { inTerminal, number, time } from "../format.js";
+import { empty, errorLine, field, notice, pageOf, pager, status, table, ask } from "../parts.js";
+import { go, goQuery, withQuery } from "../router.js";
+import { actorPanel } from "./actor_panel.js";
+import { openPanel } from "./forms.js";
+import { groupPanel } from "./group_panel.js";
+import { actorPath, GROUP, typed, typedGroup } from "./people.js";
+
+/**
+ * @typedef {{urn: string, username: string, status: string, changedAt: number | null, changedBy: string | null,
+ *   tokenCount: number, groups: string[]}} Actor
+ * @typedef {{urn: string, name: string, description: string | null, memberCount: number}} Group
+ */
+
+const ACTORS = `query Actors($input: ListActorsInput) { listActors(input: $input) { count cursor actors {
+  urn username status changedAt changedBy tokenCount groups } } }`;
+const GROUPS = `query Groups($input: ListGroupsInput!) { listGroups(input: $input) { start count total groups {
+  urn name description memberCount } } }`;
+const CREATE = `mutation CreateGroup($input: CreateGroupInput!) { createGroup(input: $input) }`;
+
+/** @param {{status: string}} one */
+export const standing = (one) => (one.status === "SUSPENDED" ? status("revoked", "suspended") : status("live", "active"));
+
+/** @param {import("../router.js").Context} context */
+export async function page(context) {
+  const { root, me } = context;
+  let at = context;
+  render(root, html`<div class="page-head" id="head"></div><ul class="numbers" id="kinds"></ul>
+    <div id="said-here"></div><div class="filters" id="filters"></div><div id="list" class="stack"></div>`);
+  const place = (/** @type {string} */ id) => /** @type {HTMLElement} */ (root.querySelector(`#${id}`));
+  const ofGroups = () => at.query.get("show") === "groups";
+
+  /** @param {import("../router.js").Context} now */
+  async function show(now) {
+    at = now;
+    at.title(ofGroups() ? "Groups" : "Actors");
+    showHead();
+    await Promise.all([ofGroups() ? groups() : actors(), panelOf(at.params[0])]);
+  }
+
+  function showHead() {
+    const kinds = [["Actors", null], ["Groups", "groups"]];
+    render(place("kinds"), kinds.map(([label, word]) => html`<li><a href="${withQuery({ show: word, cursor: null, q: null, suspended: null })}"
+      aria-current="${(word === "groups") === ofGroups() ? "true" : null}">${label}</a></li>`));
+    render(place("head"), html`<h1>${ofGroups() ? "Groups" : "Actors"}</h1>${ofGroups()
+      ? html`<button type="button" class="primary" data-key="new" @click=${makeGroup}>New group</button>`
+      : html`<input id="search" data-key="search" type="search" aria-label="Search by the beginning of a name" placeholder="Beginning of a name"
+          .value=${at.query.get("q") ?? ""} @change=${(/** @type {Event} */ e) => goQuery({
+            q: /** @type {HTMLInputElement} */ (e.currentTarget).value.trim(), cursor: null })}>`}`);
+    const only = at.query.get("suspended") === "1";
+    render(place("filters"), ofGroups() ? null : html`<label>Status <select id="filter-suspended" @change=${(/** @type {Event} */ e) => goQuery({
+      suspended: /** @type {HTMLSelectElement} */ (e.currentTarget).value, cursor: null })}>
+      <option value="">Any</option><option value="1" .selected=${only}>Suspended</option></select></label>`);
+  }
+
+  async function actors() {
+    const [prefix, cursor] = [at.query.get("q"), at.query.get("cursor")];
+    const only = at.query.get("suspended") === "1";
+    try {
+      const found = (await graphql(ACTORS, { input: { prefix, cursor, onlySuspended: only } }, { signal: at.signal })).listActors;
+      const rows = /** @type {Actor[]} */ (found.actors);
+      render(place("list"), rows.length ? html`${actorTable(rows)}${further(cursor, found.cursor)}` : noActors(only));
+    } catch (error) {
+      failed(error);
+    }
+  }
+
+  const actorTable = (/** @type {Actor[]} */ rows) => table({
+    caption: "Actors", rows, rowClass: (one) => (one.urn === at.params[0] ? "here" : ""),
+    columns: [
+      { label: "Name", cell: (one) => html`<a id="${one.urn}" href="${withQuery({ cursor: at.query.get("cursor") }, actorPath(one.urn))}" title="${one.urn}">${typed(one.urn)}</a>` },
+      { label: "Groups", cell: (one) => (one.groups.length ? html`<span>${one.groups.slice(0, 3).map(typedGroup).join(", ")}${one.groups.length > 3
+        ? html` <span class="quiet" title="${one.groups.map(typedGroup).join(", ")}">and ${number(one.groups.length - 3)} more</span>` : null}</span>`
+        : html`<span class="quiet">none</span>`) },
+      { label: "Tokens", class: "number", cell: (one) => number(one.tokenCount) },
+      { label: "Status changed", class: "nowrap", cell: (one) => time(one.changedAt) },
+      { label: "Status", cell: standing },
+    ],
+  });
+
+  const noActors = (/** @type {boolean} */ only) => {
+    const narrowed = only || at.query.get("q");
+    return empty({
+      title: only ? "Nobody is suspended" : narrowed ? "No actor is known by that name" : "No actors yet",
+      sentence: html`Actors need no registration: whoever has a token or a group, was suspended, or is named by a policy is listed
+        here. ${at.query.get("q") ? html`<a href="${actorPath(/^urn:/.test(at.query.get("q") ?? "") ? at.query.get("q") ?? ""
+          : `urn:li:corpuser:${at.query.get("q")}`)}">Look at ${at.query.get("q")} all the same.</a>` : null}`,
+      action: narrowed ? html`<a class="button" href="/console/actors">Show all</a>` : undefined,
+      command: narrowed ? undefined : inTerminal("watchword actor list", me),
+    });
+  };
+
+  /** @param {string | null} here @param {string | null} next */
+  const further = (here, next) => (here || next ? html`<nav class="pager" aria-label="Pages"><span>${here
+    ? html`<a href="${withQuery({ cursor: null })}">‹ First</a>` : null}</span><span>${next
+    ? html`<a rel="next" href="${withQuery({ cursor: next })}">Next ›</a>` : html`<span class="quiet">No more</span>`}</span></nav>` : null);
+
+  async function groups() {
+    try {
+      const found = (await graphql(GROUPS, { input: pageOf(at.query) }, { signal: at.signal })).listGroups;
+      const rows = /** @type {Group[]} */ (found.groups);
+      render(place("list"), found.total ? html`${table({
+        caption: "Groups", rows, rowClass: (one) => (one.urn === at.params[0] ? "here" : ""),
+        columns: [
+          { label: "Name", cell: (one) => html`<a id="${one.urn}" href="${withQuery({ page: at.query.get("page") }, actorPath(one.urn))}">${one.name}</a>` },
+          { label: "Id", cell: (one) => html`<code>${typedGroup(one.urn)}</code>` },
+          { label: "Description", cell: (one) => one.description ?? html`<span class="quiet">–</span>` },
+          { label: "Members", class: "number", cell: (one) => number(one.memberCount) },
+        ] })}${pager({ ...found, shown: rows.length })}`
+        : empty({ title: "No groups yet", sentence: "A group stands for its members in policies: who joins it has what it is granted.",
+          action: html`<button type="button" @click=${makeGroup}>New group</button>`, command: inTerminal("watchword group create ops --name Operations", me) }));
+    } catch (error) {
+      failed(error);
+    }
+  }
+
+  async function makeGroup() {
+    let urn = "";
+    const sure = await ask({
+      title: "New group", deed: "Make the group",
+      content: html`${field({ id: "group-name", label: "Name", control: html`<input id="group-name" name="name" required maxlength="200" autocomplete="off">` })}
+        ${field({ id: "group-id", label: "Id", optional: true, hint: "How policies name it; made up where it is left out. It never changes.",
+          control: html`<input id="group-id" name="id" maxlength="100" autocomplete="off" spellcheck="false" aria-describedby="group-id-hint">` })}
+        ${field({ id: "group-description", label: "Description", optional: true,
+          control: html`<input id="group-description" name="description" maxlength="1000" autocomplete="off">` })}`,
+      act: async (form) => {
+        const given = (/** @type {string} */ name) => String(form.get(name)).trim() || null;
+        urn = (await graphql(CREATE, { input: { id: given("id"), name: given("name") ?? "", description: given("description") } })).createGroup;
+      },
+    });
+    if (!sure) return;
+    render(place("said-here"), notice(html`Made the group <code>${typedGroup(urn)}</code>.`));
+    await go(withQuery({ show: "groups" }, actorPath(urn)));
+  }
+
+  /** @param {string | undefined} urn */
+  async function panelOf(urn) {
+    if (!urn) {
+      openPanel(root, null);
+      return;
+    }
+    const close = withQuery({ cursor: at.query.get("cursor"), members: null }, "/console/actors");
+    try {
+      openPanel(root, await (urn.startsWith(GROUP) ? groupPanel : actorPanel)({ urn, me, close, query: at.query, done }));
+    } catch (error) {
+      openPanel(root, null);
+      if (error instanceof DOMException && error.name === "AbortError") return;
+      render(place("said-here"), errorLine(error));
+    }
+  }
+
+  /** @param {unknown} said @param {boolean} [close] */
+  async function done(said, close = false) {
+    render(place("said-here"), notice(said));
+    if (close) await go(withQuery({}, "/console/actors"), { sure: true });
+    else await show(at);
+  }
+
+  /** @param {unknown} error */
+  function failed(error) {
+    if (error instanceof DOMException && error.name === "AbortError") return;
+    place("list").querySelectorAll(":scope > .error").forEach((old) => old.remove());
+    place("list").prepend(...build(errorLine(error)));
+  }
+
+  await show(context);
+  return { again: show };
+}

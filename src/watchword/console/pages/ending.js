@@ -1,0 +1,155 @@
+/** Ending many tokens: a dry run that says how many and whose, the count typed to confirm, a receipt that stays. */
+
+import { element, html, render } from "../html.js";
+import { ApiError, graphql } from "../api.js";
+import { counted, fullTime, number, short } from "../format.js";
+import { ask, copyButton, errorLine, loading, newId, notice, table, warning } from "../parts.js";
+import { typed } from "./people.js";
+
+/**
+ * @typedef {{count: number, digest: string, revokedAt: number, words: string, actorUrn: string}} Receipt
+ * @typedef {{dryRun: boolean, count: number, actors: {actorUrn: string, count: number}[] | null, digest: string | null,
+ *   revokedAt: number | null}} Result
+ */
+
+const REVOKE = `mutation RevokeMany($input: RevokeAccessTokensInput!) { revokeAccessTokens(input: $input) {
+  dryRun count actors { actorUrn count } digest revokedAt } }`;
+const MINE = `query Mine($filters: [FacetFilterInput!]) { listAccessTokens(input: {count: 0, filters: $filters}) { total } }`;
+const MOST_ROWS = 10;
+const KEPT = "watchword-receipts";
+
+/**
+ * Show in the place what an ending would do, and let it be done.
+ * @param {{place: HTMLElement, input: Record<string, unknown>, words: string, me: import("../shell.js").Me,
+ *   done: (receipt: Receipt) => unknown}} what
+ */
+export async function ending({ place, input, words, me, done }) {
+  let cascade = false;
+
+  async function plan() {
+    if (!place.firstElementChild) render(place, loading("Counting…"));
+    try {
+      const [{ revokeAccessTokens: found }, own] = await Promise.all([
+        graphql(REVOKE, { input: { ...input, cascade, dryRun: true } }), isOwnAmong(),
+      ]);
+      show(found, own);
+    } catch (error) {
+      render(place, html`<div class="card">${errorLine(error)}<p class="actions">${away()}</p></div>`);
+    }
+  }
+
+  /** Whether the token of this very session would go too. @returns {Promise<boolean>} */
+  async function isOwnAmong() {
+    if (!me.tokenId) return false;
+    if (input.all) return true;
+    if (Array.isArray(input.ids)) return input.ids.includes(me.tokenId);
+    const filters = [.../** @type {unknown[]} */ (input.filters), { field: "id", value: me.tokenId }];
+    return (await graphql(MINE, { filters })).listAccessTokens.total > 0;
+  }
+
+  const away = () => html`<button type="button" @click=${() => render(place, null)}>Leave them alone</button>`;
+
+  /** @param {Result} found @param {boolean} own */
+  function show(found, own) {
+    const id = newId("plan");
+    const actors = found.actors ?? [];
+    const many = counted(found.count, "token");
+    const whose = `${actors.length < 100 ? "" : "at least "}${counted(actors.length, "actor")}`;
+    const box = element(html`<section class="card stack" aria-labelledby="${id}">
+      <h2 id="${id}" tabindex="-1">${found.count ? `Dry run: ${many} of ${whose}` : "Dry run: nothing to revoke"}</h2>
+      <p>${found.count ? html`Meant are ${words}, and those that die with them. Nothing was revoked yet.`
+        : html`Meant are ${words}; none of them is alive.`}</p>
+      ${own ? warning("The token of this session is among them: you will be signed out.") : null}
+      ${found.count ? whoseTable(actors) : null}
+      <label class="choice"><input type="checkbox" id="cascade" .checked=${cascade} @change=${toggle}><span>Also what was minted
+        with any of them<small>Tokens that were asked for with one of these, and with those in turn.</small></span></label>
+      <p class="actions">${found.count ? html`<button type="button" class="danger" id="revoke-planned" @click=${() => confirm(found, whose)}>Revoke
+        ${many}…</button>` : null}${away()}</p></section>`);
+    const again = document.activeElement?.id === "cascade";
+    render(place, box);
+    (again ? box.querySelector("input") : box.querySelector("h2"))?.focus();
+  }
+
+  /** @param {Event} event */
+  function toggle(event) {
+    cascade = /** @type {HTMLInputElement} */ (event.currentTarget).checked;
+    void plan();
+  }
+
+  /** @param {Result} found @param {string} whose */
+  async function confirm(found, whose) {
+    const many = counted(found.count, "token");
+    /** @type {Result | null} */
+    let result = null;
+    let outgrown = false;
+    const sure = await ask({
+      title: `Revoke ${many}?`, danger: true, deed: `Revoke ${many}`, typed: String(found.count),
+      content: html`<p>Whatever uses ${words} stops working at once, for ${whose}. A revocation is for ever.</p>`,
+      act: async () => {
+        try {
+          result = (await graphql(REVOKE, { input: { ...input, cascade, dryRun: false, atMost: found.count } })).revokeAccessTokens;
+        } catch (error) {
+          outgrown ||= error instanceof ApiError && error.reason === "more_than_allowed_for";
+          throw error;
+        }
+      },
+    });
+    const made = /** @type {Result | null} */ (result);
+    if (outgrown && !made) await plan();
+    if (!sure || !made) return;
+    render(place, null);
+    await done({ count: made.count, digest: made.digest ?? "", revokedAt: made.revokedAt ?? Date.now(), words, actorUrn: me.urn });
+    /** @type {HTMLElement | null | undefined} */ (place.closest(".page")?.querySelector("#receipts .notice"))?.focus();
+  }
+
+  await plan();
+}
+
+/** @param {{actorUrn: string, count: number}[]} actors */
+function whoseTable(actors) {
+  const rest = actors.slice(MOST_ROWS);
+  const left = rest.reduce((sum, one) => sum + one.count, 0);
+  return html`${table({
+    caption: "How many of whom", rows: actors.slice(0, MOST_ROWS),
+    columns: [
+      { label: "Acts as", cell: (one) => html`<span title="${one.actorUrn}">${short(typed(one.actorUrn), 16)}</span>` },
+      { label: "Tokens", class: "number", cell: (one) => number(one.count) },
+    ],
+  })}${rest.length ? html`<p class="quiet small">And ${counted(left, "token")} of ${counted(rest.length, "more actor")}.</p>` : null}`;
+}
+
+/**
+ * What was done in this tab by whoever is signed in: it stays until it is put away, also when the session ends.
+ * @param {HTMLElement} place @param {string} actorUrn
+ */
+export function receipts(place, actorUrn) {
+  /** @type {Receipt[]} */
+  let all = read().filter((one) => one.actorUrn === actorUrn);
+  const show = () => render(place, all.map((one) => notice(html`<p><strong>Revoked ${counted(one.count, "token")}</strong>
+      (${one.words}) at ${fullTime(one.revokedAt)}. No instance accepts any of them.</p>
+    <p class="small">Receipt: SHA-256 over their ids <code class="digest">${one.digest}</code>
+      ${copyButton(`${one.count} tokens, ${new Date(one.revokedAt).toISOString()}, ${one.digest}`, "Copy the receipt")}
+      <button type="button" class="plain" @click=${() => put(all.filter((other) => other !== one))}>Put away</button></p>`)));
+  /** @param {Receipt[]} changed */
+  const put = (changed) => {
+    all = changed;
+    try {
+      sessionStorage.setItem(KEPT, JSON.stringify(all));
+    } catch {
+      // A browser that keeps nothing shows it on this page alone.
+    }
+    show();
+  };
+  show();
+  return { add: (/** @type {Receipt} */ receipt) => put([receipt, ...all].slice(0, 20)) };
+}
+
+/** @returns {Receipt[]} */
+function read() {
+  try {
+    const found = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]");
+    return Array.isArray(found) ? found : [];
+  } catch {
+    return [];
+  }
+}

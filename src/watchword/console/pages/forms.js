@@ -1,0 +1,52 @@
+/** Forms: what the server finds wrong stands beside the field that it names. */
+
+import { build, render } from "../html.js";
+import { ApiError } from "../api.js";
+import { errorLine } from "../parts.js";
+
+/**
+ * Show the error at the field it is about, and else in the place for the rest; the field gets the focus.
+ * @param {HTMLElement} form @param {unknown} error null takes away what is shown
+ * @param {Record<string, string>} fields the ids of the controls by the API's names of them
+ */
+export function showError(form, error, fields = {}) {
+  form.querySelectorAll(".field-error, .form-error").forEach((place) => render(place, null));
+  if (!error) return;
+  const named = error instanceof ApiError && error.field ? fields[error.field] : undefined;
+  const place = (named && form.querySelector(`[data-field="${named}"] .field-error`)) || form.querySelector(".form-error");
+  place?.replaceChildren(...build(errorLine(error)));
+  const control = named ? form.querySelector(`#${named}`) : null;
+  if (control instanceof HTMLElement) control.focus();
+}
+
+/**
+ * Send a form: its button rests meanwhile, an error stands at its field.
+ * @param {Event} event @param {(form: HTMLFormElement) => Promise<unknown>} act @param {Record<string, string>} [fields]
+ */
+export async function send(event, act, fields) {
+  event.preventDefault();
+  const form = /** @type {HTMLFormElement} */ (event.currentTarget);
+  const button = form.querySelector("button[type=submit]");
+  if (!(button instanceof HTMLButtonElement) || button.disabled) return;
+  button.disabled = true;
+  showError(form, null);
+  try {
+    await act(form);
+  } catch (error) {
+    showError(form, error, fields);
+  } finally {
+    button.disabled = false;
+  }
+}
+
+/** Put a panel on the page, in the place of one that is there; null takes it away. @param {HTMLElement} root @param {HTMLElement | null} node */
+export function openPanel(root, node) {
+  const old = root.querySelector(":scope > .panel");
+  // Whoever closes the details is back where they were opened; the row keeps the focus by its id when it is drawn anew.
+  const opener = !node && old?.contains(document.activeElement) ? root.querySelector("tr.here a[id]") : null;
+  old?.remove();
+  if (opener instanceof HTMLElement) opener.focus();
+  if (!node) return;
+  root.append(node);
+  node.querySelector("h2")?.focus();
+}

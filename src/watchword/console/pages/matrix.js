@@ -1,0 +1,69 @@
+/** The matrix privilege × who: what policies in force grant, seen at once. */
+
+import { html } from "../html.js";
+import { counted, number } from "../format.js";
+import { GROUP, typed } from "./people.js";
+
+/**
+ * @typedef {{urn: string, name: string, state: string, privileges: string[],
+ *   actors: {users: string[], groups: string[], allUsers: boolean}}} Policy
+ * @typedef {import("./policies.js").Privilege} Privilege
+ * @typedef {{key: string, label: string, kind: number, held: Map<string, {policies: Set<string>, whole: boolean}>}} Who
+ */
+
+const EVERYBODY = "all users";
+const MOST_WHO = 12;
+
+/** @param {Policy[]} policies @param {Privilege[]} privileges @returns {Who[]} whoever is named, the widest first */
+export function grid(policies, privileges) {
+  const includes = new Map(privileges.map((one) => [one.name, one.includes]));
+  /** @type {Map<string, Who>} */
+  const found = new Map();
+  for (const policy of policies) {
+    if (policy.state !== "ACTIVE") continue;
+    const named = [...(policy.actors.allUsers ? [EVERYBODY] : []), ...policy.actors.groups, ...policy.actors.users];
+    for (const key of named) {
+      const who = found.get(key) ?? { key, label: label(key), kind: kind(key), held: new Map() };
+      found.set(key, who);
+      for (const privilege of policy.privileges) {
+        hold(who, privilege, policy.name, true);
+        for (const one of includes.get(privilege) ?? []) hold(who, one, policy.name, false);
+      }
+    }
+  }
+  return [...found.values()].sort((a, b) => a.kind - b.kind || b.held.size - a.held.size || (a.key < b.key ? -1 : 1));
+}
+
+/** @param {Who} who @param {string} privilege @param {string} policy @param {boolean} whole named itself, not included */
+function hold(who, privilege, policy, whole) {
+  const cell = who.held.get(privilege) ?? { policies: new Set(), whole: false };
+  cell.policies.add(policy);
+  cell.whole ||= whole;
+  who.held.set(privilege, cell);
+}
+
+/** @param {string} key */
+const kind = (key) => (key === EVERYBODY ? 0 : key.startsWith(GROUP) ? 1 : 2);
+/** @param {string} key */
+const label = (key) => (key.startsWith(GROUP) ? key.slice(GROUP.length) : typed(key));
+
+/** @param {Policy[]} policies @param {Privilege[]} privileges @param {number} total */
+export function matrix(policies, privileges, total) {
+  const all = grid(policies, privileges);
+  const shown = all.slice(0, MOST_WHO);
+  if (!shown.length) return null;
+  return html`<section class="matrix-part" aria-labelledby="matrix-title"><h2 id="matrix-title">Who may what</h2>
+    <p class="quiet small">● granted, ○ included in another privilege. Groups stand for their members.</p>
+    <div class="table-box" tabindex="0" role="region" aria-label="Privileges and who has them"><table class="matrix">
+      <thead><tr><th scope="col">Privilege</th>${shown.map((who) => html`<th scope="col" title="${who.key}"><span>${who.kind === 1
+        ? html`<small>group</small> ` : null}${who.label}</span></th>`)}</tr></thead>
+      <tbody>${privileges.map((privilege) => html`<tr><th scope="row" title="${privilege.allows}">${privilege.displayName}</th>${shown.map((who) => {
+        const cell = who.held.get(privilege.name);
+        if (!cell) return html`<td></td>`;
+        const by = [...cell.policies].join(", ");
+        return html`<td title="${by}"><span aria-hidden="true">${cell.whole ? "●" : "○"}</span><span class="unseen">by ${by}</span></td>`;
+      })}</tr>`)}</tbody></table></div>
+    ${all.length > shown.length ? html`<p class="quiet small">And ${counted(all.length - shown.length, "more actor or group", "more actors and groups")}:
+      ask above about any of them.</p>` : null}
+    ${total > policies.length ? html`<p class="quiet small">Of the first ${number(policies.length)} policies by name.</p>` : null}</section>`;
+}

@@ -1,0 +1,224 @@
+/**
+ * Operations: what the indices of time series weigh, and the truncations that were asked for, newest first. Each has
+ * its details at an address of its own; a plan is made at `/console/operations/plan`.
+ */
+
+import { build, html, render, svg } from "../html.js";
+import { graphql } from "../api.js";
+import { actor, bytes, counted, inTerminal, number, span, time } from "../format.js";
+import { empty, errorLine, loading, pageOf, pager, status, table } from "../parts.js";
+import { withQuery } from "../router.js";
+import { openPanel } from "./forms.js";
+import { follow, isOver, poll } from "./operations_follow.js";
+
+/**
+ * @typedef {{indexName: string, entityName: string, aspectName: string, sizeInBytes: number, rows: number}} Size
+ * @typedef {{entityType: string, aspect: string, indexName: string, endTimeMillis: number, rows: number,
+ *   rowsToDelete: number, share: number, sizeInBytes: number, bytesToFree: number, way: string, why: string}} Plan
+ * @typedef {"PLANNED" | "RUNNING" | "VERIFYING" | "SWAPPING" | "DONE" | "FAILED" | "CANCELLED"} State
+ * @typedef {{id: string, state: State, plan: Plan, actorUrn: string, createdAt: number, startedAt: number | null,
+ *   finishedAt: number | null, percent: number, rowsDone: number, rowsToDo: number, rowsPerSecond: number | null,
+ *   estimatedEndAt: number | null, note: string | null, error: string | null, attempts: number,
+ *   sourceIndex: string | null, targetIndex: string | null, cancelAskedAt: number | null, cancelAskedBy: string | null,
+ *   tasks: {id: string, purpose: string, completed: boolean}[],
+ *   postCheck: {passed: boolean, rows: number, rowsLeft: number, expected: number | null} | null}} Operation
+ */
+
+export const SIZES = "{ indexSizes { indexName entityName aspectName sizeInBytes rows } }";
+const LIST = `query Operations($input: ListOperationsInput) { operations(input: $input) { start count total operations {
+  id state percent actorUrn createdAt startedAt finishedAt plan { entityType aspect rows rowsToDelete } } } }`;
+
+/** @type {Record<State, [import("../parts.js").Shape, string]>} */
+const STATES = {
+  PLANNED: ["waiting", "planned"], RUNNING: ["waiting", "running"], VERIFYING: ["waiting", "verifying"],
+  SWAPPING: ["waiting", "swapping"], DONE: ["live", "done"], FAILED: ["failed", "failed"], CANCELLED: ["off", "cancelled"],
+};
+
+/** @param {string} id */
+export const operationPath = (id) => `/console/operations/${encodeURIComponent(id)}`;
+
+/** @typedef {import("../router.js").Context} Context */
+
+/** @param {Context} context */
+export async function page(context) {
+  let planning = isPlan(context);
+  let show = await make(context);
+  return {
+    /** @param {Context} at */
+    again: async (at) => {
+      if (isPlan(at) === planning) return show(at);
+      planning = isPlan(at);
+      show = await make(at);
+    },
+  };
+}
+
+/** @param {Context} context */
+const isPlan = (context) => context.params[0] === "plan";
+
+/** @param {Context} context @returns {Promise<(at: Context) => Promise<void>>} what shows the same view again */
+const make = async (context) => (isPlan(context) ? (await import("./operations_plan.js")).plan(context) : list(context));
+
+/** @param {Context} context */
+async function list(context) {
+  const { root, me } = context;
+  const mayPlan = me.privileges.truncateTimeseries;
+  context.title("Operations");
+  render(root, html`<div class="page-head"><h1>Operations</h1>
+      ${mayPlan ? html`<a class="button primary" data-key="new" href="/console/operations/plan">Plan a truncation</a>` : null}</div>
+    <ul class="numbers"></ul>
+    <div class="stack">
+      <section class="stack" aria-labelledby="sizes-title"><h2 id="sizes-title">Indices</h2><div id="sizes">${loading()}</div></section>
+      ${mayPlan ? html`<section class="stack" aria-labelledby="history-title"><h2 id="history-title">History</h2>
+        <div id="history">${loading()}</div></section>` : null}
+    </div>`);
+  const places = { sizes: part(root, "#sizes"), history: root.querySelector("#history"), numbers: part(root, ".numbers") };
+  /** @type {{sizes: Size[] | null, running: number}} */
+  const known = { sizes: null, running: 0 };
+
+  const numbers = () => render(places.numbers, [
+    known.sizes && html`<li>${counted(known.sizes.length, "index", "indices")}</li>
+      <li>${counted(sum(known.sizes, "rows"), "row")}</li><li>${bytes(sum(known.sizes, "sizeInBytes"))}</li>`,
+    known.running ? html`<li>${known.running} on this page under way</li>` : null,
+  ]);
+
+  /** @param {Context} at */
+  async function showSizes(at) {
+    if (!me.privileges.getIndexSizes) {
+      render(places.sizes, html`<p class="quiet">To see what the indices weigh, ask for the privilege <em>Get time series
+        index sizes</em>.</p>`);
+      return;
+    }
+    await tried(places.sizes, async () => {
+      const found = (await graphql(SIZES, {}, { signal: at.signal })).indexSizes;
+      known.sizes = found;
+      render(places.sizes, sizesOf(found, mayPlan));
+      numbers();
+    });
+  }
+
+  /** @param {Context} at */
+  async function showHistory(at) {
+    if (!places.history) return;
+    await tried(places.history, async () => {
+      const input = pageOf(at.query);
+      const found = (await graphql(LIST, { input }, { signal: at.signal })).operations;
+      known.running = found.operations.filter((/** @type {Operation} */ one) => !isOver(one.state)).length;
+      render(/** @type {Element} */ (places.history), historyOf(found, me, at.params[0]));
+    });
+    if (!at.signal.aborted) numbers();
+  }
+
+  /** @param {Context} at */
+  async function show(at) {
+    openPanel(root, null);
+    const id = at.params[0];
+    if (id && mayPlan) {
+      root.append(follow(id, at, withQuery({ page: at.query.get("page") }, "/console/operations"), () => void refresh(at)));
+    }
+    await refresh(at);
+    const wanted = () => known.running > 0 && !at.signal.aborted;
+    if (wanted()) void poll(async () => (await showHistory(at), "still"), wanted);
+  }
+
+  /** @param {Context} at */
+  async function refresh(at) {
+    await Promise.all([showSizes(at), showHistory(at)]);
+  }
+
+  await show(context);
+  return show;
+}
+
+/** @param {Size[]} sizes @param {boolean} mayPlan */
+function sizesOf(sizes, mayPlan) {
+  if (!sizes.length) {
+    return empty({
+      title: "No index of a time series yet",
+      sentence: "Indices appear here once rows are written to them.",
+      command: "watchword index load --demo",
+    });
+  }
+  const largest = Math.max(...sizes.map((one) => one.sizeInBytes), 1);
+  const rows = [...sizes].sort((one, other) => other.sizeInBytes - one.sizeInBytes);
+  /** @type {import("../parts.js").Column<Size>[]} */
+  const columns = [
+    { label: "Index", cell: (one) => html`<span title="${one.indexName}">${one.entityName}.<wbr>${one.aspectName}</span>` },
+    { label: "Beside the largest", class: "bar-cell", cell: (one) => bar(one.sizeInBytes / largest) },
+    { label: "Size", class: "number", cell: (one) => bytes(one.sizeInBytes) },
+    { label: "Rows", class: "number", cell: (one) => number(one.rows) },
+  ];
+  if (mayPlan) {
+    columns.push({
+      label: "",
+      cell: (one) => html`<a href="${planPath(one)}" aria-label="Plan a truncation of ${one.entityName}.${one.aspectName}">Plan</a>`,
+    });
+  }
+  return table({ caption: "Indices, largest first, with their size beside the largest one", rows, columns });
+}
+
+/** @param {Size} one */
+const planPath = (one) => `/console/operations/plan?index=${encodeURIComponent(`${one.entityName}.${one.aspectName}`)}`;
+
+/** A bar as long as the share; the number stands in the next cell. @param {number} share */
+const bar = (share) => html`<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" focusable="false">
+  ${svg`<rect class="ground" width="100" height="8"></rect><rect class="stay" width="${Math.max(0.5, share * 100)}" height="8"></rect>`}</svg>`;
+
+/** @param {{start: number, count: number, total: number, operations: Operation[]}} found @param {import("../shell.js").Me} me
+ * @param {string} [here] */
+function historyOf(found, me, here) {
+  if (!found.total) {
+    return empty({
+      title: "Nothing was truncated yet",
+      sentence: "A truncation removes the old rows of a time series. Its plan tells how many, before anything is removed.",
+      action: html`<a class="button" href="/console/operations/plan">Make a plan</a>`,
+      command: inTerminal("watchword index truncate dataset operation --older-than 90d --dry-run", me),
+    });
+  }
+  return html`${table({
+    caption: "Operations, newest first",
+    rows: found.operations,
+    rowClass: (one) => (one.id === here ? "here" : ""),
+    columns: [
+      { label: "Index", cell: (one) => html`<a id="${one.id}" href="${withQuery({ page: pageIn() }, operationPath(one.id))}"
+          >${one.plan.entityType}.<wbr>${one.plan.aspect}</a>` },
+      { label: "State", cell: (one) => stateOf(one.state, isOver(one.state) ? "" : ` · ${one.percent.toFixed(0)}%`) },
+      { label: "To delete", class: "number", cell: (one) => `${number(one.plan.rowsToDelete)} of ${counted(one.plan.rows, "row")}` },
+      { label: "Asked", cell: (one) => time(one.createdAt) },
+      { label: "Took", cell: (one) => (one.finishedAt ? took(one) : html`<span class="quiet">not over</span>`) },
+      { label: "By", cell: (one) => actor(one.actorUrn) },
+    ],
+  })}${pager({ ...found, shown: found.operations.length, what: "operations" })}`;
+}
+
+const pageIn = () => new URLSearchParams(location.search).get("page");
+
+/** @param {State} state @param {string} [more] */
+export const stateOf = (state, more = "") => status(STATES[state][0], STATES[state][1] + more);
+
+/** @param {Operation} one */
+export function took(one) {
+  const length = (one.finishedAt ?? Date.now()) - (one.startedAt ?? one.createdAt);
+  return length < 1000 ? "less than a second" : span(length);
+}
+
+/** What is on screen stays when asking fails, with the error before it. @param {Element} place @param {() => Promise<void>} work */
+export async function tried(place, work) {
+  try {
+    await work();
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") return;
+    place.querySelector(".error, .loading")?.remove();
+    place.prepend(...build(errorLine(error)));
+  }
+}
+
+/** @param {ParentNode} root @param {string} selector @returns {HTMLElement} */
+export function part(root, selector) {
+  const found = root.querySelector(selector);
+  if (!(found instanceof HTMLElement)) throw new Error(`There is no ${selector}.`);
+  return found;
+}
+
+/** @param {Size[]} sizes @param {"rows" | "sizeInBytes"} what */
+const sum = (sizes, what) => sizes.reduce((total, one) => total + one[what], 0);

@@ -1,0 +1,162 @@
+/**
+ * One operation, followed to its end: asked for again ever less often while nothing moves, never while nobody looks,
+ * and no longer than the panel is shown.
+ */
+
+import { html, render } from "../html.js";
+import { graphql } from "../api.js";
+import { actor, bytes, counted, fullTime, number, span } from "../format.js";
+import { ask, errorLine, idCode, loading, notice, panel, say } from "../parts.js";
+import { part, took } from "./operations.js";
+
+/** @typedef {import("./operations.js").Operation} Operation */
+
+const FIELDS = `id state percent rowsDone rowsToDo rowsPerSecond estimatedEndAt note error attempts actorUrn createdAt
+  startedAt finishedAt sourceIndex targetIndex cancelAskedAt cancelAskedBy tasks { id purpose completed }
+  postCheck { passed rows rowsLeft expected }
+  plan { entityType aspect indexName endTimeMillis rows rowsToDelete share sizeInBytes bytesToFree way why }`;
+const ONE = `query Operation($id: String!) { operation(id: $id) { ${FIELDS} } }`;
+const CANCEL = `mutation Cancel($id: String!) { cancelOperation(id: $id) { ${FIELDS} } }`;
+
+const FIRST_PAUSE = 400;
+const LONGEST_PAUSE = 5_000;
+const SLOWER = 1.4;
+
+/** @param {string} state */
+export const isOver = (state) => state === "DONE" || state === "FAILED" || state === "CANCELLED";
+
+/**
+ * The panel of this operation; `changed` is called when its state is another one than before.
+ * @param {string} id @param {import("../router.js").Context} context @param {string} close @param {() => void} changed
+ */
+export function follow(id, context, close, changed) {
+  const node = panel({ title: "Truncation", close, content: html`<div class="followed">${loading()}</div><div class="follow-error"></div>` });
+  const [body, problem] = [part(node, ".followed"), part(node, ".follow-error")];
+  const heading = part(node, "h2");
+  /** @type {Operation | null} */
+  let last = null;
+
+  /** @param {Operation} now */
+  function show(now) {
+    heading.textContent = `Truncation of ${now.plan.entityType}.${now.plan.aspect}`;
+    if (last?.state !== now.state) {
+      say(`${now.plan.entityType}.${now.plan.aspect}: ${now.state.toLowerCase()}`);
+      if (last) changed();
+    }
+    last = now;
+    render(body, shown(now, cancel));
+  }
+
+  async function cancel() {
+    const one = /** @type {Operation} */ (last);
+    await ask({
+      title: "Cancel this truncation?",
+      danger: true,
+      deed: "Cancel the truncation",
+      cancel: "Let it go on",
+      content: html`<p>It stops soon. ${one.plan.way === "REINDEX"
+        ? "Nothing has been removed yet: the copy that was begun is thrown away."
+        : "Rows that are deleted by then stay deleted; the others stay."}</p>`,
+      act: async () => show((await graphql(CANCEL, { id })).cancelOperation),
+    });
+  }
+
+  void poll(async () => {
+    try {
+      const now = (await graphql(ONE, { id }, { signal: context.signal })).operation;
+      const moved = last?.rowsDone !== now.rowsDone || last?.state !== now.state;
+      render(problem, null);
+      show(now);
+      return isOver(now.state) ? "over" : moved ? "moved" : "still";
+    } catch (error) {
+      if (error instanceof DOMException && error.name === "AbortError") return "over";
+      render(problem, errorLine(error));
+      if (!last) render(body, null);
+      return last ? "still" : "over";
+    }
+  }, () => node.isConnected && !context.signal.aborted);
+  requestAnimationFrame(() => heading.focus());
+  return node;
+}
+
+/**
+ * Look again and again, less and less often, and not at all while the page is hidden.
+ * @param {() => Promise<"over" | "moved" | "still">} look @param {() => boolean} wanted whether anybody still waits for it
+ */
+export async function poll(look, wanted) {
+  let pause = FIRST_PAUSE;
+  for (;;) {
+    const seen = await look();
+    if (seen === "over") return;
+    pause = Math.min(seen === "moved" ? pause * 1.1 : pause * SLOWER, LONGEST_PAUSE);
+    await new Promise((resolve) => setTimeout(resolve, pause));
+    if (document.hidden) {
+      await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
+      pause = FIRST_PAUSE;
+    }
+    if (!wanted()) return;
+  }
+}
+
+/** @param {Operation} one @param {() => void} cancel */
+function shown(one, cancel) {
+  const { plan } = one;
+  const over = isOver(one.state);
+  return html`${steps(one)}
+    ${progress(one)}
+    ${one.error ? errorLine(new Error(one.error)) : null}
+    ${one.state === "DONE" ? notice(html`Done: ${outcome(one)}`) : null}
+    <dl class="facts">
+      <dt>Index</dt><dd><code>${plan.indexName}</code></dd>
+      <dt>Rows up to</dt><dd>${fullTime(plan.endTimeMillis)}</dd>
+      <dt>Planned</dt><dd>${number(plan.rowsToDelete)} of ${counted(plan.rows, "row")} (${plan.share.toFixed(1)}%),
+        about ${bytes(plan.bytesToFree)} of ${bytes(plan.sizeInBytes)}</dd>
+      <dt>Way</dt><dd>${plan.way === "REINDEX" ? "by copy" : "by deletion"}: ${plan.why}</dd>
+      <dt>Asked</dt><dd>${fullTime(one.createdAt)} by ${actor(one.actorUrn)}</dd>
+      ${over ? html`<dt>Ended</dt><dd>${fullTime(one.finishedAt)}, after ${took(one)}</dd>` : null}
+      ${one.cancelAskedAt ? html`<dt>Cancel asked</dt><dd>${fullTime(one.cancelAskedAt)}
+        ${one.cancelAskedBy ? html`by ${actor(one.cancelAskedBy)}` : null}</dd>` : null}
+      ${one.attempts > 1 ? html`<dt>Begun</dt><dd>${counted(one.attempts, "time")}</dd>` : null}
+      <dt>Operation</dt><dd>${idCode(one.id, "operation's id")}</dd>
+      ${one.tasks.length ? html`<dt>Tasks</dt><dd>${one.tasks.map((task) => html`<div>${task.purpose}
+        ${idCode(task.id, "task's id")}</div>`)}</dd>` : null}
+    </dl>
+    ${!over && one.state !== "SWAPPING" ? html`<p><button type="button" class="danger" id="cancel-operation"
+      ?disabled=${one.cancelAskedAt !== null} @click=${cancel}>${one.cancelAskedAt ? "Being cancelled…" : "Cancel the truncation"}</button></p>` : null}`;
+}
+
+/** @param {Operation} one */
+function outcome(one) {
+  const check = one.postCheck;
+  if (!check) return "nothing had to be done.";
+  const left = check.rowsLeft ? ` ${counted(check.rowsLeft, "old row")} came meanwhile and stayed.` : "";
+  return `${counted(check.rows, "row")} ${check.rows === 1 ? "is" : "are"} left.${left}`;
+}
+
+/** The states as a line of steps. @param {Operation} one */
+function steps(one) {
+  const line = ["PLANNED", "RUNNING", "VERIFYING", ...(one.plan.way === "REINDEX" ? ["SWAPPING"] : []), "DONE"];
+  const ended = one.state === "FAILED" || one.state === "CANCELLED";
+  if (ended) line.splice(1, line.length, ...(one.startedAt ? ["RUNNING"] : []), one.state);
+  const at = line.indexOf(one.state);
+  return html`<ol class="states" aria-label="States">${line.map((state, index) => {
+    const kind = index < at || state === "DONE" && index === at ? "past" : index === at ? (ended ? "failed" : "now") : "coming";
+    const shape = { past: "●", now: "◐", coming: "○", failed: "✕" }[kind];
+    return html`<li class="${kind}" aria-current="${index === at ? "step" : null}"><span aria-hidden="true">${shape}</span>
+      ${state.toLowerCase()}</li>`;
+  })}</ol>`;
+}
+
+/** @param {Operation} one */
+function progress(one) {
+  if (one.state === "PLANNED") return html`<p class="quiet">Waits for an instance to take it up.</p>`;
+  const left = one.estimatedEndAt === null ? null : one.estimatedEndAt - Date.now();
+  const words = [
+    `${number(one.rowsDone)} of ${counted(one.rowsToDo, "row")}`,
+    one.rowsPerSecond === null ? null : `${number(Math.round(one.rowsPerSecond))} rows a second`,
+    left === null ? null : `about ${left < 1000 ? "a second" : span(left)} left`,
+  ];
+  return html`<div class="progress"><progress max="100" value="${one.percent}" aria-label="Rows done"></progress>
+    <p>${one.percent.toFixed(0)}% · ${words.filter(Boolean).join(" · ")}</p>
+    ${one.note && !isOver(one.state) ? html`<p class="quiet small">${one.note}</p>` : null}</div>`;
+}

@@ -1,0 +1,107 @@
+/** One policy: made, changed, deleted, each privilege explained; or why it cannot be. */
+
+import { html } from "../html.js";
+import { graphql } from "../api.js";
+import { counted } from "../format.js";
+import { ask, field, panel, status, warning } from "../parts.js";
+import { send } from "./forms.js";
+import { typed, typedGroup, urnCode, urnsIn } from "./people.js";
+
+/** @typedef {import("./policies.js").Policy} Policy @typedef {import("./policies.js").Privilege} Privilege */
+
+const GROUPS = `{ listGroups(input: {count: 200}) { total groups { urn name memberCount } } }`;
+const CREATE = `mutation Create($input: PolicyUpdateInput!) { createPolicy(input: $input) }`;
+const UPDATE = `mutation Update($urn: String!, $input: PolicyUpdateInput!) { updatePolicy(urn: $urn, input: $input) }`;
+const DELETE = `mutation Delete($urn: String!) { deletePolicy(urn: $urn) }`;
+const FIELDS = {
+  name: "policy-name", description: "policy-description", privileges: "policy-privileges",
+  "actors.users": "policy-users", "actors.groups": "policy-groups", actors: "policy-users",
+};
+
+/**
+ * @param {{policy: Policy | null, privileges: Privilege[], me: import("../shell.js").Me, close: string,
+ *   done: (said: unknown) => Promise<void>}} what without a policy: a new one
+ */
+export async function policyPanel({ policy, privileges, me, close, done }) {
+  if (policy && !policy.editable) return kept(policy, privileges, close);
+  /** @type {{urn: string, name: string, memberCount: number}[]} */
+  const known = (await graphql(GROUPS)).listGroups.groups;
+  const groups = [...known, ...(policy?.actors.groups ?? []).filter((urn) => !known.some((one) => one.urn === urn))
+    .map((urn) => ({ urn, name: typedGroup(urn), memberCount: -1 }))];
+
+  /** @param {Event} event */
+  const save = (event) => send(event, async (form) => {
+    const given = new FormData(form);
+    const input = {
+      type: "PLATFORM",
+      name: String(given.get("name")),
+      description: String(given.get("description")) || null,
+      state: given.has("active") ? "ACTIVE" : "INACTIVE",
+      privileges: given.getAll("privilege"),
+      actors: { users: urnsIn(String(given.get("users"))), groups: given.getAll("group"), allUsers: given.has("everybody") },
+    };
+    if (policy) await graphql(UPDATE, { urn: policy.urn, input });
+    else await graphql(CREATE, { input });
+    await done(html`${policy ? "Changed" : "Made"} the policy <strong>${input.name}</strong>. It counts from the next request on.`);
+  }, FIELDS);
+
+  async function remove() {
+    if (!policy) return;
+    const { users, groups: named, allUsers } = policy.actors;
+    const sure = await ask({
+      title: `Delete ${policy.name}?`, danger: true, deed: `Delete ${policy.name}`,
+      content: html`<p>From the next request on nobody has anything by it: ${allUsers ? "all users, " : ""}${counted(named.length, "group")}
+          and ${counted(users.length, "user")} lose ${counted(policy.privileges.length, "privilege")}, unless another policy grants them.</p>
+        <p>The tokens they hold stay alive. To end these, revoke them or suspend the actor.</p>
+        ${policy.source === "FILE" ? warning("It comes from a policy file, and is back when that is applied again.") : null}`,
+      act: () => graphql(DELETE, { urn: policy.urn }),
+    });
+    if (sure) await done(html`Deleted the policy <strong>${policy.name}</strong>.`);
+  }
+
+  return panel({
+    title: policy ? policy.name : "New policy", close,
+    content: html`${policy?.source === "FILE" ? warning(html`It comes from a policy file: what you change here lasts until the
+        file is applied again. Change the file too.`) : null}
+      <form id="policy-form" @submit=${save}>
+      ${field({ id: "policy-name", label: "Name", control: html`<input id="policy-name" name="name" required maxlength="200"
+        autocomplete="off" .value=${policy?.name ?? ""}>` })}
+      ${field({ id: "policy-description", label: "Description", optional: true, control: html`<textarea id="policy-description"
+        name="description" maxlength="1000" .value=${policy?.description ?? ""}></textarea>` })}
+      <fieldset data-field="policy-privileges" id="policy-privileges" tabindex="-1"><legend>What it grants</legend>
+        ${privileges.map((one) => html`<label class="choice"><input type="checkbox" name="privilege" value="${one.name}"
+          .checked=${policy?.privileges.includes(one.name) ?? false}><span>${one.displayName}<small>${one.allows}${one.includes.length
+            ? ` Includes: ${one.includes.map((word) => privileges.find((other) => other.name === word)?.displayName ?? word).join(", ")}.` : ""}</small></span></label>`)}
+        <div class="field-error"></div></fieldset>
+      <fieldset data-field="policy-groups" id="policy-groups" tabindex="-1"><legend>To whom</legend>
+        <label class="choice"><input type="checkbox" name="everybody" .checked=${policy?.actors.allUsers ?? false}><span>All users<small>Everybody
+          with a token that is accepted.</small></span></label>
+        ${groups.map((one) => html`<label class="choice"><input type="checkbox" name="group" value="${one.urn}"
+          .checked=${policy?.actors.groups.includes(one.urn) ?? false}><span>Group ${one.name}<small>${one.memberCount < 0
+            ? "There is no such group now." : counted(one.memberCount, "member")}</small></span></label>`)}
+        <div class="field-error"></div></fieldset>
+      ${field({ id: "policy-users", label: "Users", optional: true, hint: "Names or urns, one a line. To grant to many, make a group.",
+        control: html`<textarea id="policy-users" name="users" spellcheck="false" aria-describedby="policy-users-hint"
+          .value=${(policy?.actors.users ?? []).map(typed).join("\n")}></textarea>` })}
+      <label class="choice spaced"><input type="checkbox" name="active" .checked=${policy ? policy.state === "ACTIVE" : true}><span>In force<small>Else
+        it is kept and grants nothing.</small></span></label>
+      <div class="form-error"></div>
+      <p class="actions"><button type="submit" class="primary">${policy ? "Save the policy" : "Make the policy"}</button>
+        ${policy ? html`<button type="button" class="danger" @click=${remove}>Delete ${policy.name}…</button>` : null}</p></form>
+      ${policy ? html`<p class="quiet small">${urnCode(policy.urn)}${me.privileges.viewAuditLog
+        ? html` · <a href="/console/activity?target=${encodeURIComponent(policy.urn)}">Its activity</a>` : null}</p>` : null}`,
+  });
+}
+
+/** A policy that the service keeps itself. @param {Policy} policy @param {Privilege[]} privileges @param {string} close */
+const kept = (policy, privileges, close) => panel({
+  title: policy.name, close,
+  content: html`<p>The service keeps this policy itself, from its setting <code>WATCHWORD_ROOT_ACTOR</code>, at each start. It can be
+      neither changed nor deleted; change the setting and restart.</p>
+    <dl class="facts"><dt>Status</dt><dd>${policy.state === "ACTIVE" ? status("live", "in force") : status("off", "grants nothing")}</dd>
+      <dt>Description</dt><dd>${policy.description ?? "–"}</dd>
+      <dt>To</dt><dd>${policy.actors.users.map(typed).join(", ") || "–"}</dd>
+      <dt>Grants</dt><dd><ul class="grounds">${privileges.filter((one) => policy.privileges.includes(one.name))
+        .map((one) => html`<li>${one.displayName}: <span class="quiet">${one.allows}</span></li>`)}</ul></dd>
+      <dt>Urn</dt><dd>${urnCode(policy.urn)}</dd></dl>`,
+});

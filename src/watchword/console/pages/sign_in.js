@@ -1,0 +1,92 @@
+/**
+ * Sign in: a token is handed over once, for a session that dies with it. In local mode an actor will do.
+ */
+
+import { html, render } from "../html.js";
+import { session } from "../api.js";
+import { errorLine, warning } from "../parts.js";
+import { go } from "../router.js";
+
+/** @param {import("../router.js").Context} context */
+export async function page(context) {
+  signIn({ ...context, session: await session.read(), problem: null });
+}
+
+/**
+ * @param {import("../router.js").Context & {session: import("../api.js").Session,
+ *   problem: import("../api.js").ApiError | null}} context
+ */
+export function signIn(context) {
+  const { root, query, session: current, problem } = context;
+  context.title("Sign in");
+  const next = home(query.get("next"));
+  if (current.signedIn && !problem) {
+    void go(next, { replace: true });
+    return;
+  }
+  render(root, html`<div class="sign-in stack">
+    <h1>Sign in</h1>
+    <div class="sign-in-problem">${problem ? errorLine(problem) : null}</div>
+    ${current.localMode ? byActor(next) : null}
+    <form class="stack" @submit=${(/** @type {Event} */ event) => submit(event, next, "token")}>
+      ${current.localMode ? html`<h2>Or with a token</h2>` : null}
+      <div class="field">
+        <label for="token">Access token</label>
+        <input id="token" name="token" type="password" autocomplete="current-password" required spellcheck="false"
+          autocapitalize="off" aria-describedby="token-hint">
+        <p class="hint" id="token-hint">It is exchanged for a session, which ends with the token, at the latest after some
+          hours. The page does not keep it.</p>
+      </div>
+      <div class="form-error"></div>
+      <p><button class="${current.localMode ? "" : "primary"}" type="submit">Sign in</button></p>
+    </form>
+    <p class="quiet small">No token yet? Someone who manages tokens makes one for you, or you, on the server itself:
+      <code>watchword token create --local --name console</code></p>
+  </div>`);
+  const first = root.querySelector("input");
+  if (first instanceof HTMLInputElement) first.focus();
+}
+
+/** @param {string} next */
+function byActor(next) {
+  return html`${warning(html`<p><strong>Local mode.</strong> Whoever reaches this address may act as anybody, without any
+    proof. Turn it off with
+    <code>WATCHWORD_LOCAL_MODE=off</code> before others can reach this machine.</p>`)}
+    <form class="stack" @submit=${(/** @type {Event} */ event) => submit(event, next, "actor")}>
+      <div class="field">
+        <label for="actor">Act as</label>
+        <input id="actor" name="actor" required spellcheck="false" autocapitalize="off" autocomplete="username"
+          placeholder="urn:li:corpuser:admin" aria-describedby="actor-hint">
+        <p class="hint" id="actor-hint">The urn of an actor. A name alone stands for urn:li:corpuser:&lt;name&gt;.</p>
+      </div>
+      <div class="form-error"></div>
+      <p><button class="primary" type="submit">Act as this actor</button></p>
+    </form>`;
+}
+
+/** @param {Event} event @param {string} next @param {"token" | "actor"} kind */
+async function submit(event, next, kind) {
+  event.preventDefault();
+  const form = /** @type {HTMLFormElement} */ (event.currentTarget);
+  const button = /** @type {HTMLButtonElement} */ (form.querySelector("button"));
+  const input = /** @type {HTMLInputElement} */ (form.elements.namedItem(kind));
+  const place = /** @type {HTMLElement} */ (form.querySelector(".form-error"));
+  const given = input.value.trim();
+  button.disabled = true;
+  render(place, null);
+  try {
+    await session.signIn(kind === "token" ? { token: given } : { actor: given.includes(":") ? given : `urn:li:corpuser:${given}` });
+    input.value = "";
+    await go(next, { replace: true });
+  } catch (error) {
+    render(place, errorLine(error));
+    button.disabled = false;
+    input.focus();
+  }
+}
+
+/** Only ever to a view of our own. @param {string | null} address */
+function home(address) {
+  if (!address || !/^\/(console(\/|$)|$|\?)/.test(address) || address.startsWith("/console/sign-in")) return "/console/tokens";
+  return address;
+}

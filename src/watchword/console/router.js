@@ -1,0 +1,182 @@
+/**
+ * Addresses: each view has one, and reload, back, forward and sharing keep it. Filters, sort and page live in its query.
+ *
+ * A page is a module that exports `page(context)`. It may return `{again, leave}`: `again(context)` is called instead
+ * of a new page when the address changes but the page is the same; `leave()` is asked before it is left and answers
+ * whether it may be.
+ */
+
+/**
+ * @typedef {object} Context
+ * @property {HTMLElement} root where the page renders itself
+ * @property {string[]} params what the address has after the view's name
+ * @property {URLSearchParams} query
+ * @property {string} path
+ * @property {import("./shell.js").Me} me who is signed in, with privileges
+ * @property {AbortSignal} signal aborted when the page is left
+ * @property {(text: string) => void} title
+ *
+ * @typedef {{again?: (context: Context) => unknown, leave?: () => boolean | Promise<boolean>}} Kept
+ * @typedef {{page: (context: Context) => Promise<Kept | void> | Kept | void}} Page
+ * @typedef {{pattern: RegExp, load: () => Promise<Page>, name: string}} Route
+ */
+
+/** @type {Route[]} */
+const routes = [];
+/** @type {(route: Route | null, at: URL, params: string[]) => Promise<Kept | void>} */
+let show = async () => {};
+/** @type {Kept | void} */
+let current;
+let place = 0;
+let returning = false;
+
+/** @param {string} name @param {string} pattern such as `/console/tokens/:id?` @param {() => Promise<Page>} load */
+export function route(name, pattern, load) {
+  const text = pattern.replaceAll(/\/:\w+\?/g, "(?:/([^/]+))?").replaceAll(/\/:\w+/g, "/([^/]+)");
+  routes.push({ name, load, pattern: new RegExp(`^${text}/?$`) });
+}
+
+/** @param {URL} at @returns {[Route | null, string[]]} */
+export function find(at) {
+  for (const candidate of routes) {
+    const found = candidate.pattern.exec(at.pathname);
+    if (found) return [candidate, found.slice(1).map((part) => part && decode(part))];
+  }
+  return [null, []];
+}
+
+/** @param {string} address @param {{replace?: boolean, sure?: boolean}} [how] `sure`: without asking the page */
+export async function go(address, { replace = false, sure = false } = {}) {
+  const at = new URL(address, location.href);
+  if (at.origin !== location.origin) throw new Error("Only addresses of our own are gone to.");
+  if (!sure && current?.leave && !(await current.leave())) return;
+  if (at.href === location.href) replace = true;
+  if (!replace) place += 1;
+  const elsewhere = find(at)[0]?.name !== shown;
+  history[replace ? "replaceState" : "pushState"]({ place }, "", at);
+  await arrive();
+  if (elsewhere) scrollTo(0, 0);
+}
+
+/**
+ * The same view with other values in its query; null and "" take one out. Changing a filter goes back to page 1.
+ * @param {Record<string, string | number | null | undefined>} changes
+ * @param {{replace?: boolean}} [how]
+ */
+export const goQuery = (changes, how) => go(withQuery(changes), how);
+
+/** @param {Record<string, string | number | null | undefined>} changes @param {string} [path] */
+export function withQuery(changes, path = location.pathname) {
+  const query = new URLSearchParams(location.search);
+  if (!("page" in changes)) query.delete("page");
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null || value === undefined || value === "") query.delete(name);
+    else query.set(name, String(value));
+  }
+  const text = query.toString();
+  return path + (text ? `?${text}` : "");
+}
+
+/** Another view of the same list: its filters, order and page stay. @param {string} path */
+export const besides = (path) => path + location.search;
+
+/** Show again what the address says, as if it had just been opened. */
+export const reload = () => arrive(true);
+
+/** @param {typeof show} shower */
+export async function start(shower) {
+  show = shower;
+  place = history.state?.place ?? 0;
+  history.replaceState({ place }, "");
+  document.addEventListener("click", follow);
+  addEventListener("popstate", back);
+  addEventListener("beforeunload", (event) => {
+    if (current?.leave) event.preventDefault();
+  });
+  // A browser keeps a page that is left, for whoever goes back. They may be somebody else, or signed out by now.
+  addEventListener("pagehide", (event) => {
+    if (!event.persisted) return;
+    current = undefined;
+    document.body.replaceChildren();
+  });
+  addEventListener("pageshow", (event) => {
+    if (event.persisted) location.reload();
+  });
+  await arrive();
+}
+
+/** @type {string | null} */
+let shown = null;
+let turn = 0;
+
+async function arrive(afresh = false) {
+  const at = new URL(location.href);
+  const [found, params] = find(at);
+  if (afresh || found?.name !== shown) current = undefined;
+  shown = found?.name ?? null;
+  if (current?.again) {
+    await again(current, at, params);
+    return;
+  }
+  current = undefined;
+  turn += 1;
+  const mine = turn;
+  const kept = await show(found, at, params);
+  // Whoever was quicker to leave than the page to come is elsewhere by now.
+  if (mine === turn && kept) current = kept;
+}
+
+/** @type {(kept: Kept, at: URL, params: string[]) => unknown} */
+let again = () => undefined;
+/** @param {typeof again} caller */
+export const onAgain = (caller) => {
+  again = caller;
+};
+
+/** @param {Kept} kept what a page says of itself later than by returning it */
+export const keep = (kept) => {
+  current = kept;
+};
+
+/** @param {PopStateEvent} event */
+async function back(event) {
+  if (returning) {
+    returning = false;
+    return;
+  }
+  const target = event.state?.place ?? 0;
+  if (current?.leave && target !== place) {
+    // The browser has moved already: move back, ask, and only then go where it wanted.
+    const distance = target - place;
+    returning = true;
+    history.go(-distance);
+    if (await current.leave()) {
+      current = undefined;
+      history.go(distance);
+    }
+    return;
+  }
+  place = target;
+  await arrive();
+}
+
+/** @param {MouseEvent} event */
+function follow(event) {
+  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  const link = event.target instanceof Element ? event.target.closest("a[href]") : null;
+  if (!(link instanceof HTMLAnchorElement) || link.target || link.hasAttribute("download")) return;
+  const at = new URL(link.href);
+  if (at.origin !== location.origin || !(at.pathname === "/" || at.pathname.startsWith("/console"))) return;
+  if (at.hash && at.pathname === location.pathname) return;
+  event.preventDefault();
+  void go(at.href);
+}
+
+/** @param {string} part */
+function decode(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}

@@ -1,0 +1,151 @@
+/**
+ * The frame around every page: the rail with what the caller may do and nothing else, the theme, the shortcuts.
+ */
+
+import { element, html, render } from "./html.js";
+import { graphql, session } from "./api.js";
+import { called, exact } from "./format.js";
+import { ask, errorLine } from "./parts.js";
+import { go } from "./router.js";
+
+/**
+ * @typedef {Record<"generatePersonalAccessTokens" | "manageTokens" | "manageServiceAccounts" | "introspectTokens"
+ *   | "managePolicies" | "getTaskStatus" | "getIndexSizes" | "truncateTimeseries" | "manageSystemOperations"
+ *   | "viewAuditLog", boolean>} Privileges
+ * @typedef {{urn: string, tokenId: string | null, expiresAt: number | null, localMode: boolean, version: string,
+ *   privileges: Privileges}} Me
+ */
+
+const ME = `{ me { corpUser { urn } platformPrivileges { generatePersonalAccessTokens manageTokens manageServiceAccounts
+  introspectTokens managePolicies getTaskStatus getIndexSizes truncateTimeseries manageSystemOperations viewAuditLog } } }`;
+
+/** @type {{name: string, label: string, path: string, may: (p: Privileges) => boolean}[]} */
+const VIEWS = [
+  { name: "tokens", label: "My tokens", path: "/console/tokens", may: () => true },
+  { name: "all-tokens", label: "All tokens", path: "/console/all-tokens", may: (p) => p.manageTokens },
+  { name: "accounts", label: "Accounts", path: "/console/accounts", may: (p) => p.manageServiceAccounts },
+  { name: "policies", label: "Policies", path: "/console/policies", may: (p) => p.managePolicies },
+  { name: "actors", label: "Actors", path: "/console/actors", may: (p) => p.managePolicies },
+  { name: "operations", label: "Operations", path: "/console/operations", may: (p) => p.truncateTimeseries || p.getIndexSizes },
+  { name: "activity", label: "Activity", path: "/console/activity", may: (p) => p.viewAuditLog },
+];
+
+/** @param {import("./api.js").Session} current @returns {Promise<Me>} */
+export async function whoAmI(current) {
+  const { me } = await graphql(ME);
+  return {
+    urn: me.corpUser.urn,
+    privileges: me.platformPrivileges,
+    tokenId: current.tokenId ?? null,
+    expiresAt: current.expiresAt ?? null,
+    localMode: current.localMode,
+    version: current.version ?? "",
+  };
+}
+
+/** @param {string} name @param {Me} me whether the view is one of the caller's */
+export const mayView = (name, me) => VIEWS.find((view) => view.name === name)?.may(me.privileges) ?? true;
+
+/** @param {HTMLElement} rail @param {Me | null} me @param {string | null} here the name of the view that is shown */
+export function showRail(rail, me, here) {
+  const views = me ? VIEWS.filter((view) => view.may(me.privileges)) : [];
+  render(rail, html`<a class="brand" href="/console/tokens"><img src="/assets/mark.svg" alt="" width="20" height="20">Watchword</a>
+    ${me ? html`<nav aria-label="Views"><ul>${views.map((view) => html`<li><a href="${view.path}"
+      aria-current="${view.name === here ? "page" : null}">${view.label}</a></li>`)}</ul></nav>` : null}
+    <div class="rail-end">
+      <button type="button" class="plain" id="theme" @click=${nextTheme} aria-label="Theme: ${theme()}"><span
+        class="wide">Theme:</span><span class="slim" aria-hidden="true">◐</span> <span class="theme-name">${theme()}</span></button>
+      <button type="button" class="plain keys" @click=${showKeys}>Keys <kbd>?</kbd></button>
+      ${me ? html`<span class="who" title="${me.urn}${me.expiresAt ? `\nThis session ends ${exact(me.expiresAt)}.` : ""}">${called(me.urn)}</span>
+        <button type="button" class="plain" id="sign-out" @click=${signOut}>Sign out</button>` : null}
+    </div>
+    ${me?.localMode ? html`<p class="local-mode"><span aria-hidden="true">▲</span> Local mode: whoever reaches this
+      address may act as anybody.</p>` : null}`);
+}
+
+async function signOut() {
+  try {
+    await session.signOut();
+  } catch (error) {
+    // Whoever walks away must know that the session is still alive.
+    const done = await ask({
+      title: "You are still signed in",
+      content: errorLine(error),
+      deed: "Try again",
+      cancel: "Stay",
+      act: () => session.signOut(),
+    });
+    if (!done) return;
+  }
+  location.assign("/console/sign-in");
+}
+
+const THEMES = ["auto", "light", "dark"];
+
+function theme() {
+  return document.documentElement.dataset.theme ?? "auto";
+}
+
+/** @param {Event} event */
+function nextTheme(event) {
+  const next = THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length];
+  if (next === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = next;
+  try {
+    localStorage.setItem("theme", next);
+  } catch {
+    // A browser that keeps nothing still changes the page at hand.
+  }
+  const button = /** @type {HTMLElement} */ (event.currentTarget);
+  button.setAttribute("aria-label", `Theme: ${next}`);
+  const name = button.querySelector(".theme-name");
+  if (name) name.textContent = next;
+}
+
+const showKeys = () => ask({
+  title: "Keys",
+  content: html`<dl class="keys-list">
+    <dt><kbd>/</kbd></dt><dd>Search</dd><dt><kbd>n</kbd></dt><dd>New, where the page makes something</dd>
+    <dt><kbd>Esc</kbd></dt><dd>Close details or a question</dd><dt><kbd>?</kbd></dt><dd>This list</dd></dl>`,
+  deed: "Close",
+  cancel: "Back",
+});
+
+/** `/` goes to the element marked `data-key="search"`, `n` follows the one marked `data-key="new"`. */
+export function listenToKeys() {
+  document.addEventListener("keydown", (event) => {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+    const at = event.target;
+    if (at instanceof HTMLElement && at.closest("input, textarea, select, dialog, [contenteditable]")) return;
+    if (event.key === "?") {
+      event.preventDefault();
+      void showKeys();
+      return;
+    }
+    const word = { "/": "search", n: "new" }[event.key];
+    const target = word && document.querySelector(`[data-key="${word}"]`);
+    if (!(target instanceof HTMLElement)) return;
+    event.preventDefault();
+    if (word === "search") target.focus();
+    else target.click();
+  });
+}
+
+/** The exact time of what has the keyboard's focus: a `title` is shown by the browser under the mouse alone. */
+export function showTips() {
+  const tip = element(html`<div class="tip" popover="manual" aria-hidden="true"></div>`);
+  document.body.append(tip);
+  document.addEventListener("focusin", (event) => {
+    const node = event.target;
+    if (!(node instanceof HTMLElement) || node.localName !== "time" || !node.matches(":focus-visible")) return;
+    tip.textContent = node.title;
+    tip.showPopover();
+    const box = node.getBoundingClientRect();
+    tip.style.left = `${Math.max(8, Math.min(box.left, innerWidth - tip.offsetWidth - 8))}px`;
+    tip.style.top = `${box.bottom + 4}px`;
+  });
+  document.addEventListener("focusout", () => tip.matches(":popover-open") && tip.hidePopover());
+}
+
+/** @param {string} here where to come back to @returns {Promise<void>} */
+export const toSignIn = (here) => go(`/console/sign-in?next=${encodeURIComponent(here)}`, { replace: true, sure: true });

@@ -1,0 +1,112 @@
+/**
+ * Tokens in plain words: what one may do, from where, until when, and which of the caller's deeds it is open to.
+ */
+
+import { html, svg } from "./html.js";
+import { DAY, time, tokenPath } from "./format.js";
+import { status } from "./parts.js";
+
+/**
+ * @typedef {object} Token
+ * @property {string} id
+ * @property {string} urn
+ * @property {string} name
+ * @property {string | null} description
+ * @property {string} actorUrn
+ * @property {string} ownerUrn
+ * @property {"PERSONAL" | "SERVICE_ACCOUNT"} tokenType
+ * @property {"ACTIVE" | "EXPIRED" | "REVOKED"} status
+ * @property {number} createdAt
+ * @property {number | null} expiresAt
+ * @property {number | null} lastUsedAt
+ * @property {number} useCount
+ * @property {string | null} lastNetwork
+ * @property {number | null} revokedAt
+ * @property {string[] | null} scopes
+ * @property {string[] | null} audience
+ * @property {string[] | null} allowedNetworks
+ * @property {string | null} parentId
+ * @property {string | null} mintedWith
+ * @property {string | null} replaces
+ * @property {string | null} replacedBy
+ * @property {number | null} replacedAt
+ * @property {boolean} awaitsFirstUse
+ * @property {number | null} expiresAtOnceUsed
+ *
+ * @typedef {{name: string, displayName: string, allows: string, includes: string[]}} Privilege
+ * @typedef {{field: string, value?: string, values?: string[], condition?: string, negated?: boolean}} Filter
+ */
+
+export const SOON = 7 * DAY;
+
+/** What a list of tokens shows. */
+export const ROW = `id name description actorUrn ownerUrn tokenType status createdAt expiresAt lastUsedAt revokedAt scopes
+  parentId replacedBy replacedAt awaitsFirstUse`;
+
+/** All there is to know of one. */
+export const WHOLE = `${ROW} urn useCount lastNetwork audience allowedNetworks mintedWith replaces expiresAtOnceUsed`;
+
+/** @type {Filter} Live, expired and revoked: without it a list leaves the revoked out. */
+export const ANY_STATUS = { field: "status", condition: "IN", values: ["ACTIVE", "EXPIRED", "REVOKED"] };
+
+/** @param {Token} token */
+export const endsSoon = (token) => token.status === "ACTIVE" && token.expiresAt !== null && token.expiresAt - Date.now() < SOON;
+
+/** @param {Token} token */
+export function statusOf(token) {
+  if (token.status === "REVOKED") return status("revoked");
+  if (token.status === "EXPIRED") return status("expired");
+  if (token.awaitsFirstUse) return status("waiting", "waits for first use");
+  if (token.replacedAt !== null) return status("waiting", "being replaced");
+  if (token.replacedBy) return html`${status("live")} <span class="quiet small">has a successor</span>`;
+  return status("live");
+}
+
+/** When it ends or ended, marked where that is soon. @param {Token} token */
+export function endOf(token) {
+  if (token.status === "REVOKED") return html`revoked ${time(token.revokedAt)}`;
+  if (token.status === "EXPIRED") return html`expired ${time(token.expiresAt)}`;
+  if (token.expiresAt === null) return html`<span class="quiet">never</span>`;
+  return html`<span class="ends" data-ends>${time(token.expiresAt)}${endsSoon(token)
+    ? html` <span class="status soon"><span aria-hidden="true">▲</span> soon</span>` : lifeBar(token)}</span>`;
+}
+
+/** How much of its life is over, as a short bar. @param {Token} token */
+function lifeBar(token) {
+  const length = /** @type {number} */ (token.expiresAt) - token.createdAt;
+  const share = Math.min(1, Math.max(0, (Date.now() - token.createdAt) / length));
+  return html`<svg class="life" viewBox="0 0 40 4" width="40" height="4" aria-hidden="true">${svg`<rect class="rest" width="40"
+    height="4" rx="2"></rect><rect class="gone" width="${(share * 40).toFixed(1)}" height="4" rx="2"></rect>`}</svg>`;
+}
+
+/** @param {string[] | null} scopes in one short phrase */
+export function scopesInShort(scopes) {
+  if (scopes === null) return html`<span class="quiet">all its actor may</span>`;
+  if (!scopes.length) return html`<span class="quiet">nothing here</span>`;
+  const words = scopes.map((scope) => sentenceCase(scope));
+  return html`<span title="${scopes.join("\n")}">${words.slice(0, 2).join(", ")}${words.length > 2
+    ? html` <span class="quiet">and ${words.length - 2} more</span>` : null}</span>`;
+}
+
+/** MANAGE_POLICIES → Manage policies; words of others stay as they are. @param {string} scope */
+const sentenceCase = (scope) => (/^[A-Z][A-Z0-9_]*$/.test(scope)
+  ? (scope.slice(0, 1) + scope.slice(1).toLowerCase()).replaceAll("_", " ").replace(/ privilege$/, "") : scope);
+
+/** @param {Token} token a link to its details */
+export const tokenLink = (token) => html`<a href="${tokenPath(token.id)}">${token.name}</a>`;
+
+/** @param {Token} token @param {import("./shell.js").Me} me */
+export function mayRotate(token, me) {
+  const { privileges: may } = me;
+  if (token.status !== "ACTIVE" || token.awaitsFirstUse || token.replacedAt !== null) return false;
+  if (token.actorUrn === me.urn) return may.generatePersonalAccessTokens;
+  return token.tokenType === "SERVICE_ACCOUNT" ? may.manageServiceAccounts : may.manageTokens;
+}
+
+/** @param {Token} token @param {import("./shell.js").Me} me */
+export function mayRevoke(token, me) {
+  const { privileges: may } = me;
+  const own = token.actorUrn === me.urn || token.ownerUrn === me.urn;
+  return may.manageTokens || (own && may.generatePersonalAccessTokens)
+    || (token.tokenType === "SERVICE_ACCOUNT" && may.manageServiceAccounts);
+}

@@ -1,0 +1,73 @@
+"""Sessions: a browser signs in with a token and from then on acts exactly as that token does, for as long as it does.
+
+Nothing of a session is kept in memory: each request reads it with its token, so whatever ends the token, suspends its
+actor or signs it out counts from the next request on, in every process.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from watchword.domain.actors import Caller
+from watchword.domain.ports import Clock, SessionStore
+from watchword.domain.secret import Secret
+from watchword.domain.sessions import HOUR, MOST_OF_ONE, Session, over, session_identifier
+from watchword.service.authority import Authority
+
+NewSecret = Callable[[], Secret[str]]
+
+
+class Visit(NamedTuple):
+    """Who calls with a session, and when that ends."""
+
+    caller: Caller
+    ends_at: int
+
+    @property
+    def actor(self) -> str:
+        return self.caller.actor
+
+    @property
+    def bearer_id(self) -> str | None:
+        return self.caller.bearer_id
+
+
+class Sessions:
+    def __init__(
+        self, store: SessionStore, authority: Authority, salt: Secret[bytes], clock: Clock, hours: int, new: NewSecret
+    ) -> None:
+        self._store = store
+        self._authority = authority
+        self._digest = session_identifier(salt)
+        self._clock = clock
+        self._life = hours * HOUR
+        self._new = new
+
+    async def sign_in(self, caller: Caller) -> tuple[Secret[str], Session]:
+        """A session of this caller, and the id its browser holds."""
+        held, now = self._new(), self._clock()
+        end = now + self._life if caller.ends_at is None else min(now + self._life, caller.ends_at)
+        session = Session(self._digest(held), caller.actor, caller.bearer_id, now, end)
+        await self._store.add_session(session.warrant(caller.peer, caller.request_id), session, MOST_OF_ONE)
+        return held, session
+
+    async def visit(self, held: Secret[str], peer: str, request_id: str, *, local: bool) -> Visit:
+        """The session that this is the id of; refused as its token would be. One without a token counts only in a
+        request that is local.
+        """
+        found = await self._store.find_session(self._digest(held))
+        if found is None or (found.session.token_id is None and not local):
+            raise over()
+        if found.session.token_id is None:
+            actor = found.session.actor
+            caller = Caller(actor, await self._authority.claim(actor, "actor"), None, peer, request_id)
+        else:
+            bearer = await self._authority.accept(found.bearer, peer, request_id)
+            caller = Caller.with_bearer(bearer, peer, request_id)
+        return Visit(caller, found.ends_at)
+
+    async def sign_out(self, held: Secret[str], peer: str, request_id: str) -> None:
+        """Whatever has become of its token. One that is over stays so."""
+        found = await self._store.find_session(self._digest(held))
+        if found is not None:
+            session = found.session
+            await self._store.end_session(session.warrant(peer, request_id), session)

@@ -1,0 +1,13 @@
+-- Browsers that signed in. The id is the digest of what the browser holds. Without a token (NULL) the actor was chosen, in
+-- local mode. Nothing refers to a session, and none is worth carrying to another store: one signs in again.
+CREATE TABLE sessions (
+    id         text COLLATE "C" PRIMARY KEY,
+    actor_urn  text COLLATE "C" NOT NULL,
+    token_id   text COLLATE "C",
+    created_at bigint NOT NULL,
+    ends_at    bigint NOT NULL
+);
+-- Those of one token, or of one actor without a token, the oldest first.
+CREATE INDEX sessions_token ON sessions (token_id, created_at) WHERE token_id IS NOT NULL;
+CREATE INDEX sessions_actor ON sessions (actor_urn, created_at) WHERE token_id IS NULL;
+CREATE INDEX sessions_end   ON sessions (ends_at);

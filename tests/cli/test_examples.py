@@ -1,0 +1,144 @@
+"""The examples in the help, typed at a terminal as they stand there: each does what it is an example of."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_help import COMMANDS
+from tests.support.server import ADMIN, Server, watchword
+from tests.support.terminal import Terminal
+
+# Those that are run elsewhere, for they need more than a reader has at hand.
+ELSEWHERE = {
+    "watchword serve --port 8080 --data-dir ./watchword-data": "by every test",
+    (
+        "watchword db copy --from sqlite:///watchword-data/watchword.db --to postgresql://ww@db.example.org/ww"
+    ): "by test_copy",
+    "watchword health --port 8080": "by test_health",
+}
+EXAMPLES = [
+    line.strip().removeprefix("Example: ")
+    for command in COMMANDS.values()
+    for line in (command.help or "").splitlines()
+    if line.strip().startswith("Example: ")
+]
+TRIED = [line for line in EXAMPLES if line not in ELSEWHERE]
+NOUNS = sorted({match[1] for line in TRIED if (match := re.search(r"watchword ([a-z]+)", line))})
+BEFORE = {
+    "watchword group create": "watchword group delete ops --yes",
+    "watchword group add": "watchword group create ops --name Operations",
+    "watchword logout": "watchword login --profile leaving --url https://tokens.example.org < leaving.token",
+}
+# What is an example of finding something, or comes too late.
+CODES = {"watchword token scan . ": 1, "watchword task cancel": 1}
+
+POLICIES = """policies:
+  - {id: own-tokens, name: Own tokens, privileges: [GENERATE_PERSONAL_ACCESS_TOKENS], actors: {allUsers: true}}
+"""
+
+
+class World:
+    def __init__(self, server: Server, home: Path) -> None:
+        self.server = server
+        self.home = home
+        self.env = {
+            "HOME": str(home),
+            "XDG_CONFIG_HOME": str(home / "config"),
+            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+            "WATCHWORD_DATA_DIR": str(home / "watchword-data"),
+            "PS1": "",
+        }
+        for name in ("token", ".watchword", "shop.token", "leaving.token"):
+            (home / name).write_text(self.token())
+            (home / name).chmod(0o600)
+        (home / "backup").mkdir()
+        (home / "backup" / "old.env").write_text(f"TOKEN={self.token()}\n")
+        (home / "rows.ndjson").write_text('{"timestampMillis": 1, "urn": "urn:li:x"}\n')
+        (home / "policies.yaml").write_text(POLICIES)
+        subprocess.run(["git", "init", "-q", str(home)], check=True)
+        self.do("login", "--url", server.url, "--profile", "work", stdin=self.token())
+        self.do("login", "--url", server.url, "--profile", "tokens.example.org", stdin=self.token())
+        self.do("policy", "apply", str(home / "policies.yaml"))
+        self.do("group", "create", "ops", "--name", "Operations")
+        self.do("db", "migrate")
+        self.do("index", "load", "--demo", "--data-dir", str(server.data_dir))
+        words = ("index", "truncate", "chart", "chartUsageStatistics", "--older-than", "30d", "--yes", "--json")
+        self.operation = json.loads(self.do(*words))["id"]
+
+    def do(self, *words: str, stdin: str | None = None) -> str:
+        ran = watchword(*words, env=self.env, stdin=stdin)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    def token(self) -> str:
+        made: str = self.server.create(ADMIN)["accessToken"]
+        return made
+
+    def here(self, example: str) -> str:
+        """With what a reader would put in place of what is made up."""
+        made: dict[str, Callable[[], str]] = {
+            "https://tokens.example.org": lambda: self.server.url,
+            "kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA=": lambda: self.server.create(ADMIN, duration="ONE_WEEK")[
+                "metadata"
+            ]["id"],
+            "0b5c7a52-6c49-4d4e-9c7f-6f7f6d0f6a11": self._account,
+            "oTUltX4IQMOUUVeiohTt8A:12345": lambda: self.operation,
+            "/etc/shop/token": lambda: "shop.token",
+            "/etc/watchword/master.key": lambda: "new-master.key",
+            "/srv/backup": lambda: "backup",
+            "/backup/": lambda: "",
+        }
+        return re.sub("|".join(map(re.escape, made)), lambda found: made[found[0]](), example)
+
+    def _account(self) -> str:
+        return self.do("account", "create", "--name", "nightly").strip().rpartition("service_")[2]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("world")
+    with Server(folder / "server") as server:
+        home = folder / "home"
+        home.mkdir()
+        yield World(server, home)
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_every_example_in_the_help_works_as_it_is_typed(world: World, noun: str) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    world.do("profile", "use", "work")
+    for example in TRIED:
+        if re.search(rf"watchword {noun}\b", example) is None:
+            continue
+        for beginning, first in BEFORE.items():
+            if example.startswith(beginning):
+                subprocess.run(
+                    [bash, "-c", world.here(first)], cwd=world.home, env=world.env, check=True, capture_output=True
+                )
+        line = f"cd {world.home} && {world.here(example)}"
+        with Terminal("-c", line, program=[bash], env=world.env, columns=120) as terminal:
+            if example == "watchword login --url https://tokens.example.org":
+                terminal.wait_for("it is not shown")
+                terminal.enter(world.token() + "\n")
+            code = answered(terminal)
+        expected = next((code for beginning, code in CODES.items() if example.startswith(beginning)), 0)
+        assert code == expected, f"{example}\n{terminal.text}"
+        assert "Traceback" not in terminal.text
+
+
+def answered(terminal: Terminal) -> int:
+    """Whoever is asked says yes."""
+    terminal.enter("y\n")
+    return terminal.finish(60)
+
+
+def test_no_example_is_run_elsewhere_that_is_none() -> None:
+    assert ELSEWHERE.keys() <= set(EXAMPLES)
+    assert len(EXAMPLES) >= len(COMMANDS)

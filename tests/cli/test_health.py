@@ -1,0 +1,85 @@
+"""`health`: 0 while the service answers that it is well, else 1 and why; it needs no token."""
+
+import socket
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.ports import free_port
+from tests.support.server import Server, watchword
+from tests.support.store_file import locked
+from tests.support.system import need_program
+from tests.support.waiting import until
+
+MakeServer = Callable[..., Server]
+
+
+def test_a_service_that_is_well_is_told_so(server: Server) -> None:
+    done = watchword("health", "--port", str(server.port))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
+
+
+def test_it_is_asked_where_the_environment_says_that_it_listens(server: Server) -> None:
+    for host in ("0.0.0.0", "localhost"):
+        assert watchword("health", env={"WATCHWORD_HOST": host, "WATCHWORD_PORT": str(server.port)}).returncode == 0
+
+
+def test_it_is_asked_on_its_socket(make_server: MakeServer, tmp_path: Path) -> None:
+    place = f"unix:{tmp_path / 'w.sock'}"
+    make_server("--host", place)
+    assert watchword("health", "--host", place).stdout == "ready\n"
+
+
+def test_it_is_asked_over_tls_whatever_the_name_in_its_certificate(make_server: MakeServer, tmp_path: Path) -> None:
+    cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
+    wanted = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=tokens.example.org"
+    openssl = need_program("openssl", "openssl")
+    subprocess.run([openssl, *wanted.split(), "-keyout", key, "-out", cert], check=True, capture_output=True)
+    server = make_server("--tls-cert", cert, "--tls-key", key)
+    done = watchword("health", "--port", str(server.port), "--tls-cert", cert, "--tls-key", key)
+    assert (done.returncode, done.stdout) == (0, "ready\n"), done.stderr
+
+
+def test_one_that_does_not_run_is_told_with_what_to_do() -> None:
+    port = free_port()
+    done = watchword("health", "--port", str(port))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"watchword: No answer at http://127.0.0.1:{port} (Connection refused). "
+        "If it does not run, start it: watchword serve\n"
+    )
+
+
+def test_a_service_without_its_index_is_degraded_and_well_enough(make_server: MakeServer) -> None:
+    server = make_server("--index-url", f"http://127.0.0.1:{free_port()}")
+    done = watchword("health", "--port", str(server.port))
+    assert done.returncode == 0
+    assert done.stdout.startswith("degraded: index: ")
+
+
+def test_a_service_that_cannot_write_to_its_store_is_not_well(make_server: MakeServer) -> None:
+    server = make_server()
+    with locked(server, "EXCLUSIVE"):
+        until(lambda: server.http.get("/health").status_code == 503, "not ready")
+        done = watchword("health", "--port", str(server.port))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"watchword: The service at {server.url} is unavailable: store: ")
+
+
+def test_somebody_else_at_the_port_is_not_taken_for_the_service() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        port = stranger.getsockname()[1]
+
+        def answer() -> None:
+            taken, _ = stranger.accept()
+            with taken:
+                taken.recv(4096)
+                taken.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        done = watchword("health", "--port", str(port))
+        thread.join()
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"watchword: No answer at http://127.0.0.1:{port} (")

@@ -1,0 +1,297 @@
+"""The middleware before a real FastAPI application, on real servers, with a real Watchword behind it."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from tests.support.ports import free_port
+from tests.support.server import ADMIN, Server, plain_client
+from tests.support.system import need_program
+from watchword.client.asgi import VerifyTokens
+
+APPLICATIONS = Path(__file__).parent / "applications"
+PROGRAMS = {
+    "uvicorn": ("uvicorn", "--no-proxy-headers", "shop:app"),
+    "granian": ("granian", "--interface", "asgi", "shop:app"),
+}
+
+
+class Shop:
+    def __init__(self, port: int, log: Path) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.log = log
+        self.http = plain_client(self.url)
+
+    def get(self, path: str, token: str | None = None, **headers: str) -> httpx.Response:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.http.get(path, headers=sent | ({} if token is None else bearer(token)))
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@contextmanager
+def serving(program: str, server: Server, folder: Path, **addresses: str) -> Iterator[Shop]:
+    port = free_port()
+    nobody = f"http://127.0.0.1:{free_port()}"
+    where = {"SERVER": server.url, "ABSENT": nobody, "SILENT": nobody, "STRANGER": nobody, **addresses}
+    shop = Shop(port, folder / f"{program}.log")
+    with shop.log.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *PROGRAMS[program], "--port", str(port)],
+            cwd=APPLICATIONS,
+            env={**os.environ, **where},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                assert shop.get("/health").status_code == 200
+                break
+            except httpx.TransportError:
+                assert process.poll() is None, shop.log.read_text()
+                assert time.monotonic() < deadline, shop.log.read_text()
+                time.sleep(0.05)
+        yield shop
+    finally:
+        process.terminate()
+        process.wait(30)
+        shop.http.close()
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+def shop(request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    folder = tmp_path_factory.mktemp("shop")
+    (folder / "auth").write_text("a page like any other")
+    stranger = free_port()
+    website = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", str(folder), str(stranger)]
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        (folder / "website.log").open("wb") as log,
+        subprocess.Popen(website, stdout=log, stderr=log) as stranger_process,
+    ):
+        addresses = {
+            "SILENT": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "STRANGER": f"http://127.0.0.1:{stranger}",
+        }
+        with serving(request.param, server, folder, **addresses) as running:
+            yield running
+        stranger_process.terminate()
+
+
+def test_the_application_knows_whose_token_came(shop: Shop, server: Server, actor: str) -> None:
+    made = server.create(ADMIN, of=actor, scopes=["orders:read", "shop"])
+    answer = shop.get("/orders", made["accessToken"])
+    assert answer.status_code == 200
+    assert (answer.json()["urn"], answer.json()["token"]) == (actor, made["metadata"]["id"])
+    assert answer.json()["scopes"] == ["orders:read", "shop"]
+    assert answer.json()["shop"] == "corner shop"  # what the application keeps for itself stays
+
+
+def test_a_revoked_token_is_refused_at_the_next_request(shop: Shop, server: Server, actor: str) -> None:
+    made = server.create(ADMIN, of=actor)
+    assert shop.get("/orders", made["accessToken"]).status_code == 200
+    server.revoke(made["metadata"]["id"])
+    refused = shop.get("/orders", made["accessToken"])
+    assert refused.status_code == 401
+    assert refused.json()["error"]["reason"] == "token_revoked"
+    assert refused.headers["www-authenticate"].startswith('Bearer realm="watchword", error="invalid_token"')
+
+
+def test_a_yes_that_is_remembered_outlives_the_token_and_only_where_that_was_asked_for(
+    shop: Shop, server: Server, actor: str
+) -> None:
+    made = server.create(ADMIN, of=actor)
+    assert shop.get("/remembering/orders", made["accessToken"]).status_code == 200
+    server.revoke(made["metadata"]["id"])
+    assert shop.get("/remembering/orders", made["accessToken"]).json()["urn"] == actor
+    assert shop.get("/orders", made["accessToken"]).status_code == 401
+
+
+def test_a_no_is_never_remembered(shop: Shop, server: Server, actor: str) -> None:
+    made = server.create(ADMIN, of=actor)
+    server.set_status(actor, "SUSPENDED")
+    assert shop.get("/remembering/orders", made["accessToken"]).status_code == 401
+    server.set_status(actor, "ACTIVE")
+    assert shop.get("/remembering/orders", made["accessToken"]).status_code == 200
+
+
+def test_without_a_token_the_answer_says_how_to_bring_one(shop: Shop) -> None:
+    refused = shop.get("/orders")
+    assert refused.status_code == 401
+    assert refused.headers["www-authenticate"] == 'Bearer realm="watchword"'
+    assert refused.json()["error"]["reason"] == "missing_credential"
+
+
+@pytest.mark.parametrize("value", ["", "Bearer", "Bearer x", "Basic YTpi", "Bearer " + "x" * 9_000])
+def test_what_is_no_token_of_ours_is_refused_in_watchwords_words(shop: Shop, value: str) -> None:
+    refused = shop.get("/orders", Authorization=value)
+    assert refused.status_code in {400, 401}
+    assert refused.json()["error"]["reason"] in {"missing_credential", "invalid_token", "invalid_header"}
+
+
+def test_two_tokens_at_once_are_refused(shop: Shop, server: Server, actor: str) -> None:
+    token = server.create(ADMIN, of=actor)["accessToken"]
+    refused = shop.http.get("/orders", headers=[("Authorization", f"Bearer {token}")] * 2)
+    assert refused.status_code == 401
+
+
+def test_a_token_without_a_required_scope_is_refused_and_one_with_all_passes(
+    shop: Shop, server: Server, actor: str
+) -> None:
+    narrow = server.create(ADMIN, of=actor, scopes=["orders:read"])["accessToken"]
+    enough = server.create(ADMIN, of=actor, scopes=["orders:read", "shop", "more"])["accessToken"]
+    refused = shop.get("/reading/orders", narrow)
+    assert (refused.status_code, refused.json()["error"]["reason"]) == (403, "missing_scope")
+    assert shop.get("/reading/orders", enough).status_code == 200
+
+
+def test_a_privilege_and_an_audience_can_be_required(shop: Shop, server: Server, actor: str) -> None:
+    audience = ["https://shop.example.org"]
+    weak = server.create(ADMIN, of=actor, audience=audience)["accessToken"]
+    astray = server.create(ADMIN, audience=["https://else.example.org"])["accessToken"]
+    right = server.create(ADMIN, audience=audience)["accessToken"]
+    reasons = [shop.get("/ruling/orders", token).json()["error"]["reason"] for token in (weak, astray)]
+    assert reasons == ["missing_privilege", "wrong_audience"]
+    assert shop.get("/ruling/orders", right).status_code == 200
+
+
+def test_what_a_client_says_of_itself_never_reaches_the_application(shop: Shop, server: Server, actor: str) -> None:
+    token = server.create(ADMIN, of=actor)["accessToken"]
+    lies = dict.fromkeys(("X-Auth-Urn", "X-AUTH-SCOPES", "X_Auth_Urn", "X-Service-Actor", "X-DataHub-Actor"), ADMIN)
+    answer = shop.http.get("/orders", headers={**lies, **bearer(token)}).json()
+    assert answer["urn"] == actor
+    assert ADMIN not in str(answer["headers"])
+    assert ADMIN not in str(shop.http.get("/health", headers=lies).json()["headers"])
+
+
+def test_a_public_path_needs_no_token_and_tells_the_application_of_nobody(shop: Shop) -> None:
+    assert shop.get("/health").json()["known"] is False
+    for near in ("/health/", "//health", "/Health", "/health/../orders"):
+        assert shop.get(near).status_code == 401
+
+
+@pytest.mark.parametrize("length", [8_193, 40_000])
+def test_what_is_too_long_to_be_a_token_is_the_clients_fault(shop: Shop, length: int) -> None:
+    refused = shop.get("/orders", "x" * length)
+    assert (refused.status_code, refused.json()["error"]["reason"]) == (400, "invalid_header")
+
+
+@pytest.mark.parametrize("part", ["absent", "silent", "stranger"])
+def test_where_watchword_cannot_be_asked_nobody_gets_through(shop: Shop, server: Server, actor: str, part: str) -> None:
+    token = server.create(ADMIN, of=actor)["accessToken"]
+    refused = shop.get(f"/{part}/orders", token)
+    assert refused.status_code == 503
+    assert refused.headers["retry-after"] == "1"
+    assert refused.json()["error"]["reason"] == "watchword_unavailable"
+    assert token not in shop.log.read_text()
+
+
+def test_requests_at_once_each_keep_their_own_caller(shop: Shop, server: Server, actor: str) -> None:
+    made = {f"{actor}-{number}": server.create(ADMIN, of=f"{actor}-{number}")["accessToken"] for number in range(5)}
+
+    async def ask_all() -> list[tuple[str, str]]:
+        async with httpx.AsyncClient(base_url=shop.url, timeout=60, verify=False) as http:
+
+            async def ask(urn: str, token: str) -> tuple[str, str]:
+                return urn, (await http.get("/orders", headers=bearer(token))).json()["urn"]
+
+            return await asyncio.gather(*(ask(urn, token) for urn, token in list(made.items()) * 20))
+
+    seen = asyncio.run(ask_all())
+    assert len(seen) == 100
+    assert [pair for pair in seen if pair[0] != pair[1]] == []
+
+
+def test_requests_sent_before_an_answer_came_are_each_judged_by_their_own_token(
+    shop: Shop, server: Server, actor: str
+) -> None:
+    token = server.create(ADMIN, of=actor)["accessToken"]
+    lines = [f"GET /orders HTTP/1.1\r\nHost: shop\r\n{more}\r\n" for more in (f"Authorization: Bearer {token}\r\n", "")]
+    lines.append("GET /health HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n")
+    with socket.create_connection(("127.0.0.1", int(shop.url.rpartition(":")[2])), timeout=60) as line:
+        line.sendall("".join(lines).encode())
+        answered = b"".join(iter(lambda: line.recv(65_536), b"")).decode()
+    statuses = [part.split(" ", 1)[0] for part in answered.split("HTTP/1.1 ")[1:]]
+    assert statuses == ["200", "401", "200"]
+
+
+def test_a_websocket_opens_for_a_live_token_alone(shop: Shop, server: Server, actor: str) -> None:
+    made = server.create(ADMIN, of=actor)
+    address = shop.url.replace("http", "ws") + "/live"
+    with connect(address, additional_headers=bearer(made["accessToken"]), proxy=None) as opened:
+        assert opened.recv() == actor
+    server.revoke(made["metadata"]["id"])
+    for headers in ({}, bearer(made["accessToken"])):
+        with pytest.raises(InvalidStatus) as refused, connect(address, additional_headers=headers, proxy=None):
+            pass
+        assert refused.value.response.status_code in {401, 403}
+
+
+def test_when_watchword_was_away_and_is_back_the_next_request_passes(
+    make_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = make_server()
+    token = server.create(ADMIN)["accessToken"]
+    with serving("uvicorn", server, tmp_path) as shop:
+        assert shop.get("/orders", token).status_code == 200
+        server.stop()
+        assert shop.get("/orders", token).status_code == 503
+        server.start()
+        assert shop.get("/orders", token).status_code == 200
+        server.stop()
+        server.start()
+        assert shop.get("/orders", token).status_code == 200
+
+
+def test_the_address_of_the_client_is_held_against_the_networks_of_the_token(
+    make_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = make_server("--trusted-proxies", "127.0.0.1/32", "--local-mode", "on")
+    token = server.create(ADMIN, allowedNetworks=["127.0.0.9/32"])["accessToken"]
+    with serving("uvicorn", server, tmp_path) as shop:
+        here = httpx.HTTPTransport(local_address="127.0.0.9")
+        with httpx.Client(base_url=shop.url, transport=here, timeout=60) as near:
+            assert near.get("/orders", headers=bearer(token)).status_code == 200
+        assert shop.get("/orders", token).status_code == 401
+        assert shop.get("/orders", token, X_Forwarded_For="127.0.0.9").status_code == 401
+
+
+def test_a_token_between_blanks_which_http2_lets_pass_is_taken_and_not_written_to_the_log(
+    server: Server, actor: str, tmp_path: Path
+) -> None:
+    curl = need_program("curl", "curl")
+    token = server.create(ADMIN, of=actor)["accessToken"]
+    with serving("granian", server, tmp_path) as shop:
+        answer = subprocess.run(
+            [curl, "-sS", "--http2-prior-knowledge", "-H", "@-", f"{shop.url}/orders"],
+            input=f"Authorization: Bearer {token} ",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert token not in shop.log.read_text()
+        assert f'"urn":"{actor}"' in answer.stdout
+
+
+def test_wrong_arguments_are_told_when_the_application_is_put_together() -> None:
+    async def nothing(*_: object) -> None: ...
+
+    for wrong in ({"require": "orders:read"}, {"remember": 3_600}, {"timeout": 0}, {"server": "tokens.example.org"}):
+        with pytest.raises(ValueError, match="must be"):
+            VerifyTokens(nothing, **wrong)

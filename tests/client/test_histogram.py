@@ -1,0 +1,25 @@
+"""How a time series lies in time, through both clients."""
+
+import pytest
+
+from tests.support.both_clients import Clients
+from tests.support.series import DAY, fill, new_aspect, now
+from tests.support.server import ADMIN, Server
+from watchword.client import BadRequest
+
+
+def test_the_spans_of_a_time_series_tell_when_its_rows_are_from(server: Server, connect: Clients) -> None:
+    aspect = new_aspect()
+    index = fill(server, aspect, old=3, young=5)
+    found = connect(server.url, actor=ADMIN).timeseries_histogram("dataset", aspect, spans=2)
+    assert (found.index_name, found.rows, found.rows_without_time) == (index, 8, 0)
+    assert [span.rows for span in found.spans] == [3, 5]
+    assert found.span_millis is not None
+    assert abs(found.span_millis - 39 * DAY / 2) < 2
+    assert now() - found.spans[0].start_millis > 40 * DAY
+    assert found.spans[0].start < found.spans[1].start
+
+
+def test_more_spans_than_there_can_be_are_refused(server: Server, connect: Clients) -> None:
+    with pytest.raises(BadRequest, match="spans must be a whole number from 1 to 200"):
+        connect(server.url, actor=ADMIN).timeseries_histogram("dataset", "operation", spans=201)

@@ -1,0 +1,136 @@
+"""A token file that renews itself: its reader always has a token that lives, and needs to do nothing for it."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.server import ADMIN, Server
+from watchword.client import AsyncClient, Client, Secret, TokenFile, Unauthenticated
+
+ALWAYS = timedelta(microseconds=1)
+
+
+@pytest.fixture
+def file(server: Server, actor: str, tmp_path: Path) -> Path:
+    server.grant(actor)
+    made = tmp_path / "token"
+    made.write_text(server.create(ADMIN, of=actor, duration="ONE_DAY")["accessToken"] + "\n")
+    made.chmod(0o600)
+    return made
+
+
+def test_a_token_whose_time_has_come_is_replaced_before_it_is_used(server: Server, actor: str, file: Path) -> None:
+    old = file.read_text().strip()
+    with Client(server.url, token=TokenFile(file, server.url, after=ALWAYS, grace="PT0S")) as client:
+        assert client.me().urn == actor
+    assert file.read_text().strip() != old
+    assert server.verify(old).status_code == 401
+    assert server.verify(file.read_text().strip()).status_code == 204
+
+
+def test_a_token_whose_time_has_not_come_is_left_as_it_is(server: Server, actor: str, file: Path) -> None:
+    old = file.read_text()
+    with Client(server.url, token=TokenFile(file, server.url)) as client:
+        assert client.me().urn == actor
+    assert file.read_text() == old
+
+
+def test_a_token_is_due_when_its_part_is_spent(server: Server, actor: str, file: Path) -> None:
+    kept = TokenFile(file, server.url, after=0.5)
+    token = kept.read()
+    assert not kept.is_due(token)
+    assert TokenFile(file, server.url, after=1e-9).is_due(token)
+    assert not kept.is_due(Secret("a.b.c"))
+
+
+def test_what_somebody_else_put_into_the_file_is_used_from_the_next_call_on(
+    server: Server, actor: str, file: Path
+) -> None:
+    with Client(server.url, token=TokenFile(file, server.url)) as client:
+        assert client.me().urn == actor
+        file.write_text(server.create(ADMIN, of=f"{actor}-2")["accessToken"])
+        assert client.me().urn == f"{actor}-2"
+
+
+def test_the_asynchronous_client_takes_it_too(server: Server, actor: str, file: Path) -> None:
+    old = file.read_text()
+
+    async def ask() -> str:
+        token = TokenFile(file, server.url, after=ALWAYS)
+        async with AsyncClient(server.url, token=token) as client:
+            return (await client.me()).urn
+
+    assert asyncio.run(ask()) == actor
+    assert file.read_text() != old
+
+
+def test_while_it_cannot_be_renewed_the_old_token_goes_on_and_the_problem_is_known(
+    server: Server, actor: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "limited"
+    file.write_text(server.create(ADMIN, of=actor, scopes=["orders:read"])["accessToken"])
+    kept = TokenFile(file, server.url, after=ALWAYS)
+    token = kept.read()
+    assert token.reveal() == file.read_text()
+    assert kept.problem is not None
+    assert token.reveal() not in kept.problem
+    assert server.verify(token.reveal()).status_code == 204
+    assert not kept.is_due(token)  # until a while has passed
+
+
+def test_many_who_read_it_at_once_all_have_a_token_that_lives(server: Server, file: Path) -> None:
+    kept = TokenFile(file, server.url, after=ALWAYS)
+    seen: list[int] = []
+
+    def use() -> None:
+        with httpx.Client(verify=False) as http:
+            for _ in range(5):
+                sent = {"Authorization": f"Bearer {kept.read().reveal()}"}
+                seen.append(http.get(f"{server.url}/auth", headers=sent).status_code)
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert seen == [204] * 20
+
+
+def test_when_the_server_is_away_the_token_can_still_be_read(
+    make_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = make_server()
+    file = tmp_path / "token"
+    file.write_text(server.create(ADMIN)["accessToken"])
+    server.stop()
+    kept = TokenFile(file, server.url, after=ALWAYS, timeout=5)
+    assert kept.read().reveal() == file.read_text()
+    assert "cannot be reached" in str(kept.problem)
+
+
+def test_a_dead_token_is_told_as_by_any_client(server: Server, file: Path) -> None:
+    server.revoke(
+        server.ask(
+            "query ($t: String!) { getAccessTokenMetadata(token: $t) { id } }",
+            {"t": file.read_text().strip()},
+            actor=ADMIN,
+        )["getAccessTokenMetadata"]["id"]
+    )
+    with Client(server.url, token=TokenFile(file, server.url)) as client, pytest.raises(Unauthenticated):
+        client.me()
+
+
+@pytest.mark.parametrize("after", [0, 1, -0.5, timedelta(0)])
+def test_when_it_is_to_be_renewed_must_make_sense(file: Path, after: float | timedelta) -> None:
+    with pytest.raises(ValueError, match="after must be"):
+        TokenFile(file, after=after)
+
+
+def test_its_printout_shows_no_token(file: Path) -> None:
+    kept = TokenFile(file)
+    assert file.read_text().strip() not in f"{kept!r} {vars(kept)}"

@@ -1,0 +1,47 @@
+"""Service accounts: made, given a token, deleted with what dies."""
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.console.conftest import Windows
+from tests.support.console import Console
+from tests.support.server import GENERATE
+
+ACCOUNTS = "MANAGE_SERVICE_ACCOUNTS"
+
+
+def test_an_account_is_made_and_deleted_with_its_tokens(console: Console, window: Windows) -> None:
+    keeper = console.person("keeper", GENERATE, ACCOUNTS)
+    page = window(keeper).open("/console/accounts")
+    page.get_by_role("button", name="New account").first.click()
+    page.get_by_role("textbox", name="Name").fill("CI deployer")
+    page.get_by_role("button", name="Make the account").click()
+    panel = page.get_by_role("dialog", name="CI deployer")
+    expect(panel).to_contain_text("It has none: nothing can act as it.")
+    urn = panel.locator(".urn code").inner_text()
+    expect(panel.get_by_role("link", name="New token for CI deployer")).to_have_attribute(
+        "href", re.compile(r"/console/tokens/new\?for=urn%3Ali%3Acorpuser%3Aservice_")
+    )
+
+    token, _ = console.token(urn, name="pipeline", type="SERVICE_ACCOUNT", by=keeper)
+    assert console.server.verify(token).status_code == 204
+    page.reload()
+    expect(panel).to_contain_text("1 token not revoked")
+    expect(panel.get_by_role("link", name="pipeline")).to_be_visible()
+
+    panel.get_by_role("button", name="Delete CI deployer…").click()
+    sure = page.get_by_role("dialog", name="Delete CI deployer?")
+    expect(sure).to_contain_text("1 live token dies in the same moment")
+    sure.get_by_role("button", name="Delete CI deployer").click()
+    expect(page.get_by_role("status").filter(has_text="Deleted the account CI deployer")).to_be_visible()
+    assert console.server.verify(token).status_code == 401
+    expect(page.get_by_role("link", name="CI deployer")).to_have_count(0)
+
+
+def test_what_is_wrong_stands_in_the_question_which_stays(console: Console, window: Windows) -> None:
+    page = window(console.person("keeper", ACCOUNTS)).open("/console/accounts")
+    page.get_by_role("button", name="New account").first.click()
+    page.get_by_role("textbox", name="Name").fill(" ")
+    page.get_by_role("button", name="Make the account").click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("displayName")

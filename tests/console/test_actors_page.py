@@ -1,0 +1,85 @@
+"""Actors and groups: suspended, resumed, put together."""
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.console.conftest import Windows
+from tests.support.console import Console
+from tests.support.server import GENERATE
+
+
+def test_an_actor_that_is_suspended_loses_its_session_and_its_tokens_until_it_is_resumed(
+    console: Console, window: Windows
+) -> None:
+    mallory = console.person("mallory", GENERATE)
+    theirs = window(mallory)
+    theirs.watch.allow("401")
+    other = theirs.open("/console/tokens")
+    expect(other.get_by_role("heading", name="My tokens")).to_be_visible()
+
+    page = window(console.root).open("/console/actors")
+    page.get_by_role("searchbox").fill(mallory.name)
+    page.get_by_role("searchbox").press("Enter")
+    page.get_by_role("link", name=mallory.name).click()
+    page.get_by_role("button", name=f"Suspend {mallory.name}…").click()
+    sure = page.get_by_role("dialog", name=f"Suspend {mallory.name}?")
+    expect(sure).to_contain_text("1 token not revoked")
+    sure.get_by_role("button", name=f"Suspend {mallory.name}").click()
+    expect(page.get_by_role("row", name=re.compile(mallory.name))).to_contain_text("suspended")
+    assert console.server.verify(mallory.token).status_code == 401
+
+    other.reload()
+    expect(other).to_have_url(re.compile("/console/sign-in"))
+
+    page.get_by_role("button", name=f"Resume {mallory.name}…").click()
+    page.get_by_role("button", name=f"Resume {mallory.name}", exact=True).click()
+    expect(page.get_by_role("row", name=re.compile(mallory.name))).to_contain_text("active")
+    assert console.server.verify(mallory.token).status_code == 204
+
+
+def test_neither_the_root_actor_nor_oneself_is_offered_to_be_suspended(console: Console, window: Windows) -> None:
+    boss = console.person("boss", "MANAGE_POLICIES")
+    opened = window(boss)
+    for urn, why in ((console.root.urn, "The root actor cannot be suspended"), (boss.urn, "This is you")):
+        page = opened.open(f"/console/actors/{urn}")
+        expect(page.get_by_role("dialog")).to_contain_text(why)
+        expect(page.get_by_role("button", name=re.compile("Suspend"))).to_have_count(0)
+
+
+def test_a_group_is_made_filled_emptied_and_deleted(console: Console, window: Windows) -> None:
+    carol = console.person("carol")
+    group = f"ops-{carol.name}"
+    page = window(console.root).open("/console/actors?show=groups")
+    page.get_by_role("button", name="New group").first.click()
+    page.get_by_label("Name").fill("Operations")
+    page.get_by_label("Id").fill(group)
+    page.get_by_role("button", name="Make the group").click()
+    panel = page.get_by_role("dialog", name="Operations")
+    panel.get_by_label("Put in").fill(f"{carol.name}\nurn:li:corpuser:dave")
+    panel.get_by_role("button", name="Put them in").click()
+    expect(panel.get_by_role("heading", name="2 members")).to_be_visible()
+    panel.get_by_role("button", name=f"Take {carol.name} out").click()
+    page.get_by_role("button", name=f"Take {carol.name} out", exact=True).last.click()
+    expect(panel.get_by_role("heading", name="1 member")).to_be_visible()
+    panel.get_by_label("Put in").fill("urn:li:corpGroup:other")
+    panel.get_by_role("button", name="Put them in").click()
+    expect(panel.get_by_role("alert")).to_contain_text("userUrns must be the urn of a user")
+    panel.get_by_role("button", name="Delete Operations…").click()
+    page.get_by_role("button", name="Delete Operations", exact=True).click()
+    expect(page.get_by_role("status").filter(has_text="Deleted the group Operations")).to_be_visible()
+    expect(panel).to_have_count(0)
+
+
+def test_known_actors_are_paged_by_their_names(console: Console, window: Windows) -> None:
+    word = console.person("crowd").name
+    urns = [f"urn:li:corpuser:{word}-{number:02}" for number in range(25)]
+    policy = {"type": "PLATFORM", "name": word, "state": "ACTIVE", "privileges": [GENERATE], "actors": {"users": urns}}
+    console.ask("mutation ($i: PolicyUpdateInput!) { createPolicy(input: $i) }", {"i": policy})
+    page = window(console.root).open(f"/console/actors?q={word}-")
+    names = page.locator("main tbody th a")
+    expect(names).to_have_count(20)
+    page.get_by_role("link", name="Next").click()
+    expect(names).to_have_text([f"{word}-{number:02}" for number in range(20, 25)])
+    page.go_back()
+    expect(names).to_have_count(20)

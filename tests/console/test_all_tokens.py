@@ -1,0 +1,134 @@
+"""All tokens: found, planned, ended many at once with a receipt."""
+
+import hashlib
+import re
+
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import Windows
+from tests.support.console import Console
+from tests.support.server import GENERATE, MANAGE_ALL
+
+MANY = 200
+
+
+def many_tokens(console: Console, urn: str) -> list[tuple[str, str]]:
+    """So many, twenty with a request."""
+    create = """createAccessToken(input: {type: PERSONAL, actorUrn: "%s", duration: ONE_MONTH, name: "leaked %d"})
+      { accessToken metadata { id } }"""
+    made: list[tuple[str, str]] = []
+    for first in range(0, MANY, 20):
+        fields = " ".join(f"t{number}: " + create % (urn, number) for number in range(first, first + 20))
+        answers = console.ask(f"mutation {{ {fields} }}").values()
+        made += [(one["accessToken"], one["metadata"]["id"]) for one in answers]
+    return made
+
+
+def revoke_planned(page: Page, count: int) -> None:
+    """Type the count, and no sooner than that does the button work."""
+    page.get_by_role("button", name=f"Revoke {count} tokens…").click()
+    deed = page.get_by_role("dialog").get_by_role("button", name=f"Revoke {count} tokens")
+    expect(deed).to_be_disabled()
+    page.get_by_label(f"Type {count} to go on").fill(str(count))
+    deed.click()
+
+
+def test_an_admin_revokes_two_hundred_tokens_in_one_go_and_keeps_the_receipt(console: Console, window: Windows) -> None:
+    leaker = console.person("leaker", GENERATE)
+    made = many_tokens(console, leaker.urn)
+    page = window(console.root).open("/console/all-tokens")
+    page.get_by_label("Actor").fill(leaker.name)
+    page.get_by_label("Actor").press("Enter")
+    page.get_by_role("searchbox").fill("leaked")
+    page.get_by_role("searchbox").press("Enter")
+    page.get_by_role("button", name=f"Revoke all {MANY} that match…").click()
+    expect(page.get_by_role("heading", name=f"Dry run: {MANY} tokens of 1 actor")).to_be_focused()
+    assert console.server.verify(made[0][0]).status_code == 204
+    revoke_planned(page, MANY)
+    receipt = page.get_by_role("status").filter(has_text=f"Revoked {MANY} tokens")
+    digest = hashlib.sha256("".join(f"{one}\n" for one in sorted(token_id for _, token_id in made)).encode())
+    expect(receipt).to_contain_text(digest.hexdigest())
+    expect(page.get_by_role("heading", name="No token matches")).to_be_visible()
+    assert {console.server.verify(token).status_code for token, _ in made} == {401}
+    assert console.server.verify(leaker.token).status_code == 204
+    page.reload()
+    expect(receipt).to_contain_text(digest.hexdigest())
+    receipt.get_by_role("button", name="Put away").click()
+    expect(receipt).to_have_count(0)
+
+
+def test_chosen_tokens_are_kept_across_pages_and_end_alone(console: Console, window: Windows) -> None:
+    holder = console.person("holder", GENERATE)
+    made = {f"job {number:02}": console.token(holder.urn, name=f"job {number:02}")[0] for number in range(25)}
+    page = window(console.root).open(f"/console/all-tokens?actor={holder.urn}&q=job&sort=name&order=ASCENDING")
+    page.get_by_label("Choose job 03").check()
+    page.get_by_role("link", name="Next page").click()
+    page.get_by_label("Choose job 21").check()
+    page.get_by_role("button", name="Revoke 2 chosen…").click()
+    revoke_planned(page, 2)
+    expect(page.get_by_role("status").filter(has_text="Revoked 2 tokens")).to_be_visible()
+    dead = {name for name, token in made.items() if console.server.verify(token).status_code == 401}
+    assert dead == {"job 03", "job 21"}
+
+
+def test_what_is_made_after_the_dry_run_was_looked_at_stops_it_and_is_shown(console: Console, window: Windows) -> None:
+    busy = console.person("busy", GENERATE)
+    made = [console.token(busy.urn, name=f"run {number}")[0] for number in range(2)]
+    opened = window(console.root)
+    page = opened.open(f"/console/all-tokens?actor={busy.urn}&q=run")
+    page.get_by_role("button", name="Revoke all 2 that match…").click()
+    expect(page.get_by_role("heading", name="Dry run: 2 tokens of 1 actor")).to_be_visible()
+    made.append(console.token(busy.urn, name="run 2")[0])
+    revoke_planned(page, 2)
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("By now 3 tokens are meant")
+    assert {console.server.verify(token).status_code for token in made} == {204}
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("heading", name="Dry run: 3 tokens of 1 actor")).to_be_visible()
+    revoke_planned(page, 3)
+    expect(page.get_by_role("status").filter(has_text="Revoked 3 tokens")).to_be_visible()
+    assert {console.server.verify(token).status_code for token in made} == {401}
+
+
+def test_a_plan_says_whose_tokens_die_and_that_ones_own_is_among_them(console: Console, window: Windows) -> None:
+    boss = console.person("boss", GENERATE, MANAGE_ALL)
+    console.token(boss.urn, name="spare")
+    page = window(boss).open(f"/console/all-tokens?actor={boss.urn}")
+    page.get_by_role("button", name="Revoke all 2 that match…").click()
+    expect(page.get_by_text("you will be signed out")).to_be_visible()
+    expect(page.get_by_role("table", name="How many of whom")).to_contain_text(f"{boss.name}")
+    page.get_by_role("button", name="Leave them alone").click()
+    expect(page.get_by_role("button", name="Revoke 2 tokens…")).to_have_count(0)
+    assert console.server.verify(boss.token).status_code == 204
+
+
+def test_what_a_token_is_called_is_shown_as_text(console: Console, window: Windows) -> None:
+    name = '<img src=x onerror="alert(1)"> & <script>1</script>'
+    who = console.person("mallory", GENERATE)
+    console.token(who.urn, name=name)
+    page = window(console.root).open(f"/console/all-tokens?actor={who.urn}")
+    expect(page.get_by_role("link", name=name, exact=True)).to_be_visible()
+    assert page.locator("main img, main script").count() == 0
+
+
+def test_filters_are_in_the_address_and_say_what_the_server_is_asked(console: Console, window: Windows) -> None:
+    who = console.person("filtered", GENERATE)
+    console.token(who.urn, name="short", duration="ONE_DAY")
+    console.token(who.urn, name="long", duration="ONE_YEAR")
+    page = window(console.root).open(f"/console/all-tokens?actor={who.urn}")
+    page.get_by_label("Expires").select_option("Within 7 days")
+    expect(page.locator("main tbody tr")).to_have_count(1)
+    expect(page.locator("main tbody tr")).to_contain_text("short")
+    expect(page).to_have_url(re.compile("expires=week"))
+    page.reload()
+    expect(page.get_by_label("Expires")).to_have_value("week")
+    expect(page.locator("main tbody tr")).to_have_count(1)
+
+
+def test_who_may_not_manage_all_is_not_offered_it_and_is_refused_anyway(console: Console, window: Windows) -> None:
+    user = console.person("user", GENERATE)
+    opened = window(user)
+    page = opened.open("/console/all-tokens")
+    expect(page.get_by_role("link", name="All tokens")).to_have_count(0)
+    expect(page.get_by_role("heading", name="Not yours to see")).to_be_visible()
+    answer = console.server.post("{ listAccessTokens(input: {filters: []}) { total } }", token=user.token).json()
+    assert answer["errors"][0]["extensions"]["code"] == 403

@@ -1,0 +1,206 @@
+"""What a page owes to whoever is in a hurry: nothing cut, nothing stale, and always a way on from where they are."""
+
+import re
+from collections.abc import Callable
+
+from playwright.sync_api import Browser, expect
+
+from tests.console.conftest import Windows
+from tests.support.browser import Window
+from tests.support.console import Console
+from tests.support.server import Server
+
+OWN = "GENERATE_PERSONAL_ACCESS_TOKENS"
+MINUTE = 60_000
+WIDER_THAN_THE_WINDOW = """() => [...document.querySelectorAll("body *")].filter((node) => {
+  const box = node.getBoundingClientRect();
+  return box.width && !node.closest(".unseen") && (box.right > innerWidth + 1 || box.left < -1);
+}).map((node) => node.outerHTML.slice(0, 80))"""
+
+
+def test_the_longest_name_is_read_whole_in_details_and_questions(console: Console, window: Windows) -> None:
+    owner = console.person("owner", OWN)
+    name = "w" * 200
+    console.token(owner.urn, name=name)
+    for width in (1280, 360):
+        page = window(owner, width=width).open("/console/tokens")
+        page.get_by_role("link", name=name).click()
+        page.get_by_role("button", name=f"Revoke {name}").click()
+        expect(page.locator("dialog")).to_be_visible()
+        assert page.evaluate(WIDER_THAN_THE_WINDOW) == []
+        box = page.locator("dialog").bounding_box()
+        deed = page.locator("dialog button[type=submit]").bounding_box()
+        assert box
+        assert deed
+        assert box["x"] < deed["x"]
+        assert deed["x"] + deed["width"] < box["x"] + box["width"]
+
+
+def test_details_found_among_all_tokens_close_to_where_they_were_opened(console: Console, window: Windows) -> None:
+    holder = console.person("holder", OWN)
+    console.token(holder.urn, name="found")
+    page = window(console.root).open(f"/console/all-tokens?actor={holder.urn}&q=found")
+    page.get_by_role("link", name="found").click()
+    expect(page.get_by_role("heading", name="found")).to_be_visible()
+    expect(page.get_by_role("link", name="All tokens")).to_have_attribute("aria-current", "page")
+    page.reload()
+    expect(page.get_by_role("button", name="Revoke found…")).to_be_visible()
+    page.locator(".panel h2").press("Escape")
+    expect(page).to_have_url(re.compile(r"/console/all-tokens\?.*q=found$"))
+    expect(page.get_by_role("link", name="found")).to_be_focused()
+
+    page.get_by_role("link", name="found").click()
+    page.get_by_role("button", name="Revoke found…").click()
+    page.locator("dialog").get_by_role("button", name="Revoke found").click()
+    expect(page.get_by_text("Revoked found at")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"/console/all-tokens\?.*q=found$"))
+
+
+def test_who_only_keeps_accounts_sees_their_tokens_and_ends_one(console: Console, window: Windows) -> None:
+    keeper = console.person("keeper", "MANAGE_SERVICE_ACCOUNTS")
+    make = 'mutation { createServiceAccount(input: {displayName: "nightly"}) { urn } }'
+    urn = console.ask(make, by=keeper)["createServiceAccount"]["urn"]
+    console.token(urn, by=keeper, type="SERVICE_ACCOUNT", name="key of nightly")
+    page = window(keeper).open(f"/console/accounts/{urn}")
+    page.get_by_role("link", name="key of nightly").click()
+    page.get_by_role("button", name="Revoke key of nightly…").click()
+    page.locator("dialog").get_by_role("button", name="Revoke key of nightly").click()
+    expect(page.get_by_text("Revoked key of nightly at")).to_be_visible()
+    expect(page.locator(".panel").get_by_text("0 tokens not revoked")).to_be_visible()
+
+
+def test_a_list_is_asked_for_anew_when_the_end_of_one_of_its_tokens_comes(console: Console, window: Windows) -> None:
+    owner = console.person("owner", OWN)
+    _, brief = console.token(owner.urn, name="brief", duration="ONE_HOUR")
+    opened = window(owner)
+    page = opened.open()
+    page.clock.install()
+    opened.go(page, "/console/tokens?q=brief&status=live")
+    expect(page.locator("tbody tr")).to_contain_text("live")
+    console.server.revoke(brief, token=console.root.token)
+    page.clock.run_for(59 * MINUTE)
+    expect(page.locator("tbody tr")).to_contain_text("in 1 minute")
+    page.clock.run_for(2 * MINUTE)
+    expect(page.locator("#main")).to_contain_text("No token of yours matches")
+
+
+def test_what_ends_with_a_token_that_has_ended_meanwhile_is_nothing(console: Console, window: Windows) -> None:
+    owner = console.person("owner", OWN)
+    _, gone = console.token(owner.urn, name="gone meanwhile")
+    page = window(owner).open("/console/tokens")
+    page.get_by_role("link", name="gone meanwhile").click()
+    button = page.get_by_role("button", name="Revoke gone meanwhile…")
+    expect(button).to_be_visible()
+    console.server.revoke(gone, token=console.root.token)
+    button.click()
+    expect(page.locator("dialog")).to_contain_text("no other token dies")
+
+
+def test_an_error_stands_with_what_was_typed_and_not_with_the_choice_above_it(
+    console: Console, window: Windows
+) -> None:
+    page = window(console.person("owner", OWN)).open("/console/tokens/new")
+    page.locator("#name").fill("narrow")
+    page.get_by_label("Only from these networks").check()
+    page.get_by_label("Networks", exact=True).fill("10.0.0.1/8")
+    page.get_by_role("button", name="Make token").click()
+    expect(page.get_by_label("Networks", exact=True)).to_be_focused()
+    expect(page.get_by_label("Networks", exact=True)).to_have_attribute("aria-invalid", "true")
+
+
+def test_only_some_of_it_is_not_made_of_nothing(console: Console, window: Windows) -> None:
+    page = window(console.person("owner", OWN)).open("/console/tokens/new")
+    page.locator("#name").fill("empty")
+    page.get_by_label("Only some of it").check()
+    page.get_by_role("button", name="Make token").click()
+    expect(page.get_by_role("alert")).to_contain_text("Choose at least one thing that it may do")
+    expect(page.locator("#secret")).to_have_count(0)
+
+
+def test_after_a_revocation_the_keyboard_goes_on_from_the_line_that_tells_of_it(
+    console: Console, window: Windows
+) -> None:
+    owner = console.person("owner", OWN)
+    console.token(owner.urn, name="gone")
+    page = window(owner).open("/console/tokens")
+    page.get_by_role("link", name="gone").click()
+    page.get_by_role("button", name="Revoke gone…").click()
+    page.locator("dialog").get_by_role("button", name="Revoke gone").press("Enter")
+    expect(page.locator(".notice")).to_be_focused()
+
+    page = window(console.root).open(f"/console/all-tokens?actor={owner.urn}")
+    page.get_by_label("All 1 on this page").check()
+    page.get_by_role("button", name="Revoke 1 chosen…").click()
+    page.get_by_role("button", name="Revoke 1 token…").click()
+    page.get_by_label("Type 1 to go on").fill("1")
+    page.locator("dialog").get_by_role("button", name="Revoke 1 token").press("Enter")
+    expect(page.locator(".notice").first).to_be_focused()
+
+
+def test_details_of_an_account_a_policy_or_an_actor_close_to_their_row(console: Console, window: Windows) -> None:
+    who = console.person("somebody", OWN)
+    page = window(console.root).open("/console/policies?q=" + who.name)
+    page.get_by_role("link", name=f"for {who.name}").first.click()
+    page.locator(".panel h2").press("Escape")
+    expect(page.locator(".panel")).to_have_count(0)
+    expect(page.get_by_role("link", name=f"for {who.name}").first).to_be_focused()
+    page.goto("/console/actors?q=" + who.name)
+    page.get_by_role("link", name=who.name, exact=True).click()
+    page.locator(".panel h2").press("Escape")
+    expect(page.get_by_role("link", name=who.name, exact=True)).to_be_focused()
+
+
+def test_who_cannot_sign_out_is_told_that_the_session_lives_on(console: Console, window: Windows) -> None:
+    opened = window(console.person("owner", OWN))
+    page = opened.open("/console/tokens")
+    opened.watch.allow("ERR_INTERNET_DISCONNECTED")
+    opened.context.set_offline(True)
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.locator("dialog")).to_contain_text("You are still signed in")
+    expect(page.locator("dialog")).to_contain_text("The server could not be reached.")
+    opened.context.set_offline(False)
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+def test_a_page_that_cannot_be_fetched_says_so_in_words_and_comes_when_it_can(
+    console: Console, window: Windows
+) -> None:
+    opened = window(console.root)
+    page = opened.open("/console/tokens")
+    opened.watch.allow("ERR_INTERNET_DISCONNECTED")
+    opened.context.set_offline(True)
+    page.get_by_role("link", name="Policies").click()
+    expect(page.get_by_role("alert")).to_contain_text("The server could not be reached.")
+    opened.context.set_offline(False)
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("heading", name="Policies", level=1)).to_be_visible()
+
+
+def test_back_undoes_a_filter_on_every_list(console: Console, window: Windows) -> None:
+    page = window(console.root).open("/console/all-tokens")
+    for address, control, choice in (
+        ("/console/all-tokens", "#filter-status", "ACTIVE"),
+        ("/console/activity", "#filter-action", "token.created"),
+        ("/console/actors", "#filter-suspended", "1"),
+    ):
+        page.goto(address)
+        expect(page.locator("tbody tr").first).to_be_visible()
+        page.locator(control).select_option(choice)
+        expect(page).to_have_url(re.compile(r"\?"))
+        page.go_back()
+        expect(page).to_have_url(re.compile(address + "$"))
+
+
+def test_a_command_of_an_empty_page_says_in_local_mode_who_calls_and_where(
+    browser: Browser, make_server: Callable[..., Server]
+) -> None:
+    server = make_server()
+    local = Window(browser, server)
+    page = local.open("/")
+    page.get_by_label("Act as").fill("admin")
+    page.get_by_role("button", name="Act as this actor").click()
+    page.get_by_role("link", name="Accounts").click()
+    command = f"watchword account create --name ci --as urn:li:corpuser:admin --url {server.url}"
+    expect(page.locator(".empty .code")).to_contain_text(command)
+    local.close()

@@ -1,0 +1,167 @@
+"""The Operations page: sizes as bars, a plan as a picture, a truncation followed to its end, on each engine."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import Windows
+from tests.support.browser import Window
+from tests.support.console import Console
+from tests.support.indexed import index_of
+from tests.support.nodes import SharedNodes
+from tests.support.series import lines, new_aspect
+
+SIZES = "GET_TIMESERIES_INDEX_SIZES_PRIVILEGE"
+TRUNCATE = "TRUNCATE_TIMESERIES_INDEX_PRIVILEGE"
+OLD, YOUNG = 300, 500
+
+
+@pytest.fixture(scope="module", params=["embedded", "opensearch-2"])
+def indexed(
+    request: pytest.FixtureRequest, shared_nodes: SharedNodes, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Console]:
+    """A server on each engine that takes two seconds for what is old."""
+    with (
+        index_of(request.param, shared_nodes) as index,
+        Console.on(tmp_path_factory.mktemp("indexed"), *index.flags, "--index-rate", str(OLD // 2)) as console,
+    ):
+        console.settings = dict(zip(("WATCHWORD_INDEX_URL", "WATCHWORD_INDEX_PREFIX"), index.flags[1::2], strict=False))
+        yield console
+
+
+@pytest.fixture
+def aspect(indexed: Console) -> str:
+    """A time series of the test's own: its old rows are 100 days old, the young ones 10."""
+    name = new_aspect()
+    words = ("index", "load", "-", "--entity", "dataset", "--aspect", name)
+    rows = lines([100.0 + n / OLD for n in range(OLD)] + [10.0 - n / YOUNG for n in range(YOUNG)])
+    ran = indexed.server.command_line(*words, stdin=rows, env=indexed.settings)
+    assert ran.returncode == 0, ran.stderr
+    return name
+
+
+def rows(console: Console, aspect: str) -> int:
+    found = console.ask("{ indexSizes { aspectName rows } }")["indexSizes"]
+    count: int = {one["aspectName"]: one["rows"] for one in found}[aspect]
+    return count
+
+
+def planned(page: Page, aspect: str, days: int = 50) -> None:
+    """From the list of indices to the plan."""
+    page.get_by_role("link", name=f"Plan a truncation of dataset.{aspect}", exact=True).click()
+    page.get_by_label("How many").fill(str(days))
+    page.get_by_role("button", name="Show the plan").click()
+    expect(page.get_by_role("heading", name="The plan")).to_be_visible()
+
+
+def begun(page: Page, count: int) -> None:
+    page.get_by_role("button", name=f"Delete {count} rows…").click()
+    deed = page.get_by_role("dialog").get_by_role("button", name=f"Delete {count} rows")
+    expect(deed).to_be_disabled()
+    page.get_by_label(f"Type {count} to go on").fill(str(count))
+    deed.click()
+    expect(page).to_have_url(re.compile(r"/console/operations/[^/?]+$"))
+
+
+def test_a_truncation_is_planned_begun_and_followed_to_its_end(indexed: Console, window: Windows, aspect: str) -> None:
+    worker = indexed.person("worker", SIZES, TRUNCATE)
+    page = window(worker, on=indexed).open("/console/operations")
+    planned(page, aspect)
+    plan = page.get_by_role("region", name="The plan")
+    expect(plan).to_contain_text("37.5% of 800 rows")
+    picture = plan.get_by_role("img")
+    expect(picture).to_have_attribute("aria-label", re.compile("300 rows up to .+ go, 500 rows stay"))
+    left_of_cut = """(svg) => { const at = Number(svg.querySelector(".cut").getAttribute("x1"));
+      const wide = (kind, side) => [...svg.querySelectorAll(kind)].filter((one) => Number(one.getAttribute("height")))
+        .every((one) => (Number(one.getAttribute("x")) < at) === side);
+      return [wide(".go", true), wide(".stay", false)] }"""
+    assert picture.evaluate(left_of_cut) == [True, True]
+    assert rows(indexed, aspect) == OLD + YOUNG
+
+    begun(page, OLD)
+    panel = page.get_by_role("dialog", name=f"Truncation of dataset.{aspect}")
+    expect(panel.get_by_role("listitem").filter(has_text="running")).to_have_attribute("aria-current", "step")
+    expect(panel.get_by_role("progressbar", name="Rows done")).to_be_visible()
+    expect(panel).to_contain_text(re.compile(r"\d+ of 300 rows · \d+ rows a second"))
+    expect(panel.get_by_role("status")).to_contain_text("500 rows are left")
+    expect(panel.get_by_role("listitem").filter(has_text="done")).to_have_attribute("aria-current", "step")
+    expect(page.get_by_role("row", name=re.compile(f"dataset.{aspect} .*done.* 300 of 800 rows"))).to_be_visible()
+    assert rows(indexed, aspect) == YOUNG
+
+
+def test_it_is_not_asked_for_any_more_once_it_is_left_or_over(indexed: Console, window: Windows, aspect: str) -> None:
+    opened = window(indexed.root, on=indexed)
+    page = opened.open()
+    page.clock.install()  # which goes on by itself, and can be put forward
+    opened.go(page, "/console/operations")
+    planned(page, aspect)
+    begun(page, OLD)
+    expect(page.get_by_role("progressbar", name="Rows done")).to_be_visible()
+    page.get_by_role("link", name="My tokens").click()
+    expect(page.get_by_role("heading", name="My tokens")).to_be_visible()
+    assert asked_in_a_minute(opened, page) == 0
+    page.go_back()
+    expect(page.get_by_role("dialog").get_by_role("status")).to_contain_text("500 rows are left")
+    expect(page.get_by_role("row", name=re.compile(f"dataset.{aspect} .*done"))).to_be_visible()
+    assert asked_in_a_minute(opened, page) == 0
+
+
+def asked_in_a_minute(opened: Window, page: Page) -> int:
+    """Once all that was asked for is there: far longer than the longest pause between two questions."""
+    expect(page.locator(".loading")).to_have_count(0)
+    page.wait_for_load_state("networkidle")
+    before = len(opened.watch.requests)
+    page.clock.run_for(60_000)
+    page.wait_for_load_state("networkidle")
+    return len(opened.watch.requests) - before
+
+
+def test_a_truncation_is_cancelled(indexed: Console, window: Windows, aspect: str) -> None:
+    page = window(indexed.root, on=indexed).open(f"/console/operations/plan?index=dataset.{aspect}&older=50d&way=copy")
+    expect(page.get_by_role("region", name="The plan")).to_contain_text("By copy: forceReindex asks for it")
+    begun(page, OLD)
+    page.get_by_role("dialog").get_by_role("button", name="Cancel the truncation").click()
+    asked = page.get_by_role("dialog", name="Cancel this truncation?")
+    expect(asked).to_contain_text("Nothing has been removed yet")
+    asked.get_by_role("button", name="Cancel the truncation").click()
+    panel = page.get_by_role("dialog", name=f"Truncation of dataset.{aspect}")
+    expect(panel.get_by_role("listitem").filter(has_text="cancelled")).to_have_attribute("aria-current", "step")
+    expect(panel.get_by_role("button", name="Cancel the truncation")).to_have_count(0)
+    assert rows(indexed, aspect) == OLD + YOUNG
+
+
+def test_while_one_is_under_way_another_is_refused_and_leads_to_it(
+    indexed: Console, window: Windows, aspect: str
+) -> None:
+    opened = window(indexed.root, on=indexed)
+    address = f"/console/operations/plan?index=dataset.{aspect}&older=50d"
+    page, other = opened.open(address), opened.open(address)
+    begun(page, OLD)
+    other.get_by_role("button", name="Delete 300 rows…").click()
+    other.get_by_label("Type 300 to go on").fill("300")
+    other.get_by_role("dialog").get_by_role("button", name="Delete 300 rows").click()
+    expect(other.get_by_role("dialog").get_by_role("alert")).to_contain_text("operation")
+    other.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    other.get_by_role("link", name="Follow the one that is under way").click()
+    assert other.url == page.url
+
+
+def test_what_the_caller_may_not_do_is_not_offered(indexed: Console, window: Windows, aspect: str) -> None:
+    reader = indexed.person("reader", SIZES)
+    opened = window(reader, on=indexed)
+    page = opened.open("/console/operations")
+    expect(page.get_by_role("row", name=re.compile(f"dataset.{aspect} .* 800"))).to_be_visible()
+    expect(page.get_by_role("link", name=re.compile("[Pp]lan"))).to_have_count(0)
+    expect(page.get_by_role("heading", name="History")).to_have_count(0)
+    planner = indexed.person("planner", TRUNCATE)
+    page = window(planner, on=indexed).open("/console/operations/plan")
+    page.get_by_label("Index").fill(f"dataset.{aspect}")
+    page.get_by_role("button", name="Show the plan").click()
+    expect(page.get_by_role("region", name="The plan")).to_contain_text("800 rows")
+
+
+def test_an_aspect_that_is_not_there_is_refused_in_the_server_s_sentence(indexed: Console, window: Windows) -> None:
+    page = window(indexed.root, on=indexed).open("/console/operations/plan?index=dataset.neverheard&older=5d")
+    expect(page.get_by_role("alert")).to_contain_text("There is no index of entityType dataset and aspect neverheard.")

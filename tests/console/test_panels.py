@@ -1,0 +1,55 @@
+"""Details and forms over the pages for those who manage: the same care as for the pages below them."""
+
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.console.conftest import Windows
+from tests.console.test_every_page import NARROW, violations
+from tests.support.browser import Theme
+from tests.support.console import Console
+from tests.support.server import GENERATE
+
+
+def addresses(console: Console) -> list[str]:
+    who = console.person("panel")
+    group = console.ask(f'mutation {{ createGroup(input: {{id: "{who.name}", name: "Panel"}}) }}')["createGroup"]
+    add = "mutation ($input: GroupMembersInput!) { addGroupMembers(input: $input) }"
+    console.ask(add, {"input": {"groupUrn": group, "userUrns": [who.urn]}})
+    policy = console.allow(who.urn, GENERATE)
+    made = console.ask('mutation { createServiceAccount(input: {displayName: "Panel"}) { urn } }')
+    account = made["createServiceAccount"]["urn"]
+    console.token(account, type="SERVICE_ACCOUNT")
+    return [
+        f"/console/accounts/{quote(account)}",
+        f"/console/policies/{quote(policy)}?actor={who.urn}&privilege={GENERATE}",
+        "/console/policies/new",
+        "/console/policies/urn:li:servicePolicy:root",
+        f"/console/actors/{quote(who.urn)}",
+        f"/console/actors/{quote(group)}?show=groups",
+    ]
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", NARROW)])
+def test_axe_finds_no_violation_in_a_panel_and_nothing_is_wider_than_the_window(
+    console: Console, window: Windows, theme: Theme, width: int
+) -> None:
+    page = (opened := window(console.root, theme=theme, width=width)).open()
+    for address in addresses(console):
+        opened.go(page, address)
+        expect(page.locator(".panel h2")).to_be_focused()
+        assert violations(page) == [], address
+        assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0, address
+
+
+def test_axe_finds_no_violation_in_a_dry_run_and_its_question(console: Console, window: Windows) -> None:
+    who = console.person("planned")
+    page = window(console.root).open(f"/console/all-tokens?actor={who.urn}")
+    page.get_by_label("All 1 on this page").check()
+    page.get_by_role("button", name="Revoke 1 chosen…").click()
+    expect(page.get_by_role("heading", name="Dry run: 1 token of 1 actor")).to_be_focused()
+    assert violations(page) == []
+    page.get_by_role("button", name="Revoke 1 token…").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    assert violations(page) == []

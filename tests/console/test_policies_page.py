@@ -1,0 +1,121 @@
+"""Policies: made, asked about, changed, deleted; and who keeps those that cannot be."""
+
+import re
+from urllib.parse import quote
+
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import Windows
+from tests.support.console import Console
+from tests.support.server import CREATE_POLICY, GENERATE
+
+AUDIT = "View Audit Log"
+
+
+def question(page: Page, actor: str, privilege: str) -> None:
+    page.get_by_label("May", exact=True).fill(actor)
+    page.get_by_label("do", exact=True).select_option(privilege)
+    page.get_by_role("button", name="Ask").click()
+
+
+def test_a_policy_is_made_asked_about_changed_and_deleted(console: Console, window: Windows) -> None:
+    reader = console.person("reader")
+    name = f"Audit for {reader.name}"
+    page = window(console.root).open("/console/policies")
+    question(page, reader.name, AUDIT)
+    expect(page.locator("#answer")).to_contain_text("You lack the privilege 'View Audit Log'")
+
+    page.get_by_role("link", name="New policy").click()
+    expect(page.get_by_role("heading", name="New policy")).to_be_focused()
+    page.get_by_label("Name", exact=True).fill(name)
+    expect(page.get_by_role("dialog")).to_contain_text("Read the events.")
+    page.get_by_role("checkbox", name=AUDIT).check()
+    page.get_by_role("textbox", name="Users").fill(reader.name)
+    page.get_by_role("button", name="Make the policy").click()
+    expect(page.get_by_role("status").filter(has_text=f"Made the policy {name}")).to_be_visible()
+    expect(page.locator("#answer")).to_contain_text("Yes")
+    expect(page.locator("#answer").get_by_role("link", name=name)).to_be_visible()
+
+    page.get_by_role("table", name="Policies").get_by_role("link", name=name).click()
+    page.get_by_role("checkbox", name="In force").uncheck()
+    page.get_by_role("button", name="Save the policy").click()
+    policies = page.get_by_role(
+        "table", name="Policies"
+    )  # the matrix has a row with its name too, until it is drawn again
+    expect(policies.get_by_role("row", name=re.compile(name))).to_contain_text("grants nothing")
+    expect(page.locator("#answer")).to_contain_text("may not do")
+
+    page.get_by_role("table", name="Policies").get_by_role("link", name=name).click()
+    page.get_by_role("button", name=f"Delete {name}…").click()
+    page.get_by_role("button", name=f"Delete {name}", exact=True).click()
+    expect(page.get_by_role("status").filter(has_text=f"Deleted the policy {name}")).to_be_visible()
+    expect(page.get_by_role("table", name="Policies").get_by_role("link", name=name)).to_have_count(0)
+
+
+def test_a_policy_that_is_saved_as_it_was_still_names_the_same_actors(console: Console, window: Windows) -> None:
+    name = f"Strange names of {console.person('maker').name}"
+    users = ["urn:li:corpuser:urn:li:corpuser:mallory", "urn:other:admin", "urn:li:corpuser:a:b"]
+    policy = {"type": "PLATFORM", "name": name, "state": "ACTIVE", "privileges": ["VIEW_AUDIT_LOG"]}
+    urn = console.ask(CREATE_POLICY, {"input": {**policy, "actors": {"users": users}}})["createPolicy"]
+    page = window(console.root).open(f"/console/policies/{quote(urn)}")
+    page.get_by_role("textbox", name="Description").fill("changed")
+    page.get_by_role("button", name="Save the policy").click()
+    expect(page.get_by_role("status").filter(has_text=f"Changed the policy {name}")).to_be_visible()
+    kept = console.ask("query ($urn: String!) { getPolicy(urn: $urn) { description actors { users } } }", {"urn": urn})
+    assert kept["getPolicy"]["description"] == "changed"
+    assert sorted(kept["getPolicy"]["actors"]["users"]) == sorted(users)
+
+
+def test_an_answer_names_the_group_and_the_wider_privilege_that_grant_it(console: Console, window: Windows) -> None:
+    member = console.person("member")
+    group = f"urn:li:corpGroup:{member.name}"
+    console.ask(f'mutation {{ createGroup(input: {{id: "{member.name}", name: "Team"}}) }}')
+    console.ask(f'mutation {{ addGroupMembers(input: {{groupUrn: "{group}", userUrns: ["{member.urn}"]}}) }}')
+    policy = {
+        "type": "PLATFORM",
+        "name": f"Team {member.name}",
+        "state": "ACTIVE",
+        "privileges": ["MANAGE_ACCESS_TOKENS"],
+    }
+    console.ask(
+        "mutation ($i: PolicyUpdateInput!) { createPolicy(input: $i) }",
+        {"i": {**policy, "actors": {"groups": [group]}}},
+    )
+    page = window(console.root).open(f"/console/policies?actor={member.urn}&privilege={GENERATE}")
+    expect(page.locator("#answer li")).to_have_text(
+        re.compile(
+            rf"Team {member.name} names their group {member.name}, by “Manage All Access Tokens”, which includes it"
+        )
+    )
+
+
+def test_the_policy_of_the_service_itself_says_why_it_cannot_be_changed(console: Console, window: Windows) -> None:
+    page = window(console.root).open("/console/policies")
+    page.get_by_role("link", name="Root actor").click()
+    panel = page.get_by_role("dialog", name="Root actor")
+    expect(panel).to_contain_text("WATCHWORD_ROOT_ACTOR")
+    expect(panel.get_by_role("button", name=re.compile("Save|Delete"))).to_have_count(0)
+    page.keyboard.press("Escape")
+    expect(panel).to_have_count(0)
+    expect(page).to_have_url(re.compile("/console/policies$"))
+
+
+def test_what_is_wrong_with_a_policy_stands_at_its_field_and_nothing_typed_is_lost(
+    console: Console, window: Windows
+) -> None:
+    page = window(console.root).open("/console/policies/new")
+    page.get_by_label("Name", exact=True).fill("half done")
+    page.get_by_role("button", name="Make the policy").click()
+    expect(page.locator("[data-field=policy-privileges]").get_by_role("alert")).to_contain_text("at least one of")
+    page.get_by_role("checkbox", name=AUDIT).check()
+    page.get_by_role("textbox", name="Users").fill("urn:li:corpGroup:ops")
+    page.get_by_role("button", name="Make the policy").click()
+    expect(page.locator("[data-field=policy-users]").get_by_role("alert")).to_contain_text("actors.users must be")
+    expect(page.get_by_label("Name", exact=True)).to_have_value("half done")
+
+
+def test_the_matrix_shows_what_is_granted_and_what_is_included(console: Console, window: Windows) -> None:
+    page = window(console.root).open("/console/policies")
+    matrix = page.get_by_role("region", name="Privileges and who has them")
+    assert "admin" in matrix.get_by_role("columnheader").all_inner_texts()
+    expect(matrix.get_by_role("row", name=re.compile("Manage Policies"))).to_contain_text("by Root actor")

@@ -1,0 +1,155 @@
+"""A token's life in the console: made, copied, used, revoked, refused; by mouse, and by keyboard alone."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.console.conftest import Windows
+from tests.support.console import Console
+from tests.support.server import GENERATE
+
+CLIPBOARD = ["clipboard-read", "clipboard-write"]
+
+
+def copied(page: Page, button: Locator) -> str:
+    """What lies in the clipboard after the button was pressed."""
+    button.click()
+    expect(button).to_have_attribute("data-done", "yes")
+    text: str = page.evaluate("() => navigator.clipboard.readText()")
+    return text
+
+
+def shell(lines: str) -> str:
+    ran = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, timeout=60, check=True)
+    return ran.stdout
+
+
+def make(page: Page, name: str) -> None:
+    page.get_by_role("link", name="New token").click()
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_role("button", name="Make token").click()
+    expect(page.get_by_role("heading", name=f"{name} is made")).to_be_visible()
+
+
+def test_a_token_is_made_copied_used_revoked_and_refused(console: Console, window: Windows) -> None:
+    alice = console.person("alice", GENERATE)
+    page = window(alice, permissions=CLIPBOARD).open("/console/tokens")
+    make(page, "ci-deploy")
+    secret = copied(page, page.get_by_role("button", name="Copy the token"))
+    assert console.server.verify(secret).status_code == 204
+    curl = copied(page, page.get_by_role("button", name="Copy the curl lines"))
+    assert curl.count(secret) == 1
+    assert shell(curl) == f'{{"data":{{"me":{{"corpUser":{{"urn":"{alice.urn}"}}}}}}}}'
+    console.server.stop()  # uses are written now and then, and when the server stops; the session outlives it
+    console.server.start()
+    page.get_by_role("button", name="I have stored it").click()
+    expect(page.get_by_role("dialog", name="ci-deploy")).to_be_visible()
+    page.get_by_role("button", name="Revoke ci-deploy").click()
+    asked = page.get_by_role("dialog", name="Revoke ci-deploy?")
+    expect(asked).to_contain_text(f"just now, as {alice.urn}, from 127.0.0.0/24")
+    asked.get_by_role("button", name="Revoke ci-deploy").click()
+    expect(page.get_by_role("status").filter(has_text="ci-deploy")).to_be_visible()
+    assert console.server.verify(secret).status_code == 401
+    assert '"reason":"token_revoked' in shell(curl)
+
+
+@pytest.mark.parametrize("way", ["Python", "CLI"])
+def test_the_other_lines_work_as_they_are_copied(console: Console, window: Windows, way: str, tmp_path: Any) -> None:
+    alice = console.person("alice", GENERATE)
+    page = window(alice, permissions=CLIPBOARD).open("/console/tokens/new")
+    page.get_by_label("Name", exact=True).fill("to try")
+    page.get_by_role("button", name="Make token").click()
+    page.get_by_role("tab", name=way).click()
+    text = copied(page, page.get_by_role("button", name=f"Copy the {way} lines"))
+    if way == "Python":
+        ran = subprocess.run([sys.executable, "-"], input=text, capture_output=True, text=True, timeout=60, check=True)
+        assert ran.stdout == f"{alice.urn}\n"
+    else:
+        path = sys.executable.rpartition("/")[0]
+        assert alice.urn in shell(f"export HOME='{tmp_path}' PATH='{path}':$PATH\n{text}")
+    page.get_by_role("button", name="I have stored it").click()
+
+
+def test_leaving_the_secret_asks_once(console: Console, window: Windows) -> None:
+    alice = console.person("alice", GENERATE)
+    page = window(alice).open("/console/tokens")
+    make(page, "forgotten")
+    page.get_by_role("link", name="My tokens").click()
+    asked = page.get_by_role("dialog", name="Leave without the token?")
+    asked.get_by_role("button", name="Stay").click()
+    expect(page.get_by_role("heading", name="forgotten is made")).to_be_visible()
+    page.get_by_role("link", name="My tokens").click()
+    asked.get_by_role("button", name="Leave").click()
+    expect(page.get_by_role("heading", name="My tokens")).to_be_visible()
+    expect(page.get_by_role("link", name="forgotten")).to_be_visible()
+
+
+def test_a_user_without_a_policy_sees_why_and_what_to_ask_for(console: Console, window: Windows) -> None:
+    nobody = console.person("nobody")
+    opened = window(nobody)
+    page = opened.open("/console/tokens")
+    main = page.locator("main")
+    expect(main).to_contain_text("Generate Personal Access Tokens")
+    expect(main).to_contain_text(nobody.urn)
+    expect(page.get_by_role("link", name="New token")).to_have_count(0)
+    assert page.get_by_role("navigation", name="Views").get_by_role("link").all_inner_texts() == ["My tokens"]
+    opened.go(page, "/console/policies")
+    expect(page.get_by_role("heading", name="Not yours to see")).to_be_visible()
+    assert [one for one in opened.watch.requests if "policies.js" in one] == []
+
+
+def test_names_of_others_are_text_and_nothing_else(console: Console, window: Windows) -> None:
+    alice = console.person("alice", GENERATE)
+    name = '<img src=x onerror="alert(1)"><script>alert(2)</script>${alert(3)}'
+    console.token(alice.urn, by=alice, name=name, description='"><svg onload=alert(4)>')
+    opened = window(alice)
+    page = opened.open("/console/tokens")
+    page.on("dialog", lambda box: opened.watch.faults.append(f"a script ran: {box.message}"))
+    page.get_by_role("link", name=name).click()
+    expect(page.get_by_role("dialog", name=name)).to_contain_text('"><svg onload=alert(4)>')
+    page.get_by_role("button", name="Revoke ").click()
+    expect(page.locator("dialog")).to_contain_text(name)
+    assert page.locator("main img, main script, dialog img").count() == 0
+
+
+def test_by_keyboard_alone_a_token_is_made_and_revoked(console: Console, window: Windows) -> None:
+    alice = console.person("alice", GENERATE)
+    page = window(alice).open("/console/tokens")
+    keys = page.keyboard
+    keys.press("n")
+    expect(page.get_by_role("heading", name="New token")).to_be_visible()
+    reach(page, "Name")
+    keys.type("by-keyboard")
+    keys.press("Enter")
+    expect(page.get_by_role("heading", name="by-keyboard is made")).to_be_focused()
+    reach(page, "I have stored it")
+    keys.press("Enter")
+    expect(page.get_by_role("dialog", name="by-keyboard")).to_be_visible()
+    reach(page, "Revoke by-keyboard…")
+    keys.press("Enter")
+    expect(page.get_by_role("dialog", name="Revoke by-keyboard?")).to_be_visible()
+    reach(page, "Revoke by-keyboard")
+    keys.press("Space")
+    expect(page.get_by_role("status").filter(has_text="by-keyboard")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator(".panel")).to_have_count(0)
+    keys.press("/")
+    expect(page.get_by_label("Search names")).to_be_focused()
+
+
+FOCUSED = """() => { const at = document.activeElement; const label = at.labels?.[0]?.textContent
+  ?? at.getAttribute("aria-label") ?? at.textContent; return label.trim().replace(/\\s+/g, " ") }"""
+
+
+def reach(page: Page, name: str) -> None:
+    """Go on by the Tab key until this has the focus, which is seen."""
+    passed: list[str] = []
+    while (at := page.evaluate(FOCUSED)) != name:
+        assert len(passed) < 60, f"{name} is not reached: {passed}"
+        passed.append(at)
+        page.keyboard.press("Tab")
+    outlined = page.evaluate("() => getComputedStyle(document.activeElement).outlineStyle")
+    assert outlined != "none", f"the focus on {name} is not seen"

@@ -1,0 +1,28 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.strategies import ACTORS, GROUPS, policies
+from watchword.domain.explanations import Way, grounds
+from watchword.domain.policies import Policy, PolicySet, Privilege
+
+sets = st.lists(policies(), max_size=8)
+actors = st.sampled_from(ACTORS)
+memberships = st.sets(st.sampled_from(GROUPS))
+privileges = st.sampled_from(Privilege)
+
+
+@given(sets, actors, memberships, privileges)
+def test_there_is_a_ground_just_where_the_privilege_is_granted(
+    held: list[Policy], actor: str, groups: set[str], privilege: Privilege
+) -> None:
+    granted = privilege in PolicySet(1, tuple(held)).granted(actor, groups)
+    assert bool(grounds(held, actor, groups, privilege)) is granted
+
+
+@given(sets, actors, memberships, privileges)
+def test_every_ground_would_do_alone(held: list[Policy], actor: str, groups: set[str], privilege: Privilege) -> None:
+    for ground in grounds(held, actor, groups, privilege):
+        mine = set() if ground.group is None else {ground.group}
+        assert privilege in PolicySet(1, (ground.policy,)).granted(actor, mine)
+        assert (ground.way is Way.GROUP) is bool(mine)
+        assert ground.privilege in ground.policy.privileges

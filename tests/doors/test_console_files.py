@@ -1,0 +1,147 @@
+"""The console's files: those of the package and no others, under headers that leave a page nothing but itself."""
+
+import gzip
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import Server
+from tests.support.wire import send
+
+FOLDER = Path(str(files("watchword") / "console"))
+KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml; charset=utf-8",
+    ".png": "image/png",
+}
+FILES = sorted(path for path in FOLDER.rglob("*") if path.is_file())
+VIEWS = (
+    "/",
+    "/console",
+    "/console/",
+    "/console/tokens",
+    "/console/tokens/new",
+    "/console/operations/a:1?page=2",
+    "/console/sign-in",
+)
+POLICY = {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "img-src": "'self' data:",
+    "connect-src": "'self'",
+    "font-src": "'none'",
+    "base-uri": "'none'",
+    "form-action": "'self'",
+    "frame-ancestors": "'none'",
+    "require-trusted-types-for": "'script'",
+    "trusted-types": "watchword",
+}
+
+
+def test_there_are_files_and_all_are_of_kinds_that_are_served() -> None:
+    assert FOLDER / "index.html" in FILES
+    assert [path for path in FILES if path.suffix not in KINDS] == []
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_is_the_one_page(server: Server, view: str) -> None:
+    answer = server.http.get(view)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, KINDS[".html"])
+    assert answer.content == (FOLDER / "index.html").read_bytes()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
+def test_every_file_is_served_as_what_it_is(server: Server, path: Path) -> None:
+    answer = server.http.get(f"/assets/{path.relative_to(FOLDER)}")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, KINDS[path.suffix])
+    assert answer.content == path.read_bytes()
+
+
+@pytest.mark.parametrize("target", ["/", "/assets/main.js"])
+def test_a_page_may_use_nothing_but_what_is_ours(server: Server, target: str) -> None:
+    headers = server.http.get(target).headers
+    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+    assert policy == POLICY
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cross-origin-opener-policy"] == "same-origin"
+    assert headers["cross-origin-resource-policy"] == "same-origin"
+    assert {power.strip().partition("=")[2] for power in headers["permissions-policy"].split(",")} == {"()"}
+    assert headers["cache-control"] == "no-cache"
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/assets/", "/assets", "/assets/none.js", "/assets/../index.html", "/assets/..%2findex.html",
+        "/assets/%2e%2e/wiring.py", "/assets/../wiring.py", "/assets//index.html", "/assets/./index.html",
+        "/assets/index.html/", "/assets/INDEX.HTML", "/assets/index.html%00", "/assets/pages", "/assets/pages/",
+        "/assets//etc/passwd", "/assets/\\index.html", "/consoles", "/gms/console", "/gms/assets/index.html",
+    ],
+)  # fmt: skip
+def test_no_other_path_leads_to_a_file(server: Server, target: str) -> None:
+    answer = send(server, "GET", target, [], None)
+    assert (answer.status, answer.json()["error"]["reason"]) == (404, "no_such_address")
+
+
+@pytest.mark.parametrize("target", ["/", "/console/tokens", "/assets/index.html"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_they_are_read_and_nothing_else(server: Server, target: str, method: str) -> None:
+    answer = server.http.request(method, target)
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize("target", ["/", "/assets/index.html"])
+def test_a_head_tells_what_a_get_would(server: Server, target: str) -> None:
+    got, told = send(server, "GET", target, [], None), send(server, "HEAD", target, [], None)
+    assert (told.status, told.body) == (200, b"")
+    varying = {"x-request-id", "date"}
+    assert {(k, v) for k, v in told.headers if k not in varying} == {(k, v) for k, v in got.headers if k not in varying}
+
+
+@pytest.mark.parametrize("coding", ["", "gzip"])
+def test_what_a_browser_has_is_not_sent_again(server: Server, coding: str) -> None:
+    asked = [f"Accept-Encoding: {coding}"]
+    first = send(server, "GET", "/assets/index.html", asked, None)
+    tag = first.header("etag")
+    assert tag
+    for given in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        again = send(server, "GET", "/assets/index.html", [*asked, f"If-None-Match: {given}"], None)
+        assert (again.status, again.body, again.header("etag")) == (304, b"", tag)
+    for given in ('"other"', tag.strip('"'), ""):
+        assert send(server, "GET", "/assets/index.html", [*asked, f"If-None-Match: {given}"], None).status == 200
+
+
+@pytest.mark.parametrize(
+    ("accepted", "packed"),
+    [
+        ("gzip", True), ("br, GZIP;q=0.5", True), ("deflate, gzip", True), ("gzip;q=1.0", True),
+        ("gzip ; q=0.10", True), ("gzip;q=0", False), ("gzip; q=0.000", False), ("br", False),
+        ("", False), ("xgzip", False),
+    ],
+)  # fmt: skip
+def test_they_are_packed_for_who_takes_that(server: Server, accepted: str, packed: bool) -> None:
+    answer = send(server, "GET", "/assets/index.html", [f"Accept-Encoding: {accepted}"], None)
+    assert (answer.header("content-encoding") == "gzip") is packed
+    assert answer.header("vary") == "accept-encoding"
+    assert (gzip.decompress(answer.body) if packed else answer.body) == (FOLDER / "index.html").read_bytes()
+
+
+def test_where_the_console_is_is_said_at_the_start(server: Server) -> None:
+    assert f"  console     {server.url}/\n" in server.out.read_text()
+
+
+def test_requests_for_them_are_counted_as_two_kinds_whatever_is_asked_for(make_server: Callable[..., Server]) -> None:
+    server = make_server()
+    for path in ("/console/a", "/console/b/c", "/assets/main.js", "/assets/none"):
+        server.http.get(path)
+    told = server.http.get("/metrics").text
+    assert 'watchword_http_requests_total{route="/console/",status="200"} 2.0' in told
+    assert 'watchword_http_requests_total{route="/assets/",status="200"} 1.0' in told
+    assert 'watchword_http_requests_total{route="/assets/",status="404"} 1.0' in told

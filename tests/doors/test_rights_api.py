@@ -1,0 +1,136 @@
+"""Who may do what and why, what there is to be granted, and who is known, through HTTP."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.server import ADMIN, GENERATE, MANAGE_ALL, GraphQLRefused, Server
+
+EXPLAIN = """query ($actor: String!, $privilege: String!) {
+  explainPrivilege(input: {actorUrn: $actor, privilege: $privilege}) {
+    actorUrn privilege allowed suspended sentence grounds { policyUrn policyName via groupUrn privilege } } }"""
+PRIVILEGES = "{ listPrivileges { name displayName allows includes } }"
+ACTORS = """query ($input: ListActorsInput) { listActors(input: $input) {
+  count cursor actors { urn username status changedAt changedBy tokenCount groups } } }"""
+CREATE_GROUP = "mutation ($input: CreateGroupInput!) { createGroup(input: $input) }"
+ADD = "mutation ($group: String!, $users: [String!]!) { addGroupMembers(input: {groupUrn: $group, userUrns: $users}) }"
+MANAGE_POLICIES = "MANAGE_POLICIES"
+
+
+def explained(server: Server, about: str, privilege: str = GENERATE, **who: Any) -> dict[str, Any]:
+    found: dict[str, Any] = server.ask(EXPLAIN, {"actor": about, "privilege": privilege}, **(who or {"actor": ADMIN}))[
+        "explainPrivilege"
+    ]
+    return found
+
+
+def refusal(server: Server, query: str, variables: dict[str, Any], **who: Any) -> dict[str, Any]:
+    with pytest.raises(GraphQLRefused) as refused:
+        server.ask(query, variables, **who)
+    extensions: dict[str, Any] = refused.value.errors[0]["extensions"] | {"message": refused.value.errors[0]["message"]}
+    return extensions
+
+
+class TestWhyAnActorMay:
+    def test_is_told_with_every_policy_and_every_way_that_grants_it(self, server: Server, actor: str) -> None:
+        group = server.ask(CREATE_GROUP, {"input": {"name": "g"}}, actor=ADMIN)["createGroup"]
+        server.ask(ADD, {"group": group, "users": [actor]}, actor=ADMIN)
+        named = server.grant(actor, privileges=(MANAGE_ALL,), groups=[group])
+        server.grant(ADMIN)
+        found = explained(server, actor)
+        assert (found["actorUrn"], found["privilege"]) == (actor, GENERATE)
+        assert (found["allowed"], found["suspended"]) == (True, False)
+        ground = {"policyUrn": named, "policyName": "test policy", "privilege": MANAGE_ALL}
+        assert found["grounds"] == [
+            {**ground, "via": "USER", "groupUrn": None},
+            {**ground, "via": "GROUP", "groupUrn": group},
+        ]
+        assert found["sentence"].startswith(f"Allowed by 'test policy' ({named}), which names the actor")
+
+    def test_names_the_policy_for_all_users_and_the_services_own(self, server: Server, actor: str) -> None:
+        (everyone,) = explained(server, actor, "GET_ES_TASK_STATUS_PRIVILEGE")["grounds"]
+        assert (everyone["via"], everyone["policyName"]) == ("ALL_USERS", "Everyone reads task status")
+        (root,) = explained(server, ADMIN, MANAGE_POLICIES)["grounds"]
+        assert (root["via"], root["policyUrn"]) == ("USER", "urn:li:servicePolicy:root")
+
+    def test_is_else_the_very_sentence_that_the_actor_is_told(self, server: Server, actor: str) -> None:
+        found = explained(server, actor)
+        assert (found["allowed"], found["grounds"]) == (False, [])
+        own = {"input": {"filters": [{"field": "actorUrn", "value": actor}]}}
+        query = "query ($input: ListAccessTokensInput) { listAccessTokens(input: $input) { total } }"
+        assert found["sentence"] == refusal(server, query, own, actor=actor)["message"]
+
+    def test_of_a_suspended_one_says_so_and_what_it_is_told(self, server: Server, actor: str) -> None:
+        server.grant(actor)
+        server.set_status(actor, "SUSPENDED")
+        found = explained(server, actor)
+        assert (found["allowed"], found["suspended"], len(found["grounds"])) == (False, True, 1)
+        refused = server.post("{ me { corpUser { urn } } }", actor=actor)
+        assert refused.status_code == 401
+        assert found["sentence"] in refused.text
+
+    def test_is_ones_own_for_the_asking_as_the_token_in_hand_limits_it(self, server: Server, actor: str) -> None:
+        server.grant(actor, privileges=(GENERATE, "VIEW_AUDIT_LOG"))
+        token = server.create(actor, scopes=["VIEW_AUDIT_LOG"])["accessToken"]
+        assert explained(server, actor, actor=actor)["allowed"]
+        assert explained(server, actor, "VIEW_AUDIT_LOG", token=token)["allowed"]
+        limited = explained(server, actor, token=token)
+        assert (limited["allowed"], len(limited["grounds"])) == (False, 1)
+        assert "This token is limited to the scopes VIEW_AUDIT_LOG" in limited["sentence"]
+
+    def test_is_anothers_only_for_who_manages_policies(self, server: Server, actor: str) -> None:
+        server.grant(actor, privileges=(MANAGE_ALL,))
+        for privilege in (GENERATE, "NONSENSE"):
+            refused = refusal(server, EXPLAIN, {"actor": ADMIN, "privilege": privilege}, actor=actor)
+            assert (refused["code"], refused["privilege"]) == (403, MANAGE_POLICIES)
+        refused = refusal(server, EXPLAIN, {"actor": ADMIN, "privilege": "NONSENSE"}, actor=ADMIN)
+        assert (refused["code"], refused["field"]) == (400, "privilege")
+
+
+def test_every_privilege_that_a_policy_can_name_is_described(server: Server, actor: str) -> None:
+    described = server.ask(PRIVILEGES, actor=actor)["listPrivileges"]
+    names = [one["name"] for one in described]
+    granted = '{ getGrantedPrivileges(input: {actorUrn: "%s"}) { privileges } }' % ADMIN  # noqa: UP031 - braces
+    assert names == server.ask(granted, actor=ADMIN)["getGrantedPrivileges"]["privileges"]
+    assert all(one["displayName"] and one["allows"].endswith(".") for one in described)
+    (manager,) = [one for one in described if one["name"] == MANAGE_ALL]
+    assert manager["includes"] == [GENERATE]
+
+
+class TestTheKnownActors:
+    def test_are_shown_with_their_status_tokens_and_groups(self, server: Server, actor: str) -> None:
+        group = server.ask(CREATE_GROUP, {"input": {"name": "g"}}, actor=ADMIN)["createGroup"]
+        server.ask(ADD, {"group": group, "users": [actor]}, actor=ADMIN)
+        server.create(ADMIN, of=actor)
+        server.set_status(actor, "SUSPENDED")
+        (found,) = server.ask(ACTORS, {"input": {"prefix": actor}}, actor=ADMIN)["listActors"]["actors"]
+        assert found.pop("changedAt") > 0
+        assert found == {
+            "urn": actor, "username": actor.rpartition(":")[2], "status": "SUSPENDED", "changedBy": ADMIN,
+            "tokenCount": 1, "groups": [group],
+        }  # fmt: skip
+
+    def test_are_found_by_the_beginning_of_a_name_or_an_urn_and_paged(self, server: Server, actor: str) -> None:
+        name = actor.rpartition(":")[2]
+        users = [f"{actor}-{letter}" for letter in "abc"]
+        server.grant(*users)
+        for prefix in (name, actor):
+            page = server.ask(ACTORS, {"input": {"prefix": f"{prefix}-", "count": 2}}, actor=ADMIN)["listActors"]
+            assert ([one["urn"] for one in page["actors"]], page["count"]) == (users[:2], 2)
+            rest = {"prefix": f"{prefix}-", "count": 2, "cursor": page["cursor"]}
+            page = server.ask(ACTORS, {"input": rest}, actor=ADMIN)["listActors"]
+            assert ([one["urn"] for one in page["actors"]], page["cursor"]) == (users[2:], None)
+        server.set_status(users[1], "SUSPENDED")
+        only = server.ask(ACTORS, {"input": {"prefix": actor, "onlySuspended": True}}, actor=ADMIN)["listActors"]
+        assert [one["urn"] for one in only["actors"]] == users[1:2]
+
+    @pytest.mark.parametrize("privilege", [MANAGE_POLICIES, MANAGE_ALL])
+    def test_are_for_who_manages_policies_or_all_tokens(self, server: Server, actor: str, privilege: str) -> None:
+        server.grant(actor, privileges=(GENERATE, "MANAGE_SERVICE_ACCOUNTS", "VIEW_AUDIT_LOG"))
+        refused = refusal(server, ACTORS, {"input": {"count": 0}}, actor=actor)
+        assert (refused["code"], refused["privilege"]) == (403, MANAGE_POLICIES)
+        server.grant(actor, privileges=(privilege,))
+        assert server.ask(ACTORS, {"input": {"prefix": actor}}, actor=actor)["listActors"]["actors"]
+        for count in (0, 1_001):
+            refused = refusal(server, ACTORS, {"input": {"count": count}}, actor=actor)
+            assert (refused["code"], refused["field"]) == (400, "count")

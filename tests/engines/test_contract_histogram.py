@@ -1,0 +1,88 @@
+"""Contract of every engine: how rows lie in time."""
+
+from typing import Any
+
+import pytest
+
+from tests.engines.given import UNTIL, Given, old, row, timeless, young
+from watchword.domain.errors import Reason
+from watchword.domain.indices import Histogram
+
+HOUR = 3_600_000
+
+
+def spread(given: Given, index: str, spans: int) -> list[tuple[int, int]]:
+    """The first moment and the rows of each span."""
+    found: Histogram = given.run(given.engine.histogram(index, spans))
+    assert found.spans is not None
+    return list(zip(found.spans.starts(), found.counts, strict=True))
+
+
+def at(*moments: Any) -> dict[str, dict[str, Any]]:
+    return {f"row-{number}": row(number, moment) for number, moment in enumerate(moments)}
+
+
+def test_rows_are_counted_in_equal_spans_from_the_oldest_to_the_youngest(given: Given) -> None:
+    index = given.index("one", at(*(UNTIL + n * HOUR for n in (0, 0, 1, 5, 5, 5, 9))))
+    span = (9 * HOUR + 1 + 2) // 3
+    assert spread(given, index, 3) == [(UNTIL, 3), (UNTIL + span, 3), (UNTIL + 2 * span, 1)]
+
+
+def test_there_are_no_more_spans_than_milliseconds(given: Given) -> None:
+    index = given.index("one", at(UNTIL, UNTIL + 1, UNTIL + 1, UNTIL + 3))
+    assert spread(given, index, 200) == [(UNTIL, 1), (UNTIL + 1, 2), (UNTIL + 2, 0), (UNTIL + 3, 1)]
+
+
+def test_rows_of_one_moment_are_one_span(given: Given) -> None:
+    assert spread(given, given.index("one", at(UNTIL, UNTIL)), 50) == [(UNTIL, 2)]
+
+
+def test_a_span_begins_with_its_first_moment(given: Given) -> None:
+    index = given.index("one", at(0, 99, 100, 199))
+    assert spread(given, index, 2) == [(0, 2), (100, 2)]
+
+
+@pytest.mark.parametrize("spans", [1, 7, 200])
+def test_what_a_cut_between_two_spans_would_take_is_what_the_spans_before_it_hold(given: Given, spans: int) -> None:
+    index = given.index("one", old(25) | young(40) | timeless(3))
+    cells = spread(given, index, spans)
+    for number, (start, _) in enumerate(cells):
+        before = sum(rows for _, rows in cells[:number])
+        assert given.run(given.engine.count(index, start - 1)).old == before
+    assert sum(rows for _, rows in cells) == 65
+
+
+def test_rows_without_a_time_are_in_no_span(given: Given) -> None:
+    found = given.run(given.engine.histogram(given.index("one", old(2) | timeless(3)), 10))
+    assert (found.total, found.timeless, sum(found.counts)) == (5, 3, 2)
+
+
+@pytest.mark.parametrize("rows", [{}, timeless(4)], ids=["no rows", "none with a time"])
+def test_without_times_there_are_no_spans(given: Given, rows: dict[str, Any]) -> None:
+    found = given.run(given.engine.histogram(given.index("one", rows), 10))
+    assert (found.total, found.timeless, found.spans, found.counts) == (len(rows), len(rows), None, ())
+
+
+def test_a_time_far_beyond_the_calendar_is_in_the_outermost_span(given: Given) -> None:
+    index = given.index("one", at(UNTIL, 9_000_000_000_000_000_000))
+    cells = spread(given, index, 4)
+    assert [rows for _, rows in cells] == [1, 0, 0, 1]
+    assert cells[-1][0] < 253_402_300_799_999
+
+
+def test_a_time_before_1970_or_with_a_fraction_is_in_its_span(given: Given) -> None:
+    index = given.index("one")
+    for number, moment in enumerate((-2_000, -1_000.5, 999.5)):
+        assert given.place.put(index, str(number), row(number, moment))
+    assert spread(given, index, 3) == [(-2_000, 2), (-1_000, 0), (0, 1)]
+
+
+def test_what_was_just_acknowledged_is_counted(given: Given) -> None:
+    index = given.index("one", old(1))
+    for number in range(1, 4):
+        given.write(index, old(1, number))
+        assert sum(given.run(given.engine.histogram(index, 5)).counts) == number + 1
+
+
+def test_an_index_that_is_not_there_has_no_histogram(given: Given) -> None:
+    assert given.refused(given.engine.histogram(given.place.name("none"), 5)).reason is Reason.INDEX_REFUSED

@@ -1,0 +1,158 @@
+"""The files for containers: read by the programs of those who will run them, and what they say of the service holds.
+
+There is no image to build on here, so the last step is ours: the service runs as the Containerfile says, on a root that
+cannot be written, without a container engine.
+"""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.clients import client_env
+from tests.support.deployed import environment_of, make_packages
+from tests.support.pages import ROOT
+from tests.support.system import need_program, need_root
+from watchword.settings import TABLE
+
+CONTAINERFILE = ROOT / "Containerfile"
+COMPOSE = ROOT / "compose.yaml"
+CONTAIN = ROOT / "tests/support/contain.sh"
+
+
+def tool(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    program, *others = words
+    command = [client_env("packages") / "bin" / program, *others]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Of the last stage, continued lines joined."""
+    text = re.sub(r"\\\n\s*", " ", re.sub(r"^#.*\n", "", CONTAINERFILE.read_text(), flags=re.MULTILINE))
+    lines = [line.partition(" ") for line in text.splitlines() if line.strip()]
+    last = max(index for index, (word, _, _) in enumerate(lines) if word == "FROM")
+    return [(word, rest) for word, _, rest in lines[last:]]
+
+
+def said(word: str) -> str:
+    (rest,) = [rest for one, rest in instructions() if one == word]
+    return rest
+
+
+def compose() -> Any:
+    return yaml.safe_load(COMPOSE.read_text())
+
+
+def test_the_linter_of_container_files_finds_nothing() -> None:
+    done = tool("hadolint", "--no-color", CONTAINERFILE)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_linter_would_find_something(tmp_path: Path) -> None:
+    worse = tmp_path / "Containerfile"
+    worse.write_text(CONTAINERFILE.read_text().replace("USER 10001:10001", "USER root"))
+    done = tool("hadolint", "--no-color", worse)
+    assert done.returncode != 0
+    assert "root" in done.stdout
+
+
+def test_the_compose_file_is_one_by_the_schema_of_its_specification(tmp_path: Path) -> None:
+    check = ("check-jsonschema", "--builtin-schema", "vendor.compose-spec")
+    done = tool(*check, COMPOSE)
+    assert done.returncode == 0, done.stdout
+    worse = tmp_path / "compose.yaml"
+    worse.write_text(COMPOSE.read_text().replace("read_only: true", "read_only: [true]"))
+    assert tool(*check, worse).returncode != 0
+
+
+def test_what_the_image_copies_is_not_ignored_and_nothing_else_is_sent() -> None:
+    lines = (ROOT / ".containerignore").read_text().splitlines()
+    assert lines[1] == "*"
+    kept = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    text = CONTAINERFILE.read_text()
+    copied = {name for line in re.findall(r"^COPY (?!--)(.*)$", text, re.MULTILINE) for name in line.split()[:-1]}
+    assert copied == kept
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    assert (ROOT / ".dockerignore").read_text() == (ROOT / ".containerignore").read_text()
+
+
+def test_every_service_of_the_compose_file_is_closed_and_waits_for_what_it_needs() -> None:
+    services = compose()["services"]
+    for name, service in services.items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert "no-new-privileges:true" in service["security_opt"], name
+        assert "latest" not in service.get("image", ""), name
+    ours = services.pop("watchword")
+    assert ours["read_only"] is True
+    assert ours["user"] == said("USER")
+    assert all(port.startswith("127.0.0.1:") for port in ours["ports"])
+    assert {name: one["condition"] for name, one in ours["depends_on"].items()} == dict.fromkeys(
+        services, "service_healthy"
+    )
+    assert all("healthcheck" in service and "ports" not in service for service in services.values())
+    assert all(service["networks"] == ["inside"] for service in services.values())
+
+
+def test_the_compose_file_sets_what_is_a_setting_and_no_secret_in_an_environment() -> None:
+    content = compose()
+    ours = content["services"]["watchword"]
+    secret = {setting.variable for setting in TABLE if setting.secret}
+    known = {setting.variable for setting in TABLE} | {one.file_variable for one in TABLE if one.secret}
+    assert set(ours["environment"]) <= known
+    shown = {name: value for name, value in ours["environment"].items() if name in secret}
+    assert not any("@" in value for value in shown.values())
+    files = {value for value in ours["environment"].values() if value.startswith("/run/secrets/")}
+    assert files == {f"/run/secrets/{name}" for name in ours["secrets"]}
+    assert set(ours["secrets"]) <= set(content["secrets"])
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    wheel, _ = make_packages(tmp_path_factory.mktemp("dist"))
+    return environment_of(wheel, tmp_path_factory.mktemp("opt") / "watchword")
+
+
+def test_the_service_runs_as_the_image_says_on_a_root_that_cannot_be_written(environment: Path, tmp_path: Path) -> None:
+    need_root("a root of its own is made of mounts")
+    need_program("ip", "iproute2")
+    user, _, group = said("USER").partition(":")
+    assert json.loads(said("VOLUME")) == [said("WORKDIR")] == ["/data"]
+    serve = shlex.join([*json.loads(said("ENTRYPOINT")), *json.loads(said("CMD"))])
+    check = shlex.join(json.loads(said("HEALTHCHECK").partition(" CMD ")[2]))
+    script = f"""
+        cd {said("WORKDIR")}
+        {serve} >/data/out 2>&1 &
+        tries=0
+        until {check} 2>/dev/null; do
+            tries=$((tries + 1)); [ $tries -lt 100 ] || {{ cat /data/out; exit 1; }}
+        done
+        id -u; id -g; ls /data
+        touch /x /usr/x /opt/watchword/x 2>&1 | grep -c 'Read-only file system'
+        kill $!; wait $!; echo "ended $?"
+        {check} 2>&1 || echo "then $?"
+    """
+    root, data = tmp_path / "root", tmp_path / "data"
+    root.mkdir()
+    data.mkdir(0o700)
+    os.chown(data, int(user), int(group))
+    env = dict(item.split("=", 1) for item in shlex.split(said("ENV")))
+    env["PATH"] = env["PATH"].replace("$PATH", "/usr/local/bin:/usr/bin:/bin")
+    command = [
+        "unshare", "--mount", "--pid", "--fork", "--kill-child", "--net", "--ipc", "--uts",
+        "sh", str(CONTAIN), str(root), str(environment), str(data), user, group,
+        "env", "-i", *(f"{name}={value}" for name, value in env.items()), "sh", "-c", script,
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    health, uid, gid, *rest = done.stdout.splitlines()
+    assert (health, uid, gid) == ("ready", user, group)
+    assert {"index.db", "master.key", "watchword.db"} <= set(rest)
+    assert "3" in rest
+    assert "ended 0" in rest
+    assert rest[-1] == "then 1"

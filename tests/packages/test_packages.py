@@ -1,0 +1,167 @@
+"""The packages: the same bytes from the same sources, complete, and a service that runs where nothing else is."""
+
+import configparser
+import email
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.clients import client_env
+from tests.support.deployed import make_packages
+from tests.support.pages import ROOT, blocks, run_blocks
+from tests.support.server import Server
+from watchword import __version__
+
+SOURCE = ROOT / "src/watchword"
+
+
+@dataclass(frozen=True)
+class Packages:
+    wheel: Path
+    source: Path
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
+    return Packages(*make_packages(tmp_path_factory.mktemp("dist")))
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where pipx put it: a command, and an environment that nothing else is in."""
+
+    bin: Path
+    environment: Path
+
+
+@pytest.fixture(scope="module")
+def installed(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """By pipx, in the versions that the service is tested with: of the lock all but the hashes, which a file that was
+    just made has none of.
+    """
+    folder = tmp_path_factory.mktemp("pipx")
+    pins = re.findall(r"^[\w.\[\]-]+==\S+", (ROOT / "requirements/run.lock").read_text(), re.MULTILINE)
+    (folder / "constraints.txt").write_text("\n".join(pins))
+    home = Home(folder / "bin", folder / "home/venvs/watchword")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("WATCHWORD_", "PYTHON", "PIPX"))}
+    path = f"{Path(sys.executable).parent}:{clean['PATH']}"  # where uv is, which takes a tenth of pip's time
+    done = subprocess.run(
+        [
+            client_env("packages") / "bin/pipx", "install", str(packages.wheel), "--python", sys.executable,
+            "--backend", "uv", "--pip-args", f"--constraint {folder / 'constraints.txt'}",
+        ],
+        env=clean | {"PIPX_HOME": str(folder / "home"), "PIPX_BIN_DIR": str(home.bin), "PATH": path},
+        cwd=folder, capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return home
+
+
+class Installed(Server):
+    """A server of the installed command, rather than of the sources."""
+
+    program: Path
+
+    @property
+    def command(self) -> list[str]:
+        return ["env", "--chdir", str(self.folder), str(self.program), "serve", "--port", str(self.port)]
+
+
+@pytest.fixture
+def clone(installed: Home, tmp_path: Path) -> Iterator[Installed]:
+    """In a folder that has nothing but, as the README says, an environment in `.venv`: here that of the wheel."""
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    (folder / ".venv").symlink_to(installed.environment)
+    server = Installed(folder)
+    server.program = installed.bin / "watchword"
+    with server:
+        yield server
+
+
+def test_the_same_sources_give_the_same_bytes_wherever_and_by_whomever_they_are_packed(
+    packages: Packages, tmp_path: Path
+) -> None:
+    project = tmp_path / "elsewhere"
+    project.mkdir()
+    for name in ("deploy", "requirements", "scripts", "src"):
+        shutil.copytree(ROOT / name, project / name)
+    for name in ("CHANGELOG.md", "LICENSE", "MANIFEST.in", "README.md", "SECURITY.md", "pyproject.toml"):
+        shutil.copyfile(ROOT / name, project / name)
+    for name in (".venv", ".clients"):
+        (project / name).symlink_to(ROOT / name)
+    with tarfile.open(packages.source) as archive:
+        moment = archive.getmembers()[0].mtime
+    os.utime(project / "src/watchword/wiring.py", (0, 0))
+    wheel, source = make_packages(tmp_path / "dist", project, SOURCE_DATE_EPOCH=str(int(moment)))
+    assert wheel.read_bytes() == packages.wheel.read_bytes()
+    assert source.read_bytes() == packages.source.read_bytes()
+
+
+def test_the_wheel_has_every_file_of_the_package_and_no_other(packages: Packages) -> None:
+    ours = {
+        str(path.relative_to(SOURCE.parent))
+        for path in SOURCE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    with zipfile.ZipFile(packages.wheel) as wheel:
+        packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert packed == ours
+    assert {"watchword/py.typed", "watchword/doors/http/graphql/schema.graphql"} <= packed
+    assert any(name.endswith(".sql") for name in packed)
+
+
+def test_the_source_distribution_has_what_the_wheel_is_made_of_and_what_it_is_run_by(packages: Packages) -> None:
+    with tarfile.open(packages.source) as archive:
+        named = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+    with zipfile.ZipFile(packages.wheel) as wheel:
+        packed = {f"src/{name}" for name in wheel.namelist() if ".dist-info/" not in name}
+    assert packed <= named
+    files = {"CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", "requirements/run.lock"}
+    assert files | {str(path.relative_to(ROOT)) for path in ROOT.glob("deploy/**/*") if path.is_file()} <= named
+
+
+def test_the_wheel_says_what_it_is(packages: Packages) -> None:
+    with zipfile.ZipFile(packages.wheel) as wheel:
+        folder = next(name.partition("/")[0] for name in wheel.namelist() if ".dist-info/" in name)
+        told = email.message_from_bytes(wheel.read(f"{folder}/METADATA"))
+        entries = configparser.ConfigParser()
+        entries.read_string(wheel.read(f"{folder}/entry_points.txt").decode())
+        assert f"{folder}/licenses/LICENSE" in wheel.namelist()
+    assert (told["Name"], told["Version"], told["Requires-Python"]) == ("watchword", __version__, ">=3.11")
+    assert (told["License-Expression"], told["Description-Content-Type"]) == ("Apache-2.0", "text/markdown")
+    assert told["Summary"]
+    assert told["Keywords"]
+    assert "Typing :: Typed" in (told.get_all("Classifier") or [])
+    assert told.get_payload(decode=True) == (ROOT / "README.md").read_bytes()
+    assert dict(entries["console_scripts"]) == {"watchword": "watchword.__main__:main"}
+
+
+def test_the_installed_command_runs_from_its_own_environment_alone(installed: Home, tmp_path: Path) -> None:
+    asked = "import watchword, importlib.util as u; print(watchword.__file__, u.find_spec('pytest'))"
+    ran = subprocess.run(
+        [installed.environment / "bin/python", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    where, _, other = ran.stdout.strip().rpartition(" ")
+    assert Path(where).is_relative_to(installed.environment)
+    assert other == "None"
+    said = subprocess.run([installed.bin / "watchword", "--version"], capture_output=True, text=True, check=True).stdout
+    assert said == f"watchword, version {__version__}\n"
+
+
+def test_what_the_readme_shows_is_what_happens_with_the_installed_wheel(clone: Installed) -> None:
+    readme = ROOT / "README.md"
+    assert '"$PWD/.venv/bin:$PATH"' in blocks(readme)[0].code
+    for block, output in run_blocks(readme, clone):
+        if block.shown is not None:
+            assert block.prints(output), f"{block.code}\nshows:\n{block.shown}\nbut printed:\n{output}"
+    assert (clone.folder / "watchword-data/watchword.db").is_file()

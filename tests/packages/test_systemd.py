@@ -1,0 +1,184 @@
+"""The unit for systemd: sound, closed, and the service runs under all of it, by a real systemd."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tests.support.deployed import DEPLOY, UNIT, environment_of, make_packages, systemd
+from tests.support.pages import ROOT
+from tests.support.ports import free_port
+from tests.support.postgres import Home
+from tests.support.server import ADMIN, CREATE, REVOKE, watchword
+from tests.support.system import need_program
+from tests.support.waiting import until
+from watchword.settings import TABLE, load
+
+EXPOSED_AT_MOST = 15
+"""Of 100, as systemd counts; what is not closed is the network, the sockets and the root's own file tree."""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    wheel, _ = make_packages(tmp_path_factory.mktemp("dist"))
+    return environment_of(wheel, tmp_path_factory.mktemp("opt") / "watchword")
+
+
+@pytest.fixture
+def units(tmp_path: Path) -> Path:
+    """A folder of units with ours in it, and nothing else."""
+    folder = tmp_path / "units"
+    folder.mkdir()
+    shutil.copy(DEPLOY / UNIT, folder)
+    return folder
+
+
+def drop_in(units: Path, name: str, text: str) -> None:
+    folder = units / f"{UNIT}.d"
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+
+
+@pytest.fixture
+def http(units: Path) -> Iterator[httpx.Client]:
+    """A client of the service that the unit will start, on a port of its own."""
+    port = free_port()
+    log = units / "service.log"
+    said = f"StandardOutput=append:{log}\nStandardError=append:{log}\n"
+    drop_in(units, "port.conf", f"[Service]\nEnvironment=WATCHWORD_PORT={port}\n{said}")
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
+        yield client
+
+
+def is_well(http: httpx.Client) -> bool:
+    try:
+        return http.get("/health").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def await_well(http: httpx.Client, units: Path) -> None:
+    try:
+        until(lambda: is_well(http), "the service is well")
+    except AssertionError:
+        logs = [units / name for name in ("boot.log", "console.log", "service.log")]
+        raise AssertionError("\n".join(log.read_text() for log in logs if log.exists())) from None
+
+
+def processes(outer: psutil.Process) -> list[psutil.Process]:
+    return [one for one in outer.children(recursive=True) if "/opt/watchword/bin" in " ".join(one.cmdline())]
+
+
+def test_systemd_finds_nothing_wrong_with_the_unit_and_its_drop_in(units: Path, environment: Path) -> None:
+    analyze = need_program("systemd-analyze", "systemd")
+    drop_in(units, "postgresql.conf", (DEPLOY / f"{UNIT}.d/postgresql.conf").read_text())
+    unit = units / UNIT
+    unit.write_text(unit.read_text().replace("/opt/watchword", str(environment)))
+    done = subprocess.run([analyze, "verify", "--man=no", unit], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    unit.write_text(unit.read_text().replace("ProtectSystem=strict", "ProtectSystem=strictly"))
+    told = subprocess.run([analyze, "verify", "--man=no", unit], capture_output=True, text=True, check=False).stderr
+    assert "strictly" in told
+
+
+def test_the_unit_leaves_little_exposed(units: Path) -> None:
+    analyze = need_program("systemd-analyze", "systemd")
+    flags = ["--offline=true", f"--threshold={EXPOSED_AT_MOST}", "--no-pager"]
+    done = subprocess.run([analyze, "security", *flags, units / UNIT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_tokens_are_made_and_ended_under_the_sandbox_of_the_unit(
+    units: Path, http: httpx.Client, environment: Path
+) -> None:
+    with systemd(units, environment) as machine:
+        await_well(http, units)
+        made = _asked(
+            http, CREATE, {"input": {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_HOUR", "name": "t"}}
+        )
+        token = made["createAccessToken"]
+        bearer = {"Authorization": f"Bearer {token['accessToken']}"}
+        assert http.get("/auth", headers=bearer).status_code == 204
+        assert _asked(http, REVOKE, {"id": token["metadata"]["id"]}) == {"revokeAccessToken": True}
+        assert http.get("/auth", headers=bearer).status_code == 401
+        running = processes(machine)
+        assert len(running) >= 2  # the service and its worker; the index comes and goes
+        for process in running:
+            status = dict(re.findall(r"^(\w+):\s*(.*)$", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE))
+            assert (status["CapEff"], status["CapBnd"]) == ("0" * 16, "0" * 16)
+            assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+            assert status["Uid"].split()[0] != "0"
+
+
+def test_systemd_starts_the_service_again_when_it_was_killed(
+    units: Path, http: httpx.Client, environment: Path
+) -> None:
+    with systemd(units, environment) as machine:
+        await_well(http, units)
+        before = processes(machine)[0]
+        before.kill()
+        before.wait(10)
+        await_well(http, units)
+        assert processes(machine)[0].pid != before.pid
+
+
+def test_secrets_of_the_drop_in_reach_the_service_and_not_its_environment(
+    units: Path, http: httpx.Client, environment: Path, database: Home
+) -> None:
+    folder = units / "etc"
+    folder.mkdir(0o700)
+    (folder / "database-url").write_text(database.url)
+    shutil.copy(database.key_file, folder / "master.key")
+    text = (DEPLOY / f"{UNIT}.d/postgresql.conf").read_text().replace("/etc/watchword/", f"{folder}/")
+    drop_in(units, "postgresql.conf", f"{text}Environment=WATCHWORD_DATABASE_SCHEMA={database.schema}\n")
+    with systemd(units, environment) as machine:
+        await_well(http, units)
+        made = watchword("token", "create", "--local", env=database.env)
+        assert made.returncode == 0, made.stderr
+        assert http.get("/auth", headers={"Authorization": f"Bearer {made.stdout.strip()}"}).status_code == 204
+        seen = [Path(f"/proc/{process.pid}/environ").read_text() for process in processes(machine)]
+        assert all("WATCHWORD_DATABASE_URL_FILE=" in one for one in seen)
+        assert not any(database.url in one for one in seen)
+
+
+def test_a_command_on_the_store_runs_beside_the_service_with_the_properties_that_the_page_gives_it(
+    units: Path, http: httpx.Client, environment: Path
+) -> None:
+    page = (ROOT / "docs/how-to/deploy.md").read_text()
+    (line,) = re.findall(r"^systemd-run (.*?)\n```$", page, re.MULTILINE | re.DOTALL)
+    words = line.replace("\\\n", " ").split()
+    properties = [word.removeprefix("--property=") for word in words if word.startswith("--property=")]
+    assert properties
+    command = " ".join(word for word in words if not word.startswith("--p") and word != "--wait")
+    told = units / "told"
+    again = "Restart=on-failure\nRestartSec=200ms\n"  # until the service has made the store
+    heard = f"StandardOutput=truncate:{told}\nStandardError=null"
+    own = "\n".join(["[Service]", "Type=oneshot", *properties, f"ExecStart={command}", heard])
+    (units / "command.service").write_text(f"[Unit]\nDefaultDependencies=no\nStartLimitBurst=1000\n{own}\n{again}")
+    drop_in(units, "command.conf", "[Unit]\nWants=command.service\n")
+    with systemd(units, environment):
+        await_well(http, units)
+        until(lambda: told.exists() and told.read_text().endswith("\n"), "the command has told its token")
+        assert http.get("/auth", headers={"Authorization": f"Bearer {told.read_text().strip()}"}).status_code == 204
+
+
+def test_the_example_of_an_environment_holds_settings_that_are_valid_together() -> None:
+    text = (DEPLOY / "watchword.env.example").read_text()
+    given = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+    others = dict(re.findall(r"^#(\w+)=(.*)$", text, re.MULTILINE))
+    assert load({}, given).public_url == given["WATCHWORD_PUBLIC_URL"]
+    load({}, given | others)
+    assert not {setting.variable for setting in TABLE if setting.secret} & set(given)
+
+
+def _asked(http: httpx.Client, query: str, variables: object) -> Any:
+    body = {"query": query, "variables": variables}
+    answer = http.post("/api/graphql", json=body, headers={"X-Service-Actor": ADMIN}).json()
+    assert "errors" not in answer, answer
+    return answer["data"]

@@ -1,0 +1,133 @@
+"""A real Chromium, Debian's own, and pages in it that are watched: what a page must never do fails the test.
+
+Never: an error in the console, an exception that nobody caught, a request to another origin, a breach of the
+Content-Security-Policy. A test that provokes one of them says so beforehand, by `allow`.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, BrowserContext, Page, Response, expect, sync_playwright
+
+from tests.support.console import CONSOLE_HEADER, Console
+from tests.support.server import Server
+from tests.support.system import need_program
+
+ARGUMENTS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+)  # fmt: skip
+SECONDS = 30.0
+expect.set_options(timeout=SECONDS * 1_000)
+
+Theme = Literal["light", "dark"]
+
+# Runs before any script of the page, by the browser's own hand: a policy of the page does not hold it back.
+_TELL_BREACHES = """addEventListener("securitypolicyviolation",
+  (event) => window.__breach(`${event.effectiveDirective} ${event.blockedURI} ${event.sourceFile}`));"""
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Not for longer than a module's tests: while it is there, this thread has an event loop that is running."""
+    program = need_program("chromium", "chromium")
+    with sync_playwright() as playwright:
+        # As in everybody's browser, a page that was left is kept for whoever goes back; Playwright would forbid it.
+        browser = playwright.chromium.launch(
+            executable_path=program, args=list(ARGUMENTS), ignore_default_args=["--disable-back-forward-cache"]
+        )
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Watch:
+    """What the pages of one context did that they must not."""
+
+    origin: str
+    faults: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    """`METHOD /path?query` of every request, in their order."""
+    allowed: list[str] = field(default_factory=list)
+
+    def allow(self, pattern: str) -> None:
+        """Faults that match are what this test is about."""
+        self.allowed.append(pattern)
+
+    @property
+    def unexpected(self) -> list[str]:
+        return [fault for fault in self.faults if not any(re.search(one, fault) for one in self.allowed)]
+
+    def on_page(self, page: Page) -> None:
+        page.on("console", lambda message: self._said(message.type, message.text, message.location))
+        page.on("pageerror", lambda error: self.faults.append(f"uncaught: {error.name}: {error.message}"))
+        page.on("request", lambda request: self._asked(request.method, request.url))
+        page.on("crash", lambda _: self.faults.append("the page crashed"))
+
+    def _said(self, kind: str, text: str, where: Any) -> None:
+        if kind == "error":
+            self.faults.append(f"console: {text} ({where.get('url', '')}:{where.get('lineNumber', '')})")
+
+    def _asked(self, method: str, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme in ("data", "blob", "about"):
+            return
+        if f"{parts.scheme}://{parts.netloc}" != self.origin:
+            self.faults.append(f"foreign request: {method} {url}")
+        self.requests.append(f"{method} {parts.path}" + (f"?{parts.query}" if parts.query else ""))
+
+
+class Window:
+    """One browser profile on the console: its own cookies, its own watch; pages of it share them."""
+
+    def __init__(
+        self, browser: Browser, console: Console | Server, theme: Theme = "light", width: int = 1280, **how: Any
+    ) -> None:
+        self.url = console.url
+        self.watch = Watch(console.url)
+        self.context: BrowserContext = browser.new_context(
+            base_url=self.url,
+            color_scheme=theme,
+            viewport={"width": width, "height": 800},
+            reduced_motion="reduce",
+            locale="en-GB",
+            timezone_id="Europe/Berlin",
+            **how,
+        )
+        self.context.set_default_timeout(SECONDS * 1_000)
+        self.context.expose_binding("__breach", lambda _, told: self.watch.faults.append(f"policy breach: {told}"))
+        self.context.add_init_script(_TELL_BREACHES)
+        self.context.on("page", self.watch.on_page)
+
+    def sign_in(self, token: str) -> None:
+        """As the sign-in view does it, without the view."""
+        answer = self.context.request.post(
+            "/session", headers={CONSOLE_HEADER: "1", "Origin": self.url}, data={"token": token}
+        )
+        assert answer.ok, answer.text()
+
+    def open(self, address: str | None = None) -> Page:
+        page = self.context.new_page()
+        if address is not None:
+            self.go(page, address)
+        return page
+
+    def go(self, page: Page, address: str) -> Response:
+        answer = page.goto(address)
+        assert answer is not None
+        settled(page)
+        return answer
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.watch.unexpected == []
+
+
+def settled(page: Page) -> None:
+    """The page is made, and what it waited for has come."""
+    expect(page.locator("#main h1").first).to_be_visible()
+    expect(page.locator("#main .loading, #main [aria-busy=true]")).to_have_count(0)
