@@ -3,10 +3,11 @@
 import re
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.console.conftest import Windows
-from tests.support.browser import Window
+from tests.support.browser import Window, held_back, settled
 from tests.support.console import Console
 from tests.support.server import Server
 
@@ -45,6 +46,7 @@ def test_details_found_among_all_tokens_close_to_where_they_were_opened(console:
     expect(page.get_by_role("link", name="All tokens")).to_have_attribute("aria-current", "page")
     page.reload()
     expect(page.get_by_role("button", name="Revoke found…")).to_be_visible()
+    settled(page)
     page.locator(".panel h2").press("Escape")
     expect(page).to_have_url(re.compile(r"/console/all-tokens\?.*q=found$"))
     expect(page.get_by_role("link", name="found")).to_be_focused()
@@ -54,6 +56,57 @@ def test_details_found_among_all_tokens_close_to_where_they_were_opened(console:
     page.locator("dialog").get_by_role("button", name="Revoke found").click()
     expect(page.get_by_text("Revoked found at")).to_be_visible()
     expect(page).to_have_url(re.compile(r"/console/all-tokens\?.*q=found$"))
+
+
+@pytest.mark.parametrize("late", ["AllTokens", "Made"])
+def test_details_that_are_closed_before_all_has_come_close_to_where_they_were_opened(
+    late: str, console: Console, window: Windows
+) -> None:
+    holder = console.person("holder", OWN)
+    console.token(holder.urn, name="early")
+    page = window(console.root).open(f"/console/all-tokens?actor={holder.urn}&q=early")
+    page.get_by_role("link", name="early").click()
+    expect(page.get_by_role("heading", name="early")).to_be_visible()
+    with held_back(page, late):
+        page.reload()
+        expect(page.get_by_role("button", name="Revoke early…")).to_be_visible()
+        page.locator(".panel h2").press("Escape")
+        expect(page.locator(".panel")).to_have_count(0)
+    expect(page).to_have_url(re.compile(r"/console/all-tokens\?.*q=early$"))
+    expect(page.get_by_role("link", name="early")).to_be_focused()
+
+
+@pytest.mark.parametrize("late", ["Tokens", "Made"])
+def test_details_of_a_token_of_ones_own_close_to_it_however_late_the_rest_comes(
+    late: str, console: Console, window: Windows
+) -> None:
+    owner = console.person("owner", OWN)
+    console.token(owner.urn, name="early")
+    page = window(owner).open("/console/tokens?q=early")
+    page.get_by_role("link", name="early").click()
+    expect(page.get_by_role("heading", name="early")).to_be_visible()
+    with held_back(page, late):
+        page.reload()
+        expect(page.get_by_role("button", name="Revoke early…")).to_be_visible()
+        page.locator(".panel h2").press("Escape")
+        expect(page.locator(".panel")).to_have_count(0)
+    expect(page).to_have_url(re.compile(r"/console/tokens\?q=early$"))
+    expect(page.get_by_role("link", name="early")).to_be_focused()
+
+
+def test_a_secret_is_not_left_unasked_though_what_was_there_before_comes_late(console: Console, window: Windows) -> None:
+    owner = console.person("owner", OWN)
+    console.token(owner.urn, name="renewed")
+    page = window(owner).open("/console/tokens?q=renewed")
+    page.get_by_role("link", name="renewed").click()
+    expect(page.get_by_role("heading", name="renewed")).to_be_visible()
+    with held_back(page, "Made"):
+        page.reload()
+        page.get_by_role("button", name="Rotate").click()
+        page.get_by_role("dialog").get_by_role("button", name="Rotate renewed").click()
+        expect(page.locator("#secret")).to_be_visible()
+    page.get_by_role("link", name="My tokens").click()
+    expect(page.get_by_role("dialog", name="Leave without the token?")).to_be_visible()
 
 
 def test_who_only_keeps_accounts_sees_their_tokens_and_ends_one(console: Console, window: Windows) -> None:

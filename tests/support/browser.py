@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, Page, Response, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Response, Route, expect, sync_playwright
 
 from tests.support.console import CONSOLE_HEADER, Console
 from tests.support.server import Server
@@ -131,3 +131,22 @@ def settled(page: Page) -> None:
     """The page is made, and what it waited for has come."""
     expect(page.locator("#main h1").first).to_be_visible()
     expect(page.locator("#main .loading, #main [aria-busy=true]")).to_have_count(0)
+
+
+@contextmanager
+def held_back(page: Page, query: str) -> Iterator[None]:
+    """Answers to the GraphQL operation of this name do not come before the block's end."""
+    held: list[Route] = []
+
+    def decide(route: Route) -> None:
+        if f"query {query}(" in (route.request.post_data or ""):
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/api/graphql", decide)
+    yield
+    assert held, f"nobody asked for {query}"
+    for route in held:
+        route.continue_()
+    page.unroute("**/api/graphql", decide)

@@ -7,7 +7,7 @@ import { ApiError, UNREACHABLE, onOtherSession, onSignedOut, session } from "./a
 import { keepTimes } from "./format.js";
 import { errorLine, loading, say } from "./parts.js";
 import { find, go, onAgain, reload, route, start } from "./router.js";
-import { listenToKeys, mayView, showRail, showTips, toSignIn, whoAmI } from "./shell.js";
+import { listenToKeys, mayView, showRail, showTips, toSignIn, viewOf, whoAmI } from "./shell.js";
 
 route("tokens", "/", () => import("./pages/tokens.js"));
 route("new-token", "/console/tokens/new", () => import("./pages/new_token.js"));
@@ -16,6 +16,7 @@ route("all-tokens", "/console/all-tokens/:id?", () => import("./pages/all_tokens
 route("accounts", "/console/accounts/:urn?", () => import("./pages/accounts.js"));
 route("policies", "/console/policies/:urn?", () => import("./pages/policies.js"));
 route("actors", "/console/actors/:urn?", () => import("./pages/actors.js"));
+route("plan", "/console/operations/plan", () => import("./pages/operations_plan.js"));
 route("operations", "/console/operations/:id?", () => import("./pages/operations.js"));
 route("activity", "/console/activity", () => import("./pages/activity.js"));
 route("sign-in", "/console/sign-in", () => import("./pages/sign_in.js"));
@@ -27,6 +28,7 @@ let me = null;
 /** @type {ApiError | null} */
 let ended = null;
 let leaving = new AbortController();
+let turn = 0;
 
 /** @param {string} text */
 function title(text) {
@@ -49,6 +51,8 @@ const contextOf = (at, params, root) => ({
 async function show(found, at, params) {
   leaving.abort();
   leaving = new AbortController();
+  turn += 1;
+  const mine = turn;
   const root = document.createElement("div");
   root.className = "page";
   try {
@@ -61,41 +65,41 @@ async function show(found, at, params) {
       const problem = ended;
       ended = null;
       signIn({ ...contextOf(at, params, root), session: /** @type {import("./api.js").Session} */ (current), problem });
-      return undefined;
+      return;
     }
     if (current && !current.signedIn) {
       if (current.message) ended = new ApiError(current.message, { reason: current.reason, status: 401 });
       await toSignIn(at.pathname + at.search);
-      return undefined;
+      return;
     }
     if (current) me = await whoAmI(current);
-    if (!me) return undefined;
-    showRail(rail, me, found?.name === "new-token" ? "tokens" : (found?.name ?? null));
+    // Whoever was quicker to leave than the page to come is elsewhere by now.
+    if (!me || mine !== turn) return;
+    showRail(rail, me, found && viewOf(found.name));
     main.replaceChildren(root);
     if (!found) {
       nothingHere(root);
-      return undefined;
+      return;
     }
     if (!mayView(found.name, me) && !current) me = await whoAmI(await session.read());
     if (!mayView(found.name, me)) {
       notYours(root, at);
-      return undefined;
+      return;
     }
     render(root, loading());
     const { page } = await found.load().catch(() => {
       throw new ApiError(UNREACHABLE, { reason: "unreachable" });
     });
-    const kept = await page(contextOf(at, params, root));
+    if (mine !== turn) return;
+    await page(contextOf(at, params, root));
     // What had the focus is gone with the page before: go on from the beginning of this one.
     if (document.activeElement === document.body) main.focus({ preventScroll: true });
-    return kept ?? undefined;
   } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") return undefined;
-    if (error instanceof ApiError && error.status === 401) return undefined;
+    if (error instanceof DOMException && error.name === "AbortError") return;
+    if (mine !== turn || (error instanceof ApiError && error.status === 401)) return;
     main.replaceChildren(root);
     render(root, html`<h1>This page could not be shown</h1>${errorLine(error)}
       <p><button type="button" @click=${() => reload()}>Try again</button></p>`);
-    return undefined;
   }
 }
 

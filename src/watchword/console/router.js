@@ -1,9 +1,9 @@
 /**
  * Addresses: each view has one, and reload, back, forward and sharing keep it. Filters, sort and page live in its query.
  *
- * A page is a module that exports `page(context)`. It may return `{again, leave}`: `again(context)` is called instead
- * of a new page when the address changes but the page is the same; `leave()` is asked before it is left and answers
- * whether it may be.
+ * A page is a module that exports `page(context)`. Before it waits for what it shows, it may say `keep(root, {again, leave})`:
+ * `again(context)` is called instead of a new page when the address changes but the page is the same; `leave()` is asked
+ * before it is left and answers whether it may be.
  */
 
 /**
@@ -17,15 +17,15 @@
  * @property {(text: string) => void} title
  *
  * @typedef {{again?: (context: Context) => unknown, leave?: () => boolean | Promise<boolean>}} Kept
- * @typedef {{page: (context: Context) => Promise<Kept | void> | Kept | void}} Page
+ * @typedef {{page: (context: Context) => Promise<void> | void}} Page
  * @typedef {{pattern: RegExp, load: () => Promise<Page>, name: string}} Route
  */
 
 /** @type {Route[]} */
 const routes = [];
-/** @type {(route: Route | null, at: URL, params: string[]) => Promise<Kept | void>} */
+/** @type {(route: Route | null, at: URL, params: string[]) => Promise<void>} */
 let show = async () => {};
-/** @type {Kept | void} */
+/** @type {Kept | undefined} */
 let current;
 let place = 0;
 let returning = false;
@@ -107,7 +107,6 @@ export async function start(shower) {
 
 /** @type {string | null} */
 let shown = null;
-let turn = 0;
 
 async function arrive(afresh = false) {
   const at = new URL(location.href);
@@ -119,11 +118,7 @@ async function arrive(afresh = false) {
     return;
   }
   current = undefined;
-  turn += 1;
-  const mine = turn;
-  const kept = await show(found, at, params);
-  // Whoever was quicker to leave than the page to come is elsewhere by now.
-  if (mine === turn && kept) current = kept;
+  await show(found, at, params);
 }
 
 /** @type {(kept: Kept, at: URL, params: string[]) => unknown} */
@@ -133,9 +128,9 @@ export const onAgain = (caller) => {
   again = caller;
 };
 
-/** @param {Kept} kept what a page says of itself later than by returning it */
-export const keep = (kept) => {
-  current = kept;
+/** How a page is shown again and left, if it is still the one that is shown. @param {HTMLElement} root @param {Kept} kept */
+export const keep = (root, kept) => {
+  if (root.isConnected) current = kept;
 };
 
 /** @param {PopStateEvent} event */

@@ -15,7 +15,7 @@ import { go, keep } from "./router.js";
  */
 export function showSecret(root, { accessToken, metadata }, { heading, more }) {
   const stored = () => {
-    keep({});
+    keep(root, {});
     void go(tokenPath(metadata.id), { replace: true, sure: true });
   };
   render(root, html`<div class="stack narrow">
@@ -38,7 +38,7 @@ export function showSecret(root, { accessToken, metadata }, { heading, more }) {
     <p class="actions"><button type="button" class="primary" id="stored" @click=${stored}>I have stored it</button></p>
   </div>`);
   root.querySelector("h1")?.focus();
-  keep({
+  keep(root, {
     leave: () => ask({
       title: "Leave without the token?",
       content: html`<p>It is shown only here and only now. If it is not stored, revoke <strong>${metadata.name}</strong> and

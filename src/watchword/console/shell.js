@@ -43,8 +43,14 @@ export async function whoAmI(current) {
   };
 }
 
+/** @type {Record<string, string>} */
+const WITHIN = { "new-token": "tokens", plan: "operations" };
+
+/** @param {string} name of a route @returns {string} the view of the rail that it belongs to */
+export const viewOf = (name) => WITHIN[name] ?? name;
+
 /** @param {string} name @param {Me} me whether the view is one of the caller's */
-export const mayView = (name, me) => VIEWS.find((view) => view.name === name)?.may(me.privileges) ?? true;
+export const mayView = (name, me) => VIEWS.find((view) => view.name === viewOf(name))?.may(me.privileges) ?? true;
 
 /** @param {HTMLElement} rail @param {Me | null} me @param {string | null} here the name of the view that is shown */
 export function showRail(rail, me, here) {

@@ -4,11 +4,11 @@ import { build, html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { counted, idToPath, inTerminal, nameOf, number, pathToId, short, time } from "../format.js";
 import { ask, empty, errorLine, field, notice, pageOf, pager, panel, table, warning } from "../parts.js";
-import { go, goQuery, withQuery } from "../router.js";
+import { go, goQuery, keep, withQuery } from "../router.js";
 import { showToken } from "../token_panel.js";
 import { standing as accountStanding } from "./actors.js";
 import { standing } from "./all_tokens.js";
-import { openPanel } from "./forms.js";
+import { backTo, openPanel } from "./forms.js";
 import { actorLink, actorPath, urnCode } from "./people.js";
 
 /**
@@ -45,10 +45,12 @@ export async function page(context) {
 
   /** @param {import("../router.js").Context} now */
   async function show(now) {
+    const was = at.params[0];
     at = now;
     at.title("Service accounts");
     /** @type {HTMLInputElement} */ (place("search")).value = at.query.get("q") ?? "";
     await Promise.all([list(), panelOf(at.params[0])]);
+    backTo(was, now);
   }
 
   async function list() {
@@ -171,6 +173,6 @@ export async function page(context) {
     await go(withQuery({ page: at.query.get("page") }, "/console/accounts"));
   }
 
+  keep(root, { again: show });
   await show(context);
-  return { again: show };
 }

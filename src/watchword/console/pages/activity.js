@@ -4,7 +4,7 @@ import { build, html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { exact, inTerminal, nameOf, number, short, time, tokenPath, utc } from "../format.js";
 import { empty, errorLine, table } from "../parts.js";
-import { goQuery, withQuery } from "../router.js";
+import { goQuery, keep, withQuery } from "../router.js";
 import { actorInput, actorLink, actorPath, typed, typedGroup, userUrn } from "./people.js";
 
 /**
@@ -122,8 +122,8 @@ export async function page(context) {
     command: inTerminal("watchword event list", me),
   });
 
+  keep(root, { again: show });
   await show(context);
-  return { again: show };
 }
 
 /** @param {string} name @param {unknown} told @returns {unknown} a value of an event's details, in words */

@@ -4,9 +4,9 @@ import { build, html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { inTerminal, number, time } from "../format.js";
 import { empty, errorLine, field, notice, pageOf, pager, status, table, ask } from "../parts.js";
-import { go, goQuery, withQuery } from "../router.js";
+import { go, goQuery, keep, withQuery } from "../router.js";
 import { actorPanel } from "./actor_panel.js";
-import { openPanel } from "./forms.js";
+import { backTo, openPanel } from "./forms.js";
 import { groupPanel } from "./group_panel.js";
 import { actorPath, GROUP, typed, typedGroup } from "./people.js";
 
@@ -36,10 +36,12 @@ export async function page(context) {
 
   /** @param {import("../router.js").Context} now */
   async function show(now) {
+    const was = at.params[0];
     at = now;
     at.title(ofGroups() ? "Groups" : "Actors");
     showHead();
     await Promise.all([ofGroups() ? groups() : actors(), panelOf(at.params[0])]);
+    backTo(was, now);
   }
 
   function showHead() {
@@ -145,7 +147,8 @@ export async function page(context) {
     }
     const close = withQuery({ cursor: at.query.get("cursor"), members: null }, "/console/actors");
     try {
-      openPanel(root, await (urn.startsWith(GROUP) ? groupPanel : actorPanel)({ urn, me, close, query: at.query, done }));
+      const panel = await (urn.startsWith(GROUP) ? groupPanel : actorPanel)({ urn, me, close, query: at.query, done });
+      if (at.params[0] === urn) openPanel(root, panel);
     } catch (error) {
       openPanel(root, null);
       if (error instanceof DOMException && error.name === "AbortError") return;
@@ -167,6 +170,6 @@ export async function page(context) {
     place("list").prepend(...build(errorLine(error)));
   }
 
+  keep(root, { again: show });
   await show(context);
-  return { again: show };
 }

@@ -4,8 +4,9 @@ import { build, html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { counted, DAY, idToPath, inTerminal, number, pathToId, short, time } from "../format.js";
 import { empty, errorLine, notice, pageOf, pager, status, table } from "../parts.js";
-import { besides, goQuery, withQuery } from "../router.js";
+import { besides, goQuery, keep, withQuery } from "../router.js";
 import { showToken } from "../token_panel.js";
+import { backTo } from "./forms.js";
 import { actorInput, typed, userUrn } from "./people.js";
 import { ending, receipts } from "./ending.js";
 
@@ -89,8 +90,7 @@ export async function page(context) {
     at = now;
     const onlyDetails = at.query.toString() === listed && at.params[0] !== was;
     await Promise.all([onlyDetails ? null : list(), panelOf(at.params[0])]);
-    // Whoever closes the details is back where they were opened.
-    if (was && !at.params[0]) document.getElementById(pathToId(was))?.focus();
+    backTo(was && pathToId(was), now);
   }
 
   /** @param {string | undefined} part */
@@ -239,8 +239,8 @@ export async function page(context) {
   }
 
   root.addEventListener("ended", () => Promise.all([list(), numbers()]));
+  keep(root, { again: show });
   await Promise.all([show(context), numbers()]);
-  return { again: show };
 }
 
 /** @param {Event} event */

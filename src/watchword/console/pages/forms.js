@@ -39,10 +39,18 @@ export async function send(event, act, fields) {
   }
 }
 
+/**
+ * Whoever closes the details is back where they were opened, also if the list came later than the details.
+ * @param {string | undefined} opened the id of what was open @param {import("../router.js").Context} now
+ */
+export function backTo(opened, now) {
+  if (opened && !now.params[0] && !now.signal.aborted) document.getElementById(opened)?.focus();
+}
+
 /** Put a panel on the page, in the place of one that is there; null takes it away. @param {HTMLElement} root @param {HTMLElement | null} node */
 export function openPanel(root, node) {
   const old = root.querySelector(":scope > .panel");
-  // Whoever closes the details is back where they were opened; the row keeps the focus by its id when it is drawn anew.
+  // The row keeps the focus by its id when it is drawn anew.
   const opener = !node && old?.contains(document.activeElement) ? root.querySelector("tr.here a[id]") : null;
   old?.remove();
   if (opener instanceof HTMLElement) opener.focus();

@@ -45,7 +45,7 @@ export async function page(context) {
   context.title("New token");
   if (!me.privileges.generatePersonalAccessTokens && !(account && me.privileges.manageServiceAccounts)) {
     await showWhyNot(context);
-    return {};
+    return;
   }
   const found = await graphql(KNOWN, { me: { actorUrn: me.urn } }, { signal });
   /** @type {Token | null} */
@@ -126,7 +126,6 @@ export async function page(context) {
       showProblem(form, error);
     }
   }
-  return {};
 }
 
 /** @param {HTMLFormElement} form @param {unknown} error beside the field that the server names */

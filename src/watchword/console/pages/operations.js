@@ -7,7 +7,7 @@ import { build, html, render, svg } from "../html.js";
 import { graphql } from "../api.js";
 import { actor, bytes, counted, inTerminal, number, span, time } from "../format.js";
 import { empty, errorLine, loading, pageOf, pager, status, table } from "../parts.js";
-import { withQuery } from "../router.js";
+import { keep, withQuery } from "../router.js";
 import { openPanel } from "./forms.js";
 import { follow, isOver, poll } from "./operations_follow.js";
 
@@ -41,26 +41,6 @@ export const operationPath = (id) => `/console/operations/${encodeURIComponent(i
 
 /** @param {Context} context */
 export async function page(context) {
-  let planning = isPlan(context);
-  let show = await make(context);
-  return {
-    /** @param {Context} at */
-    again: async (at) => {
-      if (isPlan(at) === planning) return show(at);
-      planning = isPlan(at);
-      show = await make(at);
-    },
-  };
-}
-
-/** @param {Context} context */
-const isPlan = (context) => context.params[0] === "plan";
-
-/** @param {Context} context @returns {Promise<(at: Context) => Promise<void>>} what shows the same view again */
-const make = async (context) => (isPlan(context) ? (await import("./operations_plan.js")).plan(context) : list(context));
-
-/** @param {Context} context */
-async function list(context) {
   const { root, me } = context;
   const mayPlan = me.privileges.truncateTimeseries;
   context.title("Operations");
@@ -126,8 +106,8 @@ async function list(context) {
     await Promise.all([showSizes(at), showHistory(at)]);
   }
 
+  keep(root, { again: show });
   await show(context);
-  return show;
 }
 
 /** @param {Size[]} sizes @param {boolean} mayPlan */

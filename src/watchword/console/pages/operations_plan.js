@@ -7,7 +7,7 @@ import { html, render, svg } from "../html.js";
 import { ApiError, graphql } from "../api.js";
 import { DAY, HOUR, bytes, counted, exact, fullTime, number, utc } from "../format.js";
 import { ask, errorLine, field, loading } from "../parts.js";
-import { go, goQuery } from "../router.js";
+import { go, goQuery, keep } from "../router.js";
 import { SIZES, operationPath, part, tried } from "./operations.js";
 
 /**
@@ -28,7 +28,7 @@ const UNITS = { d: DAY, h: HOUR };
 const WAYS = { "": {}, delete: { forceDeleteByQuery: true }, copy: { forceReindex: true } };
 
 /** @param {import("../router.js").Context} context */
-export async function plan(context) {
+export async function page(context) {
   const { root, me } = context;
   context.title("Plan a truncation");
   /** @type {Size[] | null} */
@@ -57,8 +57,8 @@ export async function plan(context) {
       render(place, shown(found, () => void start(found.plan, wanted)));
     });
   }
+  keep(root, { again: show });
   await show(context);
-  return show;
 }
 
 /** @typedef {{index: string, older: string, unit: string, until: string, way: string, end: number | null}} Wanted */

@@ -4,8 +4,8 @@ import { build, html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { number } from "../format.js";
 import { empty, errorLine, notice, pageOf, pager, status, table } from "../parts.js";
-import { go, goQuery, withQuery } from "../router.js";
-import { openPanel, send } from "./forms.js";
+import { go, goQuery, keep, withQuery } from "../router.js";
+import { backTo, openPanel, send } from "./forms.js";
 import { matrix } from "./matrix.js";
 import { actorInput, actorPath, typed, typedGroup, userUrn } from "./people.js";
 import { policyPanel } from "./policy_form.js";
@@ -53,12 +53,14 @@ export async function page(context) {
 
   /** @param {import("../router.js").Context} now */
   async function show(now) {
+    const was = at.params[0];
     at = now;
     at.title("Policies");
     /** @type {HTMLInputElement} */ (place("search")).value = at.query.get("q") ?? "";
     place("new").setAttribute("href", withQuery({}, "/console/policies/new"));
     showQuestion();
     await Promise.all([list(), answer(), panelOf(at.params[0])]);
+    backTo(was, now);
   }
 
   async function list() {
@@ -133,7 +135,8 @@ export async function page(context) {
     }
     try {
       const policy = urn === "new" ? null : (await graphql(ONE, { urn }, { signal: at.signal })).getPolicy;
-      openPanel(root, await policyPanel({ policy, privileges, me, close: withQuery({}, "/console/policies"), done }));
+      const panel = await policyPanel({ policy, privileges, me, close: withQuery({}, "/console/policies"), done });
+      if (at.params[0] === urn) openPanel(root, panel);
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
       render(place("said-here"), errorLine(error));
@@ -146,8 +149,8 @@ export async function page(context) {
     await go(withQuery({}, "/console/policies"));
   }
 
+  keep(root, { again: show });
   await show(context);
-  return { again: show };
 }
 
 /** @param {Ground} ground */

@@ -6,9 +6,10 @@ import { html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { idToPath, inTerminal, number, pathToId, time } from "../format.js";
 import { codeBox, empty, errorLine, loading, notice, pageOf, pager, table } from "../parts.js";
-import { besides, goQuery, withQuery } from "../router.js";
+import { besides, goQuery, keep, withQuery } from "../router.js";
 import { ANY_STATUS, ROW, SOON, endOf, scopesInShort, statusOf } from "../tokens.js";
 import { showToken } from "../token_panel.js";
+import { backTo } from "./forms.js";
 
 /** @typedef {import("../tokens.js").Filter} Filter */
 
@@ -67,7 +68,7 @@ export async function page(first) {
     await showWhyNot(first);
     // Who makes no tokens of their own may still see others: those of the accounts they keep.
     if (first.params[0]) await showToken(first, pathToId(first.params[0]), "/console/tokens", async () => {});
-    return undefined;
+    return;
   }
   let context = first;
   /** @type {string | null} the query whose list is shown */
@@ -146,11 +147,11 @@ export async function page(first) {
       rows,
       sort: context.query.get("sort") ?? "expiresAt",
       order: context.query.get("order") ?? "DESCENDING",
-      rowClass: (token) => (context.params[0] && pathToId(context.params[0]) === token.id ? "here" : ""),
+      rowClass: (token) => (isHere(token.id) ? "here" : ""),
       columns: [
         { label: "Name", sort: "name", class: "name", cell: (token) => html`${token.parentId
           ? html`<span class="quiet" title="Derived from another token">↳ <span class="unseen">derived: </span></span>` : null}<a
-          href="${besides(`/console/tokens/${idToPath(token.id)}`)}">${token.name}</a>${token.id === me.tokenId
+          id="${token.id}" href="${besides(`/console/tokens/${idToPath(token.id)}`)}">${token.name}</a>${token.id === me.tokenId
           ? html` <span class="quiet small">this session’s</span>` : null}` },
         { label: "Scopes", class: "scopes", cell: (token) => scopesInShort(token.scopes) },
         { label: "Expires", sort: "expiresAt", first: "DESCENDING", class: "end", cell: endOf },
@@ -196,31 +197,27 @@ export async function page(first) {
   async function again(next) {
     const was = context.params[0];
     context = next;
-    if (next.query.toString() !== listed) {
-      await Promise.all([showList(), showPanel()]);
-      return;
-    }
-    for (const row of list.querySelectorAll("tbody tr")) {
-      const at = [...(row.parentElement?.children ?? [])].indexOf(row);
-      const here = Boolean(next.params[0]) && rows[at]?.id === pathToId(/** @type {string} */ (next.params[0]));
-      row.classList.toggle("here", here);
-      // Whoever closes the details is back where they were opened.
-      if (!next.params[0] && was && rows[at]?.id === pathToId(was)) row.querySelector("a")?.focus();
-    }
-    await showPanel();
+    await Promise.all([next.query.toString() === listed ? showHere() : showList(), showPanel()]);
+    backTo(was && pathToId(was), next);
+  }
+
+  const isHere = (/** @type {string} */ id) => Boolean(context.params[0]) && id === pathToId(context.params[0]);
+
+  function showHere() {
+    list.querySelectorAll("tbody tr").forEach((row, at) => row.classList.toggle("here", isHere(rows[at]?.id)));
   }
 
   /** A token ended while it was looked at. */
   async function ended() {
-    const open = () => rows.find((token) => context.params[0] && token.id === pathToId(context.params[0]))?.status;
+    const open = () => rows.find((token) => isHere(token.id))?.status;
     const was = open();
     await Promise.all([showList(), showNumbers()]);
     if (open() !== was) await showPanel();
   }
 
   root.addEventListener("ended", ended);
+  keep(root, { again });
   await Promise.all([showList(), showNumbers(), showPanel()]);
-  return { again };
 }
 
 /** @param {URLSearchParams} query */
