@@ -112,8 +112,11 @@ class _NamedError(ValueError):
 
 
 def _database_place(text: str) -> DatabasePlace:
-    parts = urlsplit(text)
-    credentials, _, where = parts.netloc.rpartition("@")
+    # Several hosts are no host to urllib, which refuses them where one is an address in brackets.
+    address = text.partition("://")[2]
+    netloc = re.split("[/?#]", address, maxsplit=1)[0]
+    parts = urlsplit(f"//hosts{address[len(netloc) :]}")
+    credentials, _, where = netloc.rpartition("@")
     name, colon, word = credentials.partition(":")
     options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     folder = options.pop("host", "")

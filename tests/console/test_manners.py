@@ -94,7 +94,7 @@ def test_details_of_a_token_of_ones_own_close_to_it_however_late_the_rest_comes(
     expect(page.get_by_role("link", name="early")).to_be_focused()
 
 
-def test_a_secret_is_not_left_unasked_though_what_was_there_before_comes_late(console: Console, window: Windows) -> None:
+def test_a_secret_is_not_left_unasked_though_what_was_before_comes_late(console: Console, window: Windows) -> None:
     owner = console.person("owner", OWN)
     console.token(owner.urn, name="renewed")
     page = window(owner).open("/console/tokens?q=renewed")

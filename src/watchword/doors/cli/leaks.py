@@ -33,18 +33,21 @@ _JOINT = (
     rb"|\\{1,4}+[rn]"
     rb"|[\"'][ \t]{0,20}+[+\\]?[ \t]{0,20}+(?:\r?\n)?[ \t]{0,80}+\+?[ \t]{0,20}+[\"'])"
 )
+# Once matched, all of it stays matched. Not by a quantifier's own `+`: after a group it lets Debian's Python 3.11.2
+# take what no alternative matched to its end.
+_JOINTS_HERE = rb"(?>" + _JOINT + rb"{0,4})"
 _CHARACTER = rb"[A-Za-z0-9_-]"
 
 
 def _run(character: bytes, most: int) -> bytes:
     """So many of these characters in a row, and joints between them."""
     some = character + b"{1,%d}+" % most
-    return some + rb"(?:" + _JOINT + rb"{1,4}+" + some + b"){0,%d}+" % (most // 2) + _JOINT + rb"{0,4}+"
+    return some + rb"(?>(?:(?>" + _JOINT + rb"{1,4})" + some + b"){0,%d})" % (most // 2) + _JOINTS_HERE
 
 
-_DOT = rb"(?:\.|%2[eE])" + _JOINT + rb"{0,4}+"
+_DOT = rb"(?:\.|%2[eE])" + _JOINTS_HERE
 # The signature's length is known (64 bytes), so that it is also known where a token ends in running text.
-_SIGNATURE = rb"(?:" + _CHARACTER + _JOINT + rb"{0,4}+){85}" + _CHARACTER
+_SIGNATURE = rb"(?:" + _CHARACTER + _JOINTS_HERE + rb"){85}" + _CHARACTER
 # The header is judged before what follows is looked at, and both are bounded: there is no input that takes long.
 _HEADER = re.compile(_run(_CHARACTER, 400) + _DOT)
 _REST = re.compile(_run(_CHARACTER, 16_384) + _DOT + _SIGNATURE)
