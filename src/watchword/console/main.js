@@ -57,10 +57,13 @@ async function show(found, at, params) {
   root.className = "page";
   try {
     const current = me && found?.name !== "sign-in" ? null : await session.read();
+    // Whoever was quicker to leave than the page to come is elsewhere by now, and may be somebody else.
+    if (mine !== turn) return;
     if (found?.name === "sign-in") {
       me = null;
       showRail(rail, null, null);
       const { signIn } = await import("./pages/sign_in.js");
+      if (mine !== turn) return;
       main.replaceChildren(root);
       const problem = ended;
       ended = null;
@@ -72,16 +75,20 @@ async function show(found, at, params) {
       await toSignIn(at.pathname + at.search);
       return;
     }
-    if (current) me = await whoAmI(current);
-    // Whoever was quicker to leave than the page to come is elsewhere by now.
-    if (!me || mine !== turn) return;
+    const now = current ? await whoAmI(current) : me;
+    if (!now || mine !== turn) return;
+    me = now;
     showRail(rail, me, found && viewOf(found.name));
     main.replaceChildren(root);
     if (!found) {
       nothingHere(root);
       return;
     }
-    if (!mayView(found.name, me) && !current) me = await whoAmI(await session.read());
+    if (!mayView(found.name, me) && !current) {
+      const later = await whoAmI(await session.read());
+      if (mine !== turn) return;
+      me = later;
+    }
     if (!mayView(found.name, me)) {
       notYours(root, at);
       return;
