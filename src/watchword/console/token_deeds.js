@@ -36,6 +36,8 @@ export async function revoke(context, token, { close, changed }) {
   } catch {
     // The question is asked without the numbers rather than not at all: whoever revokes is in a hurry.
   }
+  // Whoever has left meanwhile is asked nothing.
+  if (context.signal.aborted) return;
   const ends = counts ? counts.one.count : 1;
   // It may have ended since it was shown; then nothing else ends with it either.
   const withIt = dead ? ends : Math.max(0, ends - 1);
@@ -71,10 +73,11 @@ export async function revoke(context, token, { close, changed }) {
     return;
   }
   await go(close, { sure: true });
-  await changed(html`Revoked <strong>${token.name}</strong>${all > 1 ? html` and ${counted(all - 1, "token")} with it` : null} at
+  const told = changed(html`Revoked <strong>${token.name}</strong>${all > 1 ? html` and ${counted(all - 1, "token")} with it` : null} at
     ${exact(Date.now())}. It is refused from now on.`);
-  // What had the focus is gone: go on from the line that says so.
+  // What had the focus is gone: go on from the line that says so, at once; when the rest has come, the reader may be elsewhere.
   /** @type {HTMLElement | null} */ (context.root.querySelector(".notice"))?.focus();
+  await told;
 }
 
 /** @param {Context} context @param {Token} token */

@@ -17,6 +17,8 @@ const REVOKE = `mutation RevokeMany($input: RevokeAccessTokensInput!) { revokeAc
 const MINE = `query Mine($filters: [FacetFilterInput!]) { listAccessTokens(input: {count: 0, filters: $filters}) { total } }`;
 const MOST_ROWS = 10;
 const KEPT = "watchword-receipts";
+/** Of what was planned last, or put away: a count that comes later than that is of something else. */
+let turn = 0;
 
 /**
  * Show in the place what an ending would do, and let it be done.
@@ -27,14 +29,16 @@ export async function ending({ place, input, words, me, done }) {
   let cascade = false;
 
   async function plan() {
+    turn += 1;
+    const mine = turn;
     if (!place.firstElementChild) render(place, loading("Counting…"));
     try {
       const [{ revokeAccessTokens: found }, own] = await Promise.all([
         graphql(REVOKE, { input: { ...input, cascade, dryRun: true } }), isOwnAmong(),
       ]);
-      show(found, own);
+      if (mine === turn) show(found, own);
     } catch (error) {
-      render(place, html`<div class="card">${errorLine(error)}<p class="actions">${away()}</p></div>`);
+      if (mine === turn) render(place, html`<div class="card">${errorLine(error)}<p class="actions">${away()}</p></div>`);
     }
   }
 
@@ -47,7 +51,12 @@ export async function ending({ place, input, words, me, done }) {
     return (await graphql(MINE, { filters })).listAccessTokens.total > 0;
   }
 
-  const away = () => html`<button type="button" @click=${() => render(place, null)}>Leave them alone</button>`;
+  const away = () => html`<button type="button" @click=${leave}>Leave them alone</button>`;
+
+  function leave() {
+    turn += 1;
+    render(place, null);
+  }
 
   /** @param {Result} found @param {boolean} own */
   function show(found, own) {
@@ -97,9 +106,10 @@ export async function ending({ place, input, words, me, done }) {
     const made = /** @type {Result | null} */ (result);
     if (outgrown && !made) await plan();
     if (!sure || !made) return;
-    render(place, null);
-    await done({ count: made.count, digest: made.digest ?? "", revokedAt: made.revokedAt ?? Date.now(), words, actorUrn: me.urn });
+    leave();
+    const told = done({ count: made.count, digest: made.digest ?? "", revokedAt: made.revokedAt ?? Date.now(), words, actorUrn: me.urn });
     /** @type {HTMLElement | null | undefined} */ (place.closest(".page")?.querySelector("#receipts .notice"))?.focus();
+    await told;
   }
 
   await plan();

@@ -40,11 +40,13 @@ export async function send(event, act, fields) {
 }
 
 /**
- * Whoever closes the details is back where they were opened, also if the list came later than the details.
+ * Whoever closes the details is back where they were opened, also if the list came later than the details; not who has
+ * gone on to something else by then.
  * @param {string | undefined} opened the id of what was open @param {import("../router.js").Context} now
  */
 export function backTo(opened, now) {
-  if (opened && !now.params[0] && !now.signal.aborted) document.getElementById(opened)?.focus();
+  const nowhere = document.activeElement === document.body || document.activeElement === document.getElementById("main");
+  if (nowhere && opened && !now.params[0] && !now.signal.aborted) document.getElementById(opened)?.focus();
 }
 
 /** Put a panel on the page, in the place of one that is there; null takes it away. @param {HTMLElement} root @param {HTMLElement | null} node */
