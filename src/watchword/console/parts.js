@@ -46,6 +46,37 @@ export const empty = ({ title, sentence, action, command }) => html`<div class="
 /** While something is fetched. @param {string} [what] */
 export const loading = (what = "Loading…") => html`<p class="quiet loading" role="status">${what}</p>`;
 
+/** @type {WeakMap<Element, AbortController>} */
+const coming = new WeakMap();
+
+/**
+ * For a question about what this place shows: asking anew gives up the one before, so that no late answer takes the
+ * place of a newer one.
+ * @param {Element} place @param {AbortSignal | null} signal of the page; null: it is wanted whatever the address says
+ */
+export function newest(place, signal) {
+  coming.get(place)?.abort();
+  const mine = new AbortController();
+  coming.set(place, mine);
+  if (signal?.aborted) mine.abort();
+  signal?.addEventListener("abort", () => mine.abort(), { signal: mine.signal });
+  return mine.signal;
+}
+
+/**
+ * The same, and the place is busy until the newest answer has come.
+ * @param {Element} place @param {AbortSignal | null} signal @param {(signal: AbortSignal) => Promise<void>} work
+ */
+export async function awaited(place, signal, work) {
+  const mine = newest(place, signal);
+  place.setAttribute("aria-busy", "true");
+  try {
+    await work(mine);
+  } finally {
+    if (coming.get(place)?.signal === mine) place.removeAttribute("aria-busy");
+  }
+}
+
 /**
  * @template Row
  * @typedef {{label: string, cell: (row: Row) => unknown, sort?: string, class?: string, first?: "DESCENDING" | "ASCENDING"}} Column
@@ -71,6 +102,14 @@ export function table({ caption, columns, rows, sort, order, rowClass }) {
   </table></div>`;
 }
 
+/**
+ * For a link that changes the query: by the address at hand, where a filter may have been chosen since it was drawn.
+ * @param {Record<string, string | number | null>} changes
+ */
+const anew = (changes) => (/** @type {Event} */ event) => {
+  /** @type {HTMLAnchorElement} */ (event.currentTarget).href = withQuery(changes);
+};
+
 /** @param {Column<any>} column @param {string | null} [sort] @param {string | null} [order] */
 function header(column, sort, order) {
   if (!column.sort) {
@@ -81,8 +120,9 @@ function header(column, sort, order) {
   const up = order === "ASCENDING";
   const first = column.first ?? "ASCENDING";
   const next = active ? (up ? "DESCENDING" : "ASCENDING") : first;
+  const changes = { sort: column.sort, order: next };
   return html`<th scope="col" class="${column.class ?? ""}" aria-sort="${active ? (up ? "ascending" : "descending") : null}">
-    <a class="sorter" id="sort-${column.sort}" href="${withQuery({ sort: column.sort, order: next })}">${column.label}<span
+    <a class="sorter" id="sort-${column.sort}" href="${withQuery(changes)}" @click=${anew(changes)}>${column.label}<span
       class="arrow" aria-hidden="true">${active ? (up ? "↑" : "↓") : ""}</span></a></th>`;
 }
 
@@ -97,7 +137,7 @@ export function pager({ start, count, total, shown, what = "" }) {
   /** @param {number} n @param {string} text @param {string} label @param {string} [id] so that the focus stays */
   const link = (n, text, label, id) => (n < 1 || n > last || n === page
     ? html`<span class="off" aria-hidden="true">${text}</span>`
-    : html`<a id="${id ?? null}" href="${withQuery({ page: n === 1 ? null : n })}" aria-label="${label}" rel="${n < page ? "prev" : "next"}">${text}</a>`);
+    : html`<a id="${id ?? null}" href="${withQuery({ page: n === 1 ? null : n })}" @click=${anew({ page: n === 1 ? null : n })} aria-label="${label}" rel="${n < page ? "prev" : "next"}">${text}</a>`);
   const range = shown ? `${number(start + 1)}–${number(start + shown)} of ${number(total)}` : `0 of ${number(total)}`;
   return html`<nav class="pager" aria-label="Pages">
     <span role="status">${range}${what ? ` ${what}` : ""}</span>

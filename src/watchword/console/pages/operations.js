@@ -6,9 +6,9 @@
 import { build, html, render, svg } from "../html.js";
 import { graphql } from "../api.js";
 import { actor, bytes, counted, inTerminal, number, span, time } from "../format.js";
-import { empty, errorLine, loading, pageOf, pager, status, table } from "../parts.js";
+import { empty, errorLine, loading, newest, pageOf, pager, status, table } from "../parts.js";
 import { keep, withQuery } from "../router.js";
-import { openPanel } from "./forms.js";
+import { backTo, openPanel } from "./forms.js";
 import { follow, isOver, poll } from "./operations_follow.js";
 
 /**
@@ -70,7 +70,7 @@ export async function page(context) {
       return;
     }
     await tried(places.sizes, async () => {
-      const found = (await graphql(SIZES, {}, { signal: at.signal })).indexSizes;
+      const found = (await graphql(SIZES, {}, { signal: newest(places.sizes, at.signal) })).indexSizes;
       known.sizes = found;
       render(places.sizes, sizesOf(found, mayPlan));
       numbers();
@@ -79,24 +79,28 @@ export async function page(context) {
 
   /** @param {Context} at */
   async function showHistory(at) {
-    if (!places.history) return;
-    await tried(places.history, async () => {
+    const { history } = places;
+    if (!history) return;
+    await tried(history, async () => {
       const input = pageOf(at.query);
-      const found = (await graphql(LIST, { input }, { signal: at.signal })).operations;
+      const found = (await graphql(LIST, { input }, { signal: newest(history, at.signal) })).operations;
       known.running = found.operations.filter((/** @type {Operation} */ one) => !isOver(one.state)).length;
-      render(/** @type {Element} */ (places.history), historyOf(found, me, at.params[0]));
+      render(history, historyOf(found, me, at.params[0]));
     });
     if (!at.signal.aborted) numbers();
   }
 
+  /** @type {string | undefined} */
+  let opened;
+
   /** @param {Context} at */
   async function show(at) {
-    openPanel(root, null);
-    const id = at.params[0];
-    if (id && mayPlan) {
-      root.append(follow(id, at, withQuery({ page: at.query.get("page") }, "/console/operations"), () => void refresh(at)));
-    }
+    const was = opened;
+    [opened] = at.params;
+    const close = withQuery({ page: at.query.get("page") }, "/console/operations");
+    openPanel(root, opened && mayPlan ? follow(opened, at, close, () => void refresh(at)) : null);
     await refresh(at);
+    backTo(was, at);
     const wanted = () => known.running > 0 && !at.signal.aborted;
     if (wanted()) void poll(async () => (await showHistory(at), "still"), wanted);
   }

@@ -30,8 +30,9 @@ export const isOver = (state) => state === "DONE" || state === "FAILED" || state
  * @param {string} id @param {import("../router.js").Context} context @param {string} close @param {() => void} changed
  */
 export function follow(id, context, close, changed) {
-  const node = panel({ title: "Truncation", close, content: html`<div class="followed">${loading()}</div><div class="follow-error"></div>` });
-  const [body, problem] = [part(node, ".followed"), part(node, ".follow-error")];
+  const node = panel({ title: "Truncation", close, content: html`<div class="followed">${loading()}</div><div class="follow-deed"></div>
+    <div class="follow-error"></div>` });
+  const [body, deed, problem] = [part(node, ".followed"), part(node, ".follow-deed"), part(node, ".follow-error")];
   const heading = part(node, "h2");
   /** @type {Operation | null} */
   let last = null;
@@ -43,8 +44,10 @@ export function follow(id, context, close, changed) {
       say(`${now.plan.entityType}.${now.plan.aspect}: ${now.state.toLowerCase()}`);
       if (last) changed();
     }
+    // A button that is made anew between the press and the release of the mouse is not clicked.
+    if (mayCancel(last) !== mayCancel(now) || last?.cancelAskedAt !== now.cancelAskedAt) render(deed, cancelling(now, cancel));
     last = now;
-    render(body, shown(now, cancel));
+    render(body, shown(now));
   }
 
   async function cancel() {
@@ -75,7 +78,6 @@ export function follow(id, context, close, changed) {
       return last ? "still" : "over";
     }
   }, () => node.isConnected && !context.signal.aborted);
-  requestAnimationFrame(() => heading.focus());
   return node;
 }
 
@@ -98,8 +100,15 @@ export async function poll(look, wanted) {
   }
 }
 
+/** @param {Operation | null} one */
+const mayCancel = (one) => one !== null && !isOver(one.state) && one.state !== "SWAPPING";
+
 /** @param {Operation} one @param {() => void} cancel */
-function shown(one, cancel) {
+const cancelling = (one, cancel) => (mayCancel(one) ? html`<p><button type="button" class="danger" id="cancel-operation"
+  ?disabled=${one.cancelAskedAt !== null} @click=${cancel}>${one.cancelAskedAt ? "Being cancelled…" : "Cancel the truncation"}</button></p>` : null);
+
+/** @param {Operation} one */
+function shown(one) {
   const { plan } = one;
   const over = isOver(one.state);
   return html`${steps(one)}
@@ -120,9 +129,7 @@ function shown(one, cancel) {
       <dt>Operation</dt><dd>${idCode(one.id, "operation's id")}</dd>
       ${one.tasks.length ? html`<dt>Tasks</dt><dd>${one.tasks.map((task) => html`<div>${task.purpose}
         ${idCode(task.id, "task's id")}</div>`)}</dd>` : null}
-    </dl>
-    ${!over && one.state !== "SWAPPING" ? html`<p><button type="button" class="danger" id="cancel-operation"
-      ?disabled=${one.cancelAskedAt !== null} @click=${cancel}>${one.cancelAskedAt ? "Being cancelled…" : "Cancel the truncation"}</button></p>` : null}`;
+    </dl>`;
 }
 
 /** @param {Operation} one */
