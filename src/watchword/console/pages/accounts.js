@@ -3,7 +3,7 @@
 import { build, html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { counted, idToPath, inTerminal, nameOf, number, pathToId, short, time } from "../format.js";
-import { ask, empty, errorLine, field, notice, pageOf, pager, panel, table, warning } from "../parts.js";
+import { ask, awaited, empty, errorLine, field, notice, pageOf, pager, panel, table, warning } from "../parts.js";
 import { go, goQuery, keep, withQuery } from "../router.js";
 import { showToken } from "../token_panel.js";
 import { standing as accountStanding } from "./actors.js";
@@ -53,10 +53,10 @@ export async function page(context) {
     backTo(was, now);
   }
 
-  async function list() {
+  const list = () => awaited(place("list"), at.signal, async (signal) => {
     const query = at.query.get("q");
     try {
-      const found = (await graphql(LIST, { input: { ...pageOf(at.query), query } }, { signal: at.signal })).listServiceAccounts;
+      const found = (await graphql(LIST, { input: { ...pageOf(at.query), query } }, { signal })).listServiceAccounts;
       const rows = /** @type {Account[]} */ (found.serviceAccounts);
       render(place("list"), found.total ? html`${accounts(rows)}${pager({ ...found, shown: rows.length })}` : query
         ? empty({ title: "No account matches", sentence: "None has this in its name or urn.",
@@ -69,7 +69,7 @@ export async function page(context) {
       place("list").querySelectorAll(":scope > .error").forEach((old) => old.remove());
       place("list").prepend(...build(errorLine(error)));
     }
-  }
+  });
 
   const accounts = (/** @type {Account[]} */ rows) => table({
     caption: "Service accounts", rows, rowClass: (one) => (one.urn === at.params[0] ? "here" : ""),
@@ -151,6 +151,7 @@ export async function page(context) {
 
   /** @param {Account} account */
   async function remove(account) {
+    const { signal } = at;
     const filters = [{ field: "actorUrn", value: account.urn }];
     /** @type {unknown} */
     let dies;
@@ -163,6 +164,7 @@ export async function page(context) {
     } catch (error) {
       dies = errorLine(error);
     }
+    if (signal.aborted) return;
     const sure = await ask({
       title: `Delete ${account.displayName}?`, danger: true, deed: `Delete ${account.displayName}`,
       content: html`${dies}${warning("Its urn is never used again, and it cannot be brought back.")}`,

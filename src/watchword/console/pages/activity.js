@@ -3,7 +3,7 @@
 import { build, html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { exact, inTerminal, nameOf, number, short, time, tokenPath, utc } from "../format.js";
-import { empty, errorLine, table } from "../parts.js";
+import { awaited, empty, errorLine, table } from "../parts.js";
 import { goQuery, keep, withQuery } from "../router.js";
 import { actorInput, actorLink, actorPath, typed, typedGroup, userUrn } from "./people.js";
 
@@ -40,8 +40,10 @@ export async function page(context) {
       actorUrns: at.query.get("actor") ? [userUrn(at.query.get("actor") ?? "")] : undefined, since: moment("since"), until: moment("until"),
     };
     try {
-      const found = (await graphql(LIST, { input }, { signal: at.signal })).listEvents;
-      render(place("list"), found.events.length ? html`${events(found.events)}${further(found.cursor)}` : nothing());
+      await awaited(place("list"), at.signal, async (signal) => {
+        const found = (await graphql(LIST, { input }, { signal })).listEvents;
+        render(place("list"), found.events.length ? html`${events(found.events)}${further(found.cursor)}` : nothing());
+      });
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
       place("list").querySelectorAll(":scope > .error").forEach((old) => old.remove());

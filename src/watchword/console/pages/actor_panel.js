@@ -18,10 +18,10 @@ const ROOT = "urn:li:servicePolicy:root";
 
 /**
  * @param {{urn: string, me: import("../shell.js").Me, close: string, query: URLSearchParams,
- *   done: (said: unknown, close?: boolean) => Promise<void>}} what
+ *   signal: AbortSignal, done: (said: unknown, close?: boolean) => Promise<void>}} what
  */
-export async function actorPanel({ urn, me, close, done }) {
-  const found = await graphql(ACTOR, { urn, root: ROOT });
+export async function actorPanel({ urn, me, close, signal, done }) {
+  const found = await graphql(ACTOR, { urn, root: ROOT }, { signal });
   const actor = found.getActor;
   const name = typed(urn);
   const known = found.listActors.actors.find((/** @type {{urn: string}} */ one) => one.urn === urn);

@@ -3,7 +3,7 @@
 import { build, html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { inTerminal, number, time } from "../format.js";
-import { empty, errorLine, field, notice, pageOf, pager, status, table, ask } from "../parts.js";
+import { awaited, empty, errorLine, field, notice, pageOf, pager, status, table, ask } from "../parts.js";
 import { go, goQuery, keep, withQuery } from "../router.js";
 import { actorPanel } from "./actor_panel.js";
 import { backTo, openPanel } from "./forms.js";
@@ -59,17 +59,17 @@ export async function page(context) {
       <option value="">Any</option><option value="1" .selected=${only}>Suspended</option></select></label>`);
   }
 
-  async function actors() {
+  const actors = () => awaited(place("list"), at.signal, async (signal) => {
     const [prefix, cursor] = [at.query.get("q"), at.query.get("cursor")];
     const only = at.query.get("suspended") === "1";
     try {
-      const found = (await graphql(ACTORS, { input: { prefix, cursor, onlySuspended: only } }, { signal: at.signal })).listActors;
+      const found = (await graphql(ACTORS, { input: { prefix, cursor, onlySuspended: only } }, { signal })).listActors;
       const rows = /** @type {Actor[]} */ (found.actors);
       render(place("list"), rows.length ? html`${actorTable(rows)}${further(cursor, found.cursor)}` : noActors(only));
     } catch (error) {
       failed(error);
     }
-  }
+  });
 
   const actorTable = (/** @type {Actor[]} */ rows) => table({
     caption: "Actors", rows, rowClass: (one) => (one.urn === at.params[0] ? "here" : ""),
@@ -101,9 +101,9 @@ export async function page(context) {
     ? html`<a href="${withQuery({ cursor: null })}">‹ First</a>` : null}</span><span>${next
     ? html`<a rel="next" href="${withQuery({ cursor: next })}">Next ›</a>` : html`<span class="quiet">No more</span>`}</span></nav>` : null);
 
-  async function groups() {
+  const groups = () => awaited(place("list"), at.signal, async (signal) => {
     try {
-      const found = (await graphql(GROUPS, { input: pageOf(at.query) }, { signal: at.signal })).listGroups;
+      const found = (await graphql(GROUPS, { input: pageOf(at.query) }, { signal })).listGroups;
       const rows = /** @type {Group[]} */ (found.groups);
       render(place("list"), found.total ? html`${table({
         caption: "Groups", rows, rowClass: (one) => (one.urn === at.params[0] ? "here" : ""),
@@ -118,7 +118,7 @@ export async function page(context) {
     } catch (error) {
       failed(error);
     }
-  }
+  });
 
   async function makeGroup() {
     let urn = "";
@@ -147,11 +147,10 @@ export async function page(context) {
     }
     const close = withQuery({ cursor: at.query.get("cursor"), members: null }, "/console/actors");
     try {
-      const panel = await (urn.startsWith(GROUP) ? groupPanel : actorPanel)({ urn, me, close, query: at.query, done });
-      if (at.params[0] === urn) openPanel(root, panel);
+      openPanel(root, await (urn.startsWith(GROUP) ? groupPanel : actorPanel)({ urn, me, close, query: at.query, signal: at.signal, done }));
     } catch (error) {
-      openPanel(root, null);
       if (error instanceof DOMException && error.name === "AbortError") return;
+      openPanel(root, null);
       render(place("said-here"), errorLine(error));
     }
   }
@@ -160,7 +159,7 @@ export async function page(context) {
   async function done(said, close = false) {
     render(place("said-here"), notice(said));
     if (close) await go(withQuery({}, "/console/actors"), { sure: true });
-    else await show(at);
+    else await go(location.href, { sure: true });
   }
 
   /** @param {unknown} error */

@@ -3,7 +3,7 @@
 import { build, html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { counted, DAY, idToPath, inTerminal, number, pathToId, short, time } from "../format.js";
-import { empty, errorLine, notice, pageOf, pager, status, table } from "../parts.js";
+import { awaited, empty, errorLine, notice, pageOf, pager, status, table } from "../parts.js";
 import { besides, goQuery, keep, withQuery } from "../router.js";
 import { showToken } from "../token_panel.js";
 import { backTo } from "./forms.js";
@@ -88,6 +88,7 @@ export async function page(context) {
   async function show(now) {
     const was = at.params[0];
     at = now;
+    showChosen();
     const onlyDetails = at.query.toString() === listed && at.params[0] !== was;
     await Promise.all([onlyDetails ? null : list(), panelOf(at.params[0])]);
     backTo(was && pathToId(was), now);
@@ -107,13 +108,16 @@ export async function page(context) {
     await Promise.all([list(), numbers()]);
   }
 
-  async function list() {
+  function showChosen() {
     /** @type {HTMLInputElement} */ (place("search")).value = at.query.get("q") ?? "";
     render(place("filters"), filterRow());
+  }
+
+  const list = () => awaited(place("list"), at.signal, async (signal) => {
     const [sort, order] = [at.query.get("sort"), at.query.get("order")];
     const input = { ...pageOf(at.query), filters: filtersOf(at.query), ...(sort ? { sort: { field: sort, order } } : {}) };
     try {
-      const found = (await graphql(LIST, { input }, { signal: at.signal })).listAccessTokens;
+      const found = (await graphql(LIST, { input }, { signal })).listAccessTokens;
       ({ total } = found);
       rows = found.tokens;
       listed = at.query.toString();
@@ -123,7 +127,7 @@ export async function page(context) {
     } catch (error) {
       failed(error);
     }
-  }
+  });
 
   /** @param {unknown} error what is on screen stays, the error beside it */
   function failed(error) {
@@ -229,10 +233,12 @@ export async function page(context) {
   async function numbers() {
     const soon = filtersOf(new URLSearchParams("status=ACTIVE&expires=week"));
     try {
-      const found = await graphql(NUMBERS, { soon }, { signal: at.signal });
-      render(place("numbers"), html`<li><a href="/console/all-tokens">${number(found.all.total)} not revoked</a></li>
-        <li><a href="/console/all-tokens?status=ACTIVE&amp;expires=week">${number(found.soon.total)} expire this week</a></li>
-        <li><a href="/console/all-tokens?status=ACTIVE&amp;used=idle">Not used in 90 days</a></li>`);
+      await awaited(place("numbers"), null, async (signal) => {
+        const found = await graphql(NUMBERS, { soon }, { signal });
+        render(place("numbers"), html`<li><a href="/console/all-tokens">${number(found.all.total)} not revoked</a></li>
+          <li><a href="/console/all-tokens?status=ACTIVE&amp;expires=week">${number(found.soon.total)} expire this week</a></li>
+          <li><a href="/console/all-tokens?status=ACTIVE&amp;used=idle">Not used in 90 days</a></li>`);
+      });
     } catch {
       // The numbers are a help: the list below says what there is, or what is wrong.
     }

@@ -17,11 +17,11 @@ const COUNT = 50;
 
 /**
  * @param {{urn: string, me: import("../shell.js").Me, close: string, query: URLSearchParams,
- *   done: (said: unknown, close?: boolean) => Promise<void>}} what
+ *   signal: AbortSignal, done: (said: unknown, close?: boolean) => Promise<void>}} what
  */
-export async function groupPanel({ urn, me, close, query, done }) {
+export async function groupPanel({ urn, me, close, query, signal, done }) {
   const at = Math.max(1, Number.parseInt(query.get("members") ?? "1", 10) || 1);
-  const { getGroup: group, listGroupMembers: found } = await graphql(GROUP, { urn, start: (at - 1) * COUNT });
+  const { getGroup: group, listGroupMembers: found } = await graphql(GROUP, { urn, start: (at - 1) * COUNT }, { signal });
   const members = /** @type {{urn: string}[]} */ (found.members);
 
   /** @param {Event} event */

@@ -50,6 +50,7 @@ export async function page(context) {
   const found = await graphql(KNOWN, { me: { actorUrn: me.urn } }, { signal });
   /** @type {Token | null} */
   const maker = me.tokenId ? await graphql(MAKER, { id: me.tokenId }, { signal }).then((answer) => answer.getAccessToken, () => null) : null;
+  if (signal.aborted) return;
   const offered = query.get("for") && query.get("for") !== me.urn ? found.listPrivileges
     : found.listPrivileges.filter((/** @type {Privilege} */ one) => found.getGrantedPrivileges.privileges.includes(one.name));
   const title = derives ? `Derive from ${maker?.name ?? "this session’s token"}` : "New token";
@@ -119,7 +120,7 @@ export async function page(context) {
     try {
       const answer = await graphql(derives ? DERIVE : CREATE, { input }, { key });
       const made = answer.createAccessToken ?? answer.deriveAccessToken;
-      context.title(`${made.metadata.name} is made`);
+      if (root.isConnected) context.title(`${made.metadata.name} is made`);
       showSecret(root, made, { heading: `${made.metadata.name} is made` });
     } catch (error) {
       button.disabled = false;

@@ -3,7 +3,7 @@
 import { build, html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { number } from "../format.js";
-import { empty, errorLine, notice, pageOf, pager, status, table } from "../parts.js";
+import { awaited, empty, errorLine, notice, pageOf, pager, status, table } from "../parts.js";
 import { go, goQuery, keep, withQuery } from "../router.js";
 import { backTo, openPanel, send } from "./forms.js";
 import { matrix } from "./matrix.js";
@@ -63,11 +63,11 @@ export async function page(context) {
     backTo(was, now);
   }
 
-  async function list() {
+  const list = () => awaited(place("list"), at.signal, async (signal) => {
     try {
       const found = await graphql(LIST, {
         input: { ...pageOf(at.query), query: at.query.get("q") }, all: { count: MOST },
-      }, { signal: at.signal });
+      }, { signal });
       const rows = /** @type {Policy[]} */ (found.page.policies);
       render(place("list"), rows.length || found.page.total ? html`${policies(rows)}${pager({ ...found.page, shown: rows.length })}`
         : empty({ title: "No policy matches", sentence: "None has these words in its name or description.",
@@ -78,7 +78,7 @@ export async function page(context) {
       place("list").querySelectorAll(":scope > .error").forEach((old) => old.remove());
       place("list").prepend(...build(errorLine(error)));
     }
-  }
+  });
 
   const policies = (/** @type {Policy[]} */ rows) => table({
     caption: "Policies", rows, rowClass: (policy) => (policy.urn === at.params[0] ? "here" : ""),
@@ -135,8 +135,8 @@ export async function page(context) {
     }
     try {
       const policy = urn === "new" ? null : (await graphql(ONE, { urn }, { signal: at.signal })).getPolicy;
-      const panel = await policyPanel({ policy, privileges, me, close: withQuery({}, "/console/policies"), done });
-      if (at.params[0] === urn) openPanel(root, panel);
+      const close = withQuery({}, "/console/policies");
+      openPanel(root, await policyPanel({ policy, privileges, me, close, signal: at.signal, done }));
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
       render(place("said-here"), errorLine(error));

@@ -20,12 +20,12 @@ const FIELDS = {
 
 /**
  * @param {{policy: Policy | null, privileges: Privilege[], me: import("../shell.js").Me, close: string,
- *   done: (said: unknown) => Promise<void>}} what without a policy: a new one
+ *   signal: AbortSignal, done: (said: unknown) => Promise<void>}} what without a policy: a new one
  */
-export async function policyPanel({ policy, privileges, me, close, done }) {
+export async function policyPanel({ policy, privileges, me, close, signal, done }) {
   if (policy && !policy.editable) return kept(policy, privileges, close);
   /** @type {{urn: string, name: string, memberCount: number}[]} */
-  const known = (await graphql(GROUPS)).listGroups.groups;
+  const known = (await graphql(GROUPS, {}, { signal })).listGroups.groups;
   const groups = [...known, ...(policy?.actors.groups ?? []).filter((urn) => !known.some((one) => one.urn === urn))
     .map((urn) => ({ urn, name: typedGroup(urn), memberCount: -1 }))];
 

@@ -5,7 +5,7 @@
 import { html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { idToPath, inTerminal, number, pathToId, time } from "../format.js";
-import { codeBox, empty, errorLine, loading, notice, pageOf, pager, table } from "../parts.js";
+import { awaited, codeBox, empty, errorLine, loading, notice, pageOf, pager, table } from "../parts.js";
 import { besides, goQuery, keep, withQuery } from "../router.js";
 import { ANY_STATUS, ROW, SOON, endOf, scopesInShort, statusOf } from "../tokens.js";
 import { showToken } from "../token_panel.js";
@@ -112,15 +112,17 @@ export async function page(first) {
     };
   };
 
-  async function showList() {
+  function showChosen() {
     input.value = context.query.get("q") ?? "";
     for (const name of ["status", "expires", "used"]) {
       const select = /** @type {HTMLSelectElement} */ (root.querySelector(`#filter-${name}`));
       select.value = context.query.get(name) ?? "";
     }
-    list.setAttribute("aria-busy", "true");
+  }
+
+  const showList = () => awaited(list, context.signal, async (signal) => {
     try {
-      const { listAccessTokens: found } = await graphql(LIST, { input: asked() }, { signal: context.signal });
+      const { listAccessTokens: found } = await graphql(LIST, { input: asked() }, { signal });
       listed = context.query.toString();
       rows = found.tokens;
       render(problem, null);
@@ -129,10 +131,8 @@ export async function page(first) {
       if (error instanceof DOMException) return;
       render(problem, errorLine(error));
       if (listed === null) render(list, null);
-    } finally {
-      list.removeAttribute("aria-busy");
     }
-  }
+  });
 
   /** @param {{start: number, count: number, total: number}} found */
   function showRows(found) {
@@ -167,10 +167,12 @@ export async function page(first) {
     const of = (query) => ({ count: 0, filters: filtersOf(new URLSearchParams(query), me.urn) });
     const asks = { live: "status=live", week: "status=live&expires=week", idle: "status=live&used=idle90" };
     try {
-      const found = await graphql(NUMBERS, { live: of(asks.live), week: of(asks.week), idle: of(asks.idle) });
-      render(place, html`<li><a href="/console/tokens?${asks.live}">${number(found.live.total)} live</a></li>
-        <li><a href="/console/tokens?${asks.week}">${number(found.week.total)} expire${found.week.total === 1 ? "s" : ""} this week</a></li>
-        <li><a href="/console/tokens?${asks.idle}">${number(found.idle.total)} not used in 90 days</a></li>`);
+      await awaited(place, null, async (signal) => {
+        const found = await graphql(NUMBERS, { live: of(asks.live), week: of(asks.week), idle: of(asks.idle) }, { signal });
+        render(place, html`<li><a href="/console/tokens?${asks.live}">${number(found.live.total)} live</a></li>
+          <li><a href="/console/tokens?${asks.week}">${number(found.week.total)} expire${found.week.total === 1 ? "s" : ""} this week</a></li>
+          <li><a href="/console/tokens?${asks.idle}">${number(found.idle.total)} not used in 90 days</a></li>`);
+      });
     } catch {
       // The list says what is wrong; without numbers the page still serves.
     }
@@ -197,6 +199,7 @@ export async function page(first) {
   async function again(next) {
     const was = context.params[0];
     context = next;
+    showChosen();
     await Promise.all([next.query.toString() === listed ? showHere() : showList(), showPanel()]);
     backTo(was && pathToId(was), next);
   }
@@ -212,11 +215,13 @@ export async function page(first) {
     const open = () => rows.find((token) => isHere(token.id))?.status;
     const was = open();
     await Promise.all([showList(), showNumbers()]);
-    if (open() !== was) await showPanel();
+    // In its place a new secret may be shown by now.
+    if (list.isConnected && open() !== was) await showPanel();
   }
 
   root.addEventListener("ended", ended);
   keep(root, { again });
+  showChosen();
   await Promise.all([showList(), showNumbers(), showPanel()]);
 }
 
