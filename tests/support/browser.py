@@ -5,13 +5,23 @@ Content-Security-Policy. A test that provokes one of them says so beforehand, by
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, Page, Response, Route, expect, sync_playwright
+from playwright.sync_api import (
+    APIResponse,
+    Browser,
+    BrowserContext,
+    Page,
+    Request,
+    Response,
+    Route,
+    expect,
+    sync_playwright,
+)
 
 from tests.support.console import CONSOLE_HEADER, Console
 from tests.support.server import Server
@@ -139,7 +149,7 @@ def held_back(page: Page, query: str) -> Iterator[None]:
     held: list[Route] = []
 
     def decide(route: Route) -> None:
-        if f"query {query}(" in (route.request.post_data or ""):
+        if asks(route.request, query):
             held.append(route)
         else:
             route.continue_()
@@ -150,3 +160,32 @@ def held_back(page: Page, query: str) -> Iterator[None]:
     for route in held:
         route.continue_()
     page.unroute("**/api/graphql", decide)
+
+
+@contextmanager
+def overtaken(page: Page, path: str, which: Callable[[Request], bool]) -> Iterator[None]:
+    """The first answer to such a request is given at once and comes at the block's end, after all that are newer; what
+    the page makes of it is made.
+    """
+    held: list[tuple[Route, APIResponse]] = []
+
+    def decide(route: Route) -> None:
+        if not held and which(route.request):
+            held.append((route, route.fetch()))
+        else:
+            route.continue_()
+
+    page.route(f"**{path}", decide)
+    yield
+    assert held, "nobody asked"
+    ((route, answer),) = held
+    route.fulfill(response=answer)
+    if came := route.request.response():
+        came.finished()
+    page.unroute(f"**{path}", decide)
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+
+
+def asks(request: Request, name: str) -> bool:
+    """It is the GraphQL operation of this name."""
+    return re.search(rf"(query|mutation) {name}\(", request.post_data or "") is not None

@@ -1,0 +1,116 @@
+"""Answers that come late: none takes the place of a newer one, and none takes the focus from who has gone on."""
+
+import re
+
+from playwright.sync_api import Request, expect
+
+from tests.console.conftest import Windows
+from tests.support.browser import asks, held_back, overtaken, settled
+from tests.support.console import Console
+from tests.support.server import GENERATE
+
+
+def test_that_nobody_was_signed_in_is_no_news_once_somebody_is(console: Console, window: Windows) -> None:
+    alice, bob = console.person("alice", GENERATE), console.person("bob", GENERATE)
+    opened = window(alice)
+    page, other = opened.open("/console/tokens"), opened.open("/console/tokens")
+
+    def where_one_signs_in(request: Request) -> bool:
+        return request.method == "GET" and "/console/sign-in" in other.url
+
+    with overtaken(other, "/session", where_one_signs_in):
+        page.get_by_role("button", name="Sign out").click()
+        expect(other).to_have_url(re.compile("/console/sign-in"))
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        page.get_by_label("Access token").fill(bob.token)
+        page.get_by_role("button", name="Sign in").click()
+        expect(other.get_by_text(bob.name, exact=True)).to_be_visible()
+        settled(other)
+    expect(other.get_by_role("heading", name="Sign in")).to_have_count(0)
+    expect(other.get_by_text(bob.name, exact=True)).to_be_visible()
+
+
+def test_a_list_from_before_a_deed_does_not_take_the_place_of_the_one_after(console: Console, window: Windows) -> None:
+    mallory = console.person("mallory", GENERATE)
+    page = window(console.root).open(f"/console/actors?q={mallory.name}")
+    with overtaken(page, "/api/graphql", lambda request: asks(request, "Actors")):
+        page.get_by_role("link", name=mallory.name, exact=True).click()
+        page.get_by_role("button", name=f"Suspend {mallory.name}…").click()
+        page.get_by_role("button", name=f"Suspend {mallory.name}", exact=True).click()
+        row = page.get_by_role("row", name=re.compile(mallory.name))
+        expect(row).to_contain_text("suspended")
+    expect(row).to_contain_text("suspended")
+
+
+def test_who_sorts_before_the_list_has_come_keeps_what_was_searched_for(console: Console, window: Windows) -> None:
+    page = window(console.person("owner", GENERATE)).open("/console/tokens")
+    with held_back(page, "Tokens"):
+        page.get_by_role("searchbox").fill("sign in")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile("q=sign"))
+        page.get_by_role("link", name="Name").click()
+        expect(page).to_have_url(re.compile("sort=name"))
+        expect(page).to_have_url(re.compile("q=sign"))
+
+
+def test_who_goes_back_before_the_list_has_come_finds_the_filter_as_it_was(console: Console, window: Windows) -> None:
+    page = window(console.person("owner", GENERATE)).open("/console/tokens")
+    with held_back(page, "Tokens"):
+        page.get_by_label("Status").select_option("revoked")
+        expect(page).to_have_url(re.compile("status=revoked"))
+        page.go_back()
+        expect(page.get_by_label("Status")).to_have_value("")
+    expect(page.get_by_role("link", name="to sign in with")).to_be_visible()
+
+
+def test_numbers_come_though_a_filter_was_chosen_before_them(console: Console, window: Windows) -> None:
+    page = window(console.root).open()
+    with held_back(page, "Numbers"):
+        page.goto("/console/all-tokens")
+        page.get_by_label("Status").select_option("Live")
+        expect(page).to_have_url(re.compile("status=ACTIVE"))
+    expect(page.get_by_role("link", name=re.compile("expire this week"))).to_be_visible()
+
+
+def test_who_goes_on_after_a_revocation_is_not_called_back(console: Console, window: Windows) -> None:
+    owner = console.person("owner", GENERATE)
+    console.token(owner.urn, name="gone")
+    page = window(owner).open("/console/tokens")
+    page.get_by_role("link", name="gone").click()
+    page.get_by_role("button", name="Revoke gone…").click()
+    with held_back(page, "Numbers"):
+        page.locator("dialog").get_by_role("button", name="Revoke gone").press("Enter")
+        expect(page.locator(".notice")).to_be_focused()
+        page.keyboard.press("/")
+        expect(page.get_by_role("searchbox")).to_be_focused()
+    expect(page.locator(".numbers")).to_contain_text("1 live")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+
+
+def test_who_goes_on_after_closing_details_is_not_called_back(console: Console, window: Windows) -> None:
+    holder = console.person("holder", GENERATE)
+    console.token(holder.urn, name="closed")
+    page = window(console.root).open(f"/console/all-tokens?actor={holder.urn}&q=closed")
+    page.get_by_role("link", name="closed").click()
+    expect(page.get_by_role("heading", name="closed")).to_be_visible()
+    with held_back(page, "AllTokens"):
+        page.reload()
+        expect(page.get_by_role("button", name="Revoke closed…")).to_be_visible()
+        page.locator(".panel h2").press("Escape")
+        expect(page.locator(".panel")).to_have_count(0)
+        page.keyboard.press("/")
+        expect(page.get_by_role("searchbox")).to_be_focused()
+    expect(page.get_by_role("link", name="closed")).to_be_visible()
+    expect(page.get_by_role("searchbox")).to_be_focused()
+
+
+def test_a_dry_run_that_was_put_away_stays_away(console: Console, window: Windows) -> None:
+    who = console.person("planned")
+    page = window(console.root).open(f"/console/all-tokens?actor={who.urn}")
+    page.get_by_role("button", name="Revoke all 1 that match…").click()
+    expect(page.get_by_role("heading", name="Dry run: 1 token of 1 actor")).to_be_focused()
+    with overtaken(page, "/api/graphql", lambda request: asks(request, "RevokeMany")):
+        page.get_by_label("Also what was minted").check()
+        page.get_by_role("button", name="Leave them alone").click()
+        expect(page.get_by_role("heading", name="Dry run")).to_have_count(0)
+    expect(page.get_by_role("heading", name="Dry run")).to_have_count(0)
