@@ -2,30 +2,35 @@
 
 import re
 from collections.abc import Iterator
+from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Windows
-from tests.support.browser import Window
+from tests.support.browser import Window, settled
 from tests.support.console import Console
 from tests.support.indexed import index_of
 from tests.support.nodes import SharedNodes
 from tests.support.series import lines, new_aspect
+from tests.support.waiting import until
 
 SIZES = "GET_TIMESERIES_INDEX_SIZES_PRIVILEGE"
 TRUNCATE = "TRUNCATE_TIMESERIES_INDEX_PRIVILEGE"
-OLD, YOUNG = 300, 500
+OLD, YOUNG = 6, 10
+RATE = 2
+MANY = 50
+"""Times as many rows take minutes, far longer than any test: what must be under way when it is looked at is."""
 
 
 @pytest.fixture(scope="module", params=["embedded", "opensearch-2"])
 def indexed(
     request: pytest.FixtureRequest, shared_nodes: SharedNodes, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Console]:
-    """A server on each engine that takes two seconds for what is old."""
+    """A server on each engine that takes a few seconds for what is old."""
     with (
         index_of(request.param, shared_nodes) as index,
-        Console.on(tmp_path_factory.mktemp("indexed"), *index.flags, "--index-rate", str(OLD // 2)) as console,
+        Console.on(tmp_path_factory.mktemp("indexed"), *index.flags, "--index-rate", str(RATE)) as console,
     ):
         console.settings = dict(zip(("WATCHWORD_INDEX_URL", "WATCHWORD_INDEX_PREFIX"), index.flags[1::2], strict=False))
         yield console
@@ -34,10 +39,21 @@ def indexed(
 @pytest.fixture
 def aspect(indexed: Console) -> str:
     """A time series of the test's own: its old rows are 100 days old, the young ones 10."""
+    return series(indexed)
+
+
+@pytest.fixture
+def long(indexed: Console) -> str:
+    """One whose truncation is not over before the test is."""
+    return series(indexed, MANY)
+
+
+def series(console: Console, times: int = 1) -> str:
     name = new_aspect()
     words = ("index", "load", "-", "--entity", "dataset", "--aspect", name)
-    rows = lines([100.0 + n / OLD for n in range(OLD)] + [10.0 - n / YOUNG for n in range(YOUNG)])
-    ran = indexed.server.command_line(*words, stdin=rows, env=indexed.settings)
+    old, young = OLD * times, YOUNG * times
+    rows = lines([100.0 + n / old for n in range(old)] + [10.0 - n / young for n in range(young)])
+    ran = console.server.command_line(*words, stdin=rows, env=console.settings)
     assert ran.returncode == 0, ran.stderr
     return name
 
@@ -70,9 +86,9 @@ def test_a_truncation_is_planned_begun_and_followed_to_its_end(indexed: Console,
     page = window(worker, on=indexed).open("/console/operations")
     planned(page, aspect)
     plan = page.get_by_role("region", name="The plan")
-    expect(plan).to_contain_text("37.5% of 800 rows")
+    expect(plan).to_contain_text("37.5% of 16 rows")
     picture = plan.get_by_role("img")
-    expect(picture).to_have_attribute("aria-label", re.compile("300 rows up to .+ go, 500 rows stay"))
+    expect(picture).to_have_attribute("aria-label", re.compile("6 rows up to .+ go, 10 rows stay"))
     left_of_cut = """(svg) => { const at = Number(svg.querySelector(".cut").getAttribute("x1"));
       const wide = (kind, side) => [...svg.querySelectorAll(kind)].filter((one) => Number(one.getAttribute("height")))
         .every((one) => (Number(one.getAttribute("x")) < at) === side);
@@ -82,12 +98,9 @@ def test_a_truncation_is_planned_begun_and_followed_to_its_end(indexed: Console,
 
     begun(page, OLD)
     panel = page.get_by_role("dialog", name=f"Truncation of dataset.{aspect}")
-    expect(panel.get_by_role("listitem").filter(has_text="running")).to_have_attribute("aria-current", "step")
-    expect(panel.get_by_role("progressbar", name="Rows done")).to_be_visible()
-    expect(panel).to_contain_text(re.compile(r"\d+ of 300 rows · \d+ rows a second"))
-    expect(panel.get_by_role("status")).to_contain_text("500 rows are left")
+    expect(panel.get_by_role("status")).to_contain_text("10 rows are left")
     expect(panel.get_by_role("listitem").filter(has_text="done")).to_have_attribute("aria-current", "step")
-    expect(page.get_by_role("row", name=re.compile(f"dataset.{aspect} .*done.* 300 of 800 rows"))).to_be_visible()
+    expect(page.get_by_role("row", name=re.compile(f"dataset.{aspect} .*done.* 6 of 16 rows"))).to_be_visible()
     assert rows(indexed, aspect) == YOUNG
 
 
@@ -103,63 +116,70 @@ def test_it_is_not_asked_for_any_more_once_it_is_left_or_over(indexed: Console, 
     expect(page.get_by_role("heading", name="My tokens")).to_be_visible()
     assert asked_in_a_minute(opened, page) == 0
     page.go_back()
-    expect(page.get_by_role("dialog").get_by_role("status")).to_contain_text("500 rows are left")
+    expect(page.get_by_role("dialog").get_by_role("status")).to_contain_text("10 rows are left")
     expect(page.get_by_role("row", name=re.compile(f"dataset.{aspect} .*done"))).to_be_visible()
     assert asked_in_a_minute(opened, page) == 0
 
 
 def asked_in_a_minute(opened: Window, page: Page) -> int:
     """Once all that was asked for is there: far longer than the longest pause between two questions."""
-    expect(page.locator(".loading")).to_have_count(0)
-    page.wait_for_load_state("networkidle")
+    settled(page)
     before = len(opened.watch.requests)
     page.clock.run_for(60_000)
-    page.wait_for_load_state("networkidle")
+    page.evaluate("() => 0")  # lets the browser tell what it was asked
     return len(opened.watch.requests) - before
 
 
-def test_a_truncation_is_cancelled(indexed: Console, window: Windows, aspect: str) -> None:
-    page = window(indexed.root, on=indexed).open(f"/console/operations/plan?index=dataset.{aspect}&older=50d&way=copy")
+def test_a_truncation_is_seen_under_way_and_cancelled(indexed: Console, window: Windows, long: str) -> None:
+    page = window(indexed.root, on=indexed).open(f"/console/operations/plan?index=dataset.{long}&older=50d&way=copy")
     expect(page.get_by_role("region", name="The plan")).to_contain_text("By copy: forceReindex asks for it")
-    begun(page, OLD)
-    page.get_by_role("dialog").get_by_role("button", name="Cancel the truncation").click()
+    begun(page, OLD * MANY)
+    panel = page.get_by_role("dialog", name=f"Truncation of dataset.{long}")
+    expect(panel.get_by_role("listitem").filter(has_text="running")).to_have_attribute("aria-current", "step")
+    expect(panel.get_by_role("progressbar", name="Rows done")).to_be_visible()
+    expect(panel).to_contain_text(re.compile(r"\d+ of 500 rows · \d+ rows a second"))
+    panel.get_by_role("button", name="Cancel the truncation").click()
     asked = page.get_by_role("dialog", name="Cancel this truncation?")
     expect(asked).to_contain_text("Nothing has been removed yet")
     asked.get_by_role("button", name="Cancel the truncation").click()
-    panel = page.get_by_role("dialog", name=f"Truncation of dataset.{aspect}")
     expect(panel.get_by_role("listitem").filter(has_text="cancelled")).to_have_attribute("aria-current", "step")
     expect(panel.get_by_role("button", name="Cancel the truncation")).to_have_count(0)
-    assert rows(indexed, aspect) == OLD + YOUNG
+    assert rows(indexed, long) == (OLD + YOUNG) * MANY
 
 
 def test_while_one_is_under_way_another_is_refused_and_leads_to_it(
-    indexed: Console, window: Windows, aspect: str
+    indexed: Console, window: Windows, long: str
 ) -> None:
     opened = window(indexed.root, on=indexed)
-    address = f"/console/operations/plan?index=dataset.{aspect}&older=50d"
+    address = f"/console/operations/plan?index=dataset.{long}&older=50d"
     page, other = opened.open(address), opened.open(address)
-    begun(page, OLD)
-    other.get_by_role("button", name="Delete 300 rows…").click()
-    other.get_by_label("Type 300 to go on").fill("300")
-    other.get_by_role("dialog").get_by_role("button", name="Delete 300 rows").click()
+    begun(page, OLD * MANY)
+    other.get_by_role("button", name=f"Delete {OLD * MANY} rows…").click()
+    other.get_by_label(f"Type {OLD * MANY} to go on").fill(str(OLD * MANY))
+    other.get_by_role("dialog").get_by_role("button", name=f"Delete {OLD * MANY} rows").click()
     expect(other.get_by_role("dialog").get_by_role("alert")).to_contain_text("operation")
     other.get_by_role("dialog").get_by_role("button", name="Cancel").click()
     other.get_by_role("link", name="Follow the one that is under way").click()
-    assert other.url == page.url
+    expect(other).to_have_url(page.url)
+    # Whoever looks at the history of this server later finds nothing under way.
+    told = {"id": unquote(page.url.rpartition("/")[2])}
+    indexed.ask("mutation ($id: String!) { cancelOperation(id: $id) { id } }", told)
+    state = "query ($id: String!) { operation(id: $id) { state } }"
+    until(lambda: indexed.ask(state, told)["operation"]["state"] == "CANCELLED", "it is cancelled")
 
 
 def test_what_the_caller_may_not_do_is_not_offered(indexed: Console, window: Windows, aspect: str) -> None:
     reader = indexed.person("reader", SIZES)
     opened = window(reader, on=indexed)
     page = opened.open("/console/operations")
-    expect(page.get_by_role("row", name=re.compile(f"dataset.{aspect} .* 800"))).to_be_visible()
+    expect(page.get_by_role("row", name=re.compile(f"dataset.{aspect} .* 16"))).to_be_visible()
     expect(page.get_by_role("link", name=re.compile("[Pp]lan"))).to_have_count(0)
     expect(page.get_by_role("heading", name="History")).to_have_count(0)
     planner = indexed.person("planner", TRUNCATE)
     page = window(planner, on=indexed).open("/console/operations/plan")
     page.get_by_label("Index").fill(f"dataset.{aspect}")
     page.get_by_role("button", name="Show the plan").click()
-    expect(page.get_by_role("region", name="The plan")).to_contain_text("800 rows")
+    expect(page.get_by_role("region", name="The plan")).to_contain_text("16 rows")
 
 
 def test_an_aspect_that_is_not_there_is_refused_in_the_server_s_sentence(indexed: Console, window: Windows) -> None:
