@@ -31,9 +31,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
 
 
 def shown(opened: Window, console: Console, view: str) -> Page:
-    page = opened.open(VIEWS[view](console))
-    page.wait_for_load_state("networkidle")
-    return page
+    return opened.open(VIEWS[view](console))
 
 
 @functools.cache
