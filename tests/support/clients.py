@@ -55,7 +55,7 @@ def run_node(program: str, told: Mapping[str, Any]) -> Any:
     """What a program of tests/clients/node prints, told by its standard input: a token is in no process list."""
     client_env("node")
     ran = subprocess.run(
-        ["node", str(NODE / program)], input=json.dumps(told), capture_output=True, text=True, timeout=60, check=False
+        ["node", str(NODE / program)], input=json.dumps(told), capture_output=True, text=True, timeout=180, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return json.loads(ran.stdout)
@@ -96,7 +96,7 @@ class Talk:
     ) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(20)
+        self._process.wait(60)
         assert self._process.stdout is not None
         self._process.stdout.close()
 

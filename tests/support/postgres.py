@@ -344,7 +344,7 @@ class Home:
     def drop(self) -> None:
         """Waits for no lock for long: who still holds one is a test that left something running."""
         with self.address.connect() as connection:
-            connection.execute("SET lock_timeout = '10s'")
+            connection.execute("SET lock_timeout = '60s'")
             connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(self.schema)))
 
 

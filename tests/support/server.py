@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +13,7 @@ import httpx
 import psutil
 
 from tests.support.ports import free_port
-from tests.support.waiting import is_alive, until_gone
+from tests.support.waiting import SECONDS, is_alive, until, until_gone
 
 ADMIN = "urn:li:corpuser:admin"
 GENERATE = "GENERATE_PERSONAL_ACCESS_TOKENS"
@@ -75,16 +74,19 @@ class Server:
         flags = ["--port", str(self.port), "--data-dir", str(self.data_dir), *self._flags]
         return [*self._prefix, sys.executable, "-m", "watchword", "serve", *flags]
 
-    def start(self, seconds: float = 30) -> Self:
+    def start(self, seconds: float = SECONDS) -> Self:
         """Start it and wait until it has said that it listens."""
         seen = self.out.stat().st_size if self.out.exists() else 0
         with self.out.open("ab") as out, self.err.open("ab") as err:
             self.process = subprocess.Popen(self.command, stdout=out, stderr=err, env=self._env, start_new_session=True)
-        deadline = time.monotonic() + seconds
-        while b" listens at " not in self.out.read_bytes()[seen:]:
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"the server did not start:\n{self.err.read_text()}")
-            time.sleep(0.02)
+        process = self.process
+        until(
+            lambda: b" listens at " in self.out.read_bytes()[seen:] or process.poll() is not None,
+            f"{self.url} listens, of which {self.err} may tell more",
+            seconds,
+        )
+        said = self.out.read_bytes()[seen:]
+        assert b" listens at " in said, f"the server did not start:\n{self.err.read_text()}"
         return self
 
     def __enter__(self) -> Self:
@@ -96,7 +98,7 @@ class Server:
         self.stop()
         self.http.close()
 
-    def stop(self, seconds: float = 40) -> int:
+    def stop(self, seconds: float = SECONDS) -> int:
         """Ask it to stop and wait; returns its exit code."""
         if self.process is None:
             return 0
@@ -215,7 +217,7 @@ def watchword(
     clean = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")} | dict(env or {})
     command = [sys.executable, "-m", "watchword", *words]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, env=clean, cwd=cwd, input=stdin, check=False
+        command, capture_output=True, text=True, timeout=180, env=clean, cwd=cwd, input=stdin, check=False
     )
 
 

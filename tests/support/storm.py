@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from tests.support.lines import Line
 from tests.support.server import ADMIN, GraphQLRefused, Server
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 GONE = (OSError, http.client.HTTPException)
 
@@ -62,7 +62,7 @@ class Storm:
     ) -> None:
         self._over.set()
         for thread in self._threads:
-            thread.join(60)
+            thread.join(SECONDS)
             assert not thread.is_alive()
         for own in self._own:
             self.answers.add(own)

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from tests.support.waiting import SECONDS
+
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
 
 
@@ -44,29 +46,34 @@ class Terminal:
     def enter(self, text: str) -> None:
         os.write(self._master, text.encode())
 
-    def wait_for(self, text: str, seconds: float = 30) -> None:
+    def wait_for(self, text: str, seconds: float = SECONDS) -> None:
         deadline = time.monotonic() + seconds
         while text not in self.output:
-            assert time.monotonic() < deadline, self.output
+            is_late = time.monotonic() > deadline
             assert self._read(0.2), f"it ended without {text!r}: {self.output}"
+            assert not is_late or text in self.output, self.output
 
     def interrupt(self) -> int:
-        """Ctrl-C, and again if nothing comes of it: Python can miss one that comes just as it begins to read."""
-        for _ in range(10):
+        """Ctrl-C, and again if nothing comes of it: Python can miss one that comes just as it begins to read. Not soon:
+        one that is already ending would be ended by the second in another way.
+        """
+        for _ in range(5):
             self.enter("\x03")
             try:
-                return self.finish(seconds=3)
+                return self.finish(seconds=20)
             except StillRunning:
                 continue
         raise StillRunning(self.output)
 
-    def finish(self, seconds: float = 30) -> int:
+    def finish(self, seconds: float = SECONDS) -> int:
         """Wait for its end; returns the exit code."""
         deadline = time.monotonic() + seconds
+        is_late = False
         while self._read(0.2):
-            if time.monotonic() > deadline:
+            if is_late:
                 raise StillRunning(self.output)
-        return self.process.wait(seconds)
+            is_late = time.monotonic() > deadline
+        return self.process.wait(SECONDS)
 
     @property
     def text(self) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.system import missing, need_program, need_root
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 
 @contextmanager
@@ -19,13 +19,13 @@ def strace(pid: int, log: Path, *flags: str) -> Iterator[Path]:
     with said.open("wb") as err:
         tracer = subprocess.Popen([program, "-f", "-o", log, *flags, "-p", str(pid)], stderr=err)
     try:
-        until(lambda: "attached" in said.read_text() or tracer.poll() is not None, "strace has attached", 10)
+        until(lambda: "attached" in said.read_text() or tracer.poll() is not None, "strace has attached")
         if tracer.poll() is not None:
             missing(f"strace cannot attach here: {said.read_text().strip()}")
         yield log
     finally:
         tracer.send_signal(signal.SIGINT)
-        tracer.wait(20)
+        tracer.wait(SECONDS)
 
 
 @contextmanager

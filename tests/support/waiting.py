@@ -5,17 +5,21 @@ from collections.abc import Callable, Iterable
 
 import psutil
 
-SECONDS = 30.0
+SECONDS = 120.0  # what takes a second on an idle machine may take a minute on one with too much to do
 
 
 def until(true: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:
     """Wait until it is true; fail with these words when it never is. Who asks again and again takes time from those
-    who make it true: what takes long is asked for less often.
+    who make it true: what takes long is asked for less often. After the last moment it is looked once more, for we may
+    have been stopped ourselves.
     """
     deadline = time.monotonic() + seconds
     pause = 0.005
-    while not true():
-        assert time.monotonic() < deadline, f"still not so after {seconds:g} seconds: {what}"
+    while True:
+        is_late = time.monotonic() > deadline
+        if true():
+            return
+        assert not is_late, f"still not so after {seconds:g} seconds: {what}"
         time.sleep(pause)
         pause = min(pause * 1.2, 0.05)
 

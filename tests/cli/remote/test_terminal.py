@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 
 import psutil
@@ -19,6 +18,7 @@ from tests.cli.remote.conftest import Run
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store
 from tests.support.terminal import Terminal
+from tests.support.waiting import until
 from watchword.doors.cli.text import as_json, one_line
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m[red]:boom:[/red]\r\n\u202egnp.exe"
@@ -167,10 +167,8 @@ def test_ctrl_c_while_the_server_does_not_answer_ends_quietly() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with Terminal("token", "list", "--url", url, "--as", ADMIN) as terminal:
-            process, deadline = psutil.Process(terminal.process.pid), time.monotonic() + 30
-            while not process.net_connections("tcp"):
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            process = psutil.Process(terminal.process.pid)
+            until(lambda: bool(process.net_connections("tcp")), "it has asked")
             assert terminal.interrupt() == 130
     assert terminal.text.replace("^C", "").strip() == ""
 
