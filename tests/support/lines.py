@@ -9,13 +9,13 @@ from typing import Any
 import psutil
 
 from tests.support.server import ADMIN, CREATE, DELETE_POLICY, REVOKE, SET_STATUS, GraphQLRefused, Server
-from tests.support.waiting import SECONDS
+from tests.support.waiting import until
 
 
 class Line:
     """One connection to a server, by the standard library: no pool that would take another in silence."""
 
-    def __init__(self, server: Server, timeout: float = SECONDS) -> None:
+    def __init__(self, server: Server, timeout: float = 60) -> None:
         self._http = http.client.HTTPConnection("127.0.0.1", server.port, timeout=timeout)
         self._http.connect()
         self._http.auto_open = 0
@@ -107,7 +107,9 @@ def lines_to_each_worker(server: Server) -> list[Line]:
     """One line to each worker of the server."""
     found: dict[int, Line] = {}
     workers = server.workers()
-    for _ in range(500):
+
+    def each_is_reached() -> bool:
+        """As long as it takes, and not so many times: while one of them is stopped, the others take everybody."""
         line = Line(server)
         line.get("/health/live")  # once it was answered, somebody holds it
         pid = holder(workers, line.port)
@@ -115,6 +117,7 @@ def lines_to_each_worker(server: Server) -> list[Line]:
             line.close()
         else:
             found[pid] = line
-        if len(found) == len(workers):
-            return list(found.values())
-    raise AssertionError(f"500 connections reached only {len(found)} of {len(workers)} workers")
+        return len(found) == len(workers)
+
+    until(each_is_reached, f"a connection reaches each of {len(workers)} workers")
+    return list(found.values())
