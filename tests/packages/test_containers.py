@@ -17,6 +17,7 @@ import yaml
 
 from tests.support.clients import client_env
 from tests.support.deployed import environment_of, make_packages
+from tests.support.disks import no_disk_in_use
 from tests.support.pages import ROOT
 from tests.support.system import need_program, need_root
 from watchword.settings import TABLE
@@ -148,7 +149,8 @@ def test_the_service_runs_as_the_image_says_on_a_root_that_cannot_be_written(env
         "sh", str(CONTAIN), str(root), str(environment), str(data), user, group,
         "env", "-i", *(f"{name}={value}" for name, value in env.items()), "sh", "-c", script,
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    with no_disk_in_use():
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     health, uid, gid, *rest = done.stdout.splitlines()
     assert (health, uid, gid) == ("ready", user, group)

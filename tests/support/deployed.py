@@ -13,8 +13,10 @@ from pathlib import Path
 import psutil
 
 from tests.support.clients import client_env
+from tests.support.disks import no_disk_in_use
 from tests.support.pages import ROOT
 from tests.support.system import missing, need_root
+from tests.support.waiting import until, until_gone
 
 DEPLOY = ROOT / "deploy"
 BOOT = ROOT / "tests/support/boot.sh"
@@ -71,22 +73,28 @@ def systemd(units: Path, environment: Path) -> Iterator[psutil.Process]:
     group = _cgroups() / f"watchword-test-{os.getpid()}"
     group.mkdir()
     enter = f"echo $$ > {group}/cgroup.procs && exec unshare --pid --fork --mount --uts --ipc --cgroup --mount-proc"
-    with (units / "boot.log").open("wb") as log:
+    with (units / "boot.log").open("wb") as log, no_disk_in_use():
         outer = subprocess.Popen(
             ["sh", "-c", f"{enter} --kill-child sh {BOOT} {units} {environment}"], stdout=log, stderr=log
         )
+        # What is made first within the namespaces.
+        until(lambda: (units / "console.log").exists() or outer.poll() is not None, "it has namespaces of its own")
     try:
         yield psutil.Process(outer.pid)
     finally:
         inner = psutil.Process(outer.pid).children(recursive=True)
         outer.kill()
         outer.wait()
-        psutil.wait_procs(inner, timeout=10)
-        for folder in sorted(group.rglob("*"), reverse=True):
-            if folder.is_dir():
-                with suppress(OSError):
-                    folder.rmdir()
-        group.rmdir()
+        until_gone(inner)
+        until(lambda: _is_removed(group), "nobody is left in its group")
+
+
+def _is_removed(group: Path) -> bool:
+    """Not while somebody is in it or below it who is just ending."""
+    for folder in [*sorted((one for one in group.rglob("*") if one.is_dir()), reverse=True), group]:
+        with suppress(OSError):
+            folder.rmdir()
+    return not group.exists()
 
 
 def _cgroups() -> Path:

@@ -4,15 +4,17 @@ import fcntl
 import os
 import struct
 import subprocess
-import time
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.system import missing, need_program, need_root
+from tests.support.waiting import until
 
 EXT4_IOC_SHUTDOWN = 0x8004587D
 WITHOUT_FLUSHING = 2
+_TURN = Path(tempfile.gettempdir(), "watchword-test-disks.lock")
 
 
 @contextmanager
@@ -34,6 +36,16 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
         unmount(folder)
 
 
+@contextmanager
+def no_disk_in_use() -> Iterator[None]:
+    """For whoever makes a namespace of mounts: it would have a copy of each, and a disk that a copy keeps in use is,
+    after its power was cut, found by the next mount as it was left.
+    """
+    with _TURN.open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
+
+
 class FallibleDisk:
     """ext4 on a loop device. `cut_power` loses everything that was not flushed, with its writers still running."""
 
@@ -48,8 +60,11 @@ class FallibleDisk:
         with self._image.open("wb") as image:
             image.truncate(megabytes * 1024 * 1024)
         subprocess.run([make, "-q", "-F", self._image], check=True, capture_output=True)
+        self._turn = _TURN.open("w")
+        fcntl.flock(self._turn, fcntl.LOCK_SH)
         done = self._try_mount()
         if done.returncode != 0:
+            self._turn.close()
             missing(f"loop devices cannot be had: {done.stderr.strip()}")
 
     def cut_power(self) -> None:
@@ -69,6 +84,7 @@ class FallibleDisk:
         if os.path.ismount(self.path):
             unmount(self.path)
         self._image.unlink()
+        self._turn.close()
 
     def _try_mount(self) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -78,10 +94,16 @@ class FallibleDisk:
 
 def unmount(folder: Path) -> None:
     """A killed process may need a moment until its files are closed; the last resort detaches the mount."""
-    for _ in range(100):
+    said = ""
+
+    def is_gone() -> bool:
+        nonlocal said
         done = subprocess.run(["umount", folder], capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return
-        time.sleep(0.05)
-    subprocess.run(["umount", "-l", folder], check=False)
-    raise AssertionError(done.stderr)
+        said = done.stderr
+        return done.returncode == 0
+
+    try:
+        until(is_gone, "nobody uses the disk")
+    except AssertionError:
+        subprocess.run(["umount", "-l", folder], check=False)
+        raise AssertionError(said) from None
