@@ -116,7 +116,10 @@ class _Handler(socketserver.BaseRequestHandler):
         lines = [one for one in head.split(b"\r\n") if not one.lower().startswith(b"connection:")]
         length = next((int(one.split(b":")[1]) for one in lines if one.lower().startswith(b"content-length:")), 0)
         while len(body) < length:
-            body += self.connection.recv(65_536)
+            chunk = self.connection.recv(65_536)
+            if not chunk:
+                return b""
+            body += chunk
         return b"\r\n".join([*lines, b"Connection: close", b"", body])
 
     def pass_on(self, request: bytes, *, back: bool) -> None:

@@ -139,7 +139,10 @@ def _read_request(client: socket.socket) -> bytes:
     lines = head.split(b"\r\n")
     length = next((int(one.split(b":")[1]) for one in lines if one.lower().startswith(b"content-length:")), 0)
     while len(body) < length:
-        body += client.recv(65_536)
+        chunk = client.recv(65_536)
+        if not chunk:  # whoever asked was killed in the middle of it
+            return b""
+        body += chunk
     kept = [one for one in lines if not one.lower().startswith(b"connection:")]
     return b"\r\n".join([*kept, b"Connection: close", b"", body])
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from tests.support.waiting import SECONDS
+
 PIECE = 65_536
 
 
@@ -74,17 +76,19 @@ class Strait:
         self._for_good = for_good
         self._plan = "lose"
 
-    def hold_next_request(self) -> None:
+    def hold_next_request(self, *, for_good: bool = False) -> None:
+        """For good: in the same moment all fall silent, so that nobody is quick enough to ask again."""
         self._held.clear()
         self._after = 0
+        self._for_good = for_good
         self._plan = "hold"
 
     def release(self) -> None:
         """Let the server have what was held, and wait until it has dealt with it."""
-        assert self._held.wait(20), "nothing was held"
+        assert self._held.wait(SECONDS), "nothing was held"
         ship = next(ship for ship in self._ships if ship.held)
         ship.server.sendall(ship.held)
-        assert ship.dealt_with.wait(20), "the server never answered"
+        assert ship.dealt_with.wait(SECONDS), "the server never answered"
         ship.sink()
 
     def silence(self) -> None:
@@ -107,8 +111,12 @@ class Strait:
         while not self._closing:
             try:
                 client, _ = self._listener.accept()
+            except OSError:
+                continue
+            try:
                 ship = _Ship(client, socket.create_connection(self._upstream))
             except OSError:
+                client.close()
                 continue
             self._ships.append(ship)
             self._start(self._out, ship)
@@ -129,6 +137,8 @@ class Strait:
                 self._calm.wait()
                 plan = self._due()
                 if plan == "hold":
+                    if self._for_good:
+                        self.silence()
                     ship.held = piece
                     self._held.set()
                     ship.client.shutdown(socket.SHUT_RDWR)
