@@ -6,10 +6,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-import httpx
 import pytest
 
-from tests.support.server import ADMIN, Server
+from tests.support.server import ADMIN, Server, plain_client
 from watchword.client import AsyncClient, Client, Secret, TokenFile, Unauthenticated
 
 ALWAYS = timedelta(microseconds=1)
@@ -88,7 +87,7 @@ def test_many_who_read_it_at_once_all_have_a_token_that_lives(server: Server, fi
     seen: list[int] = []
 
     def use() -> None:
-        with httpx.Client(verify=False) as http:
+        with plain_client() as http:
             for _ in range(5):
                 sent = {"Authorization": f"Bearer {kept.read().reveal()}"}
                 seen.append(http.get(f"{server.url}/auth", headers=sent).status_code)

@@ -193,7 +193,7 @@ def test_the_names_of_the_header_are_a_setting(make_server: MakeServer) -> None:
 
 def test_on_the_other_loopback_it_is_believed_too(make_server: MakeServer) -> None:
     server = make_server("--host", "::1")
-    with httpx.Client(base_url=f"http://[::1]:{server.port}") as client:
+    with httpx.Client(base_url=f"http://[::1]:{server.port}", timeout=30) as client:
         answer = client.post(
             "/api/graphql",
             json={"query": "{ me { corpUser { urn } } }"},

@@ -156,8 +156,9 @@ class TestAFailedAuthentication:
 
     def test_without_a_credential_is_none(self, make_server: Make) -> None:
         server = make_server()
-        assert httpx.get(f"{server.url}/auth").status_code == 401
-        assert httpx.post(f"{server.url}/api/graphql", json={"query": "{ me { corpUser { urn } } }"}).status_code == 401
+        assert httpx.get(f"{server.url}/auth", timeout=30).status_code == 401
+        asked = {"query": "{ me { corpUser { urn } } }"}
+        assert httpx.post(f"{server.url}/api/graphql", json=asked, timeout=30).status_code == 401
         assert events(server, actions=["authentication.failed"]) == []
 
     def test_a_thousand_times_leaves_few_events_that_count_them_all(self, make_server: Make) -> None:

@@ -219,7 +219,7 @@ def test_a_graphql_address_answers_every_error_in_graphqls_shape(
 
 
 def test_one_connection_serves_many_requests_also_after_refusals(server: Server, token: str) -> None:
-    with httpx.Client(base_url=server.url) as client:
+    with httpx.Client(base_url=server.url, timeout=30) as client:
         for _ in range(3):
             assert client.get("/nothing").status_code == 404
             assert client.post("/api/graphql", content=b"{}").status_code == 401

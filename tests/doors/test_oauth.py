@@ -11,6 +11,7 @@ import pytest
 from tests.support.forgeries import forgeries
 from tests.support.server import ADMIN, GENERATE, Server
 from tests.support.store_file import change_store, locked, look, stored
+from tests.support.waiting import until
 from tests.support.wire import AS_ADMIN, Answer, send
 
 INTROSPECT = "/oauth2/introspect"
@@ -349,9 +350,9 @@ class TestABody:
 def test_the_metrics_count_the_doors_by_their_addresses(server: Server, gateway: str) -> None:
     introspect(server, "nonsense", gateway)
     post(server, REVOKE, {"token": "nonsense"})
-    text = server.http.get("/metrics").text
-    for route in (INTROSPECT, REVOKE):
-        assert f'watchword_http_requests_total{{route="{route}",status="200"}}' in text
+    wanted = [f'watchword_http_requests_total{{route="{route}",status="200"}}' for route in (INTROSPECT, REVOKE)]
+    # A request is counted once its answer is on its way.
+    until(lambda: all(line in server.http.get("/metrics").text for line in wanted), "both are counted")
 
 
 def test_a_revocation_by_possession_is_counted(make_server: Callable[..., Server]) -> None:
@@ -359,7 +360,7 @@ def test_a_revocation_by_possession_is_counted(make_server: Callable[..., Server
     token = server.create(ADMIN)["accessToken"]
     for _ in range(2):
         post(server, REVOKE, {"token": token})
-    assert "watchword_tokens_revoked_total 1.0" in server.http.get("/metrics").text
+    until(lambda: "watchword_tokens_revoked_total 1.0" in server.http.get("/metrics").text, "it is counted")
 
 
 def test_what_asks_about_others_cannot_do_more(server: Server, gateway: str) -> None:

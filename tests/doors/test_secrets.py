@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import orjson
 import pytest
 
@@ -319,7 +318,7 @@ def test_a_secret_cannot_be_pickled_into_another_process() -> None:
 def test_the_metrics_name_no_actor_and_no_address_that_callers_made_up(server: Server) -> None:
     server.create(ADMIN)
     made_up = "/made/up/by/somebody"
-    assert httpx.get(server.url + made_up).status_code == 404
+    assert server.http.get(made_up).status_code == 404
     text = server.http.get("/metrics").text
     assert ADMIN not in text
     assert made_up not in text

@@ -166,14 +166,14 @@ def test_a_shared_node_is_gone_when_the_run_that_used_it_is_killed(workers: str,
         until(lambda: (said.exists() and said.read_text() != "") or run.poll() is not None, "its node answers", SECONDS)
         assert run.poll() is None
         url = said.read_text()
-        assert httpx.get(url).status_code == 200
+        assert httpx.get(url, timeout=30).status_code == 200
         run.kill()
     until(lambda: not answers(url), "its node is gone", SECONDS)
 
 
 def answers(url: str) -> bool:
     try:
-        return httpx.get(url).is_success
+        return httpx.get(url, timeout=30).is_success
     except httpx.TransportError:
         return False
 
