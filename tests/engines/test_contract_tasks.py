@@ -3,11 +3,14 @@
 import pytest
 
 from tests.engines.given import QUICK, SLOW, TAG, UNTIL, Given, old, staying, timeless, young
+from tests.support.waiting import seen_in_time
 from watchword.domain.engine import Pace
 from watchword.domain.errors import Reason
 from watchword.domain.tasks import LARGEST, TaskId
 
 MIXED = old(30) | young(25) | timeless(5)
+MANY = 2_000
+"""As slowly as it goes, more than anybody is stopped for between two looks. What is begun with so many is cancelled."""
 
 
 def test_deleting_takes_just_the_old_rows(given: Given) -> None:
@@ -65,12 +68,12 @@ def test_a_copy_made_twice_is_the_same_and_says_that_rows_were_there(given: Give
 
 
 def test_a_throttled_task_says_so_while_it_grows(given: Given) -> None:
-    index = given.index("one", old(200))
+    index = given.index("one", old(MANY))
     task = given.run(given.engine.start_delete(index, UNTIL, SLOW))
     first = given.until(task, lambda s: s.counters.deleted > 0 and s.counters.throttled_millis > 0, "it has begun")
     assert not first.completed
-    assert first.counters.total == 200
-    assert first.counters.deleted < 200
+    assert first.counters.total == MANY
+    assert first.counters.deleted < MANY
     assert first.counters.requests_per_second == SLOW.rate
     before = first.counters
     later = given.until(task, lambda s: s.counters.deleted > before.deleted, "it has gone on")
@@ -93,7 +96,7 @@ def test_a_throttled_task_does_no_more_rows_a_second_than_it_may(given: Given) -
 
 
 def test_a_cancelled_task_ends_and_says_so(given: Given) -> None:
-    index = given.index("one", old(200))
+    index = given.index("one", old(MANY))
     task = given.run(given.engine.start_delete(index, UNTIL, SLOW))
     given.until(task, lambda s: s.counters.deleted > 0, "it has begun")
     given.run(given.engine.cancel(task))
@@ -101,7 +104,7 @@ def test_a_cancelled_task_ends_and_says_so(given: Given) -> None:
     assert status.error is not None
     assert "cancel" in status.error
     left = given.run(given.engine.count(index, UNTIL))
-    assert left.total == left.old == 200 - status.counters.deleted > 0
+    assert left.total == left.old == MANY - status.counters.deleted > 0
 
 
 def test_what_is_over_is_not_cancelled(given: Given) -> None:
@@ -113,7 +116,7 @@ def test_what_is_over_is_not_cancelled(given: Given) -> None:
 
 
 def test_another_task_does_not_wait_for_a_throttled_one(given: Given) -> None:
-    slow, quick = given.index("slow", old(200)), given.index("quick", old(20))
+    slow, quick = given.index("slow", old(MANY)), given.index("quick", old(20))
     throttled = given.run(given.engine.start_delete(slow, UNTIL, SLOW))
     given.until(throttled, lambda s: s.counters.deleted > 0, "it has begun")
     given.ended(given.run(given.engine.start_delete(quick, UNTIL, QUICK)))
@@ -152,7 +155,7 @@ def test_a_task_is_known_to_another_engine_on_the_same_indices(given: Given) -> 
 
 def test_running_tasks_are_found_by_their_tag_and_no_others(given: Given) -> None:
     tag = given.place.name("tag")
-    index = given.index("one", old(200))
+    index = given.index("one", old(MANY))
     task = given.run(given.engine.start_delete(index, UNTIL, SLOW._replace(tag=tag)))
     other = given.run(given.engine.start_delete(index, UNTIL, SLOW._replace(tag=f"{tag}2")))
     assert given.run(given.engine.running(tag)) == (task,)
@@ -178,12 +181,15 @@ def test_a_task_needs_its_indices(given: Given) -> None:
 
 
 def test_rows_that_change_while_they_are_deleted_are_left_and_counted(given: Given) -> None:
-    index = given.index("one", old(60))
-    task = given.run(given.engine.start_delete(index, UNTIL, Pace(TAG, 5, 30.0)))
-    given.until(task, lambda s: s.counters.total > 0 and s.counters.deleted > 0, "it has begun")
-    changed = {row_id: {**source, "value": 1_000_000} for row_id, source in given.rows(index).items()}
-    given.write(index, changed)
-    counters = given.ended(task).counters
-    assert given.rows(index) == changed
-    assert counters.total == counters.deleted + counters.version_conflicts == 60
-    assert counters.version_conflicts > 0
+    def left_out(count: int) -> int | None:
+        index = given.index(f"of_{count}", old(count))
+        task = given.run(given.engine.start_delete(index, UNTIL, Pace(TAG, 5, 30.0)))
+        given.until(task, lambda s: s.counters.total > 0 and s.counters.deleted > 0, "it has begun")
+        changed = {row_id: {**source, "value": 1_000_000} for row_id, source in given.rows(index).items()}
+        given.write(index, changed)
+        counters = given.ended(task).counters
+        assert given.rows(index) == changed
+        assert counters.total == counters.deleted + counters.version_conflicts == count
+        return counters.version_conflicts or None
+
+    assert seen_in_time(left_out, 60, 600) > 0

@@ -73,7 +73,7 @@ def waits_for_lock(pid: int) -> bool:
 
 
 def test_of_two_processes_one_works_and_the_other_takes_over(given: Given, path: Path) -> None:
-    index = given.index("one", old(200))
+    index = given.index("one", old(2_000))
     with working(path) as first:
         until(lambda: holds_lock(path, first.pid), "the first has the lock")
         with working(path) as second:
@@ -87,7 +87,7 @@ def test_of_two_processes_one_works_and_the_other_takes_over(given: Given, path:
             assert holds_lock(path, second.pid)
             given.run(given.engine.cancel(task))
             status = given.over(task)
-    assert len(given.rows(index)) == 200 - status.counters.deleted
+    assert len(given.rows(index)) == 2_000 - status.counters.deleted
 
 
 def test_it_is_of_the_lowest_priority(path: Path) -> None:
@@ -128,7 +128,7 @@ def test_the_helper_starts_it_again_and_stops_it_in_the_end(given: Given, path: 
             until(lambda pid=pid: helper.pid not in (None, pid), "there is another")  # type: ignore[misc]
         given.ended(task)
         last = psutil.Process(helper.pid)
-    assert not is_alive(last)
+    until_gone([last])
     assert given.rows(index) == {}
 
 
@@ -136,7 +136,7 @@ def test_a_helper_that_is_left_at_once_leaves_nothing_behind(path: Path) -> None
     for _ in range(5):
         with Helper(path):
             pass
-    assert [one for one in psutil.Process().children() if is_alive(one) and str(path) in one.cmdline()] == []
+    until_gone(one for one in psutil.Process().children() if is_alive(one) and str(path) in one.cmdline())
 
 
 def test_a_key_that_interrupts_the_server_does_not_reach_it_even_while_it_starts(path: Path) -> None:
@@ -182,7 +182,7 @@ def test_no_write_is_lost_while_a_task_runs(given: Given, path: Path) -> None:
 
 
 def test_a_task_on_an_index_that_is_dropped_fails_and_says_so(given: Given, path: Path) -> None:
-    index = given.index("one", old(200))
+    index = given.index("one", old(2_000))
     with working(path):
         task = given.run(given.engine.start_delete(index, UNTIL, SLOW))
         given.until(task, lambda s: s.counters.deleted > 0, "it has begun")
@@ -195,7 +195,7 @@ def test_a_task_on_an_index_that_is_dropped_fails_and_says_so(given: Given, path
 
 
 def test_a_task_on_an_index_that_is_blocked_fails_and_says_so(given: Given, path: Path) -> None:
-    index = given.index("one", old(200))
+    index = given.index("one", old(2_000))
     with working(path):
         task = given.run(given.engine.start_delete(index, UNTIL, SLOW))
         given.until(task, lambda s: s.counters.deleted > 0, "it has begun")
@@ -203,11 +203,11 @@ def test_a_task_on_an_index_that_is_blocked_fails_and_says_so(given: Given, path
         status = given.over(task)
     assert status.error is not None
     assert "refuses writes" in status.error
-    assert len(given.rows(index)) == 200 - status.counters.deleted
+    assert len(given.rows(index)) == 2_000 - status.counters.deleted
 
 
 def test_a_swap_ends_what_still_writes_into_the_copy(given: Given, path: Path) -> None:
-    index = given.index("one", young(200))
+    index = given.index("one", young(2_000))
     target = given.copy_of(index)
     with working(path):
         task = given.run(given.engine.start_copy(index, target, UNTIL, SLOW))
@@ -226,13 +226,16 @@ def test_whoever_stops_waiting_for_a_comparison_ends_it(given: Given, path: Path
     index = given.index("one", young(5))
     target = given.copy_of(index)
 
-    async def impatient() -> None:
-        async with asyncio.timeout(0.2):
-            await given.engine.reconcile(index, target, UNTIL)
-
-    with pytest.raises(TimeoutError):
-        given.run(impatient())
     unfinished = "SELECT cancel_asked FROM tasks WHERE ended_at IS NULL"
+
+    async def impatient() -> None:
+        waiting = asyncio.ensure_future(given.engine.reconcile(index, target, UNTIL))
+        await asyncio.to_thread(until, lambda: look(path, unfinished) == [(0,)], "it was asked for")
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    given.run(impatient())
     until(lambda: look(path, unfinished) == [(1,)], "it is to be cancelled")
     with working(path):
         until(lambda: look(path, unfinished) == [], "it is over")

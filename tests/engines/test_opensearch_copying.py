@@ -110,7 +110,7 @@ def test_a_copy_keeps_versions_and_routing(on: OnNode) -> None:
 
 
 def test_a_copy_that_is_dropped_meanwhile_does_not_come_back(on: OnNode) -> None:
-    index = on.index("one", young(60))
+    index = on.index("one", young(2_000))
     target = on.copy_of(index)
     task = on.run(on.engine.start_copy(index, target, UNTIL, SLOW))
     on.until(task, lambda status: status.counters.created > 0, "it has begun")

@@ -15,7 +15,7 @@ def test_after_a_restart_ended_tasks_are_known_and_lost_ones_are_not(kind: str, 
     with own_node(kind, tmp_path) as node:
         engine = engine_at(node.url)
         given = Given(run, engine, NodePlace(node, unique_prefix()))
-        index = given.index("one", old(200) | young(3))
+        index = given.index("one", old(2_000) | young(3))
         target = given.copied(index)
         ended = run(engine.start_copy(index, target, UNTIL, QUICK._replace(tag="ended")))
         before = given.over(ended)

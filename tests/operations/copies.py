@@ -4,13 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.support.gate import Gate
+from tests.support.gate import Gate, asks
 from tests.support.indexed import NodeIndex, Series
 from tests.support.nodes import Client
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store, look
 from tests.support.traffic import UNTIL, Traffic
-from tests.support.waiting import until
 
 MakeServer = Callable[..., Server]
 
@@ -29,8 +28,9 @@ class Copy:
     def begin(self, **fields: Any) -> str:
         return self.series.truncate(UNTIL, forceReindex=True, batchSize=200, **fields)
 
-    def until_rows_move(self, task: str) -> None:
-        until(lambda: self.series.operation(task)["rowsDone"] > 0, "rows are being copied", 60)
+    def hold_at_work(self) -> None:
+        """Once it copies it stays at that, for it is not told any more how far the copy is."""
+        self.gate.hold(asks("GET", "/_tasks/"), after=1)
 
     def kill(self) -> None:
         """The server, and ten seconds pass at once: nobody has the operation any more."""

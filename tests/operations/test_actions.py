@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.indexed import CANCEL, DAY, Index, Series, times
 from tests.support.server import ADMIN, Server
-from tests.support.waiting import until
+from tests.support.waiting import seen_in_time, until
 
 PATHS = ("/operations", "/gms/operations", "/api/gms/operations")
 STATUS = ("total", "updated", "created", "deleted", "batches", "version_conflicts", "noops", "retries",
@@ -108,7 +108,7 @@ class TestTruncation:
 
     def test_a_second_one_meanwhile_is_refused_and_names_the_first(self, slow_series: Callable[[], Series]) -> None:
         series, start = slow_series(), now()
-        series.load(times(400, start, step=1))
+        series.load(times(6_000, start, step=1))
         first = series.truncate(start, batchSize=50)
         asked = series.asked(start, dryRun=False)
         answer = series.server.operate("truncateTimeseriesAspect", asked, token=series.token)
@@ -178,18 +178,19 @@ class TestTaskStatus:
         assert (found["completed"], found["taskId"], found["status"]["deleted"]) == (True, task["id"], 2)
 
     def test_a_running_one_is_not_completed_and_its_counters_grow(self, slow_series: Callable[[], Series]) -> None:
-        series, start = slow_series(), now()
-        series.load(times(1_400, start, step=1))
-        task = series.truncate(start - 800, batchSize=25)
-        seen: list[Any] = []
+        def watched(old: int) -> tuple[Series, str, list[Any]] | None:
+            series, start = slow_series(), now()
+            series.load(times(old + 800, start, step=1))
+            task, seen = series.truncate(start - 800, forceDeleteByQuery=True, batchSize=25), list[Any]()
+            while len({one["status"]["deleted"] for one in seen}) < 2:
+                found = json.loads(status(series, {"task": task}))
+                if found["completed"]:
+                    return None
+                if found["status"]["batches"] > 0:
+                    seen.append(found)
+            return series, task, seen
 
-        def moved() -> bool:
-            found = json.loads(status(series, {"task": task}))
-            if not found["completed"] and found["status"]["batches"] > 0:
-                seen.append(found)
-            return len({one["status"]["deleted"] for one in seen}) >= 2
-
-        until(moved, "the counters grow")
+        series, task, seen = seen_in_time(watched, 600, 6_000)
         assert seen[-1]["status"]["deleted"] > seen[0]["status"]["deleted"]
         assert seen[-1]["runTimeNanos"] > seen[0]["runTimeNanos"]
         assert seen[-1]["status"]["requests_per_second"] == 100.0
@@ -198,9 +199,9 @@ class TestTaskStatus:
 
     def test_a_cancelled_one_says_so(self, slow_series: Callable[[], Series]) -> None:
         series, start = slow_series(), now()
-        rows = times(500, start, step=1)
+        rows = times(6_000, start, step=1)
         series.load(rows)
-        task = series.truncate(start - 400, forceReindex=True, batchSize=25)
+        task = series.truncate(start - 5_900, forceReindex=True, batchSize=25)
         until(lambda: bool(series.operation(task)["rowsDone"]), "it has begun")
         series.server.ask(CANCEL, {"id": task}, actor=ADMIN)
         assert series.over(task)["state"] == "CANCELLED"

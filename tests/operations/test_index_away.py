@@ -78,9 +78,11 @@ def _after_all(copy: Copy, task: str) -> None:
 
 
 def test_a_node_killed_in_the_middle_of_the_copy_is_waited_for(copy: Copy, node: Node) -> None:
+    copy.hold_at_work()
     task = copy.begin()
-    copy.until_rows_move(task)
+    copy.gate.wait_until_held()
     node.kill()
+    copy.gate.drop()
     began = time.monotonic()
     until(lambda: time.monotonic() - began > 3, "a few tries have failed")
     assert copy.series.operation(task)["state"] == "RUNNING"
@@ -89,9 +91,10 @@ def test_a_node_killed_in_the_middle_of_the_copy_is_waited_for(copy: Copy, node:
 
 
 def test_a_node_killed_while_writes_are_held_back(copy: Copy, node: Node) -> None:
+    copy.gate.hold(asks("PUT", "/_block/write"))
     task = copy.begin()
-    copy.until_rows_move(task)
-    copy.gate.hold(asks("POST", "/_search"))
+    copy.gate.wait_until_held()
+    copy.gate.hold_instead(asks("POST", "/_search"))
     copy.gate.wait_until_held()
     assert node.http.put(f"/{copy.series.name}/_doc/x", json={}).status_code == 403
     node.kill()
@@ -101,10 +104,12 @@ def test_a_node_killed_while_writes_are_held_back(copy: Copy, node: Node) -> Non
 
 
 def test_a_node_that_does_not_answer_holds_up_no_token(copy: Copy, node: Node) -> None:
+    copy.hold_at_work()
     task = copy.begin()
-    copy.until_rows_move(task)
+    copy.gate.wait_until_held()
     token = copy.server.create(ADMIN)["accessToken"]
     node.pause()
+    copy.gate.let_go()
     try:
         for _ in range(20):
             assert copy.server.verify(token).status_code == 204

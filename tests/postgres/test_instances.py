@@ -118,12 +118,12 @@ def test_an_operation_of_an_instance_that_was_killed_is_finished_by_the_other(
         here = Series(one, index, token)
         there = Series(other, index, token, here.aspect)
         start = moment()
-        here.load(times(300, start))
-        task = here.truncate(start - 150 * DAY, forceDeleteByQuery=True)
+        here.load(times(3_000, start))
+        task = here.truncate(start - 1_500 * DAY, forceDeleteByQuery=True)
         until(lambda: there.operation(task)["state"] == "RUNNING", "somebody works on it")
         held = database.look("SELECT fence FROM operations")
         one.kill()
         assert there.over(task)["state"] == "DONE"
-        assert len(there.rows()) == 150
+        assert len(there.rows()) == 1_500
         assert held[0][0] >= 1
     node.drop(index.prefix)

@@ -56,14 +56,21 @@ class Gate:
 
     def hold(self, wanted: Wanted, *, after: int = 0) -> None:
         """From now on requests like this, but for so many, wait until they are let go or dropped."""
-        self._held.clear()
-        self._open.clear()
-        self._forward = True
-        self._left = after
-        self._wanted = wanted
+        with self._lock:
+            self._held.clear()
+            self._open = threading.Event()
+            self._forward = True
+            self._left = after
+            self._wanted = wanted
 
-    def wait_until_held(self, seconds: float = 60) -> None:
+    def wait_until_held(self, seconds: float = 120) -> None:
         assert self._held.wait(seconds), "no such request came"
+
+    def hold_instead(self, wanted: Wanted) -> None:
+        """Forward what is held, and hold requests like this from then on: none slips through between the two."""
+        before = self._open
+        self.hold(wanted)
+        before.set()
 
     def pass_others(self) -> None:
         """What is held stays held; hold nothing else any more."""
@@ -98,9 +105,8 @@ class Gate:
             if not request:
                 return
             line = request.split(b"\r\n", 1)[0]
-            if self._is_held(line):
-                self._held.set()
-                self._open.wait()
+            if (opened := self._held_until(line)) is not None:
+                opened.wait()
                 if not self._forward:
                     return
             with socket.create_connection(self._upstream, timeout=60) as node:
@@ -118,12 +124,15 @@ class Gate:
                         client.sendall(chunk)
                     chunk = node.recv(65_536)
 
-    def _is_held(self, line: bytes) -> bool:
+    def _held_until(self, line: bytes) -> threading.Event | None:
         with self._lock:
             if self._wanted is None or not self._wanted(line):
-                return False
+                return None
             self._left -= 1
-            return self._left < 0
+            if self._left >= 0:
+                return None
+            self._held.set()
+            return self._open
 
 
 def _read_request(client: socket.socket) -> bytes:

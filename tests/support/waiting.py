@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import psutil
 
+T = TypeVar("T")
 SECONDS = 120.0  # what takes a second on an idle machine may take a minute on one with too much to do
 
 
@@ -22,6 +24,17 @@ def until(true: Callable[[], bool], what: str, seconds: float = SECONDS) -> None
         assert not is_late, f"still not so after {seconds:g} seconds: {what}"
         time.sleep(pause)
         pause = min(pause * 1.2, 0.05)
+
+
+def seen_in_time(watch: Callable[[int], T | None], *amounts: int) -> T:
+    """What was seen of work while it went on. Where it was over before, as on a machine that stopped us meanwhile,
+    there is more to do the next time.
+    """
+    for amount in amounts:
+        seen = watch(amount)
+        if seen is not None:
+            return seen
+    raise AssertionError(f"it was over before it was seen, though there was {amounts[-1]} of it")
 
 
 def is_alive(process: psutil.Process) -> bool:
