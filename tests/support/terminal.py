@@ -47,11 +47,17 @@ class Terminal:
         os.write(self._master, text.encode())
 
     def wait_for(self, text: str, seconds: float = SECONDS) -> None:
+        assert self.shows(text, seconds), f"it ended without {text!r}: {self.output}"
+
+    def shows(self, text: str, seconds: float = SECONDS) -> bool:
+        """Once it does; or that it has ended, and did not."""
         deadline = time.monotonic() + seconds
         while text not in self.output:
             is_late = time.monotonic() > deadline
-            assert self._read(0.2), f"it ended without {text!r}: {self.output}"
+            if not self._read(0.2):
+                return text in self.output
             assert not is_late or text in self.output, self.output
+        return True
 
     def interrupt(self) -> int:
         """Ctrl-C, and again if nothing comes of it: Python can miss one that comes just as it begins to read. Not soon:

@@ -10,10 +10,11 @@ from tests.cli.remote.conftest import Run
 from tests.support.series import fill, new_aspect, rows_of
 from tests.support.server import ADMIN, Server
 from tests.support.terminal import Terminal
-from tests.support.waiting import until
+from tests.support.waiting import seen_in_time, until
 
 Done = Callable[..., str]
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+GOES_ON = ("RUNNING", "VERIFYING", "DONE")
 
 
 def at_terminal(server: Server, *words: str, **how: object) -> Terminal:
@@ -93,24 +94,27 @@ def test_a_terminal_is_asked_after_the_plan_and_no_is_what_enter_means(server: S
 @pytest.mark.parametrize("columns", [40, 100])
 def test_at_a_terminal_a_bar_shows_the_time_left_and_the_end_is_told(slow_server: Server, columns: int) -> None:
     aspect = new_aspect()
-    index = fill(slow_server, aspect, old=1_000, young=1_500)
-    words = ("index", "truncate", "dataset", aspect, "--older-than", "30d")
-    with at_terminal(slow_server, *words, columns=columns) as terminal:
-        terminal.wait_for("[y/N]")
-        terminal.enter("y\n")
-        terminal.wait_for("RUNNING")
-        terminal.wait_for(" s left")
-        assert terminal.finish(60) == 0
-    drawn = [line for line in re.split(r"[\r\n]+", terminal.text) if "RUNNING" in line]
+
+    def drawn_of(old: int) -> tuple[Terminal, list[str], list[float]] | None:
+        fill(slow_server, aspect, old=old, young=old + 500)
+        words = ("index", "truncate", "dataset", aspect, "--older-than", "30d")
+        with at_terminal(slow_server, *words, columns=columns) as terminal:
+            terminal.wait_for("[y/N]")
+            terminal.enter("y\n")
+            assert terminal.finish() == 0
+        drawn = [line for line in re.split(r"[\r\n]+", terminal.text) if "RUNNING" in line]
+        parts = [float(found[1]) for line in drawn if (found := re.search(r"([\d.]+)%", line))]
+        return (terminal, drawn, parts) if " s left" in terminal.text and len(set(parts)) > 2 else None
+
+    terminal, drawn, parts = seen_in_time(drawn_of, 1_000, 8_000)
     assert any("━" in line for line in drawn)
-    parts = [float(found[1]) for line in drawn if (found := re.search(r"([\d.]+)%", line))]
     assert parts == sorted(parts)  # it moves, and never back
-    assert len(set(parts)) > 2
     assert COLOURS.search(terminal.output)
     assert max(map(len, drawn)) <= columns
     assert ("rows/s" in "".join(drawn)) == (columns == 100)
-    assert "Post-check passed: 1,500 rows are there" in terminal.text
-    assert rows_of(slow_server, index) == 1_500
+    kept = rows_of(slow_server, f"dataset_{aspect}aspect_v1")
+    assert kept in (1_500, 8_500)
+    assert f"Post-check passed: {kept:,} rows are there" in terminal.text
 
 
 def test_what_has_nothing_to_delete_is_not_asked(server: Server) -> None:
@@ -123,22 +127,27 @@ def test_what_has_nothing_to_delete_is_not_asked(server: Server) -> None:
 
 
 def test_what_is_interrupted_goes_on_and_is_picked_up_again(slow_server: Server) -> None:
-    aspect = new_aspect()
-    index = fill(slow_server, aspect, old=1_500, young=1_500)
-    words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes")
-    with at_terminal(slow_server, *words) as terminal:
-        terminal.wait_for("RUNNING")
-        assert terminal.interrupt() == 130
-    again = re.search(r"To watch it again: watchword (task watch (\S+))", terminal.text)
-    assert again is not None
-    assert "\x1b[?25h" in terminal.output  # the cursor is back
-    assert terminal.output.endswith("\n")  # and at the beginning of a line
-    assert state_of(slow_server, again[2]) == "RUNNING"
-    with at_terminal(slow_server, *again[1].split()) as picked_up:
-        assert picked_up.finish(60) == 0
-    assert "━" in picked_up.text
-    assert "Post-check passed" in picked_up.text
-    assert rows_of(slow_server, index) == 1_500
+    def picked_up_again(old: int) -> Terminal | None:
+        aspect = new_aspect()
+        index = fill(slow_server, aspect, old=old, young=old)
+        words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes")
+        with at_terminal(slow_server, *words) as terminal:
+            code = terminal.interrupt() if terminal.shows("RUNNING") else 0
+        if "Post-check passed" in terminal.text:
+            return None
+        assert code == 130
+        again = re.search(r"To watch it again: watchword (task watch (\S+))", terminal.text)
+        assert again is not None
+        assert "\x1b[?25h" in terminal.output  # the cursor is back
+        assert terminal.output.endswith("\n")  # and at the beginning of a line
+        assert state_of(slow_server, again[2]) in GOES_ON
+        with at_terminal(slow_server, *again[1].split()) as picked_up:
+            assert picked_up.finish() == 0
+        assert "Post-check passed" in picked_up.text
+        assert rows_of(slow_server, index) == old
+        return picked_up if "━" in picked_up.text else None
+
+    seen_in_time(picked_up_again, 1_500, 12_000)
 
 
 def test_another_on_the_same_index_is_named_with_how_to_watch_it(slow_server: Server, run_slowly: Run) -> None:
@@ -157,12 +166,15 @@ def test_another_on_the_same_index_is_named_with_how_to_watch_it(slow_server: Se
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
 def test_where_no_colour_is_wanted_none_is_printed(slow_server: Server, env: dict[str, str]) -> None:
-    aspect = new_aspect()
-    fill(slow_server, aspect, old=300, young=400)
-    words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes")
-    with at_terminal(slow_server, *words, env=env) as terminal:
-        assert terminal.finish(60) == 0
-    assert "RUNNING" in terminal.output
+    def shown(old: int) -> Terminal | None:
+        aspect = new_aspect()
+        fill(slow_server, aspect, old=old, young=old + 100)
+        words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes")
+        with at_terminal(slow_server, *words, env=env) as terminal:
+            assert terminal.finish() == 0
+        return terminal if "RUNNING" in terminal.output else None
+
+    terminal = seen_in_time(shown, 300, 4_000)
     assert not COLOURS.search(terminal.output)
     if "TERM" in env:
         assert "\x1b" not in terminal.output
@@ -189,15 +201,21 @@ def test_what_runs_out_of_time_fails_with_the_reason(slow_server: Server, run_sl
 
 
 def test_a_server_that_is_started_anew_is_waited_for(make_server: Callable[..., Server]) -> None:
-    server, aspect = make_server("--index-rate", "500"), new_aspect()
-    index = fill(server, aspect, old=3_000, young=3_000)
-    with at_terminal(server, "index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes") as terminal:
-        terminal.wait_for(" s left")
-        server.stop()
-        server.start()
-        assert terminal.finish(90) == 0
-    assert "Post-check passed" in terminal.text
-    assert rows_of(server, index) == 3_000
+    server = make_server("--index-rate", "500")
+
+    def waited_for(old: int) -> Terminal | None:
+        aspect = new_aspect()
+        index = fill(server, aspect, old=old, young=old)
+        with at_terminal(server, "index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes") as terminal:
+            was_at_work = terminal.shows(" s left")
+            server.stop()
+            server.start()
+            assert terminal.finish(240) == 0
+        assert "Post-check passed" in terminal.text
+        assert rows_of(server, index) == old
+        return terminal if was_at_work else None
+
+    seen_in_time(waited_for, 3_000, 20_000)
 
 
 def test_without_the_privilege_it_is_denied_by_name(server: Server, run: Run, actor: str) -> None:
@@ -250,6 +268,6 @@ def test_a_newcomer_makes_sample_series_sees_sizes_and_truncates(make_server: Ca
         assert dry.finish() == 0
     assert re.search(r"To delete +(600|601) of 900 rows", dry.text), dry.text
     with Terminal(*try_next[1].replace("--dry-run", "--yes").split(), "--url", server.url) as real:
-        assert real.finish(60) == 0
+        assert real.finish() == 0
     assert "Post-check passed" in real.text
     assert rows_of(server, index) in (299, 300)

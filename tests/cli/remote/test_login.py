@@ -294,8 +294,8 @@ def test_a_dead_token_of_a_profile_is_answered_by_how_to_sign_in_again(desk: Des
 
 def test_a_token_near_its_end_is_told_of_in_one_line_that_says_how_to_renew_it(desk: Desk, tmp_path: Path) -> None:
     clock = SetClock(tmp_path)
-    clock.advance(100)
-    token = desk.token(durationIso="PT2M", duration=None)
+    clock.advance(6_000)
+    token = desk.token(durationIso="PT2H", duration=None)
     desk.says("login", "--profile", "work", "--url", desk.server.url, stdin=token)
     assert desk.run("whoami").stderr == ""
     late = desk.run("whoami", env=clock.env)
