@@ -27,14 +27,15 @@ class Story:
         self.tokens: list[Any] = []
 
     def live_through(self) -> None:
+        """Once for a whole run, which may last for hours; so its tokens do too."""
         with self.server as server:
             server.grant(LATER)
-            self.tokens = [server.create(ADMIN) for _ in range(3)]
+            self.tokens = [server.create(ADMIN, duration="ONE_MONTH") for _ in range(3)]
             server.revoke(self.before)
             done = self.command("db", "backup", str(self.file))
             assert done.returncode == 0, done.stderr
             server.revoke(self.ended)
-            self.tokens.append(server.create(LATER))
+            self.tokens.append(server.create(LATER, duration="ONE_MONTH"))
 
     def copied(self, folder: Path) -> "Story":
         shutil.copytree(self.server.folder, folder)
