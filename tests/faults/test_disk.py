@@ -16,7 +16,7 @@ from tests.support.lines import Line, wanted
 from tests.support.server import ADMIN, CREATE, REVOKE, GraphQLRefused, Server
 from tests.support.store_file import assert_sound, locked, look, touch
 from tests.support.tracing import failing, strace
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 MakeServer = Callable[..., Server]
 Fault = Callable[[Server, Path], AbstractContextManager[object]]
@@ -95,7 +95,7 @@ def test_writes_answer_503_while_the_disk_fails_and_work_again_after(
     ended: set[str] = set()
 
     with FAULTS[fault](server, tmp_path):
-        until(lambda: is_refused(server, actor, told), "creations are refused", 40)
+        until(lambda: is_refused(server, actor, told), "creations are refused")
         # All at once: a locked store is waited for, two seconds for whoever waits together.
         with ThreadPoolExecutor() as pool:
             creations = [
@@ -149,7 +149,7 @@ def test_no_creation_is_answered_that_is_not_there_when_flushes_fail_under_load(
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(4 * SECONDS)
             assert not thread.is_alive()
     assert {refusal.reason for refusal in refused} == {"store_unavailable"}
     told = dict(answered)
@@ -193,7 +193,7 @@ def test_writes_that_wait_together_share_their_flush(make_server: MakeServer, tm
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(4 * SECONDS)
             assert not thread.is_alive()
     created: int = look(server, "SELECT count(*) FROM tokens")[0][0]
     flushes = sum("sync(" in call for call in log.read_text().splitlines())

@@ -13,6 +13,8 @@ import pytest
 from tests.support.lines import Line, lines_to_each_worker
 from tests.support.server import ADMIN, GraphQLRefused, Server
 from tests.support.store_file import assert_sound, events, last_event, look
+from tests.support.storm import COME_AGAIN, insist
+from tests.support.waiting import SECONDS
 
 ROUNDS = 15
 MakeServer = Callable[..., Server]
@@ -49,10 +51,10 @@ class Race:
         for thread in threads:
             thread.start()
         time.sleep(delay)
-        take_away()
+        insist(take_away)
         self._taken.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(SECONDS)
             assert not thread.is_alive(), "creating went on"
 
     def _keep_creating(self, line: Line) -> None:
@@ -61,7 +63,7 @@ class Race:
             try:
                 made = self._create(line)
             except GraphQLRefused as refusal:
-                if refusal.reason == "contended":
+                if refusal.reason in COME_AGAIN:
                     continue
                 self.refusals.append(refusal)
                 return
@@ -83,12 +85,15 @@ def race_again_and_again(
     delays = random.Random(seed)
     lines = [line for _ in range(3) for line in lines_to_each_worker(server)]
     won = 0
-    for number in range(ROUNDS):
+    for number in range(10 * ROUNDS):
+        if number >= ROUNDS and won > ROUNDS // 2:
+            return
         create, take_away, taking = prepare(number)
         start = last_event(server)
         lines = [line if line.is_open else Line(server) for line in lines]
         race = Race(lines, create)
-        race.run(take_away, delays.uniform(0, 0.03))
+        # On a machine with much to do nothing is created so soon: then the rounds go on, and each lasts longer.
+        race.run(take_away, delays.uniform(0, 0.03) * (1 + number // ROUNDS))
         assert race.late == [], "a token was given to one who asked when the right was gone"
         assert {refusal.reason for refusal in race.refusals} <= reasons
         happened = events(server, start)
@@ -98,7 +103,7 @@ def race_again_and_again(
         assert created.keys() == {token_id for token_id, _ in race.made}, "answered and committed are not the same"
         won += bool(race.made)
         after(race)
-    assert won > ROUNDS // 2, "hardly anything was created, so nothing was raced"
+    raise AssertionError("hardly anything was created, so nothing was raced")
 
 
 def test_no_token_is_committed_after_the_policy_was_withdrawn(server: Server, judges: list[Line], actor: str) -> None:
@@ -178,17 +183,22 @@ def test_of_two_revocations_at_once_just_one_succeeds(server: Server, actor: str
         told: list[str] = []
 
         def revoke(line: Line, token_id: str = token_id, start: threading.Barrier = start) -> None:
-            start.wait(10)
-            try:
-                told.append(str(line.revoke(token_id)))  # noqa: B023 - joined before the next round
-            except GraphQLRefused as refusal:
-                told.append(f"{refusal.code} {refusal.reason}")  # noqa: B023
+            start.wait(SECONDS)
+            while True:
+                try:
+                    said = str(line.revoke(token_id))
+                except GraphQLRefused as refusal:
+                    if refusal.reason in COME_AGAIN:
+                        continue
+                    said = f"{refusal.code} {refusal.reason}"
+                told.append(said)  # noqa: B023 - joined before the next round
+                return
 
         threads = [threading.Thread(target=revoke, args=(line,)) for line in pair]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(SECONDS)
         assert sorted(told) == ["409 already_revoked", "True"]
         assert pair[0].verify(token) == 401
     (times,) = look(server, "SELECT max(n) FROM (SELECT count(*) n FROM events WHERE action = 'token.revoked'"
@@ -206,7 +216,8 @@ def test_an_actor_never_holds_more_live_tokens_than_allowed(make_server: MakeSer
             try:
                 line.create(actor)
             except GraphQLRefused as refusal:
-                refusals[f"{refusal.code} {refusal.reason}"] += 1
+                if refusal.reason not in COME_AGAIN:
+                    refusals[f"{refusal.code} {refusal.reason}"] += 1
                 make_room(line)
 
     def make_room(line: Line) -> None:
@@ -223,7 +234,7 @@ def test_an_actor_never_holds_more_live_tokens_than_allowed(make_server: MakeSer
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(2 * SECONDS)
         assert not thread.is_alive()
 
     held = most = 0

@@ -16,6 +16,8 @@ from tests.life.holding import DELETE_ACCOUNT, Held, Life
 from tests.support import postgres as databases
 from tests.support.server import ADMIN, GENERATE, SET_STATUS, GraphQLRefused, Server
 from tests.support.store_file import assert_sound
+from tests.support.storm import COME_AGAIN, insist
+from tests.support.waiting import SECONDS
 
 ROUNDS = 2
 MAKERS = 4
@@ -67,7 +69,7 @@ def race(doors: Doors, make: Callable[[Life], Held], take_away: Callable[[], obj
             try:
                 found.made.append(make(own))
             except GraphQLRefused as refusal:
-                if refusal.reason == "contended":
+                if refusal.reason in COME_AGAIN:
                     continue
                 found.refusals.append(refusal.reason)
                 break
@@ -82,9 +84,9 @@ def race(doors: Doors, make: Callable[[Life], Held], take_away: Callable[[], obj
     for thread in threads:
         thread.start()
     time.sleep(delay)
-    take_away()
+    insist(take_away)
     for thread in threads:
-        thread.join(60)
+        thread.join(2 * SECONDS)
         assert not thread.is_alive(), "making went on"
     assert len(found.refusals) == MAKERS
     return found
