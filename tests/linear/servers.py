@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,15 +23,21 @@ class StaleServer(Server):
 
 
 @contextmanager
-def instances(home: Home, folder: Path, kind: type[Server] = Server, count: int = COUNT) -> Iterator[list[Server]]:
-    """So many on one database, started at once."""
-    env = QUIET | home.env
+def instances(
+    home: Home,
+    folder: Path,
+    kind: type[Server] = Server,
+    count: int = COUNT,
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[list[Server]]:
+    """So many on one database, started at once, with these settings."""
+    env = QUIET | home.env | dict(settings or {})
     servers = [kind(folder / f"instance{n}", "--local-mode", "on", env=env) for n in range(count)]
     failures: list[BaseException] = []
 
     def start(server: Server) -> None:
         try:
-            server.start(60)
+            server.start()
         except BaseException as error:  # noqa: BLE001 - told to the test
             failures.append(error)
 

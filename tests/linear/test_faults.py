@@ -23,14 +23,18 @@ from tests.support.postgres import Cluster, Home, own_cluster
 from tests.support.server import Server
 from tests.support.waiting import until
 
-RECOVERY = 2.0
-"""Seconds after the store answers again within which every instance does."""
-PAUSED, STOPPED, BETWEEN = 3.0, 10.0, 1.0
+RECOVERY = 60.0
+"""Seconds after the store answers again within which every instance does; a quiet machine needs a tenth of one."""
+SETTLED = 2.0
+"""Seconds from when all of them are right again, in which what was under way before is answered."""
+BOUND = 5
+"""Seconds of one request: more than a busy machine stops anybody for, as a rule."""
+PAUSED, STOPPED, ENDED, BETWEEN = BOUND + 3.0, 12.0, 3.0, 1.0
 QUEUED = 20
 AWAY = {"store_unavailable", "outcome_unknown", "deadline"}
 """What an instance says of itself while the store is away."""
 AT_ANY_TIME = {"contended"}
-LET_GO = 4.0
+LET_GO = 2.0 * BOUND
 """Seconds within which the database has ended what a stopped instance was just writing, and whoever waited for that was
 answered: twice the bound of one request.
 """
@@ -70,9 +74,9 @@ class Run:
         yield
         until(self._store_answers, "the store answers again")
         back = time.monotonic_ns()
-        self.away.append((began, back + int(RECOVERY * 1e9)))
         with ThreadPoolExecutor(len(self.trio.servers)) as threads:
             took = list(threads.map(lambda server: self._right_again(server, back), self.trio.servers))
+        self.away.append((began, time.monotonic_ns() + int(SETTLED * 1e9)))
         print("right again after", *(f"{seconds:.3f}" for seconds in took), "s")
 
     def _store_answers(self) -> bool:
@@ -88,10 +92,10 @@ class Run:
                 accepts = accepts or client.verify(server, self.steady).verdict is Verdict.OK
                 name = f"steady{time.monotonic_ns()}"
                 creates = creates or client.create(server, self.steady.actor, name)[0].verdict is Verdict.OK
-                now = time.monotonic_ns()
-                assert now < deadline, f"{server.url} not right {RECOVERY} s after the store: {accepts=} {creates=}"
+                is_right = accepts and creates
+                assert is_right or time.monotonic_ns() < deadline, f"{server.url} not right: {accepts=} {creates=}"
                 time.sleep(0.01)
-        return (now - back) / 1e9
+        return (time.monotonic_ns() - back) / 1e9
 
     def check(self) -> None:
         told = Counter(f"{c.kind.value} {c.outcome.verdict.value} {c.outcome.reason}" for c in self.history)
@@ -118,7 +122,8 @@ class Run:
 @pytest.fixture(scope="module")
 def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
     folder = tmp_path_factory.mktemp("trio")
-    with own_cluster(folder) as cluster, instances(Home(cluster, folder), folder) as servers:
+    bound = {"WATCHWORD_DATABASE_TIMEOUT": str(BOUND)}
+    with own_cluster(folder) as cluster, instances(Home(cluster, folder), folder, settings=bound) as servers:
         yield Trio(cluster, servers)
 
 
@@ -165,7 +170,7 @@ def test_a_restart_of_the_store_makes_no_answer_wrong(run: Run, rounds: range) -
 def test_connections_that_the_store_ends_at_random_make_no_answer_wrong(run: Run, rounds: range) -> None:
     for _ in rounds:
         with run.store_away():
-            over, ended = time.monotonic() + PAUSED, 0
+            over, ended = time.monotonic() + ENDED, 0
             while time.monotonic() < over or ended < QUEUED:
                 ended += run.trio.cluster.terminate_backends(some=2)
                 time.sleep(0.1)
