@@ -12,7 +12,7 @@ import pytest
 from tests.cli.test_backup import assert_clean, read
 from tests.support.disks import small_disk
 from tests.support.killing import RUNNING, killed_at, until_left_alone
-from tests.support.postgres import Home
+from tests.support.postgres import PROMPT, Home
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.storm import Storm
 from tests.support.story import ACCEPT, QUIET, REVOKE_ALL, Story
@@ -83,6 +83,11 @@ def test_a_restore_is_refused_while_an_instance_runs_and_names_where(database_st
     story = database_story
     story.server.start()
     assert story.verdicts() == [204, 401, 401, 204]
+    assert story.home is not None
+    held = f"""SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted
+        AND (classid::bigint << 32 | objid::bigint) = {RUNNING}"""
+    address, schema = story.home.address, story.home.schema
+    until(lambda: address.ask(held, schema) == [(2,)], "both of its connections are open")
     done = story.restore(REVOKE_ALL)
     assert done.returncode == 1
     assert "Stop every instance first" in done.stderr
@@ -179,13 +184,14 @@ def test_an_instance_that_starts_during_a_restore_waits_for_its_end(database_sto
             assert story.verdicts() == [204, 401, 401, 204]
         finally:
             starting.terminate()
-            starting.wait(40)
+            starting.wait(120)
 
 
 def test_an_instance_that_comes_back_during_a_restore_accepts_nobody_until_it_is_over(database_story: Story) -> None:
     story = database_story
     assert story.home is not None
     schema = story.home.schema
+    story.server._env |= PROMPT
     story.server.start()
     assert story.verdicts() == [204, 401, 401, 204]
     lanes = f"""pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock'

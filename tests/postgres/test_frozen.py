@@ -14,6 +14,8 @@ POLICY = {
     "privileges": ["MANAGE_POLICIES"],
     "actors": {"users": ["urn:li:corpuser:somebody"]},
 }
+BOUND = {"WATCHWORD_DATABASE_TIMEOUT": "10"}
+"""Longer than it takes to see that the write waits, shorter than the client's patience."""
 BLOCKED = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'INSERT INTO policies'"
 
 
@@ -22,7 +24,7 @@ def test_a_write_whose_database_freezes_in_its_middle_is_answered_and_leaves_not
         own_cluster(tmp_path) as cluster,
         home(cluster, tmp_path) as place,
         ThreadPoolExecutor(1) as beside,
-        Server(tmp_path / "server", "--local-mode", "on", env=place.env) as server,
+        Server(tmp_path / "server", "--local-mode", "on", env=place.env | BOUND) as server,
         place.connect() as other,
     ):
         before = place.look("SELECT urn FROM policies ORDER BY urn")

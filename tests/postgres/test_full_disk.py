@@ -13,7 +13,7 @@ from tests.support.postgres import Address, Home, home, runs_as
 from tests.support.server import ADMIN, CREATE, Server
 from tests.support.waiting import until
 
-SECONDS = 30.0
+SECONDS = 120.0
 FULL = "The store's disk is full. Nothing was changed."
 
 

@@ -1,11 +1,9 @@
 """What becomes of a token's life when answers are lost: each change is made once, and a key gives one token."""
 
-import asyncio
-
 import pytest
 
 from tests.contract.given import ANN, PLENTY, SYSTEM, Run, key, record, successor, where
-from tests.postgres.test_outcomes import alive, place, run, store, strait
+from tests.postgres.test_outcomes import HASTY, alive, patience, place, run, store, strait
 from tests.support.postgres import Home
 from tests.support.strait import Strait
 from watchword.domain.endings import Receipt, Selection, receipt
@@ -16,7 +14,7 @@ from watchword.domain.retries import Retry
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import keeping
 
-__all__ = ["run", "store", "strait"]  # the fixtures of the neighbour
+__all__ = ["patience", "run", "store", "strait"]  # the fixtures of the neighbour
 
 ISSUE = Issue(key(1).kid, PLENTY)
 FAR = 2**52
@@ -46,6 +44,7 @@ def practised(run: Run, store: Store) -> Store:
     return store
 
 
+@HASTY
 def test_a_token_asked_for_under_a_key_is_not_withdrawn_when_its_answer_is_lost(
     run: Run,
     store: Store,
@@ -64,6 +63,7 @@ def test_a_token_asked_for_under_a_key_is_not_withdrawn_when_its_answer_is_lost(
     assert alive(database, made.id) == [True]
 
 
+@HASTY
 def test_a_request_under_a_key_that_comes_late_finds_the_key_taken(
     run: Run,
     store: Store,
@@ -74,14 +74,11 @@ def test_a_request_under_a_key_that_comes_late_finds_the_key_taken(
     sooner, again = keyed(2)
 
     async def overtake() -> None:
-        strait.hold_next_request()
-        asked = asyncio.ensure_future(store.add_token(SYSTEM, late, issue))
-        await asyncio.to_thread(strait._held.wait, 10)
-        strait.silence()
+        strait.hold_next_request(for_good=True)
         with pytest.raises(Fault) as caught:
-            await asked
+            await store.add_token(SYSTEM, late, issue)
         assert caught.value.reason is Reason.OUTCOME_UNKNOWN
-        other = await keeping.open_store(place(database, database.address.port, 5), lambda: 0, keeping.ignore)
+        other = await keeping.open_store(place(database, database.address.port, 30), lambda: 0, keeping.ignore)
         await other.add_token(SYSTEM, sooner, again)
         strait.calm()
         strait.release()

@@ -4,11 +4,12 @@ import asyncio
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.contract.given import ADMIN, ANN, PLENTY, SYSTEM, Run, all_of, key, policy, record
-from tests.support.postgres import Home
+from tests.support.postgres import DEBIAN, Home, SharedClusters, home
 from tests.support.strait import Strait
 from tests.support.waiting import until
 from watchword.domain.errors import Fault, Reason
@@ -39,10 +40,19 @@ def place(home: Home, port: int, timeout: float) -> DatabasePlace:
 
 
 @pytest.fixture
-def store(run: Run, database: Home, strait: Strait) -> Iterator[Store]:
+def patience() -> float:
+    """Seconds for an answer, and for whatever is done when none came. Where none will ever come, it is `HASTY`."""
+    return 30.0
+
+
+HASTY = pytest.mark.parametrize("patience", [5.0])
+
+
+@pytest.fixture
+def store(run: Run, database: Home, strait: Strait, patience: float) -> Iterator[Store]:
     """Over the strait, with its lanes and its one connection open."""
-    keeping.prepare(place(database, database.address.port, 10))
-    opened = run(keeping.open_store(place(database, strait.port, 5), lambda: 0, keeping.ignore))
+    keeping.prepare(place(database, database.address.port, 30))
+    opened = run(keeping.open_store(place(database, strait.port, patience), lambda: 0, keeping.ignore))
     run(opened.settle_keys(b"sealed salt", key(1), key(2)))
     run(opened.settle(root_policy(ADMIN), ()))
     run(opened.find_bearer("nobody's"))
@@ -77,20 +87,14 @@ def test_a_token_whose_request_never_arrived_is_asked_for_again(
     assert alive(database, record(1).id) == [True]
 
 
+@HASTY
 def test_a_token_that_nobody_received_is_ended_even_if_its_request_arrives_late(
     run: Run, store: Store, strait: Strait, database: Home
 ) -> None:
-    strait.hold_next_request()
-
-    async def cut_off() -> Fault:
-        asked = asyncio.ensure_future(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
-        await asyncio.to_thread(strait._held.wait, 10)
-        strait.silence()
-        with pytest.raises(Fault) as caught:
-            await asked
-        return caught.value
-
-    assert run(cut_off()).reason is Reason.OUTCOME_UNKNOWN
+    strait.hold_next_request(for_good=True)
+    with pytest.raises(Fault) as caught:
+        run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
+    assert caught.value.reason is Reason.OUTCOME_UNKNOWN
     strait.calm()
 
     withdrawn = "SELECT 1 FROM withdrawn WHERE id = %s"
@@ -99,6 +103,7 @@ def test_a_token_that_nobody_received_is_ended_even_if_its_request_arrives_late(
     assert alive(database, record(1).id) in ([], [False])
 
 
+@HASTY
 def test_a_token_that_was_kept_and_that_nobody_received_is_revoked(
     run: Run, store: Store, strait: Strait, database: Home
 ) -> None:
@@ -151,6 +156,7 @@ def test_a_change_is_made_once_wherever_its_connection_is_cut(
     assert database.look(events, policy(1).urn) == [(1,)]
 
 
+@HASTY
 def test_a_change_whose_commit_got_no_answer_and_cannot_be_looked_up_is_not_called_undone(
     run: Run, store: Store, strait: Strait, database: Home
 ) -> None:
@@ -174,30 +180,34 @@ def test_a_version_of_the_policies_that_was_lost_with_its_server_does_not_come_a
     assert run(store.policies()).version not in (before, lost)
 
 
-def test_creates_of_the_same_actors_in_any_order_never_wait_for_each_other(run: Run, database: Home) -> None:
-    there = place(database, database.address.port, 20)
-    keeping.prepare(there)
+def test_creates_of_the_same_actors_in_any_order_never_wait_for_each_other(
+    run: Run, shared_clusters: SharedClusters, tmp_path: Path
+) -> None:
+    with home(shared_clusters.apart(DEBIAN), tmp_path) as alone:
+        there = place(alone, alone.address.port, 60)
+        keeping.prepare(there)
+        waited = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        before = alone.look(waited)
+        assert run(crowd(there)) == [None] * 96 * 8
+        assert [problem for _, problem in keeping.check(there) if problem is not None] == []
+        assert alone.look(waited) == before
 
-    async def crowd() -> list[object]:
-        stores = [await keeping.open_store(replace(there, pool=4), lambda: 0, keeping.ignore) for _ in range(4)]
-        await stores[0].settle_keys(b"sealed salt", key(1), key(2))
-        await stores[0].settle(root_policy(ADMIN), ())
-        actors = [f"urn:li:corpuser:user{number}" for number in range(20)]
 
-        async def client(number: int) -> list[object]:
-            order = random.Random(number)
-            said: list[object] = []
-            for turn in range(8):
-                made = record(number * 100 + turn, order.choice(actors), owner=ADMIN)
-                said += await all_of([stores[number % 4].add_token(SYSTEM, made, Issue(key(1).kid, PLENTY))])
-            return said
+async def crowd(there: DatabasePlace) -> list[object]:
+    stores = [await keeping.open_store(replace(there, pool=4), lambda: 0, keeping.ignore) for _ in range(4)]
+    await stores[0].settle_keys(b"sealed salt", key(1), key(2))
+    await stores[0].settle(root_policy(ADMIN), ())
+    actors = [f"urn:li:corpuser:user{number}" for number in range(20)]
 
-        outcomes = await asyncio.gather(*(client(number) for number in range(96)))
-        for store in stores:
-            await store.close()
-        return [outcome for of_one in outcomes for outcome in of_one]
+    async def client(number: int) -> list[object]:
+        order = random.Random(number)
+        said: list[object] = []
+        for turn in range(8):
+            made = record(number * 100 + turn, order.choice(actors), owner=ADMIN)
+            said += await all_of([stores[number % 4].add_token(SYSTEM, made, Issue(key(1).kid, PLENTY))])
+        return said
 
-    assert run(crowd()) == [None] * 96 * 8
-    assert [problem for _, problem in keeping.check(there) if problem is not None] == []
-    waited = "SELECT count(*) FROM pg_stat_database WHERE datname = current_database() AND deadlocks > %s"
-    assert database.look(waited, 0) == [(0,)]
+    outcomes = await asyncio.gather(*(client(number) for number in range(96)))
+    for store in stores:
+        await store.close()
+    return [outcome for of_one in outcomes for outcome in of_one]

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.postgres import Cluster, Home, own_cluster
+from tests.support.postgres import PROMPT, Cluster, Home, own_cluster
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.waiting import until
 
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_of_a_list_of_hosts_the_one_that_takes_writes_is_used_and_found_again_af
     assert done.stderr == f"watchword: {expected}\n"
 
     hosts = f"postgresql://ww@{standby.host},{primary.host}/ww?target_session_attrs=read-write"
-    env = made.env | {"WATCHWORD_DATABASE_URL": hosts}
+    env = made.env | PROMPT | {"WATCHWORD_DATABASE_URL": hosts}
     server = make_server("--local-mode", "on", env=env)
     token = server.create(ADMIN)["accessToken"]
     assert server.verify(token).status_code == 204

@@ -28,14 +28,14 @@ from watchword.stores.postgres.migrations import open_patiently
 SECRET = "hunter2-is-no-password"
 
 
-def migrate(url: str, folder: Path) -> tuple[int, str]:
-    """The exit code and what is said, with a second for the database to answer."""
+def migrate(url: str, folder: Path, seconds: int = 20) -> tuple[int, str]:
+    """The exit code and what is said, with so many seconds for the database to answer."""
     key = folder / "m.key"
     key.touch(0o600)
     key.write_bytes(b64encode(os.urandom(32)))
     env = {
         "WATCHWORD_DATABASE_URL": url,
-        "WATCHWORD_DATABASE_TIMEOUT": "1",
+        "WATCHWORD_DATABASE_TIMEOUT": str(seconds),
         "WATCHWORD_MASTER_KEY_FILE": str(key),
         "HOME": str(folder),
     }
@@ -55,7 +55,7 @@ def web() -> Iterator[str]:
 
 @pytest.mark.parametrize("query", ["", "?sslmode=disable"])
 def test_a_web_server_is_no_database(web: str, query: str, tmp_path: Path) -> None:
-    code, said = migrate(f"postgresql://ww:{SECRET}@{web}/ww{query}", tmp_path)
+    code, said = migrate(f"postgresql://ww:{SECRET}@{web}/ww{query}", tmp_path, seconds=1)
     assert code == 1
     assert f"At {web} nobody answers in time as PostgreSQL does." in said
 
@@ -63,7 +63,7 @@ def test_a_web_server_is_no_database(web: str, query: str, tmp_path: Path) -> No
 def test_a_socket_that_never_answers_is_not_waited_for(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         where = f"127.0.0.1:{silent.getsockname()[1]}"
-        code, said = migrate(f"postgresql://ww:{SECRET}@{where}/ww", tmp_path)
+        code, said = migrate(f"postgresql://ww:{SECRET}@{where}/ww", tmp_path, seconds=1)
     assert code == 1
     assert f"At {where} nobody answers in time as PostgreSQL does." in said
 

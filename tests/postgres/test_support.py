@@ -108,7 +108,8 @@ def test_terminated_connections_are_gone_and_others_are_not(tmp_path: Path) -> N
         left = "SELECT count(*) FROM pg_stat_activity WHERE application_name IN ('one', 'two')"
         assert cluster.ask(left) == [(2,)]
         assert named[0].execute("SELECT 1").fetchall() == [(1,)]
-        assert cluster.terminate_backends() == 2
+        assert cluster.terminate_backends() >= 2  # who has just hung up may be among them
+        assert cluster.ask(left) == [(0,)]
         for connection in named:
             connection.close()
 
@@ -175,13 +176,17 @@ def test_a_server_and_its_files_are_gone_when_the_run_that_started_it_is_killed(
     programs(DEBIAN)  # skips where it cannot be had
     clean = {name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_WORKER"}
     command = [sys.executable, "-c", STARTED, str(tmp_path / "log"), state]
-    ran = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, check=False, timeout=SECONDS)
+    ran = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, check=False, timeout=4 * SECONDS)
     assert ran.returncode == -9, ran.stderr
     pid, folder = ran.stdout.split()
     until(lambda: not Path(folder).exists(), "its files are gone", SECONDS)
     until(lambda: not psutil.pid_exists(int(pid)), "its process is gone", SECONDS)
-    of_it = [p.pid for p in psutil.process_iter(["cmdline"]) if folder in " ".join(p.info["cmdline"] or [])]
-    assert of_it == []
+
+    def of_it() -> list[int]:
+        """Its watcher among them, who ends after it has removed the files."""
+        return [p.pid for p in psutil.process_iter(["cmdline"]) if folder in " ".join(p.info["cmdline"] or [])]
+
+    until(lambda: of_it() == [], "every process of it is gone")
 
 
 def test_a_removed_server_leaves_no_process_and_no_file(tmp_path: Path) -> None:

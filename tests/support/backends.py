@@ -211,4 +211,4 @@ BACKENDS = ("sqlite", *POSTGRES_KINDS, pytest.param(OLDEST, marks=pytest.mark.so
 
 
 def backend_of(kind: str, folder: Path, clusters: SharedClusters) -> Backend:
-    return SqliteBackend(folder) if kind == "sqlite" else PostgresBackend(clusters.of(kind), folder)
+    return SqliteBackend(folder) if kind == "sqlite" else PostgresBackend(clusters.apart(kind), folder)

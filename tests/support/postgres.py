@@ -58,6 +58,10 @@ SETTINGS = {
     "log_line_prefix": "%m [%p] %a ",
 }
 
+PATIENT = {"WATCHWORD_DATABASE_TIMEOUT": "20"}
+"""For a service on a machine that may stop it for seconds; a test that is about the bound itself has `PROMPT`."""
+PROMPT = {"WATCHWORD_DATABASE_TIMEOUT": "2"}
+
 _run = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
 
 
@@ -94,17 +98,18 @@ def runs_as() -> str:
 class Address:
     """A running server, wherever it was started, and what tests say to it past the service."""
 
-    def __init__(self, kind: str, port: int) -> None:
+    def __init__(self, kind: str, port: int, database: str = DATABASE) -> None:
         self.kind = kind
         self.port = port
+        self.database = database
 
     @property
     def host(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def url(self, *, user: str = USER, password: str | None = None, database: str = DATABASE, query: str = "") -> str:
+    def url(self, *, user: str = USER, password: str | None = None, database: str = "", query: str = "") -> str:
         who = user if password is None else f"{user}:{quote(password, safe='')}"
-        return f"postgresql://{who}@{self.host}/{database}" + (f"?{query}" if query else "")
+        return f"postgresql://{who}@{self.host}/{database or self.database}" + (f"?{query}" if query else "")
 
     def connect(self, schema: str | None = None, **how: Any) -> psycopg.Connection:
         """By a driver that is not the service's; each statement commits by itself."""
@@ -312,6 +317,13 @@ class SharedClusters:
                 said.write_text(str(cluster.port))
         return Address(kind, int(said.read_text()))
 
+    @functools.cache  # noqa: B019  # one object a run
+    def apart(self, kind: str) -> Address:
+        """The same in a database of this process: what the server counts of it is of nobody else."""
+        address, name = self.of(kind), f"ww_{os.getpid()}"
+        address.ask(f"CREATE DATABASE {name} TEMPLATE template0")
+        return Address(kind, address.port, name)
+
 
 class Home:
     """Where one service keeps its things: a schema of its own, which the service makes, and a master key."""
@@ -332,6 +344,7 @@ class Home:
             "WATCHWORD_DATABASE_URL": self.url,
             "WATCHWORD_DATABASE_SCHEMA": self.schema,
             "WATCHWORD_MASTER_KEY_FILE": str(self.key_file),
+            **PATIENT,
         }
 
     def connect(self) -> psycopg.Connection:
