@@ -8,7 +8,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.store_file import change_store
+from tests.support.waiting import until
 from watchword.client import Client
 from watchword.stores.migrate import latest
 
@@ -263,11 +263,17 @@ def test_a_service_runs_whether_anybody_reads_its_first_lines_or_not(tmp_path: P
     words = [sys.executable, "-m", "watchword", "serve", "--port", str(port), "--data-dir", str(tmp_path / "d")]
     with subprocess.Popen(["bash", "-c", 'exec "$@" >&-', "bash", *words], stderr=subprocess.PIPE) as running:
         try:
-            with Client(f"http://127.0.0.1:{port}", actor=ADMIN, retries=8) as client:
+            until(lambda: answers(port) or running.poll() is not None, "it listens")
+            with Client(f"http://127.0.0.1:{port}", actor=ADMIN) as client:
                 assert client.me().urn == ADMIN
         finally:
             running.terminate()
     assert running.returncode == 0
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_a_token_that_can_neither_be_printed_nor_revoked_is_named(folder: Path) -> None:
@@ -281,10 +287,12 @@ def test_a_token_that_can_neither_be_printed_nor_revoked_is_named(folder: Path) 
     command = [sys.executable, "-m", "watchword", "token", "create", "--local", "--data-dir", str(folder)]
     with subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE, text=True) as creating:
         os.close(writing)
-        process, deadline = psutil.Process(creating.pid), time.monotonic() + 60
-        while not (made := token_ids(folder)) or any(f.path.startswith(str(folder)) for f in process.open_files()):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        process = psutil.Process(creating.pid)
+        until(
+            lambda: bool(token_ids(folder)) and not any(f.path.startswith(str(folder)) for f in process.open_files()),
+            "it has made a token and closed the store",
+        )
+        made = token_ids(folder)
         folder.rename(folder.parent / "elsewhere")
         os.close(reading)
         _, said = creating.communicate(timeout=60)
