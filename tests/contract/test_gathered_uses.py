@@ -16,7 +16,7 @@ from watchword.service.uses import Uses
 from watchword.stores.sqlite import open_store, prepare
 
 HOURS = 3_600.0
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 async def until(true: Callable[[], Awaitable[bool] | bool]) -> None:

@@ -102,7 +102,7 @@ def start_and_stop(command: str, folder: Path, log: Path) -> None:
         )
         assert started.poll() is None, f"{command}: {log.read_text()}"
         started.send_signal(signal.SIGTERM)
-        assert started.wait(40) == 0
+        assert started.wait(120) == 0
     finally:
         started.kill()
         started.wait()

@@ -60,7 +60,7 @@ def balanced(database: Home, make_server: Callable[..., Server], tmp_path: Path)
             cwd=folder, env=environment(nginx.parent), stdout=out, stderr=out, start_new_session=True,
         )  # fmt: skip
     try:
-        assert shell.wait(60) == 0, (folder / "out").read_text()
+        assert shell.wait(180) == 0, (folder / "out").read_text()
         trusted = ssl.create_default_context(cafile=folder / "cert.pem")
         yield Balanced(servers, f"https://localhost:{here}", trusted)
     finally:

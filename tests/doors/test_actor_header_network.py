@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.disks import no_disk_in_use
 from tests.support.server import ADMIN, Server
 from tests.support.system import missing, need_program, need_root
 
@@ -19,7 +20,7 @@ MakeServer = Callable[..., Server]
 ASK = """
 import http.client, sys
 host, port, name, actor, token = sys.argv[1:]
-connection = http.client.HTTPConnection(host, int(port), timeout=5)
+connection = http.client.HTTPConnection(host, int(port), timeout=30)
 headers = {"Content-Type": "application/json", "Host": name, "X-Service-Actor": actor}
 if token:
     headers["Authorization"] = "Bearer " + token
@@ -67,14 +68,14 @@ class Machines:
 
     def inside(self, name: str, *words: str) -> str:
         return subprocess.run(
-            [*self.prefix(name), *words], check=True, capture_output=True, text=True, timeout=30
+            [*self.prefix(name), *words], check=True, capture_output=True, text=True, timeout=120
         ).stdout.strip()
 
     def ask(self, name: str, host: str, port: int, *, called: str, token: str = "") -> str:
         return self.inside(name, sys.executable, "-c", ASK, host, str(port), called, ADMIN, token)
 
     def _run(self, *words: str) -> None:
-        subprocess.run([self._ip, *words], check=True, capture_output=True, timeout=30)
+        subprocess.run([self._ip, *words], check=True, capture_output=True, timeout=120)
 
 
 @pytest.fixture
@@ -86,7 +87,8 @@ def machines() -> Iterator[Machines]:
     except subprocess.CalledProcessError as error:
         made.remove()
         missing(f"network namespaces cannot be made here: {error.stderr.decode().strip()}")
-    yield made
+    with no_disk_in_use():  # whatever is run within has mounts of its own, too
+        yield made
     made.remove()
 
 
