@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -17,6 +18,12 @@ from typing import Self
 from tests.support.waiting import SECONDS
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
+
+
+def _sit_down_at(terminal: int) -> None:
+    """With an ear for Ctrl-C, to which a run that was started in the background is deaf, and its children with it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.login_tty(terminal)
 
 
 class StillRunning(AssertionError):
@@ -38,7 +45,7 @@ class Terminal:
         self.process = subprocess.Popen(
             [*program, *words],
             env={**clean, "TERM": "xterm-256color", **(env or {})},
-            preexec_fn=lambda: os.login_tty(slave),  # noqa: PLW1509 - two system calls, no lock in them
+            preexec_fn=lambda: _sit_down_at(slave),  # noqa: PLW1509 - a few system calls, no lock in them
         )
         os.close(slave)
         self.output = ""
