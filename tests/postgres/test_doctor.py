@@ -1,6 +1,7 @@
 """`doctor` on a database: what it is, what it would lose, whether it can be used; it changes nothing."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,8 @@ def test_a_clock_that_is_far_from_the_databases_is_warned_of(
     (clock,) = [finding for finding in found if finding.about == "clock"]
     assert clock.level is level
     if level is Level.WARN:
-        assert f"60 s {'ahead of' if apart > 0 else 'behind'} this machine's" in clock.what
+        # Less what the answer took, which may be no difference.
+        assert re.search(rf"\b(5\d|60) s {'ahead of' if apart > 0 else 'behind'} this machine's", clock.what)
 
 
 def test_a_database_that_every_role_may_connect_to_is_warned_of(settled: Home, tmp_path: Path) -> None:
