@@ -371,8 +371,6 @@ def load_app(settings: Settings, run_folder: Path) -> "Worker":
     from watchword.doors.http.worker import Worker
 
     _die_with_parent()
-    # A key that interrupts the main process reaches us too, perhaps first; the main process says when it is over.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     return Worker(settings, run_folder, open_whole, new_id, request_ids())
 
 

@@ -10,7 +10,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ HEADER_SECONDS = 15
 MAX_CONNECTIONS = 16_384
 MAX_HEADERS = 256 * 1024
 STOP_SECONDS = 30
-INSIST_SECONDS = 0.2
 
 _LOGGING: dict[str, Any] = {
     "version": 1,
@@ -47,7 +45,7 @@ def run(settings: Settings, load: Load, run_folder: Path, notes: Sequence[tuple[
     _refuse_taken_address(settings)
     server = _server(settings)
     threading.Thread(target=_announce, args=(settings, run_folder, notes), daemon=True).start()
-    threading.Thread(target=_insist, args=(server, run_folder), daemon=True).start()
+    _keep_signals_for_workers()
     server.serve(target_loader=partial(load, settings, run_folder), wrap_loader=False)
 
 
@@ -130,27 +128,15 @@ def _clear_socket(path: Path) -> None:
     path.unlink()
 
 
-def _insist(server: Any, run_folder: Path) -> None:
-    """Tell workers that were still starting to stop, once more when they serve. The first time they may not hear it:
-    the signal meets the main process's handler, which they inherited, or an event loop between two runs. Until they
-    serve they take one signal, and wait for ever in a second. The others are told once: they finish what is in flight.
+def _keep_signals_for_workers() -> None:
+    """A worker hears no signal until it serves; what was sent meanwhile reaches it then. It would meet the main
+    process's handler, which it inherits, or an event loop between two runs, and be lost.
     """
-    while not server.interrupt_signal:
-        server.main_loop_interrupt.wait()
-        time.sleep(0.005)
-    starting: set[int] = set()
-    told: set[int] = set()
-    while True:
-        ready = {w.inner.pid: (run_folder / f"ready-{w.inner.pid}").exists() for w in server.wrks}
-        starting |= {pid for pid, is_ready in ready.items() if not is_ready}
-        for pid in starting - told:
-            if ready.get(pid):
-                told.add(pid)
-                with suppress(OSError):
-                    # Not reaped yet, so the number is still its own.
-                    if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-                        os.kill(pid, signal.SIGTERM)
-        time.sleep(INSIST_SECONDS)
+    masks: list[set[int | signal.Signals]] = []
+    os.register_at_fork(
+        before=lambda: masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})),
+        after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, masks.pop()),
+    )
 
 
 def _announce(settings: Settings, run_folder: Path, notes: Sequence[tuple[str, str]]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
@@ -116,8 +117,8 @@ class Worker:
                 "worker failed to start", why=f"{type(error).__name__}: {error}"
             )
             sys.exit(1)
-        # The loop has stopped and is run again for requests; only then are signals heard, and does this fire.
-        loop.call_soon((self._run_folder / f"ready-{os.getpid()}").touch)
+        # The loop has stopped and is run again for requests; only then does this fire.
+        loop.call_soon(self._serves)
 
     def __rsgi__(self, scope: Scope, exchange: Exchange) -> Awaitable[None]:
         """Called by the server for each request."""
@@ -127,6 +128,11 @@ class Worker:
     def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Called by the server after the last request."""
         loop.run_until_complete(self._stack.aclose())
+
+    def _serves(self) -> None:
+        (self._run_folder / f"ready-{os.getpid()}").touch()
+        # It was held back until here. Not SIGINT: the main process says when it is over, whoever a key reaches first.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
     async def _start(self) -> None:
         async with AsyncExitStack() as stack:
