@@ -114,3 +114,27 @@ def test_a_dry_run_that_was_put_away_stays_away(console: Console, window: Window
         page.get_by_role("button", name="Leave them alone").click()
         expect(page.get_by_role("heading", name="Dry run")).to_have_count(0)
     expect(page.get_by_role("heading", name="Dry run")).to_have_count(0)
+
+
+def test_whoever_leaves_while_a_token_is_being_made_is_asked_first(console: Console, window: Windows) -> None:
+    page = window(console.person("owner", GENERATE)).open("/console/tokens/new")
+    page.get_by_role("textbox", name="Name", exact=True).fill("slow to come")
+    with held_back(page, "Create"):
+        page.get_by_role("button", name="Make token").click()
+        page.get_by_role("link", name="My tokens").click()
+        question = page.get_by_role("dialog", name="Leave without the token?")
+        question.get_by_role("button", name="Stay").click()
+        expect(question).to_have_count(0)
+    expect(page.locator("#secret")).to_be_visible()
+
+
+def test_a_question_goes_with_the_page_it_was_asked_on(console: Console, window: Windows) -> None:
+    owner = console.person("owner", GENERATE)
+    console.token(owner.urn, name="asked about")
+    page = window(owner).open("/console/tokens")
+    page.get_by_role("link", name="asked about").click()
+    page.get_by_role("button", name="Revoke asked about…").click()
+    expect(page.get_by_role("dialog", name="Revoke asked about?")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("link", name="asked about")).to_be_visible()

@@ -98,10 +98,8 @@ async function plain(method, content) {
  * @param {Record<string, string>} [more]
  */
 async function ask(method, path, content, signal, more) {
-  /** @type {Response} */
-  let answer;
   try {
-    answer = await fetch(path, {
+    const answer = await fetch(path, {
       method,
       credentials: "same-origin",
       redirect: "error",
@@ -113,12 +111,11 @@ async function ask(method, path, content, signal, more) {
       body: content === undefined ? undefined : JSON.stringify(content),
       signal,
     });
+    return { answer, body: /** @type {any} */ (read(await answer.text())) };
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ApiError(UNREACHABLE, { reason: "unreachable" });
   }
-  const text = await answer.text();
-  return { answer, body: /** @type {any} */ (read(text)) };
 }
 
 /** @param {string} text */

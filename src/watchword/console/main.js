@@ -49,6 +49,7 @@ const contextOf = (at, params, root) => ({
 
 /** @param {import("./router.js").Route | null} found @param {URL} at @param {string[]} params */
 async function show(found, at, params) {
+  closeQuestions();
   leaving.abort();
   leaving = new AbortController();
   turn += 1;
@@ -125,7 +126,11 @@ function notYours(root, at) {
     in with a token that has it. <a href="/console/tokens">Go to your tokens.</a></p>`);
 }
 
-const closeDialogs = () => document.querySelectorAll("dialog[open]").forEach((box) => /** @type {HTMLDialogElement} */ (box).close());
+/** @param {string} which */
+const close = (which) => document.querySelectorAll(which).forEach((box) => /** @type {HTMLDialogElement} */ (box).close());
+const closeDialogs = () => close("dialog[open]");
+// A question is about the page it was asked on; a deed that is under way is waited for.
+const closeQuestions = () => close("dialog[open]:not([data-busy])");
 
 onSignedOut((error) => {
   ended = error;
@@ -144,6 +149,7 @@ onOtherSession((now) => {
 });
 
 onAgain((kept, at, params) => {
+  closeQuestions();
   leaving.abort();
   leaving = new AbortController();
   const root = main.querySelector(".page");

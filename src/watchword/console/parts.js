@@ -242,6 +242,7 @@ export function ask({ title, content, deed, act, danger = false, typed, cancel =
       if (button.disabled) return;
       button.disabled = true;
       render(place, null);
+      box.dataset.busy = "";
       try {
         await act?.(new FormData(form));
         done = true;
@@ -249,6 +250,8 @@ export function ask({ title, content, deed, act, danger = false, typed, cancel =
       } catch (error) {
         button.disabled = false;
         render(place, errorLine(error));
+      } finally {
+        delete box.dataset.busy;
       }
     };
     /** @param {Event} event */

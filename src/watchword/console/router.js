@@ -133,6 +133,16 @@ export const keep = (root, kept) => {
   if (root.isConnected) current = kept;
 };
 
+/**
+ * Whoever is about to leave this page is asked first, until what is returned is called.
+ * @param {HTMLElement} root @param {() => boolean | Promise<boolean>} leave
+ */
+export function hold(root, leave) {
+  const before = current;
+  keep(root, { ...before, leave });
+  return () => keep(root, before ?? {});
+}
+
 /** @param {PopStateEvent} event */
 async function back(event) {
   if (returning) {

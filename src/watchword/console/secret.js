@@ -5,7 +5,7 @@
 import { html, render } from "./html.js";
 import { fullTime, tokenPath } from "./format.js";
 import { ask, codeBox, copyButton, tabs, warning } from "./parts.js";
-import { go, keep } from "./router.js";
+import { go, hold, keep } from "./router.js";
 
 /**
  * Show a token that was just made in the place of the page, until its reader says that it is stored.
@@ -38,16 +38,29 @@ export function showSecret(root, { accessToken, metadata }, { heading, more }) {
     <p class="actions"><button type="button" class="primary" id="stored" @click=${stored}>I have stored it</button></p>
   </div>`);
   root.querySelector("h1")?.focus();
-  keep(root, {
-    leave: () => ask({
-      title: "Leave without the token?",
-      content: html`<p>It is shown only here and only now. If it is not stored, revoke <strong>${metadata.name}</strong> and
-        make another.</p>`,
-      deed: "Leave",
-      cancel: "Stay",
-      danger: true,
-    }),
-  });
+  keep(root, { leave: () => mayLeave(metadata.name) });
+}
+
+/** @param {string} name */
+const mayLeave = (name) => ask({
+  title: "Leave without the token?",
+  content: html`<p>It is shown only here and only now. If it is not stored, revoke <strong>${name}</strong> and make another.</p>`,
+  deed: "Leave",
+  cancel: "Stay",
+  danger: true,
+});
+
+/**
+ * What makes a token, for a page that is not left unasked meanwhile: nobody else is shown what comes.
+ * @template Made @param {HTMLElement} root @param {string} name @param {() => Promise<Made>} make @returns {Promise<Made>}
+ */
+export async function making(root, name, make) {
+  const letGo = hold(root, () => mayLeave(name));
+  try {
+    return await make();
+  } finally {
+    letGo();
+  }
 }
 
 /** Each asks the server who the token acts as. @param {string} origin @param {string} token */

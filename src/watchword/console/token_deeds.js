@@ -7,7 +7,7 @@ import { graphql, newKey } from "./api.js";
 import { DAY, HOUR, MINUTE, counted, exact, span, time, utc } from "./format.js";
 import { ask, warning } from "./parts.js";
 import { go } from "./router.js";
-import { showSecret } from "./secret.js";
+import { making, showSecret } from "./secret.js";
 import { WHOLE } from "./tokens.js";
 
 /** @typedef {import("./tokens.js").Token} Token */
@@ -120,7 +120,8 @@ export async function rotate(context, token) {
           }}>${GRACES.map(([word, length]) => html`<option value="${word}" ?selected=${word === grace}>${span(length)}</option>`)}</select></label>
       </div>${steps}`,
     act: async () => {
-      const answer = await graphql(ROTATE, { id: token.id, overlap: overlap || null, grace }, { key: key + overlap + grace });
+      const asked = { id: token.id, overlap: overlap || null, grace };
+      const answer = await making(context.root, token.name, () => graphql(ROTATE, asked, { key: key + overlap + grace }));
       made = answer.rotateAccessToken;
     },
   });

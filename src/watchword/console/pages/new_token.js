@@ -7,7 +7,7 @@ import { html, render } from "../html.js";
 import { ApiError, graphql, newKey } from "../api.js";
 import { DAY, HOUR, MINUTE, exact, utc } from "../format.js";
 import { errorLine, field, warning } from "../parts.js";
-import { showSecret } from "../secret.js";
+import { making, showSecret } from "../secret.js";
 import { WHOLE } from "../tokens.js";
 import { showWhyNot } from "./tokens.js";
 
@@ -118,7 +118,7 @@ export async function page(context) {
     before = text;
     button.disabled = true;
     try {
-      const answer = await graphql(derives ? DERIVE : CREATE, { input }, { key });
+      const answer = await making(root, value("name"), () => graphql(derives ? DERIVE : CREATE, { input }, { key }));
       const made = answer.createAccessToken ?? answer.deriveAccessToken;
       if (root.isConnected) context.title(`${made.metadata.name} is made`);
       showSecret(root, made, { heading: `${made.metadata.name} is made` });
