@@ -109,7 +109,7 @@ class TestTruncation:
     def test_a_second_one_meanwhile_is_refused_and_names_the_first(self, slow_series: Callable[[], Series]) -> None:
         series, start = slow_series(), now()
         series.load(times(6_000, start, step=1))
-        first = series.truncate(start, batchSize=50)
+        first = series.truncate(start, forceDeleteByQuery=True, batchSize=50)
         asked = series.asked(start, dryRun=False)
         answer = series.server.operate("truncateTimeseriesAspect", asked, token=series.token)
         error = answer.json()["error"]
