@@ -64,10 +64,10 @@ def said(found: list[dict[str, str]], about: str) -> str:
 
 def state(folder: Path) -> dict[str, Any]:
     """Every file with its bytes, mode and time of change. Of SQLite's shared memory and the server's own counts of
-    requests, only that they are there.
+    requests, only that they are there, and not the drafts of these, which come and go.
     """
     seen: dict[str, Any] = {}
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(path for path in folder.rglob("*") if path.suffix != ".draft"):
         status = path.stat()
         kept = path.read_bytes() if path.is_file() and not path.name.endswith(("-shm", ".tally", ".names")) else None
         seen[str(path)] = (status.st_mode, kept, None if kept is None else status.st_mtime_ns)
