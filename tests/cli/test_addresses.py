@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.support.server import Server, watchword
+from tests.support.waiting import SECONDS
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_a_socket_another_server_listens_at_is_refused_and_goes_on_answering(
     ran = watchword("serve", "--host", f"unix:{path}", "--data-dir", str(short / "other"))
     assert ran.returncode == 1
     assert ran.stderr == f"watchword: WATCHWORD_HOST must name a free socket; another process listens at {path}.\n"
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), timeout=30) as client:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), timeout=SECONDS) as client:
         assert client.get("http://localhost/health").status_code == 200
 
 
@@ -61,7 +62,7 @@ def test_a_server_starts_again_on_the_socket_that_a_killed_one_left(
     server.kill()
     assert path.is_socket()
     server.start()
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), timeout=30) as client:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), timeout=SECONDS) as client:
         assert client.get("http://localhost/health").status_code == 200
 
 

@@ -21,7 +21,7 @@ from bench.fill import fill
 from tests.support.disks import small_disk
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.storm import Storm
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 from watchword.stores.sqlite.backup import back_up
 from watchword.stores.sqlite.check import check
 
@@ -171,7 +171,7 @@ def test_a_backup_shows_its_progress_on_a_terminal(folder: Path, tmp_path: Path)
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "watchword", "db", "backup", str(tmp_path / "b.db"), "--data-dir", str(folder)]
     environment = {**os.environ, "TERM": "xterm"}
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, env=environment, timeout=60, check=False)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, env=environment, timeout=SECONDS, check=False)
     os.close(theirs)
     shown = os.read(ours, 65_536)
     os.close(ours)

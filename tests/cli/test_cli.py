@@ -19,7 +19,7 @@ import pytest
 from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.store_file import change_store
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 from watchword.client import Client
 from watchword.stores.migrate import latest
 
@@ -295,7 +295,7 @@ def test_a_token_that_can_neither_be_printed_nor_revoked_is_named(folder: Path) 
         made = token_ids(folder)
         folder.rename(folder.parent / "elsewhere")
         os.close(reading)
-        _, said = creating.communicate(timeout=60)
+        _, said = creating.communicate(timeout=SECONDS)
     assert creating.returncode == 1
     (line,) = said.splitlines()
     assert line.endswith(f"watchword token revoke {made[0]}")

@@ -21,6 +21,7 @@ from tests.support.disks import small_disk
 from tests.support.killing import killed_at, until_left_alone
 from tests.support.postgres import LOCKED, PASSWORD, Address, Home, home
 from tests.support.server import ADMIN, Server, watchword
+from tests.support.waiting import SECONDS
 from watchword.stores.sqlite import prepare
 
 MakeServer = Callable[..., Server]
@@ -152,7 +153,7 @@ def test_a_copy_shows_its_progress_on_a_terminal(store: Path, key: Path, tmp_pat
         stdout=subprocess.PIPE,
         stderr=theirs,
         env={**os.environ, "TERM": "xterm"},
-        timeout=60,
+        timeout=SECONDS,
         check=False,
     )
     os.close(theirs)

@@ -16,6 +16,7 @@ from tests.support.ports import free_port
 from tests.support.series import DAY, lines, now
 from tests.support.server import watchword
 from tests.support.terminal import Terminal
+from tests.support.waiting import SECONDS
 
 INTO = ("--entity", "dataset", "--aspect", "operation")
 INDEX = "dataset_operationaspect_v1"
@@ -170,7 +171,7 @@ def test_what_cannot_be_read_is_told(folder: Path, tmp_path: Path) -> None:
         assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
         assert str(tmp_path) in ran.stderr
     script = f'exec {sys.executable} -m watchword index load - {" ".join(INTO)} --data-dir "{folder}" <&-'
-    closed = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    closed = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=SECONDS, check=False)
     assert (closed.returncode, closed.stdout, len(closed.stderr.splitlines())) == (1, "", 1)
     assert "standard input, line 1: it cannot be read" in closed.stderr
 

@@ -16,7 +16,7 @@ from tests.support.postgres import PROMPT, Home
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.storm import Storm
 from tests.support.story import ACCEPT, QUIET, REVOKE_ALL, Story
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 MakeServer = Callable[..., Server]
 
@@ -184,7 +184,7 @@ def test_an_instance_that_starts_during_a_restore_waits_for_its_end(database_sto
             assert story.verdicts() == [204, 401, 401, 204]
         finally:
             starting.terminate()
-            starting.wait(120)
+            starting.wait(SECONDS)
 
 
 def test_an_instance_that_comes_back_during_a_restore_accepts_nobody_until_it_is_over(database_story: Story) -> None:

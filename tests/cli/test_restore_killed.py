@@ -11,6 +11,7 @@ import pytest
 from tests.support.store_file import look, stored
 from tests.support.story import REVOKE_ALL, Story, kept_of
 from tests.support.system import need_program
+from tests.support.waiting import SECONDS
 
 
 def restore_killed_at(story: Story, call: str, number: int, choice: str = REVOKE_ALL) -> bool:
@@ -19,7 +20,7 @@ def restore_killed_at(story: Story, call: str, number: int, choice: str = REVOKE
     trace = ["-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={number}"]
     words = ["db", "restore", str(story.file), choice, "--data-dir", str(story.server.data_dir)]
     command = [program, "-f", "-o", "/dev/null", *trace, sys.executable, "-m", "watchword", *words]
-    done = subprocess.run(command, capture_output=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)
     assert done.returncode in {0, -signal.SIGKILL, 128 + signal.SIGKILL}, done.stderr
     return done.returncode != 0
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.server import ADMIN, watchword
 from tests.support.story import ACCEPT, REVOKE_ALL, Story, contents, kept_of
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 
 def test_a_restore_is_refused_while_the_service_runs(story: Story) -> None:
@@ -142,7 +142,7 @@ def test_a_start_during_a_restore_waits_before_it_opens_the_store(story: Story) 
             assert str(store) not in files_of(starting)
         finally:
             starting.kill()
-            starting.wait(30)
+            starting.wait(SECONDS)
 
 
 def files_of(process: subprocess.Popen[bytes]) -> list[str]:

@@ -18,6 +18,7 @@ from websockets.sync.client import connect
 from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server, plain_client
 from tests.support.system import need_program
+from tests.support.waiting import SECONDS
 from watchword.client.asgi import VerifyTokens
 
 APPLICATIONS = Path(__file__).parent / "applications"
@@ -69,7 +70,7 @@ def serving(program: str, server: Server, folder: Path, **addresses: str) -> Ite
         yield shop
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(SECONDS)
         shop.http.close()
 
 
@@ -205,7 +206,7 @@ def test_requests_at_once_each_keep_their_own_caller(shop: Shop, server: Server,
     made = {f"{actor}-{number}": server.create(ADMIN, of=f"{actor}-{number}")["accessToken"] for number in range(5)}
 
     async def ask_all() -> list[tuple[str, str]]:
-        async with httpx.AsyncClient(base_url=shop.url, timeout=60, verify=False) as http:
+        async with httpx.AsyncClient(base_url=shop.url, timeout=SECONDS, verify=False) as http:
 
             async def ask(urn: str, token: str) -> tuple[str, str]:
                 return urn, (await http.get("/orders", headers=bearer(token))).json()["urn"]
@@ -223,7 +224,7 @@ def test_requests_sent_before_an_answer_came_are_each_judged_by_their_own_token(
     token = server.create(ADMIN, of=actor)["accessToken"]
     lines = [f"GET /orders HTTP/1.1\r\nHost: shop\r\n{more}\r\n" for more in (f"Authorization: Bearer {token}\r\n", "")]
     lines.append("GET /health HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n")
-    with socket.create_connection(("127.0.0.1", int(shop.url.rpartition(":")[2])), timeout=60) as line:
+    with socket.create_connection(("127.0.0.1", int(shop.url.rpartition(":")[2])), timeout=SECONDS) as line:
         line.sendall("".join(lines).encode())
         answered = b"".join(iter(lambda: line.recv(65_536), b"")).decode()
     statuses = [part.split(" ", 1)[0] for part in answered.split("HTTP/1.1 ")[1:]]
@@ -265,7 +266,7 @@ def test_the_address_of_the_client_is_held_against_the_networks_of_the_token(
     token = server.create(ADMIN, allowedNetworks=["127.0.0.9/32"])["accessToken"]
     with serving("uvicorn", server, tmp_path) as shop:
         here = httpx.HTTPTransport(local_address="127.0.0.9")
-        with httpx.Client(base_url=shop.url, transport=here, timeout=60) as near:
+        with httpx.Client(base_url=shop.url, transport=here, timeout=SECONDS) as near:
             assert near.get("/orders", headers=bearer(token)).status_code == 200
         assert shop.get("/orders", token).status_code == 401
         assert shop.get("/orders", token, X_Forwarded_For="127.0.0.9").status_code == 401
@@ -282,7 +283,7 @@ def test_a_token_between_blanks_which_http2_lets_pass_is_taken_and_not_written_t
             input=f"Authorization: Bearer {token} ",
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=SECONDS,
             check=True,
         )
         assert token not in shop.log.read_text()

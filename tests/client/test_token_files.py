@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.server import ADMIN, Server, plain_client
+from tests.support.waiting import SECONDS
 from watchword.client import AsyncClient, Client, Secret, TokenFile, Unauthenticated
 
 ALWAYS = timedelta(microseconds=1)
@@ -96,7 +97,7 @@ def test_many_who_read_it_at_once_all_have_a_token_that_lives(server: Server, fi
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(SECONDS)
     assert seen == [204] * 20
 
 

@@ -102,7 +102,7 @@ def all_over(server: Server) -> Any:
     def listed() -> Any:
         return server.ask(OPERATIONS, actor=ADMIN)["operations"]["operations"]
 
-    until(lambda: all(one["state"] in ("DONE", "FAILED", "CANCELLED") for one in listed()), "all are over", 120)
+    until(lambda: all(one["state"] in ("DONE", "FAILED", "CANCELLED") for one in listed()), "all are over")
     return listed()
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.clients import client_env
 from tests.support.pages import ROOT
+from tests.support.waiting import SECONDS
 
 SMALL = "six"
 
@@ -33,7 +34,11 @@ def project(tmp_path: Path) -> Path:
 
 def make(project: Path, name: str = "small") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, project / "scripts/client-env", name], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, project / "scripts/client-env", name],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
     )
 
 

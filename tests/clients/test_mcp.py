@@ -16,8 +16,7 @@ from tests.support.clients import client_env, surroundings
 from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server, plain_client
 from tests.support.store_file import change_store
-
-SECONDS = 60
+from tests.support.waiting import SECONDS
 
 
 class McpServer:
@@ -56,7 +55,7 @@ def mcp(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mc
         yield McpServer(url)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(SECONDS)
 
 
 def answers(client: httpx.Client) -> bool:

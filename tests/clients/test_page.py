@@ -11,6 +11,7 @@ import pytest
 from tests.support.clients import NODE, client_env, surroundings
 from tests.support.pages import ADDRESS, ROOT
 from tests.support.server import ADMIN, Server
+from tests.support.waiting import SECONDS
 
 PAGE = ROOT / "docs/how-to/datahub-clients.md"
 _PROGRAM = re.compile(r"^```(python|js)\n(.*?)^```\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -44,7 +45,7 @@ def test_a_program_of_the_page_prints_what_the_page_shows(server: Server, tmp_pa
         env=surroundings(tmp_path, TOKEN=token),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

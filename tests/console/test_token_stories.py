@@ -11,6 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.console.conftest import Windows
 from tests.support.console import Console
 from tests.support.server import GENERATE
+from tests.support.waiting import SECONDS
 
 CLIPBOARD = ["clipboard-read", "clipboard-write"]
 
@@ -28,7 +29,7 @@ def copied(page: Page, button: Locator) -> str:
 
 
 def shell(lines: str) -> str:
-    ran = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, timeout=SECONDS, check=True)
     return ran.stdout
 
 
@@ -71,7 +72,9 @@ def test_the_other_lines_work_as_they_are_copied(console: Console, window: Windo
     page.get_by_role("tab", name=way).click()
     text = copied(page, page.get_by_role("button", name=f"Copy the {way} lines"))
     if way == "Python":
-        ran = subprocess.run([sys.executable, "-"], input=text, capture_output=True, text=True, timeout=60, check=True)
+        ran = subprocess.run(
+            [sys.executable, "-"], input=text, capture_output=True, text=True, timeout=SECONDS, check=True
+        )
         assert ran.stdout == f"{alice.urn}\n"
     else:
         path = sys.executable.rpartition("/")[0]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tests.support.clients import NODE, client_env
 from tests.support.pages import ROOT
+from tests.support.waiting import SECONDS
 
 SETTINGS = ROOT / "tests/console/tsconfig.json"
 
@@ -13,7 +14,7 @@ def compiled(settings: Path) -> subprocess.CompletedProcess[str]:
     client_env("node")
     compiler = NODE / "node_modules/typescript/bin/tsc"
     command = ["node", str(compiler), "--project", str(settings)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
 def test_the_console_s_modules_keep_their_types() -> None:

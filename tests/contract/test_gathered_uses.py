@@ -11,12 +11,12 @@ import pytest
 from tests.contract.given import SYSTEM, Given, Run, key, record
 from tests.support.backends import NOW, AdjustableClock
 from tests.support.strategies import numbered_id
+from tests.support.waiting import SECONDS
 from watchword.domain.ports import Issue, Store
 from watchword.service.uses import Uses
 from watchword.stores.sqlite import open_store, prepare
 
 HOURS = 3_600.0
-SECONDS = 120.0
 
 
 async def until(true: Callable[[], Awaitable[bool] | bool]) -> None:

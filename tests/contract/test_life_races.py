@@ -13,6 +13,7 @@ import pytest
 
 from tests.contract.given import ADMIN, ANN, BOB, HOUR, SYSTEM, Given, account, derived, record, successor, where
 from tests.support.backends import NOW, Place
+from tests.support.waiting import SECONDS
 from watchword.domain.actors import ActorStatus, Warrant
 from watchword.domain.endings import Selection
 from watchword.domain.errors import Fault, Reason, Stale
@@ -112,7 +113,7 @@ def at_once(hands: list[Hands]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(SECONDS)
         assert not thread.is_alive()
     assert [defect for each in hands for defect in each.defects] == []
 
@@ -168,7 +169,7 @@ def test_while_an_account_is_deleted_and_all_are_ended_at_once_nothing_of_them_l
     ending = threading.Thread(target=end_all)
     ending.start()
     at_once(hands)
-    ending.join(60)
+    ending.join(SECONDS)
     assert not ending.is_alive()
     left = busy.run(busy.store.search(Search(count=1_000)))
     assert not [row for row in left.rows if row.actor_urn in (ADMIN, MACHINE)]

@@ -15,6 +15,7 @@ import pytest
 from tests.contract.given import ADMIN, PLENTY, SYSTEM, Run, key, record
 from tests.support.backends import AdjustableClock
 from tests.support.refusals import refused
+from tests.support.waiting import SECONDS
 from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.events import EventSearch
 from watchword.domain.filters import Search
@@ -162,7 +163,7 @@ def test_processes_that_prepare_one_new_file_at_once_all_succeed(path: Path, rou
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    ended = [process.communicate(timeout=60) for process in started]
+    ended = [process.communicate(timeout=SECONDS) for process in started]
     assert [process.returncode for process in started] == [0] * 4, ended
     assert all(out.split()[1] == str(latest(DIALECT)) for out, _ in ended)
     assert all(problem is None for _, problem in check(path))

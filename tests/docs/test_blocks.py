@@ -18,7 +18,7 @@ from tests.support.postgres import DEBIAN, USER, own_cluster
 from tests.support.postgres import programs as postgres_programs
 from tests.support.server import Server
 from tests.support.system import need_program
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs/tutorial/first-token.md"
@@ -102,7 +102,7 @@ def start_and_stop(command: str, folder: Path, log: Path) -> None:
         )
         assert started.poll() is None, f"{command}: {log.read_text()}"
         started.send_signal(signal.SIGTERM)
-        assert started.wait(120) == 0
+        assert started.wait(SECONDS) == 0
     finally:
         started.kill()
         started.wait()

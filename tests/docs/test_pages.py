@@ -11,6 +11,7 @@ from graphql import build_schema
 
 from tests.support.pages import ROOT, links, pages
 from tests.support.server import ADMIN, Server
+from tests.support.waiting import SECONDS
 from watchword.domain.filters import Condition, Field, SortField
 from watchword.domain.operations import State
 from watchword.domain.tasks import Counters
@@ -69,7 +70,7 @@ def _reference(*flags: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, str(ROOT / "scripts/reference"), *flags],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
         check=False,
     )
 

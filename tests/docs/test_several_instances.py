@@ -22,7 +22,7 @@ from tests.support.ports import free_port
 from tests.support.postgres import Home
 from tests.support.server import ADMIN, Server
 from tests.support.system import need_program
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 ME = {"query": "{ me { corpUser { urn } } }"}
 CREATE = {
@@ -38,7 +38,7 @@ class Balanced:
     trusted: ssl.SSLContext
 
     def client(self, **headers: str) -> httpx.Client:
-        return httpx.Client(base_url=self.address, verify=self.trusted, headers=headers, timeout=30)
+        return httpx.Client(base_url=self.address, verify=self.trusted, headers=headers, timeout=SECONDS)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def balanced(database: Home, make_server: Callable[..., Server], tmp_path: Path)
             cwd=folder, env=environment(nginx.parent), stdout=out, stderr=out, start_new_session=True,
         )  # fmt: skip
     try:
-        assert shell.wait(180) == 0, (folder / "out").read_text()
+        assert shell.wait(SECONDS) == 0, (folder / "out").read_text()
         trusted = ssl.create_default_context(cafile=folder / "cert.pem")
         yield Balanced(servers, f"https://localhost:{here}", trusted)
     finally:

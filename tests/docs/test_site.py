@@ -15,6 +15,7 @@ import yaml
 
 from tests.support.clients import client_env
 from tests.support.pages import ROOT
+from tests.support.waiting import SECONDS
 
 FETCHED = {
     "audio": "src", "embed": "src", "iframe": "src", "img": "src", "input": "src", "link": "href", "object": "data",
@@ -70,7 +71,7 @@ def build(folder: Path, project: Path = ROOT) -> subprocess.CompletedProcess[str
     client_env("docs")  # skips where it cannot be had
     return subprocess.run(
         [sys.executable, str(project / "scripts/site"), "build", "--folder", str(folder)],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=SECONDS, check=False,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.server import ADMIN, GENERATE, Server
 from tests.support.store_file import stored
+from tests.support.waiting import SECONDS
 from tests.support.wire import JSON_TYPE, Answer, send
 
 MakeServer = Callable[..., Server]
@@ -193,7 +194,7 @@ def test_the_names_of_the_header_are_a_setting(make_server: MakeServer) -> None:
 
 def test_on_the_other_loopback_it_is_believed_too(make_server: MakeServer) -> None:
     server = make_server("--host", "::1")
-    with httpx.Client(base_url=f"http://[::1]:{server.port}", timeout=30) as client:
+    with httpx.Client(base_url=f"http://[::1]:{server.port}", timeout=SECONDS) as client:
         answer = client.post(
             "/api/graphql",
             json={"query": "{ me { corpUser { urn } } }"},

@@ -13,6 +13,7 @@ import pytest
 from tests.support.disks import no_disk_in_use
 from tests.support.server import ADMIN, Server
 from tests.support.system import missing, need_program, need_root
+from tests.support.waiting import SECONDS
 
 MakeServer = Callable[..., Server]
 
@@ -20,7 +21,7 @@ MakeServer = Callable[..., Server]
 ASK = """
 import http.client, sys
 host, port, name, actor, token = sys.argv[1:]
-connection = http.client.HTTPConnection(host, int(port), timeout=30)
+connection = http.client.HTTPConnection(host, int(port), timeout=300)
 headers = {"Content-Type": "application/json", "Host": name, "X-Service-Actor": actor}
 if token:
     headers["Authorization"] = "Bearer " + token
@@ -68,14 +69,14 @@ class Machines:
 
     def inside(self, name: str, *words: str) -> str:
         return subprocess.run(
-            [*self.prefix(name), *words], check=True, capture_output=True, text=True, timeout=120
+            [*self.prefix(name), *words], check=True, capture_output=True, text=True, timeout=SECONDS
         ).stdout.strip()
 
     def ask(self, name: str, host: str, port: int, *, called: str, token: str = "") -> str:
         return self.inside(name, sys.executable, "-c", ASK, host, str(port), called, ADMIN, token)
 
     def _run(self, *words: str) -> None:
-        subprocess.run([self._ip, *words], check=True, capture_output=True, timeout=120)
+        subprocess.run([self._ip, *words], check=True, capture_output=True, timeout=SECONDS)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.server import ADMIN, GENERATE, GraphQLRefused, Server
 from tests.support.store_file import assert_sound, change_store, look
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 Make = Callable[..., Server]
 
@@ -156,9 +156,9 @@ class TestAFailedAuthentication:
 
     def test_without_a_credential_is_none(self, make_server: Make) -> None:
         server = make_server()
-        assert httpx.get(f"{server.url}/auth", timeout=30).status_code == 401
+        assert httpx.get(f"{server.url}/auth", timeout=SECONDS).status_code == 401
         asked = {"query": "{ me { corpUser { urn } } }"}
-        assert httpx.post(f"{server.url}/api/graphql", json=asked, timeout=30).status_code == 401
+        assert httpx.post(f"{server.url}/api/graphql", json=asked, timeout=SECONDS).status_code == 401
         assert events(server, actions=["authentication.failed"]) == []
 
     def test_a_thousand_times_leaves_few_events_that_count_them_all(self, make_server: Make) -> None:

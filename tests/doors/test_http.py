@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from tests.support.server import ADMIN, Server
+from tests.support.waiting import SECONDS
 from tests.support.wire import AS_ADMIN, JSON_TYPE, Answer, send
 
 PREFIXES = ("", "/gms", "/api/gms")
@@ -219,7 +220,7 @@ def test_a_graphql_address_answers_every_error_in_graphqls_shape(
 
 
 def test_one_connection_serves_many_requests_also_after_refusals(server: Server, token: str) -> None:
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with httpx.Client(base_url=server.url, timeout=SECONDS) as client:
         for _ in range(3):
             assert client.get("/nothing").status_code == 404
             assert client.post("/api/graphql", content=b"{}").status_code == 401

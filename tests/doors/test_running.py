@@ -26,7 +26,7 @@ from cryptography.x509.oid import NameOID
 from tests.support.server import ADMIN, CREATE, Server
 from tests.support.store_file import locked
 from tests.support.system import missing
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 from tests.support.wire import AS_ADMIN, JSON_TYPE, connect, head, receive, send
 
 MakeServer = Callable[..., Server]
@@ -134,7 +134,7 @@ class TestStopping:
             slow.sendall(body[40:])
             answer = receive(slow)
         assert answer.status == 200
-        assert server.process.wait(30) == 0
+        assert server.process.wait(SECONDS) == 0
         server.start()
         assert server.verify(answer.json()["data"]["createAccessToken"]["accessToken"]).status_code == 204
 
@@ -148,7 +148,7 @@ class TestStopping:
         assert server.workers() == [worker]
         assert server.process is not None
         os.killpg(server.process.pid, signal.SIGINT)
-        assert server.process.wait(30) == 0
+        assert server.process.wait(SECONDS) == 0
         assert server.err.read_text().count("Unexpected exit") == 0
 
 
@@ -194,7 +194,7 @@ def test_over_tls_everything_is_the_same_and_the_own_origin_is_https(
     address = f"https://127.0.0.1:{server.port}"
     assert f"listens at {address}" in server.out.read_text()
     trusted = ssl.create_default_context(cafile=str(chain))
-    with httpx.Client(base_url=address, verify=trusted, timeout=30) as client:
+    with httpx.Client(base_url=address, verify=trusted, timeout=SECONDS) as client:
         for origin, status in ((address, 200), (server.url, 401), (None, 200)):
             headers = {"X-Service-Actor": ADMIN} | ({"Origin": origin} if origin else {})
             assert client.post("/api/graphql", json={"query": ME}, headers=headers).status_code == status
@@ -222,7 +222,7 @@ class TestAUnixSocket:
         assert stat.S_ISSOCK(mode)
         assert stat.S_IMODE(mode) == 0o600
         there = httpx.HTTPTransport(uds=str(path))
-        with httpx.Client(transport=there, base_url="http://somewhere", timeout=30) as client:
+        with httpx.Client(transport=there, base_url="http://somewhere", timeout=SECONDS) as client:
             me = client.post("/api/graphql", json={"query": ME}, headers={"X-Service-Actor": ADMIN})
             assert me.json()["data"]["me"]["corpUser"]["urn"] == ADMIN
             assert client.get("/auth", headers={"X-Service-Actor": ADMIN}).status_code == 401
@@ -237,7 +237,7 @@ class TestAUnixSocket:
         server = make_server("--host", f"unix:{path}")
         assert "local mode  off" in server.out.read_text()
         there = httpx.HTTPTransport(uds=str(path))
-        with httpx.Client(transport=there, base_url="http://localhost", timeout=30) as client:
+        with httpx.Client(transport=there, base_url="http://localhost", timeout=SECONDS) as client:
             answer = client.post("/api/graphql", json={"query": ME}, headers={"X-Service-Actor": ADMIN})
             assert answer.status_code == 401
 
@@ -248,7 +248,7 @@ def test_only_trusted_peers_are_believed_where_local_mode_is_off(make_server: Ma
     )
     for source, status in (("127.0.0.1", 401), ("127.0.0.2", 200), ("127.0.0.3", 200), ("127.0.0.4", 401),
                            ("127.9.200.1", 200), ("127.8.200.1", 401)):  # fmt: skip
-        with httpx.Client(transport=httpx.HTTPTransport(local_address=source), timeout=30) as client:
+        with httpx.Client(transport=httpx.HTTPTransport(local_address=source), timeout=SECONDS) as client:
             assert server.post(ME, actor=ADMIN, client=client).status_code == status, source
             refused = client.get(f"{server.url}/auth", headers={"X-Service-Actor": ADMIN})
             assert refused.status_code == 401
@@ -272,7 +272,7 @@ def test_the_client_a_trusted_proxy_names_is_the_one_in_log_and_event(make_serve
     for name, (source, given, _) in chains.items():
         headers = [("Authorization", f"Bearer {token}"), ("X-Request-Id", name)]
         headers += [("X-Forwarded-For", chain) for chain in given]
-        with httpx.Client(transport=httpx.HTTPTransport(local_address=source), timeout=30) as client:
+        with httpx.Client(transport=httpx.HTTPTransport(local_address=source), timeout=SECONDS) as client:
             body = {"query": CREATE, "variables": {"input": wanted}}
             assert "errors" not in client.post(f"{server.url}/api/graphql", json=body, headers=headers).json()
     server.stop()

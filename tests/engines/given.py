@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 import pytest
 
 from tests.support.engines import Place, Source
+from tests.support.waiting import SECONDS
 from watchword.domain.engine import Engine, Pace
 from watchword.domain.errors import Fault
 from watchword.domain.indices import Row
@@ -17,7 +18,6 @@ T = TypeVar("T")
 
 UNTIL = 1_767_225_600_000
 TAG = "watchword-test"
-SECONDS = 120.0
 QUICK = Pace(TAG)
 SLOW = Pace(TAG, batch=5, rate=20.0)
 Rows = dict[str, Source]

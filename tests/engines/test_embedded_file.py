@@ -251,8 +251,8 @@ def test_pages_of_a_dropped_index_are_given_back(given: Given, path: Path) -> No
     assert before > 5 * FREE_PAGES
     given.run(given.engine.drop(index))
     with working(path):
-        until(lambda: pages() <= FREE_PAGES + 100, "the pages are given back", 60)
-        until(lambda: path.stat().st_size <= 4096 * (FREE_PAGES + 100), "the file is shorter", 60)
+        until(lambda: pages() <= FREE_PAGES + 100, "the pages are given back")
+        until(lambda: path.stat().st_size <= 4096 * (FREE_PAGES + 100), "the file is shorter")
     assert given.rows(kept) == old(20)
     assert problems(path) == []
 

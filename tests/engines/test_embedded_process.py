@@ -14,7 +14,7 @@ import pytest
 from tests.engines.engine_process import COMMAND, look, problems, start, working
 from tests.engines.given import QUICK, SLOW, UNTIL, Given, Run, old, row, staying, young
 from tests.support.engines import EmbeddedPlace
-from tests.support.waiting import is_alive, until, until_gone
+from tests.support.waiting import SECONDS, is_alive, until, until_gone
 from watchword.domain.engine import Pace
 from watchword.engines.embedded.helper import Helper
 
@@ -113,7 +113,7 @@ def test_it_dies_with_a_parent_that_is_killed(path: Path) -> None:
 
 def test_it_does_not_stay_where_its_parent_is_gone_already(path: Path) -> None:
     process = start(path, os.getppid())  # not the one that starts it
-    assert process.wait(30) == 1
+    assert process.wait(SECONDS) == 1
 
 
 def test_the_helper_starts_it_again_and_stops_it_in_the_end(given: Given, path: Path) -> None:

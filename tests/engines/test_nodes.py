@@ -19,7 +19,6 @@ from tests.support.nodes import (
     KINDS,
     KINDS_IN_TURN,
     SCRIPT,
-    SECONDS,
     Client,
     Node,
     SharedNodes,
@@ -29,7 +28,7 @@ from tests.support.nodes import (
 )
 from tests.support.pages import ROOT
 from tests.support.system import need_program
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 SMALLEST = "elasticsearch-7"
 
@@ -166,14 +165,14 @@ def test_a_shared_node_is_gone_when_the_run_that_used_it_is_killed(workers: str,
         until(lambda: (said.exists() and said.read_text() != "") or run.poll() is not None, "its node answers", SECONDS)
         assert run.poll() is None
         url = said.read_text()
-        assert httpx.get(url, timeout=30).status_code == 200
+        assert httpx.get(url, timeout=SECONDS).status_code == 200
         run.kill()
     until(lambda: not answers(url), "its node is gone", SECONDS)
 
 
 def answers(url: str) -> bool:
     try:
-        return httpx.get(url, timeout=30).is_success
+        return httpx.get(url, timeout=SECONDS).is_success
     except httpx.TransportError:
         return False
 

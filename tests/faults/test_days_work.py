@@ -19,6 +19,7 @@ import pytest
 from bench.population import Holder, populate
 from tests.support.server import CREATE, REVOKE, Server
 from tests.support.system import need_program
+from tests.support.waiting import SECONDS
 
 VERIFICATIONS = 5_000_000
 WRITES = 200_000
@@ -39,7 +40,12 @@ def verify(server: Server, tokens: Path, at_least: int) -> int:
     command = [wrk, "-t1", "-c32", f"-d{SLICE_SECONDS}s", "--timeout", "20s", "-s", str(SCRIPT), server.url]
     while count < at_least:
         done = subprocess.run(
-            command, env={**os.environ, "TOKENS": str(tokens)}, capture_output=True, text=True, check=True, timeout=90
+            command,
+            env={**os.environ, "TOKENS": str(tokens)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=SECONDS,
         )
         told = json.loads(done.stdout.splitlines()[-1])
         assert told["failed"] == 0, done.stdout

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from tests.support.server import Server
+from tests.support.waiting import SECONDS
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
@@ -13,7 +14,7 @@ def test_a_connection_that_is_closed_after_a_refusal_was_announced_as_closing(se
     body = json.dumps({"query": "{ me { corpUser { urn } } }" + " " * size}).encode()
     headers = {"Authorization": "Bearer none", "Content-Type": "application/json"}
     for _ in range(100):
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SECONDS)
         try:
             connection.request("POST", "/api/graphql", body, headers)
             first = connection.getresponse()

@@ -10,7 +10,7 @@ import pytest
 from tests.support.lines import Line, wanted
 from tests.support.server import ADMIN, CREATE, Server
 from tests.support.store_file import assert_sound, events, last_event, locked, look
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 TIMES = 100
 MakeServer = Callable[..., Server]
@@ -22,7 +22,7 @@ def ask_for_a_token(server: Server, actor: str) -> socket.socket:
         f"POST /api/graphql HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nX-Service-Actor: {ADMIN}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    client = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    client = socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS)
     client.sendall(head.encode() + body)
     return client
 

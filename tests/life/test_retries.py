@@ -9,6 +9,7 @@ import pytest
 from tests.life.holding import CREATE, Held, Life, reason_of
 from tests.support.server import ADMIN, GENERATE, GraphQLRefused, Server, plain_client
 from tests.support.store_file import change_store, look
+from tests.support.waiting import SECONDS
 
 Ask = Callable[[str], Held]
 
@@ -107,7 +108,7 @@ class TestTheSameKey:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(SECONDS)
         assert len(made) == 8
         assert len(set(made)) == 1
 

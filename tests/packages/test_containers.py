@@ -20,6 +20,7 @@ from tests.support.deployed import environment_of, make_packages
 from tests.support.disks import no_disk_in_use
 from tests.support.pages import ROOT
 from tests.support.system import need_program, need_root
+from tests.support.waiting import SECONDS
 from watchword.settings import TABLE
 
 CONTAINERFILE = ROOT / "Containerfile"
@@ -30,7 +31,7 @@ CONTAIN = ROOT / "tests/support/contain.sh"
 def tool(*words: str | Path) -> subprocess.CompletedProcess[str]:
     program, *others = words
     command = [client_env("packages") / "bin" / program, *others]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, cwd=ROOT)
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -150,7 +151,7 @@ def test_the_service_runs_as_the_image_says_on_a_root_that_cannot_be_written(env
         "env", "-i", *(f"{name}={value}" for name, value in env.items()), "sh", "-c", script,
     ]  # fmt: skip
     with no_disk_in_use():
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     health, uid, gid, *rest = done.stdout.splitlines()
     assert (health, uid, gid) == ("ready", user, group)

@@ -17,7 +17,7 @@ from tests.support.ports import free_port
 from tests.support.postgres import Home
 from tests.support.server import ADMIN, CREATE, REVOKE, watchword
 from tests.support.system import need_program
-from tests.support.waiting import until, until_gone
+from tests.support.waiting import SECONDS, until, until_gone
 from watchword.settings import TABLE, load
 
 EXPOSED_AT_MOST = 15
@@ -52,7 +52,7 @@ def http(units: Path) -> Iterator[httpx.Client]:
     log = units / "service.log"
     said = f"StandardOutput=append:{log}\nStandardError=append:{log}\n"
     drop_in(units, "port.conf", f"[Service]\nEnvironment=WATCHWORD_PORT={port}\n{said}")
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=SECONDS) as client:
         yield client
 
 

@@ -5,6 +5,7 @@ import sys
 
 from tests.support.pages import ROOT
 from tests.support.postgres import DEBIAN, programs
+from tests.support.waiting import SECONDS
 
 
 def test_the_bench_of_drivers_measures_each_of_them_and_every_form_and_plan() -> None:
@@ -12,7 +13,7 @@ def test_the_bench_of_drivers_measures_each_of_them_and_every_form_and_plan() ->
     flags = ["--repeats", "1", "--seconds", "0.2", "--tokens", "1000", "--parts", "drivers", "answers", "plans"]
     ran = subprocess.run(
         [sys.executable, "-m", "bench.drivers", *flags],
-        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     for way in ("one query each", "sealed batches"):

@@ -11,9 +11,8 @@ import pytest
 from tests.support.disks import small_disk
 from tests.support.postgres import Address, Home, home, runs_as
 from tests.support.server import ADMIN, CREATE, Server
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
-SECONDS = 120.0
 FULL = "The store's disk is full. Nothing was changed."
 
 

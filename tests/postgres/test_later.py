@@ -7,9 +7,8 @@ import pytest
 
 from tests.support.postgres import LOCKED, PASSWORD, Cluster, Home, home
 from tests.support.server import Server
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
-SECONDS = 120.0
 INTERNALS = ("127.0.0.1", "asyncpg", "SELECT", "UPDATE", "Error", "Traceback", LOCKED, "hunter2", "correct horse", "ww")
 
 

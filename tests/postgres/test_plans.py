@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.postgres import KINDS_IN_TURN, Home, SharedClusters, home
 from tests.support.server import watchword
+from tests.support.waiting import SECONDS
 from watchword.domain.places import DatabasePlace
 from watchword.stores.postgres.connections import (
     READING_MANY_TOKENS,
@@ -44,7 +45,7 @@ async def connected(made: Home, session: Session = Session()) -> AsyncIterator[C
     """A connection as the store has it: the pool's, unless it is for something else."""
     address = database(made.url)
     assert isinstance(address, DatabasePlace)
-    connection = await connect(replace(address, schema=made.schema, timeout=20.0), session)
+    connection = await connect(replace(address, schema=made.schema, timeout=SECONDS), session)
     try:
         yield connection
     finally:
@@ -82,10 +83,14 @@ async def pages_once_it_has_grown(made: Home, work: str) -> int:
         made.look(_MAKE, "few ", 20)
         await connection.execute(f"SELECT {work.format(id='few 7')}")
         made.look(_MAKE, "many ", GROWN)
-        measured = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT {work.format(id='many 7')}"
-        (plan,) = json.loads(await connection.fetchval(measured))
-        pages: int = plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
-        return pages
+        # What others do to the database now may let a connection look into its catalogues again: not at each of three.
+        return min([await pages_of(connection, work.format(id=f"many {number}")) for number in (7, 8, 9)])
+
+
+async def pages_of(connection: Connection, work: str) -> int:
+    (plan,) = json.loads(await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT {work}"))
+    pages: int = plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
+    return pages
 
 
 @pytest.mark.parametrize("work", [REVOKE, USE], ids=["revoke", "use"])

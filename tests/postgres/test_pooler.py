@@ -13,7 +13,7 @@ from tests.support.ports import free_port
 from tests.support.postgres import DATABASE, USER, Home, runs_as
 from tests.support.server import ADMIN, Server
 from tests.support.system import need_program
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 SETTINGS = """\
 [databases]
@@ -53,7 +53,7 @@ def pooler(home: Home) -> Iterator[dict[str, str]]:
         yield home.env | {"WATCHWORD_DATABASE_URL": url}
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(SECONDS)
         shutil.rmtree(folder)
 
 

@@ -7,9 +7,7 @@ import pytest
 
 from tests.support.postgres import PROMPT, Cluster, Home, own_cluster
 from tests.support.server import ADMIN, Server, watchword
-from tests.support.waiting import until
-
-SECONDS = 120.0
+from tests.support.waiting import SECONDS, until
 
 
 @pytest.fixture

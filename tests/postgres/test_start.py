@@ -15,7 +15,7 @@ from typing import Self
 
 from tests.support.postgres import Home, own_cluster
 from tests.support.server import ADMIN, Server, watchword
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 from watchword.stores.migrate import latest
 
 Make = Callable[..., Server]
@@ -37,7 +37,7 @@ def test_ten_instances_that_start_at_once_on_an_empty_database_all_start_and_one
     try:
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda server: server.start(), servers))
-        said = [process.communicate(timeout=180) for process in migrations]
+        said = [process.communicate(timeout=SECONDS) for process in migrations]
         assert [process.returncode for process in migrations] == [0] * 6
         assert {err for _, err in said} == {""}
         assert {out for out, _ in said} <= {f"Schema version {VERSION}.\n", f"Schema version 0 -> {VERSION}.\n"}

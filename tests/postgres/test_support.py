@@ -16,7 +16,6 @@ from tests.support.postgres import (
     KINDS_IN_TURN,
     LOCKED,
     PASSWORD,
-    SECONDS,
     USER,
     Address,
     Cluster,
@@ -26,7 +25,7 @@ from tests.support.postgres import (
     own_cluster,
     programs,
 )
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 
 @pytest.fixture(params=KINDS_IN_TURN)

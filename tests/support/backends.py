@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.postgres import KINDS_IN_TURN as POSTGRES_KINDS
 from tests.support.postgres import OLDEST, Address, Home, SharedClusters
+from tests.support.waiting import SECONDS
 from watchword.domain.events import KeptEvent
 from watchword.domain.places import DatabasePlace
 from watchword.domain.ports import Store
@@ -159,8 +160,7 @@ class PostgresPlace:
         self.home = home
         address = database(home.url)
         assert isinstance(address, DatabasePlace)
-        # Long enough for a machine with ten times too much to do.
-        self.place = replace(address, schema=home.schema, timeout=20.0)
+        self.place = replace(address, schema=home.schema, timeout=SECONDS)
         keeping.prepare(self.place)
         self.hand = DatabaseHand(home)
         self.clock: Hand = self.hand

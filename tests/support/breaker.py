@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from tests.support.gate import Wanted
+from tests.support.waiting import SECONDS
 
 JSON = "Content-Type: application/json"
 
@@ -96,7 +97,7 @@ class _Handler(socketserver.BaseRequestHandler):
 
     def handle(self) -> None:
         breaker = self.server.breaker  # type: ignore[attr-defined]
-        self.request.settimeout(60)
+        self.request.settimeout(SECONDS)
         with suppress(OSError):
             self.connection: socket.socket = (
                 self.request if breaker.tls is None else breaker.tls.wrap_socket(self.request, server_side=True)
@@ -124,7 +125,7 @@ class _Handler(socketserver.BaseRequestHandler):
 
     def pass_on(self, request: bytes, *, back: bool) -> None:
         breaker: Breaker = self.server.breaker  # type: ignore[attr-defined]
-        with socket.create_connection(breaker.upstream, timeout=60) as node:
+        with socket.create_connection(breaker.upstream, timeout=SECONDS) as node:
             node.sendall(request)
             said = not breaker.polite
             while chunk := node.recv(65_536):

@@ -26,12 +26,12 @@ from playwright.sync_api import (
 from tests.support.console import CONSOLE_HEADER, Console
 from tests.support.server import Server
 from tests.support.system import need_program
+from tests.support.waiting import SECONDS
 
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 )  # fmt: skip
-SECONDS = 30.0
 expect.set_options(timeout=SECONDS * 1_000)
 
 Theme = Literal["light", "dark"]

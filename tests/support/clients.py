@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from tests.support.pages import ROOT
 from tests.support.system import missing, need_program
+from tests.support.waiting import SECONDS
 
 PROGRAMS = ROOT / "tests/clients/programs"
 NODE = ROOT / "tests/clients/node"
@@ -46,7 +47,7 @@ def datahub(home: Path, *words: str, **env: str) -> subprocess.CompletedProcess[
         env=surroundings(home, **env),
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=SECONDS,
         check=False,
     )
 
@@ -55,7 +56,12 @@ def run_node(program: str, told: Mapping[str, Any]) -> Any:
     """What a program of tests/clients/node prints, told by its standard input: a token is in no process list."""
     client_env("node")
     ran = subprocess.run(
-        ["node", str(NODE / program)], input=json.dumps(told), capture_output=True, text=True, timeout=180, check=False
+        ["node", str(NODE / program)],
+        input=json.dumps(told),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return json.loads(ran.stdout)
@@ -96,7 +102,7 @@ class Talk:
     ) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(60)
+        self._process.wait(SECONDS)
         assert self._process.stdout is not None
         self._process.stdout.close()
 

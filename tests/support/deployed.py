@@ -16,7 +16,7 @@ from tests.support.clients import client_env
 from tests.support.disks import no_disk_in_use
 from tests.support.pages import ROOT
 from tests.support.system import missing, need_root
-from tests.support.waiting import until, until_gone
+from tests.support.waiting import SECONDS, until, until_gone
 
 DEPLOY = ROOT / "deploy"
 BOOT = ROOT / "tests/support/boot.sh"
@@ -29,7 +29,7 @@ def make_packages(folder: Path, project: Path = ROOT, **env: str) -> tuple[Path,
     client_env("packages")  # skips where it cannot be had
     done = subprocess.run(
         [sys.executable, str(project / "scripts/dist"), "--folder", str(folder)],
-        capture_output=True, text=True, timeout=180, check=False, env=os.environ | env,
+        capture_output=True, text=True, timeout=SECONDS, check=False, env=os.environ | env,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     wheel, source = sorted(folder.iterdir())

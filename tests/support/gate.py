@@ -10,6 +10,8 @@ from contextlib import closing, contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
+from tests.support.waiting import SECONDS
+
 Wanted = Callable[[bytes], bool]
 
 
@@ -109,7 +111,7 @@ class Gate:
                 opened.wait()
                 if not self._forward:
                     return
-            with socket.create_connection(self._upstream, timeout=60) as node:
+            with socket.create_connection(self._upstream, timeout=SECONDS) as node:
                 node.sendall(request)
                 head = b""
                 while chunk := node.recv(65_536):
@@ -137,7 +139,7 @@ class Gate:
 
 def _read_request(client: socket.socket) -> bytes:
     """The whole request, made to be the last of its connection."""
-    client.settimeout(120)
+    client.settimeout(SECONDS)
     data = b""
     while b"\r\n\r\n" not in data:
         chunk = client.recv(65_536)

@@ -25,7 +25,7 @@ from tests.support.clients import client_env, surroundings
 from tests.support.pages import ROOT
 from tests.support.ports import free_port
 from tests.support.system import need_program
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 from tests.support.wire import Answer
 
 PAGES = ROOT / "docs/how-to/gateways"
@@ -214,7 +214,7 @@ class Gateway:
         self._application = application
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30, source_address=(CLIENT, 0))
+        return socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS, source_address=(CLIENT, 0))
 
     def ask(
         self,

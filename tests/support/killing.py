@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from tests.support.pages import environment
 from tests.support.postgres import Home
 from tests.support.system import need_program
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 RUNNING = "hashtextextended('watchword/running/' || %s, 0)"
 """The number of the lock that says who runs on a schema."""
@@ -23,7 +23,7 @@ def killed_at(number: int, words: Sequence[str], env: Mapping[str, str] | None =
     program = need_program("strace", "strace")
     trace = ["-e", "trace=sendto", "-e", f"inject=sendto:signal=KILL:when={number}"]
     command = [program, "-f", "-o", "/dev/null", *trace, sys.executable, "-m", "watchword", *words]
-    done = subprocess.run(command, capture_output=True, timeout=120, check=False, env=environment(**(env or {})))
+    done = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False, env=environment(**(env or {})))
     assert done.returncode in {0, -signal.SIGKILL, 128 + signal.SIGKILL}, done.stderr
     return done.returncode != 0
 

@@ -9,13 +9,13 @@ from typing import Any
 import psutil
 
 from tests.support.server import ADMIN, CREATE, DELETE_POLICY, REVOKE, SET_STATUS, GraphQLRefused, Server
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 
 class Line:
     """One connection to a server, by the standard library: no pool that would take another in silence."""
 
-    def __init__(self, server: Server, timeout: float = 60) -> None:
+    def __init__(self, server: Server, timeout: float = SECONDS) -> None:
         self._http = http.client.HTTPConnection("127.0.0.1", server.port, timeout=timeout)
         self._http.connect()
         self._http.auto_open = 0

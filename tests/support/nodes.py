@@ -21,13 +21,12 @@ from tests.support.pages import ROOT
 from tests.support.ports import free_port
 from tests.support.server import plain_client
 from tests.support.system import missing
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 KINDS = ("opensearch-2", "opensearch-3", "elasticsearch-7")
 KINDS_IN_TURN = (KINDS[0], *(pytest.param(kind, marks=pytest.mark.soak) for kind in KINDS[1:]))
 """For tests that start nodes of their own, which costs: the others in the soak alone."""
 SCRIPT = ROOT / "scripts/search-node"
-SECONDS = 240.0  # it starts in 4 on an idle machine, in 90 on one with ten times too much to do
 
 _run = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
 

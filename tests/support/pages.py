@@ -19,6 +19,7 @@ from pathlib import Path
 from tests.support.ports import free_port
 from tests.support.server import Server
 from tests.support.system import need_program
+from tests.support.waiting import SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "http://127.0.0.1:8080"
@@ -121,7 +122,7 @@ def _run(script: str, folder: Path, surroundings: dict[str, str]) -> str:
         start_new_session=True,
     ) as shell:
         try:
-            printed, _ = shell.communicate(timeout=120)
+            printed, _ = shell.communicate(timeout=SECONDS)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)

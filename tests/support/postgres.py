@@ -30,7 +30,7 @@ from tests.support.clients import client_env
 from tests.support.pages import ROOT
 from tests.support.ports import free_port
 from tests.support.system import install, missing
-from tests.support.waiting import until, until_gone
+from tests.support.waiting import SECONDS, until, until_gone
 
 DEBIAN = "postgres-debian"
 OLDEST, TOO_OLD = "postgres-14", "postgres-13"
@@ -38,7 +38,6 @@ KINDS = (DEBIAN, "postgres-18")
 KINDS_IN_TURN = (DEBIAN, pytest.param("postgres-18", marks=pytest.mark.soak))
 KEEPER = ROOT / "tests/support/keeper.py"
 FETCH = ROOT / "scripts/old-postgres"
-SECONDS = 60.0  # it starts in a fifth of one on an idle machine
 
 USER = DATABASE = "ww"
 LOCKED = "locked"

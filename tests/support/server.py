@@ -206,7 +206,7 @@ class Server:
         return watchword(*words, "--data-dir", str(self.data_dir), **how)
 
 
-def plain_client(url: str = "", timeout: float = 30) -> httpx.Client:
+def plain_client(url: str = "", timeout: float = SECONDS) -> httpx.Client:
     """For what is not encrypted: to load all authorities takes longer than many a test."""
     return httpx.Client(base_url=url, timeout=timeout, verify=False)
 
@@ -217,7 +217,7 @@ def watchword(
     clean = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")} | dict(env or {})
     command = [sys.executable, "-m", "watchword", *words]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=180, env=clean, cwd=cwd, input=stdin, check=False
+        command, capture_output=True, text=True, timeout=SECONDS, env=clean, cwd=cwd, input=stdin, check=False
     )
 
 

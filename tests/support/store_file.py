@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.support.server import Server
+from tests.support.waiting import SECONDS
 
 
 class Happened(NamedTuple):
@@ -59,7 +60,7 @@ def stored(server: Server) -> dict[str, int]:
 
 def change_store(server: Server, statement: str, *values: Any) -> None:
     """What only time or a fault would do to the store otherwise."""
-    with closing(sqlite3.connect(_file(server), timeout=30)) as connection, connection:
+    with closing(sqlite3.connect(_file(server), timeout=SECONDS)) as connection, connection:
         connection.execute(statement, values)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Self
 import httpx
 
 from tests.support.server import plain_client
+from tests.support.waiting import SECONDS
 
 UNTIL = 1_700_000_000_000
 ANCHORS = 50
@@ -81,7 +82,7 @@ class Traffic:
     ) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(60)
+            thread.join(SECONDS)
 
     def check(self) -> None:
         """No read failed, and the index holds exactly what was acknowledged and is not old."""

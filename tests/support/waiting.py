@@ -7,7 +7,7 @@ from typing import TypeVar
 import psutil
 
 T = TypeVar("T")
-SECONDS = 120.0  # what takes a second on an idle machine may take a minute on one with too much to do
+SECONDS = 300.0  # what takes a second on an idle machine may take a minute on one with too much to do
 
 
 def until(true: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from tests.support.server import ADMIN, Server
+from tests.support.waiting import SECONDS
 
 JSON_TYPE = "Content-Type: application/json"
 AS_ADMIN = f"X-Service-Actor: {ADMIN}"
@@ -31,7 +32,7 @@ class Answer:
 
 
 def connect(server: Server) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    return socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS)
 
 
 def receive(connection: socket.socket, method: str = "POST") -> Answer:

@@ -17,6 +17,7 @@ from tests.support.clock import SetClock
 from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.terminal import Terminal
+from tests.support.waiting import SECONDS
 
 Run = Callable[..., "CompletedProcess[str]"]
 
@@ -229,7 +230,7 @@ def test_a_sign_in_that_is_broken_off_leaves_no_token_under_the_name_of_another_
         input=other.create(ADMIN)["accessToken"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
         check=False,
     )
     assert ran.returncode == 1

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.remote.conftest import Run
 from tests.support.server import ADMIN, Server, watchword
+from tests.support.waiting import SECONDS
 
 TOKEN = "eyJhbGciOiJFZERTQSJ9.c2VjcmV0LXBheWxvYWQtb2YtdG9rZW4.c2lnbmF0dXJl"
 WATCHWORD = [sys.executable, "-m", "watchword"]
@@ -39,7 +40,7 @@ def shell(*words: str, redirect: str) -> "subprocess.CompletedProcess[str]":
     script = f'"$@" {redirect}'
     return subprocess.run(
         ["bash", "-c", script, "bash", *WATCHWORD, *words],
-        capture_output=True, text=True, timeout=60, check=False, env=clean, close_fds=False,
+        capture_output=True, text=True, timeout=SECONDS, check=False, env=clean, close_fds=False,
     )  # fmt: skip
 
 
@@ -160,7 +161,7 @@ def test_ctrl_c_while_the_command_still_loads_ends_it_quietly() -> None:
         "from watchword.__main__ import main\n"
         "main()\n"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=SECONDS)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
 
 

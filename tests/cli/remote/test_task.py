@@ -14,7 +14,7 @@ from tests.cli.remote.test_index import at_terminal, cancel
 from tests.support.series import DAY, fill, new_aspect, now
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.terminal import Terminal
-from tests.support.waiting import seen_in_time
+from tests.support.waiting import SECONDS, seen_in_time
 
 Done = Callable[..., str]
 START = """mutation ($input: TruncateTimeseriesAspectInput!) {
@@ -57,7 +57,7 @@ def test_in_a_pipe_what_goes_on_is_told_before_it_is_over(slow_server: Server) -
         assert watching.stdout is not None
         first = next(line for line in watching.stdout if line.startswith("RUNNING"))
         cancel(slow_server, operation)
-        rest, errors = watching.communicate(timeout=60)
+        rest, errors = watching.communicate(timeout=SECONDS)
     assert "of 10,000 rows" in first
     assert rest.splitlines()[-1].startswith("CANCELLED")
     assert (watching.returncode, len(errors.splitlines())) == (1, 1)

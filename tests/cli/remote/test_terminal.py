@@ -18,7 +18,7 @@ from tests.cli.remote.conftest import Run
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store
 from tests.support.terminal import Terminal
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 from watchword.doors.cli.text import as_json, one_line
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m[red]:boom:[/red]\r\n\u202egnp.exe"
@@ -179,7 +179,7 @@ def test_a_reader_that_has_gone_ends_it_quietly(server: Server, words: tuple[str
     os.close(reading)
     command = [sys.executable, "-m", "watchword", *words, "--url", server.url, "--as", ADMIN]
     with os.fdopen(writing, "wb") as gone:
-        ran = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, timeout=60, check=False)
+        ran = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, timeout=SECONDS, check=False)
     assert (ran.returncode, ran.stderr) == (141, b"")
 
 
