@@ -3,7 +3,7 @@
  * colour alone; what was done is told by a line that stays.
  */
 
-import { element, html, render } from "./html.js";
+import { build, element, html, render } from "./html.js";
 import { ApiError } from "./api.js";
 import { number, short } from "./format.js";
 import { withQuery } from "./router.js";
@@ -76,6 +76,23 @@ export async function awaited(place, signal, work) {
     if (coming.get(place)?.signal === mine) place.removeAttribute("aria-busy");
   }
 }
+
+/** What is on screen stays when asking fails, with the error before it. @param {Element} place @param {() => Promise<void>} work */
+export async function tried(place, work) {
+  try {
+    await work();
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") return;
+    place.querySelectorAll(":scope > .error, :scope > .loading").forEach((old) => old.remove());
+    place.prepend(...build(errorLine(error)));
+  }
+}
+
+/**
+ * A list in its place: busy until the newest answer has come, and kept beside the error where none comes.
+ * @param {Element} place @param {AbortSignal} signal @param {(signal: AbortSignal) => Promise<void>} work
+ */
+export const listing = (place, signal, work) => tried(place, () => awaited(place, signal, work));
 
 /**
  * @template Row

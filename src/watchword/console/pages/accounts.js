@@ -1,9 +1,9 @@
 /** Service accounts: actors for programs, made, given tokens, deleted with what dies with them. */
 
-import { build, html, render } from "../html.js";
+import { html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { counted, idToPath, inTerminal, nameOf, number, pathToId, short, time } from "../format.js";
-import { ask, awaited, empty, errorLine, field, notice, pageOf, pager, panel, table, warning } from "../parts.js";
+import { ask, empty, errorLine, field, listing, notice, pageOf, pager, panel, table, warning } from "../parts.js";
 import { go, goQuery, keep, withQuery } from "../router.js";
 import { showToken } from "../token_panel.js";
 import { standing as accountStanding } from "./actors.js";
@@ -53,22 +53,16 @@ export async function page(context) {
     backTo(was, now);
   }
 
-  const list = () => awaited(place("list"), at.signal, async (signal) => {
+  const list = () => listing(place("list"), at.signal, async (signal) => {
     const query = at.query.get("q");
-    try {
-      const found = (await graphql(LIST, { input: { ...pageOf(at.query), query } }, { signal })).listServiceAccounts;
-      const rows = /** @type {Account[]} */ (found.serviceAccounts);
-      render(place("list"), found.total ? html`${accounts(rows)}${pager({ ...found, shown: rows.length })}` : query
-        ? empty({ title: "No account matches", sentence: "None has this in its name or urn.",
-          action: html`<a class="button" href="/console/accounts">Show all</a>` })
-        : empty({ title: "No service accounts yet", sentence: "Make one for each program that needs a token, so that none depends on a person.",
-          action: html`<button type="button" @click=${create}>New account</button>`,
-          command: inTerminal("watchword account create --name ci", me) }));
-    } catch (error) {
-      if (error instanceof DOMException && error.name === "AbortError") return;
-      place("list").querySelectorAll(":scope > .error").forEach((old) => old.remove());
-      place("list").prepend(...build(errorLine(error)));
-    }
+    const found = (await graphql(LIST, { input: { ...pageOf(at.query), query } }, { signal })).listServiceAccounts;
+    const rows = /** @type {Account[]} */ (found.serviceAccounts);
+    render(place("list"), found.total ? html`${accounts(rows)}${pager({ ...found, shown: rows.length })}` : query
+      ? empty({ title: "No account matches", sentence: "None has this in its name or urn.",
+        action: html`<a class="button" href="/console/accounts">Show all</a>` })
+      : empty({ title: "No service accounts yet", sentence: "Make one for each program that needs a token, so that none depends on a person.",
+        action: html`<button type="button" @click=${create}>New account</button>`,
+        command: inTerminal("watchword account create --name ci", me) }));
   });
 
   const accounts = (/** @type {Account[]} */ rows) => table({

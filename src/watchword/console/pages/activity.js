@@ -1,9 +1,9 @@
 /** Activity: what happened, newest first, narrowed by what, who, which and when. */
 
-import { build, html, render } from "../html.js";
+import { html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { exact, inTerminal, nameOf, number, short, time, tokenPath, utc } from "../format.js";
-import { awaited, empty, errorLine, table } from "../parts.js";
+import { empty, listing, table } from "../parts.js";
 import { goQuery, keep, withQuery } from "../router.js";
 import { actorInput, actorLink, actorPath, typed, typedGroup, userUrn } from "./people.js";
 
@@ -39,16 +39,10 @@ export async function page(context) {
       count: 30, cursor: at.query.get("cursor") ?? undefined, actions: one("action"), targets: one("target"),
       actorUrns: at.query.get("actor") ? [userUrn(at.query.get("actor") ?? "")] : undefined, since: moment("since"), until: moment("until"),
     };
-    try {
-      await awaited(place("list"), at.signal, async (signal) => {
-        const found = (await graphql(LIST, { input }, { signal })).listEvents;
-        render(place("list"), found.events.length ? html`${events(found.events)}${further(found.cursor)}` : nothing());
-      });
-    } catch (error) {
-      if (error instanceof DOMException && error.name === "AbortError") return;
-      place("list").querySelectorAll(":scope > .error").forEach((old) => old.remove());
-      place("list").prepend(...build(errorLine(error)));
-    }
+    await listing(place("list"), at.signal, async (signal) => {
+      const found = (await graphql(LIST, { input }, { signal })).listEvents;
+      render(place("list"), found.events.length ? html`${events(found.events)}${further(found.cursor)}` : nothing());
+    });
   }
 
   /** @param {Record<string, string | number | null>} changes */

@@ -1,9 +1,9 @@
 /** Actors and groups: who is known, how they stand, who is with whom; suspended and resumed with what that does. */
 
-import { build, html, render } from "../html.js";
+import { html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { inTerminal, number, time } from "../format.js";
-import { awaited, empty, errorLine, field, notice, pageOf, pager, status, table, ask } from "../parts.js";
+import { ask, empty, errorLine, field, listing, notice, pageOf, pager, status, table } from "../parts.js";
 import { go, goQuery, keep, withQuery } from "../router.js";
 import { actorPanel } from "./actor_panel.js";
 import { backTo, openPanel } from "./forms.js";
@@ -59,16 +59,12 @@ export async function page(context) {
       <option value="">Any</option><option value="1" .selected=${only}>Suspended</option></select></label>`);
   }
 
-  const actors = () => awaited(place("list"), at.signal, async (signal) => {
+  const actors = () => listing(place("list"), at.signal, async (signal) => {
     const [prefix, cursor] = [at.query.get("q"), at.query.get("cursor")];
     const only = at.query.get("suspended") === "1";
-    try {
-      const found = (await graphql(ACTORS, { input: { prefix, cursor, onlySuspended: only } }, { signal })).listActors;
-      const rows = /** @type {Actor[]} */ (found.actors);
-      render(place("list"), rows.length ? html`${actorTable(rows)}${further(cursor, found.cursor)}` : noActors(only));
-    } catch (error) {
-      failed(error);
-    }
+    const found = (await graphql(ACTORS, { input: { prefix, cursor, onlySuspended: only } }, { signal })).listActors;
+    const rows = /** @type {Actor[]} */ (found.actors);
+    render(place("list"), rows.length ? html`${actorTable(rows)}${further(cursor, found.cursor)}` : noActors(only));
   });
 
   const actorTable = (/** @type {Actor[]} */ rows) => table({
@@ -101,23 +97,19 @@ export async function page(context) {
     ? html`<a href="${withQuery({ cursor: null })}">‹ First</a>` : null}</span><span>${next
     ? html`<a rel="next" href="${withQuery({ cursor: next })}">Next ›</a>` : html`<span class="quiet">No more</span>`}</span></nav>` : null);
 
-  const groups = () => awaited(place("list"), at.signal, async (signal) => {
-    try {
-      const found = (await graphql(GROUPS, { input: pageOf(at.query) }, { signal })).listGroups;
-      const rows = /** @type {Group[]} */ (found.groups);
-      render(place("list"), found.total ? html`${table({
-        caption: "Groups", rows, rowClass: (one) => (one.urn === at.params[0] ? "here" : ""),
-        columns: [
-          { label: "Name", cell: (one) => html`<a id="${one.urn}" href="${withQuery({ page: at.query.get("page") }, actorPath(one.urn))}">${one.name}</a>` },
-          { label: "Id", cell: (one) => html`<code>${typedGroup(one.urn)}</code>` },
-          { label: "Description", cell: (one) => one.description ?? html`<span class="quiet">–</span>` },
-          { label: "Members", class: "number", cell: (one) => number(one.memberCount) },
-        ] })}${pager({ ...found, shown: rows.length })}`
-        : empty({ title: "No groups yet", sentence: "A group stands for its members in policies: who joins it has what it is granted.",
-          action: html`<button type="button" @click=${makeGroup}>New group</button>`, command: inTerminal("watchword group create ops --name Operations", me) }));
-    } catch (error) {
-      failed(error);
-    }
+  const groups = () => listing(place("list"), at.signal, async (signal) => {
+    const found = (await graphql(GROUPS, { input: pageOf(at.query) }, { signal })).listGroups;
+    const rows = /** @type {Group[]} */ (found.groups);
+    render(place("list"), found.total ? html`${table({
+      caption: "Groups", rows, rowClass: (one) => (one.urn === at.params[0] ? "here" : ""),
+      columns: [
+        { label: "Name", cell: (one) => html`<a id="${one.urn}" href="${withQuery({ page: at.query.get("page") }, actorPath(one.urn))}">${one.name}</a>` },
+        { label: "Id", cell: (one) => html`<code>${typedGroup(one.urn)}</code>` },
+        { label: "Description", cell: (one) => one.description ?? html`<span class="quiet">–</span>` },
+        { label: "Members", class: "number", cell: (one) => number(one.memberCount) },
+      ] })}${pager({ ...found, shown: rows.length })}`
+      : empty({ title: "No groups yet", sentence: "A group stands for its members in policies: who joins it has what it is granted.",
+        action: html`<button type="button" @click=${makeGroup}>New group</button>`, command: inTerminal("watchword group create ops --name Operations", me) }));
   });
 
   async function makeGroup() {
@@ -160,13 +152,6 @@ export async function page(context) {
     render(place("said-here"), notice(said));
     if (close) await go(withQuery({}, "/console/actors"), { sure: true });
     else await go(location.href, { sure: true });
-  }
-
-  /** @param {unknown} error */
-  function failed(error) {
-    if (error instanceof DOMException && error.name === "AbortError") return;
-    place("list").querySelectorAll(":scope > .error").forEach((old) => old.remove());
-    place("list").prepend(...build(errorLine(error)));
   }
 
   keep(root, { again: show });

@@ -3,7 +3,7 @@
 import { build, html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { counted, DAY, idToPath, inTerminal, number, pathToId, short, time } from "../format.js";
-import { awaited, empty, errorLine, notice, pageOf, pager, status, table } from "../parts.js";
+import { awaited, empty, listing, notice, pageOf, pager, status, table } from "../parts.js";
 import { besides, goQuery, keep, withQuery } from "../router.js";
 import { showToken } from "../token_panel.js";
 import { backTo } from "./forms.js";
@@ -113,28 +113,17 @@ export async function page(context) {
     render(place("filters"), filterRow());
   }
 
-  const list = () => awaited(place("list"), at.signal, async (signal) => {
+  const list = () => listing(place("list"), at.signal, async (signal) => {
     const [sort, order] = [at.query.get("sort"), at.query.get("order")];
     const input = { ...pageOf(at.query), filters: filtersOf(at.query), ...(sort ? { sort: { field: sort, order } } : {}) };
-    try {
-      const found = (await graphql(LIST, { input }, { signal })).listAccessTokens;
-      ({ total } = found);
-      rows = found.tokens;
-      listed = at.query.toString();
-      render(place("list"), rows.length || total ? html`${tokens(sort, order)}
-        ${pager({ ...found, shown: rows.length })}` : nothing());
-      showBulk();
-    } catch (error) {
-      failed(error);
-    }
+    const found = (await graphql(LIST, { input }, { signal })).listAccessTokens;
+    ({ total } = found);
+    rows = found.tokens;
+    listed = at.query.toString();
+    render(place("list"), rows.length || total ? html`${tokens(sort, order)}
+      ${pager({ ...found, shown: rows.length })}` : nothing());
+    showBulk();
   });
-
-  /** @param {unknown} error what is on screen stays, the error beside it */
-  function failed(error) {
-    if (error instanceof DOMException && error.name === "AbortError") return;
-    place("list").querySelectorAll(":scope > .error").forEach((old) => old.remove());
-    place("list").prepend(...build(errorLine(error)));
-  }
 
   const filterRow = () => html`<label>Actor ${actorInput(me, {
       id: "actor", value: typed(userUrn(at.query.get("actor") ?? "")), placeholder: "Anybody",

@@ -3,10 +3,10 @@
  * its details at an address of its own; a plan is made at `/console/operations/plan`.
  */
 
-import { build, html, render, svg } from "../html.js";
+import { html, render, svg } from "../html.js";
 import { graphql } from "../api.js";
 import { actor, bytes, counted, inTerminal, number, span, time } from "../format.js";
-import { empty, errorLine, loading, newest, pageOf, pager, status, table } from "../parts.js";
+import { empty, loading, newest, pageOf, pager, status, table, tried } from "../parts.js";
 import { keep, withQuery } from "../router.js";
 import { backTo, openPanel } from "./forms.js";
 import { follow, isOver, poll } from "./operations_follow.js";
@@ -184,17 +184,6 @@ export const stateOf = (state, more = "") => status(STATES[state][0], STATES[sta
 export function took(one) {
   const length = (one.finishedAt ?? Date.now()) - (one.startedAt ?? one.createdAt);
   return length < 1000 ? "less than a second" : span(length);
-}
-
-/** What is on screen stays when asking fails, with the error before it. @param {Element} place @param {() => Promise<void>} work */
-export async function tried(place, work) {
-  try {
-    await work();
-  } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") return;
-    place.querySelector(".error, .loading")?.remove();
-    place.prepend(...build(errorLine(error)));
-  }
 }
 
 /** @param {ParentNode} root @param {string} selector @returns {HTMLElement} */

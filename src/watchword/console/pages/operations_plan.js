@@ -6,9 +6,9 @@
 import { html, render, svg } from "../html.js";
 import { ApiError, graphql } from "../api.js";
 import { DAY, HOUR, bytes, counted, exact, fullTime, number, utc } from "../format.js";
-import { ask, errorLine, field, loading } from "../parts.js";
+import { ask, errorLine, field, loading, tried } from "../parts.js";
 import { go, goQuery, keep } from "../router.js";
-import { SIZES, operationPath, part, tried } from "./operations.js";
+import { SIZES, operationPath, part } from "./operations.js";
 
 /**
  * @typedef {import("./operations.js").Plan} Plan

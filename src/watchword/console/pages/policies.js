@@ -1,9 +1,9 @@
 /** Policies: who may do what, asked and answered by what is in force. */
 
-import { build, html, render } from "../html.js";
+import { html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { number } from "../format.js";
-import { awaited, empty, errorLine, notice, pageOf, pager, status, table } from "../parts.js";
+import { empty, errorLine, listing, notice, pageOf, pager, status, table } from "../parts.js";
 import { go, goQuery, keep, withQuery } from "../router.js";
 import { backTo, openPanel, send } from "./forms.js";
 import { matrix } from "./matrix.js";
@@ -63,21 +63,15 @@ export async function page(context) {
     backTo(was, now);
   }
 
-  const list = () => awaited(place("list"), at.signal, async (signal) => {
-    try {
-      const found = await graphql(LIST, {
-        input: { ...pageOf(at.query), query: at.query.get("q") }, all: { count: MOST },
-      }, { signal });
-      const rows = /** @type {Policy[]} */ (found.page.policies);
-      render(place("list"), rows.length || found.page.total ? html`${policies(rows)}${pager({ ...found.page, shown: rows.length })}`
-        : empty({ title: "No policy matches", sentence: "None has these words in its name or description.",
-          action: html`<a class="button" href="/console/policies">Show all</a>` }));
-      render(place("matrix"), matrix(found.all.policies, privileges, found.all.total));
-    } catch (error) {
-      if (error instanceof DOMException && error.name === "AbortError") return;
-      place("list").querySelectorAll(":scope > .error").forEach((old) => old.remove());
-      place("list").prepend(...build(errorLine(error)));
-    }
+  const list = () => listing(place("list"), at.signal, async (signal) => {
+    const found = await graphql(LIST, {
+      input: { ...pageOf(at.query), query: at.query.get("q") }, all: { count: MOST },
+    }, { signal });
+    const rows = /** @type {Policy[]} */ (found.page.policies);
+    render(place("list"), rows.length || found.page.total ? html`${policies(rows)}${pager({ ...found.page, shown: rows.length })}`
+      : empty({ title: "No policy matches", sentence: "None has these words in its name or description.",
+        action: html`<a class="button" href="/console/policies">Show all</a>` }));
+    render(place("matrix"), matrix(found.all.policies, privileges, found.all.total));
   });
 
   const policies = (/** @type {Policy[]} */ rows) => table({
