@@ -58,7 +58,7 @@ async def compare_answers(url: str, ids: list[str], asked: argparse.Namespace) -
             for (driver, form), ask in asks.items():
                 end, done = time.perf_counter() + asked.seconds / 4, 0
                 began, used = time.perf_counter(), time.process_time()
-                while time.perf_counter() < end:
+                while not done or time.perf_counter() < end:
                     decode(form, await ask(batches[done % 200]))
                     done += 1
                 wall, cpu = time.perf_counter() - began, time.process_time() - used

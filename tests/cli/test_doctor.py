@@ -6,12 +6,13 @@ import re
 import resource
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,18 @@ def test_a_healthy_installation_that_runs_is_all_ok_and_left_as_it_was(story: St
     assert (code, troubles(found)) == (0, [])
     assert f"answers at {server.url}" in said(found, "port")
     assert state(server.data_dir) == before
+
+
+def test_an_index_that_nobody_has_open_is_left_as_it_was(story: Story) -> None:
+    """As it is after a server that was killed before it opened it, and as whoever copies it puts it there."""
+    with closing(sqlite3.connect(story.server.data_dir / "index.db")) as index:
+        index.execute("SELECT * FROM indices").fetchall()
+    before = state(story.server.data_dir)
+    assert [name for name in before if name.endswith(("-wal", "-shm"))] == []
+    code, found = doctor(story.server.data_dir)
+    assert (code, troubles(found)) == (0, [])
+    assert "indices: 0" in said(found, "index")
+    assert state(story.server.data_dir) == before
 
 
 def test_what_a_killed_server_left_is_all_ok_and_left_as_it_was(story: Story) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import quote
 
 import apsw
 
@@ -77,7 +78,7 @@ def prepare(path: Path, patience: float = 10.0) -> str:
 def look(path: Path) -> str:
     """What is in the file, in a few words. Changes nothing."""
     try:
-        connection = apsw.Connection(str(path.absolute()), flags=apsw.SQLITE_OPEN_READONLY)
+        connection = _open_unchanging(path)
         try:
             version = _version(connection, path)
             indices = connection.execute("SELECT count(*) FROM indices WHERE name IS NOT NULL").get if version else 0
@@ -134,6 +135,14 @@ def _patience() -> Callable[[int], bool]:
 def _open(path: Path) -> apsw.Connection:
     """By its whole path, and never a new file: one that was taken away must not be replaced by an empty one."""
     return apsw.Connection(str(path.absolute()), flags=apsw.SQLITE_OPEN_READWRITE)
+
+
+def _open_unchanging(path: Path) -> apsw.Connection:
+    """Beside a file that nobody has open, SQLite would leave a log of its own: such a file is read as it lies there."""
+    address = f"file:{quote(str(path.absolute()))}"
+    if not path.with_name(f"{path.name}-wal").exists():
+        address += "?immutable=1"
+    return apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
 
 
 def _create(path: Path) -> None:
