@@ -207,6 +207,19 @@ def test_several_values_are_ored_under_every_condition_on_text(
     assert given.total(several) >= 2
 
 
+@pytest.mark.parametrize("others", [(), ("no such thing",)], ids=["alone", "among others"])
+@pytest.mark.parametrize("condition", [Condition.CONTAIN, Condition.START_WITH, Condition.END_WITH])
+def test_nothing_at_all_is_a_part_of_every_text_and_of_none_that_is_missing(
+    given: Given, condition: Condition, others: tuple[str, ...]
+) -> None:
+    given.token(1, description="ïx")
+    given.token(2, description="")
+    given.token(3, description=None)
+    wanted = Filter(Field.DESCRIPTION, condition, ("", *others))
+    assert sorted(given.ids(wanted)) == sorted([numbered_id(1), numbered_id(2)])
+    assert given.ids(Filter(Field.DESCRIPTION, condition, ("", *others), negated=True)) == []
+
+
 def test_fifty_filters_are_anded(given: Given) -> None:
     for number in range(5):
         given.token(number)

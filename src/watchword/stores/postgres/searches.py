@@ -49,7 +49,7 @@ _TESTS: dict[Condition, str] = {
     Condition.IEQUAL: "{column} = {value}",
     Condition.CONTAIN: "strpos({column}, {value}) > 0",
     Condition.START_WITH: "left({column}, length({value})) = {value}",
-    Condition.END_WITH: "(length({value}) = 0 OR right({column}, length({value})) = {value})",
+    Condition.END_WITH: "right({column}, length({value})) = {value}",
     Condition.GREATER_THAN: "{column} > {value}",
     Condition.GREATER_THAN_OR_EQUAL_TO: "{column} >= {value}",
     Condition.LESS_THAN: "{column} < {value}",

@@ -42,9 +42,10 @@ _TESTS: dict[Condition, str] = {
     Condition.CONTAIN: "instr({column}, {value}) > 0",
     Condition.START_WITH: "instr({column}, {value}) = 1",
     # By bytes, which are not counted anew for each token as characters are; what ends with them ends with the text. The
-    # last so many, or all there are where that is fewer.
+    # last so many, or all there are where that is fewer; where that is none, whatever text there is.
     Condition.END_WITH: (
-        "({value} = '' OR substr(CAST({column} AS BLOB), -octet_length({value})) = CAST({value} AS BLOB))"
+        "CASE {value} WHEN '' THEN {column} IS NOT NULL"
+        " ELSE substr(CAST({column} AS BLOB), -octet_length({value})) = CAST({value} AS BLOB) END"
     ),
     Condition.GREATER_THAN: "{column} > {value}",
     Condition.GREATER_THAN_OR_EQUAL_TO: "{column} >= {value}",
