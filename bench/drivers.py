@@ -103,7 +103,7 @@ async def load(find: Find, ids: list[str], seconds: float) -> tuple[int, float, 
     async def verify(seed: int) -> None:
         nonlocal done
         draw = random.Random(seed)
-        while time.perf_counter() < end:
+        while not done or time.perf_counter() < end:
             wanted = draw.choice(ids)
             row = await find(wanted)
             assert row[0] == wanted, f"{wanted} was answered with {row}"

@@ -217,7 +217,7 @@ def test_nothing_at_all_is_a_part_of_every_text_and_of_none_that_is_missing(
     given.token(3, description=None)
     wanted = Filter(Field.DESCRIPTION, condition, ("", *others))
     assert sorted(given.ids(wanted)) == sorted([numbered_id(1), numbered_id(2)])
-    assert given.ids(Filter(Field.DESCRIPTION, condition, ("", *others), negated=True)) == []
+    assert given.ids(wanted._replace(negated=True)) == []
 
 
 def test_fifty_filters_are_anded(given: Given) -> None:

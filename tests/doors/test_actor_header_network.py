@@ -21,7 +21,7 @@ MakeServer = Callable[..., Server]
 ASK = """
 import http.client, sys
 host, port, name, actor, token = sys.argv[1:]
-connection = http.client.HTTPConnection(host, int(port), timeout=300)
+connection = http.client.HTTPConnection(host, int(port))
 headers = {"Content-Type": "application/json", "Host": name, "X-Service-Actor": actor}
 if token:
     headers["Authorization"] = "Bearer " + token

@@ -28,6 +28,7 @@ from tests.support.store_file import locked
 from tests.support.system import missing
 from tests.support.waiting import SECONDS, until
 from tests.support.wire import AS_ADMIN, JSON_TYPE, connect, head, receive, send
+from watchword.doors.http.server import STOP_SECONDS
 
 MakeServer = Callable[..., Server]
 ME = "{ me { corpUser { urn } } }"
@@ -134,7 +135,7 @@ class TestStopping:
             slow.sendall(body[40:])
             answer = receive(slow)
         assert answer.status == 200
-        assert server.process.wait(SECONDS) == 0
+        assert server.process.wait(STOP_SECONDS) == 0
         server.start()
         assert server.verify(answer.json()["data"]["createAccessToken"]["accessToken"]).status_code == 204
 
@@ -148,7 +149,7 @@ class TestStopping:
         assert server.workers() == [worker]
         assert server.process is not None
         os.killpg(server.process.pid, signal.SIGINT)
-        assert server.process.wait(SECONDS) == 0
+        assert server.process.wait(STOP_SECONDS) == 0
         assert server.err.read_text().count("Unexpected exit") == 0
 
 

@@ -85,7 +85,7 @@ def test_a_throttled_deletion_is_seen_running_and_ends_when_let_go(search_node: 
         rows: int = running["task"]["status"]["deleted"]
         return rows
 
-    until(lambda: deleted() == 2, "the first batch of two is deleted", SECONDS)
+    until(lambda: deleted() == 2, "the first batch of two is deleted")
     search_node.ask("POST", f"/_delete_by_query/{task}/_rethrottle?requests_per_second=-1")
     assert search_node.finished(task)["response"]["deleted"] == 6
     assert count(search_node, index) == 4
@@ -109,7 +109,7 @@ def test_a_killed_node_comes_back_at_its_address_with_its_rows_and_the_outcome_o
     own.start()
     assert count(own, "rows") == 10
     # Its numbers start over with it, so the question itself may have the number that is asked for, while it is put.
-    until(lambda: bool(own.ask("GET", f"/_tasks/{task}") == before), "the outcome is there", SECONDS)
+    until(lambda: bool(own.ask("GET", f"/_tasks/{task}") == before), "the outcome is there")
 
 
 def test_a_paused_node_answers_nothing_until_it_is_resumed(own: Node) -> None:
@@ -128,7 +128,7 @@ def test_a_node_dies_with_the_process_that_it_was_told_to_and_takes_its_folder_a
         assert folder.is_dir()
         owner.kill()
     assert node.process.wait(SECONDS) == -signal.SIGKILL
-    until(lambda: not folder.exists(), "its folder is gone", SECONDS)
+    until(lambda: not folder.exists(), "its folder is gone")
     node.close()
 
 
@@ -162,12 +162,12 @@ def test_a_shared_node_is_gone_when_the_run_that_used_it_is_killed(workers: str,
         env=clean | {"PYTHONPATH": str(ROOT)},
         stdout=subprocess.DEVNULL,
     ) as run:
-        until(lambda: (said.exists() and said.read_text() != "") or run.poll() is not None, "its node answers", SECONDS)
+        until(lambda: (said.exists() and said.read_text() != "") or run.poll() is not None, "its node answers")
         assert run.poll() is None
         url = said.read_text()
         assert httpx.get(url, timeout=SECONDS).status_code == 200
         run.kill()
-    until(lambda: not answers(url), "its node is gone", SECONDS)
+    until(lambda: not answers(url), "its node is gone")
 
 
 def answers(url: str) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from tests.support.disks import small_disk
 from tests.support.postgres import Address, Home, home, runs_as
 from tests.support.server import ADMIN, CREATE, Server
-from tests.support.waiting import SECONDS, until
+from tests.support.waiting import until
 
 FULL = "The store's disk is full. Nothing was changed."
 
@@ -69,7 +69,7 @@ def test_writes_say_so_and_verification_goes_on_until_there_is_room_again(
             answers.append(server.post(CREATE, {"input": wanted}, actor=ADMIN).json())
             return "errors" in answers[-1]
 
-        until(refused, "a create is refused", SECONDS)
+        until(refused, "a create is refused")
         (error,) = answers[-1]["errors"]
         assert error["message"] == FULL
         assert (error["extensions"]["code"], error["extensions"]["reason"]) == (503, "store_unavailable")
@@ -77,12 +77,12 @@ def test_writes_say_so_and_verification_goes_on_until_there_is_room_again(
         assert kept == len(answers)  # the first, and all but the refused
 
         assert server.verify(token).status_code == 204
-        until(lambda: server.http.get("/health/ready").status_code == 503, "it is not ready", SECONDS)
+        until(lambda: server.http.get("/health/ready").status_code == 503, "it is not ready")
         assert server.http.get("/health/ready").json()["parts"]["store"] == {"status": "unavailable", "message": FULL}
         assert server.http.get("/health/live").status_code == 200
 
         filler.unlink()
-        until(lambda: server.http.get("/health/ready").status_code == 200, "it is ready again", SECONDS)
+        until(lambda: server.http.get("/health/ready").status_code == 200, "it is ready again")
         assert not refused()
         assert server.verify(answers[-1]["data"]["createAccessToken"]["accessToken"]).status_code == 204
         assert server.verify(token).status_code == 204

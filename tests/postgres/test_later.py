@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.postgres import LOCKED, PASSWORD, Cluster, Home, home
 from tests.support.server import Server
-from tests.support.waiting import SECONDS, until
+from tests.support.waiting import until
 
 INTERNALS = ("127.0.0.1", "asyncpg", "SELECT", "UPDATE", "Error", "Traceback", LOCKED, "hunter2", "correct horse", "ww")
 
@@ -65,11 +65,11 @@ def test_what_is_wrong_is_said_and_once_mended_it_is_as_before(
             seen.append(served.ready().get("message", ""))
             return said in seen[-1]
 
-        until(says_it, f"it is not ready, and says: {said}", SECONDS)
+        until(says_it, f"it is not ready, and says: {said}")
         message = seen[-1]
         assert message.startswith("The store")
         if "probes" in breaks:  # which no verification needs, though one may have to wait for a new connection
-            until(lambda: served.server.verify(served.token).status_code == 204, "it verifies", SECONDS)
+            until(lambda: served.server.verify(served.token).status_code == 204, "it verifies")
         answer = served.server.verify(served.token)
         if "probes" not in breaks:
             assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
@@ -78,8 +78,8 @@ def test_what_is_wrong_is_said_and_once_mended_it_is_as_before(
             assert not any(internal in text for internal in INTERNALS)
     finally:
         served.ask(mends.format(schema))
-    until(lambda: served.ready()["status"] == "ready", "it is ready again", SECONDS)
-    until(lambda: served.server.verify(served.token).status_code == 204, "it verifies again", SECONDS)
+    until(lambda: served.ready()["status"] == "ready", "it is ready again")
+    until(lambda: served.server.verify(served.token).status_code == 204, "it verifies again")
     told = served.server.out.read_text() + served.server.err.read_text()
     assert "Traceback" not in told
     assert PASSWORD not in told

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.postgres import PROMPT, Cluster, Home, own_cluster
 from tests.support.server import ADMIN, Server, watchword
-from tests.support.waiting import SECONDS, until
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_of_a_list_of_hosts_the_one_that_takes_writes_is_used_and_found_again_af
     token = server.create(ADMIN)["accessToken"]
     assert server.verify(token).status_code == 204
 
-    until(lambda: _caught_up(primary), "the standby has it all", SECONDS)
+    until(lambda: _caught_up(primary), "the standby has it all")
     primary.stop(immediate=True)
     assert server.verify(token).status_code == 503
     ready = server.http.get("/health/ready")
@@ -47,9 +47,9 @@ def test_of_a_list_of_hosts_the_one_that_takes_writes_is_used_and_found_again_af
     assert "127.0.0.1" not in ready.text
 
     standby.promote()
-    until(lambda: server.verify(token).status_code == 204, "the promoted one is used", SECONDS)
+    until(lambda: server.verify(token).status_code == 204, "the promoted one is used")
     server.create(ADMIN)
-    until(lambda: server.http.get("/health/ready").status_code == 200, "it is ready again", SECONDS)
+    until(lambda: server.http.get("/health/ready").status_code == 200, "it is ready again")
 
 
 def _caught_up(primary: Cluster) -> bool:

@@ -119,7 +119,7 @@ def test_a_standby_follows_takes_no_writes_and_takes_them_once_promoted(kind: st
         standby = primary.standby(tmp_path / "standby.log")
         try:
             fill(primary)
-            until(lambda: standby.ask("SELECT to_regclass('rows') IS NOT NULL") == [(True,)], "it followed", SECONDS)
+            until(lambda: standby.ask("SELECT to_regclass('rows') IS NOT NULL") == [(True,)], "it followed")
             with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
                 standby.ask("INSERT INTO rows VALUES (0)")
             primary.kill()
@@ -178,8 +178,8 @@ def test_a_server_and_its_files_are_gone_when_the_run_that_started_it_is_killed(
     ran = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, check=False, timeout=4 * SECONDS)
     assert ran.returncode == -9, ran.stderr
     pid, folder = ran.stdout.split()
-    until(lambda: not Path(folder).exists(), "its files are gone", SECONDS)
-    until(lambda: not psutil.pid_exists(int(pid)), "its process is gone", SECONDS)
+    until(lambda: not Path(folder).exists(), "its files are gone")
+    until(lambda: not psutil.pid_exists(int(pid)), "its process is gone")
 
     def of_it() -> list[int]:
         """Its watcher among them, who ends after it has removed the files."""
@@ -196,4 +196,4 @@ def test_a_removed_server_leaves_no_process_and_no_file(tmp_path: Path) -> None:
         assert len(processes) > 3
         assert cluster.ask("SELECT current_user") == [(USER,)]
     assert not cluster.folder.exists()
-    until(lambda: not any(p.is_running() for p in processes), "every process of it is gone", SECONDS)
+    until(lambda: not any(p.is_running() for p in processes), "every process of it is gone")

@@ -64,7 +64,7 @@ class Client:
 
     def finished(self, task: str) -> Any:
         """What `_tasks/<id>` says once the task is over."""
-        until(lambda: bool(self.ask("GET", f"/_tasks/{task}")["completed"]), f"task {task} is over", SECONDS)
+        until(lambda: bool(self.ask("GET", f"/_tasks/{task}")["completed"]), f"task {task} is over")
         return self.ask("GET", f"/_tasks/{task}")
 
     def drop(self, prefix: str) -> None:

@@ -182,7 +182,7 @@ class Cluster(Address):
                 keeper + server, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=_surroundings(),
                 start_new_session=True,
             )  # fmt: skip
-        until(self._answers, f"{self.kind} answers", SECONDS)
+        until(self._answers, f"{self.kind} answers")
         return self
 
     def stop(self, *, immediate: bool = False, seconds: float = 2 * SECONDS) -> None:
@@ -222,7 +222,7 @@ class Cluster(Address):
         none.
         """
         everybody = self._signal_all(signal.SIGSTOP)
-        until(lambda: all(map(_is_still, everybody)), "every process of it is stopped", SECONDS)
+        until(lambda: all(map(_is_still, everybody)), "every process of it is stopped")
 
     def resume(self) -> None:
         self._signal_all(signal.SIGCONT)
@@ -247,7 +247,7 @@ class Cluster(Address):
         with suppress(psutil.NoSuchProcess):
             postmaster.send_signal(which)
         if which is signal.SIGSTOP:
-            until(lambda: _is_still(postmaster), "the postmaster is stopped", SECONDS)
+            until(lambda: _is_still(postmaster), "the postmaster is stopped")
         children = []
         with suppress(psutil.NoSuchProcess):
             children = postmaster.children()
