@@ -153,6 +153,17 @@ def test_every_command_and_flag_named_in_the_documentation_exists() -> None:
             assert flags <= options | {"--help"}, f"{page}: {line}"
 
 
+def test_every_wait_in_the_documentation_ends_and_then_prints_the_log() -> None:
+    waits = [
+        (page, line) for page in pages() for line in _code(page).splitlines() if re.search(r"\buntil .*; do\b", line)
+    ]
+    assert len(waits) > 5
+    for page, line in waits:
+        assert re.fullmatch(r"timeout \d+ sh -c 'until [^']+; do sleep [\d.]+; done' \|\| cat .+\.log", line), (
+            f"{page}: {line}"
+        )
+
+
 def _code(page: Path) -> str:
     found = re.findall(r"^```(?:sh|console)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
     return "\n".join(found).replace("\\\n", " ")
