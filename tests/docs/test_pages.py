@@ -177,3 +177,14 @@ def _command(words: list[str]) -> tuple[click.Command | None, set[str]]:
             return None, set()
         command = found
     return command, {word for word in words if word.startswith("--")}
+
+
+def test_every_claim_of_the_threats_page_names_a_test_that_exists() -> None:
+    rows = [line for line in (ROOT / "docs/explanation/threats.md").read_text().splitlines() if line.startswith("| ")]
+    claims = [row for row in rows if not row.startswith("| Attack |")]
+    assert len(claims) > 50
+    for claim in claims:
+        cited = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", claim)
+        assert cited, claim
+        for path, name in cited:
+            assert re.search(rf"def {name}\(", (ROOT / path).read_text()), f"{path}::{name}"
