@@ -162,13 +162,20 @@ def test_a_token_without_a_required_scope_is_refused_and_one_with_all_passes(
 
 
 def test_a_privilege_and_an_audience_can_be_required(shop: Shop, server: Server, actor: str) -> None:
-    audience = ["https://shop.example.org"]
+    audience = ["https://shop.example.org", server.url]
     weak = server.create(ADMIN, of=actor, audience=audience)["accessToken"]
     astray = server.create(ADMIN, audience=["https://else.example.org"])["accessToken"]
+    not_here = server.create(ADMIN, audience=audience[:1])["accessToken"]
     right = server.create(ADMIN, audience=audience)["accessToken"]
-    reasons = [shop.get("/ruling/orders", token).json()["error"]["reason"] for token in (weak, astray)]
-    assert reasons == ["missing_privilege", "wrong_audience"]
+    reasons = [shop.get("/ruling/orders", token).json()["error"]["reason"] for token in (weak, astray, not_here)]
+    assert reasons == ["missing_privilege", "wrong_audience", "wrong_audience"]
     assert shop.get("/ruling/orders", right).status_code == 200
+
+
+def test_token_for_another_audience_is_rejected_where_none_is_required(shop: Shop, server: Server) -> None:
+    astray = server.create(ADMIN, audience=["https://else.example.org"])["accessToken"]
+    refused = shop.get("/orders", astray)
+    assert (refused.status_code, refused.json()["error"]["reason"]) == (403, "wrong_audience")
 
 
 def test_what_a_client_says_of_itself_never_reaches_the_application(shop: Shop, server: Server, actor: str) -> None:

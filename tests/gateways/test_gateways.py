@@ -236,13 +236,14 @@ def test_what_the_gateway_requires_is_required_of_every_token_whatever_the_query
     gateway: Gateway, believing: Server, application: Application, actor: str, tmp_path: Path
 ) -> None:
     believing.grant(actor)
-    whole = make(believing, actor, scopes=["deploy", GENERATE], audience=[AUDIENCE])
+    whole = make(believing, actor, scopes=["deploy", GENERATE], audience=[AUDIENCE, believing.url])
     short = [
         make(believing, actor),
-        make(believing, actor, scopes=[GENERATE], audience=[AUDIENCE]),
-        make(believing, actor, scopes=["deploy"], audience=[AUDIENCE]),
+        make(believing, actor, scopes=[GENERATE], audience=[AUDIENCE, believing.url]),
+        make(believing, actor, scopes=["deploy"], audience=[AUDIENCE, believing.url]),
+        make(believing, actor, scopes=["deploy", GENERATE], audience=[AUDIENCE]),
         make(believing, actor, scopes=["deploy", GENERATE]),
-        make(believing, f"{actor}-2", scopes=["deploy", GENERATE], audience=[AUDIENCE]),
+        make(believing, f"{actor}-2", scopes=["deploy", GENERATE], audience=[AUDIENCE, believing.url]),
     ]
     with running(gateway.recipe, tmp_path / "requires", believing.port, application, REQUIRED) as strict:
         for query in ("", "?scope=deploy", "?watchword.scope=other", "?watchword.scope=&watchword.privilege=&x"):

@@ -56,8 +56,9 @@ class _Answer:
 
 class VerifyTokens:
     """`require` names scopes that a token must have, `privileges` what its actor must hold, `audience` for whom it must
-    be. `public` has the paths that anybody may ask for, spelled as they are. `remember` keeps a yes for so many
-    seconds, for which a revoked token then lives on; 0, as it is, keeps nothing.
+    be: without it, a token that is limited to an audience must name Watchword's issuer. `public` has the paths that
+    anybody may ask for, spelled as they are. `remember` keeps a yes for so many seconds, for which a revoked token then
+    lives on; 0, as it is, keeps nothing.
 
     The application finds an `Identity` in `request.state.watchword`.
     """

@@ -140,7 +140,8 @@ class App:
         try:
             if route is AUTH:
                 bearer = await self._bearer(request)
-                if bearer.limits.scopes is None and not request.query:
+                limits = bearer.limits
+                if limits.scopes is None and limits.audience is None and not request.query:
                     status, own, body = 204, identity(bearer.actor, bearer.token_id), b""
                 else:
                     status, own, body = await self._required(request, bearer)
@@ -246,12 +247,11 @@ class App:
         return bearer
 
     async def _required(self, request: Request, bearer: Bearer) -> Response:
-        """The answer about a live token of which something is required, or that has scopes to tell."""
+        """The answer about a live token of which something is required, or that has scopes or an audience."""
         scopes = " ".join(bearer.limits.scopes or ())
         try:
             wanted = required(request.query)
-            if wanted:
-                await self._parts.requirements.check(bearer, request, wanted)
+            await self._parts.requirements.check(bearer, request, wanted)
         except Fault as fault:
             response = fault_response(fault, graphql=False)
             response.headers.extend(identity(bearer.actor, bearer.token_id, scopes)[1:])

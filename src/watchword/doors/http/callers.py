@@ -97,17 +97,21 @@ class Callers:
     async def visit(self, held: Secret[str], request: Request) -> Visit:
         """The session that this is the id of, or the fault that says why there is none."""
         visit = await self._sessions.visit(held, request.client, request.id, local=self.is_local(request))
-        self._need_audience(visit.caller.limits)
+        self.need_audience(visit.caller.limits)
         return visit
 
     def caller(self, bearer: Bearer, request: Request) -> Caller:
         """Who calls with this bearer; it must be meant for us, where it is limited to an audience."""
-        self._need_audience(bearer.limits)
+        self.need_audience(bearer.limits)
         return Caller.with_bearer(bearer, request.client, request.id)
 
-    def _need_audience(self, limits: Limits) -> None:
+    def need_audience(self, limits: Limits) -> None:
+        """Raise unless the token is meant for this service."""
         if limits.audience is not None and self._rules.audience not in limits.audience:
-            raise Fault(Reason.WRONG_AUDIENCE, "The token is limited to another audience and cannot be used here.")
+            raise Fault(
+                Reason.WRONG_AUDIENCE,
+                f"The token is limited to another audience. Use one whose audience names {self._rules.audience}.",
+            )
 
     async def _believed(self, actor: str, field: str, request: Request) -> Caller:
         return Caller(actor, await self._authority.claim(actor, field), None, request.client, request.id)

@@ -3,6 +3,10 @@
 They come as query parameters of `/auth`, each of which must hold: `watchword.privilege`, `watchword.scope`,
 `watchword.audience`. All other parameters are somebody else's: some gateways append the application's own.
 `watchword.status=200` asks how to say yes: Envoy takes no 204 for one.
+
+A token that is limited to audiences is judged as by our own API. Where `watchword.audience` is required, the gateway
+says who it is, and the token must name that; otherwise the token must name this service. A privilege is one of this
+service, so it always needs a token that names this service.
 """
 
 import re
@@ -12,6 +16,7 @@ from urllib.parse import unquote_to_bytes
 from watchword.domain.actors import Bearer, Caller
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.policies import Privilege, denied
+from watchword.doors.http.callers import Callers
 from watchword.doors.http.requests import Request
 from watchword.service.authority import Authority
 from watchword.service.refusals import Refusals
@@ -63,22 +68,24 @@ def required(query: str) -> list[Required]:
 
 
 class Requirements:
-    def __init__(self, authority: Authority, refusals: Refusals) -> None:
+    def __init__(self, callers: Callers, authority: Authority, refusals: Refusals) -> None:
+        self._callers = callers
         self._authority = authority
         self._refusals = refusals
 
     async def check(self, bearer: Bearer, request: Request, wanted: list[Required]) -> None:
-        """Raise what its holder is told unless all of it is held."""
+        """Raise what its holder is told unless all of it is held and the token's audience allows it."""
         if len(wanted) > MAX_REQUIRED:
-            raise _not_held(Reason.MISSING_SCOPE, "parameter", f"it names more than {MAX_REQUIRED} of them")
+            raise Fault(Reason.MISSING_SCOPE, f"The gateway may require at most {MAX_REQUIRED} things of a token.")
         limits = bearer.limits
-        caller = Caller.with_bearer(bearer, request.client, request.id)
+        if all(kind != "audience" for kind, _ in wanted):
+            self._callers.need_audience(limits)
         for kind, word in wanted:
             if (kind, word) == WANTS_200:
                 continue
             match kind:
                 case "privilege":
-                    await self._privilege(caller, word)
+                    await self._privilege(self._callers.caller(bearer, request), word)
                 case "scope":
                     if not limits.holds_scope(word):
                         raise _not_held(Reason.MISSING_SCOPE, "scope", word)
@@ -86,10 +93,10 @@ class Requirements:
                     if not limits.holds_audience(word):
                         raise _not_held(Reason.WRONG_AUDIENCE, "audience", word)
                 case _:
-                    raise _not_held(
+                    raise Fault(
                         Reason.MISSING_SCOPE,
-                        "parameter",
-                        f"watchword.{kind}; known are privilege, scope, audience and status=200",
+                        f"The gateway requires watchword.{kind[:200]}, which is unknown. "
+                        "Known are watchword.privilege, .scope, .audience and .status=200.",
                     )
 
     async def _privilege(self, caller: Caller, word: str) -> None:
@@ -103,4 +110,4 @@ class Requirements:
 
 
 def _not_held(reason: Reason, what: str, word: str) -> Fault:
-    return Fault(reason, f"The gateway requires a {what} that the token does not have: {word[:200]}.")
+    return Fault(reason, f"The gateway requires the {what} {word[:200]}, which the token does not have.")

@@ -179,7 +179,7 @@ class Worker:
                 ),
                 callers=callers,
                 graphql=GraphQLEndpoint(schema, services, logger),
-                requirements=Requirements(service.authority, service.refusals),
+                requirements=Requirements(callers, service.authority, service.refusals),
                 operations=OperationsDoor(whole.operations, service.refusals, service.store.clock),
                 oauth=OAuthDoor(callers, service.introspection, service.tokens, service.keys, service.refusals),
                 health=Health(service.store, whole.engine),
