@@ -175,7 +175,13 @@ class Settings:
         """Where the store lies."""
         address = self.database_url
         if isinstance(address, DatabasePlace):
-            return replace(address, schema=self.database_schema, timeout=self.database_timeout, pool=self.database_pool)
+            return replace(
+                address,
+                schema=self.database_schema,
+                timeout=self.database_timeout,
+                pool=self.database_pool,
+                password_source=_password_source(),
+            )
         return address or FilePlace(self.data_dir / "watchword.db")
 
     @property
@@ -255,6 +261,11 @@ class Settings:
     @property
     def lifetimes(self) -> Lifetimes:
         return Lifetimes.of(self.allowed_durations, allow_no_expiry=self.allow_no_expiry)
+
+
+def _password_source() -> str:
+    """Where the driver takes a database password from that the URL does not have. PGPASSWORD wins, as in libpq."""
+    return "PGPASSWORD" if "PGPASSWORD" in os.environ else os.environ.get("PGPASSFILE", "~/.pgpass")
 
 
 def _text(value: Any) -> str:

@@ -54,7 +54,20 @@ def test_a_wrong_password(database: Home, tmp_path: Path) -> None:
 
 def test_no_password_where_one_is_asked_for(database: Home, tmp_path: Path) -> None:
     said = refused(at(database, database_url=database.address.url(user=LOCKED)), tmp_path)
-    assert f"asks for a password of {LOCKED}. Give it in WATCHWORD_DATABASE_URL, or in ~/.pgpass" in said
+    assert f"asks for a password of {LOCKED}, and ~/.pgpass does not have the right one. Put it there" in said
+
+
+def test_wrong_pgpassword_is_named_although_the_password_file_has_the_right_one(database: Home, tmp_path: Path) -> None:
+    (tmp_path / "pgpass").touch(mode=0o600)
+    (tmp_path / "pgpass").write_text(f"*:*:*:{LOCKED}:{PASSWORD}\n")
+    env = at(database, database_url=database.address.url(user=LOCKED), database_schema="nope")
+    env["PGPASSFILE"] = str(tmp_path / "pgpass")
+    assert "password" not in refused(env, tmp_path)
+    said = refused(env | {"PGPASSWORD": WRONG}, tmp_path)
+    assert f"refuses the password of {LOCKED} that PGPASSWORD has" in said
+    assert "unset PGPASSWORD: it wins over PGPASSFILE" in said
+    (tmp_path / "pgpass").write_text(f"*:*:*:{LOCKED}:{WRONG}\n")
+    assert f"and {tmp_path}/pgpass does not have the right one" in refused(env, tmp_path)
 
 
 def test_a_role_that_is_not_there(database: Home, tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ class DatabasePlace:
     """Seconds within which it must answer."""
     pool: int = 8
     """Connections of a process for everything but verification."""
+    password_source: str = "~/.pgpass"  # noqa: S105 - the name of a file
+    """Where the driver looks for the password if the URL has none."""
 
     def __str__(self) -> str:
         return f"postgresql://{quote(self.user, safe='')}@{self.where}/{quote(self.database, safe='')}"

@@ -269,12 +269,17 @@ Sentence = Callable[[DatabasePlace], str]
 
 
 def _wrong_password(place: DatabasePlace) -> str:
-    if place.password is None:
+    if place.password is not None:
+        return f"PostgreSQL at {place.where} refuses the password of {place.user}. See WATCHWORD_DATABASE_URL."
+    if place.password_source == "PGPASSWORD":  # noqa: S105 - the name of a variable
         return (
-            f"PostgreSQL at {place.where} asks for a password of {place.user}. Give it in WATCHWORD_DATABASE_URL, or "
-            "in ~/.pgpass (mode 0600)."
+            f"PostgreSQL at {place.where} refuses the password of {place.user} that PGPASSWORD has. Correct it, or "
+            "unset PGPASSWORD: it wins over PGPASSFILE and ~/.pgpass."
         )
-    return f"PostgreSQL at {place.where} refuses the password of {place.user}. See WATCHWORD_DATABASE_URL."
+    return (
+        f"PostgreSQL at {place.where} asks for a password of {place.user}, and {place.password_source} does not have "
+        "the right one. Put it there (mode 0600), or into WATCHWORD_DATABASE_URL."
+    )
 
 
 def _no_answer(place: DatabasePlace) -> str:
