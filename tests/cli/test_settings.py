@@ -6,7 +6,8 @@ import pytest
 
 from tests.support.server import watchword
 from watchword.domain.places import DatabasePlace
-from watchword.settings import TABLE, SettingsError, load
+from watchword.settings import SettingsError, load
+from watchword.settings_table import TABLE
 from watchword.stores.migrate import latest
 
 BAD = [

@@ -18,7 +18,8 @@ from watchword.domain.tasks import Counters
 from watchword.domain.truncations import FIELDS
 from watchword.doors.cli import cli
 from watchword.doors.http.graphql.schema import sdl
-from watchword.settings import _OTHERS, TABLE
+from watchword.settings import _OTHERS
+from watchword.settings_table import TABLE
 
 REFERENCE = ROOT / "docs/reference"
 

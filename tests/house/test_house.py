@@ -20,7 +20,8 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
     "service": ({"service", "domain"}, set()),
     "signing": ({"signing", "domain"}, {"jwt", "cryptography"}),
     "stores": ({"stores", "domain"}, {"apsw", "asyncpg", "orjson"}),
-    "settings": ({"domain", "values"}, set()),
+    "settings": ({"domain", "settings_table", "values"}, set()),
+    "settings_table": ({"domain", "values"}, set()),
     "values": ({"domain"}, set()),
     "loading": (set(), set()),
     "engines": ({"engines", "domain"}, {"apsw", "httpx", "orjson"}),
@@ -30,7 +31,10 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
         {"granian", "graphql", "orjson", "prometheus_client", "structlog"},
     ),
     "client": ({"client", "domain"}, {"httpx"}),
-    "doors.cli": ({"doors.cli", "client", "loading", "policyfile", "service", "domain", "settings"}, {"click", "rich"}),
+    "doors.cli": (
+        {"doors.cli", "client", "loading", "policyfile", "service", "domain", "settings", "settings_table"},
+        {"click", "rich"},
+    ),
     "checkup": ({"checkup", "domain", "policyfile", "settings", "signing", "stores"}, set()),
     "wiring": (
         {

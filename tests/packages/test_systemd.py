@@ -18,7 +18,8 @@ from tests.support.postgres import Home
 from tests.support.server import ADMIN, CREATE, REVOKE, watchword
 from tests.support.system import need_program
 from tests.support.waiting import SECONDS, until, until_gone
-from watchword.settings import TABLE, load
+from watchword.settings import load
+from watchword.settings_table import TABLE
 
 EXPOSED_AT_MOST = 15
 """Of 100, as systemd counts; what is not closed is the network, the sockets and the root's own file tree."""

@@ -9,7 +9,8 @@ import click
 
 from watchword.domain.errors import OperatorError
 from watchword.doors.cli.outcome import plain_errors
-from watchword.settings import TABLE, Setting, Settings, load
+from watchword.settings import Settings, load
+from watchword.settings_table import TABLE, Setting
 
 if TYPE_CHECKING:
     from watchword.doors.cli.backstage import Backstage, LocalService

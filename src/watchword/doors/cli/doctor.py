@@ -10,7 +10,8 @@ from watchword.doors.cli.backstage import Backstage
 from watchword.doors.cli.common import flags_of, json_flag
 from watchword.doors.cli.outcome import plain_errors
 from watchword.doors.cli.text import one_line
-from watchword.settings import TABLE, load_anyway
+from watchword.settings import load_anyway
+from watchword.settings_table import TABLE
 
 
 @click.command()

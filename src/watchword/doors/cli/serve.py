@@ -7,7 +7,8 @@ import click
 from watchword.doors.cli.backstage import Backstage
 from watchword.doors.cli.common import with_settings
 from watchword.doors.cli.streams import need_no_output
-from watchword.settings import TABLE, Settings
+from watchword.settings import Settings
+from watchword.settings_table import TABLE
 
 
 @click.command()
