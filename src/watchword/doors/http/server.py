@@ -17,6 +17,7 @@ from typing import Any
 from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
+from granian.net import SocketHolder  # type: ignore[attr-defined]
 from granian.server import Server
 
 from watchword import __version__
@@ -24,6 +25,9 @@ from watchword.domain.errors import OperatorError
 from watchword.settings import Settings, SettingsError
 
 HEADER_SECONDS = 15
+WRITE_SECONDS = 20
+"""A client that takes nothing of its answer for so long is disconnected."""
+BACKLOG = 1_024
 MAX_CONNECTIONS = 16_384
 MAX_HEADERS = 256 * 1024
 STOP_SECONDS = 30
@@ -46,7 +50,9 @@ def run(settings: Settings, load: Load, run_folder: Path, notes: Sequence[tuple[
     server = _server(settings)
     threading.Thread(target=_announce, args=(settings, run_folder, notes), daemon=True).start()
     _keep_signals_for_workers()
-    server.serve(target_loader=partial(load, settings, run_folder), wrap_loader=False)
+    server.serve(
+        spawn_target=partial(_spawn, settings), target_loader=partial(load, settings, run_folder), wrap_loader=False
+    )
 
 
 def _server(settings: Settings, *, interface: Interfaces = Interfaces.RSGI) -> Any:  # granian names no type
@@ -62,6 +68,7 @@ def _server(settings: Settings, *, interface: Interfaces = Interfaces.RSGI) -> A
         http1_settings=HTTP1Settings(header_read_timeout=HEADER_SECONDS * 1000, max_buffer_size=MAX_HEADERS),
         websockets=False,
         workers=settings.workers,
+        backlog=BACKLOG,
         backpressure=_raised_file_limit(),
         workers_kill_timeout=STOP_SECONDS,
         respawn_failed_workers=True,
@@ -70,6 +77,26 @@ def _server(settings: Settings, *, interface: Interfaces = Interfaces.RSGI) -> A
         log_level=LogLevels.warning,
         log_dictconfig=_LOGGING,
     )
+
+
+def _spawn(settings: Settings, number: int, name: str | None, load: Callable[[], Any], sock: Any, *rest: Any) -> None:
+    """In the worker's process. Its TCP socket is ours, because granian's has no bound on how long a write may take."""
+    if settings.socket_path is None:
+        sock = ((None, _bound(settings)), None)
+    Server._spawn_rsgi_worker(number, name, load, sock, *rest)  # noqa: SLF001 - it calls whatever spawns
+
+
+def _bound(settings: Settings) -> Any:  # granian's stub has another signature
+    """As granian makes it: each worker has its own on the one port, and listens once the service is open."""
+    family, address = settings.endpoint
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # Accepted sockets inherit it. It counts from when the client's window is full, or a packet unacknowledged.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, WRITE_SECONDS * 1000)
+    listener.bind(address)
+    return SocketHolder(listener.detach(), False, BACKLOG)  # type: ignore[call-arg]
 
 
 def _raised_file_limit() -> int:
