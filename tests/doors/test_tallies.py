@@ -54,10 +54,16 @@ def test_numbers_of_several_workers_are_added_up(tmp_path: Path) -> None:
     assert totals(tmp_path)[("shared",)] == [10.0]
 
 
-def test_a_full_tally_does_not_stop_a_request(tmp_path: Path) -> None:
+def test_full_tally_counts_new_names_nowhere(tmp_path: Path) -> None:
     tally = Tally(tmp_path, "one")
     tally.slots(("large",), SLOTS - 1)
-    tally.values[tally.slots(("more",), 3)] += 1
+    for name in ("more", "still more"):
+        first = tally.slots((name,), 15)
+        for slot in range(first, first + 15):
+            tally.values[slot] += 1
+    tally.values[tally.slots(("last",))] += 1
+
+    assert totals(tmp_path) == {("large",): [0.0] * (SLOTS - 1), ("last",): [1.0]}
 
 
 def lines(text: bytes, name: str) -> set[str]:

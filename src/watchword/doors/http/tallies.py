@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 SLOTS = 8_192
+UNNAMED = 64
+"""Numbers behind the others that no name leads to: what finds no room adds to these, and nobody reads them."""
 WIDTH = 8
 
 Key = tuple[str, ...]
@@ -28,16 +30,18 @@ class Tally:
         self._used = 0
         file = os.open(folder / f"{name}.tally", os.O_RDWR | os.O_CREAT, 0o600)
         # Its room is taken now: on a disk that is full later, touching an empty page would end the process.
-        os.posix_fallocate(file, 0, SLOTS * WIDTH)
-        self.values = memoryview(mmap.mmap(file, SLOTS * WIDTH)).cast("d")
+        size = (SLOTS + UNNAMED) * WIDTH
+        os.posix_fallocate(file, 0, size)
+        self.values = memoryview(mmap.mmap(file, size)).cast("d")
         os.close(file)
 
     def slots(self, key: Key, number: int = 1) -> int:
-        """The first of so many numbers under this name."""
+        """The first of so many numbers under this name; at most `UNNAMED` of them."""
         first = self._used
         if first + number > SLOTS:
-            # Never met with the names we use. Neither a full tally nor a full disk may stop a request.
-            return SLOTS - number
+            # Never met with the names we use. A full tally counts this name nowhere: it neither stops a request nor
+            # adds to the numbers of another name.
+            return SLOTS
         self._used += number
         self._keys.append((key, number))
         with suppress(OSError):
