@@ -68,9 +68,11 @@ def test_what_was_written_is_there_when_the_store_is_opened_again(given: Given, 
     given.run(again.close())
 
 
-def test_the_probe_proves_a_write(given: Given, other: Store) -> None:
-    given.run(given.store.probe())
-    given.run(other.probe())
+def test_probe_commits_a_row(given: Given, place: Place, other: Store) -> None:
+    for number, store in enumerate((given.store, other, given.store)):
+        given.clock.now = NOW + number
+        given.run(store.probe())
+        assert place.probed_at() == NOW + number
 
 
 def test_a_closed_store_refuses_everything_with_a_sentence(given: Given, place: Place) -> None:

@@ -47,6 +47,12 @@ def cramped(postgres: Address, disk: Path, tmp_path: Path) -> Iterator[Home]:
             postgres.ask(f"DROP ROLE {role}")
 
 
+def only_change_rows(postgres: Address, home: Home) -> None:
+    """From here on its user may make no table on that disk; whether there is room shows by a row alone."""
+    postgres.ask(f"ALTER TABLESPACE space_{home.schema} OWNER TO CURRENT_USER")
+    postgres.ask(f"ALTER ROLE role_{home.schema} NOSUPERUSER")
+
+
 def fill(disk: Path) -> Path:
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as file, suppress(OSError):
@@ -56,10 +62,11 @@ def fill(disk: Path) -> Path:
 
 
 def test_writes_say_so_and_verification_goes_on_until_there_is_room_again(
-    cramped: Home, disk: Path, tmp_path: Path
+    postgres: Address, cramped: Home, disk: Path, tmp_path: Path
 ) -> None:
     with Server(tmp_path / "server", "--local-mode", "on", env=cramped.env) as server:
         token = server.create(ADMIN)["accessToken"]
+        only_change_rows(postgres, cramped)
         filler = fill(disk)
         wanted = {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_HOUR", "name": "x", "description": "y" * 1000}
         answers = []

@@ -54,6 +54,9 @@ class Place(Protocol):
     def events(self) -> list[KeptEvent]:
         """The events that are committed, oldest first, read past the store."""
 
+    def probed_at(self) -> int:
+        """When the last probe was committed, read past the store."""
+
     def problems(self) -> list[str]:
         """What the store's own check finds wrong."""
 
@@ -88,6 +91,11 @@ class SqlitePlace:
         with closing(apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY)) as file:
             rows = file.execute(f"SELECT {columns} FROM events ORDER BY seq").fetchall()
         return [_event(row) for row in rows]
+
+    def probed_at(self) -> int:
+        with closing(apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY)) as file:
+            moment: int = file.execute("SELECT probed_at FROM state").get
+        return moment
 
     def problems(self) -> list[str]:
         return [f"{law}: {problem}" for law, problem in check(self.path) if problem is not None]
@@ -171,6 +179,10 @@ class PostgresPlace:
     def events(self) -> list[KeptEvent]:
         columns = "at, actor, bearer_id, action, target, peer, request_id, detail"
         return [_event(row) for row in self.home.look(f"SELECT {columns} FROM events ORDER BY seq")]
+
+    def probed_at(self) -> int:
+        ((moment,),) = self.home.look("SELECT at FROM probes")
+        return int(moment)
 
     def problems(self) -> list[str]:
         return [f"{law}: {problem}" for law, problem in keeping.check(self.place) if problem is not None]

@@ -1,6 +1,5 @@
 """The store on PostgreSQL: one database, any number of instances."""
 
-import secrets
 from collections.abc import Callable
 
 from watchword.domain.places import DatabasePlace
@@ -38,7 +37,7 @@ class PostgresStore(
     async def probe(self) -> None:
         await self._db.write(lambda c: c.execute("UPDATE probes SET at = now_ms()"))
         if self._db.was_full:
-            # That one fits into a page that is there; whether there is room for more shows a table that takes some.
+            # That row fits into a page that is there, and proves nothing about the disk.
             await self._db.write(_take_room)
             self._db.was_full = False
 
@@ -50,12 +49,12 @@ class PostgresStore(
 
 
 async def _take_room(c: Connection) -> None:
-    """A megabyte, and back."""
-    if await c.fetchval("SELECT has_schema_privilege(current_schema(), 'CREATE')"):
-        table = f"room_{secrets.token_hex(8)}"  # two instances may want it at once
-        await c.execute(f"CREATE TABLE {table} (filler text)")
-        await c.execute(f"INSERT INTO {table} SELECT repeat('x', 1000) FROM generate_series(1, 1000)")  # noqa: S608
-        await c.execute(f"DROP TABLE {table}")
+    """Write a row as large as a page until the table has grown, which it only does where the disk has room."""
+    size = "SELECT pg_relation_size('probes')"
+    before = await c.fetchval(size)
+    while await c.fetchval(size) <= before:
+        await c.execute("UPDATE probes SET filler = repeat('x', 8000)")
+    await c.execute("UPDATE probes SET filler = NULL")
 
 
 async def open_store(place: DatabasePlace, observe: Observe) -> PostgresStore:
