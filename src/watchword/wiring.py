@@ -10,7 +10,7 @@ import signal
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from watchword.domain.engine import Engine
 from watchword.domain.errors import OperatorError
 from watchword.domain.findings import Finding
 from watchword.domain.indices import IndexNames
-from watchword.domain.places import FilePlace, Place
+from watchword.domain.places import FilePlace, Place, SchemaVersions
 from watchword.domain.policies import default_policies, root_policy
 from watchword.domain.ports import Store
 from watchword.domain.secret import Secret
@@ -204,10 +204,10 @@ def open_index(settings: Settings) -> Engine:
     )
 
 
-def prepare_store(settings: Settings) -> tuple[int, int]:
-    """Make the folder, the store and the master key if need be; migrate; returns the versions before and after."""
+def prepare_store(settings: Settings, *, may_migrate: bool = True) -> SchemaVersions:
+    """Make the folder, the store and the master key if need be, and migrate if that is allowed."""
     _prepare_folder(settings.data_dir)
-    versions = prepare(settings.place)
+    versions = prepare(settings.place, may_migrate=may_migrate)
     # A key made now would open nothing that an older one sealed, and would hide that the older one is gone.
     create = settings.master_key_file is None and not is_sealed(settings.place)
     load_master_key(settings.master_key_path, create=create)
@@ -350,7 +350,10 @@ def serve(settings: Settings) -> None:
     _prepare_folder(settings.data_dir)
     # From here on it counts as running: no restore takes away the store that is being prepared.
     with run_folder(settings.data_dir) as folder, _index_process(settings):
-        prepare_store(settings)
+        versions = prepare_store(settings)
+        if versions.is_migrated:
+            with suppress(OSError):  # whether anybody reads it or not
+                print(versions, flush=True)  # noqa: T201 - for whoever started it
         changes = asyncio.run(settle(settings))
         told = [] if settings.policy_file is None else [("policy file", f"{settings.policy_file}: {summary(changes)}")]
         prebuild()

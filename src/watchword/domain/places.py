@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from watchword.domain.secret import Secret
@@ -49,3 +50,19 @@ class DatabasePlace:
 
 
 Place = FilePlace | DatabasePlace
+
+
+class SchemaVersions(NamedTuple):
+    """The schema version of a store before and after it was prepared; 0 where there was none."""
+
+    before: int
+    after: int
+
+    @property
+    def is_migrated(self) -> bool:
+        return 0 < self.before < self.after
+
+    def __str__(self) -> str:
+        if self.is_migrated:
+            return f"Migrated the database from schema {self.before} to {self.after}."
+        return f"{'The database has' if self.before else 'Made the database with'} schema {self.after}."

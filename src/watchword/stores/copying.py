@@ -13,7 +13,7 @@ import apsw
 from watchword.domain.backups import Carried, counted
 from watchword.domain.errors import OperatorError
 from watchword.domain.places import DatabasePlace, FilePlace, Place
-from watchword.stores.migrate import latest
+from watchword.stores.migrate import refuse_older
 from watchword.stores.sqlite.backup import drafting, publish, refuse_target
 from watchword.stores.sqlite.connections import DIALECT, connect, migrate, schema_version, store_fault
 from watchword.stores.sqlite.keys import Sealed
@@ -66,9 +66,7 @@ async def _opened(place: Place) -> AsyncIterator[Source]:
         raise OperatorError(f"--from must be a store; there is none at {place}.")
     try:
         with closing(alone(place.path)) as file:
-            version = schema_version(file)
-            if version != latest(DIALECT):
-                raise OperatorError(f"The store {place} is of schema version {version}. Run: watchword db migrate")
+            refuse_older(place, schema_version(file), DIALECT)
             yield SqliteSource(file)
     except apsw.Error as error:
         raise OperatorError(f"The store {place} cannot be copied: {store_fault(error).message}") from error

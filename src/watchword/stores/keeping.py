@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from watchword.domain.actors import Warrant
 from watchword.domain.backups import Backup, Choice, Prospect, Restored
-from watchword.domain.places import FilePlace, Place
+from watchword.domain.places import FilePlace, Place, SchemaVersions
 from watchword.domain.ports import Clock, Store
 
 if TYPE_CHECKING:
@@ -23,15 +23,17 @@ def ignore(operation: str, seconds: float) -> None:
     """An observer that notes nothing."""
 
 
-def prepare(place: Place) -> tuple[int, int]:
-    """Make the store if need be and bring it to this version; returns the schema version before and after."""
+def prepare(place: Place, *, may_migrate: bool = True) -> SchemaVersions:
+    """Make the store if need be and bring it to this version. Where it may not be migrated, a store of another version
+    is refused: an older service may be running on it.
+    """
     if isinstance(place, FilePlace):
         from watchword.stores import sqlite
 
-        return sqlite.prepare(place.path)
+        return SchemaVersions(*sqlite.prepare(place.path, may_migrate=may_migrate))
     from watchword.stores.postgres.migrations import migrate
 
-    return asyncio.run(migrate(place))
+    return SchemaVersions(*asyncio.run(migrate(place, may_migrate=may_migrate)))
 
 
 def is_there(place: Place) -> bool:

@@ -27,3 +27,12 @@ def latest(dialect: str) -> int:
 
 class MigrationError(OperatorError):
     """The store cannot be brought to this version."""
+
+
+def refuse_older(place: object, version: int, dialect: str) -> None:
+    """For all but `serve` and `db migrate`, which alone migrate."""
+    if version != latest(dialect):
+        raise MigrationError(
+            f"The store at {place} has schema {version}; this Watchword needs {latest(dialect)}. Nothing was changed. "
+            "Stop every older service on it, then run: watchword db migrate"
+        )

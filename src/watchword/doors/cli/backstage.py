@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the service is loaded by the wiring, when a command asks fo
     from watchword.domain.engine import Engine
     from watchword.domain.findings import Finding
     from watchword.domain.indices import IndexNames
-    from watchword.domain.places import Place
+    from watchword.domain.places import Place, SchemaVersions
     from watchword.domain.ports import Keys
     from watchword.service.tokens import Tokens
     from watchword.settings import Settings
@@ -30,11 +30,15 @@ class LocalService(Protocol):
     def keys(self) -> Keys: ...
 
 
+class PrepareStore(Protocol):
+    def __call__(self, settings: Settings, *, may_migrate: bool = True) -> SchemaVersions: ...
+
+
 class Backstage(Protocol):
     serve: Callable[[Settings], None]
     has_store: Callable[[Settings], bool]
     make_key: Callable[[Path], None]
-    prepare_store: Callable[[Settings], tuple[int, int]]
+    prepare_store: PrepareStore
     check_store: Callable[[Settings], Iterator[tuple[str, str | None]]]
     settle: Callable[[Settings], object]
     open_service: Callable[[Settings], AbstractAsyncContextManager[LocalService]]

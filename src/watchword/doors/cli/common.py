@@ -65,12 +65,12 @@ def need_store(backstage: "Backstage", settings: Settings) -> None:
 
 @asynccontextmanager
 async def open_existing(backstage: "Backstage", settings: Settings) -> "AsyncIterator[LocalService]":
-    """The service on a store that is there, brought to this version."""
+    """The service on a store that is there and of this version: only `serve` and `db migrate` migrate."""
     import asyncio
 
     def prepare() -> None:
         need_store(backstage, settings)
-        backstage.prepare_store(settings)
+        backstage.prepare_store(settings, may_migrate=False)
 
     await asyncio.to_thread(prepare)
     async with backstage.open_service(settings) as service:

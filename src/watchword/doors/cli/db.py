@@ -29,13 +29,12 @@ def db() -> None:
 @with_settings(*STORE_FLAGS)
 @click.pass_obj
 def migrate(backstage: Backstage, settings: Settings) -> None:
-    """Bring the store to this version's schema; `serve` does it too.
+    """Make the store, or migrate it to this version's schema; only this command and `serve` do.
 
     \b
     Example: watchword db migrate --data-dir ./watchword-data
     """
-    before, after = backstage.prepare_store(settings)
-    click.echo(f"Schema version {after}." if before == after else f"Schema version {before} -> {after}.")
+    click.echo(str(backstage.prepare_store(settings)))
 
 
 @db.command()

@@ -8,7 +8,7 @@ from asyncpg import exceptions as pg
 
 from watchword.domain.errors import OperatorError
 from watchword.domain.places import DatabasePlace
-from watchword.stores.migrate import MigrationError, latest, migrations
+from watchword.stores.migrate import MigrationError, latest, migrations, refuse_older
 from watchword.stores.postgres.connections import DRIVER_ERRORS, Connection, advice, connect, lacks_right, quoted
 from watchword.stores.postgres.running import await_end
 
@@ -75,15 +75,18 @@ async def schema_version(connection: Connection, schema: str) -> int:
     return int(version)
 
 
-async def migrate(place: DatabasePlace, patience: float = PATIENCE) -> tuple[int, int]:
+async def migrate(place: DatabasePlace, patience: float = PATIENCE, *, may_migrate: bool = True) -> tuple[int, int]:
     """Make the schema if need be and apply what is missing, whole or not at all; returns the version before and
-    after.
+    after. Where it may not be migrated, refuse one of another version.
     """
     connection = await open_patiently(place, patience)
     try:
         await await_end(connection, place)
         await _refuse_open(connection, place.schema)
-        if await schema_version(connection, place.schema) == latest(DIALECT):
+        found = await schema_version(connection, place.schema)
+        if not may_migrate:
+            refuse_older(place, found, DIALECT)
+        if found == latest(DIALECT):
             await _need_rights(connection, place)
             return latest(DIALECT), latest(DIALECT)
         return await apply(connection, place.schema)

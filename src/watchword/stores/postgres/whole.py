@@ -7,7 +7,7 @@ from asyncpg import exceptions as pg
 
 from watchword.domain.errors import OperatorError
 from watchword.domain.places import DatabasePlace
-from watchword.stores.migrate import latest
+from watchword.stores.migrate import refuse_older
 from watchword.stores.postgres.connections import DRIVER_ERRORS, Connection, Session, advice, connect, is_lost
 from watchword.stores.postgres.migrations import DIALECT, schema_version
 from watchword.stores.transfer import TABLES
@@ -46,8 +46,7 @@ async def need_this_version(connection: Connection, place: DatabasePlace) -> Non
     version = await schema_version(connection, place.schema)
     if not version:
         raise OperatorError(f"There is no store at {place}, schema {place.schema}.")
-    if version != latest(DIALECT):
-        raise OperatorError(f"The store at {place} is of schema version {version}. Run: watchword db migrate")
+    refuse_older(place, version, DIALECT)
 
 
 async def lock_tables(connection: Connection, place: DatabasePlace, mode: str) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 import apsw
 
 from watchword.domain.ports import Clock
+from watchword.stores.migrate import refuse_older
 from watchword.stores.sqlite.accounts import SqliteAccounts
 from watchword.stores.sqlite.actors import SqliteActors
-from watchword.stores.sqlite.connections import connect, create_file, migrate, refuse_foreign, store_fault
+from watchword.stores.sqlite.connections import DIALECT, connect, create_file, migrate, refuse_foreign, store_fault
 from watchword.stores.sqlite.database import Database, Observe, ignore
 from watchword.stores.sqlite.events import SqliteEvents
 from watchword.stores.sqlite.keys import SqliteKeys
@@ -55,13 +56,17 @@ def is_sealed(path: Path) -> bool:
         connection.close()
 
 
-def prepare(path: Path, patience: float = 10.0) -> tuple[int, int]:
-    """Make the file if need be and migrate it; returns the schema version before and after."""
+def prepare(path: Path, patience: float = 10.0, *, may_migrate: bool = True) -> tuple[int, int]:
+    """Make the file if need be and migrate it; returns the schema version before and after. Where it may not be
+    migrated, refuse one of another version.
+    """
     deadline = time.monotonic() + patience
     while True:
         try:
             create_file(path)
-            refuse_foreign(path)
+            found = refuse_foreign(path)
+            if not may_migrate:
+                refuse_older(path, found, DIALECT)
             connection = connect(path, busy_ms=2_000)
             try:
                 return migrate(connection)

@@ -119,11 +119,13 @@ def schema_version(connection: apsw.Connection) -> int:
     return version
 
 
-def refuse_foreign(path: Path) -> None:
-    """Raise when the file is not for us: before `connect`, which would already change it to WAL mode."""
+def refuse_foreign(path: Path) -> int:
+    """The schema version. Raises when the file is not for us: before `connect`, which would already change it to WAL
+    mode.
+    """
     connection = _open(path)
     try:
-        schema_version(connection)
+        return schema_version(connection)
     finally:
         connection.close()
 
