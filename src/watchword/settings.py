@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from watchword import values as read
 from watchword.domain.errors import OperatorError
@@ -145,6 +146,12 @@ class Settings:
     @property
     def issuer(self) -> str:
         return self.public_url or self.listens_at
+
+    @property
+    def sends_hsts(self) -> bool:
+        """Whether browsers come by TLS, ours or a proxy's. For localhost HSTS would break every other program there."""
+        issuer = urlsplit(self.issuer)
+        return issuer.scheme == "https" and not (issuer.hostname or "").endswith("localhost")
 
     @property
     def local_mode_on(self) -> bool:

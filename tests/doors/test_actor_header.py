@@ -179,6 +179,7 @@ class TestLocalModeIsOff:
 
     def test_but_can_be_turned_on_beside_a_public_url(self, make_server: MakeServer) -> None:
         server = make_server("--local-mode", "on", "--public-url", "https://tokens.example.org")
+        assert "Strict-Transport-Security" in server.http.get("/config").headers
         assert "local mode  on" in server.out.read_text()
         assert is_admin(claim(server, ACTOR))
         assert is_stranger(claim(server, ACTOR, "X-Forwarded-For: 127.0.0.1"))

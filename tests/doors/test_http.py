@@ -151,6 +151,13 @@ class TestEveryAnswer:
     def test_has_an_id_of_its_own(self, server: Server) -> None:
         assert len({get(server, "/health/live").header("X-Request-Id") for _ in range(50)}) == 50
 
+    def test_has_an_id_that_the_last_one_does_not_give_away(self, server: Server) -> None:
+        ids = [get(server, "/health/live").header("X-Request-Id") or "" for _ in range(50)]
+        assert len({one[:12] for one in ids}) == len({one[12:] for one in ids}) == 50
+
+    def test_lets_a_browser_come_by_plain_http_again(self, server: Server) -> None:
+        assert get(server, "/config").header("Strict-Transport-Security") is None
+
     @pytest.mark.parametrize(("path", "method"), [*EVERY_ADDRESS, ("/api/graphql", "OPTIONS"), ("/config", "OPTIONS")])
     def test_lacks_every_header_by_which_a_browser_would_share_it(
         self, server: Server, token: str, path: str, method: str
@@ -185,7 +192,7 @@ def test_liveness_and_readiness_say_what_they_are(server: Server) -> None:
         told = get(server, path).json()
         assert told["status"] == "ready"
         assert told["parts"]["store"] == {"status": "ready"}
-        assert told["parts"]["index"]["status"] == "ready"
+        assert told["parts"]["index"] == {"status": "ready"}
 
 
 def test_the_keys_are_published_without_their_private_part(server: Server) -> None:

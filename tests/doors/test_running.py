@@ -199,7 +199,9 @@ def test_over_tls_everything_is_the_same_and_the_own_origin_is_https(
         for origin, status in ((address, 200), (server.url, 401), (None, 200)):
             headers = {"X-Service-Actor": ADMIN} | ({"Origin": origin} if origin else {})
             assert client.post("/api/graphql", json={"query": ME}, headers=headers).status_code == status
-        assert client.get("/auth").status_code == 401
+        refused = client.get("/auth")
+        assert refused.status_code == 401
+        assert refused.headers["Strict-Transport-Security"] == "max-age=31536000"
     with pytest.raises(httpx.TransportError):
         server.http.get("/config")
     server.stop()

@@ -34,6 +34,8 @@ AUTH, BELOW_AUTH = "/auth", "/auth/"
 OTHER = "other"
 NO_SCOPES = ("x-auth-scopes", "")
 NO_SNIFFING = ("x-content-type-options", "nosniff")
+# Without subdomains: those may be others'.
+HSTS = ("strict-transport-security", "max-age=31536000")
 CLOSE = ("connection", "close")
 MAX_ADDRESS = 8_192
 MAX_TOLD = 200
@@ -83,6 +85,7 @@ class Parts:
     access_log: AccessLog
     logger: FilteringBoundLogger
     issuer: str
+    hsts: bool
     console: Console | None
     sessions: SessionDoor
     """Asked only where there is a console."""
@@ -95,6 +98,7 @@ class App:
         self._count = parts.metrics.request
         self._is_logged = parts.access_log.wants
         self._verify = parts.callers.bearer
+        self._browser_rules = [NO_SNIFFING, HSTS] if parts.hsts else [NO_SNIFFING]
         config = Response(200, [JSON], orjson.dumps(CONFIG))
         self._index = Response(
             200,
@@ -157,9 +161,9 @@ class App:
         if status == 204 or status == 304:  # noqa: PLR1714 - the first of them is nearly all
             exchange.response_empty(status, headers)
         elif request.method == "HEAD":
-            exchange.response_empty(status, [*headers, NO_SNIFFING, ("content-length", str(len(body)))])
+            exchange.response_empty(status, [*headers, *self._browser_rules, ("content-length", str(len(body)))])
         else:
-            exchange.response_bytes(status, [*headers, NO_SNIFFING], body)
+            exchange.response_bytes(status, [*headers, *self._browser_rules], body)
         seconds = perf_counter() - began
         self._count(route, status, request.verdict, seconds)
         if self._is_logged(route, status):

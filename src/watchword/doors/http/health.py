@@ -55,9 +55,10 @@ class Health:
 
     async def _probe_index(self) -> dict[str, Any]:
         try:
-            return READY | {"engine": await self._engine.probe()}
+            await self._engine.probe()
         except Fault as fault:
             return _unavailable(fault)
+        return READY
 
 
 def _unavailable(fault: Fault) -> dict[str, Any]:

@@ -188,6 +188,7 @@ class Worker:
                 access_log=AccessLog(logger, settings.access_log),
                 logger=logger,
                 issuer=settings.issuer,
+                hsts=settings.sends_hsts,
                 console=Console() if settings.console else None,
                 sessions=SessionDoor(pages, callers, service.sessions),
             )
