@@ -14,7 +14,7 @@ from watchword.domain.events import EventSearch, KeptEvent
 from watchword.domain.policies import Privilege, denied
 from watchword.domain.ports import Store
 from watchword.domain.urns import UNKNOWN_ACTOR
-from watchword.service.refusals import KEPT_IN_ALL, ORIGINS, Refusals
+from watchword.service.refusals import KEPT_IN_ALL, ORIGINS, TOKENS, Refusals
 
 BAD = Fault(Reason.INVALID_TOKEN, "no")
 
@@ -27,6 +27,10 @@ def refusals(store: Store, clock: AdjustableClock) -> Refusals:
 def fail(refusals: Refusals, peer: str = "192.0.2.1", times: int = 1, fault: Fault = BAD) -> None:
     for _ in range(times):
         refusals.failed(peer, "r", "/auth", fault)
+
+
+def dead(token_id: str, reason: Reason = Reason.TOKEN_REVOKED) -> Fault:
+    return Fault(reason, "no", subject=Subject(ANN, token_id))
 
 
 def deny(refusals: Refusals, actor: str, times: int = 1) -> None:
@@ -96,6 +100,42 @@ class TestTheBound:
         fail(refusals, fault=Fault(Reason.TOKEN_REVOKED, "no", subject=Subject(ANN, "its id")))
         run(refusals.flush())
         assert [event.bearer_id for event in kept(run, store) if event.actor == ANN] == ["its id"]
+
+    def test_leaves_the_first_refusal_of_each_token_and_reason(
+        self, run: Run, store: Store, refusals: Refusals
+    ) -> None:
+        for number in range(2_000):
+            fail(refusals, peer=f"10.0.{number >> 8}.{number & 255}", fault=dead("noise"))
+        fail(refusals, fault=dead("stolen"), times=1_000)
+        fail(refusals, fault=dead("stolen", Reason.TOKEN_EXPIRED))
+        run(refusals.close())
+        reasons = {e.detail["reason"] for e in kept(run, store) if e.bearer_id == "stolen"}
+        assert reasons == {"token_revoked", "token_expired"}
+        assert told(kept(run, store)) == 3_001
+
+    def test_keeps_one_event_a_day_of_a_token_that_a_process_does_not_remember(
+        self, run: Run, store: Store, clock: AdjustableClock
+    ) -> None:
+        for hours in (0, 1, 23):
+            clock.now = NOW + hours * HOUR
+            for refusals in (Refusals(store, clock), Refusals(store, clock)):
+                fail(refusals, fault=dead("stolen"))
+                run(refusals.close())
+        assert [event.at for event in kept(run, store)] == [NOW]
+        clock.now = NOW + 24 * HOUR
+        fail(refusals, fault=dead("stolen"))
+        run(refusals.flush())
+        assert [event.at for event in kept(run, store)] == [NOW + 24 * HOUR, NOW]
+
+    def test_holds_for_more_tokens_than_are_remembered(self, run: Run, store: Store, refusals: Refusals) -> None:
+        ids = [f"dead {number}" for number in range(TOKENS + 10)]
+        for _ in range(2):
+            for token_id in ids:
+                fail(refusals, fault=dead(token_id))
+                if token_id in (ids[TOKENS // 2], ids[-1]):
+                    run(refusals.flush())
+        tokens = [str(event.bearer_id) for event in run(store.events(EventSearch(count=2 * TOKENS))).events]
+        assert sorted(tokens) == sorted(ids)
 
     def test_is_for_each_peer_and_each_actor_of_its_own(self, run: Run, store: Store, refusals: Refusals) -> None:
         fail(refusals, times=1_000)

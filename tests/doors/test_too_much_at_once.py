@@ -240,6 +240,25 @@ def test_a_client_is_believed_behind_nineteen_trusted_proxies_and_behind_more_is
     assert [status(proxies) for proxies in (0, 1, 19, 20, 5_000)] == [204, 204, 204, 401, 401]
 
 
+def test_many_addresses_with_a_dead_token_do_not_hide_the_use_of_another(filled: Server) -> None:
+    noise, stolen = filled.create(ADMIN), filled.create(ADMIN)
+    for made in (noise, stolen):
+        filled.revoke(made["metadata"]["id"], actor=ADMIN)
+
+    def refused(made: Any, client: str) -> None:
+        headers = {"Authorization": f"Bearer {made['accessToken']}", "X-Forwarded-For": client}
+        assert filled.http.get("/auth", headers=headers).status_code == 401
+
+    for number in range(520):
+        refused(noise, f"10.9.{number >> 8}.{number & 255}")
+    refused(stolen, "192.0.2.66")
+    query = "query ($input: ListEventsInput) { listEvents(input: $input) { events { tokenId peer detail } } }"
+    wanted = {"input": {"actions": ["authentication.failed"], "count": 1000}}
+    found = filled.ask(query, wanted, actor=ADMIN)["listEvents"]["events"]
+    of_it = [(event["peer"], event["detail"]) for event in found if event["tokenId"] == stolen["metadata"]["id"]]
+    assert of_it == [("192.0.2.66", {"reason": "token_revoked"})]
+
+
 def test_the_lists_of_a_request_have_fifty_thousand_values_together_and_the_next_is_told_so(filled: Server) -> None:
     selected = (
         "{ tokens { id " + each(17, "b#: id") + " } }"

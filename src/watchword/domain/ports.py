@@ -297,8 +297,10 @@ class EventStore(Protocol):
         MAX_PAGE_BYTES of details beyond the first; DEADLINE when that takes longer.
         """
 
-    async def keep_events(self, events: Sequence[KeptEvent]) -> None:
-        """Keep events that belong to no change."""
+    async def keep_events(self, events: Sequence[KeptEvent], firsts: Sequence[KeptEvent] = (), within: int = 0) -> None:
+        """Keep events that belong to no change. Of `firsts`, failed authentications by known tokens, one is left out
+        where there is another of the same token and detail from the time `within` before it.
+        """
 
     async def prune_events(self, before: int, most: int) -> int:
         """Remove the oldest events from before then, at most so many; returns how many."""

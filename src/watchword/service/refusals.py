@@ -3,20 +3,25 @@
 Within an hour the first of one origin are kept one by one; then only each time their number has doubled, and once more
 at the hour's end, with how many were left out. An origin is the actor of a denial, and the peer of a failed
 authentication (an IPv6 network counts as one). All origins together have a bound too; what is beyond it is counted as
-one. Denials, tokens that were real once, and credentials that nobody knows are bounded apart from each other: no noise
-of strangers hides the use of a revoked token, or what somebody known tried.
+one. Denials, tokens that were real once, and credentials that nobody knows are bounded apart from each other.
+
+The first refusal of a token that was real once is always kept, whatever else is refused meanwhile: once a day for each
+token and reason. Which tokens had theirs is remembered in memory, as far as there is room; the store, which has the
+events, keeps no second one that day. So what a process forgot costs a look-up, and no event is missing.
 
 They are gathered in memory and written apart from the request: a crash loses at most the last second of them.
 """
 
 import asyncio
 import ipaddress
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from watchword.domain.actors import Caller
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, KeptEvent
+from watchword.domain.lifetimes import DAY
 from watchword.domain.ports import Clock, EventStore
 from watchword.domain.urns import UNKNOWN_ACTOR
 
@@ -25,6 +30,8 @@ ONE_BY_ONE = 20
 KEPT_IN_ALL = 500
 ORIGINS = 500
 GATHERED = 10_000
+TOKENS = 10_000
+"""Whose first refusal is remembered. Each is a few hundred bytes."""
 IPV6_NETWORK = 64
 # What a holder of nothing, or of something that is no longer good, is told. Who brought no credential did not fail.
 FAILURES = frozenset({Reason.INVALID_TOKEN, Reason.TOKEN_EXPIRED, Reason.TOKEN_REVOKED, Reason.SESSION_OVER})
@@ -73,12 +80,44 @@ class _Ledger:
                 yield origin.told()
 
 
+class _Firsts:
+    """The first refusals of the day, of each token and reason: those to be written, and those that were noted."""
+
+    def __init__(self) -> None:
+        self._noted: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._gathered: list[KeptEvent] = []
+
+    def note(self, event: KeptEvent) -> bool:
+        """Whether it is a first one, and is gathered."""
+        key = _of(event)
+        if self._noted.get(key, 0) > event.at - DAY or len(self._gathered) >= GATHERED:
+            return False
+        self._noted[key] = event.at
+        self._noted.move_to_end(key)
+        if len(self._noted) > TOKENS:
+            self._noted.popitem(last=False)
+        self._gathered.append(event)
+        return True
+
+    def take(self) -> list[KeptEvent]:
+        taken, self._gathered = self._gathered, []
+        return taken
+
+    def give_back(self, unwritten: list[KeptEvent]) -> None:
+        """What finds no room is not noted: the next one is a first again."""
+        together = unwritten + self._gathered
+        self._gathered = together[:GATHERED]
+        for event in together[GATHERED:]:
+            self._noted.pop(_of(event), None)
+
+
 class Refusals:
     def __init__(self, store: EventStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._window = 0
         self._gathered: list[KeptEvent] = []
+        self._firsts = _Firsts()
         self._flushing = asyncio.Lock()
         self._denials, self._once_real, self._unknown = _Ledger(), _Ledger(), _Ledger()
 
@@ -112,6 +151,8 @@ class Refusals:
             detail={"reason": fault.reason.word} | _because(fault),
         )
         self._turn(event.at)
+        if event.bearer_id is not None and self._firsts.note(event):
+            return
         ledger = self._once_real if fault.subject else self._unknown
         self._keep(ledger.note(_network(peer), event))
 
@@ -122,12 +163,14 @@ class Refusals:
         async with self._flushing:
             self._turn(self._clock())
             events, self._gathered = self._gathered, []
-            if not events:
+            firsts = self._firsts.take()
+            if not events and not firsts:
                 return
             try:
-                await self._store.keep_events(events)
+                await self._store.keep_events(events, firsts, DAY)
             except Fault:
                 self._gathered = (events + self._gathered)[:GATHERED]
+                self._firsts.give_back(firsts)
 
     async def close(self) -> None:
         """The service stops: nothing stays untold."""
@@ -148,6 +191,10 @@ class Refusals:
             for event in ledger.end():
                 self._keep(event)
         self._denials, self._once_real, self._unknown = _Ledger(), _Ledger(), _Ledger()
+
+
+def _of(event: KeptEvent) -> tuple[str, str]:
+    return str(event.bearer_id), str(event.detail)
 
 
 def _because(fault: Fault) -> dict[str, str]:

@@ -76,7 +76,10 @@ class Requirements:
     async def check(self, bearer: Bearer, request: Request, wanted: list[Required]) -> None:
         """Raise what its holder is told unless all of it is held and the token's audience allows it."""
         if len(wanted) > MAX_REQUIRED:
-            raise Fault(Reason.MISSING_SCOPE, f"The gateway may require at most {MAX_REQUIRED} things of a token.")
+            raise Fault(
+                Reason.MISSING_SCOPE,
+                f"The gateway requires more than {MAX_REQUIRED} things; at most so many are checked.",
+            )
         limits = bearer.limits
         if all(kind != "audience" for kind, _ in wanted):
             self._callers.need_audience(limits)

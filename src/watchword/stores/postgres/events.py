@@ -10,6 +10,13 @@ from watchword.stores.postgres.connections import Connection
 from watchword.stores.postgres.database import Database
 from watchword.stores.postgres.warrants import KEEP_EVENT
 
+# In the words of the index that has these alone.
+_KEEP_FIRST = f"""
+INSERT INTO events ({rows.EVENT})
+SELECT $1::bigint, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text WHERE NOT EXISTS (
+    SELECT 1 FROM events
+    WHERE action = 'authentication.failed' AND bearer_id = $3 AND at > $9::bigint AND detail = $8)
+"""  # noqa: S608 - literal pieces
 _PRUNE = """
 DELETE FROM events WHERE seq = ANY (ARRAY(
     SELECT seq FROM events WHERE at < $1 ORDER BY at, seq LIMIT $2 FOR UPDATE SKIP LOCKED))"""
@@ -34,9 +41,15 @@ class PostgresEvents:
 
         return await self._db.scan(work, seconds)
 
-    async def keep_events(self, events: Sequence[KeptEvent]) -> None:
+    async def keep_events(self, events: Sequence[KeptEvent], firsts: Sequence[KeptEvent] = (), within: int = 0) -> None:
         values = [rows.event_values(event) for event in events]
-        await self._db.write(lambda c: c.executemany(KEEP_EVENT, values))
+        once = [(*rows.event_values(event), event.at - within) for event in firsts]
+
+        async def work(c: Connection) -> None:
+            await c.executemany(_KEEP_FIRST, once)
+            await c.executemany(KEEP_EVENT, values)
+
+        await self._db.write(work)
 
     async def prune_events(self, before: int, most: int) -> int:
         async def work(c: Connection) -> int:

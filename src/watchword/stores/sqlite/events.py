@@ -13,6 +13,12 @@ from watchword.stores import rows
 from watchword.stores.sqlite.database import Database
 from watchword.stores.sqlite.warrants import KEEP_EVENT
 
+# In the words of the index that has these alone.
+_KEEP_FIRST = f"""
+INSERT INTO events ({rows.EVENT}) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 WHERE NOT EXISTS (
+    SELECT 1 FROM events
+    WHERE action = 'authentication.failed' AND bearer_id = ?3 AND at > ?9 AND detail = ?8)
+"""  # noqa: S608 - literal pieces
 _OLDEST = "SELECT seq FROM events WHERE at < ? ORDER BY at, seq LIMIT ?"
 
 
@@ -36,9 +42,15 @@ class SqliteEvents:
 
         return await self._db.scan(work, seconds)
 
-    async def keep_events(self, events: Sequence[KeptEvent]) -> None:
+    async def keep_events(self, events: Sequence[KeptEvent], firsts: Sequence[KeptEvent] = (), within: int = 0) -> None:
         values = [rows.event_values(event) for event in events]
-        await self._db.write(lambda c: c.executemany(KEEP_EVENT, values))
+        once = [(*rows.event_values(event), event.at - within) for event in firsts]
+
+        def work(c: apsw.Connection) -> None:
+            c.executemany(_KEEP_FIRST, once)
+            c.executemany(KEEP_EVENT, values)
+
+        await self._db.write(work)
 
     async def prune_events(self, before: int, most: int) -> int:
         def work(c: apsw.Connection) -> int:
