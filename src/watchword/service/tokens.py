@@ -193,7 +193,7 @@ class Tokens:
         actor's is ended too, lest it comes back with its actor.
         """
         bearer = await self._store.find_bearer(token_id(token, self._salt))
-        if bearer is None or bearer.has_ended:
+        if bearer is None or (bearer.has_ended and bearer.revoked_at is None):
             return
         try:
             await self._store.revoke_token(possession_warrant(bearer, peer, request_id), bearer.token_id, None)

@@ -18,6 +18,7 @@ from asyncpg import exceptions as pg
 
 from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.places import DatabasePlace
+from watchword.stores.postgres.replication import WaitCancelled, WatchedConnection
 
 Row = Sequence[Any]
 
@@ -103,6 +104,7 @@ _OUTAGES: tuple[tuple[type[BaseException], str], ...] = (
     (pg.ProtocolError, _AWAY),
     (ssl.SSLError, "The store cannot be reached safely."),
     (NoTls, "The store cannot be reached safely."),
+    (WaitCancelled, "The store's standby did not confirm what was read."),
     (OSError, _AWAY),
 )
 
@@ -192,6 +194,7 @@ async def _open(place: DatabasePlace, host: str, port: int) -> Connection:
             command_timeout=None,
             statement_cache_size=200,
             max_cached_statement_lifetime=0,
+            connection_class=WatchedConnection,
         )
     except ConnectionError as error:
         if type(error) is ConnectionError and options.get("sslmode", "prefer") not in ("disable", "prefer"):
@@ -353,6 +356,10 @@ _ADVICE: tuple[tuple[type[BaseException], Sentence], ...] = (
     ),
     (TimeoutError, _no_answer),
     (pg.InternalClientError, _no_answer),
+    (
+        WaitCancelled,
+        lambda p: f"The standby of PostgreSQL at {p.where} did not confirm the change. Run this again once it does.",
+    ),
     (
         OSError,
         lambda p: f"PostgreSQL at {p.where} cannot be reached. Start it, or see WATCHWORD_DATABASE_URL.",

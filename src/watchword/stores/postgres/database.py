@@ -3,6 +3,8 @@
 - What surely changed nothing is tried again while there is time: the server was restarted, a connection was cut.
 - A commit that got no answer is resolved by looking: each transaction leaves a mark, which is there just if it took
   place.
+- What the primary shows may be undone by a failover while a synchronous standby has not confirmed it. So what a look-up
+  finds, and what a write is refused for, is answered once the standby has confirmed all that was read.
 - Nothing is cut off because a caller went away: what was begun is brought to its end, within the deadline.
 """
 
@@ -19,11 +21,21 @@ from asyncpg import exceptions as pg
 
 from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.filters import SEARCH_SECONDS
-from watchword.stores.postgres.connections import DRIVER_ERRORS, SEARCHING, SNAPSHOT, Connection, is_lost, store_fault
+from watchword.stores.postgres.connections import (
+    DRIVER_ERRORS,
+    SEARCHING,
+    SNAPSHOT,
+    Connection,
+    Row,
+    is_lost,
+    store_fault,
+)
 from watchword.stores.postgres.doorstep import Doorstep
+from watchword.stores.postgres.replication import CONFIRM
 
 T = TypeVar("T")
 Work = Callable[[Connection], Awaitable[T]]
+Doubt = Callable[[Row], bool]
 Observe = Callable[[str, float], None]
 
 SEARCHES = 4
@@ -55,6 +67,17 @@ class Database:
     async def row(self, statement: str, *bound: Any) -> Any:
         """The one row of a point read, or None."""
         return await self.read(lambda c: c.fetchrow(statement, *bound))
+
+    async def confirmed_row(self, statement: str, *bound: Any) -> Any:
+        """The same of what may tell the outcome of an earlier request."""
+
+        async def look(connection: Connection) -> Any:
+            row = await connection.fetchrow(statement, *bound)
+            if row is not None:
+                await connection.execute(CONFIRM)
+            return row
+
+        return await self.read(look)
 
     async def rows(self, statement: str, *bound: Any) -> list[Any]:
         """What one statement finds: one state of the database."""
@@ -92,8 +115,18 @@ class Database:
         """Until when whoever asks now must be answered."""
         return time.monotonic() + self.timeout
 
-    async def call(self, statement: str, *bound: Any, deadline: float | None = None) -> Any:
-        """One statement that is a transaction of its own. `Lost` when it got no answer."""
+    async def call(
+        self, statement: str, *bound: Any, deadline: float | None = None, doubt: Doubt = lambda _: False
+    ) -> Any:
+        """One statement that is a transaction of its own. `Lost` when it got no answer. A row of which there is a doubt
+        whether this statement made it so is confirmed first.
+        """
+
+        async def work(connection: Connection) -> Any:
+            row: Any = await connection.fetchrow(statement, *bound)
+            if doubt(row):
+                await connection.execute(CONFIRM)
+            return row
 
         async def once(connection: Connection, work: Work[Any], deadline: float) -> Any:
             try:
@@ -105,7 +138,7 @@ class Database:
                     raise Lost(error) from error
                 raise
 
-        return await self._timed("write", self._again(once, lambda c: c.fetchrow(statement, *bound), deadline))
+        return await self._timed("write", self._again(once, work, deadline))
 
     async def close(self) -> None:
         """Bring to its end what was begun."""
@@ -217,13 +250,18 @@ class Database:
         except BaseException as error:
             if not is_lost(error) and not connection.is_closed():
                 await connection.execute("ROLLBACK")
+            if isinstance(error, Fault):
+                await connection.execute(CONFIRM)
             raise
 
     async def _was_committed(self, mark: str, deadline: float, lost: BaseException) -> bool:
         """What became of a transaction whose commit got no answer; looked up for as long as there is time."""
 
         async def look(connection: Connection) -> bool:
-            return bool(await connection.fetchval("SELECT has_mark($1)", mark))
+            found = bool(await connection.fetchval("SELECT has_mark($1)", mark))
+            if found:
+                await connection.execute(CONFIRM)
+            return found
 
         with suppress(asyncio.CancelledError):  # its time was up
             while time.monotonic() < deadline - LOOK_AGAIN:
@@ -260,8 +298,9 @@ async def make_pool(doorstep: Doorstep) -> Any:
     async def connect(*_: Any, **__: Any) -> Connection:
         return await doorstep.connect()
 
-    async def keep(_: Any) -> None:
-        """Nothing is put back: a session is only ever used by us, and always set alike."""
+    async def keep(connection: Any) -> None:
+        """Settings stay: a session is only ever used by us, and always set alike."""
+        connection.watch()
 
     return await asyncpg.create_pool(
         min_size=0,

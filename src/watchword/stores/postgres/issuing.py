@@ -89,7 +89,8 @@ class PostgresIssuing:
         system = system_warrant("undelivered")
         while True:
             try:
-                await self._db.call(_WITHDRAW, record.id, record.family, system.actor, system.peer)
+                bound = (record.id, record.family, system.actor, system.peer)
+                await self._db.call(_WITHDRAW, *bound, doubt=lambda _: True)
             except (Fault, Lost):
                 await asyncio.sleep(WITHDRAW_AGAIN)
             else:

@@ -26,7 +26,7 @@ from watchword.domain.ports import Issue
 from watchword.domain.retries import KEPT, Retry
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
-from watchword.stores.postgres.connections import SEARCHED, SEARCHING, Connection
+from watchword.stores.postgres.connections import SEARCHED, SEARCHING, Connection, Row
 from watchword.stores.postgres.database import Database, Lost, T, Work, unknown_outcome
 from watchword.stores.postgres.issuing import changed_by, check_issue, keep, relied_on
 from watchword.stores.postgres.searches import chosen
@@ -51,7 +51,7 @@ class PostgresLives:
     _db: Database
 
     async def get_retry(self, actor: str, digest: str) -> Retry | None:
-        row = await self._db.row(_GET_RETRY, actor, digest)
+        row = await self._db.confirmed_row(_GET_RETRY, actor, digest)
         return None if row is None else Retry(*row)
 
     async def rotate_token(self, warrant: Warrant, seen: TokenRecord, successor: TokenRecord, issue: Issue) -> None:
@@ -77,9 +77,13 @@ class PostgresLives:
         bound = (warrant.actor, warrant.bearer_id, warrant.peer, warrant.request_id, token_id)
         deadline = self._db.deadline()
         lost: BaseException | None = None
+
+        def doubt(_: Row) -> bool:
+            return lost is not None
+
         while True:
             try:
-                await self._db.call(_FIRST_USE, *bound, deadline=deadline)
+                await self._db.call(_FIRST_USE, *bound, deadline=deadline, doubt=doubt)
             except Lost as error:
                 lost = error.why  # said again: a first use is one, however often it is noted
             except Fault as fault:
@@ -107,7 +111,9 @@ class PostgresLives:
         lost: BaseException | None = None
         while True:
             try:
-                outcome, at = await self._db.call(_REVOKE, *bound, deadline=deadline)
+                outcome, at = await self._db.call(
+                    _REVOKE, *bound, deadline=deadline, doubt=lambda row: row[0] == "already"
+                )
                 break
             except Lost as error:
                 lost = error.why  # asked again: a token is revoked once, however often that is said
@@ -213,7 +219,7 @@ class PostgresLives:
     async def _revoked_here(self, warrant: Warrant, token_id: str) -> bool:
         """Whether the revocation was ours, of an earlier attempt."""
         statement = "SELECT actor, request_id FROM events WHERE target = $1 AND action = 'token.revoked'"
-        row = await self._db.row(statement, token_id)
+        row = await self._db.confirmed_row(statement, token_id)
         return row is not None and tuple(row) == (warrant.actor, warrant.request_id)
 
     async def _revoked_at(self, token_id: str) -> int:
