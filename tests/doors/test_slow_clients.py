@@ -1,5 +1,6 @@
 """Clients that hold on to what others need: they read no answer, or send bodies that never end."""
 
+import json
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -8,8 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.server import Server
+from tests.support.server import ADMIN, Server
 from tests.support.waiting import until
+from tests.support.wire import AS_ADMIN, JSON_TYPE, connect, head, receive
 
 FILES = 420
 """With so many files a worker holds 164 connections."""
@@ -47,3 +49,52 @@ def test_slow_readers_do_not_hold_every_connection(small_server: Server) -> None
             held.enter_context(slow_reader(small_server))
         assert not answers(small_server)
         until(lambda: answers(small_server), "somebody else is answered")
+
+
+ME = "{ me { corpUser { urn } } }"
+MIB = 1024 * 1024
+UNFINISHED = 300
+
+
+def unfinished(server: Server, size: int, *headers: str) -> socket.socket:
+    """A request whose body lacks its last byte."""
+    connection = connect(server)
+    chunked = any(header.startswith("Transfer-Encoding") for header in headers)
+    length = None if chunked else size
+    start = f"{size:x}\r\n".encode() if chunked else b""
+    connection.sendall(head(server, "POST", "/api/graphql", [AS_ADMIN, JSON_TYPE, *headers], length) + start)
+    connection.sendall(b" " * (size - 1))
+    return connection
+
+
+def resident(server: Server) -> int:
+    return sum(worker.memory_info().rss for worker in server.workers())
+
+
+@pytest.mark.parametrize("headers", [(), ("Transfer-Encoding: chunked",)], ids=["announced", "chunked"])
+def test_unfinished_bodies_share_a_bounded_memory(small_server: Server, headers: tuple[str, ...]) -> None:
+    before = resident(small_server)
+    with ExitStack() as held:
+        bodies = [held.enter_context(unfinished(small_server, MIB, *headers)) for _ in range(UNFINISHED)]
+        for dropped in bodies[: UNFINISHED - 33]:
+            answer = receive(dropped)
+            assert answer.status == 503
+            assert answer.json()["errors"][0]["extensions"]["reason"] == "too_many_bodies"
+            assert answer.header("Retry-After") == "1"
+            assert answer.header("Connection") == "close"
+        # 32 MiB are allowed; the rest is buffers of connections, and what the allocator keeps.
+        assert resident(small_server) - before < UNFINISHED // 2 * MIB
+        large = json.dumps({"query": ME}).ljust(MIB)
+        asked = {"X-Service-Actor": ADMIN, "Content-Type": "application/json"}
+        whole = small_server.http.post("/api/graphql", content=large, headers=asked)
+        assert whole.json()["data"]["me"]["corpUser"]["urn"] == ADMIN
+        bodies[-1].sendall(b" \r\n0\r\n\r\n" if headers else b" ")
+        assert receive(bodies[-1]).json()["errors"][0]["extensions"]["reason"] == "invalid_json"
+
+
+def test_zeros_before_a_length_do_not_make_room_for_more(server: Server) -> None:
+    for length in ("0" * 20 + "9" * 8, "0" * 5_000 + "9"):
+        with connect(server) as connection:
+            announced = f"Content-Length: {length}"
+            connection.sendall(head(server, "POST", "/api/graphql", [AS_ADMIN, JSON_TYPE, announced], None))
+            assert receive(connection).status in (400, 413)

@@ -157,6 +157,11 @@ class Reason(Enum):
     INDEX_BLOCKED = ("index_blocked", UNAVAILABLE, "Writes to the index are held back for a moment; try again.")
     DEADLINE = ("deadline", UNAVAILABLE, "The search took too long; narrow it.")
     CONTENDED = ("contended", UNAVAILABLE, "The rules changed again and again meanwhile; try again.")
+    TOO_MANY_BODIES = (
+        "too_many_bodies",
+        UNAVAILABLE,
+        "Large bodies were arriving faster than they were whole, and this one was dropped: try again.",
+    )
     STOPPING = ("stopping", UNAVAILABLE, "The service is stopping.")
 
 

@@ -17,10 +17,18 @@ from watchword.domain.limits import Network, within
 
 MAX_BODY = 1024 * 1024
 BODY_SECONDS = 15.0
+MAX_DIGITS = 20
+"""Of an announced length."""
+SMALL_BODY = 8 * 1024
+"""Up to so many bytes a body is not counted: its connection's own buffers are larger."""
+MAX_ARRIVING = 32 * 1024 * 1024
+"""Bytes of all larger bodies that are not whole yet, in a worker."""
 UNIX_PEER = "unix"
 UNKNOWN_CLIENT = "unknown"
 UNREADABLE = "\ufffd"
 """The value of a header that is not visible ASCII: like nothing that is expected anywhere."""
+DROPPED = 0.0
+"""The deadline of a body that is dropped: long over."""
 MAX_HOPS = 20
 """Of a chain of proxies, the nearest."""
 
@@ -135,29 +143,39 @@ class Request:
         if not self.has_unread_body:
             return b""
         length = None if "transfer-encoding" in self.headers else self.headers.get("content-length")
-        if length is not None and (not length.isdecimal() or int(length[:20]) > most):
+        if length is not None and (not length.isdecimal() or len(length) > MAX_DIGITS or int(length) > most):
             raise _too_large(most)
+        is_small = length is not None and int(length) <= SMALL_BODY
         try:
-            async with asyncio.timeout(BODY_SECONDS):
+            async with asyncio.timeout(BODY_SECONDS) as arrival:
                 # A length that was announced is kept by the server; without one we count.
-                body = await (self._counted(most) if length is None else self._exchange())
+                body = await (self._exchange() if is_small else self._counted(most, arrival))
         except TimeoutError:
+            if arrival.when() == DROPPED:
+                raise Fault(
+                    Reason.TOO_MANY_BODIES, "Too many large bodies are arriving at once. Retry the request."
+                ) from None
             raise Fault(Reason.BODY_TIMEOUT, f"The body did not arrive within {BODY_SECONDS:g} seconds.") from None
         except (ProtocolClosed, ProtocolError):
             raise Fault(Reason.BODY_TIMEOUT, "The caller went away before the body was whole.") from None
         self._is_whole = True
         return body
 
-    async def _counted(self, most: int) -> bytes:
+    async def _counted(self, most: int, arrival: asyncio.Timeout) -> bytes:
         """The server ends with an empty chunk. One more is all it tells of a body that broke off."""
         chunks: list[bytes] = []
         size = empty = 0
-        async for chunk in self._exchange:
-            size += len(chunk)
-            empty += not chunk
-            if size > most:
-                raise _too_large(most)
-            chunks.append(chunk)
+        arriving = self._reader.arriving
+        try:
+            async for chunk in self._exchange:
+                size += len(chunk)
+                empty += not chunk
+                if size > most:
+                    raise _too_large(most)
+                chunks.append(chunk)
+                arriving.add(arrival, len(chunk))
+        finally:
+            arriving.remove(arrival)
         if empty > 1:
             raise Fault(Reason.BODY_TIMEOUT, "The body broke off before it was whole.")
         return b"".join(chunks)
@@ -182,6 +200,27 @@ def _too_large(most: int) -> Fault:
     return Fault(Reason.BODY_TOO_LARGE, f"The body must have at most {most:,} bytes.")
 
 
+class ArrivingBodies:
+    """What a worker has received of large bodies that are not whole. When it is too much, the body that has been
+    arriving longest is dropped: that is a slow sender's, and later ones are not kept waiting.
+    """
+
+    def __init__(self) -> None:
+        self._sizes: dict[asyncio.Timeout, int] = {}
+        self._held = 0
+
+    def add(self, arrival: asyncio.Timeout, size: int) -> None:
+        self._sizes[arrival] = self._sizes.get(arrival, 0) + size
+        self._held += size
+        while self._held > MAX_ARRIVING:
+            oldest = next(iter(self._sizes))
+            self.remove(oldest)
+            oldest.reschedule(DROPPED)
+
+    def remove(self, arrival: asyncio.Timeout) -> None:
+        self._held -= self._sizes.pop(arrival, 0)
+
+
 class RequestReader:
     """What is known of all requests: whom to believe about where they come from, and how they are named."""
 
@@ -191,6 +230,7 @@ class RequestReader:
         self._proxies = trusted_proxies
         self._on_unix_socket = on_unix_socket
         self.new_id = new_id
+        self.arriving = ArrivingBodies()
 
     def peer(self, end: str) -> str:
         """The address without its port. On a Unix socket it would be whatever path the caller gave its own end."""
