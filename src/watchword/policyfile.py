@@ -1,5 +1,6 @@
 """The policy file: policies as YAML, read with the line and key of whatever is wrong, written so that it reads back.
 
+    set: team-a    # optional; `default` where it is absent
     policies:
       - id: own-tokens
         name: Own tokens
@@ -18,7 +19,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from watchword.domain.declared import MAX_DECLARED, check_declared
+from watchword.domain.declared import DEFAULT_SET, MAX_DECLARED, PolicyDeclaration, check_declared
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.policies import Policy, PolicyState, Privilege, privilege_of
 from watchword.domain.urns import POLICY_PREFIX
@@ -37,7 +38,7 @@ class PolicyFileError(OperatorError):
     """The file cannot be put in force; the sentence names file, line and key."""
 
 
-def read_policy_file(path: Path) -> tuple[Policy, ...]:
+def read_policy_file(path: Path) -> PolicyDeclaration:
     """The policies the file declares."""
     try:
         # Without waiting: a pipe that nobody writes to is no file either.
@@ -56,17 +57,17 @@ def read_policy_file(path: Path) -> tuple[Policy, ...]:
     return read_policy_text(content, str(path))
 
 
-def read_policy_text(content: bytes, name: str) -> tuple[Policy, ...]:
+def read_policy_text(content: bytes, name: str) -> PolicyDeclaration:
     """The policies that the content of a file declares; mistakes are told under this name."""
     if len(content) > MAX_BYTES:
         raise PolicyFileError(f"The policy file {name} must have at most {MAX_BYTES:,} bytes.")
     return _Reader(name).read(content)
 
 
-def write_policy_file(policies: Iterable[Policy]) -> str:
+def write_policy_file(policies: Iterable[Policy], set_name: str = DEFAULT_SET) -> str:
     """The file that declares these policies."""
     declared = [_written(policy) for policy in sorted(policies, key=lambda policy: policy.urn)]
-    text: str = yaml.safe_dump({"policies": declared}, sort_keys=False, allow_unicode=True, width=100)
+    text: str = yaml.safe_dump({"set": set_name, "policies": declared}, sort_keys=False, allow_unicode=True, width=100)
     return text
 
 
@@ -76,17 +77,23 @@ class _Reader:
         self._lines: dict[str, int] = {}
         self._nodes = 0
 
-    def read(self, content: bytes) -> tuple[Policy, ...]:
+    def read(self, content: bytes) -> PolicyDeclaration:
         root = self._compose(content)
-        keys = self._mapping(root, "the file", {"policies"}, {"policies"})
+        keys = self._mapping(root, "the file", {"set", "policies"}, {"policies"})
         nodes = self._sequence(keys["policies"], "policies")
         if len(nodes) > MAX_DECLARED:
             self._refuse(keys["policies"], f"policies may have at most {MAX_DECLARED:,} entries.")
         policies = [self._policy(node, f"policies[{index}]") for index, node in enumerate(nodes)]
         try:
-            return check_declared(policies)
+            return check_declared(policies, self._set_name(keys.get("set")))
         except Fault as fault:
             self._refuse_field(str(fault.details.get("field", "policies")), fault.message)
+
+    def _set_name(self, node: yaml.Node | None) -> str:
+        if node is None:
+            return DEFAULT_SET
+        self._lines["set"] = _line(node)
+        return self._text(node, "set")
 
     def _compose(self, content: bytes) -> yaml.Node:
         try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watchword.domain.actors import system_warrant
-from watchword.domain.declared import PolicyChange, summary
+from watchword.domain.declared import PolicyPlan, summary
 from watchword.domain.engine import Engine
 from watchword.domain.errors import OperatorError
 from watchword.domain.findings import Finding
@@ -331,7 +331,7 @@ async def _probe(settings: Settings) -> str:
         await engine.close()
 
 
-async def settle(settings: Settings) -> tuple[PolicyChange, ...]:
+async def settle(settings: Settings) -> PolicyPlan:
     """What each start puts right: the first keys, the root policy, the default policies, those of the policy file.
     Returns what the file changed.
     """
@@ -360,8 +360,8 @@ def serve(settings: Settings) -> None:
         if versions.is_migrated:
             with suppress(OSError):  # whether anybody reads it or not
                 print(versions, flush=True)  # noqa: T201 - for whoever started it
-        changes = asyncio.run(settle(settings))
-        told = [] if settings.policy_file is None else [("policy file", f"{settings.policy_file}: {summary(changes)}")]
+        applied = summary(asyncio.run(settle(settings)).changes)
+        told = [] if settings.policy_file is None else [("policy file", f"{settings.policy_file}: {applied}")]
         prebuild()
         settle_memory()
         run(settings, load_app, folder, told)

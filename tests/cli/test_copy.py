@@ -239,7 +239,7 @@ def test_a_store_with_an_operation_under_way_is_not_copied(store: Path, key: Pat
 def test_an_unsound_store_makes_no_copy(store: Path, key: Path, database: Home) -> None:
     with closing(sqlite3.connect(store)) as file, file:
         file.execute(
-            "INSERT INTO policies VALUES ('urn:li:p', 'n', NULL, 'ACTIVE', '[\"RULE\"]', '[]', '[]', 0, 'API')"
+            "INSERT INTO policies VALUES ('urn:li:p', 'n', NULL, 'ACTIVE', '[\"RULE\"]', '[]', '[]', 0, 'API', NULL)"
         )
     done = copy(sqlite(store), database.url, key, *into(database))
     assert done.returncode == 1

@@ -27,7 +27,8 @@ def test_declared_policies_are_shown_first_then_made_changed_and_removed(
         made = client.apply_policies([first])
         again = client.apply_policies([first])
         changed = client.apply_policies([second])
-        removed = client.apply_policies([])
+        left = client.apply_policies([])
+        removed = client.apply_policies([], prune=True)
 
     assert (shown.dry_run, made.dry_run, shown.changes) == (True, False, made.changes)
     assert [(change.change, change.before) for change in made.changes] == [("CREATE", None)]
@@ -37,6 +38,7 @@ def test_declared_policies_are_shown_first_then_made_changed_and_removed(
     assert change.after is not None
     assert (change.change, change.before.actors.users, change.before.description) == ("UPDATE", (actor,), "Why.")
     assert (change.after.actors, change.after.state) == (Actors(all_users=True), "INACTIVE")
+    assert (left.changes, [policy.urn for policy in left.undeclared]) == ((), [change.urn])
     assert [(change.change, change.urn) for change in removed.changes] == [("DELETE", change.urn)]
 
 

@@ -263,11 +263,11 @@ def test_a_store_after_work_is_sound_by_every_law_of_the_check(path: Path, run: 
         ("UPDATE events SET action = 'token.revoked' WHERE action = 'token.created'", "every event of a revocation"),
         ("UPDATE keys SET retired_at = 1", "just one key"),
         (
-            "INSERT INTO policies VALUES ('x', 'x', NULL, 'ACTIVE', '[\"NO\"]', '[]', '[]', 0, 'API')",
+            "INSERT INTO policies VALUES ('x', 'x', NULL, 'ACTIVE', '[\"NO\"]', '[]', '[]', 0, 'API', NULL)",
             "every policy can be read",
         ),
         (
-            "INSERT INTO policies VALUES ('x', 'x', NULL, 'ACTIVE', '[', '[]', '[]', 0, 'API')",
+            "INSERT INTO policies VALUES ('x', 'x', NULL, 'ACTIVE', '[', '[]', '[]', 0, 'API', NULL)",
             "every policy can be read",
         ),
         ("UPDATE tokens SET type = 'ODD'", "every token and actor can be read"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support import exports
 from tests.support.postgres import Address, home
-from tests.support.strategies import ACTORS, GROUPS, policies, record_lists, text
+from tests.support.strategies import ACTORS, GROUPS, kept_policies, record_lists, text
 from watchword.domain.accounts import ACCOUNT_PREFIX
 from watchword.domain.places import FilePlace
 from watchword.domain.policies import Policy
@@ -24,7 +24,7 @@ from watchword.stores.sqlite.keys import Sealed
 
 long_text = st.integers(900, 1_000).flatmap(lambda size: st.text(st.sampled_from("aé'\"\\ẞ😀\u2028"), max_size=size))
 events = st.lists(st.tuples(st.sampled_from(ACTORS), text, st.dictionaries(text, text | st.none(), max_size=3)))
-policy_lists = st.lists(policies(), max_size=5, unique_by=lambda policy: policy.urn)
+policy_lists = st.lists(kept_policies(), max_size=5, unique_by=lambda policy: policy.urn)
 members = st.sets(st.tuples(st.sampled_from(ACTORS), st.sampled_from(GROUPS)))
 
 
@@ -58,8 +58,8 @@ def write(
             lists = [
                 json.dumps(sorted(map(str, words))) for words in ([w.name for w in p.privileges], p.users, p.groups)
             ]
-            kept = (p.urn, p.name, p.description, p.state.value, *lists, int(p.all_users), p.source.value)
-            file.execute(f"INSERT INTO policies VALUES ({', '.join('?' * 9)})", kept)
+            kept = (p.urn, p.name, p.description, p.state.value, *lists, int(p.all_users), p.source.value, p.set_name)
+            file.execute(f"INSERT INTO policies VALUES ({', '.join('?' * 10)})", kept)
         for actor, target, detail in happened:
             file.execute(EVENT, (1, actor, "policy.updated", target, json.dumps(detail, ensure_ascii=False)))
         for group in GROUPS:

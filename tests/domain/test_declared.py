@@ -7,17 +7,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.strategies import policies
-from watchword.domain.declared import ChangeKind, PolicyChange, check_declared, reconcile, summary
+from watchword.domain.declared import (
+    DEFAULT_SET,
+    ChangeKind,
+    PolicyChange,
+    PolicyDeclaration,
+    PolicyPlan,
+    check_declared,
+    reconcile,
+    summary,
+)
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.policies import ROOT_POLICY, Policy, PolicySource, root_policy
 
 BY_URN = st.lists(policies(), max_size=8, unique_by=lambda policy: policy.urn)
-KEEPERS = st.sampled_from((PolicySource.API, PolicySource.FILE))
+KEEPERS = st.sampled_from(((PolicySource.API, None), (PolicySource.FILE, DEFAULT_SET)))
+OTHERS = st.sampled_from(((PolicySource.API, None), (PolicySource.FILE, "other")))
 
 
 @st.composite
 def current_policies(draw: st.DrawFn) -> list[Policy]:
-    return [root_policy("urn:li:corpuser:admin"), *(replace(p, source=draw(KEEPERS)) for p in draw(BY_URN))]
+    found = [root_policy("urn:li:corpuser:admin")]
+    for policy in draw(BY_URN):
+        source, set_name = draw(KEEPERS)
+        found.append(replace(policy, source=source, set_name=set_name))
+    return found
 
 
 def applied(current: list[Policy], changes: tuple[PolicyChange, ...]) -> dict[str, Policy]:
@@ -34,9 +48,9 @@ def test_the_changes_lead_to_just_what_is_declared_and_leave_the_rest(
     current: list[Policy], wanted: list[Policy]
 ) -> None:
     declared = check_declared(wanted)
-    result = applied(current, reconcile(current, declared))
-    names = {policy.urn for policy in declared}
-    assert [result[policy.urn] for policy in declared] == list(declared)
+    result = applied(current, reconcile(current, declared, prune=True).changes)
+    names = {policy.urn for policy in declared.policies}
+    assert [result[policy.urn] for policy in declared.policies] == list(declared.policies)
     others = {policy.urn: policy for policy in current if policy.urn not in names}
     left = {urn: policy for urn, policy in result.items() if urn not in names}
     assert left == {urn: policy for urn, policy in others.items() if policy.source is not PolicySource.FILE}
@@ -45,8 +59,35 @@ def test_the_changes_lead_to_just_what_is_declared_and_leave_the_rest(
 @given(current_policies(), BY_URN)
 def test_a_second_time_there_is_nothing_to_change(current: list[Policy], wanted: list[Policy]) -> None:
     declared = check_declared(wanted)
-    result = applied(current, reconcile(current, declared))
-    assert reconcile(result.values(), declared) == ()
+    result = applied(current, reconcile(current, declared, prune=True).changes)
+    assert reconcile(result.values(), declared, prune=True) == PolicyPlan()
+
+
+@given(current_policies(), BY_URN)
+def test_without_pruning_nothing_is_removed_and_all_that_would_be_is_named(
+    current: list[Policy], wanted: list[Policy]
+) -> None:
+    declared = check_declared(wanted)
+    plan, pruned = (reconcile(current, declared, prune=prune) for prune in (False, True))
+    removed = [change.before for change in pruned.changes if change.kind is ChangeKind.DELETE]
+    assert plan.changes == tuple(change for change in pruned.changes if change.kind is not ChangeKind.DELETE)
+    assert (list(plan.undeclared), pruned.undeclared) == (removed, ())
+
+
+@given(BY_URN, BY_URN, OTHERS)
+def test_what_is_not_of_the_set_stays_and_one_of_another_set_is_a_conflict(
+    others: list[Policy], wanted: list[Policy], keeper: tuple[PolicySource, str | None]
+) -> None:
+    current = [replace(policy, source=keeper[0], set_name=keeper[1]) for policy in others]
+    declared = check_declared(wanted)
+    shared = {policy.urn for policy in current} & {policy.urn for policy in declared.policies}
+    if shared and keeper[1]:
+        with pytest.raises(Fault) as caught:
+            reconcile(current, declared, prune=True)
+        assert (caught.value.reason, caught.value.details["set"]) == (Reason.DECLARED_ELSEWHERE, "other")
+    else:
+        changes = reconcile(current, declared, prune=True).changes
+        assert ChangeKind.DELETE not in {change.kind for change in changes}
 
 
 def test_a_policy_of_the_service_cannot_be_declared() -> None:
@@ -55,7 +96,7 @@ def test_a_policy_of_the_service_cannot_be_declared() -> None:
         check_declared([replace(root, users=frozenset())])
     assert caught.value.details["field"] == "policies[0].id"
     with pytest.raises(Fault) as caught:
-        reconcile([root], [replace(root, users=frozenset())])
+        reconcile([root], PolicyDeclaration((replace(root, users=frozenset()),)), prune=True)
     assert caught.value.reason is Reason.NOT_EDITABLE
     assert ROOT_POLICY in caught.value.message
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.strategies import policies
+from watchword.domain.declared import PolicyDeclaration
 from watchword.domain.policies import Policy, PolicySource, PolicyState, Privilege
 from watchword.domain.urns import POLICY_PREFIX
 from watchword.policyfile import PolicyFileError, read_policy_file, write_policy_file
@@ -31,7 +32,7 @@ policies:
 """
 
 
-def read(folder: Path, text: str | bytes) -> tuple[Policy, ...]:
+def read(folder: Path, text: str | bytes) -> PolicyDeclaration:
     file = folder / "policies.yaml"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     return read_policy_file(file)
@@ -47,7 +48,7 @@ def refused(folder: Path, text: str | bytes) -> str:
 
 
 def test_says_what_is_granted_to_whom(tmp_path: Path) -> None:
-    assert read(tmp_path, GOOD) == (
+    assert read(tmp_path, GOOD).policies == (
         Policy(
             urn=POLICY_PREFIX + "own-tokens",
             name="Own tokens",
@@ -56,6 +57,7 @@ def test_says_what_is_granted_to_whom(tmp_path: Path) -> None:
             users=frozenset({"urn:li:corpuser:alice"}),
             groups=frozenset({"urn:li:corpGroup:ops"}),
             source=PolicySource.FILE,
+            set_name="default",
         ),
         Policy(
             urn=POLICY_PREFIX + "audit",
@@ -64,12 +66,25 @@ def test_says_what_is_granted_to_whom(tmp_path: Path) -> None:
             privileges=frozenset({Privilege.VIEW_AUDIT_LOG}),
             all_users=True,
             source=PolicySource.FILE,
+            set_name="default",
         ),
     )
 
 
+def test_may_name_the_set_it_declares(tmp_path: Path) -> None:
+    declared = read(tmp_path, f"set: team-a\n{GOOD}")
+    assert declared.set_name == "team-a"
+    assert {policy.set_name for policy in declared.policies} == {"team-a"}
+    assert read(tmp_path, GOOD).set_name == "default"
+
+
+@pytest.mark.parametrize("bad", ["", "a b", "[a]", "12", "x" * 101])
+def test_a_set_has_a_name_as_an_id_has(tmp_path: Path, bad: str) -> None:
+    assert refused(tmp_path, f"policies: []\nset: {bad}\n").startswith("line 2: set must ")
+
+
 def test_may_declare_nothing(tmp_path: Path) -> None:
-    assert read(tmp_path, "policies: []") == ()
+    assert read(tmp_path, "policies: []") == PolicyDeclaration(())
 
 
 @pytest.mark.parametrize(
@@ -144,7 +159,7 @@ def test_that_anybody_may_change_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PolicyFileError, match="chmod o-w"):
         read_policy_file(file)
     file.chmod(0o664)
-    assert len(read_policy_file(file)) == 2
+    assert len(read_policy_file(file).policies) == 2
 
 
 def test_whose_aliases_stand_for_too_much_is_refused(tmp_path: Path) -> None:
@@ -166,7 +181,7 @@ def test_that_is_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
 
 
 def test_may_begin_with_a_mark_of_its_encoding(tmp_path: Path) -> None:
-    assert len(read(tmp_path, b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())) == 2
+    assert len(read(tmp_path, b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode()).policies) == 2
 
 
 def test_cannot_make_objects_of_the_language(tmp_path: Path) -> None:
@@ -183,7 +198,9 @@ def test_that_was_written_reads_back_as_the_same_policies(
     tmp_path_factory: pytest.TempPathFactory, made: tuple[Policy, ...]
 ) -> None:
     folder = tmp_path_factory.mktemp("file")
-    found = read(folder, write_policy_file(made))
+    declared = read(folder, write_policy_file(made, "team-a"))
+    assert declared.set_name == "team-a"
+    found = declared.policies
     assert {policy.urn: (policy.name, policy.description, policy.state, policy.privileges) for policy in found} == {
         policy.urn: (policy.name, policy.description, policy.state, policy.privileges) for policy in made
     }

@@ -14,7 +14,7 @@ Make = Callable[..., Server]
 POLICIES = "{ listPolicies(input: {count: 1000}) { policies { urn name source editable actors { users } } } }"
 UPDATE = "mutation ($urn: String!, $input: PolicyUpdateInput!) { updatePolicy(urn: $urn, input: $input) }"
 APPLY = """mutation ($input: ApplyPoliciesInput!) { applyPolicies(input: $input) {
-  dryRun unchanged changes { change urn before { name source } after { name source } } } }"""
+  dryRun unchanged undeclared { urn } changes { change urn before { name source } after { name source } } } }"""
 GRANTED = "query ($urn: String!) { getGrantedPrivileges(input: {actorUrn: $urn}) { privileges } }"
 
 ALICE, BOB, CAROL = (f"urn:li:corpuser:{name}" for name in ("alice", "bob", "carol"))
@@ -93,6 +93,26 @@ def test_that_names_the_root_policy_stops_the_start(make_server: Make, tmp_path:
         make_server("--policy-file", str(file))
 
 
+def test_at_a_start_prunes_its_own_set_and_is_refused_where_it_declares_a_policy_of_another(
+    make_server: Make, tmp_path: Path
+) -> None:
+    file = tmp_path / "policies.yaml"
+    file.write_text(declaration(one=ALICE, two=ALICE))
+    server = make_server("--policy-file", str(file))
+    apply = {"input": {"set": "team-b", "policies": [declared("three", BOB)]}}
+    assert server.ask(APPLY, apply, actor=ADMIN)["applyPolicies"]["undeclared"] == []
+    file.write_text(declaration(one=ALICE))
+    server.stop()
+    server.start()
+    assert users(server) == {"one": ("FILE", [ALICE]), "three": ("FILE", [BOB])}
+    server.stop()
+    before = stored_while_stopped(server)
+    file.write_text(declaration(three=ALICE))
+    with pytest.raises(AssertionError, match="three belongs to the policy set 'team-b'; this is the set 'default'"):
+        server.start()
+    assert stored_while_stopped(server) == before
+
+
 def test_that_is_not_there_stops_the_start(make_server: Make, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="cannot be read"):
         make_server("--policy-file", str(tmp_path / "nowhere.yaml"))
@@ -125,7 +145,7 @@ class TestApplyingOverGraphQL:
         for _ in range(10):
             self.apply(server, declared("one", ALICE))
             assert may(server, ALICE)
-            self.apply(server)
+            self.apply(server, prune=True)
             assert not may(server, ALICE)
 
     @pytest.mark.parametrize(

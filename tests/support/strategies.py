@@ -2,12 +2,13 @@
 
 import hashlib
 from base64 import b64encode
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
 from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField, Value, value_of
 from watchword.domain.limits import Limits
-from watchword.domain.policies import Policy, PolicyState, Privilege
+from watchword.domain.policies import Policy, PolicySource, PolicyState, Privilege
 from watchword.domain.tokens import TokenRecord, TokenType
 from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX
 
@@ -133,3 +134,13 @@ def policies(users: tuple[str, ...] = ACTORS, groups: tuple[str, ...] = GROUPS) 
         groups=st.frozensets(st.sampled_from(groups), max_size=2),
         all_users=st.booleans(),
     )
+
+
+def kept_policies() -> st.SearchStrategy[Policy]:
+    """Made over the API, or declared by a set."""
+    sets = st.sampled_from((None, "default", "team-a"))
+
+    def keep(policy: Policy, name: str | None) -> Policy:
+        return policy if name is None else replace(policy, source=PolicySource.FILE, set_name=name)
+
+    return st.builds(keep, policies(), sets)

@@ -16,4 +16,7 @@ def policy_file(settings: Settings) -> Iterator[Finding]:
     except PolicyFileError as error:
         yield bad("policy file", str(error).rstrip("."), "Mend it: a start with it is refused.")
     else:
-        yield ok("policy file", f"{settings.policy_file} declares {len(declared)} policies")
+        yield ok(
+            "policy file",
+            f"{settings.policy_file} declares {len(declared.policies)} policies of the set {declared.set_name}",
+        )

@@ -137,10 +137,18 @@ def delete_policy(urn: str) -> Call[None]:
     return ask(document, _nothing, {"urn": urn}, changes=True)
 
 
-def apply_policies(declared: Iterable[DeclaredPolicy], *, dry_run: bool = False) -> Call[Applied]:
-    """Make the policies that come from a file just these, in one go; a dry run only says what would change."""
+def apply_policies(
+    declared: Iterable[DeclaredPolicy],
+    *,
+    set: str = "default",  # noqa: A002 - the schema's word
+    prune: bool = False,
+    dry_run: bool = False,
+) -> Call[Applied]:
+    """Create or update the policies of a set, in one transaction. With `prune`, also remove those of the set that are
+    not declared. A dry run only says what would change.
+    """
     document = f"""mutation ($input: ApplyPoliciesInput!) {{ applyPolicies(input: $input) {{
-      dryRun unchanged changes {{ {selection(PolicyChange)} }} }} }}"""
+      set dryRun unchanged changes {{ {selection(PolicyChange)} }} undeclared {{ {_POLICY} }} }} }}"""
     wanted = [
         {
             "id": policy.id,
@@ -152,15 +160,8 @@ def apply_policies(declared: Iterable[DeclaredPolicy], *, dry_run: bool = False)
         }
         for policy in declared
     ]
-    return ask(document, _applied, {"input": {"policies": wanted, "dryRun": dry_run}}, changes=not dry_run)
-
-
-def _applied(found: Json) -> Applied:
-    return Applied(
-        dry_run=found["dryRun"],
-        changes=tuple(record(PolicyChange, change) for change in found["changes"]),
-        unchanged=found["unchanged"],
-    )
+    given = {"policies": wanted, "set": set, "prune": prune, "dryRun": dry_run}
+    return ask(document, lambda found: record(Applied, found), {"input": given}, changes=not dry_run)
 
 
 def groups(*, page_size: int = PAGE_SIZE) -> Paged[Group]:

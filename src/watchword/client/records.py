@@ -143,6 +143,7 @@ class Policy:
     actors: Actors
     editable: bool
     source: str
+    set: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +170,13 @@ class PolicyChange:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
+    """`undeclared` has the policies of the set that are not declared and stay, because pruning was not asked for."""
+
+    set: str
     dry_run: bool
     changes: tuple[PolicyChange, ...]
     unchanged: int
+    undeclared: tuple[Policy, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""Declared policies: what a policy file says is in force, no more and no less of what it keeps.
+"""Declared policies: a policy file declares one named set of them.
 
-What is declared is made or set right, and kept by the file from then on, also where it was made by hand before. What
-the file kept and no longer declares is removed. What others keep and no file declares is left alone.
+What is declared is created or updated, and belongs to the set from then on, also where it was made by hand before. What
+the set declared before and no longer declares is removed, but only when pruning is asked for. Policies of other sets
+and those made over the API are left alone; to declare one of another set is a conflict.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,7 @@ from watchword.domain.policies import ROOT_POLICY, Policy, PolicySource, check_p
 from watchword.domain.urns import POLICY_PREFIX, check_short_id
 
 MAX_DECLARED = 1_000
+DEFAULT_SET = "default"
 
 
 class ChangeKind(Enum):
@@ -31,8 +33,25 @@ class PolicyChange:
     after: Policy | None
 
 
-def check_declared(policies: Sequence[Policy]) -> tuple[Policy, ...]:
-    """Policies that may be declared together, kept by the file; or the fault that names which is wrong, and how."""
+@dataclass(frozen=True, slots=True)
+class PolicyDeclaration:
+    """All policies of one set."""
+
+    policies: tuple[Policy, ...]
+    set_name: str = DEFAULT_SET
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPlan:
+    """The changes that lead to what is declared, and the policies of the set that are no longer declared and stay."""
+
+    changes: tuple[PolicyChange, ...] = ()
+    undeclared: tuple[Policy, ...] = ()
+
+
+def check_declared(policies: Sequence[Policy], set_name: str = DEFAULT_SET) -> PolicyDeclaration:
+    """Policies that may be declared together, as those of the set; or the fault that names which is wrong, and how."""
+    check_short_id(set_name, "set")
     if len(policies) > MAX_DECLARED:
         raise invalid("policies", f"policies may have at most {MAX_DECLARED:,} entries.")
     seen: set[str] = set()
@@ -48,23 +67,33 @@ def check_declared(policies: Sequence[Policy]) -> tuple[Policy, ...]:
             check_policy(policy)
         except Fault as fault:
             raise invalid(f"{where}.{fault.details['field']}", f"{where}.{fault.message}") from None
-    return tuple(replace(policy, source=PolicySource.FILE) for policy in policies)
+    kept = tuple(replace(policy, source=PolicySource.FILE, set_name=set_name) for policy in policies)
+    return PolicyDeclaration(kept, set_name)
 
 
-def reconcile(current: Iterable[Policy], declared: Sequence[Policy]) -> tuple[PolicyChange, ...]:
-    """The changes that lead from the current policies to the declared ones."""
+def reconcile(current: Iterable[Policy], declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
+    """How to get from the current policies to the declared ones."""
     kept = {policy.urn: policy for policy in current}
     changes: list[PolicyChange] = []
-    for policy in declared:
+    for policy in declared.policies:
         before = kept.pop(policy.urn, None)
         if before is None:
             changes.append(PolicyChange(ChangeKind.CREATE, policy.urn, None, policy))
         elif not before.editable:
             raise Fault(Reason.NOT_EDITABLE, f"{policy.urn} is kept by the service itself and cannot be declared.")
+        elif before.set_name not in (None, declared.set_name):
+            raise Fault(
+                Reason.DECLARED_ELSEWHERE,
+                f"{policy.urn} belongs to the policy set {before.set_name!r}; this is the set {declared.set_name!r}. "
+                "Nothing was changed. Choose another id, or remove it from that set first.",
+                set=before.set_name,
+            )
         elif before != policy:
             changes.append(PolicyChange(ChangeKind.UPDATE, policy.urn, before, policy))
-    gone = (policy for policy in kept.values() if policy.source is PolicySource.FILE)
-    return (*changes, *(PolicyChange(ChangeKind.DELETE, policy.urn, policy, None) for policy in gone))
+    undeclared = tuple(policy for policy in kept.values() if policy.set_name == declared.set_name)
+    if not prune:
+        return PolicyPlan(tuple(changes), undeclared)
+    return PolicyPlan((*changes, *(PolicyChange(ChangeKind.DELETE, gone.urn, gone, None) for gone in undeclared)))
 
 
 def summary(changes: Iterable[PolicyChange]) -> str:

@@ -123,6 +123,11 @@ class Reason(Enum):
     )
     ACTOR_SUSPENDED = ("actor_suspended", CONFLICT, "The actor is suspended and can be given no token.")
     NOT_EDITABLE = ("not_editable", CONFLICT, "The policy or actor is kept by the service itself.")
+    DECLARED_ELSEWHERE = (
+        "policy_declared_elsewhere",
+        CONFLICT,
+        "The policy is declared by another policy set; `set` names it.",
+    )
     ALREADY_EXISTS = ("already_exists", CONFLICT, "Something of this name exists.")
     OPERATION_RUNNING = (
         "operation_running",

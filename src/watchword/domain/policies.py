@@ -97,6 +97,8 @@ class Policy:
     groups: frozenset[str] = frozenset()
     all_users: bool = False
     source: PolicySource = PolicySource.API
+    set_name: str | None = None
+    """The set that declares it; None unless its source is FILE."""
 
     @property
     def editable(self) -> bool:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from watchword.domain.accounts import AccountPage, ServiceAccount
 from watchword.domain.actors import ActorPage, ActorSearch, ActorState, ActorStatus, Bearer, Standing, Warrant
-from watchword.domain.declared import PolicyChange
+from watchword.domain.declared import PolicyDeclaration, PolicyPlan
 from watchword.domain.endings import Prospect, Reach, Receipt, Selection
 from watchword.domain.events import EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS, Search
@@ -237,8 +237,8 @@ class PolicyStore(Protocol):
         self, warrant: Warrant, group: str, *, add: Collection[str] = (), remove: Collection[str] = ()
     ) -> None: ...
 
-    async def apply_policies(self, warrant: Warrant, declared: Sequence[Policy]) -> tuple[PolicyChange, ...]:
-        """Bring what the policy file keeps to what it declares, whole or not at all; returns what changed."""
+    async def apply_policies(self, warrant: Warrant, declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
+        """Bring the policies of a set to what is declared, whole or not at all; returns what was changed."""
 
     async def get_group(self, urn: str) -> Group:
         """GROUP_NOT_FOUND where there is none."""
@@ -261,11 +261,11 @@ class PolicyStore(Protocol):
         self,
         root: Policy,
         defaults: tuple[Policy, ...],
-        declared: Sequence[Policy] | None = None,
+        declared: PolicyDeclaration | None = None,
         settings: Mapping[str, str] | None = None,
-    ) -> tuple[PolicyChange, ...]:
+    ) -> PolicyPlan:
         """At start, whole or not at all: put the root policy in force; make the default policies if this store never
-        had them; bring the file's policies to what it declares, where there is a file; note which settings are others
+        had them; bring the set of the policy file to what it declares, pruned; note which settings are others
         than at the last start. Returns what the file changed.
         """
 

@@ -3,11 +3,11 @@
 Input comes as something to call, so that it is judged only once the caller has been found to be allowed.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from watchword.domain.actors import ActorPage, ActorSearch, ActorState, ActorStatus, Caller, Grant
-from watchword.domain.declared import PolicyChange, check_declared, reconcile
+from watchword.domain.declared import PolicyDeclaration, PolicyPlan, reconcile
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.explanations import Explanation, grounds
 from watchword.domain.policies import Policy, Privilege, check_policy, denied, out_of_scope
@@ -55,20 +55,16 @@ class Policies:
         return await self._authority.carry_out(caller, write)
 
     async def apply(
-        self, caller: Caller, declared: Callable[[], Sequence[Policy]], *, dry_run: bool
-    ) -> tuple[tuple[PolicyChange, ...], int]:
-        """Bring what the policy file keeps to what it declares, or only say what that would change; and how many of the
-        declared are as they should be already.
-        """
+        self, caller: Caller, declared: Callable[[], PolicyDeclaration], *, prune: bool, dry_run: bool
+    ) -> tuple[PolicyDeclaration, PolicyPlan]:
+        """Bring a set of policies to what is declared, or only say what that would change."""
 
-        async def write(grant: Grant) -> tuple[tuple[PolicyChange, ...], int]:
+        async def write(grant: Grant) -> tuple[PolicyDeclaration, PolicyPlan]:
             grant.require(MANAGE)
-            wanted = check_declared(declared())
+            wanted = declared()
             if dry_run:
-                changes = reconcile((await self._store.policies()).policies, wanted)
-            else:
-                changes = await self._store.apply_policies(grant.warrant, wanted)
-            return changes, len(wanted) - sum(change.after is not None for change in changes)
+                return wanted, reconcile((await self._store.policies()).policies, wanted, prune=prune)
+            return wanted, await self._store.apply_policies(grant.warrant, wanted, prune=prune)
 
         return await self._authority.carry_out(caller, write)
 

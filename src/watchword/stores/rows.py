@@ -19,7 +19,7 @@ from watchword.domain.tokens import Form, TokenRecord, TokenType
 ACCOUNT = "urn, name, description, created_at, created_by, deleted_at"
 SESSION = "id, actor_urn, token_id, created_at, ends_at"
 RETRY = "actor, digest, kid, token_id, created_at, expires_at"
-POLICY = "urn, name, description, state, privileges, users, groups, all_users, source"
+POLICY = "urn, name, description, state, privileges, users, groups, all_users, source, set_name"
 GROUP = "urn, name, description, members"
 EVENT = "at, actor, bearer_id, action, target, peer, request_id, detail"
 OPERATION = """number, plan, asked_by, asked_at, state, work, started_at, changed_at, finished_at, cancel_asked_at,
@@ -188,7 +188,7 @@ def no_room(max_live: int) -> Fault:
 
 
 def policy_of(row: Row) -> Policy:
-    urn, name, description, state, privileges, users, groups, all_users, source = row
+    urn, name, description, state, privileges, users, groups, all_users, source, set_name = row
     return Policy(
         urn=urn,
         name=name,
@@ -199,6 +199,7 @@ def policy_of(row: Row) -> Policy:
         groups=frozenset(orjson.loads(groups)),
         all_users=bool(all_users),
         source=PolicySource(source),
+        set_name=set_name,
     )
 
 
@@ -213,6 +214,7 @@ def policy_values(policy: Policy) -> tuple[Any, ...]:
         json_text(sorted(policy.groups)),
         int(policy.all_users),
         policy.source.value,
+        policy.set_name,
     )
 
 
@@ -226,6 +228,8 @@ def policy_event(action: Action, policy: Policy) -> Event:
         "allUsers": policy.all_users,
         "source": policy.source.value,
     }
+    if policy.set_name is not None:
+        detail["set"] = policy.set_name
     return Event(action, policy.urn, detail)
 
 

@@ -35,7 +35,7 @@ def test_a_file_is_shown_applied_changed_exported_and_applied_again(
     def apply(text: str, *flags: str) -> list[str]:
         file.write_text(text)
         ran = watchword("policy", "apply", str(file), *flags, "--url", server.url, "--as", ADMIN)
-        assert (ran.returncode, ran.stderr) == (0, "")
+        assert (ran.returncode, ran.stderr) == (3 if "--dry-run" in flags else 0, "")
         return ran.stdout.splitlines()
 
     shown = apply(FIRST, "--dry-run")
@@ -45,12 +45,12 @@ def test_a_file_is_shown_applied_changed_exported_and_applied_again(
     assert apply(FIRST)[-1] == "2 created, 0 updated, 0 removed, 0 unchanged."
     assert apply(FIRST) == ["0 created, 0 updated, 0 removed, 2 unchanged."]
 
-    changed = json.loads(apply(SECOND, "--dry-run", "--json")[0])
+    changed = json.loads(apply(SECOND, "--prune", "--dry-run", "--json")[0])
     assert [(c["change"], c["urn"].rpartition(":")[2]) for c in changed["changes"]] == [
         ("UPDATE", "own-tokens"),
         ("DELETE", "readers"),
     ]
-    lines = apply(SECOND)
+    lines = apply(SECOND, "--prune")
     assert lines[0] == "~ urn:li:servicePolicy:own-tokens"
     assert lines[1:-1] == [
         '    description: null -> "Everybody."',
@@ -90,7 +90,7 @@ def test_a_file_comes_from_standard_input_as_well(make_server: Callable[..., Ser
 
 def test_removals_are_asked_for_at_a_terminal(make_server: Callable[..., Server], tmp_path: Path) -> None:
     server, file = make_server(), tmp_path / "policies.yaml"
-    words = ("policy", "apply", str(file), "--url", server.url, "--as", ADMIN)
+    words = ("policy", "apply", str(file), "--url", server.url, "--as", ADMIN, "--prune")
     file.write_text(FIRST)
     assert watchword(*words).returncode == 0
     file.write_text(SECOND)
@@ -99,9 +99,61 @@ def test_removals_are_asked_for_at_a_terminal(make_server: Callable[..., Server]
         terminal.enter("n\n")
         assert terminal.finish() == 1
         assert "Nothing was changed." in terminal.text
-    assert "readers" in watchword("policy", "list", *words[3:]).stdout
+    assert "readers" in watchword("policy", "list", *words[3:-1]).stdout
     with Terminal(*words) as terminal:
         terminal.wait_for("readers? [y/N]")
         terminal.enter("y\n")
         assert terminal.finish() == 0
         assert "1 removed" in terminal.text
+
+
+def test_applying_a_file_off_a_terminal_removes_nothing_that_another_file_declared(
+    make_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = make_server()
+    flags = ("--url", server.url, "--as", ADMIN)
+
+    def apply(text: str, *more: str, verb: str = "apply") -> tuple[int, list[str], str]:
+        ran = watchword("policy", verb, "-", *more, *flags, stdin=text)
+        return ran.returncode, ran.stdout.splitlines(), ran.stderr
+
+    def sets() -> dict[str, str | None]:
+        listed = json.loads(watchword("policy", "list", "--json", *flags).stdout)
+        return {one["urn"].rpartition(":")[2]: one["set"] for one in listed if one["source"] == "FILE"}
+
+    others = SECOND.replace("own-tokens", "others")
+    assert apply(FIRST)[0] == 0
+    assert apply(f"set: team-a\n{others}", "--prune", "--yes")[0] == 0
+    assert sets() == {"own-tokens": "default", "readers": "default", "others": "team-a"}
+
+    kept = apply(SECOND)
+    assert (kept[0], kept[1][-3:]) == (
+        0,
+        [
+            "! urn:li:servicePolicy:readers",
+            "    The file does not declare it. --prune removes it from the set default.",
+            "0 created, 1 updated, 0 removed, 0 unchanged.",
+        ],
+    )
+    assert sets() == {"own-tokens": "default", "readers": "default", "others": "team-a"}
+    for shown in (apply(SECOND, "--dry-run"), apply(SECOND, verb="diff")):
+        assert shown == (3, [*kept[1][-3:-1], "0 to create, 0 to update, 0 to remove, 1 unchanged."], "")
+    assert apply(SECOND, "--prune", verb="diff")[1][0] == "- urn:li:servicePolicy:readers"
+    assert apply(SECOND, "--prune")[:2] == (
+        0,
+        ["- urn:li:servicePolicy:readers", "0 created, 0 updated, 1 removed, 1 unchanged."],
+    )
+    for same in (apply(SECOND, "--dry-run"), apply(SECOND, verb="diff")):
+        assert same == (0, ["0 to create, 0 to update, 0 to remove, 1 unchanged."], "")
+
+    code, lines, told = apply(others)
+    assert (code, lines) == (1, [])
+    assert "others belongs to the policy set 'team-a'; this is the set 'default'. Nothing was changed." in told
+    exported = watchword("policy", "export", *flags)
+    assert exported.stdout.startswith("set: default\n")
+    assert "others" not in exported.stdout
+    assert exported.stderr == "watchword: Left out: the sets team-a. Export each with --set NAME.\n"
+    team = watchword("policy", "export", "--set", "team-a", *flags)
+    assert (team.stdout.count("- id: "), team.stderr) == (1, "")
+    assert apply(team.stdout, "--prune", verb="diff")[0] == 0
+    assert sets() == {"own-tokens": "default", "others": "team-a"}

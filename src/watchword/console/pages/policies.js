@@ -12,12 +12,12 @@ import { policyPanel } from "./policy_form.js";
 
 /**
  * @typedef {{urn: string, name: string, state: string, description: string | null, privileges: string[], editable: boolean,
- *   source: "SERVICE" | "FILE" | "API", actors: {users: string[], groups: string[], allUsers: boolean}}} Policy
+ *   source: "SERVICE" | "FILE" | "API", set: string | null, actors: {users: string[], groups: string[], allUsers: boolean}}} Policy
  * @typedef {{name: string, displayName: string, allows: string, includes: string[]}} Privilege
  * @typedef {{policyUrn: string, policyName: string, via: string, groupUrn: string | null, privilege: string}} Ground
  */
 
-const POLICY = `urn name state description privileges editable source actors { users groups allUsers }`;
+const POLICY = `urn name state description privileges editable source set actors { users groups allUsers }`;
 const LIST = `query Policies($input: ListPoliciesInput!, $all: ListPoliciesInput!) {
   page: listPolicies(input: $input) { start count total policies { ${POLICY} } }
   all: listPolicies(input: $all) { total policies { urn name state privileges actors { users groups allUsers } } } }`;
@@ -80,7 +80,7 @@ export async function page(context) {
       { label: "Name", cell: (policy) => html`<a id="${policy.urn}" href="${withQuery({}, policyPath(policy.urn))}">${policy.name}</a>` },
       { label: "Grants", cell: (policy) => shortly(policy.privileges.map(nameOfPrivilege)) },
       { label: "To", class: "to", cell: (policy) => shortly(whom(policy)) },
-      { label: "Kept by", class: "nowrap", cell: (policy) => KEEPERS[policy.source] },
+      { label: "Kept by", class: "nowrap", cell: (policy) => KEEPERS[policy.source] + (policy.set ? ` (${policy.set})` : "") },
       { label: "Status", cell: (policy) => (policy.state === "ACTIVE" ? status("live", "in force") : status("off", "grants nothing")) },
     ],
   });

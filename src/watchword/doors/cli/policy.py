@@ -1,10 +1,12 @@
 """`watchword policy`."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from watchword.domain.declared import DEFAULT_SET
 from watchword.domain.errors import OperatorError
 from watchword.domain.policies import Policy as Kept
 from watchword.domain.policies import PolicyState, Privilege
@@ -17,8 +19,11 @@ from watchword.doors.cli.text import as_json as json_text
 from watchword.doors.cli.text import one_line
 
 if TYPE_CHECKING:
-    from watchword.client import Client, DeclaredPolicy, Policy, PolicyChange, PrivilegeDescription
+    from watchword.client import Applied, Client, DeclaredPolicy, Policy, PolicyChange, PrivilegeDescription
+    from watchword.domain.declared import PolicyDeclaration
 
+DRIFT = 3
+"""The exit code where policies are not what a file declares."""
 _SIGNS = {"CREATE": "+", "UPDATE": "~", "DELETE": "-"}
 _policy = click.argument("urn", metavar="POLICY", callback=urn_of(POLICY_PREFIX))
 
@@ -33,6 +38,7 @@ COLUMNS: "list[Column[Policy]]" = [
     Column("NAME", lambda policy: policy.name, free=True),
     Column("STATE", lambda policy: policy.state),
     Column("SOURCE", lambda policy: policy.source),
+    Column("SET", lambda policy: policy.set),
     Column("GRANTED TO", _granted_to, free=True),
     Column("PRIVILEGES", lambda policy: policy.privileges, free=True),
 ]
@@ -80,6 +86,7 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
         "Description": found.description,
         "State": found.state,
         "Source": found.source,
+        "Set": found.set,
         "Privileges": found.privileges,
         "Granted to": _granted_to(found),
     }
@@ -229,40 +236,85 @@ def delete(client: "Client", urn: str, yes: bool) -> None:
     say(f"Deleted {one_line(urn)}")
 
 
+_file = click.argument("file", type=click.Path(path_type=Path))
+_prune = click.option("--prune", is_flag=True, help="Remove policies of the set that FILE does not declare.")
+
+
 @policy.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@_file
+@_prune
+@click.option("--dry-run", is_flag=True, help="Only show what would change; exit code 3 if there is something.")
 @yes_flag
 @json_flag
 @with_client
-def apply(client: "Client", file: Path, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Bring the policies that come from a file to what FILE declares, all of it or nothing; - is standard input.
+def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Create and update the policies that FILE declares, in one transaction; - is standard input.
 
-    What FILE declares is made or set right, what an earlier file declared and this one does not is removed, what was
-    made otherwise is left alone. Removals are asked for on a terminal.
+    FILE declares one set of policies (`set: NAME`, by default the set default). Policies of other sets, and those made
+    with `policy create` or the API, are left alone. Policies of the set that FILE does not declare are removed with
+    --prune only; at a terminal you are asked first.
 
     \b
     Example: watchword policy apply policies.yaml --dry-run
     """
-    from watchword.policyfile import MAX_BYTES, read_policy_file, read_policy_text
-
-    typed = str(file) == "-"
-    found = read_policy_text(read_input(MAX_BYTES + 1), "standard input") if typed else read_policy_file(file)
-    declared = [_declared(one) for one in found]
-    if not dry_run and not yes and can_be_asked():
-        shown = client.apply_policies(declared, dry_run=True)
-        removed = [one_line(change.urn) for change in shown.changes if change.change == "DELETE"]
+    declared = _read(file)
+    if dry_run:
+        _show_drift(client, declared, prune=prune, as_json=as_json)
+        return
+    policies = [_declared(one) for one in declared.policies]
+    if prune and not yes and can_be_asked():
+        plan = client.apply_policies(policies, set=declared.set_name, prune=True, dry_run=True)
+        removed = [one_line(change.urn) for change in plan.changes if change.change == "DELETE"]
         if removed:
             confirm(f"Remove {', '.join(removed)}?", yes=yes)
-    applied = client.apply_policies(declared, dry_run=dry_run)
+    applied = client.apply_policies(policies, set=declared.set_name, prune=prune)
+    _show_applied(applied, "{} created, {} updated, {} removed, {} unchanged.", as_json=as_json)
+
+
+@policy.command()
+@_file
+@_prune
+@json_flag
+@with_client
+def diff(client: "Client", file: Path, prune: bool, as_json: bool) -> None:
+    """Show what `policy apply FILE` would change; - is standard input.
+
+    Exit code 0: the set is just what FILE declares. Exit code 3: it is not, also where it only has policies that FILE
+    does not declare. Nothing is changed.
+
+    \b
+    Example: watchword policy diff policies.yaml
+    """
+    _show_drift(client, _read(file), prune=prune, as_json=as_json)
+
+
+def _read(file: Path) -> "PolicyDeclaration":
+    from watchword.policyfile import MAX_BYTES, read_policy_file, read_policy_text
+
+    if str(file) == "-":
+        return read_policy_text(read_input(MAX_BYTES + 1), "standard input")
+    return read_policy_file(file)
+
+
+def _show_drift(client: "Client", declared: "PolicyDeclaration", *, prune: bool, as_json: bool) -> None:
+    policies = [_declared(one) for one in declared.policies]
+    plan = client.apply_policies(policies, set=declared.set_name, prune=prune, dry_run=True)
+    _show_applied(plan, "{} to create, {} to update, {} to remove, {} unchanged.", as_json=as_json)
+    if plan.changes or plan.undeclared:
+        raise click.exceptions.Exit(DRIFT)
+
+
+def _show_applied(applied: "Applied", words: str, *, as_json: bool) -> None:
     if as_json:
         say(json_text(named(applied)))
         return
     for change in applied.changes:
         _show_change(change)
+    for undeclared in applied.undeclared:
+        say(f"! {one_line(undeclared.urn)}")
+        say(f"    The file does not declare it. --prune removes it from the set {one_line(applied.set)}.")
     counts = [sum(change.change == kind for change in applied.changes) for kind in _SIGNS]
-    words = "{} to create, {} to update, {} to remove" if dry_run else "{} created, {} updated, {} removed"
-    say(f"{words.format(*counts)}, {applied.unchanged} unchanged.")
+    say(words.format(*counts, applied.unchanged))
 
 
 def _declared(policy: Kept) -> "DeclaredPolicy":
@@ -285,33 +337,41 @@ def _show_change(change: "PolicyChange") -> None:
     for field, new in after.items():
         old = before.get(field)
         if change.before is None:
-            if new and field != "source":
+            if new and field not in {"source", "set"}:
                 say(f"    {field}: {json_text(new)}")
         elif old != new:
             say(f"    {field}: {json_text(old)} -> {json_text(new)}")
 
 
 def _flat(policy: "Policy | None") -> dict[str, object]:
-    """What of a policy a file can declare, and who keeps it."""
+    """What a file can declare of a policy, and what it belongs to."""
     if policy is None:
         return {}
     shown = named(policy)
-    fields = {name: shown[name] for name in ("name", "description", "state", "privileges", "source")}
+    fields = {name: shown[name] for name in ("name", "description", "state", "privileges", "source", "set")}
     return fields | {f"actors.{name}": value for name, value in shown["actors"].items()}
 
 
 @policy.command()
 @click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--set", "set_name", default=None, metavar="NAME", help="Only the policies of this set.")
 @with_client
-def export(client: "Client", file: Path | None) -> None:
-    """Write all policies that can be edited as a file for `policy apply`, to FILE or standard output.
+def export(client: "Client", file: Path | None, set_name: str | None) -> None:
+    """Write policies as a file for `policy apply`, to FILE or standard output.
+
+    Without --set: those of the set default and those that no file declares, as the set default.
 
     \b
     Example: watchword policy export policies.yaml
     """
     from watchword.policyfile import write_policy_file
 
-    text = write_policy_file(_kept(found) for found in client.policies() if found.source != "SERVICE")
+    editable = [found for found in client.policies() if found.editable]
+    wanted = {set_name} if set_name else {DEFAULT_SET, None}
+    text = write_policy_file((_kept(found) for found in editable if found.set in wanted), set_name or DEFAULT_SET)
+    others = sorted({found.set for found in editable if found.set is not None} - wanted)
+    if set_name is None and others:
+        sys.stderr.write(f"watchword: Left out: the sets {one_line(', '.join(others))}. Export each with --set NAME.\n")
     if file is None:
         click.echo(text, nl=False)
     else:

@@ -43,7 +43,7 @@ def _read(statement: str, is_sound: Callable[[Any], bool]) -> Find:
 
 
 def _is_policy(row: Any) -> bool:
-    _, state, source, privileges, users, groups = row
+    _, state, source, set_name, privileges, users, groups = row
     try:
         held, *others = (orjson.loads(text) for text in (privileges, users, groups))
     except orjson.JSONDecodeError:
@@ -51,6 +51,7 @@ def _is_policy(row: Any) -> bool:
     return (
         state in {known.value for known in PolicyState}
         and source in {known.value for known in PolicySource}
+        and (source == PolicySource.FILE.value) == (set_name is not None)
         and all(isinstance(words, list) for words in (held, *others))
         and set(held) <= set(Privilege.__members__)
     )
@@ -96,7 +97,9 @@ _LAWS: dict[str, Find] = {
     "every reference has its target": _asked(
         "SELECT group_urn FROM group_members WHERE group_urn NOT IN (SELECT urn FROM groups)"
     ),
-    "every policy can be read": _read("SELECT urn, state, source, privileges, users, groups FROM policies", _is_policy),
+    "every policy can be read": _read(
+        "SELECT urn, state, source, set_name, privileges, users, groups FROM policies", _is_policy
+    ),
     "every token and actor can be read": _asked(f"""
         SELECT id FROM tokens WHERE type NOT IN ({rows.words(t.value for t in TokenType)})
         UNION ALL SELECT urn FROM actors WHERE status NOT IN ({rows.words(s.value for s in ActorStatus)})"""),  # noqa: S608

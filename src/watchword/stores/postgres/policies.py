@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from watchword.domain.actors import ActorState, ActorStatus, Warrant, system_warrant
-from watchword.domain.declared import ChangeKind, PolicyChange, reconcile
+from watchword.domain.declared import ChangeKind, PolicyChange, PolicyDeclaration, PolicyPlan, reconcile
 from watchword.domain.events import Action, Event
 from watchword.domain.policies import Policy, PolicySet
 from watchword.domain.ports import Group
@@ -20,7 +20,7 @@ SELECT s.policy_version, {rows.POLICY.replace("state", "p.state")} FROM state AS
 ORDER BY p.name, p.urn"""  # noqa: S608
 _GET = f"SELECT {rows.POLICY} FROM policies WHERE urn = $1"  # noqa: S608
 _PUT = f"""
-INSERT INTO policies ({rows.POLICY}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+INSERT INTO policies ({rows.POLICY}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (urn) DO UPDATE SET ({rows.POLICY}) = ROW (excluded.*)"""  # noqa: S608
 _GROUP = f"SELECT {rows.GROUP} FROM groups WHERE urn = $1"  # noqa: S608
 _MEMBER = "INSERT INTO group_members (actor_urn, group_urn) VALUES ($1, $2) ON CONFLICT DO NOTHING"
@@ -56,7 +56,8 @@ class PostgresPolicies:
 
     async def replace_policy(self, warrant: Warrant, policy: Policy) -> None:
         async def change(c: Connection) -> list[Event]:
-            kept = replace(policy, source=rows.editable(await c.fetchrow(_GET, policy.urn)).source)
+            before = rows.editable(await c.fetchrow(_GET, policy.urn))
+            kept = replace(policy, source=before.source, set_name=before.set_name)
             await c.execute(_PUT, *rows.policy_values(kept))
             return [rows.policy_event(Action.POLICY_UPDATED, kept)]
 
@@ -70,26 +71,28 @@ class PostgresPolicies:
 
         await self._change(warrant, change)
 
-    async def apply_policies(self, warrant: Warrant, declared: Sequence[Policy]) -> tuple[PolicyChange, ...]:
-        applied: list[PolicyChange] = []
+    async def apply_policies(self, warrant: Warrant, declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
+        plan = PolicyPlan()
 
         async def change(c: Connection) -> list[Event]:
-            applied[:] = reconcile(await _all(c), declared)
-            return await _apply(c, applied)
+            nonlocal plan
+            plan = reconcile(await _all(c), declared, prune=prune)
+            return await _apply(c, plan.changes)
 
         await self._change(warrant, change)
-        return tuple(applied)
+        return plan
 
     async def settle(
         self,
         root: Policy,
         defaults: tuple[Policy, ...],
-        declared: Sequence[Policy] | None = None,
+        declared: PolicyDeclaration | None = None,
         settings: Mapping[str, str] | None = None,
-    ) -> tuple[PolicyChange, ...]:
-        applied: list[PolicyChange] = []
+    ) -> PolicyPlan:
+        plan = PolicyPlan()
 
         async def change(c: Connection) -> list[Event]:
+            nonlocal plan
             made = () if await c.fetchval("SELECT defaults_made FROM state") else defaults
             await c.execute("UPDATE state SET defaults_made = 1 WHERE defaults_made <> 1")
             row = await c.fetchrow(_GET, root.urn)
@@ -98,11 +101,12 @@ class PostgresPolicies:
                 made = (*made, root)
                 events.append(rows.policy_event(Action.POLICY_CREATED if row is None else Action.POLICY_UPDATED, root))
             await c.executemany(_PUT, [rows.policy_values(policy) for policy in made])
-            applied[:] = () if declared is None else reconcile(await _all(c), declared)
-            return [*events, *await _apply(c, applied), *await _changed_settings(c, settings)]
+            if declared is not None:
+                plan = reconcile(await _all(c), declared, prune=True)
+            return [*events, *await _apply(c, plan.changes), *await _changed_settings(c, settings)]
 
         await self._change(system_warrant("start"), change)
-        return tuple(applied)
+        return plan
 
     async def add_group(self, warrant: Warrant, group: Group) -> None:
         async def change(c: Connection) -> list[Event]:

@@ -19,6 +19,7 @@ _LAWS = {
         SELECT urn FROM policies
         WHERE state NOT IN ({rows.words(s.value for s in PolicyState)})
            OR source NOT IN ({rows.words(s.value for s in PolicySource)})
+           OR (source = 'FILE') <> (set_name IS NOT NULL)
            OR NOT (json_valid(privileges) AND json_valid(users) AND json_valid(groups))
            OR EXISTS (SELECT 1 FROM json_each(iif(json_valid(privileges), privileges, '[]'))
                       WHERE value NOT IN ({rows.words(Privilege.__members__)}))""",  # noqa: S608 - words of our own

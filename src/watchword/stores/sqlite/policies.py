@@ -7,7 +7,7 @@ from typing import Any
 import apsw
 
 from watchword.domain.actors import ActorState, ActorStatus, Warrant, system_warrant
-from watchword.domain.declared import ChangeKind, PolicyChange, reconcile
+from watchword.domain.declared import ChangeKind, PolicyChange, PolicyDeclaration, PolicyPlan, reconcile
 from watchword.domain.events import Action, Event
 from watchword.domain.policies import Policy, PolicySet
 from watchword.domain.ports import Clock, Group
@@ -17,7 +17,7 @@ from watchword.stores.sqlite.warrants import leave_event, prove
 
 _ALL = f"SELECT {rows.POLICY} FROM policies ORDER BY name, urn"  # noqa: S608 - literal pieces
 _GET = f"SELECT {rows.POLICY} FROM policies WHERE urn = ?"  # noqa: S608
-_PUT = f"INSERT OR REPLACE INTO policies ({rows.POLICY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_PUT = f"INSERT OR REPLACE INTO policies ({rows.POLICY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _VERSION = "SELECT policy_version FROM state"
 
 Change = Callable[[apsw.Connection], list[Event]]
@@ -45,7 +45,8 @@ class SqlitePolicies:
 
     async def replace_policy(self, warrant: Warrant, policy: Policy) -> None:
         def change(c: apsw.Connection) -> list[Event]:
-            kept = replace(policy, source=rows.editable(_row(c, policy.urn)).source)
+            before = rows.editable(_row(c, policy.urn))
+            kept = replace(policy, source=before.source, set_name=before.set_name)
             c.execute(_PUT, rows.policy_values(kept))
             return [rows.policy_event(Action.POLICY_UPDATED, kept)]
 
@@ -59,26 +60,28 @@ class SqlitePolicies:
 
         await self._change(warrant, change)
 
-    async def apply_policies(self, warrant: Warrant, declared: Sequence[Policy]) -> tuple[PolicyChange, ...]:
-        applied: list[PolicyChange] = []
+    async def apply_policies(self, warrant: Warrant, declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
+        plan = PolicyPlan()
 
         def change(c: apsw.Connection) -> list[Event]:
-            applied[:] = reconcile(_all(c), declared)
-            return _apply(c, applied)
+            nonlocal plan
+            plan = reconcile(_all(c), declared, prune=prune)
+            return _apply(c, plan.changes)
 
         await self._change(warrant, change)
-        return tuple(applied)
+        return plan
 
     async def settle(
         self,
         root: Policy,
         defaults: tuple[Policy, ...],
-        declared: Sequence[Policy] | None = None,
+        declared: PolicyDeclaration | None = None,
         settings: Mapping[str, str] | None = None,
-    ) -> tuple[PolicyChange, ...]:
-        applied: list[PolicyChange] = []
+    ) -> PolicyPlan:
+        plan = PolicyPlan()
 
         def change(c: apsw.Connection) -> list[Event]:
+            nonlocal plan
             made = () if c.execute("SELECT defaults_made FROM state").get else defaults
             c.execute("UPDATE state SET defaults_made = 1")
             row = c.execute(_GET, (root.urn,)).fetchone()
@@ -88,11 +91,12 @@ class SqlitePolicies:
                 action = Action.POLICY_CREATED if row is None else Action.POLICY_UPDATED
                 events.append(rows.policy_event(action, root))
             c.executemany(_PUT, [rows.policy_values(policy) for policy in made])
-            applied[:] = () if declared is None else reconcile(_all(c), declared)
-            return [*events, *_apply(c, applied), *_changed_settings(c, settings)]
+            if declared is not None:
+                plan = reconcile(_all(c), declared, prune=True)
+            return [*events, *_apply(c, plan.changes), *_changed_settings(c, settings)]
 
         await self._change(system_warrant("start"), change)
-        return tuple(applied)
+        return plan
 
     async def add_group(self, warrant: Warrant, group: Group) -> None:
         def change(c: apsw.Connection) -> list[Event]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from watchword.domain.actors import ActorStatus
-from watchword.domain.declared import PolicyChange
+from watchword.domain.declared import DEFAULT_SET, PolicyChange, PolicyDeclaration, check_declared
 from watchword.domain.errors import invalid
 from watchword.domain.policies import MAX_ENTRIES, Policy, PolicyState, Privilege, privilege_of
 from watchword.domain.ports import Group
@@ -100,10 +100,16 @@ async def _delete_policy(_: Any, info: Info, urn: str) -> str:
 async def _apply_policies(_: Any, info: Info, input: Json) -> Json:  # noqa: A002
     context = info.context
     dry_run = bool(input.get("dryRun"))
-    changes, unchanged = await context.services.policies.apply(
-        context.caller, lambda: _declared(input["policies"]), dry_run=dry_run
+    declared, plan = await context.services.policies.apply(
+        context.caller, lambda: _declared(input), prune=bool(input.get("prune")), dry_run=dry_run
     )
-    return {"dryRun": dry_run, "changes": [_shown_change(change) for change in changes], "unchanged": unchanged}
+    return {
+        "set": declared.set_name,
+        "dryRun": dry_run,
+        "changes": [_shown_change(change) for change in plan.changes],
+        "unchanged": len(declared.policies) - sum(change.after is not None for change in plan.changes),
+        "undeclared": [_shown_policy(policy) for policy in plan.undeclared],
+    }
 
 
 async def _get_policy(_: Any, info: Info, urn: str) -> Json:
@@ -197,8 +203,10 @@ def _users(input: Json) -> list[str]:  # noqa: A002
     return [check_actor(user, "userUrns") for user in users]
 
 
-def _declared(inputs: list[Json]) -> list[Policy]:
-    return [_policy(POLICY_PREFIX + one["id"], one, f"policies[{index}].") for index, one in enumerate(inputs)]
+def _declared(input: Json) -> PolicyDeclaration:  # noqa: A002
+    given = enumerate(input["policies"])
+    policies = [_policy(POLICY_PREFIX + one["id"], one, f"policies[{index}].") for index, one in given]
+    return check_declared(policies, DEFAULT_SET if input.get("set") is None else input["set"])
 
 
 def _policy(urn: str, input: Json, where: str = "") -> Policy:  # noqa: A002
@@ -238,6 +246,7 @@ def _shown_policy(policy: Policy) -> Json:
         },
         "editable": policy.editable,
         "source": policy.source.value,
+        "set": policy.set_name,
     }
 
 
