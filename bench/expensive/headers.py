@@ -61,3 +61,4 @@ def addresses() -> Iterator[Shape]:
         ("20,000 parameters of others", "/auth?" + "&".join(["%61"] * 15_000)),
     ):
         yield Shape(name, "auth", getting(path, []))
+    yield Shape("/metrics again and again, without a token", "auth", getting("/metrics", [], named=False))

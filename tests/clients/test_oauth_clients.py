@@ -51,7 +51,7 @@ def rotate(server: Server) -> None:
 
 def fetches(server: Server) -> str:
     """How often the keys were asked for, as the server counts it."""
-    told = server.http.get("/metrics").text.splitlines()
+    told = server.metrics().splitlines()
     (counted,) = (line for line in told if 'requests_total{route="/.well-known/jwks.json",status="200"}' in line)
     return counted
 

@@ -133,7 +133,7 @@ def test_every_metric_of_the_http_page_is_measured(server: Server, actor: str) -
     named = set(re.findall(r"`(watchword_\w+)`", text))
     made = server.create(ADMIN, of=actor)
     server.revoke(made["metadata"]["id"])
-    measured = server.http.get("/metrics").text
+    measured = server.metrics()
     assert len(named) > 5
     assert [name for name in sorted(named) if not re.search(rf"^{name}(_count)?[ {{]", measured, re.MULTILINE)] == []
 

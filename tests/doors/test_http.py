@@ -57,15 +57,20 @@ def rest_error(answer: Answer, code: int, kind: str, reason: str) -> dict[str, A
 
 
 class TestThePrefixesOfTheGateway:
-    @pytest.mark.parametrize(("path", "method"), EVERY_ADDRESS)
+    @pytest.mark.parametrize(("path", "method"), [one for one in EVERY_ADDRESS if one[0] != "/metrics"])
     @pytest.mark.parametrize("prefix", PREFIXES)
     def test_lead_to_the_same_address(self, server: Server, token: str, prefix: str, path: str, method: str) -> None:
         answer = send(server, method, prefix + path, [f"Authorization: Bearer {token}", JSON_TYPE])
         assert answer.status == (204 if path.startswith("/auth") else 200)
         if path in GRAPHQL:
             assert answer.json() == {"data": {"me": {"corpUser": {"urn": ADMIN}}}}
-        elif path not in ("/", "/metrics", "/auth", "/auth/x/y"):
+        elif path not in ("/", "/auth", "/auth/x/y"):
             assert answer.body == get(server, path).body
+
+    @pytest.mark.parametrize("prefix", PREFIXES)
+    def test_do_not_lead_to_the_metrics_past_the_rule_of_a_proxy(self, server: Server, prefix: str) -> None:
+        for path in (f"{prefix}/metrics", "//metrics", "/metrics/", "/./metrics", f"{prefix}/../metrics"):
+            rest_error(get(server, path), 404, "NOT_FOUND", "no_such_address")
 
     @pytest.mark.parametrize(
         "path", ["/gmsx/config", "/api/gmsx/config", "/gms/gms/config", "/GMS/config", "/xgms/config"]

@@ -105,7 +105,7 @@ def loud(tmp_path_factory: pytest.TempPathFactory) -> Loud:
         for token in said.tokens:
             server.verify(token)
             misplace(said, token)
-        said.answers.append(server.http.get("/metrics").content)
+        said.answers.append(server.metrics().encode())
         server.http.get("/health")
     return said
 
@@ -319,6 +319,6 @@ def test_the_metrics_name_no_actor_and_no_address_that_callers_made_up(server: S
     server.create(ADMIN)
     made_up = "/made/up/by/somebody"
     assert server.http.get(made_up).status_code == 404
-    text = server.http.get("/metrics").text
+    text = server.metrics()
     assert ADMIN not in text
     assert made_up not in text

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +15,7 @@ import psutil
 
 from tests.support.ports import free_port
 from tests.support.waiting import SECONDS, is_alive, until, until_gone
+from watchword.doors.http.metrics import RENDER_SECONDS
 
 ADMIN = "urn:li:corpuser:admin"
 GENERATE = "GENERATE_PERSONAL_ACCESS_TOKENS"
@@ -182,6 +184,11 @@ class Server:
 
     def verify(self, token: str, client: httpx.Client | None = None) -> httpx.Response:
         return (client or self.http).get(f"{self.url}/auth", headers={"Authorization": f"Bearer {token}"})
+
+    def metrics(self) -> str:
+        """With everything that was counted before: a worker may answer with what it wrote a second ago."""
+        time.sleep(RENDER_SECONDS)
+        return self.http.get("/metrics").text
 
     def grant(self, *users: str, privileges: tuple[str, ...] = (GENERATE,), **actors: Any) -> str:
         """A policy for these users; returns its urn."""

@@ -31,6 +31,7 @@ GRAPHQL = frozenset({"/api/graphql", "/api/v2/graphql"})
 # Below these, whoever brings no valid credential learns nothing of what exists.
 PROTECTED = ("/api", "/operations", "/openapi", "/oauth2")
 AUTH, BELOW_AUTH = "/auth", "/auth/"
+METRICS = "/metrics"
 OTHER = "other"
 NO_SCOPES = ("x-auth-scopes", "")
 NO_SNIFFING = ("x-content-type-options", "nosniff")
@@ -111,7 +112,7 @@ class App:
             "/health": {"GET": self._ready},
             "/health/live": {"GET": _always(LIVE)},
             "/health/ready": {"GET": self._ready},
-            "/metrics": {"GET": self._metrics},
+            METRICS: {"GET": self._metrics},
             JWKS: {"GET": parts.oauth.jwks},
             INTROSPECT: {"POST": self._introspect},
             REVOKE: {"POST": parts.oauth.revoke},
@@ -178,7 +179,7 @@ class App:
         if methods is None:
             if path.startswith(PROTECTED) and any(path == p or path.startswith(p + "/") for p in PROTECTED):
                 await self._identify(request)
-            raise Fault(Reason.NO_SUCH_ADDRESS, "Nothing is served at this address.")
+            raise _nothing_here()
         return await _handler(methods, request.method)(request)
 
     def _shaped(self, fault: Fault, request: Request, path: str, route: str) -> Response:
@@ -266,6 +267,8 @@ class App:
         return await self._parts.health.ready()
 
     async def _metrics(self, request: Request) -> Response:
+        if request.path != METRICS:  # under a gateway's prefix: past a proxy's rule for /metrics
+            raise _nothing_here()
         return Response(200, [("content-type", CONTENT_TYPE), NO_STORE], self._parts.metrics.render())
 
 
@@ -286,6 +289,10 @@ def identity(urn: str, token_id: str, scopes: str = "") -> list[Header]:
         ("x-auth-token-id", token_id),
         ("x-auth-scopes", scopes) if scopes else NO_SCOPES,
     ]
+
+
+def _nothing_here() -> Fault:
+    return Fault(Reason.NO_SUCH_ADDRESS, "Nothing is served at this address.")
 
 
 def _handler(methods: dict[str, Handler], method: str) -> Handler:
