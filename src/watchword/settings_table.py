@@ -76,7 +76,7 @@ TABLE: tuple[Setting, ...] = (
         "master_key_file", "", "Key that seals the signing keys; made in the data folder, except for PostgreSQL.",
         read.path, own=True,
     ),
-    Setting("local_mode", "auto", "Whether X-Service-Actor counts from loopback: auto, on or off.", read.local_mode),
+    Setting("local_mode", "auto", "Whether our own user may name an actor: auto, on or off.", read.local_mode),
     Setting("trusted_peers", "", "Networks (CIDR), or unix, whose X-Service-Actor is believed.", read.peers),
     Setting("trusted_proxies", "", "Networks (CIDR) of proxies whose X-Forwarded-For is believed.", read.networks),
     Setting("actor_headers", "X-Service-Actor,X-DataHub-Actor", "Header that names a local caller.", read.headers),

@@ -1,14 +1,17 @@
 """The actor header is a claim: believed only where everything says that the request was made on this machine."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import httpx
 import pytest
 
-from tests.support.server import ADMIN, GENERATE, Server
+from tests.support.browser import chromium
+from tests.support.server import ADMIN, CREATE, GENERATE, Server
 from tests.support.store_file import stored
 from tests.support.waiting import SECONDS
-from tests.support.wire import JSON_TYPE, Answer, send
+from tests.support.wire import JSON_TYPE, Answer, connect, head, receive, send
 
 MakeServer = Callable[..., Server]
 ACTOR = f"X-Service-Actor: {ADMIN}"
@@ -16,6 +19,8 @@ FORWARDING = (
     "Forwarded: for=127.0.0.1", "X-Forwarded-For: 127.0.0.1", "X-Forwarded-For: ", "x-forwarded-host: localhost",
     "X-Forwarded-Proto: http", "X-Forwarded-Port: 80", "X-Forwarded-Server: a", "X-Forwarded-Prefix: /",
     "X-Forwarded-Anything: 1", "X-FORWARDED-USER: a", "X-Real-IP: 127.0.0.1", "x-real-ip: ", "Via: 1.1 here", "via:",
+    "CF-Connecting-IP: 127.0.0.1", "True-Client-IP: 127.0.0.1", "X-Client-IP: 127.0.0.1", "X-Envoy-Internal: true",
+    "x-envoy-external-address: 127.0.0.1", "Tailscale-User-Login: a@example.com", "tailscale-anything:",
 )  # fmt: skip
 FOREIGN_HOSTS = (
     "example.com", "example.com:8080", "localhost.example.com", "127.0.0.1.example.com", "192.0.2.1", "0.0.0.0",
@@ -34,6 +39,8 @@ def is_admin(answer: Answer) -> bool:
 
 def is_stranger(answer: Answer) -> bool:
     """Refused just as if no header had come."""
+    if "errors" not in answer.json():
+        return False
     reason = answer.json()["errors"][0]["extensions"]["reason"]
     return (answer.status, reason) == (401, "missing_credential") and answer.header("WWW-Authenticate") is not None
 
@@ -48,6 +55,28 @@ class TestOnALocalServer:
     def test_it_is_refused_with_any_sign_of_a_proxy(self, server: Server, header: str) -> None:
         assert is_stranger(claim(server, ACTOR, header))
         assert is_stranger(claim(server, header, ACTOR))
+
+    @pytest.mark.parametrize("site", ["cross-site", "same-site", "", "anything", "same-origin, none"])
+    def test_it_is_refused_for_a_page_of_another_site(self, server: Server, site: str) -> None:
+        assert is_stranger(claim(server, ACTOR, f"Sec-Fetch-Site: {site}"))
+        assert is_stranger(claim(server, ACTOR, "Sec-Fetch-Site: none", f"Sec-Fetch-Site: {site}"))
+
+    @pytest.mark.parametrize("header", ["Sec-Fetch-Site: same-origin", "Sec-Fetch-Site: none", "Sec-Fetch-Mode: cors"])
+    def test_it_is_believed_for_what_no_other_site_sends(self, server: Server, header: str) -> None:
+        assert is_admin(claim(server, ACTOR, header))
+
+    def test_it_is_refused_in_forms_that_proxies_send(self, server: Server) -> None:
+        for target in (f"{server.url}/api/graphql", f"http://localhost:{server.port}/api/graphql"):
+            answer = claim(server, ACTOR, target=target)
+            assert is_stranger(answer)
+            assert "origin form" in answer.json()["errors"][0]["message"]
+        body = b'{"query": "{ me { corpUser { urn } } }"}'
+        sent = head(server, "POST", "/api/graphql", [JSON_TYPE, ACTOR], len(body)) + body
+        for version, believed in ((b"HTTP/1.0", False), (b"HTTP/1.1", True)):
+            with closing(connect(server)) as connection:
+                connection.sendall(sent.replace(b"HTTP/1.1", version, 1))
+                answer = receive(connection)
+            assert (is_admin(answer), is_stranger(answer)) == (believed, not believed)
 
     @pytest.mark.parametrize("host", FOREIGN_HOSTS)
     def test_it_is_refused_for_a_foreign_host(self, server: Server, host: str) -> None:
@@ -183,6 +212,58 @@ class TestLocalModeIsOff:
         assert "local mode  on" in server.out.read_text()
         assert is_admin(claim(server, ACTOR))
         assert is_stranger(claim(server, ACTOR, "X-Forwarded-For: 127.0.0.1"))
+
+
+@pytest.fixture(scope="module")
+def trusting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    flags = ("--local-mode", "off", "--trusted-peers", "127.0.0.0/8")
+    with Server(tmp_path_factory.mktemp("trusting"), *flags) as made:
+        yield made
+
+
+class TestTrustedPeers:
+    """A browser on a trusted machine shows pages of anybody, so its requests are not the peer's own."""
+
+    @pytest.mark.parametrize("host", ["", "tokens.example.org"])
+    @pytest.mark.parametrize("header", ["Sec-Fetch-Mode: cors", "X-Forwarded-For: 192.0.2.1", "User-Agent: node"])
+    def test_they_are_believed_whatever_host_they_name(self, trusting: Server, header: str, host: str) -> None:
+        """Node's `fetch` sends Sec-Fetch-Mode always."""
+        assert is_admin(claim(trusting, ACTOR, header, host=host))
+
+    @pytest.mark.parametrize(
+        "header",
+        [
+            "Origin: {url}",
+            "Origin: null",
+            "Origin:",
+            *(f"Sec-Fetch-Site: {site}" for site in ("same-origin", "none", "")),
+        ],
+    )
+    def test_they_are_not_believed_for_what_a_page_sends(self, trusting: Server, header: str) -> None:
+        for host in ("", "tokens.example.org"):
+            answer = claim(trusting, ACTOR, header.format(url=trusting.url), host=host)
+            assert is_stranger(answer)
+            assert "Origin or Sec-Fetch-Site" in answer.json()["errors"][0]["message"]
+
+    def test_page_on_a_rebound_name_mints_no_token(self, trusting: Server) -> None:
+        """A name of the attacker's resolves to 127.0.0.1, so that his page and this server are one origin."""
+        before = stored(trusting)
+        with chromium(f"--host-resolver-rules=MAP rebound.example 127.0.0.1:{trusting.port}") as browser:
+            page = browser.new_page()
+            page.goto("http://rebound.example/health/live")
+            wanted = {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_HOUR", "name": "stolen"}
+            body = json.dumps({"query": CREATE, "variables": {"input": wanted}})
+            told = page.evaluate(
+                """async ([body, actor]) => {
+                    const headers = { "Content-Type": "application/json", "X-Service-Actor": actor };
+                    const answer = await fetch("/api/graphql", { method: "POST", headers, body });
+                    return [answer.status, await answer.json()];
+                }""",
+                [body, ADMIN],
+            )
+        assert told[0] == 401, told
+        assert "Origin or Sec-Fetch-Site" in told[1]["errors"][0]["message"]
+        assert stored(trusting) == before
 
 
 def test_the_names_of_the_header_are_a_setting(make_server: MakeServer) -> None:

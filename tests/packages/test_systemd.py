@@ -1,5 +1,6 @@
 """The unit for systemd: sound, closed, and the service runs under all of it, by a real systemd."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from tests.support.waiting import SECONDS, until, until_gone
 from watchword.settings import load
 from watchword.settings_table import TABLE
 
+ACTOR = "X-Service-Actor"
 EXPOSED_AT_MOST = 15
 """Of 100, as systemd counts; what is not closed is the network, the sockets and the root's own file tree."""
 
@@ -107,15 +109,18 @@ def test_tokens_are_made_and_ended_under_the_sandbox_of_the_unit(
 ) -> None:
     with systemd(units, environment) as machine:
         await_well(http, units)
-        made = _asked(
-            http, CREATE, {"input": {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_HOUR", "name": "t"}}
-        )
-        token = made["createAccessToken"]
+        running = processes(machine)
+        # Only a process of the service's own user may name an actor; root is no exception.
+        wanted = {"input": {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_HOUR", "name": "t"}}
+        refused = http.post("/api/graphql", json={"query": CREATE, "variables": wanted}, headers={ACTOR: ADMIN})
+        assert refused.status_code == 401
+        assert "a process of user root (uid 0); the server runs as" in refused.json()["errors"][0]["message"]
+        user = running[0].uids().real
+        token = _asked(http, user, CREATE, wanted)["createAccessToken"]
         bearer = {"Authorization": f"Bearer {token['accessToken']}"}
         assert http.get("/auth", headers=bearer).status_code == 204
-        assert _asked(http, REVOKE, {"id": token["metadata"]["id"]}) == {"revokeAccessToken": True}
+        assert _asked(http, user, REVOKE, {"id": token["metadata"]["id"]}) == {"revokeAccessToken": True}
         assert http.get("/auth", headers=bearer).status_code == 401
-        running = processes(machine)
         assert len(running) >= 2  # the service and its worker; the index comes and goes
         for process in running:
             status = dict(re.findall(r"^(\w+):\s*(.*)$", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE))
@@ -187,8 +192,14 @@ def test_the_example_of_an_environment_holds_settings_that_are_valid_together() 
     assert not {setting.variable for setting in TABLE if setting.secret} & set(given)
 
 
-def _asked(http: httpx.Client, query: str, variables: object) -> Any:
-    body = {"query": query, "variables": variables}
-    answer = http.post("/api/graphql", json=body, headers={"X-Service-Actor": ADMIN}).json()
+def _asked(http: httpx.Client, user: int, query: str, variables: object) -> Any:
+    """The data of an answer to a process of this user, who names the actor in the header."""
+    words = ["-sS", "-H", f"{ACTOR}: {ADMIN}", "-H", "Content-Type: application/json", "-d", "@-"]
+    done = subprocess.run(
+        [need_program("curl", "curl"), *words, f"{http.base_url}/api/graphql"],
+        input=json.dumps({"query": query, "variables": variables}),
+        capture_output=True, text=True, timeout=SECONDS, check=True, user=user, cwd="/",
+    )  # fmt: skip
+    answer = json.loads(done.stdout)
     assert "errors" not in answer, answer
     return answer["data"]

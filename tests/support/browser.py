@@ -42,13 +42,13 @@ _TELL_BREACHES = """addEventListener("securitypolicyviolation",
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium(*arguments: str) -> Iterator[Browser]:
     """Not for longer than a module's tests: while it is there, this thread has an event loop that is running."""
     program = need_program("chromium", "chromium")
     with sync_playwright() as playwright:
         # As in everybody's browser, a page that was left is kept for whoever goes back; Playwright would forbid it.
         browser = playwright.chromium.launch(
-            executable_path=program, args=list(ARGUMENTS), ignore_default_args=["--disable-back-forward-cache"]
+            executable_path=program, args=[*ARGUMENTS, *arguments], ignore_default_args=["--disable-back-forward-cache"]
         )
         yield browser
         browser.close()

@@ -191,9 +191,8 @@ def exposure(settings: Settings) -> Iterator[Finding]:
             yield warn("exposure", f"{settings.actor_headers[0]} is believed from every address ({network})", fix)
     off_because = settings.local_mode_off_because
     if off_because is None:
-        yield ok(
-            "exposure", f"local mode is on: whoever is on this machine may name itself by {settings.actor_headers[0]}"
-        )
+        name = settings.actor_headers[0]
+        yield ok("exposure", f"local mode is on: processes of the server's own user may name an actor by {name}")
     else:
         yield ok("exposure", f"local mode is off: {off_because}")
 

@@ -1,10 +1,10 @@
 """Callers: who is calling, from the headers of one request.
 
 A bearer is a proof, and where any `Authorization` header is present it alone decides. The actor header is a claim.
-It is believed only on the GraphQL addresses, and only from a trusted peer or, in local mode, when everything about
-the request says that it was made on this machine for this server: loopback peer and `Host`, no foreign `Origin`, no
-sign of a proxy. The check has three answers: not mine (no credential), bad (refused), or the caller. On the same
-addresses the console's pages have their session in place of both.
+It is believed only on the GraphQL addresses, and only from a trusted peer or, in local mode, from a process of the
+server's own user, when nothing about the request shows a browser's page or a proxy in between. The check has three
+answers: not mine (no credential), bad (refused), or the caller. On the same addresses the console's pages have their
+session in place of both.
 """
 
 import ipaddress
@@ -19,14 +19,19 @@ from watchword.domain.limits import Limits, Network, within
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import AUTHORIZATION_TOO_LONG, MAX_AUTHORIZATION
 from watchword.doors.http.requests import UNIX_PEER, UNREADABLE, Request
+from watchword.doors.http.socket_owner import OwnUser
 from watchword.service.authority import Authority
 from watchword.service.sessions import Sessions, Visit
 
 CONSOLE_HEADER = "x-watchword-console"
 """What our own pages send with all they ask."""
+HOW_TO_AUTHENTICATE = "Send a token: Authorization: Bearer <token>."
+MAX_NAME = 60
 
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^:\[\]/@]+)(?::\d{1,5})?")
-_FORWARDED = ("forwarded", "x-real-ip", "via")
+_FORWARDED = frozenset({"forwarded", "x-real-ip", "via", "cf-connecting-ip", "true-client-ip", "x-client-ip"})
+_FORWARDED_FAMILIES = ("x-forwarded-", "x-envoy-", "tailscale-")
+_OWN_SITES = frozenset({"same-origin", "none"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +51,17 @@ class Carried(Protocol):
 
 class Callers:
     def __init__(
-        self, authority: Authority, rules: TrustRules, sessions: Sessions, pages: Carried | None = None
+        self,
+        authority: Authority,
+        rules: TrustRules,
+        own_user: OwnUser,
+        sessions: Sessions,
+        pages: Carried | None = None,
     ) -> None:
         """Without pages of our own no session counts."""
         self._authority = authority
         self._rules = rules
+        self._own_user = own_user
         self._sessions = sessions
         self._pages = pages
         self._networks = cast("tuple[Network, ...]", tuple(p for p in rules.trusted_peers if p is not None))
@@ -72,14 +83,17 @@ class Callers:
         """
         if "authorization" in request.headers:
             return self.caller(await self.bearer(request), request)
-        claimed = None if CONSOLE_HEADER in request.headers else self._claimed(request)
-        if claimed is not None:
-            actor, header = claimed
-            return await self._believed(actor, header, request)
+        is_page = CONSOLE_HEADER in request.headers
+        claims = [] if is_page else [name for name in self._rules.actor_headers if name in request.headers]
+        objection = self._objection(request) if claims else None
+        if claims and objection is None:
+            return await self._believed(_claimed(request, claims), claims[0], request)
         held = None if self._pages is None else self._pages.carried(request)
-        if held is None:
-            raise not_signed_in() if CONSOLE_HEADER in request.headers else missing_credential()
-        return (await self.visit(held, request)).caller
+        if held is not None:
+            return (await self.visit(held, request)).caller
+        if objection is not None:
+            raise Fault(Reason.MISSING_CREDENTIAL, f"{claims[0]} is not believed: {objection}. {HOW_TO_AUTHENTICATE}")
+        raise not_signed_in() if is_page else missing_credential()
 
     async def holder(self, token: bytes, request: Request) -> Caller:
         """Who signs in with this token."""
@@ -87,10 +101,12 @@ class Callers:
 
     async def chosen(self, actor: str, request: Request) -> Caller:
         """Who signs in as this actor."""
-        if not self.is_local(request):
+        objection = self._foreign(request)
+        if objection is not None:
             raise Fault(
                 Reason.FOREIGN_REQUEST,
-                "An actor can be chosen only in local mode, on the machine of the server. Sign in with a token.",
+                "An actor can be chosen only in local mode, by the user that the server runs as; "
+                f"{objection}. Sign in with a token.",
             )
         return await self._believed(actor, "actor", request)
 
@@ -116,15 +132,16 @@ class Callers:
     async def _believed(self, actor: str, field: str, request: Request) -> Caller:
         return Caller(actor, await self._authority.claim(actor, field), None, request.client, request.id)
 
-    def _claimed(self, request: Request) -> tuple[str, str] | None:
-        """The actor the headers name, and the header that does, when such a claim is to be believed."""
-        present = [name for name in self._rules.actor_headers if name in request.headers]
-        if not present or not (self._is_trusted(request) or self.is_local(request)):
+    def _objection(self, request: Request) -> str | None:
+        """Why a claim in this request is not believed; None when it is."""
+        if not self._is_trusted(request):
+            return self._foreign(request)
+        if "origin" not in request.headers and "sec-fetch-site" not in request.headers:
             return None
-        actors = {request.header(name).strip() for name in present}
-        if len(actors) > 1 or any(map(request.is_repeated, present)):
-            raise Fault(Reason.INVALID_HEADER, "The actor header must be given once.", field=present[0])
-        return actors.pop(), present[0]
+        # The peer may be a browser on a trusted machine, and the page in it anybody's.
+        if self.is_local(request):
+            return None
+        return "a browser's page sent it (Origin or Sec-Fetch-Site is present)"
 
     def _is_trusted(self, request: Request) -> bool:
         if request.peer == UNIX_PEER:
@@ -132,15 +149,43 @@ class Callers:
         return bool(self._networks) and within(request.peer, self._networks)
 
     def is_local(self, request: Request) -> bool:
-        """Whether whoever asks is taken for who they say, because they are on this machine."""
-        return (
-            self._rules.local_mode
-            and is_loopback(request.peer)
-            and not request.is_repeated("host")
-            and is_loopback_host(request.header("host"))
-            and is_own_origin(request)
-            and not any(name in _FORWARDED or name.startswith("x-forwarded-") for name in request.headers)
-        )
+        """Whether a process of the server's own user sent it to this very server, without a secret but with every
+        right: that user can read the data folder anyway.
+        """
+        return self._foreign(request) is None
+
+    def _foreign(self, request: Request) -> str | None:
+        """Why a request is not local; None when it is. The look-up in the kernel comes last."""
+        if not self._rules.local_mode:
+            return "local mode is off"
+        if not is_loopback(request.peer):
+            return "the connection does not come from loopback"
+        if not request.is_direct:
+            return "it is not an HTTP/1.1 request in origin form, so a proxy may have sent it"
+        forwarded = next(filter(is_forwarded, request.headers), None)
+        if forwarded is not None:
+            return f"the header {forwarded[:MAX_NAME]} shows a proxy"
+        if request.is_repeated("host") or not is_loopback_host(request.header("host")):
+            return "Host is not a loopback name"
+        if not is_own_origin(request):
+            return "Origin is another site"
+        if "sec-fetch-site" in request.headers and (
+            request.is_repeated("sec-fetch-site") or request.header("sec-fetch-site") not in _OWN_SITES
+        ):
+            return "Sec-Fetch-Site shows a page of another site"
+        return self._own_user.objection(*request.ends)
+
+
+def _claimed(request: Request, claims: list[str]) -> str:
+    """The one actor that these headers name."""
+    actors = {request.header(name).strip() for name in claims}
+    if len(actors) > 1 or any(map(request.is_repeated, claims)):
+        raise Fault(Reason.INVALID_HEADER, "The actor header must be given once.", field=claims[0])
+    return actors.pop()
+
+
+def is_forwarded(name: str) -> bool:
+    return name in _FORWARDED or name.startswith(_FORWARDED_FAMILIES)
 
 
 def bearer_token(request: Request) -> bytes:
@@ -166,7 +211,7 @@ def _unusual(request: Request, times: int) -> bytes:
 
 
 def missing_credential() -> Fault:
-    return Fault(Reason.MISSING_CREDENTIAL, "Send a token: Authorization: Bearer <token>.")
+    return Fault(Reason.MISSING_CREDENTIAL, HOW_TO_AUTHENTICATE)
 
 
 def not_signed_in() -> Fault:

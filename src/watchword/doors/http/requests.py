@@ -61,6 +61,14 @@ class Scope(Protocol):
     @property
     def client(self) -> str: ...
     @property
+    def server(self) -> str: ...
+    @property
+    def http_version(self) -> str: ...
+    @property
+    def authority(self) -> str | None:
+        """Of a target in absolute form."""
+
+    @property
     def headers(self) -> Headers: ...
 
 
@@ -109,6 +117,16 @@ class Request:
     @property
     def scheme(self) -> str:
         return self._scope.scheme
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The client's and our end of the connection, with their ports."""
+        return self._scope.client, self._scope.server
+
+    @property
+    def is_direct(self) -> bool:
+        """In the form in which a client asks a server: HTTP/1.1, and a target without a host."""
+        return self._scope.http_version == "1.1" and self._scope.authority is None
 
     @property
     def peer(self) -> str:

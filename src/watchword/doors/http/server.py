@@ -182,7 +182,9 @@ def _accepts(settings: Settings) -> bool:
 def announcement(settings: Settings, notes: Sequence[tuple[str, str]] = ()) -> str:
     off_because = settings.local_mode_off_because
     local = (
-        f"off: {off_because}" if off_because else f"on: from this machine, {settings.actor_headers[0]} names the caller"
+        f"off: {off_because}"
+        if off_because
+        else f"on: from this machine and user, {settings.actor_headers[0]} names the caller"
     )
     lines = [
         f"Watchword {__version__} listens at {settings.listens_at}",

@@ -28,6 +28,7 @@ from watchword.doors.http.own_pages import OwnPages
 from watchword.doors.http.requests import Exchange, RequestReader, Scope
 from watchword.doors.http.requirements import Requirements
 from watchword.doors.http.sessions import SessionDoor
+from watchword.doors.http.socket_owner import OwnUser
 from watchword.service.accounts import Accounts
 from watchword.service.audit import Audit
 from watchword.service.authority import Authority
@@ -171,7 +172,7 @@ class Worker:
             audience=settings.issuer,
         )
         pages = OwnPages(settings.public_url, settings.trusted_proxies, local_mode=rules.local_mode)
-        callers = Callers(service.authority, rules, service.sessions, pages if settings.console else None)
+        callers = Callers(service.authority, rules, OwnUser(), service.sessions, pages if settings.console else None)
         self._app = App(
             Parts(
                 reader=RequestReader(
