@@ -4,6 +4,7 @@ import json
 import time
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.support.server import ADMIN, GENERATE, GraphQLRefused, Server, watchw
 from tests.support.waiting import until
 
 ANN = "urn:li:corpuser:ann"
+ME = "{ me { platformPrivileges { managePolicies } } }"
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,32 @@ def test_a_token_of_one_works_at_the_other_until_either_revokes_it(pair: tuple[S
         assert other.revoke(made["metadata"]["id"])
         assert one.verify(made["accessToken"]).status_code == 401
         assert one.tokens(filters=[{"field": "id", "value": made["metadata"]["id"]}])["total"] == 0
+
+
+def test_requests_that_need_a_changed_policy_share_one_load(pair: tuple[Server, Server], shared: Home) -> None:
+    one, other = pair
+    token = other.create(ADMIN)["accessToken"]
+    requests = 60
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'LEFT JOIN policies'"
+    with shared.connect() as lock, ThreadPoolExecutor(requests) as pool:
+        one.withdraw(one.grant(ANN))
+        before = reads(other)
+        lock.execute("BEGIN")
+        lock.execute("LOCK TABLE policies IN ACCESS EXCLUSIVE MODE")
+        asked = [pool.submit(other.ask, ME, token=token) for _ in range(requests)]
+        until(lambda: bool(shared.look(waiting)), "a load waits")
+        lock.execute("ROLLBACK")
+        for one_asked in asked:
+            one_asked.result()
+        # Other reads are those of the loop that looks for operations.
+        assert reads(other) - before < requests / 2
+
+
+def reads(server: Server) -> float:
+    """How many reads of the store have ended, verifications and searches left out."""
+    name = 'watchword_store_seconds_count{operation="read"}'
+    (value,) = [line for line in server.http.get("/metrics").text.splitlines() if line.startswith(name)]
+    return float(value.rsplit(" ", 1)[1])
 
 
 def test_a_policy_counts_at_the_other_from_the_next_request_on(pair: tuple[Server, Server]) -> None:

@@ -4,6 +4,7 @@ No verdict is kept between requests. The policies are cached with their version,
 the version in force, so a change counts from the next request on, in every process.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -28,6 +29,7 @@ class Authority:
         self._token_id = identifier(salt)
         self._uses = uses
         self._policies = PolicySet(0, ())
+        self._load: asyncio.Future[None] | None = None
 
     async def verify(self, token: bytes, client: str, request_id: str = "", *, anywhere: bool = False) -> Bearer:
         """The live token with this text, brought by this client, or the refusal its holder is told. With `anywhere` it
@@ -90,9 +92,23 @@ class Authority:
         raise contended()
 
     async def _policies_at(self, version: int) -> PolicySet:
-        if self._policies.version != version:
-            self._policies = await self._store.policies()
+        """The policies in force, at least as new as this version, which the caller has read. Requests that need them at
+        the same time share one load.
+        """
+        for _ in range(2):
+            if self._policies.version == version:
+                break
+            # One that is under way may have begun before the caller read the version. The next one did not.
+            if self._load is None:
+                self._load = asyncio.ensure_future(self._load_policies())
+            await asyncio.shield(self._load)
         return self._policies
+
+    async def _load_policies(self) -> None:
+        try:
+            self._policies = await self._store.policies()
+        finally:
+            self._load = None
 
     async def _renewed(self, caller: Caller) -> Caller:
         if caller.bearer_id is None:
