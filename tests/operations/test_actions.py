@@ -14,6 +14,7 @@ from tests.support.waiting import seen_in_time, until
 PATHS = ("/operations", "/gms/operations", "/api/gms/operations")
 STATUS = ("total", "updated", "created", "deleted", "batches", "version_conflicts", "noops", "retries",
           "throttled_millis", "requests_per_second", "throttled_until_millis")  # fmt: skip
+READS = 'watchword_store_seconds_count{operation="read"}'
 
 
 def now() -> int:
@@ -239,3 +240,18 @@ def test_the_health_probe_names_the_index_as_a_part(indexed: Server) -> None:
     answer = indexed.http.get("/health/ready")
     assert answer.status_code == 200
     assert answer.json()["parts"]["index"]["status"] == "ready"
+
+
+def test_idle_server_looks_for_operations_less_often_and_takes_a_new_one_up_at_once(series: Series) -> None:
+    def asks_nothing() -> bool:
+        before = reads(series.server)
+        time.sleep(2)
+        return reads(series.server) == before
+
+    until(asks_nothing, "two seconds pass without a look at the store")
+    assert series.operation(series.truncate_nothing())["state"] == "DONE"
+
+
+def reads(server: Server) -> str:
+    (line,) = [line for line in server.http.get("/metrics").text.splitlines() if line.startswith(READS)]
+    return line

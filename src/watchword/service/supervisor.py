@@ -19,6 +19,8 @@ from watchword.service.leases import LEASE_MILLIS, Lease
 from watchword.service.steps import Hopeless
 
 LOOK_SECONDS = 0.5
+IDLE_SECONDS = 5.0
+"""The longest pause between two looks of a worker that found nothing. What it plans itself it takes up at once."""
 MOST_AT_ONCE = 8
 LET_GO_SECONDS = 3.0
 MOST_REFUSALS = 20
@@ -48,6 +50,7 @@ class Supervisor:
 
     async def run(self) -> None:
         """Until cancelled."""
+        pause = LOOK_SECONDS
         try:
             while True:
                 self._woken.clear()
@@ -57,8 +60,9 @@ class Supervisor:
                     pass  # the store is away; it is looked for again
                 except Exception as defect:  # noqa: BLE001 - of one record; the others are not to suffer
                     self._tell("", f"defect: {type(defect).__name__}: {defect}")
+                pause = LOOK_SECONDS if self._driven else min(pause * 2, IDLE_SECONDS)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._woken.wait(), LOOK_SECONDS)
+                    await asyncio.wait_for(self._woken.wait(), pause)
         finally:
             for task in self._driven:
                 task.cancel()
