@@ -1,6 +1,7 @@
-"""A search that takes too long is cut off, and leaves the store as ready as before."""
+"""A search or a write that takes too long is answered, and leaves the store as ready as before."""
 
 import asyncio
+import threading
 from pathlib import Path
 
 import apsw
@@ -9,6 +10,7 @@ import pytest
 from watchword.domain.errors import Fault, Reason
 from watchword.stores.sqlite import prepare
 from watchword.stores.sqlite.database import SCAN_THREADS, Database
+from watchword.stores.sqlite.writer import MAX_WAITING
 
 
 def endless(connection: apsw.Connection) -> object:
@@ -49,6 +51,60 @@ def test_the_wait_for_a_thread_counts_into_the_deadline(tmp_path: Path) -> None:
             await database.scan(endless, 0.2)
         assert late.value.reason is Reason.DEADLINE
         await asyncio.gather(*busy, return_exceptions=True)
+        await database.close()
+
+    asyncio.run(story())
+
+
+def test_writes_beyond_the_queue_are_refused_and_the_others_are_done(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    prepare(path)
+    stalled, released = threading.Event(), threading.Event()
+
+    def stall(_: apsw.Connection) -> None:
+        stalled.set()
+        released.wait()
+
+    async def story() -> None:
+        database = Database(path)
+        first = asyncio.ensure_future(database.write(stall))
+        await asyncio.to_thread(stalled.wait)
+        writes = [asyncio.ensure_future(database.write(quick)) for _ in range(MAX_WAITING + 5)]
+        await asyncio.sleep(0)
+        released.set()
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        assert [fault.reason for fault in results if isinstance(fault, Fault)] == [Reason.STORE_UNAVAILABLE] * 5
+        assert results[:MAX_WAITING] == [0] * MAX_WAITING
+        await first
+        await database.close()
+
+    asyncio.run(story())
+
+
+def test_write_that_is_withdrawn_at_its_deadline_is_never_done(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    prepare(path)
+    stalled, released = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def stall(_: apsw.Connection) -> None:
+        stalled.set()
+        released.wait()
+        done.append("begun")
+
+    async def story() -> None:
+        database = Database(path)
+        begun = asyncio.ensure_future(database.write(stall, 0.2, lambda _: done.append("undone")))
+        await asyncio.to_thread(stalled.wait)
+        with pytest.raises(Fault) as withdrawn:
+            await database.write(lambda _: done.append("withdrawn"), 0.2)
+        assert withdrawn.value.reason is Reason.STORE_UNAVAILABLE
+        with pytest.raises(Fault) as unknown:
+            await begun
+        assert unknown.value.reason is Reason.OUTCOME_UNKNOWN
+        released.set()
+        await database.write(quick)
+        assert done == ["begun", "undone"]
         await database.close()
 
     asyncio.run(story())

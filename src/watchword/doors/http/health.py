@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from watchword.domain.engine import Engine
-from watchword.domain.errors import Fault
+from watchword.domain.errors import Fault, Reason
 from watchword.domain.ports import Store
 from watchword.doors.http.faults import JSON, NO_STORE, RETRY_AFTER
 from watchword.doors.http.requests import Response
@@ -50,6 +50,8 @@ class Health:
         try:
             await self._store.probe()
         except Fault as fault:
+            if fault.reason is Reason.OUTCOME_UNKNOWN:
+                return {"status": "unavailable", "message": "The store did not answer in time."}
             return _unavailable(fault)
         return READY
 

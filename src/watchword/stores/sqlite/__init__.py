@@ -19,6 +19,8 @@ from watchword.stores.sqlite.policies import SqlitePolicies
 from watchword.stores.sqlite.sessions import SqliteSessions
 from watchword.stores.sqlite.tokens import SqliteTokens
 
+PROBE_SECONDS = 5.0
+
 
 class SqliteStore(
     SqliteTokens,
@@ -33,7 +35,7 @@ class SqliteStore(
 ):
     async def probe(self) -> None:
         now = self.clock()
-        await self._db.write(lambda c: c.execute("UPDATE state SET probed_at = ?", (now,)))
+        await self._db.write(lambda c: c.execute("UPDATE state SET probed_at = ?", (now,)), PROBE_SECONDS)
 
     async def close(self) -> None:
         await self._db.close()

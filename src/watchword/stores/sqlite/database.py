@@ -2,7 +2,7 @@
 
 - `read` runs on the event loop itself: an indexed point read takes microseconds, less than handing it to a thread.
 - `scan` runs in a thread of its own, in one snapshot, and is cut off at a deadline.
-- `write` goes through the writer and returns when it is durable.
+- `write` goes through the writer and returns when it is durable, or refuses at a deadline.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import apsw
 from watchword.domain.errors import Fault, Reason, Stale
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.stores.sqlite.connections import connect, store_fault
-from watchword.stores.sqlite.writer import Work, Writer
+from watchword.stores.sqlite.writer import WRITE_SECONDS, Work, Writer
 
 T = TypeVar("T")
 Observe = Callable[[str, float], None]
@@ -97,10 +97,11 @@ class Database:
         self._observe("scan", time.perf_counter() - began)
         return result
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], seconds: float = WRITE_SECONDS, undo: Work[Any] | None = None) -> T:
+        """A transaction, durable when this returns, within so many seconds. See `Writer.run` for `undo`."""
         began = time.perf_counter()
         try:
-            return await self._writer.run(work)
+            return await self._writer.run(work, seconds, undo)
         except (Fault, Stale):
             raise
         except apsw.Error as error:

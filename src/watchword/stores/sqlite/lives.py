@@ -169,8 +169,7 @@ class SqliteLives:
         return await self._db.write(work)
 
     async def withdraw_token(self, warrant: Warrant, token_id: str) -> None:
-        chosen = "id = :id AND revoked_at IS NULL"
-        await self._db.write(lambda c: end(c, warrant, chosen, {"id": token_id}, self.clock(), alone=True))
+        await self._db.write(lambda c: withdraw(c, warrant, token_id, self.clock()))
 
     async def revoke_tokens(self, warrant: Warrant, selection: Selection, seconds: float = SEARCH_SECONDS) -> Receipt:
         found = None
@@ -269,6 +268,11 @@ def end(
         ids.extend(row[0] for row in c.execute("SELECT id FROM temp.ended ORDER BY id"))
     c.execute("DELETE FROM temp.ended")
     return count
+
+
+def withdraw(c: apsw.Connection, warrant: Warrant, token_id: str, now: int) -> None:
+    """End a token that nobody received, if it is there."""
+    end(c, warrant, "id = :id AND revoked_at IS NULL", {"id": token_id}, now, alone=True)
 
 
 def _meant(c: apsw.Connection, selection: Selection, now: int) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import apsw
 import orjson
 
-from watchword.domain.actors import Bearer, Standing, Warrant
+from watchword.domain.actors import Bearer, Standing, Warrant, system_warrant
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.limits import UNLIMITED, unpacked
 from watchword.domain.ports import Clock, Issue, Page, Use
@@ -13,6 +13,7 @@ from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
 from watchword.stores.sqlite.database import Database, in_snapshot
 from watchword.stores.sqlite.issuing import check_issue, get, keep
+from watchword.stores.sqlite.lives import withdraw
 from watchword.stores.sqlite.searches import Statement, translate
 from watchword.stores.sqlite.warrants import prove
 
@@ -108,7 +109,11 @@ class SqliteTokens:
             _check_room(c, record.actor_urn, issue.max_live, now)
             keep(c, warrant, record, now)
 
-        await self._db.write(work)
+        def undo(c: apsw.Connection) -> None:
+            withdraw(c, system_warrant("undelivered", warrant.request_id), record.id, self.clock())
+
+        # Nobody holds a token that is committed after its request was answered. Under a key the request comes again.
+        await self._db.write(work, undo=undo if issue.retry is None else None)
 
     async def search(self, search: Search, seconds: float = SEARCH_SECONDS) -> Page:
         statement = translate(search, self.clock())

@@ -2,6 +2,9 @@
 
 Each piece of work runs in a savepoint of its own, so that a refused one leaves its companions alone. Nobody is
 answered before the commit is on disk; when it fails, every member of the batch is told that nothing was changed.
+
+A caller waits for a bounded time, in a queue of bounded length. Work that has not begun by then is withdrawn. Of work
+that has begun, in a commit that the disk does not finish, the outcome is unknown.
 """
 
 import asyncio
@@ -9,6 +12,7 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, TypeVar
 
 import apsw
@@ -20,13 +24,26 @@ T = TypeVar("T")
 Work = Callable[[apsw.Connection], T]
 
 MAX_BATCH = 256
+MAX_WAITING = 2_000
+WRITE_SECONDS = 10.0
+"""Longer than a busy disk takes for a flush, shorter than most clients wait."""
 
 
-@dataclass(slots=True)
+class _Stage(Enum):
+    WAITING = "nothing was done yet"
+    WITHDRAWN = "nothing will be done"
+    BEGUN = "the commit may take place or not"
+    OVER = "the result or error is known"
+
+
+@dataclass(slots=True, eq=False)
 class _Job:
     work: Work[Any]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
+    undo: Work[Any] | None = None
+    stage: _Stage = _Stage.WAITING
+    given_up: bool = False
     result: Any = None
     error: BaseException | None = None
 
@@ -36,18 +53,47 @@ class Writer:
         self._connect = connect
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._closed = False
+        self._stages = threading.Lock()
+        """Held to change the stage of any job."""
         self._thread = threading.Thread(target=self._run, name="watchword-writer", daemon=True)
         self._thread.start()
 
-    async def run(self, work: Work[T]) -> T:
-        """Run the work in a transaction; return when it is durable."""
+    async def run(self, work: Work[T], seconds: float, undo: Work[Any] | None = None) -> T:
+        """Run the work in a transaction; return when it is durable. `undo` is run after work whose commit took place
+        when its caller had already been told that the outcome is unknown.
+        """
         if self._closed:
             raise Fault(Reason.STOPPING, "The service is stopping.")
+        if self._jobs.qsize() >= MAX_WAITING:
+            raise Fault(Reason.STORE_UNAVAILABLE, "Too many writes are waiting. Nothing was changed.")
         loop = asyncio.get_running_loop()
-        job = _Job(work, loop, loop.create_future())
+        job = _Job(work, loop, loop.create_future(), undo)
         self._jobs.put(job)
-        result: T = await job.future
+        result: T
+        try:
+            async with asyncio.timeout(seconds):
+                result = await job.future
+        except TimeoutError:
+            if not job.future.cancelled():
+                raise  # of the work itself
+            result = self._give_up(job)
         return result
+
+    def _give_up(self, job: _Job) -> Any:
+        with self._stages:
+            if job.stage is _Stage.WAITING:
+                job.stage = _Stage.WITHDRAWN
+                raise Fault(Reason.STORE_UNAVAILABLE, "The store did not answer in time. Nothing was changed.")
+            if job.stage is _Stage.BEGUN:
+                job.given_up = True
+                raise Fault(
+                    Reason.OUTCOME_UNKNOWN,
+                    "The store did not say in time whether this was done. Look before you try again.",
+                    why="the disk did not finish a commit in time",
+                )
+        if job.error is not None:
+            raise job.error
+        return job.result
 
     async def close(self) -> None:
         """Finish what was handed in, then stop."""
@@ -62,19 +108,34 @@ class Writer:
             batch, stopping = self._next_batch()
             if not batch:
                 break
-            try:
-                connection = connection or self._connect()
-                _commit_together(connection, batch)
-            except apsw.Error as error:
-                fault = store_fault(error)
-                for job in batch:
-                    job.error = fault
-                if not isinstance(error, apsw.BusyError | apsw.FullError):
-                    # After a failed disk nothing of the old connection's state is trusted.
-                    _close(connection)
-                    connection = None
-            _answer(batch)
+            while batch:
+                try:
+                    connection = connection or self._connect()
+                    self._commit_together(connection, batch)
+                except apsw.Error as error:
+                    fault = store_fault(error)
+                    for job in batch:
+                        job.error = fault
+                    if not isinstance(error, apsw.BusyError | apsw.FullError):
+                        # After a failed disk nothing of the old connection's state is trusted.
+                        _close(connection)
+                        connection = None
+                to_undo = self._finish(batch)
+                _answer(batch)
+                batch = to_undo
         _close(connection)
+
+    def _finish(self, batch: list[_Job]) -> list[_Job]:
+        """Returns what undoes the members that were committed after their callers had given up."""
+        with self._stages:
+            for job in batch:
+                if job.stage is not _Stage.WITHDRAWN:
+                    job.stage = _Stage.OVER
+        return [
+            _Job(job.undo, job.loop, job.future)
+            for job in batch
+            if job.given_up and job.error is None and job.undo is not None
+        ]
 
     def _next_batch(self) -> tuple[list[_Job], bool]:
         batch: list[_Job] = []
@@ -89,17 +150,24 @@ class Writer:
                 return batch, False
         return batch, True
 
+    def _commit_together(self, connection: apsw.Connection, batch: list[_Job]) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for job in batch:
+                if self._begin(job):
+                    _attempt(connection, job)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
 
-def _commit_together(connection: apsw.Connection, batch: list[_Job]) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        for job in batch:
-            _attempt(connection, job)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+    def _begin(self, job: _Job) -> bool:
+        with self._stages:
+            if job.stage is not _Stage.WAITING:
+                return False
+            job.stage = _Stage.BEGUN
+            return True
 
 
 def _attempt(connection: apsw.Connection, job: _Job) -> None:
