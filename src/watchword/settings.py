@@ -22,7 +22,7 @@ from watchword.domain.limits import Network
 from watchword.domain.places import DatabasePlace, FilePlace, Place
 from watchword.domain.secret import Secret
 from watchword.settings_table import PREFIX, TABLE, Setting
-from watchword.values import IndexAddress
+from watchword.values import IndexAddress, ListenAddress
 
 _LARGEST = 65_536
 """Characters that are read of a file with a secret in it."""
@@ -30,6 +30,10 @@ _NEEDS_KEY = (
     "WATCHWORD_MASTER_KEY_FILE must be given with PostgreSQL: the same key on every instance. "
     "Make one: watchword keys master FILE"
 )
+
+
+Endpoint = tuple[socket.AddressFamily, str | tuple[str, int]]
+"""Where to listen, in the words of the socket module."""
 
 
 class SettingsError(OperatorError):
@@ -51,6 +55,7 @@ class Settings:
     host: str
     port: int
     workers: int
+    metrics_address: ListenAddress | None
     public_url: str | None
     tls_cert: Path | None
     tls_key: Path | None
@@ -122,11 +127,15 @@ class Settings:
         return "127.0.0.1" if self.host == "localhost" else self.host
 
     @property
-    def endpoint(self) -> tuple[socket.AddressFamily, str | tuple[str, int]]:
-        """Where it listens, in the words of the socket module."""
+    def endpoint(self) -> Endpoint:
         if self.socket_path is not None:
             return socket.AF_UNIX, str(self.socket_path)
-        return socket.AF_INET6 if ":" in self.address else socket.AF_INET, (self.address, self.port)
+        return _endpoint(self.address, self.port)
+
+    @property
+    def metrics_endpoint(self) -> Endpoint | None:
+        where = self.metrics_address
+        return None if where is None else _endpoint(where.host, where.port)
 
     @property
     def is_loopback(self) -> bool:
@@ -186,6 +195,10 @@ class Settings:
 def _password_source() -> str:
     """Where the driver takes a database password from that the URL does not have. PGPASSWORD wins, as in libpq."""
     return "PGPASSWORD" if "PGPASSWORD" in os.environ else os.environ.get("PGPASSFILE", "~/.pgpass")
+
+
+def _endpoint(host: str, port: int) -> Endpoint:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET, (host, port)
 
 
 def _text(value: Any) -> str:
@@ -299,6 +312,8 @@ def _check_together(settings: Settings) -> None:
 def _contradictions(settings: Settings) -> Iterator[str]:
     if (settings.tls_cert is None) != (settings.tls_key is None):
         yield "WATCHWORD_TLS_CERT and WATCHWORD_TLS_KEY must be given together."
+    if settings.metrics_address and settings.socket_path is None and settings.metrics_address.port == settings.port:
+        yield "WATCHWORD_METRICS_ADDRESS must have another port than WATCHWORD_PORT."
     if settings.local_mode and not settings.is_loopback:
         yield "WATCHWORD_LOCAL_MODE must be off, or WATCHWORD_HOST a loopback address."
     if None in settings.trusted_peers and settings.socket_path is None:

@@ -51,6 +51,10 @@ TABLE: tuple[Setting, ...] = (
     ),
     Setting("port", "8080", "Port to listen on.", read.port, own=True),
     Setting("workers", "1", "Worker processes.", read.workers, own=True),
+    Setting(
+        "metrics_address", "", "Second address to listen on, for /metrics and /health with its parts; then only there.",
+        read.listen_address, own=True,
+    ),
     Setting("public_url", "", "Address under which others reach this service; also the tokens' issuer.", read.url),
     Setting("tls_cert", "", "Certificate chain (PEM) to serve TLS with.", read.path, own=True),
     Setting("tls_key", "", "Private key (PEM) of that certificate.", read.path, own=True),

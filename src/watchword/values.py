@@ -28,6 +28,27 @@ class IndexAddress:
         return ",".join(self.hosts)
 
 
+@dataclass(frozen=True, slots=True)
+class ListenAddress:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def listen_address(text: str) -> ListenAddress | None:
+    if not text:
+        return None
+    name, _, digits = text.rpartition(":")
+    try:
+        if name.startswith("["):
+            return ListenAddress(str(ipaddress.IPv6Address(name.removeprefix("[").removesuffix("]"))), port(digits))
+        return ListenAddress(str(ipaddress.IPv4Address("127.0.0.1" if name == "localhost" else name)), port(digits))
+    except ValueError:
+        raise ValueError("an IP address or localhost, and a port, such as 127.0.0.1:9090 or [::1]:9090") from None
+
+
 def host(text: str) -> str:
     if text.startswith("unix:/") or text == "localhost":
         return text

@@ -68,5 +68,5 @@ def _connected(settings: Settings) -> socket.socket:
 
 def _words(told: Any) -> str:
     """`degraded: index: …`, of the answer of /health."""
-    parts = [f"{name}: {part['message']}" for name, part in told["parts"].items() if "message" in part]
+    parts = [f"{name}: {part['message']}" for name, part in told.get("parts", {}).items() if "message" in part]
     return ": ".join([told["status"], " ".join(parts).rstrip(".")]) if parts else str(told["status"])

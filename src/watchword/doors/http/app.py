@@ -87,6 +87,7 @@ class Parts:
     logger: FilteringBoundLogger
     issuer: str
     hsts: bool
+    has_metrics_listener: bool
     console: Console | None
     sessions: SessionDoor
     """Asked only where there is a console."""
@@ -121,6 +122,8 @@ class App:
             "/openapi/operations/identity/user/urn": {"GET": self._urn},
             **{path: {"POST": self._graphql} for path in GRAPHQL},
         }
+        if parts.has_metrics_listener:
+            del self._routes[METRICS]
         self._console = parts.console
         if parts.console is not None:
             sessions: dict[str, Handler] = {
@@ -264,12 +267,52 @@ class App:
         return Response(200 if WANTS_200 in wanted else 204, identity(bearer.actor, bearer.token_id, scopes))
 
     async def _ready(self, request: Request) -> Response:
-        return await self._parts.health.ready()
+        parts = self._parts
+        return await (parts.health.status() if parts.has_metrics_listener else parts.health.ready())
 
     async def _metrics(self, request: Request) -> Response:
         if request.path != METRICS:  # under a gateway's prefix: past a proxy's rule for /metrics
             raise _nothing_here()
-        return Response(200, [("content-type", CONTENT_TYPE), NO_STORE], self._parts.metrics.render())
+        return _metrics_text(self._parts.metrics)
+
+
+class MetricsApp:
+    """The second listener: metrics, probes with their parts, and nothing else. Nobody needs a credential there."""
+
+    def __init__(self, metrics: Metrics, health: Health) -> None:
+        async def text() -> Response:
+            return _metrics_text(metrics)
+
+        async def live() -> Response:
+            return LIVE
+
+        self._count = metrics.request
+        self._routes: dict[str, Callable[[], Awaitable[Response]]] = {
+            METRICS: text,
+            "/health": health.ready,
+            "/health/ready": health.ready,
+            "/health/live": live,
+        }
+
+    async def __call__(self, scope: Scope, exchange: Exchange) -> None:
+        began = perf_counter()
+        route = self._routes.get(scope.path)
+        if route is None:
+            status, own, body = fault_response(_nothing_here(), graphql=False)
+        elif scope.method not in {"GET", "HEAD"}:
+            status, own, body = fault_response(_method_not_allowed("GET, HEAD"), graphql=False)
+        else:
+            status, own, body = await route()
+        headers = [*own, NO_SNIFFING, CLOSE]
+        if scope.method == "HEAD":
+            exchange.response_empty(status, [*headers, ("content-length", str(len(body)))])
+        else:
+            exchange.response_bytes(status, headers, body)
+        self._count(OTHER if route is None else scope.path, status, None, perf_counter() - began)
+
+
+def _metrics_text(metrics: Metrics) -> Response:
+    return Response(200, [("content-type", CONTENT_TYPE), NO_STORE], metrics.render())
 
 
 def without_gateway(path: str) -> str:
@@ -299,8 +342,12 @@ def _handler(methods: dict[str, Handler], method: str) -> Handler:
     handler = methods.get("GET" if method == "HEAD" else method)
     if handler is None:
         allow = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
-        raise Fault(Reason.METHOD_NOT_ALLOWED, f"This address answers {allow}.", allow=allow)
+        raise _method_not_allowed(allow)
     return handler
+
+
+def _method_not_allowed(allow: str) -> Fault:
+    return Fault(Reason.METHOD_NOT_ALLOWED, f"This address answers {allow}.", allow=allow)
 
 
 def _always(response: Response) -> Handler:

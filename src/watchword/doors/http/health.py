@@ -37,6 +37,11 @@ class Health:
                 self._probed_at = time.monotonic()
         return self._answer
 
+    async def status(self) -> Response:
+        """`ready` without its parts."""
+        status, headers, body = await self.ready()
+        return Response(status, headers, orjson.dumps({"status": orjson.loads(body)["status"]}))
+
     async def _probe(self) -> Response:
         store, index = await asyncio.gather(self._probe_store(), self._probe_index())
         parts = {"store": store, "index": index}

@@ -1,5 +1,6 @@
 """The server: granian with one main process and any number of workers, each a process of its own."""
 
+import asyncio
 import errno
 import json
 import os
@@ -9,12 +10,15 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from granian.constants import HTTPModes, Interfaces, Loops
+from granian._futures import _future_watcher_wrapper, _new_cbscheduler
+from granian._granian import RSGIWorker, WorkerSignal
+from granian.constants import HTTPModes, Interfaces, Loops, SSLProtocols
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.net import SocketHolder  # type: ignore[attr-defined]
@@ -22,7 +26,8 @@ from granian.server import Server
 
 from watchword import __version__
 from watchword.domain.errors import OperatorError
-from watchword.settings import Settings, SettingsError
+from watchword.doors.http.requests import Exchange, Scope
+from watchword.settings import Endpoint, Settings, SettingsError
 
 HEADER_SECONDS = 15
 WRITE_SECONDS = 20
@@ -30,6 +35,8 @@ WRITE_SECONDS = 20
 BACKLOG = 1_024
 MAX_CONNECTIONS = 16_384
 MAX_HEADERS = 256 * 1024
+HTTP1_SETTINGS = HTTP1Settings(header_read_timeout=HEADER_SECONDS * 1000, max_buffer_size=MAX_HEADERS)
+SECOND_CONNECTIONS = 64
 STOP_SECONDS = 30
 
 _LOGGING: dict[str, Any] = {
@@ -65,7 +72,7 @@ def _server(settings: Settings, *, interface: Interfaces = Interfaces.RSGI) -> A
         interface=interface,
         loop=Loops.uvloop,
         http=HTTPModes.http1,
-        http1_settings=HTTP1Settings(header_read_timeout=HEADER_SECONDS * 1000, max_buffer_size=MAX_HEADERS),
+        http1_settings=HTTP1_SETTINGS,
         websockets=False,
         workers=settings.workers,
         backlog=BACKLOG,
@@ -82,13 +89,40 @@ def _server(settings: Settings, *, interface: Interfaces = Interfaces.RSGI) -> A
 def _spawn(settings: Settings, number: int, name: str | None, load: Callable[[], Any], sock: Any, *rest: Any) -> None:
     """In the worker's process. Its TCP socket is ours, because granian's has no bound on how long a write may take."""
     if settings.socket_path is None:
-        sock = ((None, _bound(settings)), None)
+        sock = ((None, _bound(settings.endpoint)), None)
     Server._spawn_rsgi_worker(number, name, load, sock, *rest)  # noqa: SLF001 - it calls whatever spawns
 
 
-def _bound(settings: Settings) -> Any:  # granian's stub has another signature
+@asynccontextmanager
+async def second_listener(endpoint: Endpoint, app: Callable[[Scope, Exchange], Awaitable[None]]) -> AsyncIterator[None]:
+    """Another of granian's servers in the same worker, on the running loop: plain HTTP, for few connections."""
+    loop, stopped, stop = asyncio.get_running_loop(), asyncio.Event(), WorkerSignal()
+    stop.add_cb(lambda: loop.call_soon_threadsafe(stopped.set))
+    # In the order in which granian's own `_spawn_rsgi_worker` gives them.
+    number, ipc, threads, idle_seconds = 0, None, (1, 1, 1), 30
+    http2, websockets, static_files, metrics = None, False, None, (None, None)
+    tls: tuple[Any, ...] = (False, None, None, None, str(SSLProtocols.tls13), None, [], False)
+    make, scheduler, watched = _untyped(RSGIWorker, _new_cbscheduler, _future_watcher_wrapper)
+    listener = make(
+        *(number, (None, _bound(endpoint)), ipc, *threads, idle_seconds, SECOND_CONNECTIONS, HTTPModes.http1),
+        *(HTTP1_SETTINGS, http2, websockets, static_files, *tls, metrics),
+    )
+    listener.serve_str(scheduler(loop, watched(app), impl_asyncio=True), loop, stop)
+    try:
+        yield
+    finally:
+        stop.set()
+        await stopped.wait()
+
+
+def _untyped(*granians: Any) -> tuple[Any, ...]:
+    """Granian's stubs lack these, or have another signature."""
+    return granians
+
+
+def _bound(endpoint: Endpoint) -> Any:  # granian's stub has another signature
     """As granian makes it: each worker has its own on the one port, and listens once the service is open."""
-    family, address = settings.endpoint
+    family, address = endpoint
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -125,17 +159,27 @@ def _refuse_taken_address(settings: Settings) -> None:
     """The server shares its port among its workers, so it would share it with a stranger too, in silence."""
     if settings.socket_path is not None:
         _clear_socket(settings.socket_path)
-        return
-    family, address = settings.endpoint
+    elif (error := _bind_error(settings.endpoint)) is not None:
+        flag = "--port" if error.errno == errno.EADDRINUSE else "--host"
+        raise OperatorError(
+            f"It cannot listen at {settings.listens_at}: {error.strerror}. Choose another address with {flag}."
+        )
+    if settings.metrics_endpoint is not None and (error := _bind_error(settings.metrics_endpoint)) is not None:
+        raise OperatorError(
+            f"It cannot listen at WATCHWORD_METRICS_ADDRESS, {settings.metrics_address}: {error.strerror}. "
+            "Choose another address with --metrics-address."
+        )
+
+
+def _bind_error(endpoint: Endpoint) -> OSError | None:
+    family, address = endpoint
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(address)
         except OSError as error:
-            flag = "--port" if error.errno == errno.EADDRINUSE else "--host"
-            raise OperatorError(
-                f"It cannot listen at {settings.listens_at}: {error.strerror}. Choose another address with {flag}."
-            ) from None
+            return error
+    return None
 
 
 def _clear_socket(path: Path) -> None:
@@ -167,14 +211,15 @@ def _keep_signals_for_workers() -> None:
 
 
 def _announce(settings: Settings, run_folder: Path, notes: Sequence[tuple[str, str]]) -> None:
-    while sum(1 for _ in run_folder.glob("ready-*")) < settings.workers or not _accepts(settings):
+    wanted = [settings.endpoint, *([settings.metrics_endpoint] if settings.metrics_endpoint else [])]
+    while sum(1 for _ in run_folder.glob("ready-*")) < settings.workers or not all(map(_accepts, wanted)):
         time.sleep(0.005)
     print(announcement(settings, notes), flush=True)  # noqa: T201 - these lines are for whoever started it
 
 
-def _accepts(settings: Settings) -> bool:
+def _accepts(endpoint: Endpoint) -> bool:
     """A worker is ready a moment before it listens; whoever reads the announcement may call at once."""
-    family, address = settings.endpoint
+    family, address = endpoint
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         return probe.connect_ex(address) == 0
 
@@ -193,6 +238,7 @@ def announcement(settings: Settings, notes: Sequence[tuple[str, str]] = ()) -> s
         f"  root actor  {settings.root_actor}",
         f"  local mode  {local}",
         *([f"  console     {settings.issuer}/"] if settings.console and settings.issuer.startswith("http") else []),
+        *([f"  metrics     http://{settings.metrics_address}/metrics"] if settings.metrics_address else []),
         *(f"  {word:<12}{note}" for word, note in notes),
     ]
     if not settings.is_loopback and settings.socket_path is None and not settings.tls:

@@ -14,7 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from watchword.domain.engine import Engine
 from watchword.domain.ports import Keys, Store
-from watchword.doors.http.app import App, Parts
+from watchword.doors.http.app import App, MetricsApp, Parts
 from watchword.doors.http.callers import Callers, TrustRules
 from watchword.doors.http.console import Console
 from watchword.doors.http.graphql.endpoint import GraphQLEndpoint, Services
@@ -27,6 +27,7 @@ from watchword.doors.http.operations import OperationsDoor
 from watchword.doors.http.own_pages import OwnPages
 from watchword.doors.http.requests import Exchange, RequestReader, Scope
 from watchword.doors.http.requirements import Requirements
+from watchword.doors.http.server import second_listener
 from watchword.doors.http.sessions import SessionDoor
 from watchword.doors.http.socket_owner import OwnUser
 from watchword.service.accounts import Accounts
@@ -173,6 +174,7 @@ class Worker:
         )
         pages = OwnPages(settings.public_url, settings.trusted_proxies, local_mode=rules.local_mode)
         callers = Callers(service.authority, rules, OwnUser(), service.sessions, pages if settings.console else None)
+        health = Health(service.store, whole.engine)
         self._app = App(
             Parts(
                 reader=RequestReader(
@@ -183,17 +185,21 @@ class Worker:
                 requirements=Requirements(callers, service.authority, service.refusals),
                 operations=OperationsDoor(whole.operations, service.refusals, service.store.clock),
                 oauth=OAuthDoor(callers, service.introspection, service.tokens, service.keys, service.refusals),
-                health=Health(service.store, whole.engine),
+                health=health,
                 refusals=service.refusals,
                 metrics=metrics,
                 access_log=AccessLog(logger, settings.access_log),
                 logger=logger,
                 issuer=settings.issuer,
                 hsts=settings.sends_hsts,
+                has_metrics_listener=settings.metrics_address is not None,
                 console=Console() if settings.console else None,
                 sessions=SessionDoor(pages, callers, service.sessions),
             )
         )
+        if settings.metrics_endpoint is not None:
+            listener = second_listener(settings.metrics_endpoint, MetricsApp(metrics, health))
+            await stack.enter_async_context(listener)
 
 
 def _tell(logger: FilteringBoundLogger, operation: str, why: str) -> None:
