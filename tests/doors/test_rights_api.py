@@ -75,8 +75,19 @@ class TestWhyAnActorMay:
         assert explained(server, actor, actor=actor)["allowed"]
         assert explained(server, actor, "VIEW_AUDIT_LOG", token=token)["allowed"]
         limited = explained(server, actor, token=token)
-        assert (limited["allowed"], len(limited["grounds"])) == (False, 1)
+        assert (limited["allowed"], limited["grounds"]) == (False, [])
         assert "This token is limited to the scopes VIEW_AUDIT_LOG" in limited["sentence"]
+
+    def test_token_without_scopes_learns_nothing_of_policies_and_groups(self, server: Server, actor: str) -> None:
+        group = server.ask(CREATE_GROUP, {"input": {"name": "g"}}, actor=ADMIN)["createGroup"]
+        server.ask(ADD, {"group": group, "users": [actor]}, actor=ADMIN)
+        policy = server.grant(actor, groups=[group])
+        token = server.create(actor, scopes=[])["accessToken"]
+        for privilege in (GENERATE, MANAGE_POLICIES, "GET_ES_TASK_STATUS_PRIVILEGE"):
+            found = explained(server, actor, privilege, token=token)
+            assert (found["allowed"], found["grounds"]) == (False, [])
+            assert policy not in str(found)
+            assert group not in str(found)
 
     def test_is_anothers_only_for_who_manages_policies(self, server: Server, actor: str) -> None:
         server.grant(actor, privileges=(MANAGE_ALL,))

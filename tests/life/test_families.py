@@ -7,6 +7,9 @@ import pytest
 from tests.life.holding import GET, Held, Life, reason_of
 from tests.support.server import ADMIN, GENERATE, MANAGE_ALL, GraphQLRefused
 
+FIND = "query ($token: String!) { getAccessTokenMetadata(token: $token) { mintedWith parentId } }"
+LIST = """query ($input: ListAccessTokensInput) { listAccessTokens(input: $input) {
+  tokens { mintedWith parentId } } }"""
 EVENTS = "query ($of: [String!]) { listEvents(input: {targets: $of}) { events { action actorUrn tokenId detail } } }"
 
 
@@ -31,6 +34,30 @@ class TestADerivedToken:
         )
         assert child["expiresAt"] == parent["expiresAt"]
         assert lives.auth(child).headers["x-auth-urn"] == ann
+
+    def test_ids_of_makers_are_hidden_from_callers_who_may_not_see_them(self, lives: Life) -> None:
+        ann = lives.new_actor()
+        maker = lives.create(ADMIN)
+        derived = lives.derive(maker.token)
+        for made_with, parent in ((maker, None), (derived, derived.id)):
+            held = lives.create(ann, token=made_with.token)
+            assert (held["mintedWith"], held["parentId"]) == (made_with.id, parent)
+            own = {"filters": [{"field": "actorUrn", "value": ann}], "count": 1000}
+            for how in ({"token": held.token}, {"actor": ann}):
+                shown = [
+                    lives.ask(GET, {"id": held.id}, **how)["getAccessToken"],
+                    lives.ask(FIND, {"token": held.token}, **how)["getAccessTokenMetadata"],
+                    *lives.ask(LIST, {"input": own}, **how)["listAccessTokens"]["tokens"],
+                ]
+                assert all((one["mintedWith"], one["parentId"]) == (None, None) for one in shown)
+            assert (lives.record(held)["mintedWith"], lives.record(held)["parentId"]) == (made_with.id, parent)
+            child = lives.derive(held.token)
+            mine = lives.ask(GET, {"id": child.id}, token=held.token)["getAccessToken"]
+            assert (mine["mintedWith"], mine["parentId"]) == (held.id, held.id)
+            lives.revoke(child)
+            assert lives.ask(GET, {"id": child.id}, actor=ann)["getAccessToken"]["mintedWith"] == held.id
+            assert lives.rotate(held)["parentId"] is None
+            lives.revoke(held)
 
     def test_dies_with_any_of_its_ancestors_in_the_same_moment(self, lives: Life) -> None:
         for ended in range(3):

@@ -95,11 +95,12 @@ class Policies:
 
     async def explain(self, caller: Caller, actor: str, wanted: Callable[[], Privilege]) -> Explanation:
         """Whether an actor may do this, and why: one's own (with the token that asks) for the asking, another's with
-        Manage Policies.
+        Manage Policies. What the scopes of the token take away is not looked up for it.
         """
         own = actor == caller.actor
+        grant = await self._authority.grant(caller)
         if not own:
-            (await self._authority.grant(caller)).require(MANAGE)
+            grant.require(MANAGE)
         privilege = wanted()
         standing, policies = await self._authority.position_of(actor)
         found = grounds(policies.policies, actor, standing.groups, privilege)
@@ -108,6 +109,7 @@ class Policies:
             refusal = not_accepted()
         elif own and privilege not in caller.limits.privileges:
             refusal = out_of_scope(privilege, caller.limits.scopes or ())
+            found = found if grant.may(MANAGE) else ()
         elif not found:
             refusal = denied(privilege)
         return Explanation(actor, privilege, standing.suspended, found, refusal)

@@ -1,13 +1,14 @@
 """Tokens: create, derive, rotate, list, find and revoke. The privilege is asked before anything is looked up."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from watchword.domain.accounts import is_account
 from watchword.domain.actors import Caller, Grant, Warrant, possession_warrant
 from watchword.domain.endings import NOBODY, Reach
 from watchword.domain.errors import Fault, Reason, invalid
-from watchword.domain.filters import Condition, Field, Search
+from watchword.domain.filters import SEARCH_SECONDS, Condition, Field, Filter, Search
 from watchword.domain.lifetimes import Duration
 from watchword.domain.lifetimes import iso as iso_time
 from watchword.domain.limits import Limits, inherited, wider
@@ -15,13 +16,15 @@ from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock, Page, TokenStore
 from watchword.domain.rotations import Turnover, check_rotates
 from watchword.domain.secret import Secret
-from watchword.domain.tokens import NewToken, TokenRecord, TokenType, token_id
+from watchword.domain.tokens import NewToken, TokenRecord, TokenStatus, TokenType, token_id
 from watchword.service.authority import Authority
 from watchword.service.minting import UNKEYED, CreatedToken, Draft, Minting, Request, Span
 
 MINIMUM = Privilege.GENERATE_PERSONAL_ACCESS_TOKENS
 MANAGE_ALL = Privilege.MANAGE_ACCESS_TOKENS
 ACCOUNTS = Privilege.MANAGE_SERVICE_ACCOUNTS
+_MAKERS = ("minted_with", "parent")
+_WHOSE = TokenRecord.part_of(("actor_urn", "owner_urn", "type"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,7 @@ class Tokens:
             wanted_id, turnover = wanted()
             old = await self._visible(grant, wanted_id)
             _allow_rotation(grant, old)
+            (shown,) = await self._shown(grant, (old,))
             parent = None if old.parent is None else await self._store.get_token(old.parent)
             before = None if old.replaces is None else await self._store.get_token(old.replaces)
             draft = Draft(
@@ -173,9 +177,10 @@ class Tokens:
                 replaces=old.id,
                 grace=turnover.grace,
             )
-            return await self._minting.make(
+            made = await self._minting.make(
                 grant.warrant, draft, request, lambda w, r, i: self._store.rotate_token(w, old, r, i)
             )
+            return CreatedToken(made.token, made.record._replace(parent=shown.parent))
 
         return await self._authority.carry_out(caller, write)
 
@@ -216,7 +221,8 @@ class Tokens:
             grant.require(MANAGE_ALL)
         elif search.own[1] == caller.actor:
             grant.require(MINIMUM)
-        return search, await self._store.search(search, seconds)
+        page = await self._store.search(search, seconds)
+        return search, Page(page.total, await self._shown(grant, page.rows, seconds))
 
     async def find(self, caller: Caller, token: Callable[[], bytes]) -> TokenRecord:
         """The record of a token somebody holds in their hands."""
@@ -226,7 +232,8 @@ class Tokens:
         """The record of this id, for its actor, its creator, or whoever manages it."""
         grant = await self._authority.grant(caller)
         open_token_api(grant)
-        return await self._visible(grant, wanted())
+        (shown,) = await self._shown(grant, (await self._visible(grant, wanted()),))
+        return shown
 
     async def _visible(self, grant: Grant, wanted: str) -> TokenRecord:
         record = await self._store.get_token(wanted)
@@ -234,6 +241,23 @@ class Tokens:
         if record is None or not (may is None or may.covers(record)):
             raise Fault(Reason.TOKEN_NOT_FOUND, "There is no such token among those you may see.")
         return record
+
+    async def _shown(
+        self, grant: Grant, rows: Sequence[TokenRecord], seconds: float = SEARCH_SECONDS
+    ) -> tuple[TokenRecord, ...]:
+        """These, without the ids of the tokens they were made with or derived from where the caller may not see those.
+        The rows may be parts of records.
+        """
+        may = reach(grant)
+        fields = [name for name in _MAKERS if rows and name in rows[0]._fields]
+        if may is None or not fields:
+            return tuple(rows)
+        visible = {row.id for row in rows} | {grant.caller.bearer_id, None}
+        asked = {getattr(row, name) for row in rows for name in fields} - visible
+        if asked:
+            found = await self._store.search(_of_ids(asked), seconds)
+            visible |= {maker.id for maker in found.rows if may.covers(maker)}
+        return tuple(_without(row, [name for name in fields if getattr(row, name) not in visible]) for row in rows)
 
     async def _root(self, parent: str | None) -> str | None:
         """The oldest of the family that a child of this token is born into."""
@@ -265,6 +289,18 @@ class Tokens:
             end = None if Duration.NO_EXPIRY in lifetimes.allowed else now + lifetimes.longest
         end = _earlier(_earlier(end, old.limits.until), None if parent is None else parent.expires_at)
         return Span(_earlier(overlap, end), end)
+
+
+def _without(row: TokenRecord, names: Collection[str]) -> TokenRecord:
+    nothing: Any = dict.fromkeys(names)
+    return row._replace(**nothing) if names else row
+
+
+def _of_ids(ids: Collection[str]) -> Search:
+    """The tokens of these ids, revoked ones too: as much of each as tells who may see it."""
+    statuses = tuple(status.value for status in TokenStatus)
+    filters = (Filter(Field.ID, Condition.IN, tuple(ids)), Filter(Field.STATUS, Condition.IN, statuses))
+    return Search(count=len(ids), filters=filters, form=_WHOSE)
 
 
 def open_token_api(grant: Grant) -> None:
