@@ -190,6 +190,42 @@ def test_it_finds(story: Story, harm: str) -> None:
     assert words in said(found, about)
 
 
+@pytest.mark.parametrize("kept_in", ["sqlite", "postgres"])
+def test_managers_who_gain_privileges_through_a_service_account_are_a_warning(
+    make_server: MakeServer, request: pytest.FixtureRequest, kept_in: str
+) -> None:
+    env = request.getfixturevalue("database").env if kept_in == "postgres" else {}
+    server = make_server("--local-mode", "on", env=env)
+
+    def warnings() -> list[str]:
+        return [f["what"] for f in doctor(server.data_dir, env=env)[1] if f["about"] == "policies"]
+
+    def ask(query: str, **variables: Any) -> Any:
+        (made,) = server.ask(query, variables, actor=ADMIN).values()
+        return made
+
+    new_account = 'mutation { createServiceAccount(input: {displayName: "a"}) { urn } }'
+    named, member, plain = (ask(new_account)["urn"] for _ in range(3))
+    group = ask('mutation { createGroup(input: {name: "g"}) }')
+    add = "mutation ($input: GroupMembersInput!) { addGroupMembers(input: $input) }"
+    ask(add, input={"groupUrn": group, "userUrns": [member]})
+    manager, peer, ruler = (f"urn:li:corpuser:{name}" for name in ("manager", "peer", "ruler"))
+    server.grant(manager, peer, ruler, privileges=("MANAGE_SERVICE_ACCOUNTS",))
+    assert warnings() == []
+    server.grant(named, peer, privileges=("VIEW_AUDIT_LOG",))
+    server.grant(ruler, privileges=("MANAGE_POLICIES",))
+    server.grant(groups=[group], privileges=("INTROSPECT_TOKENS",))
+    gained = "{} can use {} with tokens of the service account {}"
+    assert sorted(warnings()) == sorted(
+        [
+            gained.format(manager, "VIEW_AUDIT_LOG", named),
+            gained.format(manager, "INTROSPECT_TOKENS", member),
+            gained.format(peer, "INTROSPECT_TOKENS", member),
+        ]
+    )
+    assert plain not in str(warnings())
+
+
 def test_a_policy_file_that_would_stop_a_start_is_bad(story: Story, tmp_path: Path) -> None:
     file = tmp_path / "policies.yaml"
     file.write_text("policies:\n  - id: x\n    nam: y\n")

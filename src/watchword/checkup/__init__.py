@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from watchword.checkup.index import index
 from watchword.checkup.machine import address, data_folder, exposure, file_limit, tls
-from watchword.checkup.policies import policy_file
+from watchword.checkup.policies import account_managers, policy_file
 from watchword.checkup.store import clock, master_key, store
 from watchword.domain.findings import Finding
 from watchword.domain.places import DatabasePlace, FilePlace
@@ -37,6 +37,7 @@ def _file(settings: Settings, place: FilePlace, now: Clock) -> Iterator[Finding]
     is_new = seen is None or (seen.sealed is not None and seen.sealed.salt is None)
     yield from master_key(settings, None if seen is None else seen.sealed, is_new=is_new)
     yield from clock(seen, now)
+    yield from account_managers(() if seen is None else seen.gains)
 
 
 def _database(settings: Settings, place: DatabasePlace, now: Clock) -> Iterator[Finding]:
@@ -48,3 +49,4 @@ def _database(settings: Settings, place: DatabasePlace, now: Clock) -> Iterator[
     if seen.problem is None:
         yield from master_key(settings, seen.sealed, is_new=False)
     yield from database_clock(seen)
+    yield from account_managers(seen.gains)

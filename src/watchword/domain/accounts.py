@@ -5,9 +5,12 @@ anybody learns whether it exists. A deleted one's urn stays dead: its row stays,
 """
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.policies import Policy, PolicySet, PolicyState, Privilege
 
 ACCOUNT_PREFIX = "urn:li:corpuser:service_"
 
@@ -28,6 +31,40 @@ class ServiceAccount:
 class AccountPage:
     total: int
     rows: tuple[ServiceAccount, ...]
+
+
+class Gain(NamedTuple):
+    """What a holder of MANAGE_SERVICE_ACCOUNTS may do only with tokens of an account."""
+
+    manager: str
+    """A user, a group, or EVERYBODY."""
+    account: str
+    privileges: tuple[Privilege, ...]
+
+
+EVERYBODY = "all users"
+_MANAGE = Privilege.MANAGE_SERVICE_ACCOUNTS
+# Holders of these can make themselves anyone already.
+_BOUNDLESS = {Privilege.MANAGE_ACCESS_TOKENS, Privilege.MANAGE_POLICIES}
+
+
+def gains(policies: tuple[Policy, ...], groups: Mapping[str, list[str]], accounts: list[str]) -> Iterator[Gain]:
+    """Who gains privileges by making tokens of these accounts. `groups` are those of the accounts and of the users
+    that policies name.
+    """
+    known = PolicySet(0, policies)
+    managing = [policy for policy in policies if policy.state is PolicyState.ACTIVE and _MANAGE in policy.privileges]
+    users = {user for policy in managing for user in policy.users}
+    named = {group for policy in managing for group in policy.groups}
+    held = {user: known.granted(user, groups.get(user, ())) for user in sorted(users)}
+    held |= {group: known.granted("", (group,)) for group in sorted(named)}
+    if any(policy.all_users for policy in managing):
+        held[EVERYBODY] = known.granted("", ())
+    for manager, own in held.items():
+        for account in accounts if not own & _BOUNDLESS else ():
+            more = known.granted(account, groups.get(account, ())) - own
+            if more and manager != account:
+                yield Gain(manager, account, tuple(privilege for privilege in Privilege if privilege in more))
 
 
 def is_account(urn: str) -> bool:

@@ -36,7 +36,7 @@ class Privilege(Enum):
     )
     MANAGE_SERVICE_ACCOUNTS = (
         "Manage Service Accounts",
-        "Manage service accounts and their tokens.",
+        "Manage service accounts and their tokens; as strong as the strongest service account.",
     )
     INTROSPECT_TOKENS = ("Introspect Tokens", "Ask about others' tokens.")
     MANAGE_POLICIES = ("Manage Policies", "Manage policies, groups and the status of actors.")

@@ -4,15 +4,18 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Any
 
+from watchword.domain.accounts import Gain, gains
 from watchword.domain.errors import OperatorError
 from watchword.domain.places import DatabasePlace
 from watchword.domain.ports import Clock
+from watchword.stores import rows
 from watchword.stores.migrate import latest
 from watchword.stores.postgres.connections import DRIVER_ERRORS, NOW, Connection, advice, connect, lacks_right, quoted
 from watchword.stores.postgres.migrations import DIALECT, lacking, schema_version
 from watchword.stores.sqlite.keys import Sealed
 
 LEAST_SECONDS = 2.0
+MOST_ACCOUNTS = 1_000
 
 # What is off of all that keeps a commit from being lost with the machine. `synchronous_commit` is not among it: each
 # connection of ours turns it on.
@@ -48,6 +51,8 @@ class DatabaseGlance:
     latest: int = 0
     tokens: int = 0
     sealed: Sealed | None = None
+    gains: tuple[Gain, ...] = ()
+    """Who may do more by managing service accounts; not looked for in a store of an older version."""
 
 
 def glance(place: DatabasePlace, now: Clock) -> DatabaseGlance:
@@ -100,7 +105,30 @@ async def _held(connection: Connection, schema: str, seen: DatabaseGlance) -> Da
     keys = await connection.fetch(
         f"SELECT kid, sealed_private FROM {own}.keys UNION ALL SELECT kid, sealed_private FROM {own}.next_key"  # noqa: S608
     )
-    return replace(seen, tokens=state[1], sealed=Sealed(state[0], [(kid, private) for kid, private in keys]))
+    sealed = Sealed(state[0], [(kid, private) for kid, private in keys])
+    found = await _gains(connection, own) if seen.version == seen.latest else ()
+    return replace(seen, tokens=state[1], sealed=sealed, gains=found)
+
+
+async def _gains(connection: Connection, own: str) -> tuple[Gain, ...]:
+    kept = await connection.fetch(f"SELECT {rows.POLICY} FROM {own}.policies")  # noqa: S608
+    policies = tuple(map(rows.policy_of, kept))
+    named = sorted({user for policy in policies for user in policy.users})
+    # Those that a policy can reach by more than by being for all users.
+    found = await connection.fetch(
+        f"SELECT urn FROM {own}.service_accounts WHERE deleted_at IS NULL AND (urn = ANY ($1::text[])"  # noqa: S608
+        f" OR EXISTS (SELECT 1 FROM {own}.group_members WHERE actor_urn = urn)) ORDER BY urn LIMIT $2",
+        named,
+        MOST_ACCOUNTS,
+    )
+    accounts = [urn for (urn,) in found]
+    groups: dict[str, list[str]] = {}
+    for actor, group in await connection.fetch(
+        f"SELECT actor_urn, group_urn FROM {own}.group_members WHERE actor_urn = ANY ($1::text[])",  # noqa: S608
+        [*named, *accounts],
+    ):
+        groups.setdefault(actor, []).append(group)
+    return tuple(gains(policies, groups, accounts))
 
 
 async def _ahead(connection: Connection, now: Clock) -> int:

@@ -3,19 +3,30 @@
 A file that nobody has open is read as it lies there; one that is in use, through SQLite's own reading of its log.
 """
 
+import json
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
 
+from watchword.domain.accounts import Gain, gains
 from watchword.domain.errors import OperatorError
+from watchword.stores import rows
 from watchword.stores.migrate import latest
 from watchword.stores.sqlite.connections import DIALECT, open_unchanging, schema_version
 from watchword.stores.sqlite.keys import Sealed, sealed_of
 
 # Above this even reading the file once takes long; `db check` does it.
 READ_WHOLE = 64 * 1024 * 1024
+MOST_ACCOUNTS = 1_000
+# Those that a policy can reach by more than by being for all users.
+_ACCOUNTS = """
+SELECT urn FROM service_accounts WHERE deleted_at IS NULL AND (
+    urn IN (SELECT value FROM json_each(?)) OR EXISTS (SELECT 1 FROM group_members WHERE actor_urn = urn))
+ORDER BY urn LIMIT ?
+"""
+_GROUPS = "SELECT actor_urn, group_urn FROM group_members WHERE actor_urn IN (SELECT value FROM json_each(?))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,8 @@ class Glance:
     read_whole: bool = False
     newest: int | None = None
     sealed: Sealed | None = None
+    gains: tuple[Gain, ...] = ()
+    """Who may do more by managing service accounts; not looked for in a store of an older version."""
 
 
 def glance(path: Path) -> Glance:
@@ -68,4 +81,15 @@ def _look(connection: apsw.Connection, path: Path) -> Glance:
         read_whole=small,
         newest=connection.execute("SELECT at FROM events ORDER BY at DESC LIMIT 1").get,
         sealed=sealed_of(connection),
+        gains=_gains(connection) if version == latest(DIALECT) else (),
     )
+
+
+def _gains(connection: apsw.Connection) -> tuple[Gain, ...]:
+    policies = tuple(map(rows.policy_of, connection.execute(f"SELECT {rows.POLICY} FROM policies")))  # noqa: S608
+    named = sorted({user for policy in policies for user in policy.users})
+    accounts = [urn for (urn,) in connection.execute(_ACCOUNTS, (json.dumps(named), MOST_ACCOUNTS))]
+    groups: dict[str, list[str]] = {}
+    for actor, group in connection.execute(_GROUPS, (json.dumps([*named, *accounts]),)):
+        groups.setdefault(actor, []).append(group)
+    return tuple(gains(policies, groups, accounts))
