@@ -63,6 +63,20 @@ def test_keys_of_two_actors_are_two_keys(given: Given) -> None:
     assert given.live(one, two) == [1, 2]
 
 
+def test_replay_of_a_live_token_leaves_an_event_and_of_a_dead_one_none(given: Given, place: Place) -> None:
+    used, token = given.token(1, ANN), given.token(2, ANN)
+    warrant = given.warrant(ANN, used)
+    assert given.run(given.store.note_replay(warrant, token))
+    event = place.events()[-1]
+    assert (event.action, event.actor, event.bearer_id, event.target) == ("token.replayed", ANN, used.id, token.id)
+    given.revoke(token)
+    before = place.events()
+    assert not given.run(given.store.note_replay(warrant, token))
+    given.revoke(used)
+    given.stale(given.store.note_replay(warrant, used))
+    assert [event.action for event in place.events()[len(before) :]] == ["token.revoked"]
+
+
 def test_after_a_day_a_key_is_as_new(given: Given) -> None:
     first, second = record(1, expires_at=None), record(2, created_at=NOW + KEPT, expires_at=None)
     given.run(given.store.add_token(SYSTEM, first, given.issue(under("digest", first))))

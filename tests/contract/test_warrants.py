@@ -43,6 +43,7 @@ WRITES: dict[str, Write] = {
     "rotate_token": lambda store, warrant: store.rotate_token(
         warrant, LASTING, successor(50, LASTING), Issue("kid-1", PLENTY)
     ),
+    "note_replay": lambda store, warrant: store.note_replay(warrant, LASTING),
     "delete_account": lambda store, warrant: store.delete_account(warrant, account(1).urn),
     "add_policy": lambda store, warrant: store.add_policy(warrant, policy(50, ANN)),
     "replace_policy": lambda store, warrant: store.replace_policy(warrant, policy(40, ANN, EVE)),

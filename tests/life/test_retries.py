@@ -2,15 +2,18 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from tests.life.holding import CREATE, Held, Life, reason_of
+from tests.support.browsing import Browser
 from tests.support.server import ADMIN, GENERATE, GraphQLRefused, Server, plain_client
 from tests.support.store_file import change_store, look
 from tests.support.waiting import SECONDS
 
+EVENTS = "query ($of: [String!]) { listEvents(input: {targets: $of}) { events { action actorUrn tokenId } } }"
 Ask = Callable[[str], Held]
 
 
@@ -63,6 +66,58 @@ class TestTheSameKey:
         assert server.command_line("keys", "rotate").returncode == 0
         server.start()
         assert [ask(f"k{number}").token for number, ask in enumerate(asks)] == [held.token for held in first]
+
+    def test_replay_by_another_credential_of_the_actor_gives_no_token(self, lives: Life) -> None:
+        ann = lives.new_actor()
+        used, other = lives.create(ann), lives.create(ann)
+        derived = lives.derive(used.token)
+        first = lives.create(ann, token=used.token, key="k")
+        before = counted(lives)
+        for how in ({"token": other.token}, {"token": derived.token}, {"actor": ann}):
+            with pytest.raises(GraphQLRefused) as refusal:
+                lives.create(ann, key="k", **how)
+            assert reason_of(refusal.value) == (409, "idempotency_key_reused", "Idempotency-Key")
+        assert lives.create(ann, token=used.token, key="k").token == first.token
+        assert counted(lives) == before
+        successor = lives.rotate(used)
+        with pytest.raises(GraphQLRefused) as refusal:
+            lives.create(ann, token=successor.token, key="k")
+        assert refusal.value.reason == "idempotency_key_reused"
+        lives.revoke(used, cascade=True)
+        assert not lives.lives(first)
+
+    def test_replay_by_another_session_of_the_actor_gives_no_token(self, life: Life) -> None:
+        ann = life.new_actor()
+        held = life.create(ann)
+        one, two = (Browser(life.server).signed_in(token=held.token) for _ in range(2))
+        wanted = {"type": "PERSONAL", "actorUrn": ann, "duration": "ONE_HOUR", "name": "n"}
+
+        def made(browser: Browser) -> Any:
+            return browser.post(CREATE, {"input": wanted}, {"Idempotency-Key": "k"}).json()
+
+        with closing(one.http), closing(two.http):
+            first, again, refused = made(one), made(one), made(two)
+        assert again["data"] == first["data"]
+        assert (refused["data"]["made"], refused["errors"][0]["extensions"]["reason"]) == (
+            None,
+            "idempotency_key_reused",
+        )
+        with pytest.raises(GraphQLRefused) as refusal:
+            life.create(ann, token=held.token, key="k", name="n")
+        assert refusal.value.reason == "idempotency_key_reused"
+
+    def test_replay_leaves_an_event_with_the_credential_and_a_refused_one_does_not(self, lives: Life) -> None:
+        ann = lives.new_actor()
+        used, other = lives.create(ann), lives.create(ann)
+        first = lives.create(ann, token=used.token, key="k")
+        with pytest.raises(GraphQLRefused):
+            lives.create(ann, token=other.token, key="k")
+        assert lives.create(ann, token=used.token, key="k") == first
+        events = lives.ask(EVENTS, {"of": [first.id]})["listEvents"]["events"]
+        assert [(event["action"], event["actorUrn"], event["tokenId"]) for event in events] == [
+            ("token.replayed", ann, used.id),
+            ("token.created", ann, used.id),
+        ]
 
     def test_with_another_request_is_refused(self, lives: Life) -> None:
         ann = lives.new_actor()

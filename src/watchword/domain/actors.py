@@ -135,6 +135,8 @@ class Caller(NamedTuple):
     """When its bearer ends; None: never, or there is none."""
     is_derived: bool = False
     """Whether its bearer dies with another token."""
+    session_id: str | None = None
+    """The digest of the session it came with; None: it came with none."""
 
     @classmethod
     def with_bearer(cls, bearer: Bearer, peer: str, request_id: str) -> "Caller":
@@ -148,6 +150,13 @@ class Caller(NamedTuple):
             bearer.expires_at,
             bearer.derived,
         )
+
+    @property
+    def credential(self) -> str:
+        """What it came with: a session, a token, or a believed header. No secret."""
+        if self.session_id is not None:
+            return f"session:{self.session_id}"
+        return "header" if self.bearer_id is None else f"token:{self.bearer_id}"
 
     @property
     def is_bounded(self) -> bool:

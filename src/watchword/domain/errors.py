@@ -119,7 +119,7 @@ class Reason(Enum):
     KEY_REUSED = (
         "idempotency_key_reused",
         CONFLICT,
-        "The Idempotency-Key cannot give its token again: other content, ended, or its signing key gone.",
+        "The Idempotency-Key cannot give its token again: other content or credential, ended, or its signing key gone.",
     )
     ACTOR_SUSPENDED = ("actor_suspended", CONFLICT, "The actor is suspended and can be given no token.")
     NOT_EDITABLE = ("not_editable", CONFLICT, "The policy or actor is kept by the service itself.")

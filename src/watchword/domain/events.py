@@ -31,6 +31,10 @@ class Action(Enum):
         return made
 
     TOKEN_CREATED = "token.created", "A token was made: for which actor, until when."
+    TOKEN_REPLAYED = (
+        "token.replayed",
+        "A token was given out again, to the credential that asked for it under the same Idempotency-Key.",
+    )
     TOKEN_REVOKED = "token.revoked", "A token was ended; by the service itself where its answer reached nobody."
     TOKEN_DERIVED = "token.derived", "A token was derived from another, with which it dies: from which, until when."
     TOKEN_ROTATED = "token.rotated", "A token was made to replace another and awaits its first use: which, until when."

@@ -156,6 +156,9 @@ class TokenStore(Protocol):
     async def get_retry(self, actor: str, digest: str) -> Retry | None:
         """What is kept of a request under a key, of less than a day ago."""
 
+    async def note_replay(self, warrant: Warrant, record: TokenRecord) -> bool:
+        """Leave the event of a token that is given out again under its key. False, and no event, where it is dead."""
+
     async def revoke_token(self, warrant: Warrant, token_id: str, reach: Reach | None, *, cascade: bool = False) -> int:
         """Revoke, and say when; with it everything derived from it, and the one it replaces or that replaces it while
         the older of the two is alive; with `cascade` also everything minted with any of them. Each leaves its event.

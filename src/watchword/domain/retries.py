@@ -1,8 +1,12 @@
 """Retries: the same request under the same key gives the same token, though no token was ever stored.
 
-The number in a token made under a key (`jti`) is an HMAC over actor, key and what was asked. Signing again with the
-same key and times gives the same token, bit by bit. Kept is only what that takes: the key's digest, the times, the
-signing key's name, and the id of the token, which every list shows.
+The number in a token made under a key (`jti`) is an HMAC over actor, credential, key and what was asked. Signing again
+with the same key and times gives the same token, bit by bit. Kept is only what that takes: the key's digest, the times,
+the signing key's name, and the id of the token, which every list shows.
+
+The credential is the token, the session or the believed header that the request came with. The key's digest is the
+actor's alone: so the same key from another credential of the actor finds the record, and its signature gives another
+id than the one that is kept. It is refused, and no second token is made.
 """
 
 import json
@@ -40,10 +44,10 @@ class Keyed:
 
     __slots__ = ("_asked", "_secret", "actor", "digest")
 
-    def __init__(self, salt: Secret[bytes], actor: str, key: str, asked: Mapping[str, Any]) -> None:
+    def __init__(self, salt: Secret[bytes], actor: str, key: str, asked: Mapping[str, Any], credential: str) -> None:
         self.actor = actor
         self._secret = Secret(digest(salt.reveal(), b"watchword idempotency", sha256))
-        self._asked = _text([actor, key, dict(asked)])
+        self._asked = _text([actor, credential, key, dict(asked)])
         self.digest = self._mac(b"key", _text([actor, key])).hex()
 
     def jti(self) -> str:
@@ -66,7 +70,7 @@ def check_key(value: str) -> str:
 def other_request() -> Fault:
     return Fault(
         Reason.KEY_REUSED,
-        f"This {HEADER} came with another request in the last 24 hours; take a new one.",
+        f"This {HEADER} was used with another request or another credential in the last 24 hours. Use a new one.",
         field=HEADER,
     )
 

@@ -65,10 +65,11 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked under an Idempotency-Key, if it was under one."""
+    """What was asked under an Idempotency-Key, if it was under one, and by which credential."""
 
     key: str | None = None
     content: Mapping[str, Any] | None = None
+    credential: str = ""
 
 
 UNKEYED = Request()
@@ -97,10 +98,10 @@ class Minting:
         """Sign and keep, by `add`; or give again what was made under this key."""
         keyed = None
         if request.key is not None:
-            keyed = Keyed(self._salt, warrant.actor, request.key, request.content or {})
+            keyed = Keyed(self._salt, warrant.actor, request.key, request.content or {}, request.credential)
             kept = await self._store.get_retry(keyed.actor, keyed.digest)
             if kept is not None:
-                return await self._again(draft, keyed, kept)
+                return await self._again(warrant, draft, keyed, kept)
         now = self._clock()
         span = draft.span(now)
         end = span.expires_at if draft.grace is None else span.full_end
@@ -134,9 +135,9 @@ class Minting:
         self._issued(1)
         return CreatedToken(signed.token, record)
 
-    async def _again(self, draft: Draft, keyed: Keyed, kept: Retry) -> CreatedToken:
-        """The token that was made under this key, signed once more. It must be what this bearer would be given, which
-        may be allowed less than the one it was made with.
+    async def _again(self, warrant: Warrant, draft: Draft, keyed: Keyed, kept: Retry) -> CreatedToken:
+        """The token that was made under this key, signed once more, for the credential it was made with. It must be
+        what that one would be given now. Leaves an event before it is handed over.
         """
         claims = Claims(draft.actor_urn, kept.created_at, kept.expires_at, draft.limits, keyed.jti())
         signed = await self._signer.sign_again(claims, kept.kid)
@@ -149,4 +150,6 @@ class Minting:
             raise token_ended()
         if not draft.is_as(record, kept.expires_at):
             raise other_request()
+        if not await self._store.note_replay(warrant, record):
+            raise token_ended()
         return CreatedToken(signed.token, record)

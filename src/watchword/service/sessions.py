@@ -63,7 +63,7 @@ class Sessions:
         else:
             bearer = await self._authority.accept(found.bearer, peer, request_id)
             caller = Caller.with_bearer(bearer, peer, request_id)
-        return Visit(caller, found.ends_at)
+        return Visit(caller._replace(session_id=found.session.id), found.ends_at)
 
     async def sign_out(self, held: Secret[str], peer: str, request_id: str) -> None:
         """Whatever has become of its token. One that is over stays so."""

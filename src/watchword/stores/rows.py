@@ -144,6 +144,10 @@ def created(record: TokenRecord) -> Event:
     return Event(Action.TOKEN_CREATED, record.id, detail)
 
 
+def replayed(record: TokenRecord) -> Event:
+    return Event(Action.TOKEN_REPLAYED, record.id, {"actorUrn": record.actor_urn})
+
+
 def no_token() -> Fault:
     return Fault(Reason.TOKEN_NOT_FOUND, "There is no such token among those you may revoke.")
 

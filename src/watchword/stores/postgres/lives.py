@@ -54,6 +54,17 @@ class PostgresLives:
         row = await self._db.confirmed_row(_GET_RETRY, actor, digest)
         return None if row is None else Retry(*row)
 
+    async def note_replay(self, warrant: Warrant, record: TokenRecord) -> bool:
+        async def work(c: Connection) -> bool:
+            now = await prove(c, warrant, relies=[TOKENS, family(record.family)])
+            row = await c.fetchrow(GET, record.id)
+            if row is None or not rows.token_of(row).is_live(now):
+                return False
+            await leave_events(c, warrant, [rows.replayed(record)], now)
+            return True
+
+        return await self._db.write(work)
+
     async def rotate_token(self, warrant: Warrant, seen: TokenRecord, successor: TokenRecord, issue: Issue) -> None:
         async def work(c: Connection) -> None:
             relied = [TOKENS, *relied_on(successor)]

@@ -122,6 +122,18 @@ class SqliteLives:
     async def get_retry(self, actor: str, digest: str) -> Retry | None:
         return await self._db.read(lambda c: get_retry(c, actor, digest, self.clock()))
 
+    async def note_replay(self, warrant: Warrant, record: TokenRecord) -> bool:
+        def work(c: apsw.Connection) -> bool:
+            now = self.clock()
+            prove(c, warrant, now)
+            found = get(c, record.id)
+            if found is None or not found.is_live(now):
+                return False
+            leave_event(c, warrant, rows.replayed(found), now)
+            return True
+
+        return await self._db.write(work)
+
     async def rotate_token(self, warrant: Warrant, seen: TokenRecord, successor: TokenRecord, issue: Issue) -> None:
         def work(c: apsw.Connection) -> None:
             now = self.clock()

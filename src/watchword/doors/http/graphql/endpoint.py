@@ -79,7 +79,9 @@ class Context:
         key, self.key = self.key, "" if self.key is not None else None
         if key == "":
             raise Fault(Reason.INVALID_HEADER, f"Under an {HEADER} a request makes one token.", field=HEADER)
-        return UNKEYED if key is None else MintRequest(key, {"operation": operation, **content})
+        if key is None:
+            return UNKEYED
+        return MintRequest(key, {"operation": operation, **content}, self.caller.credential)
 
     def time_left(self) -> float:
         """Seconds that searches may still take."""
