@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from watchword.domain.actors import system_warrant
 from watchword.domain.declared import PolicyPlan, summary
 from watchword.domain.engine import Engine
-from watchword.domain.errors import OperatorError
+from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.findings import Finding
 from watchword.domain.indices import IndexNames
 from watchword.domain.places import FilePlace, Place, SchemaVersions
@@ -161,8 +161,9 @@ async def open_service(
             purge=Purge(store, clock, settings.dead_token_days),
             salt=salt,
         )
-        await uses.flush()
-        await refusals.close()
+        for flush in (uses.flush, refusals.close):
+            with suppress(Fault):
+                await flush()
     finally:
         await store.close()
 

@@ -203,6 +203,11 @@ class Fault(Exception):
     def kind(self) -> Kind:
         return self.reason.kind
 
+    @property
+    def is_outage(self) -> bool:
+        """It may pass by itself: the same is worth trying again later."""
+        return self.kind is UNAVAILABLE
+
 
 def invalid(field: str, message: str) -> Fault:
     """The fault for a bad value: the sentence names the field and what is allowed."""

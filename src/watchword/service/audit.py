@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 from watchword.domain.actors import Caller
 from watchword.domain.errors import Fault
@@ -39,10 +38,6 @@ class Audit:
         events, more = await self._store.events(search, seconds)
         return search, events, Cursor(events[-1].at, events[-1].seq) if more else None
 
-    async def run(self) -> None:
-        """Write refusals and prune old events, again and again, until cancelled."""
-        await asyncio.gather(self._flush_forever(), self._prune_forever())
-
     async def prune(self) -> int:
         """Remove what is older than is kept, in batches with pauses, so that no other write waits long."""
         pruned = 0
@@ -53,13 +48,18 @@ class Audit:
                 return pruned
             await asyncio.sleep(BATCH_PAUSE)
 
-    async def _flush_forever(self) -> None:
+    async def run_flushes(self) -> None:
+        """Write refusals, again and again, until cancelled."""
         while True:
             await asyncio.sleep(FLUSH_SECONDS)
             await self._refusals.flush()
 
-    async def _prune_forever(self) -> None:
+    async def run_prunes(self) -> None:
+        """Prune old events, again and again, until cancelled."""
         while True:
-            with suppress(Fault):
+            try:
                 await self.prune()
+            except Fault as fault:
+                if not fault.is_outage:
+                    raise
             await asyncio.sleep(PRUNE_SECONDS)

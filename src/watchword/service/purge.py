@@ -7,7 +7,6 @@ took. Any number of processes may purge at once.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from watchword.domain.errors import Fault
 from watchword.domain.lifetimes import DAY
@@ -29,8 +28,11 @@ class Purge:
     async def run(self) -> None:
         """Purge again and again, until cancelled. Several processes do not keep step."""
         while True:
-            with suppress(Fault):
+            try:
                 await self.purge()
+            except Fault as fault:
+                if not fault.is_outage:
+                    raise
             await asyncio.sleep(PURGE_SECONDS * (0.5 + self._jitter()))
 
     async def purge(self) -> int:

@@ -168,9 +168,11 @@ class Refusals:
                 return
             try:
                 await self._store.keep_events(events, firsts, DAY)
-            except Fault:
+            except Exception as error:
                 self._gathered = (events + self._gathered)[:GATHERED]
                 self._firsts.give_back(firsts)
+                if not (isinstance(error, Fault) and error.is_outage):
+                    raise
 
     async def close(self) -> None:
         """The service stops: nothing stays untold."""

@@ -56,17 +56,18 @@ class Supervisor:
                 self._woken.clear()
                 try:
                     await self._take_up()
-                except Fault:
-                    pass  # the store is away; it is looked for again
-                except Exception as defect:  # noqa: BLE001 - of one record; the others are not to suffer
-                    self._tell("", f"defect: {type(defect).__name__}: {defect}")
+                except Fault as fault:
+                    if not fault.is_outage:
+                        raise
                 pause = LOOK_SECONDS if self._driven else min(pause * 2, IDLE_SECONDS)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), pause)
-        finally:
+        except asyncio.CancelledError:
+            # The service stops. After a defect of this loop, what it drives goes on.
             for task in self._driven:
                 task.cancel()
             await asyncio.gather(*self._driven, return_exceptions=True)
+            raise
 
     async def _take_up(self) -> None:
         while len(self._driven) < MOST_AT_ONCE:
@@ -75,7 +76,12 @@ class Supervisor:
                 return
             task = asyncio.ensure_future(self._drive(operation))
             self._driven.add(task)
-            task.add_done_callback(self._driven.discard)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._driven.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._tell("", f"defect: {type(error).__name__}: {error}")
 
     async def _drive(self, operation: Operation) -> None:
         tag = f"{await self._store.node_id()}:{operation.number}"

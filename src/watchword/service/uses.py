@@ -81,12 +81,14 @@ class Uses:
                     await self._store.record_uses(
                         {one: Use(noted.last, noted.count, network_of(noted.client)) for one, noted in batch.items()}
                     )
-                except Fault as fault:
-                    if fault.reason is Reason.OUTCOME_UNKNOWN:
+                except Exception as error:
+                    if isinstance(error, Fault) and error.reason is Reason.OUTCOME_UNKNOWN:
                         for unknown in batch.values():
                             unknown.count = 0
                     self._keep(chain(batch.items(), left))
-                    return False
+                    if isinstance(error, Fault) and error.is_outage:
+                        return False
+                    raise
             return True
 
     def _begin(self, token_id: str, noted: _Noted) -> None:

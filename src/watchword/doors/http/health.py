@@ -1,7 +1,7 @@
 """Probes. *Live* says the process answers; *ready* proves a write to the store, by at most one probe a second.
 
 The search index is named as a part. Without it tokens are issued, verified and revoked as ever, so it alone makes
-nobody unready.
+nobody unready. Nor does a background loop that fails: it is named while it does.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from watchword.domain.errors import Fault, Reason
 from watchword.domain.ports import Store
 from watchword.doors.http.faults import JSON, NO_STORE, RETRY_AFTER
 from watchword.doors.http.requests import Response
+from watchword.service.loops import Loops
 
 PROBE_SECONDS = 1.0
 
@@ -23,9 +24,10 @@ READY: dict[str, Any] = {"status": "ready"}
 
 
 class Health:
-    def __init__(self, store: Store, engine: Engine) -> None:
+    def __init__(self, store: Store, engine: Engine, loops: Loops) -> None:
         self._store = store
         self._engine = engine
+        self._loops = loops
         self._lock = asyncio.Lock()
         self._probed_at = float("-inf")
         self._answer = LIVE
@@ -45,10 +47,13 @@ class Health:
     async def _probe(self) -> Response:
         store, index = await asyncio.gather(self._probe_store(), self._probe_index())
         parts = {"store": store, "index": index}
+        if failing := self._loops.failing:
+            parts["background"] = {"status": "degraded", "failing": failing, "message": "The log says why."}
         if store is not READY:
             body = {"status": "unavailable", "parts": parts}
             return Response(503, [JSON, NO_STORE, RETRY_AFTER], orjson.dumps(body))
-        body = {"status": "ready" if index["status"] == "ready" else "degraded", "parts": parts}
+        degraded = index is not READY or "background" in parts
+        body = {"status": "degraded" if degraded else "ready", "parts": parts}
         return Response(200, [JSON, NO_STORE], orjson.dumps(body))
 
     async def _probe_store(self) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from watchword.service.audit import Audit
 from watchword.service.authority import Authority
 from watchword.service.endings import Endings
 from watchword.service.introspection import Introspection
+from watchword.service.loops import Loops
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
 from watchword.service.purge import Purge
@@ -154,8 +155,15 @@ class Worker:
             )
         )
         service = whole.core
-        for chore in (service.uses.run(), service.purge.run(), service.audit.run(), whole.supervisor.run()):
-            stack.push_async_callback(_stopped, asyncio.ensure_future(chore))
+        loops = Loops(partial(_tell_loop, logger))
+        for name, loop in (
+            ("uses", service.uses.run),
+            ("purge", service.purge.run),
+            ("refusals", service.audit.run_flushes),
+            ("events", service.audit.run_prunes),
+            ("operations", whole.supervisor.run),
+        ):
+            stack.push_async_callback(_stopped, asyncio.ensure_future(loops.keep(name, loop)))
         schema = make_schema(service.store.clock, self._new_id)
         services = Services(
             tokens=service.tokens,
@@ -174,7 +182,7 @@ class Worker:
         )
         pages = OwnPages(settings.public_url, settings.trusted_proxies, local_mode=rules.local_mode)
         callers = Callers(service.authority, rules, OwnUser(), service.sessions, pages if settings.console else None)
-        health = Health(service.store, whole.engine)
+        health = Health(service.store, whole.engine, loops)
         self._app = App(
             Parts(
                 reader=RequestReader(
@@ -204,6 +212,10 @@ class Worker:
 
 def _tell(logger: FilteringBoundLogger, operation: str, why: str) -> None:
     logger.warning("operation", operation=operation, why=why)
+
+
+def _tell_loop(logger: FilteringBoundLogger, loop: str, why: str) -> None:
+    logger.error("background loop failed", loop=loop, why=why)
 
 
 async def _stopped(task: asyncio.Task[None]) -> None:

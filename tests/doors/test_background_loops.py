@@ -1,0 +1,68 @@
+"""Loops in the background outlive a defect: it is logged, shown by the health answer, and the loop is started again."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tests.support.server import Server
+from tests.support.store_file import change_store, look
+from tests.support.waiting import until
+from watchword.service.loops import Loops
+
+MakeServer = Callable[..., Server]
+
+
+def test_loop_that_meets_a_defect_is_reported_and_goes_on_after_it(make_server: MakeServer) -> None:
+    server = make_server()
+    assert server.http.get("/health/ready").json()["status"] == "ready"
+    change_store(server, "ALTER TABLE events RENAME TO misplaced")
+    assert server.verify("no token").status_code == 401
+
+    until(lambda: bool(failures(server)), "the loop that writes refusals has failed")
+    until(lambda: health(server)["status"] == "degraded", "that is shown")
+    assert server.http.get("/health/ready").status_code == 200
+    background = health(server)["parts"]["background"]
+    assert (background["status"], background["failing"]) == ("degraded", ["refusals"])
+    assert {line["loop"] for line in failures(server)} == {"refusals"}
+    assert "no such table" in failures(server)[0]["why"]
+
+    change_store(server, "ALTER TABLE misplaced RENAME TO events")
+    refused = "SELECT count(*) FROM events WHERE action = 'authentication.failed'"
+    until(lambda: look(server, refused) == [(1,)], "the refusal of before is written")
+
+
+def failures(server: Server) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in server.err.read_text().splitlines() if line.startswith("{")]
+    return [line for line in lines if line["event"] == "background loop failed"]
+
+
+def health(server: Server) -> Any:
+    return server.http.get("/health/ready").json()
+
+
+def test_loop_is_started_again_after_any_error_until_it_is_cancelled() -> None:
+    told: list[tuple[str, str]] = []
+    started: list[int] = []
+
+    async def story() -> None:
+        loops = Loops(lambda name, why: told.append((name, why)))
+        runs = asyncio.Event()
+
+        async def loop() -> None:
+            started.append(len(started))
+            if len(started) == 1:
+                raise KeyError("a row")
+            runs.set()
+            await asyncio.sleep(3_600)
+
+        kept = asyncio.ensure_future(loops.keep("example", loop))
+        await runs.wait()
+        assert loops.failing == ["example"]
+        kept.cancel()
+        await asyncio.gather(kept, return_exceptions=True)
+        assert kept.cancelled()
+
+    asyncio.run(story())
+    assert started == [0, 1]
+    assert told == [("example", "KeyError: 'a row'")]
