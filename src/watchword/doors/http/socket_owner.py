@@ -63,7 +63,7 @@ class OwnUser:
         except (OSError, ValueError):
             return "the server cannot look up which user's process connected (sock_diag)"
         if owner is None:
-            return "no process holds the client's end of the connection any more, so its user is unknown"
+            return "the client has closed its end of the connection, so its user is unknown"
         if owner == self._overflow:  # stands for every user without a number in our namespace
             return f"the connection comes from a process of a user that the server cannot identify (uid {owner})"
         if owner != self._uid:

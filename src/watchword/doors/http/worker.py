@@ -15,6 +15,7 @@ from structlog.typing import FilteringBoundLogger
 from watchword.domain.engine import Engine
 from watchword.domain.ports import Keys, Store
 from watchword.doors.http.app import App, MetricsApp, Parts
+from watchword.doors.http.asgi import AsgiExchange, AsgiScope, HttpScope, Receive, Send
 from watchword.doors.http.callers import Callers, TrustRules
 from watchword.doors.http.console import Console
 from watchword.doors.http.graphql.endpoint import GraphQLEndpoint, Services
@@ -127,6 +128,11 @@ class Worker:
         """Called by the server for each request."""
         assert self._app is not None
         return self._app(scope, exchange)
+
+    def asgi(self, scope: HttpScope, receive: Receive, send: Send) -> Awaitable[None]:
+        """The same, behind trusted proxies."""
+        assert self._app is not None
+        return self._app(AsgiScope(scope), AsgiExchange(receive, send))
 
     def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Called by the server after the last request."""
