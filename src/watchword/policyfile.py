@@ -22,6 +22,7 @@ import yaml
 from watchword.domain.declared import DEFAULT_SET, MAX_DECLARED, PolicyDeclaration, check_declared
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.policies import Policy, PolicyState, Privilege, privilege_of
+from watchword.domain.texts import ACTING
 from watchword.domain.urns import POLICY_PREFIX
 
 MAX_BYTES = 1024 * 1024
@@ -67,8 +68,19 @@ def read_policy_text(content: bytes, name: str) -> PolicyDeclaration:
 def write_policy_file(policies: Iterable[Policy], set_name: str = DEFAULT_SET) -> str:
     """The file that declares these policies."""
     declared = [_written(policy) for policy in sorted(policies, key=lambda policy: policy.urn)]
-    text: str = yaml.safe_dump({"set": set_name, "policies": declared}, sort_keys=False, allow_unicode=True, width=100)
-    return text
+    content = {"set": set_name, "policies": declared}
+    text: str = yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return ACTING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes a text that acts on a terminal, so that it can be escaped."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        return self.represent_scalar(_TEXT, data, style='"' if ACTING.search(data) else None)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
 
 
 class _Reader:

@@ -50,6 +50,22 @@ _OTHERS = {"WATCHWORD_URL", "WATCHWORD_TOKEN", "WATCHWORD_PROFILE", "WATCHWORD_T
 _INJECTED = re.compile(r"WATCHWORD_(SERVICE_.*|PORT_\d+_(TCP|UDP).*)")
 
 
+class ExposedSecretError(SettingsError):
+    """A password in a flag: every user of the machine can read it in the list of processes."""
+
+
+# Also in an address that is wrong otherwise.
+_WITH_PASSWORD = re.compile(r"://[^/?#]*:[^/?#]+@|[?&]password=")
+
+
+def _refuse_password(flag: str, text: str, instead: str) -> None:
+    if _WITH_PASSWORD.search(text):
+        raise ExposedSecretError(
+            f"{flag} must not hold a password, which every user of this machine can read in the list of processes. "
+            f"{instead}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     host: str
@@ -221,6 +237,7 @@ def load(flags: Mapping[str, str | None], environment: Mapping[str, str] = os.en
 
 def read_place(flag: str, url: str, schema_flag: str, schema: str | None, settings: Settings) -> Place:
     """A store named by flags of a command, with everything else as it is set."""
+    _refuse_password(flag, url, "Put it into ~/.pgpass or the file that PGPASSFILE names (mode 0600).")
     try:
         place = read.database(url.strip())
     except ValueError as error:
@@ -260,6 +277,8 @@ def load_client(environment: Mapping[str, str] = os.environ) -> ClientSettings:
 
 def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Any:
     text, source = flags.get(setting.name), setting.flag
+    if text is not None and setting.secret:
+        _refuse_password(source, text, f"Set {setting.variable}, or name a file with it in {setting.file_variable}.")
     if text is None:
         text, source = environment.get(setting.variable), setting.variable
         if text is not None and setting.name == "port" and text.startswith("tcp://"):
@@ -334,6 +353,8 @@ def load_anyway(
     for setting in TABLE:
         try:
             values[setting.name] = _value(setting, flags, environment)
+        except ExposedSecretError:
+            raise
         except SettingsError as error:
             sentences.append(str(error))
             values[setting.name] = _value(setting, {}, {})

@@ -256,20 +256,22 @@ def test_a_target_without_room_is_left_as_it_was(tmp_path: Path) -> None:
         assert names(disk) == []
 
 
-def test_of_two_backups_to_one_file_at_once_the_second_is_refused(folder: Path, tmp_path: Path) -> None:
-    with (tmp_path / ".b.db.draft").open("ab") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        done = back_up_to(tmp_path / "b.db", folder)
-    assert done.returncode == 1
-    assert "Another backup" in done.stderr
-    assert not (tmp_path / "b.db").exists()
+def test_a_backup_leaves_the_draft_of_another_that_is_under_way_alone(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / ".b.db.0123456789abcdef.draft"
+    other.mkdir(mode=0o700)
+    held = os.open(other, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    assert back_up_to(tmp_path / "b.db", folder).returncode == 0
+    os.close(held)
+    assert names(tmp_path) == [other.name, "b.db", "d"]
 
 
 def test_what_a_killed_backup_left_behind_does_not_harm_the_next(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "backups"
     target.mkdir()
+    (target / ".b.db.0123456789abcdef.draft").mkdir(mode=0o700)
     for ending in ("", "-wal", "-shm", "-journal"):
-        (target / f".b.db.draft{ending}").write_bytes(b"half" * 5_000)
+        (target / ".b.db.0123456789abcdef.draft" / f"draft.db{ending}").write_bytes(b"half" * 5_000)
     assert back_up_to(target / "b.db", folder).returncode == 0
     assert names(target) == ["b.db"]
     assert_clean(target / "b.db", tmp_path / "clean")

@@ -84,12 +84,29 @@ def test_what_the_image_copies_is_not_ignored_and_nothing_else_is_sent() -> None
     assert (ROOT / ".dockerignore").read_text() == (ROOT / ".containerignore").read_text()
 
 
+def test_every_image_of_others_must_be_named_by_its_digest() -> None:
+    services = compose()["services"]
+    named = [
+        services["watchword"]["build"]["args"]["BASE"],
+        *(services[name]["image"] for name in ("postgres", "opensearch")),
+    ]
+    assert all(re.fullmatch(r"\$\{[A-Z]+_IMAGE:\?Set it in \.env to .* by its digest; .*\}", one) for one in named), (
+        named
+    )
+    lines = CONTAINERFILE.read_text().splitlines()
+    assert "ARG BASE" in lines  # no default
+    assert {line for line in lines if line.startswith("FROM")} == {"FROM ${BASE} AS build", "FROM ${BASE}"}
+    (check,) = (line.removeprefix("RUN ") for line in lines if line.startswith("RUN case"))
+    for base, code in (("python:3.11-slim-bookworm", 1), (f"python@sha256:{'0' * 64}", 0)):
+        done = subprocess.run(["/bin/sh", "-c", check], env={"BASE": base}, check=False, capture_output=True)
+        assert done.returncode == code
+
+
 def test_every_service_of_the_compose_file_is_closed_and_waits_for_what_it_needs() -> None:
     services = compose()["services"]
     for name, service in services.items():
         assert service["cap_drop"] == ["ALL"], name
         assert "no-new-privileges:true" in service["security_opt"], name
-        assert "latest" not in service.get("image", ""), name
     ours = services.pop("watchword")
     assert ours["read_only"] is True
     assert ours["user"] == said("USER")

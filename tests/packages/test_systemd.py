@@ -127,6 +127,7 @@ def test_tokens_are_made_and_ended_under_the_sandbox_of_the_unit(
             assert (status["CapEff"], status["CapBnd"]) == ("0" * 16, "0" * 16)
             assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
             assert status["Uid"].split()[0] != "0"
+            assert process.rlimit(psutil.RLIMIT_CORE) == (0, 0)  # no dump with tokens and keys in it
 
 
 def test_systemd_starts_the_service_again_when_it_was_killed(

@@ -10,7 +10,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 import shutil
 import ssl
 import stat
@@ -27,6 +26,7 @@ from watchword.client.records import CreatedToken, Token
 from watchword.client.sync import Client
 from watchword.domain.errors import Reason
 from watchword.domain.secret import Secret
+from watchword.files import create, draft_name
 
 LONGEST_FILE = 65_536
 NO_TOKEN = "The file must hold a token and nothing else."  # noqa: S105 - a sentence
@@ -172,8 +172,8 @@ class _Place:
         self._make_room()
 
     def _make_room(self) -> None:
-        self._beside = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}{_SUFFIX}")
-        self._opened = os.open(self._beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._beside = draft_name(self._path, _SUFFIX)
+        self._opened = create(self._beside)
         try:
             made = os.fstat(self._opened)
             if (made.st_uid, made.st_gid) != (self._seen.st_uid, self._seen.st_gid):

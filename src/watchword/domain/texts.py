@@ -9,6 +9,8 @@ MAX_NAME = 200
 MAX_DESCRIPTION = 1_000
 # With these a name can be made to look like another.
 _TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+# What acts on a terminal or turns the direction of writing, of all that JSON and YAML would print as it is.
+ACTING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 # All control characters but tab, line feed and carriage return; half a pair of UTF-16.
 _UNKEPT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")

@@ -1,7 +1,6 @@
 """Sealing: what the store must not show lies in it sealed by a master key, which lies outside it."""
 
 import os
-import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from watchword.domain.errors import OperatorError
 from watchword.domain.secret import Secret
+from watchword.files import draft, sync
 
 MASTER_KEY_BYTES = 32
 NONCE_BYTES = 12
@@ -28,8 +28,8 @@ def load_master_key(path: Path, *, create: bool) -> Secret[bytes]:
     if create and not path.exists():
         make_master_key(path)
     try:
-        mode = path.stat().st_mode
         with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
             text = file.read(MOST_BYTES).decode("ascii").strip()
     except FileNotFoundError:
         raise MasterKeyError(
@@ -54,18 +54,12 @@ def make_master_key(path: Path) -> bool:
     two processes that start together one wins, whole.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(b64encode(os.urandom(MASTER_KEY_BYTES)) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        return False
-    finally:
-        draft.unlink()
+    with draft(path, b64encode(os.urandom(MASTER_KEY_BYTES)) + b"\n") as written:
+        try:
+            path.hardlink_to(written)
+        except FileExistsError:
+            return False
+    sync(path.parent)
     return True
 
 

@@ -12,6 +12,7 @@ from watchword.domain.backups import Backup, Choice, Contents, Prospect, Restore
 from watchword.doors.cli.backstage import Backstage, Told
 from watchword.doors.cli.common import STORE_FLAGS, json_flag, need_store, with_settings
 from watchword.doors.cli.show import console, sized
+from watchword.doors.cli.text import one_line
 from watchword.settings import Settings
 
 SHOWN = 20
@@ -37,7 +38,7 @@ def backup(backstage: Backstage, file: Path, force: bool, as_json: bool, setting
     if as_json:
         click.echo(json.dumps(_shown(made, settings)))
         return
-    click.echo(f"Wrote {made.file}: {sized(made.size)}, {_tokens(made.contents)}.")
+    click.echo(one_line(f"Wrote {made.file}: {sized(made.size)}, {_tokens(made.contents)}."))
     click.echo(_about_key(made, settings))
     click.echo("without that key the backup opens for nobody, and with both anybody can sign tokens.")
 
@@ -76,7 +77,11 @@ def restore(
     if revoke_all == accept_revived:
         _ask_to_choose(backstage.restore_prospect(settings, file), as_json)
     restored = backstage.restore_store(settings, file, Choice.REVOKE_ALL if revoke_all else Choice.ACCEPT_REVIVED)
-    click.echo(json.dumps(_shown_restored(restored)) if as_json else "\n".join(_told(restored, settings)))
+    if as_json:
+        click.echo(json.dumps(_shown_restored(restored)))
+        return
+    for line in _told(restored, settings):
+        click.echo(one_line(line))
 
 
 def _ask_to_choose(seen: Prospect, as_json: bool) -> NoReturn:

@@ -33,7 +33,7 @@ def copy(
 ) -> None:
     """Copy a store into an empty one of either kind, with the service stopped; proves that both hold the same.
 
-    A password in a URL can be read by others on this machine: leave it out, and put it into ~/.pgpass.
+    A URL must not hold a password, which every user of this machine could read: put it into ~/.pgpass.
 
     \b
     Example: watchword db copy --from sqlite:///watchword-data/watchword.db --to postgresql://ww@db.example.org/ww

@@ -5,6 +5,7 @@ import click
 from watchword.doors.cli.backstage import Backstage
 from watchword.doors.cli.common import STORE_FLAGS, need_store, with_settings
 from watchword.doors.cli.later import LaterGroup
+from watchword.doors.cli.text import one_line
 from watchword.settings import Settings
 
 _LATER = {
@@ -50,6 +51,6 @@ def check(backstage: Backstage, settings: Settings) -> None:
     sound = True
     for law, problem in backstage.check_store(settings):
         sound = sound and problem is None
-        click.echo(f"{'ok  ' if problem is None else 'BAD '} {law}{f': {problem}' if problem else ''}")
+        click.echo(one_line(f"{'ok  ' if problem is None else 'BAD '} {law}{f': {problem}' if problem else ''}"))
     if not sound:
         raise SystemExit(1)

@@ -17,6 +17,7 @@ from watchword.doors.cli.show import Cell, Column, named, say, show_list, show_o
 from watchword.doors.cli.streams import read_input
 from watchword.doors.cli.text import as_json as json_text
 from watchword.doors.cli.text import one_line
+from watchword.files import write_text
 
 if TYPE_CHECKING:
     from watchword.client import Applied, Client, DeclaredPolicy, Policy, PolicyChange, PrivilegeDescription
@@ -375,7 +376,7 @@ def export(client: "Client", file: Path | None, set_name: str | None) -> None:
     if file is None:
         click.echo(text, nl=False)
     else:
-        file.write_text(text, encoding="utf-8")
+        write_text(file, text)
 
 
 def _kept(policy: "Policy") -> Kept:

@@ -9,7 +9,6 @@ import fcntl
 import json
 import os
 import re
-import secrets
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 from watchword.domain.errors import OperatorError
 from watchword.domain.secret import Secret
 from watchword.doors.cli.streams import WrongUse
+from watchword.files import draft, publish
 
 LONGEST_FILE = 1024 * 1024
 Put = Callable[[], object]
@@ -194,16 +194,8 @@ def _ready(path: Path, text: str) -> Iterator[Put]:
     """A file that is written already, and what puts it in its place: whole, or not at all, also where a file of that
     name is a link to one that others can read.
     """
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    opened = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(opened, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        yield lambda: beside.rename(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with draft(path, text.encode()) as written:
+        yield lambda: publish(written, path)
 
 
 def _private(path: Path, forbidden: int, mode: str) -> bytes | None:

@@ -3,9 +3,10 @@
 import re
 from typing import Any
 
+from watchword.domain.texts import ACTING
+
 # Controls, and what breaks lines or turns the direction of writing.
 _ACTING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_ACTING_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 _TOKEN = re.compile(r"eyJ[\w-]{10,}[\w.-]*", re.ASCII)
 
@@ -24,4 +25,4 @@ def as_json(value: Any) -> str:
     """JSON that reads as it is and is harmless on a terminal; JSON itself escapes the rest."""
     import json
 
-    return _ACTING_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
+    return ACTING.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))

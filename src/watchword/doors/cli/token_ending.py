@@ -92,7 +92,7 @@ def _end_all(client: "Client", asked: Asked, *, cascade: bool, dry_run: bool, ye
     if as_json:
         say(json_text(named(receipt)))
     else:
-        say(f"Revoked {_tokens(receipt.count)} at {iso(receipt.revoked_at)}. Receipt: {receipt.digest}")
+        say(f"Revoked {_tokens(receipt.count)} at {iso(receipt.revoked_at)}. Receipt: {one_line(receipt.digest)}")
 
 
 def _tokens(count: int) -> str:

@@ -33,6 +33,7 @@ from watchword.doors.cli.remote import (
 from watchword.doors.cli.show import Cell, When, named, on_terminal, say, show_one
 from watchword.doors.cli.streams import WrongUse, silence
 from watchword.doors.cli.text import as_json as json_text
+from watchword.doors.cli.text import one_line
 from watchword.service.tokens import Lifetime
 from watchword.settings import Settings, load, load_client
 
@@ -349,12 +350,12 @@ def _show_created(secret: str, made: "Token", *, json: bool) -> None:
     if json:
         say(json_text({"accessToken": secret, **named(made)}))
     elif not on_terminal():
-        say(secret)
+        say(one_line(secret))
     else:
         when = When(made.expires_at_once_used or made.expires_at, "never")
         show_one({"Name": made.name, "Acts as": made.actor_urn, "Id": made.id, "Expires": when}, made, json=False)
-        say(f"\nThe token, shown this once:\n\n{secret}\n")
+        say(f"\nThe token, shown this once:\n\n{one_line(secret)}\n")
         say("Keep it where only its user can read it. To use it here: export WATCHWORD_TOKEN=<the token>")
         if made.awaits_first_use:
             say(f"The old one goes on until this is used; unused, this ends {When(made.expires_at).human}.")
-        say(f"To end it: watchword token revoke {made.id}")
+        say(f"To end it: watchword token revoke {one_line(made.id)}")

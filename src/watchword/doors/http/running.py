@@ -4,6 +4,7 @@ Whoever holds the gate knows that no server starts meanwhile; whoever finds ever
 """
 
 import fcntl
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from watchword.domain.errors import OperatorError
+from watchword.files import open_lock
 
 
 @contextmanager
@@ -19,11 +21,11 @@ def run_folder(data_dir: Path) -> Iterator[Path]:
     with ExitStack() as stack:
         with _gate(data_dir) as parent:
             for old in parent.glob("*/lock"):
-                with suppress(OSError), old.open("w") as held:
+                with suppress(OSError), os.fdopen(open_lock(old)) as held:
                     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(old.parent)
             folder = Path(tempfile.mkdtemp(dir=parent))
-            fcntl.flock(stack.enter_context((folder / "lock").open("w")), fcntl.LOCK_EX)
+            fcntl.flock(stack.enter_context(os.fdopen(open_lock(folder / "lock"))), fcntl.LOCK_EX)
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         yield folder
 
@@ -46,7 +48,7 @@ def is_running(data_dir: Path) -> bool:
 def _gate(data_dir: Path) -> Iterator[Path]:
     parent = data_dir / "run"
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (parent / "lock").open("w") as gate:
+    with os.fdopen(open_lock(parent / "lock")) as gate:
         fcntl.flock(gate, fcntl.LOCK_EX)
         yield parent
 

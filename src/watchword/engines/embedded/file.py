@@ -4,7 +4,6 @@ WAL mode and `synchronous=FULL`: a commit that returned is on disk, and readers 
 of processes open it. Who waits for the write lock looks often, because the engine's process leaves short gaps.
 """
 
-import os
 import secrets
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import apsw
 
 from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.engines.embedded.schema import APPLICATION_ID, STEPS, VERSION
+from watchword.files import make_private
 
 T = TypeVar("T")
 
@@ -148,13 +148,12 @@ def _open_unchanging(path: Path) -> apsw.Connection:
 def _create(path: Path) -> None:
     """Readable by its owner alone before SQLite opens it; its companions take after it."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        mode = make_private(path)
     except OSError as error:
         raise OperatorError(
             f"The search index {path} cannot be opened for writing by this user: {error.strerror}."
         ) from None
-    if path.stat().st_mode & 0o077:
+    if mode & 0o077:
         raise OperatorError(f"The search index {path} can be read or changed by others. Run: chmod 600 {path}")
 
 

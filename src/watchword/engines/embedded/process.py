@@ -23,6 +23,7 @@ import orjson
 from watchword.domain.errors import Fault, OperatorError
 from watchword.engines.embedded.file import index_fault, prepare
 from watchword.engines.embedded.worker import Worker
+from watchword.files import open_lock
 
 _SET_DEATH_SIGNAL = 1
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
@@ -52,7 +53,7 @@ def _clock() -> int:
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Waits, at no cost, while another process holds the lock; the kernel takes it from one that dies."""
-    descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = open_lock(path.with_name(path.name + ".lock"))
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

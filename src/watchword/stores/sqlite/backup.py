@@ -2,10 +2,9 @@
 
 The copy is made by SQLite's own backup, in small steps inside one read transaction: writers are not held up, and
 what they commit meanwhile does not make it begin again. It is written beside FILE, made a single file, checked,
-flushed, and only then given its name.
+flushed, and only then given its name. It is written in a new folder beside FILE that no other user can look into.
 """
 
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -15,6 +14,8 @@ import apsw
 
 from watchword.domain.backups import Backup, Contents
 from watchword.domain.errors import OperatorError
+from watchword.files import create, draft_folder, sync
+from watchword.files import publish as give_name
 from watchword.stores.sqlite.check import check
 from watchword.stores.sqlite.connections import connect, open_unchanging, refuse_foreign, schema_version, store_fault
 from watchword.stores.sqlite.keys import Sealed, sealed_of
@@ -45,7 +46,9 @@ def drafting(file: Path, what: str, refuse: Callable[[], None]) -> Iterator[Path
     """A draft of FILE, for `publish` to give it its name. A failure leaves nothing, and is one sentence."""
     refuse()
     try:
-        with _draft_of(file) as draft:
+        with draft_folder(file) as folder:
+            draft = folder / "draft.db"
+            os.close(create(draft))
             yield draft
     except apsw.FullError:
         raise OperatorError(f"There is no room for the {what} at {file.parent}. Nothing was left there.") from None
@@ -58,8 +61,7 @@ def publish(draft: Path, file: Path, now: int, what: str, refuse: Callable[[], N
     contents = make_single(draft, now)
     sync(draft)
     refuse()
-    draft.rename(file)
-    sync(file.parent)
+    give_name(draft, file)
     return Backup(file, file.stat().st_size, contents)
 
 
@@ -72,20 +74,6 @@ def sealed_in(file: Path) -> Sealed:
 def companions(path: Path) -> list[Path]:
     """The files that SQLite keeps beside this one."""
     return [path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal")]
-
-
-def discard(path: Path) -> None:
-    for file in (path, *companions(path)):
-        file.unlink(missing_ok=True)
-
-
-def sync(path: Path) -> None:
-    """Flush a file, or the names in a folder."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def refuse_unsound(path: Path, what: str, *, older_too: bool = False) -> None:
@@ -126,37 +114,6 @@ def refuse_target(file: Path, *, force: bool, word: str = "FILE") -> None:
 
 def _is_same(store: Path, file: Path) -> bool:
     return file.exists() and file.samefile(store)
-
-
-@contextmanager
-def _draft_of(file: Path) -> Iterator[Path]:
-    """A new, empty file beside FILE, for its owner alone and for one backup at a time. A killed backup's is used up."""
-    draft = file.with_name(f".{file.name}.draft")
-    with open(draft, "ab", opener=_for_owner_alone) as held:
-        if not _is_ours(held.fileno(), draft):
-            raise OperatorError(f"Another backup to {file} is under way. Wait for it, or name another file.")
-        for companion in companions(draft):
-            companion.unlink(missing_ok=True)
-        held.truncate(0)
-        os.fchmod(held.fileno(), 0o600)
-        try:
-            yield draft
-        except BaseException:
-            discard(draft)
-            raise
-
-
-def _is_ours(descriptor: int, draft: Path) -> bool:
-    """Locked by us, and still the draft: another backup may have ended, and named it FILE, before we got the lock."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(descriptor), draft.stat())
-    except (BlockingIOError, FileNotFoundError):
-        return False
-
-
-def _for_owner_alone(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _copy(store: Path, draft: Path, progress: Progress) -> None:

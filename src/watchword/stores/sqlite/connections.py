@@ -3,7 +3,6 @@
 WAL mode and `synchronous=FULL`: a commit that returned is on disk, and readers never wait for the writer.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +10,7 @@ from urllib.parse import quote
 import apsw
 
 from watchword.domain.errors import Fault, OperatorError, Reason
+from watchword.files import make_private
 from watchword.stores.migrate import MigrationError, latest, migrations
 
 DIALECT = "sqlite"
@@ -95,11 +95,10 @@ def _lower(*values: Any) -> Any:
 def create_file(path: Path) -> None:
     """Make the file readable by its owner alone before SQLite opens it; its companions take after it."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        mode = make_private(path)
     except OSError as error:
         raise OperatorError(f"The store {path} cannot be opened for writing by this user: {error.strerror}.") from None
-    if path.stat().st_mode & 0o077:
+    if mode & 0o077:
         raise OperatorError(f"The store {path} can be read or changed by others. Run: chmod 600 {path}")
 
 

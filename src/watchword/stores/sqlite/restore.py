@@ -5,6 +5,7 @@ and flushed. Then the old one gets a second name, which is the way back, and the
 happens the old one is held for us alone, with its log folded in: a log left behind would be taken for the new one's.
 """
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -18,8 +19,9 @@ from watchword.domain.actors import Warrant
 from watchword.domain.backups import Choice, Contents, Prospect, Restored, Since
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.events import Action, Detail, Event
+from watchword.files import create, draft_folder, publish, sync
 from watchword.stores.migrate import MigrationError, latest, migrations
-from watchword.stores.sqlite.backup import LIVE, companions, contents_of, discard, make_single, refuse_unsound, sync
+from watchword.stores.sqlite.backup import LIVE, companions, contents_of, make_single, refuse_unsound
 from watchword.stores.sqlite.check import laws
 from watchword.stores.sqlite.connections import (
     APPLICATION_ID,
@@ -112,9 +114,9 @@ def restore(
     store: Path, file: Path, choice: Choice, warrant: Warrant, now: int, prove: Callable[[Sealed], None]
 ) -> Restored:
     """With no service running. What is put in place was examined itself, not only the file it was copied from."""
-    draft = store.with_name(f".{store.name}.restoring")
     try:
-        with _held(store) as held:
+        with draft_folder(store) as folder, _held(store) as held:
+            draft = folder / "draft.db"
             copy_file(file, draft)
             contents = examined(draft, file, now, prove)
             seen = _seen(held, store, file, contents, now)
@@ -128,8 +130,6 @@ def restore(
         raise OperatorError(f"There is no room beside {store} for another store. Nothing was changed.") from None
     except apsw.Error as error:
         raise OperatorError(f"Nothing was restored: {store_fault(error).message}") from error
-    finally:
-        discard(draft)
 
 
 def examine(store: Path | None, file: Path, now: int, prove: Callable[[Sealed], None]) -> Contents:
@@ -254,8 +254,7 @@ def _unreadable(store: Path, error: apsw.Error) -> str:
 
 
 def copy_file(file: Path, draft: Path) -> None:
-    discard(draft)
-    draft.touch(mode=0o600)
+    os.close(create(draft))
     shutil.copyfile(file, draft)
 
 
@@ -312,8 +311,7 @@ def _swap(draft: Path, store: Path, now: int) -> Path | None:
             if old.exists():
                 old.rename(new)
         sync(store.parent)
-    draft.rename(store)
-    sync(store.parent)
+    publish(draft, store)
     return kept
 
 
