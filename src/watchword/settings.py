@@ -24,6 +24,8 @@ from watchword.domain.secret import Secret
 from watchword.settings_table import PREFIX, TABLE, Setting
 from watchword.values import IndexAddress, ListenAddress
 
+DEFAULT_URL = "http://127.0.0.1:8080"
+"""Where commands look for a server if nothing is set."""
 _LARGEST = 65_536
 """Characters that are read of a file with a secret in it."""
 _NEEDS_KEY = (
@@ -198,10 +200,11 @@ class Settings:
     @property
     def told(self) -> dict[str, str]:
         """Each setting that is no secret as text, by its variable, for the event that a change of it leaves. Instances
-        on one store, each with its own port, are no change.
+        on one store, each with its own port, are no change. Besides these, what the start came to.
         """
         told = [setting for setting in TABLE if not setting.secret and not (setting.own and self.is_shared)]
-        return {setting.variable: _text(getattr(self, setting.name)) for setting in told}
+        came_to = {"issuer": self.issuer, "listensAt": self.listens_at}
+        return {setting.variable: _text(getattr(self, setting.name)) for setting in told} | came_to
 
     @property
     def lifetimes(self) -> Lifetimes:
@@ -262,13 +265,18 @@ class ClientSettings:
     """Where people's own settings lie; None for who has no home."""
 
 
+def server_url(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Where commands find the server, if that is set."""
+    return environment.get("WATCHWORD_URL") or None
+
+
 def load_client(environment: Mapping[str, str] = os.environ) -> ClientSettings:
     _refuse_unknown(environment)
     token = environment.get("WATCHWORD_TOKEN")
     home = environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - Path's raises where there is none
     own = Path(environment.get("XDG_CONFIG_HOME") or f"{home}/.config")
     return ClientSettings(
-        url=environment.get("WATCHWORD_URL") or None,
+        url=server_url(environment),
         token=Secret(token.strip()) if token else None,
         profile=environment.get("WATCHWORD_PROFILE") or None,
         folder=own / "watchword" if own.is_absolute() else None,

@@ -9,7 +9,15 @@ import signal
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -133,12 +141,16 @@ async def open_service(
     settings: Settings,
     observe: Observe = ignore,
     counted: Counted = Counted(uncounted, uncounted),  # noqa: B008 - frozen
+    *,
+    as_started: bool = False,
 ) -> AsyncIterator[Opened]:
+    """With `as_started`, tokens name the issuer of the service that was last started on the store, if any was."""
     sealer = Sealer(load_master_key(settings.master_key_path, create=False))
     store = await open_store(settings.place, system_clock, observe)
     clock = store.clock
     try:
-        keys = KeyRing(store, sealer, settings.issuer, clock)
+        started = await store.last_start() if as_started else None
+        keys = KeyRing(store, sealer, settings.issuer if started is None else started.issuer, clock)
         salt = await keys.settle()
         uses = Uses(store)
         refusals = Refusals(store, clock)
@@ -166,6 +178,11 @@ async def open_service(
                 await flush()
     finally:
         await store.close()
+
+
+def open_local(settings: Settings) -> AbstractAsyncContextManager[Opened]:
+    """For commands that work on the store itself, whose own settings need not be those of the service."""
+    return open_service(settings, as_started=True)
 
 
 @asynccontextmanager
@@ -314,14 +331,22 @@ def _prove_key(settings: Settings, what: str) -> Prove:
     return prove
 
 
-def look_over(settings: Settings) -> Iterator[Finding]:
+def look_over(settings: Settings, url: str | None) -> Iterator[Finding]:
     from watchword import checkup
     from watchword.doors.http.running import is_running
 
     def ask_index() -> str:
         return look_at_index(settings.index_path) if settings.index_url is None else asyncio.run(_probe(settings))
 
-    return checkup.look_over(settings, system_clock, ask_index, running=is_running(settings.data_dir))
+    return checkup.look_over(settings, system_clock, ask_index, url, running=is_running(settings.data_dir))
+
+
+def server_version(url: str) -> str | None:
+    """The version of the Watchword that answers at this address, if one does."""
+    from watchword.checkup.service import ask
+
+    answer = ask(url)
+    return None if answer is None else answer.version
 
 
 async def _probe(settings: Settings) -> str:

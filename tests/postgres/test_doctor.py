@@ -127,7 +127,9 @@ def test_a_clock_that_is_far_from_the_databases_is_warned_of(
     settled: Home, apart: int, level: Level, tmp_path: Path
 ) -> None:
     settings = load({"data_dir": str(tmp_path / "data"), "port": str(free_port())}, settled.env)
-    found: list[Finding] = list(checkup.look_over(settings, lambda: system_clock() - apart, lambda: "", running=False))
+    found: list[Finding] = list(
+        checkup.look_over(settings, lambda: system_clock() - apart, lambda: "", None, running=False)
+    )
     (clock,) = [finding for finding in found if finding.about == "clock"]
     assert clock.level is level
     if level is Level.WARN:

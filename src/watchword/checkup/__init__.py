@@ -4,35 +4,50 @@ A check yields findings. To add one, write it beside those of its kind and name 
 """
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from watchword.checkup.index import index
-from watchword.checkup.machine import address, data_folder, exposure, file_limit, tls
+from watchword.checkup.machine import data_folder, file_limit, tls
 from watchword.checkup.policies import account_managers, policy_file
+from watchword.checkup.service import address, ask_own, exposure, named_server
 from watchword.checkup.store import clock, master_key, store
 from watchword.domain.findings import Finding
 from watchword.domain.places import DatabasePlace, FilePlace
 from watchword.domain.ports import Clock
 from watchword.settings import Settings
-from watchword.stores.sqlite.glance import glance
+from watchword.stores.sqlite.glance import Glance, glance
+
+if TYPE_CHECKING:
+    from watchword.stores.postgres.glance import DatabaseGlance
 
 
-def look_over(settings: Settings, now: Clock, ask_index: Callable[[], str], *, running: bool) -> Iterator[Finding]:
+def look_over(
+    settings: Settings, now: Clock, ask_index: Callable[[], str], url: str | None, *, running: bool
+) -> Iterator[Finding]:
+    """`url` is where commands find their server, if that is set; `running`: whether a service runs on the folder."""
     place = settings.place
     yield from data_folder(settings)
     if isinstance(place, FilePlace):
-        yield from _file(settings, place, now)
+        file = glance(place.path) if place.path.is_file() else None
+        started = None if file is None else file.started
+        yield from _file(settings, place, file, now)
     else:
-        yield from _database(settings, place, now)
+        from watchword.stores.postgres import glance as postgres
+
+        database = postgres.glance(place, now)
+        started = database.started
+        yield from _database(settings, place, database)
     yield from index(settings, ask_index)
     yield from policy_file(settings)
-    yield from address(settings, running=running)
+    answer = ask_own(settings, started) if running else None
+    yield from address(settings, started, answer, running=running)
     yield from tls(settings)
-    yield from exposure(settings)
+    yield from exposure(settings, answer)
+    yield from named_server(url, started)
     yield from file_limit()
 
 
-def _file(settings: Settings, place: FilePlace, now: Clock) -> Iterator[Finding]:
-    seen = glance(place.path) if place.path.is_file() else None
+def _file(settings: Settings, place: FilePlace, seen: Glance | None, now: Clock) -> Iterator[Finding]:
     yield from store(place.path, seen)
     is_new = seen is None or (seen.sealed is not None and seen.sealed.salt is None)
     yield from master_key(settings, None if seen is None else seen.sealed, is_new=is_new)
@@ -40,11 +55,9 @@ def _file(settings: Settings, place: FilePlace, now: Clock) -> Iterator[Finding]
     yield from account_managers(() if seen is None else seen.gains)
 
 
-def _database(settings: Settings, place: DatabasePlace, now: Clock) -> Iterator[Finding]:
+def _database(settings: Settings, place: DatabasePlace, seen: "DatabaseGlance") -> Iterator[Finding]:
     from watchword.checkup.database import database, database_clock
-    from watchword.stores.postgres import glance as postgres
 
-    seen = postgres.glance(place, now)
     yield from database(settings, place, seen)
     if seen.problem is None:
         yield from master_key(settings, seen.sealed, is_new=False)

@@ -52,6 +52,13 @@ class DatabasePlace:
 Place = FilePlace | DatabasePlace
 
 
+class LastStart(NamedTuple):
+    """Of the service that was last started on a store: whom its tokens name as issuer, and where it listens."""
+
+    issuer: str
+    listens_at: str
+
+
 class SchemaVersions(NamedTuple):
     """The schema version of a store before and after it was prepared; 0 where there was none."""
 

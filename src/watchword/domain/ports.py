@@ -22,6 +22,7 @@ from watchword.domain.events import EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.limits import UNLIMITED, Limits
 from watchword.domain.operations import Operation, OperationPage, Plan
+from watchword.domain.places import LastStart
 from watchword.domain.policies import Policy, PolicySet
 from watchword.domain.retries import Retry
 from watchword.domain.secret import Secret
@@ -259,6 +260,8 @@ class PolicyStore(Protocol):
 
     async def set_actor_status(self, warrant: Warrant, actor: str, status: ActorStatus) -> None:
         """NOT_EDITABLE for a service account that was deleted."""
+
+    async def last_start(self) -> LastStart | None: ...
 
     async def settle(
         self,

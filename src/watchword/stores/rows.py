@@ -12,6 +12,7 @@ from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Detail, Event, KeptEvent
 from watchword.domain.limits import unpacked
 from watchword.domain.operations import ACTIVE, Operation, Plan, State, Work
+from watchword.domain.places import LastStart
 from watchword.domain.policies import Policy, PolicySource, PolicyState, Privilege
 from watchword.domain.tasks import TaskId
 from watchword.domain.tokens import Form, TokenRecord, TokenType
@@ -246,15 +247,22 @@ def change_events(changes: Iterable[PolicyChange]) -> list[Event]:
     ]
 
 
+def last_start(kept: str | None) -> LastStart | None:
+    """Of what a start told; None where none did yet."""
+    told = orjson.loads(kept) if kept else {}
+    return LastStart(told["issuer"], told["listensAt"]) if "issuer" in told else None
+
+
 def setting_events(kept: str | None, settings: Mapping[str, str]) -> list[Event]:
     """An event for each setting that is another than at the last start; the first start has nothing to compare, nor has
-    a setting that was not told then, or is not now: of those that share a store each has some of its own.
+    a setting that was not told then, or is not now: of those that share a store each has some of its own. What follows
+    from settings, such as the issuer, is none itself.
     """
     before: dict[str, str] = orjson.loads(kept) if kept else dict(settings)
     return [
         Event(Action.SETTING_CHANGED, name, {"before": before[name], "after": settings[name]})
         for name in sorted(before.keys() & settings.keys())
-        if before[name] != settings[name]
+        if before[name] != settings[name] and name.isupper()
     ]
 
 

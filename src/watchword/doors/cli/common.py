@@ -1,6 +1,6 @@
 """What all commands share: the settings as flags, and the store that is there."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from watchword.domain.errors import OperatorError
+from watchword.domain.places import FilePlace
 from watchword.doors.cli.outcome import plain_errors
-from watchword.settings import Settings, load
+from watchword.settings import DEFAULT_URL, Settings, load, server_url
 from watchword.settings_table import TABLE, Setting
 
 if TYPE_CHECKING:
@@ -60,8 +61,23 @@ def _option(setting: Setting) -> Callable[[Command], Command]:
 def need_store(backstage: "Backstage", settings: Settings) -> None:
     """For commands that work on a store: a mistyped folder must not become a new, empty one."""
     if not backstage.has_store(settings):
-        where = f"{settings.place}, schema {settings.database_schema}" if settings.is_shared else str(settings.place)
-        raise OperatorError(f"There is no store at {where}. Make it with: watchword db migrate")
+        raise OperatorError(" ".join(_about_missing(backstage, settings)))
+
+
+def _about_missing(backstage: "Backstage", settings: Settings) -> Iterator[str]:
+    """Where it was looked for, and whether there is a service on another store, which is probably meant."""
+    place = settings.place
+    if isinstance(place, FilePlace):
+        yield f"There is no store at {place.path.absolute()}."
+        fix = "Name the folder of the service with --data-dir or WATCHWORD_DATA_DIR."
+    else:
+        yield f"There is no store at {place}, schema {settings.database_schema}."
+        fix = "Give the settings of the service, WATCHWORD_DATABASE_URL and WATCHWORD_DATABASE_SCHEMA."
+    url = server_url() or DEFAULT_URL
+    if backstage.server_version(url) is None:
+        yield f"{fix} To make a new one there: watchword db migrate"
+    else:
+        yield f"The server at {url} uses another. {fix}"
 
 
 @asynccontextmanager
@@ -74,5 +90,5 @@ async def open_existing(backstage: "Backstage", settings: Settings) -> "AsyncIte
         backstage.prepare_store(settings, may_migrate=False)
 
     await asyncio.to_thread(prepare)
-    async with backstage.open_service(settings) as service:
+    async with backstage.open_local(settings) as service:
         yield service

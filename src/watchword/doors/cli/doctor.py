@@ -10,7 +10,7 @@ from watchword.doors.cli.backstage import Backstage
 from watchword.doors.cli.common import flags_of, json_flag
 from watchword.doors.cli.outcome import plain_errors
 from watchword.doors.cli.text import one_line
-from watchword.settings import load_anyway
+from watchword.settings import load_anyway, server_url
 from watchword.settings_table import TABLE
 
 
@@ -21,7 +21,8 @@ from watchword.settings_table import TABLE
 def doctor(backstage: Backstage, /, as_json: bool, **flags: str | None) -> None:
     """Look at settings, store, keys, clock, address and permissions; exit code 1 if anything is BAD.
 
-    It changes nothing, and works whether the service runs or not. Name the settings that the service runs with.
+    It changes nothing, and works whether the service runs or not. A running service is judged by what it answers; what
+    a start rests on, by the settings given here.
 
     \b
     Example: watchword doctor --data-dir ./watchword-data
@@ -44,7 +45,7 @@ def _findings(backstage: Backstage, flags: dict[str, str | None]) -> Iterator[Fi
         yield bad("settings", problem.rstrip("."), "Correct it; what follows is as if it were not set.")
     if not problems:
         yield ok("settings", f"{', '.join(given)} given and valid" if given else "none given, so the defaults hold")
-    yield from backstage.look_over(settings)
+    yield from backstage.look_over(settings, server_url())
 
 
 def _shown(finding: Finding) -> dict[str, str | None]:

@@ -10,7 +10,6 @@ from watchword.doors.cli.common import json_flag
 from watchword.doors.cli.outcome import plain_errors
 from watchword.doors.cli.profiles import Profile, Profiles, check_profile_name
 from watchword.doors.cli.remote import (
-    DEFAULT_URL,
     can_be_asked,
     complete_profiles,
     opened,
@@ -20,7 +19,7 @@ from watchword.doors.cli.remote import (
 )
 from watchword.doors.cli.show import Cell, When, iso, show_one
 from watchword.doors.cli.streams import read_input
-from watchword.settings import load_client
+from watchword.settings import DEFAULT_URL, load_client
 
 if TYPE_CHECKING:
     from watchword.client import Client, Token

@@ -23,12 +23,11 @@ from watchword.doors.cli.profiles import Profile, Profiles, same
 from watchword.doors.cli.streams import WrongUse, read_input
 from watchword.doors.cli.words import in_our_words
 from watchword.loading import left_out
-from watchword.settings import load_client
+from watchword.settings import DEFAULT_URL, load_client
 
 if TYPE_CHECKING:
     from watchword.client import Client, WatchwordError
 
-DEFAULT_URL = "http://127.0.0.1:8080"
 LONGEST_TOKEN = 65_536
 CONNECTION = ("url", "as_actor", "token_file", "profile")
 LAST_DAYS, LAST_PART = 3 * 86_400, 0.8

@@ -6,7 +6,7 @@ from typing import Any
 
 from watchword.domain.accounts import Gain, gains
 from watchword.domain.errors import OperatorError
-from watchword.domain.places import DatabasePlace
+from watchword.domain.places import DatabasePlace, LastStart
 from watchword.domain.ports import Clock
 from watchword.stores import rows
 from watchword.stores.migrate import latest
@@ -53,6 +53,7 @@ class DatabaseGlance:
     sealed: Sealed | None = None
     gains: tuple[Gain, ...] = ()
     """Who may do more by managing service accounts; not looked for in a store of an older version."""
+    started: LastStart | None = None
 
 
 def glance(place: DatabasePlace, now: Clock) -> DatabaseGlance:
@@ -100,14 +101,14 @@ async def _held(connection: Connection, schema: str, seen: DatabaseGlance) -> Da
     own = quoted(schema)
     state: Any = await connection.fetchrow(
         f"SELECT sealed_salt, (SELECT coalesce(sum(total), 0)::bigint FROM {own}.token_totals WHERE kind = 'all')"  # noqa: S608
-        f" FROM {own}.state"
+        f", settings FROM {own}.state"
     )
     keys = await connection.fetch(
         f"SELECT kid, sealed_private FROM {own}.keys UNION ALL SELECT kid, sealed_private FROM {own}.next_key"  # noqa: S608
     )
     sealed = Sealed(state[0], [(kid, private) for kid, private in keys])
     found = await _gains(connection, own) if seen.version == seen.latest else ()
-    return replace(seen, tokens=state[1], sealed=sealed, gains=found)
+    return replace(seen, tokens=state[1], sealed=sealed, gains=found, started=rows.last_start(state[2]))
 
 
 async def _gains(connection: Connection, own: str) -> tuple[Gain, ...]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from watchword.domain.actors import ActorState, ActorStatus, Warrant, system_warrant
 from watchword.domain.declared import ChangeKind, PolicyChange, PolicyDeclaration, PolicyPlan, reconcile
 from watchword.domain.events import Action, Event
+from watchword.domain.places import LastStart
 from watchword.domain.policies import Policy, PolicySet
 from watchword.domain.ports import Group
 from watchword.stores import rows
@@ -81,6 +82,10 @@ class PostgresPolicies:
 
         await self._change(warrant, change)
         return plan
+
+    async def last_start(self) -> LastStart | None:
+        (kept,) = await self._db.row("SELECT settings FROM state")
+        return rows.last_start(kept)
 
     async def settle(
         self,

@@ -12,6 +12,7 @@ import apsw
 
 from watchword.domain.accounts import Gain, gains
 from watchword.domain.errors import OperatorError
+from watchword.domain.places import LastStart
 from watchword.stores import rows
 from watchword.stores.migrate import latest
 from watchword.stores.sqlite.connections import DIALECT, open_unchanging, schema_version
@@ -44,6 +45,7 @@ class Glance:
     sealed: Sealed | None = None
     gains: tuple[Gain, ...] = ()
     """Who may do more by managing service accounts; not looked for in a store of an older version."""
+    started: LastStart | None = None
 
 
 def glance(path: Path) -> Glance:
@@ -73,6 +75,7 @@ def _look(connection: apsw.Connection, path: Path) -> Glance:
     found = connection.execute("PRAGMA quick_check(1)").get if small else "ok"
     if found != "ok":
         return Glance(f"it is damaged: {found}")
+    current = version == latest(DIALECT)
     return Glance(
         None,
         version=version,
@@ -81,7 +84,8 @@ def _look(connection: apsw.Connection, path: Path) -> Glance:
         read_whole=small,
         newest=connection.execute("SELECT at FROM events ORDER BY at DESC LIMIT 1").get,
         sealed=sealed_of(connection),
-        gains=_gains(connection) if version == latest(DIALECT) else (),
+        gains=_gains(connection) if current else (),
+        started=rows.last_start(connection.execute("SELECT settings FROM state").get) if current else None,
     )
 
 

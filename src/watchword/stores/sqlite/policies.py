@@ -9,6 +9,7 @@ import apsw
 from watchword.domain.actors import ActorState, ActorStatus, Warrant, system_warrant
 from watchword.domain.declared import ChangeKind, PolicyChange, PolicyDeclaration, PolicyPlan, reconcile
 from watchword.domain.events import Action, Event
+from watchword.domain.places import LastStart
 from watchword.domain.policies import Policy, PolicySet
 from watchword.domain.ports import Clock, Group
 from watchword.stores import rows
@@ -70,6 +71,9 @@ class SqlitePolicies:
 
         await self._change(warrant, change)
         return plan
+
+    async def last_start(self) -> LastStart | None:
+        return rows.last_start(await self._db.read(lambda c: c.execute("SELECT settings FROM state").get))
 
     async def settle(
         self,
