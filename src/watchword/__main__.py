@@ -12,9 +12,9 @@ class _Backstage:
     """The wiring, imported by the first command that works on this machine: those that ask a server do without."""
 
     def __getattr__(self, name: str) -> Any:
-        from watchword import wiring
+        from watchword import maintenance, wiring
 
-        return getattr(wiring, name)
+        return getattr(maintenance if hasattr(maintenance, name) else wiring, name)
 
 
 def main() -> None:

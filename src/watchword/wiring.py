@@ -12,29 +12,24 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
-    ExitStack,
     asynccontextmanager,
-    contextmanager,
     nullcontext,
     suppress,
 )
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watchword.domain.actors import system_warrant
 from watchword.domain.declared import PolicyPlan, summary
 from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault, OperatorError
-from watchword.domain.findings import Finding
 from watchword.domain.indices import IndexNames
-from watchword.domain.places import FilePlace, Place, SchemaVersions
+from watchword.domain.places import SchemaVersions
 from watchword.domain.policies import default_policies, root_policy
 from watchword.domain.ports import Store
 from watchword.domain.secret import Secret
 from watchword.engines import embedded
 from watchword.engines.embedded.engine import EmbeddedEngine
-from watchword.engines.embedded.file import look as look_at_index
 from watchword.engines.embedded.file import prepare as prepare_index
 from watchword.engines.embedded.helper import Helper
 from watchword.loading import left_out, settle_memory
@@ -53,28 +48,18 @@ from watchword.service.supervisor import Supervisor, Tell
 from watchword.service.tokens import Counted, Tokens
 from watchword.service.uses import Uses
 from watchword.settings import Settings
-from watchword.signing.keyring import KeyRing, prove_opens
-from watchword.signing.sealing import MasterKeyError, Sealer, load_master_key, make_master_key
+from watchword.signing.keyring import KeyRing
+from watchword.signing.sealing import Sealer, load_master_key, make_master_key
 from watchword.stores.keeping import (
     Observe,
-    Prove,
-    back_up,
-    check,
-    examine,
     ignore,
     is_sealed,
-    is_there,
     open_store,
     prepare,
-    prospect,
-    restore,
 )
 
 if TYPE_CHECKING:
-    from watchword.domain.backups import Backup, Carried, Choice, Prospect, Restored
     from watchword.doors.http.worker import Worker
-    from watchword.stores.sqlite.keys import Sealed
-    from watchword.stores.transfer import Progress
 
 
 def system_clock() -> int:
@@ -230,7 +215,7 @@ def open_index(settings: Settings) -> Engine:
 
 def prepare_store(settings: Settings, *, may_migrate: bool = True) -> SchemaVersions:
     """Make the folder, the store and the master key if need be, and migrate if that is allowed."""
-    _prepare_folder(settings.data_dir)
+    prepare_folder(settings.data_dir)
     versions = prepare(settings.place, may_migrate=may_migrate)
     # A key made now would open nothing that an older one sealed, and would hide that the older one is gone.
     create = settings.master_key_file is None and not is_sealed(settings.place)
@@ -243,7 +228,7 @@ def make_key(file: Path) -> None:
         raise OperatorError(f"{file} is there already, and what it sealed opens with it alone. Name a new file.")
 
 
-def _prepare_folder(folder: Path) -> None:
+def prepare_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -251,110 +236,6 @@ def _prepare_folder(folder: Path) -> None:
         raise OperatorError(f"WATCHWORD_DATA_DIR must be a folder that can be made; {folder}: {problem}.") from None
     if folder.stat().st_mode & 0o002:
         raise OperatorError(f"Anybody may put files into the data folder {folder}. Run: chmod 700 {folder}")
-
-
-def has_store(settings: Settings) -> bool:
-    return is_there(settings.place)
-
-
-def check_store(settings: Settings) -> Iterator[tuple[str, str | None]]:
-    return check(settings.place)
-
-
-def back_up_store(settings: Settings, file: Path, force: bool, progress: "Progress") -> "Backup":
-    from watchword.stores.sqlite.backup import sealed_in
-
-    if file.resolve() == settings.master_key_path.resolve():
-        raise OperatorError(f"FILE must not be the master key; {file} is. Name another file.")
-    made = back_up(settings.place, file, system_clock(), force=force, progress=progress)
-    return replace(made, key_opens=_key_opens(settings, sealed_in(file)))
-
-
-def _key_opens(settings: Settings, sealed: "Sealed") -> bool | None:
-    if sealed.salt is None or not settings.master_key_path.exists():
-        return None
-    try:
-        _prove_key(settings, "The backup")(sealed)
-    except OperatorError:
-        return False
-    return True
-
-
-def restore_prospect(settings: Settings, file: Path) -> "Prospect":
-    return prospect(settings.place, file, system_clock(), _prove_key(settings, f"The backup {file}"))
-
-
-def restore_store(settings: Settings, file: Path, choice: "Choice") -> "Restored":
-    prove = _prove_key(settings, f"The backup {file}")
-    examine(settings.place, file, system_clock(), prove)
-    if not settings.is_shared:
-        _prepare_folder(settings.data_dir)
-    with _held_off(settings, settings.place):
-        return restore(settings.place, file, choice, system_warrant("command line"), system_clock(), prove)
-
-
-def copy_store(settings: Settings, source: Place, target: Place, progress: "Progress") -> "Carried":
-    from watchword.stores.copying import copy
-
-    prove = _prove_key(settings, f"The store {source}")
-    with _held_off(settings, source, target):
-        return copy(source, target, system_clock(), prove, progress)
-
-
-@contextmanager
-def _held_off(settings: Settings, *places: Place) -> Iterator[None]:
-    """No server runs on the folders of these files meanwhile. A database knows itself who runs on it."""
-    from watchword.doors.http.running import held_off
-
-    files = [place for place in places if isinstance(place, FilePlace)]
-    folders = {settings.data_dir if file == settings.place else file.path.parent for file in files}
-    with ExitStack() as stack:
-        for folder in sorted({folder.resolve(): folder for folder in folders}.values()):
-            if (folder / "run").is_dir() or (folder == settings.data_dir and folder.is_dir()):
-                stack.enter_context(held_off(folder))
-        yield
-
-
-def _prove_key(settings: Settings, what: str) -> Prove:
-    def prove(sealed: "Sealed") -> None:
-        if sealed.salt is None:
-            return
-        sealer = Sealer(load_master_key(settings.master_key_path, create=False))
-        try:
-            prove_opens(sealer, sealed.salt, sealed.private_keys)
-        except MasterKeyError:
-            raise OperatorError(
-                f"{what} was sealed with another master key than {settings.master_key_path}. Put the one "
-                "that was in use when it was made in its place, or name it with --master-key-file."
-            ) from None
-
-    return prove
-
-
-def look_over(settings: Settings, url: str | None) -> Iterator[Finding]:
-    from watchword import checkup
-    from watchword.doors.http.running import is_running
-
-    def ask_index() -> str:
-        return look_at_index(settings.index_path) if settings.index_url is None else asyncio.run(_probe(settings))
-
-    return checkup.look_over(settings, system_clock, ask_index, url, running=is_running(settings.data_dir))
-
-
-def server_version(url: str) -> str | None:
-    """The version of the Watchword that answers at this address, if one does."""
-    from watchword.checkup.service import ask
-
-    answer = ask(url)
-    return None if answer is None else answer.version
-
-
-async def _probe(settings: Settings) -> str:
-    engine = open_index(settings)
-    try:
-        return await engine.probe()
-    finally:
-        await engine.close()
 
 
 async def settle(settings: Settings) -> PolicyPlan:
@@ -379,7 +260,7 @@ def serve(settings: Settings) -> None:
         from watchword.doors.http.running import run_folder
         from watchword.doors.http.server import run
 
-    _prepare_folder(settings.data_dir)
+    prepare_folder(settings.data_dir)
     # From here on it counts as running: no restore takes away the store that is being prepared.
     with run_folder(settings.data_dir) as folder, _index_process(settings):
         versions = prepare_store(settings)

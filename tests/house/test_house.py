@@ -53,7 +53,11 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
         },
         set(),
     ),
-    "__main__": ({"wiring", "doors.cli", "loading"}, set()),
+    "maintenance": (
+        {"wiring", "checkup", "doors.http", "engines", "domain", "settings", "signing", "stores"},
+        set(),
+    ),
+    "__main__": ({"wiring", "maintenance", "doors.cli", "loading"}, set()),
 }
 
 
