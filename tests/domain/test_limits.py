@@ -1,12 +1,22 @@
 """Limits only take away: what a token is made with is never narrower than what is made with it."""
 
 import ipaddress
+import itertools
+import tracemalloc
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.limits import UNLIMITED, Limits, check_limits, inherited, unpacked
+from watchword.domain.limits import (
+    REMEMBERED_BYTES,
+    UNLIMITED,
+    Limits,
+    Remembered,
+    check_limits,
+    inherited,
+    unpacked,
+)
 from watchword.domain.policies import Privilege
 
 WORDS = [*(privilege.name for privilege in Privilege), "deploy", "repo:read", "repo:write"]
@@ -59,3 +69,28 @@ def test_a_network_allows_the_addresses_in_it_and_no_other(given_limits: Limits,
     expected = given_limits.networks is None or any(meant in ipaddress.ip_network(n) for n in given_limits.networks)
     assert given_limits.allow_from(client) == expected
     assert given_limits.networks is None or not given_limits.allow_from("unknown")
+
+
+@given(st.lists(st.text(max_size=60), max_size=60), st.integers(0, 5_000))
+def test_what_is_remembered_stays_under_its_bound_of_bytes_and_right(keys: list[str], most: int) -> None:
+    remembered: Remembered[str, tuple[str, ...]] = Remembered(tuple, most)
+    for key in itertools.chain(keys, reversed(keys)):
+        assert remembered(key) == tuple(key)
+        assert 0 <= remembered.kept_bytes <= most
+
+
+def test_many_tokens_with_many_networks_are_judged_rightly_and_take_a_bounded_amount_of_memory() -> None:
+    texts = [
+        check_limits(None, None, [f"10.{n % 250}.{n // 250}.{host}/32" for host in range(50)]).packed()
+        for n in range(1_500)
+    ]
+    tracemalloc.start()
+    for _ in range(2):
+        for n, text in enumerate(texts):
+            found = unpacked(text)
+            assert found.allow_from(f"10.{n % 250}.{n // 250}.49")
+            assert not found.allow_from(f"10.{n % 250}.{n // 250}.50")
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert unpacked.kept_bytes <= REMEMBERED_BYTES
+    assert kept <= 2 * REMEMBERED_BYTES

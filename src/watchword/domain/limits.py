@@ -8,9 +8,10 @@ else's, for them to check. Limits only take away: what a token may do is what it
 import ipaddress
 import json
 import re
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+import sys
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from threading import Lock
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.policies import EVERYTHING, Privilege, included, privilege_words
@@ -20,14 +21,52 @@ MAX_WORD = 100
 MAX_AUDIENCE = 255
 MAX_TEXT = 3_000
 """Of scopes and audience together: they stand in the token, which must fit into a header."""
-REMEMBERED = 4_096
+REMEMBERED_BYTES = 4 * 1024 * 1024
+"""For each of three: limits by their text, privileges by scopes, ranges by networks."""
 
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 _PRIVILEGE = re.compile(r"[A-Z][A-Z0-9_]*", re.ASCII)
 # RFC 6749, a scope-token: visible ASCII but for the quote and the backslash.
 _WORD = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+", re.ASCII)
+
+
+class Remembered(Generic[Key, Value]):
+    """A function of one argument that keeps its results under a bound of bytes. The oldest are dropped first."""
+
+    def __init__(self, make: Callable[[Key], Value], most_bytes: int = REMEMBERED_BYTES) -> None:
+        self._make = make
+        self._most = most_bytes
+        self._kept: dict[Key, Value] = {}
+        self._lock = Lock()
+        self.kept_bytes = 0
+
+    def __call__(self, key: Key) -> Value:
+        found = self._kept.get(key)
+        if found is not None:
+            return found
+        made = self._make(key)
+        with self._lock:  # searches make their rows in threads
+            if key not in self._kept:
+                self._kept[key] = made
+                self.kept_bytes += _weight(key, made)
+            while self.kept_bytes > self._most:
+                oldest = next(iter(self._kept))
+                self.kept_bytes -= _weight(oldest, self._kept.pop(oldest))
+        return made
+
+
+def _weight(key: Any, value: Any) -> int:
+    """In bytes, with its place in a dictionary; what is shared by several counts for each."""
+    return 200 + _size(key) + _size(value)
+
+
+def _size(value: Any) -> int:
+    inner = sum(map(_size, value)) if isinstance(value, tuple | frozenset) else 0
+    return sys.getsizeof(value) + inner
 
 
 class Limits(NamedTuple):
@@ -70,7 +109,7 @@ class Limits(NamedTuple):
 UNLIMITED = Limits()
 
 
-@lru_cache(REMEMBERED)
+@Remembered
 def unpacked(text: str | None) -> Limits:
     """The limits as a store keeps them. Remembered by their text, which says all of them."""
     if text is None:
@@ -179,20 +218,32 @@ def _listed(values: tuple[str, ...] | None) -> str:
     return ", ".join(values or ()) or "none"
 
 
-@lru_cache(REMEMBERED)
+@Remembered
 def _privileges(scopes: tuple[str, ...] | None) -> frozenset[Privilege]:
     if scopes is None:
         return EVERYTHING
     return included(Privilege[word] for word in scopes if word in Privilege.__members__)
 
 
-@lru_cache(REMEMBERED)
 def _parsed(networks: tuple[str, ...]) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(network) for network in networks)
 
 
+@Remembered
+def _ranges(networks: tuple[str, ...]) -> tuple[tuple[int, int, int], ...]:
+    """Version, address and mask of each: a sixth of what the library's objects weigh."""
+    return tuple((n.version, int(n.network_address), int(n.netmask)) for n in _parsed(networks))
+
+
 def _within(client: str, networks: tuple[str, ...]) -> bool:
-    return within(client, _parsed(networks))
+    """As `within`, for networks that are remembered."""
+    try:
+        parsed = ipaddress.ip_address(client)
+    except ValueError:
+        return False
+    meant = getattr(parsed, "ipv4_mapped", None) or parsed
+    version, number = meant.version, int(meant)
+    return any(kind == version and number & mask == base for kind, base, mask in _ranges(networks))
 
 
 def _covers(maker: tuple[str, ...] | None, made: tuple[str, ...] | None) -> bool:
@@ -210,7 +261,8 @@ def _scopes_cover(maker: tuple[str, ...] | None, made: tuple[str, ...] | None) -
 def _networks_cover(maker: tuple[str, ...] | None, made: tuple[str, ...] | None) -> bool:
     if maker is None or made is None:
         return maker is None
-    return all(any(_is_part(inner, outer) for outer in _parsed(maker)) for inner in _parsed(made))
+    outer_networks = _parsed(maker)
+    return all(any(_is_part(inner, outer) for outer in outer_networks) for inner in _parsed(made))
 
 
 def _is_part(inner: Network, outer: Network) -> bool:
