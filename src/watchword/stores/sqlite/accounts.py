@@ -8,6 +8,7 @@ from watchword.domain.accounts import AccountPage, ServiceAccount, no_account
 from watchword.domain.actors import ActorStatus, Warrant
 from watchword.domain.events import Action, Event
 from watchword.domain.ports import Clock
+from watchword.stores.sqlite.connections import folded
 from watchword.stores.sqlite.database import Database
 from watchword.stores.sqlite.lives import end
 from watchword.stores.sqlite.warrants import leave_event, prove
@@ -15,7 +16,7 @@ from watchword.stores.sqlite.warrants import leave_event, prove
 _COLUMNS = """urn, name, description, created_at, created_by,
     EXISTS (SELECT 1 FROM actors WHERE actors.urn = service_accounts.urn AND status = 'SUSPENDED')"""
 _GET = f"SELECT {_COLUMNS} FROM service_accounts WHERE urn = ? AND deleted_at IS NULL"  # noqa: S608 - literal pieces
-_MEANT = "deleted_at IS NULL AND (:query = '' OR instr(lower(name), lower(:query)) OR instr(urn, :query))"
+_MEANT = f"deleted_at IS NULL AND (:query = '' OR instr({folded('name')}, :folded) OR instr(urn, :query))"
 _LIST = f"SELECT {_COLUMNS} FROM service_accounts WHERE {_MEANT} ORDER BY name, urn LIMIT :count OFFSET :start"  # noqa: S608
 _COUNT = f"SELECT count(*) FROM service_accounts WHERE {_MEANT}"  # noqa: S608
 
@@ -45,9 +46,9 @@ class SqliteAccounts:
 
     async def accounts(self, start: int, count: int, query: str = "") -> AccountPage:
         def work(c: apsw.Connection) -> AccountPage:
-            bound = {"query": query, "start": start, "count": count}
-            found = c.execute(_LIST, bound).fetchall()
-            return AccountPage(c.execute(_COUNT, {"query": query}).get, tuple(_account(row) for row in found))
+            meant = {"query": query, "folded": query.lower()}
+            found = c.execute(_LIST, {**meant, "start": start, "count": count}).fetchall()
+            return AccountPage(c.execute(_COUNT, meant).get, tuple(_account(row) for row in found))
 
         return await self._db.scan(work)
 

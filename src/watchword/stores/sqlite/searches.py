@@ -8,6 +8,7 @@ import orjson
 from watchword.domain.filters import BY_END, Condition, Field, Search, Sort, SortField
 from watchword.domain.urns import TOKEN_PREFIX
 from watchword.stores.counting import held, ready_total
+from watchword.stores.sqlite.connections import folded
 
 INLINE_ROWS = 200
 
@@ -38,7 +39,7 @@ _COLUMNS: dict[Field, str] = {
 _TESTS: dict[Condition, str] = {
     Condition.EQUAL: "{column} = {value}",
     Condition.IN: "{column} = {value}",
-    Condition.IEQUAL: "lower({column}) = {value}",
+    Condition.IEQUAL: "{column} = {value}",
     Condition.CONTAIN: "instr({column}, {value}) > 0",
     Condition.START_WITH: "instr({column}, {value}) = 1",
     # By bytes, which are not counted anew for each token as characters are; what ends with them ends with the text. The
@@ -97,11 +98,11 @@ def _term(value: str, field: Field, condition: Condition, negated: bool, single:
     column = _COLUMNS[field]
     if condition is Condition.EXISTS:
         return f"{column} IS {'' if negated else 'NOT '}NULL"
+    tested = folded(column) if condition is Condition.IEQUAL else column
     if single:
-        test = _TESTS[condition].format(column=column, value=value)
+        test = _TESTS[condition].format(column=tested, value=value)
     elif condition in (Condition.EQUAL, Condition.IN, Condition.IEQUAL):
-        looked_up = f"lower({column})" if condition is Condition.IEQUAL else column
-        test = f"{looked_up} IN (SELECT value FROM json_each({value}))"  # noqa: S608 - literal pieces
+        test = f"{tested} IN (SELECT value FROM json_each({value}))"  # noqa: S608 - literal pieces
     else:
         test = _TESTS[condition].format(column=column, value="json_each.value")
         test = f"EXISTS (SELECT 1 FROM json_each({value}) WHERE {test})"  # noqa: S608
