@@ -50,16 +50,22 @@ def nobody() -> Population:
     return Population(0, [Holder(filled_actor(0, 1), text_of(0))], deque([filled_id(0)]))
 
 
-def populate(folder: Path, size: int, told: Mapping[str, str] | None = None, callers: int = MOST_CALLERS) -> Population:
-    """Make a data folder, or what these settings name, with so many tokens in it."""
+def populate(
+    folder: Path,
+    size: int,
+    told: Mapping[str, str] | None = None,
+    callers: int = MOST_CALLERS,
+    each: int = TOKENS_OF_AN_ACTOR,
+) -> Population:
+    """Make a data folder, or what these settings name, with so many tokens in it, and so many for each actor."""
     settings = load({"data_dir": str(folder), **(told or {})}, {})
     wiring.prepare_store(settings)
     asyncio.run(wiring.settle(settings))
     salt = asyncio.run(salt_of(settings))
     now = time.time_ns() // 1_000_000
-    fill(settings.place, size, now=now, actors=_actors(size), id_of=lambda number: _id(number, salt))
+    fill(settings.place, size, now=now, actors=_actors(size, each), id_of=lambda number: _id(number, salt))
     os.sync()  # or the disk would still be busy with it while others are measured
-    return _those_in(size, salt, callers)
+    return _those_in(size, salt, callers, each)
 
 
 def populate_from(kept: Path, folder: Path, size: int) -> Population:
@@ -75,19 +81,19 @@ def populate_from(kept: Path, folder: Path, size: int) -> Population:
     return _those_in(size, asyncio.run(salt_of(settings)), MOST_CALLERS)
 
 
-def _those_in(size: int, salt: Secret[bytes], callers: int) -> Population:
+def _those_in(size: int, salt: Secret[bytes], callers: int, each: int = TOKENS_OF_AN_ACTOR) -> Population:
     kept = min(callers, size // 2)
     drawn = random.Random(size).sample(range(size), min(size, MOST_TO_REVOKE))
     live = [number for number in drawn if not is_revoked(number)]
     return Population(
         size,
-        [Holder(filled_actor(number, _actors(size)), text_of(number)) for number in live[:kept]],
+        [Holder(filled_actor(number, _actors(size, each)), text_of(number)) for number in live[:kept]],
         deque(_id(number, salt) for number in live[kept:]),
     )
 
 
-def _actors(size: int) -> int:
-    return max(1, size // TOKENS_OF_AN_ACTOR)
+def _actors(size: int, each: int) -> int:
+    return max(1, size // each)
 
 
 async def salt_of(settings: Settings) -> Secret[bytes]:

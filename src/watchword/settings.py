@@ -100,6 +100,7 @@ class Settings:
     allowed_durations: tuple[Duration, ...]
     allow_no_expiry: bool
     max_live_tokens: int
+    actor_processor_percent: int
     event_days: int
     dead_token_days: int
     console: bool

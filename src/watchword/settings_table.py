@@ -87,6 +87,11 @@ TABLE: tuple[Setting, ...] = (
     Setting("allowed_durations", _ALL_DURATIONS, "Lifetimes a token may be given.", read.durations),
     Setting("allow_no_expiry", "off", "Whether a token may be given NO_EXPIRY.", read.switch),
     Setting("max_live_tokens", "10000", "Live tokens one actor may hold.", read.max_live),
+    Setting(
+        "actor_processor_percent", "5",
+        "Percent of a processor that one actor's new GraphQL documents and own searches may take in a worker; 0: any.",
+        read.percent, own=True,
+    ),
     Setting("event_days", "400", "Days for which events are kept.", read.days),
     Setting("dead_token_days", "90", "Days for which expired and revoked tokens are kept.", read.days),
     Setting("console", "on", "Whether the web console is served, and people may sign in to it.", read.switch, own=True),

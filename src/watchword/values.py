@@ -75,6 +75,10 @@ def days(text: str) -> int:
     return number(text, 1, 36_500)
 
 
+def percent(text: str) -> int:
+    return number(text, 0, 100)
+
+
 def hours(text: str) -> int:
     return number(text, 1, 8_760)
 

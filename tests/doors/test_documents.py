@@ -32,6 +32,16 @@ def test_a_document_in_use_outlives_those_that_are_not() -> None:
         assert documents.get(used) is first
 
 
+def test_documents_that_come_once_do_not_displace_those_that_came_again() -> None:
+    used = "{ me { corpUser { urn } } }"
+    documents = Documents(build_schema(sdl()), most_bytes=4 * (40 * WEIGHT + PLAN_WEIGHT + 3 * FIELD_WEIGHT))
+    first = documents.get(used)
+    assert documents.get(used) is first
+    for number in range(50):
+        documents.get(f"{{ a{number}: me {{ corpUser {{ urn }} }} }}")
+    assert documents.get(used) is first
+
+
 @pytest.mark.parametrize("text", [DENSE, SPARSE], ids=["dense", "sparse"])
 def test_a_parsed_document_weighs_no_more_than_it_is_counted_for(text: str) -> None:
     parse(text)

@@ -155,6 +155,19 @@ def test_what_an_index_has_is_asked_for_as_often_as_there_may_be_fields(server: 
     assert len(server.ask(lists(20, given), actor=ADMIN)) == 20
 
 
+@pytest.mark.parametrize("call", ["listAccessTokens", "revokeAccessTokens"])
+def test_the_tokens_of_one_actor_are_gone_through_forty_times_for_a_request_and_not_once_more(
+    server: Server, call: str
+) -> None:
+    one = '{field: "actorUrn", value: "urn:li:corpuser:a"}, {field: "name", condition: CONTAIN, values: ["x", "y"]}'
+    shown, kind = ("total", "query") if call == "listAccessTokens" else ("count", "mutation")
+    parts = [f"l{number}: {call}(input: {{filters: [{one}]}}) {{ {shown} }}" for number in range(20)]
+    assert len(server.ask(f"{kind} {{ {' '.join(parts)} }}", actor=ADMIN)) == 20
+    parts[7] = parts[7].replace('"y"', '"y", "z"')
+    (refused,) = server.post(f"{kind} {{ {' '.join(parts)} }}", actor=ADMIN).json()["errors"]
+    assert "at most 40 times together" in refused["message"]
+
+
 def test_dry_runs_count_as_well(server: Server) -> None:
     dry = each(9, 'r#: revokeAccessTokens(input: {filters: [{field: "name", value: "x"}]}) { count } ')
     errors = server.post("mutation {" + dry + "}", actor=ADMIN).json()["errors"]

@@ -18,6 +18,7 @@ from watchword.domain.lifetimes import Duration
 from watchword.domain.limits import Limits
 from watchword.domain.policies import Policy, PolicyState, Privilege
 from watchword.domain.tokens import NewToken, TokenType
+from watchword.doors.http.graphql.budget import Meter, ProcessorBudget
 from watchword.doors.http.graphql.documents import Prepared
 from watchword.doors.http.graphql.endpoint import Context, Services
 from watchword.doors.http.graphql.errors import failed
@@ -107,7 +108,7 @@ async def answer(
     planned: bool,
 ) -> str:
     """What a client would read, word for word."""
-    context = Context(home.callers[who], home.services)
+    context = Context(home.callers[who], home.services, Meter(ProcessorBudget(), home.callers[who].actor))
     result: ExecutionResult = await prepared.plans.execute(name, sent, context, planned=planned)
     errors = [failed(error, schema)[0] for error in result.errors or []]
     return orjson.dumps({"data": result.data, "errors": errors}).decode()

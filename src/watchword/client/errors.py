@@ -14,7 +14,7 @@
         ├── TooLarge             413
         ├── AddressTooLong       414
         ├── UnsupportedMediaType 415
-        ├── Throttled            429
+        ├── Throttled            429; `retry_after` in seconds, where it is only too early
         ├── ServerError          500
         └── Unavailable          503, nothing was changed; `retry_after` in seconds
 

@@ -17,6 +17,7 @@ from watchword.client.errors import (
     BY_TYPE,
     Refused,
     ServerError,
+    Throttled,
     Unavailable,
     UnexpectedAnswer,
     Unreachable,
@@ -211,4 +212,6 @@ class Tries:
     def _may_repeat(self, failure: WatchwordError) -> bool:
         if isinstance(failure, Unreachable):
             return self._call.key is not None or not self._call.changes
+        if isinstance(failure, Throttled):
+            return failure.retry_after is not None  # too early, and nothing was changed
         return isinstance(failure, Unavailable) or (isinstance(failure, ServerError) and self._call.key is not None)

@@ -1,7 +1,7 @@
 """Endings: many tokens ended at once, by their ids or by the filters of a list, with a receipt."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 from watchword.domain.errors import Fault, Reason, invalid
@@ -96,6 +96,8 @@ class Prospect:
     count: int
     actors: tuple[Share, ...]
     all_actors: int
+    seconds: float = field(default=0.0, compare=False)
+    """Of a processor, that the store took for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,11 @@ class Reason(Enum):
     BODY_TOO_LARGE = ("body_too_large", TOO_LARGE, "The body is larger than this address takes.")
     ADDRESS_TOO_LONG = ("address_too_long", URI_TOO_LONG, "The path and query are longer than any address here.")
     NOT_JSON = ("not_json", UNSUPPORTED_MEDIA_TYPE, "The content type is not application/json.")
+    PROCESSOR_BUDGET_USED = (
+        "processor_budget_used",
+        THROTTLED,
+        "The actor's processor time is used up; `retryAfter` says in how many seconds to try again.",
+    )
     TOO_MANY_TOKENS = ("too_many_tokens", THROTTLED, "The actor holds as many live tokens as it may.")
     MORE_THAN_ALLOWED_FOR = (
         "more_than_allowed_for",

@@ -28,6 +28,8 @@ MAX_SHOWN = 50_000
 """Rows times fields, in all lists of one request."""
 MAX_EFFORT = MAX_TESTS
 """How often all tokens may be gone through for one request."""
+MAX_PINNED_EFFORT = 5 * MAX_EFFORT
+"""How often the tokens of one actor or owner may be."""
 DEFAULT_COUNT = 20
 SEARCH_SECONDS = 5.0
 LARGEST = 2**63 - 1
@@ -262,14 +264,20 @@ class Search:
     form: Form = TokenRecord
 
     @property
-    def effort(self) -> int:
-        """How often all tokens may have to be gone through for it. Not at all for those of one actor, nor where the
-        order of the list is that of its index.
-        """
+    def pinned(self) -> str | None:
+        """The actor or owner to whose tokens one of its filters holds it."""
         for f in self.filters:
             if f.field in _PINNED and len(f.values) == 1 and f.pins(f.field, str(f.values[0])):
-                return 0
-        if not self.filters and self.sort == BY_END and self.start <= MAX_COUNT:
+                return str(f.values[0])
+        return None
+
+    @property
+    def effort(self) -> int:
+        """How often all tokens, or those it is pinned to, may have to be gone through for it. Not at all where the
+        order of the list is that of its index.
+        """
+        unfiltered = len(self.filters) == (0 if self.pinned is None else 1)
+        if unfiltered and self.sort == BY_END and self.start <= MAX_COUNT:
             return 0
         return max(1, len(_tested(self.filters)))
 
@@ -325,8 +333,15 @@ def _tested(filters: Iterable[Filter]) -> list[str | int]:
     return [value for f in filters if f.condition not in (Condition.EQUAL, Condition.IN) for value in f.values]
 
 
-def check_effort(effort: int) -> None:
+def check_effort(effort: int, pinned_effort: int) -> None:
     """Of all lists of a request so far."""
+    if pinned_effort > MAX_PINNED_EFFORT:
+        raise invalid(
+            "filters",
+            f"The lists of one request may go through the tokens of one actorUrn or ownerUrn at most "
+            f"{MAX_PINNED_EFFORT} times together, once for each list and for each value other than by EQUAL and IN; "
+            "send several requests.",
+        )
     if effort > MAX_EFFORT:
         raise invalid(
             "filters",

@@ -11,7 +11,7 @@ The law for every implementation:
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from watchword.domain.accounts import AccountPage, ServiceAccount
@@ -41,6 +41,8 @@ class Page:
 
     total: int
     rows: tuple[TokenRecord, ...]
+    seconds: float = field(default=0.0, compare=False)
+    """Of a processor, that the store took for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from watchword.doors.http.app import App, MetricsApp, Parts
 from watchword.doors.http.asgi import AsgiExchange, AsgiScope, HttpScope, Receive, Send
 from watchword.doors.http.callers import Callers, TrustRules
 from watchword.doors.http.console import Console
+from watchword.doors.http.graphql.budget import ProcessorBudget
 from watchword.doors.http.graphql.endpoint import GraphQLEndpoint, Services
 from watchword.doors.http.graphql.schema import make_schema
 from watchword.doors.http.health import Health
@@ -195,7 +196,9 @@ class Worker:
                     settings.trusted_proxies, self._request_ids, on_unix_socket=settings.socket_path is not None
                 ),
                 callers=callers,
-                graphql=GraphQLEndpoint(schema, services, logger),
+                graphql=GraphQLEndpoint(
+                    schema, services, logger, ProcessorBudget(settings.actor_processor_percent / 100)
+                ),
                 requirements=Requirements(callers, service.authority, service.refusals),
                 operations=OperationsDoor(whole.operations, service.refusals, service.store.clock),
                 oauth=OAuthDoor(callers, service.introspection, service.tokens, service.keys, service.refusals),

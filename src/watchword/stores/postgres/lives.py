@@ -191,12 +191,14 @@ class PostgresLives:
         )
 
         async def work(c: Connection) -> Prospect:
+            began = time.perf_counter()
             found = await c.fetch(statement, *bound.values)
+            seconds = time.perf_counter() - began
             count = sum(number for _, number in found)
             check_count(count)
             if not selection.may_be_all:
                 check_meant(selection, count, spares=await c.fetchval(_LIVE_TOTAL) > count)
-            return Prospect(count, tuple(Share(*row) for row in found[:MOST_ACTORS]), len(found))
+            return Prospect(count, tuple(Share(*row) for row in found[:MOST_ACTORS]), len(found), seconds)
 
         return await self._db.scan(work, seconds)
 

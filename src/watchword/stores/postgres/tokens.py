@@ -1,6 +1,7 @@
 """Tokens in PostgreSQL: verified by shared reads, searched under a deadline, their uses noted apart from both."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 
 from watchword.domain.actors import Bearer, Standing
@@ -59,7 +60,9 @@ class PostgresTokens:
 
 
 async def _page(c: Connection, statement: Statement, form: Form) -> Page:
+    began = time.perf_counter()
     found = await c.fetch(statement.text, *statement.bound)
+    seconds = time.perf_counter() - began
     total = found[0][0]
     _, make = rows.tokens_as(form)
-    return Page(total, tuple(make(row[1:]) for row in found if row[1] is not None))
+    return Page(total, tuple(make(row[1:]) for row in found if row[1] is not None), seconds)

@@ -1,5 +1,6 @@
 """The lives of tokens in SQLite: replaced, ended with all that die with them, and purged when they are long dead."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -210,6 +211,7 @@ class SqliteLives:
 
     async def revocation_prospect(self, selection: Selection, seconds: float = SEARCH_SECONDS) -> Prospect:
         def work(c: apsw.Connection) -> Prospect:
+            began = time.thread_time()
             now = self.clock()
             chosen, bound = _chosen(selection, now)
             text = _FAMILY.format(chosen=chosen, minted=_MINTED if selection.cascade else "") + _PROSPECT
@@ -218,7 +220,8 @@ class SqliteLives:
             check_count(count)
             if not selection.may_be_all:
                 check_meant(selection, count, spares=c.execute(_LIVE_TOTAL, {"now": now}).get > count)
-            return Prospect(count, tuple(Share(*row) for row in found[:MOST_ACTORS]), len(found))
+            shares = tuple(Share(*row) for row in found[:MOST_ACTORS])
+            return Prospect(count, shares, len(found), time.thread_time() - began)
 
         return await self._db.scan(work, seconds)
 

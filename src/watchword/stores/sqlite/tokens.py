@@ -1,5 +1,6 @@
 """Tokens in SQLite: found, made and listed by indexed statements; searched under a deadline."""
 
+import time
 from collections.abc import Mapping
 
 import apsw
@@ -127,19 +128,21 @@ class SqliteTokens:
 
 
 def _page(c: apsw.Connection, statement: Statement, search: Search) -> Page:
+    began = time.thread_time()
     if statement.counted is not None:
         total = c.execute(_TOTAL, statement.counted).get or 0
     else:
         total = c.execute(f"SELECT count(*) FROM tokens WHERE {statement.where}", statement.bound).get  # noqa: S608
     if search.count == 0 or search.start >= total:
-        return Page(total, ())
+        return Page(total, (), time.thread_time() - began)
     columns, make = rows.tokens_as(search.form)
     found = c.execute(
         f"SELECT {columns} FROM tokens WHERE {statement.where}"  # noqa: S608 - literal pieces; values are bound
         f" ORDER BY {statement.order} LIMIT :count OFFSET :start",
         {**statement.bound, "count": search.count, "start": search.start},
     )
-    return Page(total, tuple(map(make, found)))
+    page = tuple(map(make, found))
+    return Page(total, page, time.thread_time() - began)
 
 
 def _check_room(c: apsw.Connection, actor: str, max_live: int, now: int) -> None:

@@ -12,13 +12,14 @@ from graphql import ExecutionResult, FieldNode, GraphQLError, GraphQLSchema
 from structlog.typing import FilteringBoundLogger
 
 from watchword.domain.actors import Caller, system_warrant
-from watchword.domain.errors import UNAVAILABLE, Fault, Reason
-from watchword.domain.filters import SEARCH_SECONDS, check_effort, check_shown
+from watchword.domain.errors import THROTTLED, UNAVAILABLE, Fault, Reason
+from watchword.domain.filters import SEARCH_SECONDS, Search, check_effort, check_shown
 from watchword.domain.retries import HEADER, check_key
-from watchword.doors.http.faults import JSON, NO_STORE, graphql_error
+from watchword.doors.http.faults import JSON, NO_STORE, fault_headers, graphql_error
+from watchword.doors.http.graphql.budget import Meter, ProcessorBudget
 from watchword.doors.http.graphql.documents import Documents, InvalidDocument
 from watchword.doors.http.graphql.errors import failed, refused
-from watchword.doors.http.requests import Request, Response
+from watchword.doors.http.requests import Header, Request, Response
 from watchword.service.accounts import Accounts
 from watchword.service.audit import Audit
 from watchword.service.endings import Endings
@@ -56,6 +57,7 @@ class Context:
 
     caller: Caller
     services: Services
+    meter: Meter
     key: str | None = None
     """The Idempotency-Key it came with: for one token."""
     created: list[str] = field(default_factory=list)
@@ -66,6 +68,7 @@ class Context:
     """How many fields a row of a list may have."""
     _shown: int = 0
     _effort: int = 0
+    _pinned_effort: int = 0
 
     @property
     def searching(self) -> asyncio.Lock:
@@ -87,10 +90,24 @@ class Context:
         """Seconds that searches may still take."""
         return max(0.0, self._began + SEARCH_SECONDS - time.monotonic())
 
-    def search(self, effort: int) -> None:
-        """All tokens are about to be gone through so often."""
-        self._effort += effort
-        check_effort(self._effort)
+    def search(self, search: Search) -> None:
+        """All tokens, or those it is pinned to, are about to be gone through."""
+        if search.pinned is None:
+            self._effort += search.effort
+        else:
+            self._pinned_effort += search.effort
+        check_effort(self._effort, self._pinned_effort)
+        if self._is_charged(search):
+            self.meter.check()
+
+    def searched(self, search: Search, seconds: float) -> None:
+        """So long it took the store."""
+        if self._is_charged(search):
+            self.meter.charge(seconds)
+
+    def _is_charged(self, search: Search) -> bool:
+        """Searches of one's own tokens need no privilege to speak of."""
+        return search.pinned == self.caller.actor and search.effort > 0
 
     def show(self, rows: int) -> None:
         """So many rows of a list are about to be shown."""
@@ -106,32 +123,45 @@ class Ask(NamedTuple):
 
 class GraphQLEndpoint:
     def __init__(
-        self, schema: GraphQLSchema, services: Services, logger: FilteringBoundLogger, *, planned: bool = True
+        self,
+        schema: GraphQLSchema,
+        services: Services,
+        logger: FilteringBoundLogger,
+        budget: ProcessorBudget,
+        *,
+        planned: bool = True,
     ) -> None:
         """Without plans, for comparison, graphql-core executes everything."""
         self._schema = schema
         self._services = services
         self._logger = logger
         self._documents = Documents(schema)
+        self._budget = budget
         self._planned = planned
 
     async def answer(self, request: Request, caller: Caller) -> Response:
         check_media_type(request)
         ask = parse_ask(await request.body())
         modern = GRAPHQL_RESPONSE in request.header("accept").lower()
-        context = Context(caller, self._services, _key(request))
+        meter = Meter(self._budget, caller.actor)
+        context = Context(caller, self._services, meter, _key(request))
         try:
-            prepared = self._documents.get(ask.query)
+            prepared = self._documents.get(ask.query, meter)
         except InvalidDocument as invalid:
-            errors = [refused(error, self._schema, invalid.document) for error in invalid.errors]
+            with meter:
+                errors = [refused(error, self._schema, invalid.document) for error in invalid.errors]
             return _response({"errors": errors}, 400, modern=modern)
         except Fault as fault:
+            if fault.kind is THROTTLED:
+                raise
             return _response({"errors": [graphql_error(fault)]}, fault.kind.code, modern=modern)
         context.widest = prepared.widest
         if prepared.mutates:
             request.watch()
         try:
-            result = await prepared.plans.execute(ask.operation_name, ask.variables, context, planned=self._planned)
+            result = await prepared.plans.execute(
+                ask.operation_name, ask.variables, context, planned=self._planned, metered=meter
+            )
             if context.created and context.key is None and request.is_gone:
                 await self._withdraw(context)
         finally:
@@ -143,6 +173,7 @@ class GraphQLEndpoint:
             errors = [refused(error, self._schema, None) for error in result.errors]
             return _response({"errors": errors}, 400, modern=modern)
         content: dict[str, Any] = {"data": result.data}
+        headers: list[Header] = []
         if result.errors:
             content["errors"] = []
             for error in result.errors:
@@ -150,9 +181,11 @@ class GraphQLEndpoint:
                 content["errors"].append(shown)
                 if fault.reason is Reason.MISSING_PRIVILEGE:
                     self._services.refusals.denied(caller, _asked(error), fault)
+                if fault.kind is THROTTLED:
+                    headers = fault_headers(fault)
                 if fault.why is not None:
                     self._logger.warning("fault", reason=fault.reason.word, why=fault.why, request_id=caller.request_id)
-        return _response(content, 200, modern=modern)
+        return _response(content, 200, *headers, modern=modern)
 
     async def _withdraw(self, context: Context) -> None:
         """The caller went away before its tokens could be handed over: nobody holds them, so nobody may."""
@@ -188,12 +221,12 @@ def _asked(error: GraphQLError) -> str:
     return node.name.value if isinstance(node, FieldNode) else ""
 
 
-def _response(content: dict[str, Any], status: int, *, modern: bool) -> Response:
+def _response(content: dict[str, Any], status: int, *headers: Header, modern: bool) -> Response:
     """A GraphQL answer: 200 for the old media type, the true status for the new one."""
     body = orjson.dumps(content)
     if modern:
-        return Response(status, [_GRAPHQL_JSON, NO_STORE], body)
-    return Response(200, [JSON, NO_STORE], body)
+        return Response(status, [_GRAPHQL_JSON, NO_STORE, *headers], body)
+    return Response(200, [JSON, NO_STORE, *headers], body)
 
 
 def check_media_type(request: Request) -> None:

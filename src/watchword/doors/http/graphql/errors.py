@@ -14,13 +14,14 @@ from graphql import (
     GraphQLSchema,
     Node,
     ObjectFieldNode,
+    ValueNode,
     Visitor,
     visit,
 )
 from graphql.language import BREAK
 
 from watchword.domain.errors import Fault, Reason
-from watchword.doors.http.faults import graphql_error, internal_fault, without_tokens
+from watchword.doors.http.faults import LONGEST_LOOK, graphql_error, internal_fault, without_tokens
 
 _ENUM = re.compile(r"(?:in '(\w+)' enum|Enum '(\w+)' cannot represent)")
 _INPUT = re.compile(r"Expected value of type '(\w+)' not to include unknown field")
@@ -61,6 +62,8 @@ def _with_locations(content: dict[str, Any], error: GraphQLError) -> dict[str, A
 
 def _explained(message: str, schema: GraphQLSchema) -> str:
     """The library's sentence, without the value that was found and with what is allowed."""
+    if len(message) > 2 * LONGEST_LOOK:
+        message = message[:LONGEST_LOOK] + message[-LONGEST_LOOK:]
     message = without_tokens(message)
     if len(message) > _BEGINNING + _END:
         message = f"{message[:_BEGINNING]}…{message[-_END:]}"
@@ -99,7 +102,7 @@ class _Place(Visitor):
 
 def _place(error: GraphQLError, document: DocumentNode) -> str | None:
     """The name of the argument or field whose value was refused, where the error is about a value."""
-    if not error.nodes:
+    if not error.nodes or not isinstance(error.nodes[0], ValueNode):
         return None
     finder = _Place(error.nodes[0])
     visit(document, finder)

@@ -8,6 +8,7 @@ what the root resolvers have returned already.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ from graphql import (
 from graphql.execution.collect_fields import FieldDetailsList, FragmentDetails, collect_fields, collect_subfields
 from graphql.execution.values import VariableValues
 
+from watchword.domain.errors import Fault
 from watchword.doors.http.graphql.completers import Complete, Part, completer, is_typename
 from watchword.doors.http.graphql.inputs import Make, Sent, Unplanned, arguments, variables
 
@@ -41,6 +43,8 @@ MOST_SHAPES = 8
 
 Resolve = Callable[..., Any]
 Fragments = dict[str, FragmentDetails]
+Metered = AbstractContextManager[None]
+UNMETERED: Metered = nullcontext()
 
 
 class Info(NamedTuple):
@@ -142,9 +146,13 @@ class Plans:
         self.most_shapes = max(operation.most_shapes for operation in self._operations.values())
         """How many there may be of one operation."""
 
-    async def execute(self, name: str | None, sent: Sent, context: Any, *, planned: bool = True) -> ExecutionResult:
-        """The operation of this name with these variables. Unless it is planned, graphql-core does it all."""
-        call = self.call(name, sent) if planned else None
+    async def execute(
+        self, name: str | None, sent: Sent, context: Any, *, planned: bool = True, metered: Metered = UNMETERED
+    ) -> ExecutionResult:
+        """The operation of this name with these variables. Unless it is planned, graphql-core does it all. A plan is
+        made, and what has none is executed, within `metered`, which may raise a fault.
+        """
+        call = self.call(name, sent, metered) if planned else None
         middleware = None
         if call is not None:
             outcomes = await call.resolved(context)
@@ -152,23 +160,26 @@ class Plans:
             if result is not None:
                 return result
             middleware = [call.replay(outcomes)]
-        executed = execute(
-            self._schema,
-            self._document,
-            context_value=context,
-            variable_values=sent,
-            operation_name=name,
-            max_coercion_errors=5,
-            hide_suggestions=True,
-            middleware=middleware,
-        )
+        with metered if call is None else UNMETERED:
+            executed = execute(
+                self._schema,
+                self._document,
+                context_value=context,
+                variable_values=sent,
+                operation_name=name,
+                max_coercion_errors=5,
+                hide_suggestions=True,
+                middleware=middleware,
+            )
         return await executed if isawaitable(executed) else executed
 
-    def call(self, name: str | None, sent: Sent) -> Call | None:
+    def call(self, name: str | None, sent: Sent, metered: Metered = UNMETERED) -> Call | None:
         """None where graphql-core is to execute it."""
         operation = self._operations.get(name)
         try:
-            return None if operation is None else operation.call(sent)
+            return None if operation is None else operation.call(sent, metered)
+        except Fault:
+            raise
         except Exception:  # noqa: BLE001 - graphql-core says what is wrong
             return None
 
@@ -199,15 +210,17 @@ class _Operation:
         self._variables: Callable[[Sent], VariableValues] | None = None
         self._shapes: dict[tuple[Any, ...], _Shape | None] = {}
 
-    def call(self, sent: Sent) -> Call | None:
+    def call(self, sent: Sent, metered: Metered) -> Call | None:
         if self._variables is None:
-            self._variables = variables(self._schema, self._node.variable_definitions or ())
+            with metered:
+                self._variables = variables(self._schema, self._node.variable_definitions or ())
         values = self._variables(sent)
         decided = tuple([values.coerced.get(name) for name in self._conditions])
         if decided not in self._shapes:
             if len(self._shapes) >= MOST_SHAPES or None in decided:
                 return None
-            self._shapes[decided] = self._new_shape(dict(zip(self._conditions, decided, strict=True)))
+            with metered:
+                self._shapes[decided] = self._new_shape(dict(zip(self._conditions, decided, strict=True)))
         shape = self._shapes[decided]
         return None if shape is None else Call(shape, [root.arguments(values) for root in shape.roots])
 

@@ -1,10 +1,12 @@
 """The schema: SDL from its file, with the resolvers put in their places."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
 from graphql import (
+    GraphQLEnumType,
     GraphQLError,
     GraphQLNamedType,
     GraphQLObjectType,
@@ -20,6 +22,7 @@ from watchword.doors.http.graphql.policy_resolvers import PolicyResolvers
 from watchword.doors.http.graphql.token_resolvers import TokenResolvers
 
 LARGEST = 2**63 - 1
+LONGEST_WORD = 200
 
 
 def sdl() -> str:
@@ -44,6 +47,9 @@ def make_schema(clock: Clock, new_id: Callable[[], str]) -> GraphQLSchema:
     long = schema.get_type("Long")
     assert isinstance(long, GraphQLScalarType)
     long.coerce_output_value = long.coerce_input_value = _Long()
+    for kind in schema.type_map.values():
+        if isinstance(kind, GraphQLEnumType):
+            kind.coerce_input_value = partial(_enum_value, kind)  # type: ignore[method-assign]
     _attach(schema.get_type("AccessTokenMetadata"), tokens.readers)
     return schema
 
@@ -54,6 +60,13 @@ def _attach(kind: GraphQLNamedType | None, resolvers: Mapping[str, Callable[...,
     assert not missing, f"schema and resolvers disagree on {missing}"
     for name, resolver in resolvers.items():
         kind.fields[name].resolve = resolver
+
+
+def _enum_value(kind: GraphQLEnumType, value: Any, _hide_suggestions: bool = True) -> Any:
+    """Of a variable. The library looks for similar words, which no client is shown: for 1 MB it took half a second."""
+    if isinstance(value, str) and len(value) > LONGEST_WORD:
+        raise GraphQLError(f"A value of {len(value):,} characters does not exist in '{kind.name}' enum.")
+    return GraphQLEnumType.coerce_input_value(kind, value, hide_suggestions=True)
 
 
 class _Long:

@@ -106,25 +106,31 @@ class TokenResolvers:
 
     async def _revoke_many(self, _: Any, info: Info, input: Json) -> Json:  # noqa: A002
         context = info.context
-        if input.get("dryRun") is False:
+        dry = input.get("dryRun") is not False
+        search: Search | None = None
+
+        def meant() -> Selection:
+            nonlocal search
+            selection = _selection(input, self._clock())
+            if selection.ids is None and search is None:  # a write that is tried again counts once
+                search = Search(filters=selection.filters)
+                if dry or search.pinned is not None:
+                    context.search(search)
+            return selection
+
+        if not dry:
             async with context.searching:
-                receipt = await context.services.endings.end(
-                    context.caller, lambda: _selection(input, self._clock()), context.time_left()
-                )
+                receipt = await context.services.endings.end(context.caller, meant, context.time_left())
             return {
                 "dryRun": False,
                 "count": receipt.count,
                 "digest": receipt.digest,
                 "revokedAt": receipt.revoked_at,
             }
-
-        def meant() -> Selection:
-            selection = _selection(input, self._clock())
-            context.search(Search(filters=selection.filters).effort if selection.ids is None else 0)
-            return selection
-
         async with context.searching:
             found = await context.services.endings.prospect(context.caller, meant, context.time_left())
+            if search is not None:
+                context.searched(search, found.seconds)
         actors = [{"actorUrn": share.actor_urn, "count": share.count} for share in found.actors]
         return {"dryRun": True, "count": found.count, "actors": actors}
 
@@ -133,12 +139,13 @@ class TokenResolvers:
 
         def wanted() -> Search:
             search = _search(input or {}, self._clock(), getattr(info, "part", None) or TokenRecord)
-            context.search(search.effort)
+            context.search(search)
             return search
 
         # One search of a request at a time, all of them within one deadline: nobody takes all threads with one request.
         async with context.searching:
             search, page = await context.services.tokens.list(context.caller, wanted, context.time_left())
+            context.searched(search, page.seconds)
             context.show(len(page.rows))
         return {
             "start": search.start,
