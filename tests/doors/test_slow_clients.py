@@ -22,13 +22,14 @@ PIPELINED = b"GET /assets/style.css HTTP/1.1\r\nHost: localhost\r\n\r\n" * 600
 @pytest.fixture(scope="module")
 def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder: Path = tmp_path_factory.mktemp("small")
-    with Server(folder, prefix=("prlimit", f"--nofile={FILES}:{FILES}")) as running:
+    with Server(folder, "--access-log", "off", prefix=("prlimit", f"--nofile={FILES}:{FILES}")) as running:
         yield running
 
 
-def slow_reader(server: Server) -> socket.socket:
+def slow_reader(server: Server, source: str) -> socket.socket:
     """It has asked for more than fits on the way, and reads nothing."""
     connection = socket.socket()
+    connection.bind((source, 0))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
     connection.connect(("127.0.0.1", server.port))
     connection.setblocking(False)
@@ -45,10 +46,21 @@ def answers(server: Server) -> bool:
 
 def test_slow_readers_do_not_hold_every_connection(small_server: Server) -> None:
     with ExitStack() as held:
-        for _ in range(ATTACKERS):
-            held.enter_context(slow_reader(small_server))
+        for number in range(ATTACKERS):  # from many addresses: none has more than its share
+            held.enter_context(slow_reader(small_server, f"127.0.0.{number % 10 + 2}"))
         assert not answers(small_server)
         until(lambda: answers(small_server), "somebody else is answered")
+
+
+def test_one_address_does_not_hold_every_connection(small_server: Server) -> None:
+    with ExitStack() as held:
+        for _ in range(ATTACKERS):
+            held.enter_context(slow_reader(small_server, "127.0.0.77"))
+        until(lambda: answers(small_server), "somebody else is answered")
+        until(lambda: "too many connections" in small_server.err.read_text(), "it is logged")
+        (line, *_) = [json.loads(line) for line in small_server.err.read_text().splitlines() if "too many" in line]
+        assert line["peer"] == "127.0.0.77"
+        assert line["held"] - line["closed"] == (FILES - 256) // 2
 
 
 ME = "{ me { corpUser { urn } } }"
@@ -72,10 +84,10 @@ def resident(server: Server) -> int:
 
 
 @pytest.mark.parametrize("headers", [(), ("Transfer-Encoding: chunked",)], ids=["announced", "chunked"])
-def test_unfinished_bodies_share_a_bounded_memory(small_server: Server, headers: tuple[str, ...]) -> None:
-    before = resident(small_server)
+def test_unfinished_bodies_share_a_bounded_memory(server: Server, headers: tuple[str, ...]) -> None:
+    before = resident(server)
     with ExitStack() as held:
-        bodies = [held.enter_context(unfinished(small_server, MIB, *headers)) for _ in range(UNFINISHED)]
+        bodies = [held.enter_context(unfinished(server, MIB, *headers)) for _ in range(UNFINISHED)]
         for dropped in bodies[: UNFINISHED - 33]:
             answer = receive(dropped)
             assert answer.status == 503
@@ -83,10 +95,10 @@ def test_unfinished_bodies_share_a_bounded_memory(small_server: Server, headers:
             assert answer.header("Retry-After") == "1"
             assert answer.header("Connection") == "close"
         # 32 MiB are allowed; the rest is buffers of connections, and what the allocator keeps.
-        assert resident(small_server) - before < UNFINISHED // 2 * MIB
+        assert resident(server) - before < UNFINISHED // 2 * MIB
         large = json.dumps({"query": ME}).ljust(MIB)
         asked = {"X-Service-Actor": ADMIN, "Content-Type": "application/json"}
-        whole = small_server.http.post("/api/graphql", content=large, headers=asked)
+        whole = server.http.post("/api/graphql", content=large, headers=asked)
         assert whole.json()["data"]["me"]["corpUser"]["urn"] == ADMIN
         bodies[-1].sendall(b" \r\n0\r\n\r\n" if headers else b" ")
         assert receive(bodies[-1]).json()["errors"][0]["extensions"]["reason"] == "invalid_json"

@@ -76,7 +76,7 @@ def _server(settings: Settings, *, interface: Interfaces = Interfaces.RSGI) -> A
         websockets=False,
         workers=settings.workers,
         backlog=BACKLOG,
-        backpressure=_raised_file_limit(),
+        backpressure=connection_places(),
         workers_kill_timeout=STOP_SECONDS,
         respawn_failed_workers=True,
         ssl_cert=settings.tls_cert,
@@ -151,7 +151,7 @@ def _bound(endpoint: Endpoint) -> Any:  # granian's stub has another signature
     return SocketHolder(listener.detach(), False, BACKLOG)  # type: ignore[call-arg]
 
 
-def _raised_file_limit() -> int:
+def connection_places() -> int:
     """How many connections a worker may hold: as many files as it may open, less what it needs itself."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + 256

@@ -17,6 +17,7 @@ from watchword.domain.ports import Keys, Store
 from watchword.doors.http.app import App, MetricsApp, Parts
 from watchword.doors.http.asgi import AsgiExchange, AsgiScope, HttpScope, Receive, Send
 from watchword.doors.http.callers import Callers, TrustRules
+from watchword.doors.http.connections import ConnectionShares
 from watchword.doors.http.console import Console
 from watchword.doors.http.graphql.budget import ProcessorBudget
 from watchword.doors.http.graphql.endpoint import GraphQLEndpoint, Services
@@ -29,7 +30,7 @@ from watchword.doors.http.operations import OperationsDoor
 from watchword.doors.http.own_pages import OwnPages
 from watchword.doors.http.requests import Exchange, RequestReader, Scope
 from watchword.doors.http.requirements import Requirements
-from watchword.doors.http.server import second_listener
+from watchword.doors.http.server import connection_places, second_listener
 from watchword.doors.http.sessions import SessionDoor
 from watchword.doors.http.socket_owner import OwnUser
 from watchword.service.accounts import Accounts
@@ -163,12 +164,14 @@ class Worker:
         )
         service = whole.core
         loops = Loops(partial(_tell_loop, logger))
+        shares = ConnectionShares(connection_places(), settings.port, settings.trusted_proxies, logger)
         for name, loop in (
             ("uses", service.uses.run),
             ("purge", service.purge.run),
             ("refusals", service.audit.run_flushes),
             ("events", service.audit.run_prunes),
             ("operations", whole.supervisor.run),
+            ("connections", shares.run),
         ):
             stack.push_async_callback(_stopped, asyncio.ensure_future(loops.keep(name, loop)))
         schema = make_schema(service.store.clock, self._new_id)
