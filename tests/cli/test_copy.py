@@ -251,7 +251,8 @@ def test_an_unsound_store_makes_no_copy(store: Path, key: Path, database: Home) 
     ("source", "target", "said"),
     [
         ("mysql://h/d", "sqlite:///new.db", "--from must be postgresql://"),
-        ("sqlite:///d/watchword.db", "postgresql://u:hunter2@", "--to must be an address with a host"),
+        ("sqlite:///d/watchword.db", "postgresql://u@", "--to must be an address with a host"),
+        ("sqlite:///d/watchword.db", "postgresql://u:hunter2@", "--to must not hold a password"),
         ("sqlite:///d/watchword.db", "", "--to must not be empty"),
         ("sqlite:///none.db", "sqlite:///new.db", "there is none at none.db"),
         ("sqlite:///d/watchword.db", "sqlite:///d/../d/watchword.db", "--to must be another store"),
@@ -271,14 +272,15 @@ def test_a_wrong_address_is_one_sentence_that_names_the_flag(store: Path, source
 def test_a_password_is_taken_from_the_password_file_and_never_shown(
     store: Path, key: Path, postgres: Address, tmp_path: Path
 ) -> None:
-    wrong = copy(sqlite(store), postgres.url(user=LOCKED, password="hunter2"), key)
-    assert wrong.returncode == 1
-    assert "refuses the password of locked" in wrong.stderr
-    assert "hunter2" not in wrong.stderr
     file = tmp_path / "pgpass"
     file.touch(0o600)
-    file.write_text(f"127.0.0.1:{postgres.port}:*:{LOCKED}:{PASSWORD}\n")
     words = copy_words(sqlite(store), postgres.url(user=LOCKED), key, "--to-schema", "t_of_locked")
+    file.write_text(f"127.0.0.1:{postgres.port}:*:{LOCKED}:hunter2\n")
+    wrong = watchword(*words, env={"PGPASSFILE": str(file)})
+    assert wrong.returncode == 1
+    assert f"asks for a password of locked, and {file} does not have the right one" in wrong.stderr
+    assert "hunter2" not in wrong.stderr
+    file.write_text(f"127.0.0.1:{postgres.port}:*:{LOCKED}:{PASSWORD}\n")
     let_in = watchword(*words, env={"PGPASSFILE": str(file)})
     assert let_in.returncode == 1
     assert "The role locked lacks a right" in let_in.stderr
