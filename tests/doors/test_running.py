@@ -75,7 +75,7 @@ class TestProbes:
 
 
 class TestMetrics:
-    def test_are_written_at_most_once_a_second_however_often_they_are_asked_for(self, server: Server) -> None:
+    def test_hammered_metrics_are_rendered_at_most_once_a_second(self, server: Server) -> None:
         # Each answer is counted, so no two that were written at different times are the same.
         began = time.monotonic()
         with plain_client(server.url) as one, plain_client(server.url) as other:
