@@ -217,7 +217,11 @@ def test_somebody_else_rotates_what_cannot_rotate_itself(server: Server, file: P
     written(file, server.create(actor, scopes=["orders:read"], audience=["https://api.example"])["accessToken"])
     with Client(server.url, actor=ADMIN) as admin:
         rotated = rotate_file(file, server.url, asked_by=admin)
-        assert whose(server, file) == rotated.metadata.id
+        held = {"Authorization": f"Bearer {file.read_text().strip()}"}
+        asked = server.http.get("/auth?watchword.audience=https://api.example", headers=held)
+        assert (asked.status_code, asked.headers["X-Auth-Token-Id"]) == (204, rotated.metadata.id)
+        assert rotated.problem is None
+        assert admin.get_token(rotated.metadata.id).awaits_first_use is False
         change_store(server, "UPDATE tokens SET grace = 0, full_end = expires_at WHERE id = ?", rotated.metadata.id)
         again = rotate_file(file, server.url, asked_by=admin)
         assert again.metadata.id == rotated.metadata.id, "what still waits for its first use is used, not rotated"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Self
 
 from watchword.client.connection import DEFAULT_URL
-from watchword.client.errors import Conflict, Unauthenticated, WatchwordError
+from watchword.client.errors import Conflict, Unauthenticated, Unauthorized, WatchwordError
 from watchword.client.records import CreatedToken, Token
 from watchword.client.sync import Client
 from watchword.domain.errors import Reason
@@ -107,7 +107,9 @@ def _use(client: Client) -> WatchwordError | None:
     try:
         client.verify_token()
     except WatchwordError as error:
-        return error
+        # A token for another audience is live, and this was a use of it.
+        is_used = isinstance(error, Unauthorized) and error.reason == Reason.WRONG_AUDIENCE.word
+        return None if is_used else error
     return None
 
 

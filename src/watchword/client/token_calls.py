@@ -180,7 +180,9 @@ def find_token(token: str | Secret[str]) -> Call[Token]:
 
 
 def verify_token() -> Call[Identity]:
-    """Who the client's own token is to a gateway. This is a use of it, which a successor in a rotation may wait for."""
+    """Who the client's own token is to a gateway. This is a use of it, which a successor in a rotation may wait for.
+    For one that is limited to another audience than Watchword it raises `Unauthorized`, reason `wrong_audience`.
+    """
     return Call(_no_content, method="GET", path="/auth", bare=_identity)
 
 
