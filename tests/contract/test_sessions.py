@@ -8,6 +8,7 @@ from tests.contract.given import ANN, BOB, HOUR, MINUTE, SECOND, SYSTEM, Given, 
 from tests.support.backends import NOW, Hand, Place
 from tests.support.strategies import numbered_id
 from watchword.domain.actors import ActorStatus, Warrant
+from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import EventSearch
 from watchword.domain.limits import Limits
 from watchword.domain.ports import Store
@@ -24,11 +25,12 @@ class Browsers:
     def __init__(self, run: Run, store: Store) -> None:
         self.run = run
         self.store = store
+        self.an_hour = 100
 
     def sign_in(self, number: int, token: TokenRecord | None, actor: str = ANN, at: int = NOW) -> Session:
         actor, token_id = (actor, None) if token is None else (token.actor_urn, token.id)
         session = Session(numbered_id(number), actor, token_id, at, at + HOUR)
-        self.run(self.store.add_session(self.warrant(session), session, FEW))
+        self.run(self.store.add_session(self.warrant(session), session, FEW, self.an_hour))
         return session
 
     def warrant(self, session: Session) -> Warrant:
@@ -155,10 +157,33 @@ def test_of_those_that_sign_in_at_once_no_more_stay_than_may(
     made = [Session(numbered_id(number), ANN, token.id, NOW, NOW + HOUR) for number in range(12)]
     stores = (given.store, other)
     outcomes = run(
-        all_of(stores[n % 2].add_session(browsers.warrant(session), session, FEW) for n, session in enumerate(made))
+        all_of(
+            stores[n % 2].add_session(browsers.warrant(session), session, FEW, 100) for n, session in enumerate(made)
+        )
     )
     assert outcomes == [None] * 12
     assert sum(browsers.is_live(session) for session in made) == FEW
+
+
+@pytest.mark.parametrize("with_token", [True, False])
+def test_sign_ins_of_one_holder_within_an_hour_are_bounded_though_each_is_signed_out(
+    browsers: Browsers, given: Given, clock: Hand, with_token: bool
+) -> None:
+    token, others = (given.token(1), given.token(2, BOB)) if with_token else (None, None)
+    browsers.an_hour = 4
+    began = clock.now
+    for number in range(4):
+        clock.now = began + number * MINUTE
+        browsers.sign_out(browsers.sign_in(number, token, at=clock.now))
+    kept = browsers.events()
+    with pytest.raises(Fault) as caught:
+        browsers.sign_in(10, token)
+    assert caught.value.reason is Reason.TOO_MANY_SIGN_INS
+    assert 56 * 60 < caught.value.details["retryAfter"] <= 57 * 60
+    assert browsers.events() == kept
+    browsers.sign_in(11, others, BOB)  # of another holder
+    clock.now = began + HOUR + SECOND
+    browsers.sign_in(12, token)
 
 
 def test_sessions_of_a_token_and_of_a_chosen_actor_do_not_crowd_each_other_out(

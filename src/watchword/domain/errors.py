@@ -145,6 +145,11 @@ class Reason(Enum):
         THROTTLED,
         "The actor's processor time is used up; `retryAfter` says in how many seconds to try again.",
     )
+    TOO_MANY_SIGN_INS = (
+        "too_many_sign_ins",
+        THROTTLED,
+        "The token, actor or address has signed in too often; `retryAfter` says in how many seconds to try again.",
+    )
     TOO_MANY_TOKENS = ("too_many_tokens", THROTTLED, "The actor holds as many live tokens as it may.")
     MORE_THAN_ALLOWED_FOR = (
         "more_than_allowed_for",

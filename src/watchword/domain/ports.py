@@ -212,8 +212,10 @@ class AccountStore(Protocol):
 
 
 class SessionStore(Protocol):
-    async def add_session(self, warrant: Warrant, session: Session, most: int) -> None:
-        """Keep a new session. Beyond so many of one token, or of one actor without a token, the oldest end."""
+    async def add_session(self, warrant: Warrant, session: Session, most: int, an_hour: int) -> None:
+        """Keep a new session. Beyond so many of one token, or of one actor without a token, the oldest end. More than
+        `an_hour` within an hour: TOO_MANY_SIGN_INS.
+        """
 
     async def find_session(self, session_id: str) -> FoundSession | None:
         """The session of this digest that is not over, with its token as it stands, in one read."""

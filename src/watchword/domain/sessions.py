@@ -16,6 +16,8 @@ from watchword.domain.tokens import identifier
 
 MOST_OF_ONE = 20
 """Sessions of one token, or of one actor that was chosen; the oldest ends for another."""
+SIGN_INS_AN_HOUR = 120
+"""Of one token, or of one actor that was chosen: each leaves an event."""
 HOUR = 3_600_000
 
 
@@ -31,6 +33,11 @@ class Session(NamedTuple):
     @property
     def holder(self) -> str:
         return self.actor if self.token_id is None else self.token_id
+
+    @property
+    def whose(self) -> str:
+        """The beginning of a sentence about it."""
+        return "This actor" if self.token_id is None else "This token"
 
     def event(self, action: Action) -> Event:
         detail: dict[str, Detail] = {"actorUrn": self.actor, "endsAt": self.ends_at}
@@ -59,6 +66,14 @@ def session_identifier(salt: Secret[bytes]) -> Callable[[Secret[str]], str]:
     """What tells the digest of each session's id; never one of a token."""
     digest = identifier(salt)
     return lambda held: digest(b"session:" + held.reveal().encode())
+
+
+def signed_in_too_often(millis: int, whose: str) -> Fault:
+    """`millis`: until another sign-in is allowed."""
+    seconds = max(-(-millis // 1000), 1)
+    return Fault(
+        Reason.TOO_MANY_SIGN_INS, f"{whose} has signed in too often. Try again in {seconds:,} s.", retryAfter=seconds
+    )
 
 
 def over() -> Fault:

@@ -154,7 +154,7 @@ class Refusals:
         if event.bearer_id is not None and self._firsts.note(event):
             return
         ledger = self._once_real if fault.subject else self._unknown
-        self._keep(ledger.note(_network(peer), event))
+        self._keep(ledger.note(network(peer), event))
 
     async def flush(self) -> None:
         """Write what was gathered; what another call is just writing is written when this returns. What cannot be
@@ -208,11 +208,14 @@ def _is_told(seen: int) -> bool:
     return seen <= ONE_BY_ONE or (seen % ONE_BY_ONE == 0 and (seen // ONE_BY_ONE).bit_count() == 1)
 
 
-def _network(peer: str) -> str:
+def network(peer: str) -> str:
+    """What counts as one origin. The machine itself has millions of loopback addresses."""
     try:
         address = ipaddress.ip_address(peer)
     except ValueError:
         return peer
+    if address.is_loopback:
+        return "loopback"
     if address.version == 4 or address.ipv4_mapped is not None:
         return peer
     return str(ipaddress.ip_network((int(address), IPV6_NETWORK), strict=False))

@@ -4,16 +4,54 @@ Nothing of a session is kept in memory: each request reads it with its token, so
 actor or signs it out counts from the next request on, in every process.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
 from watchword.domain.actors import Caller
 from watchword.domain.ports import Clock, SessionStore
 from watchword.domain.secret import Secret
-from watchword.domain.sessions import HOUR, MOST_OF_ONE, Session, over, session_identifier
+from watchword.domain.sessions import (
+    HOUR,
+    MOST_OF_ONE,
+    SIGN_INS_AN_HOUR,
+    Session,
+    over,
+    session_identifier,
+    signed_in_too_often,
+)
 from watchword.service.authority import Authority
+from watchword.service.refusals import network
 
 NewSecret = Callable[[], Secret[str]]
+
+
+AT_ONCE = 300
+"""Sign-ins from one address."""
+EACH = 1_000
+"""Milliseconds after which it has one more."""
+ORIGINS = 10_000
+"""Of which is remembered how often they signed in."""
+
+
+class SignInRate:
+    """How often one address signs in, in this process: one sign-in a second, and up to `AT_ONCE` that were saved up."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._spent: OrderedDict[str, int] = OrderedDict()
+        """By origin, when all of it is saved up again."""
+
+    def take(self, peer: str) -> None:
+        origin, now = network(peer), self._clock()
+        spent = max(self._spent.get(origin, now), now)
+        wait = spent - now - (AT_ONCE - 1) * EACH
+        if wait > 0:
+            raise signed_in_too_often(wait, "This address")
+        self._spent[origin] = spent + EACH
+        self._spent.move_to_end(origin)
+        if len(self._spent) > ORIGINS:
+            self._spent.popitem(last=False)
 
 
 class Visit(NamedTuple):
@@ -41,13 +79,16 @@ class Sessions:
         self._clock = clock
         self._life = hours * HOUR
         self._new = new
+        self._rate = SignInRate(clock)
 
     async def sign_in(self, caller: Caller) -> tuple[Secret[str], Session]:
         """A session of this caller, and the id its browser holds."""
+        self._rate.take(caller.peer)
         held, now = self._new(), self._clock()
         end = now + self._life if caller.ends_at is None else min(now + self._life, caller.ends_at)
         session = Session(self._digest(held), caller.actor, caller.bearer_id, now, end)
-        await self._store.add_session(session.warrant(caller.peer, caller.request_id), session, MOST_OF_ONE)
+        warrant = session.warrant(caller.peer, caller.request_id)
+        await self._store.add_session(warrant, session, MOST_OF_ONE, SIGN_INS_AN_HOUR)
         return held, session
 
     async def visit(self, held: Secret[str], peer: str, request_id: str, *, local: bool) -> Visit:

@@ -42,8 +42,8 @@ class SessionDoor:
             caller = await known(request, self._callers.holder(value.encode(), request))
         else:
             caller = await known(request, self._callers.chosen(value, request))
-        await self._end(request)  # another takes its place in the browser, where nothing could end it any more
         held, session = await self._sessions.sign_in(caller)
+        await self._end(request)  # its place in the browser is taken, where nothing could end it any more
         content = {"actorUrn": session.actor, "tokenId": session.token_id, "expiresAt": session.ends_at}
         return Response(200, [JSON, NO_STORE, kept(held, secure=secure)], orjson.dumps(content))
 

@@ -3,7 +3,7 @@
 from watchword.domain.actors import Bearer, Warrant
 from watchword.domain.events import Action
 from watchword.domain.limits import unpacked
-from watchword.domain.sessions import FoundSession, Session
+from watchword.domain.sessions import HOUR, FoundSession, Session, signed_in_too_often
 from watchword.stores import rows
 from watchword.stores.postgres.connections import Connection
 from watchword.stores.postgres.database import Database
@@ -22,6 +22,10 @@ DELETE FROM sessions WHERE id IN (
 _SURPLUS_CHOSEN = """
 DELETE FROM sessions WHERE id IN (
     SELECT id FROM sessions WHERE actor_urn = $1 AND token_id IS NULL ORDER BY created_at DESC, id OFFSET $2)"""
+# The last sign-in but so many. By the index of targets: the action must not choose another.
+_EARLIER = """
+SELECT at FROM events WHERE target = $1 AND at > $2 AND action || '' = 'session.started'
+ORDER BY at DESC LIMIT 1 OFFSET $3"""
 _PURGE = """
 WITH gone AS (
     DELETE FROM sessions WHERE id IN (
@@ -33,9 +37,12 @@ SELECT count(*) FROM gone"""
 class PostgresSessions:
     _db: Database
 
-    async def add_session(self, warrant: Warrant, session: Session, most: int) -> None:
+    async def add_session(self, warrant: Warrant, session: Session, most: int, an_hour: int) -> None:
         async def work(c: Connection) -> None:
             now = await prove(c, warrant, changes=[f"sessions:{session.holder}"])
+            earlier = await c.fetchval(_EARLIER, session.holder, now - HOUR, an_hour - 1)
+            if earlier is not None:
+                raise signed_in_too_often(earlier + HOUR - now, session.whose)
             # Before the new one comes, which may be no later than the others by the clock.
             surplus = _SURPLUS_CHOSEN if session.token_id is None else _SURPLUS
             await c.execute(surplus, session.holder, most - 1)

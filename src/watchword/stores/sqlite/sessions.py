@@ -7,7 +7,7 @@ import apsw
 from watchword.domain.actors import Warrant
 from watchword.domain.events import Action
 from watchword.domain.ports import Clock
-from watchword.domain.sessions import FoundSession, Session
+from watchword.domain.sessions import HOUR, FoundSession, Session, signed_in_too_often
 from watchword.stores import rows
 from watchword.stores.sqlite.database import Database
 from watchword.stores.sqlite.tokens import bearer_of
@@ -29,6 +29,11 @@ DELETE FROM sessions WHERE id IN (
     SELECT id FROM sessions WHERE actor_urn = :actor AND token_id IS NULL
     ORDER BY created_at DESC, id LIMIT -1 OFFSET :most)
 """
+# The last sign-in but so many. By the index of targets: the action must not choose another.
+_EARLIER = """
+SELECT at FROM events WHERE target = :holder AND at > :since AND action || '' = 'session.started'
+ORDER BY at DESC LIMIT 1 OFFSET :others
+"""
 _PURGE = "DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE ends_at <= ? ORDER BY ends_at LIMIT ?)"
 
 
@@ -37,10 +42,14 @@ class SqliteSessions:
         self._db = database
         self.clock = clock
 
-    async def add_session(self, warrant: Warrant, session: Session, most: int) -> None:
+    async def add_session(self, warrant: Warrant, session: Session, most: int, an_hour: int) -> None:
         def work(c: apsw.Connection) -> None:
             now = self.clock()
             prove(c, warrant, now)
+            bound = {"holder": session.holder, "since": now - HOUR, "others": an_hour - 1}
+            earlier = c.execute(_EARLIER, bound).get
+            if earlier is not None:
+                raise signed_in_too_often(earlier + HOUR - now, session.whose)
             # Before the new one comes, which may be no later than the others by the clock.
             if session.token_id is None:
                 c.execute(_SURPLUS_CHOSEN, {"actor": session.actor, "most": most - 1})

@@ -1,0 +1,64 @@
+"""Sign-ins are bounded: a token that may do nothing else cannot fill the store with them."""
+
+import itertools
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+
+import httpx
+
+from tests.support.browsing import Browser, reason_of
+from tests.support.console import first_token
+from tests.support.server import ADMIN, Server
+from watchword.domain.sessions import MOST_OF_ONE, SIGN_INS_AN_HOUR
+from watchword.service.sessions import AT_ONCE
+
+EVENTS = "query ($targets: [String!]) { listEvents(input: {targets: $targets}) { events { action } } }"
+MakeServer = Callable[..., Server]
+
+
+class TestSigningInTooOften:
+    def test_with_one_token_is_refused_and_leaves_nothing(self, make_server: MakeServer) -> None:
+        server = make_server("--trusted-proxies", "127.0.0.1/32")
+        token, token_id = first_token(server)
+        with closing(Browser(server)) as browser:
+            for number in range(SIGN_INS_AN_HOUR):
+                browser.http.cookies.clear()  # or each would end the one before
+                assert sign_in_from(browser, f"203.0.113.{number}", token).status_code == 200
+            held = browser.cookie
+            server.stop()
+            server.start()  # what counts is in the store
+            for number in range(3):
+                refused = sign_in_from(browser, f"198.51.100.{number}", token)
+                assert reason_of(refused) == (429, "too_many_sign_ins")
+                wait = refused.json()["error"]["retryAfter"]
+                assert refused.headers["retry-after"] == str(wait)
+                assert 0 < wait <= 3600
+            assert browser.cookie == held
+            assert browser.post().status_code == 200  # the session that it has goes on
+            with closing(sqlite3.connect(server.data_dir / "watchword.db")) as store:
+                assert store.execute("SELECT count(*) FROM sessions").fetchone() == (MOST_OF_ONE,)
+            events = server.ask(EVENTS, {"targets": [token_id]}, token=token)["listEvents"]["events"]
+            assert {event["action"] for event in events} <= {"session.started", "token.created"}
+
+    def test_from_one_address_is_refused_whatever_the_tokens(self, make_server: MakeServer) -> None:
+        server = make_server("--trusted-proxies", "127.0.0.1/32")
+        first, _ = first_token(server)
+        made = [server.create(ADMIN, token=first)["accessToken"] for _ in range(2 * AT_ONCE // SIGN_INS_AN_HOUR)]
+        with closing(Browser(server)) as browser:
+            allowed = 0
+            for number in itertools.count():
+                browser.http.cookies.clear()
+                answer = sign_in_from(browser, f"2001:db8::{number:x}", made[number % len(made)])
+                if answer.status_code != 200:
+                    break
+                allowed += 1
+            assert reason_of(answer) == (429, "too_many_sign_ins")
+            assert answer.headers["retry-after"] == "1"
+            assert allowed >= AT_ONCE
+            assert sign_in_from(browser, "2001:db8:0:1::1", made[0]).status_code == 200
+
+
+def sign_in_from(browser: Browser, client: str, token: str) -> httpx.Response:
+    """Through a proxy that names the client."""
+    return browser.sign_in({"X-Forwarded-For": client}, token=token)
