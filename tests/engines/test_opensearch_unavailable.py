@@ -181,6 +181,25 @@ def test_an_answer_that_is_no_true_one_makes_the_index_unavailable(
     assert broken.refused(broken.engine.resolve("a")).reason is Reason.INDEX_UNAVAILABLE
 
 
+@pytest.mark.parametrize("body", [b"[]", b'{"other": 1}', b'{"a": {"settings": []}}', b'{"a": null}'])
+def test_answer_in_another_shape_makes_the_index_unavailable(broken: Given, breaker: Breaker, body: bytes) -> None:
+    breaker.answer(lambda _: True, 200, body)
+    engine = broken.engine
+    calls = (engine.probe, lambda: engine.resolve("a"), lambda: engine.count("a", 0), lambda: engine.marks("a"),
+             lambda: engine.running("a"), lambda: engine.sizes("a", "b"), lambda: engine.start_delete("a", 0, QUICK),
+             lambda: engine.block("a"), lambda: engine.histogram("a", 3))  # fmt: skip
+    reasons = {broken.refused(call()).reason for call in calls}
+    assert reasons <= {Reason.INDEX_UNAVAILABLE, Reason.INDEX_REFUSED}
+    assert Reason.INDEX_UNAVAILABLE in reasons
+
+
+def test_defect_of_our_own_is_not_taken_for_the_cluster(broken: Given) -> None:
+    with pytest.raises(TypeError):
+        broken.run(broken.engine.count(broken.place.name("one"), object()))  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        broken.run(broken.engine.resolve(5))  # type: ignore[arg-type]
+
+
 def test_with_one_host_dead_the_others_are_asked(node: Client, run: Run) -> None:
     engine = engine_at(f"http://127.0.0.1:{free_port()}", node.url)
     for _ in range(4):

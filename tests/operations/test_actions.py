@@ -3,13 +3,18 @@
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import httpx
+import orjson
 import pytest
 
-from tests.support.indexed import CANCEL, DAY, Index, Series, times
+from tests.support.indexed import CANCEL, DAY, Index, NodeIndex, Series, times
 from tests.support.server import ADMIN, Server
+from tests.support.store_file import change_store, look
 from tests.support.waiting import seen_in_time, until
+from watchword.domain.operations import Way, Work
 
 PATHS = ("/operations", "/gms/operations", "/api/gms/operations")
 STATUS = ("total", "updated", "created", "deleted", "batches", "version_conflicts", "noops", "retries",
@@ -255,3 +260,29 @@ def test_idle_server_looks_for_operations_less_often_and_takes_a_new_one_up_at_o
 def reads(server: Server) -> str:
     (line,) = [line for line in server.http.get("/metrics").text.splitlines() if line.startswith(READS)]
     return line
+
+
+def test_defect_in_a_call_to_the_index_fails_the_operation_at_once_and_lifts_the_block(
+    series: Series, index: Index
+) -> None:
+    """A damaged record stands for a defect: a number where the service itself puts a name."""
+    series.truncate_nothing()
+    work = orjson.dumps(replace(Work(), source=series.name, blocked_at=now()).packed()).decode()
+    columns = "home, asked_by, asked_at, changed_at"
+    if isinstance(index, NodeIndex):
+        httpx.put(f"{index.url}/{series.name}/_block/write").raise_for_status()
+    change_store(
+        series.server,
+        f"INSERT INTO operations ({columns}, index_name, state, plan, work) SELECT {columns}, 'damaged', 'VERIFYING', "
+        "json_set(plan, '$.index', 5, '$.way', ?), ? FROM operations ORDER BY number DESC LIMIT 1",
+        Way.REINDEX.value,
+        work,
+    )
+    ((node, number),) = look(series.server, "SELECT node_id, (SELECT max(number) FROM operations) FROM state")
+    failed = series.over(f"{node}:{number}")
+    assert failed["state"] == "FAILED"
+    if isinstance(index, NodeIndex):
+        assert failed["error"] == "A defect of the service; its log says more."
+        assert "defect: TypeError" in series.server.err.read_text()
+    series.load({"new": {"timestampMillis": DAY}})
+    assert "new" in series.rows()

@@ -24,6 +24,9 @@ IDLE_SECONDS = 5.0
 MOST_AT_ONCE = 8
 LET_GO_SECONDS = 3.0
 MOST_REFUSALS = 20
+"""How often the index may refuse a clean-up before what is left of an operation is named and left alone."""
+MOST_DEFECTS = 4
+"""The same for defects of our own, which do not pass by themselves."""
 # The store is away, or this instance stops: not the operation's fault. Whoever takes it up next goes on.
 _NOT_ITS_FAULT = frozenset({Reason.STORE_UNAVAILABLE, Reason.OUTCOME_UNKNOWN, Reason.STOPPING, Reason.DEADLINE})
 
@@ -128,7 +131,8 @@ class Supervisor:
             except Exception as defect:  # noqa: BLE001 - said, and the operation does not hang for ever
                 self._tell(tag, f"defect: {type(defect).__name__}: {defect}")
                 if steps.work.ending is not None:
-                    await asyncio.sleep(LEASE_MILLIS / 1_000)
+                    refusals += MOST_REFUSALS // MOST_DEFECTS
+                    await self._clean_up_again(steps, refusals)
                     continue
                 await steps.lease.save(ending=State.FAILED.value, error="A defect of the service; its log says more.")
 
@@ -136,13 +140,15 @@ class Supervisor:
         self._tell(tag, f"{fault.message} {fault.why or ''}".strip())
 
     async def _clean_up_again(self, steps: Deletion | Copying, refusals: int) -> None:
-        """What the index refuses again and again to have removed is left, and said."""
+        """What cannot be removed after some tries is left, and named in the operation's error."""
         await asyncio.sleep(LOOK_SECONDS)
         work = steps.work
         if refusals >= MOST_REFUSALS and work.ending is not None:
             left = [index for index in (work.target, *work.trash) if index is not None]
-            told = f"{work.error or 'It was cancelled.'} The search index refused to have taken back what was made"
+            told = f"{work.error or 'It was cancelled.'} What was made could not be taken back"
             error = f"{told}: {', '.join(left)}." if left else f"{told}."
+            if work.blocked_at is not None:
+                error += f" Writes to {work.source} may still be blocked."
             await steps.lease.save(State(work.ending), error=error, note=None)
 
     async def _step(self, steps: Deletion | Copying) -> None:

@@ -40,7 +40,8 @@ async def send(wire: Wire, address: str, entries: Iterable[bytes]) -> None:
         left, number, waited = part, 0, 0.0
         while left:
             answer = await wire.ask("POST", f"{address}?{_WANTED}", lines=b"".join(left))
-            outcome = _outcome(answer, left)
+            with refusals.reading("a bulk request"):
+                outcome = _outcome(answer, left)
             taken = taken or len(outcome.left) < len(left)
             if outcome.blocked and not taken:
                 raise Fault(

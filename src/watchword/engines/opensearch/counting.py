@@ -5,6 +5,7 @@ from typing import Any
 from watchword.domain.indices import TIME, Histogram, RowCount, Spans
 from watchword.engines.opensearch import queries, searches
 from watchword.engines.opensearch.names import path
+from watchword.engines.opensearch.refusals import reading
 from watchword.engines.opensearch.wire import Wire
 
 _ALL: queries.Query = {"match_all": {}}
@@ -15,8 +16,9 @@ async def count(wire: Wire, index: str, kind: str | None, until: int) -> RowCoun
     wanted = {"old": {"filter": queries.old(kind, until)}}
     counted = await searches.aggregated(wire, index, _ALL, wanted)
     stats = await wire.ask("GET", path(index, "_stats/store"))
-    size = stats["indices"][index]["primaries"]["store"]["size_in_bytes"]
-    return RowCount(counted["total"], int(counted["old"]["doc_count"]), int(size))
+    with reading("a count"):
+        size = stats["indices"][index]["primaries"]["store"]["size_in_bytes"]
+        return RowCount(counted["total"], int(counted["old"]["doc_count"]), int(size))
 
 
 async def histogram(wire: Wire, index: str, kind: str | None, spans: int) -> Histogram:
@@ -25,13 +27,15 @@ async def histogram(wire: Wire, index: str, kind: str | None, spans: int) -> His
     if kind in queries.NUMBERS | queries.DATES:
         wanted = {end: {end: {"field": TIME}} for end in ("min", "max")}
     found = await searches.aggregated(wire, index, _ALL, wanted)
-    if not wanted or found["min"]["value"] is None:
-        return Histogram(found["total"])
-    axis = Spans.between(found["min"]["value"], found["max"]["value"], spans)
+    with reading("the span of a histogram"):
+        if not wanted or found["min"]["value"] is None:
+            return Histogram(found["total"])
+        axis = Spans.between(float(found["min"]["value"]), float(found["max"]["value"]), spans)
     cells = {"cells": {"filters": {"filters": _filters(kind, axis)}}}
     found = await searches.aggregated(wire, index, _ALL, cells)
-    counted = found["cells"]["buckets"]
-    return Histogram(found["total"], axis, tuple(int(counted[str(n)]["doc_count"]) for n in range(axis.count)))
+    with reading("a histogram"):
+        counted = found["cells"]["buckets"]
+        return Histogram(found["total"], axis, tuple(int(counted[str(n)]["doc_count"]) for n in range(axis.count)))
 
 
 def _filters(kind: str | None, axis: Spans) -> dict[str, queries.Query]:

@@ -6,12 +6,10 @@ look first whether there is an index of just this name.
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import wraps
-from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from watchword.domain.engine import Marks, Pace
 from watchword.domain.errors import Fault, Reason
@@ -31,7 +29,7 @@ from watchword.engines.opensearch.names import (
     task_path,
 )
 from watchword.engines.opensearch.reconciling import Reconciling
-from watchword.engines.opensearch.refusals import EXISTS, NO_INDEX, NO_RESOURCE, refused, unavailable
+from watchword.engines.opensearch.refusals import EXISTS, NO_INDEX, NO_RESOURCE, reading, refused, unavailable
 from watchword.engines.opensearch.wire import Again, Credential, Wire, tls_context
 
 _LARGEST_BATCH = 10_000
@@ -55,33 +53,10 @@ def open_engine(
     return OpenSearchEngine(Wire(hosts, credential, tls, timeout))
 
 
-T = TypeVar("T")
-
-
-def understanding(engine: type[T]) -> type[T]:
-    """What answers in another shape than a search engine does is none, or not now."""
-
-    def understood(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        @wraps(call)
-        async def wrapped(*args: Any, **named: Any) -> Any:
-            try:
-                return await call(*args, **named)
-            except (KeyError, TypeError, AttributeError, IndexError) as error:
-                raise unavailable(f"{call.__name__}: {type(error).__name__} {error}") from error
-
-        return wrapped
-
-    for name, member in list(vars(engine).items()):
-        if not name.startswith("_") and iscoroutinefunction(member):
-            setattr(engine, name, understood(member))
-    return engine
-
-
 def _new_id() -> str:
     return uuid.uuid4().hex
 
 
-@understanding
 class OpenSearchEngine:
     def __init__(self, wire: Wire, new_id: Callable[[], str] = _new_id) -> None:
         self._wire = wire
@@ -92,8 +67,9 @@ class OpenSearchEngine:
 
     async def probe(self) -> str:
         answer = await self._wire.ask("GET", "/", again=Again.NEVER, within=_PROBE_SECONDS)
-        version = answer["version"]
-        return f"{version.get('distribution', 'elasticsearch')} {version['number']}"[:_LONGEST_VERSION]
+        with reading("its version"):
+            version = answer["version"]
+            return f"{version.get('distribution', 'elasticsearch')} {version['number']}"[:_LONGEST_VERSION]
 
     async def resolve(self, name: str) -> Resolved | None:
         found = await self._settings(name)
@@ -106,8 +82,10 @@ class OpenSearchEngine:
                 why=", ".join(sorted(found)),
             )
         ((index, settings),) = found.items()
+        with reading("the settings of an index"):
+            identity = str(settings["uuid"])
         try:
-            resolved = Resolved(concrete(index), str(settings["uuid"]), by_alias=index != name)
+            resolved = Resolved(concrete(index), identity, by_alias=index != name)
         except ValueError:
             raise refused(f"{name} leads to an index whose name is never sent: {index}") from None
         if resolved.by_alias and "filter" in (await self._aliases(index)).get(name, {}):
@@ -121,20 +99,22 @@ class OpenSearchEngine:
     async def sizes(self, head: str, ending: str) -> tuple[IndexSize, ...]:
         listed = await self._wire.ask("GET", listing(head, ending, "_alias"))
         names: dict[str, str] = {}
-        for index, told in listed.items():
-            fitting = [name for name in (index, *sorted(told["aliases"])) if _fits(name, head, ending)]
-            if fitting and is_concrete(index):
-                names[index] = fitting[0]
+        with reading("the list of aliases"):
+            for index, told in listed.items():
+                fitting = [name for name in (index, *sorted(told["aliases"])) if _fits(name, head, ending)]
+                if fitting and is_concrete(index):
+                    names[index] = fitting[0]
         # Rows count once they can be found, and nobody may have looked for a while.
         await asyncio.gather(*(self._refresh_if_there(index) for index in names))
         stats = await self._wire.ask("GET", listing(head, ending, "_stats/store,docs"))
         found: dict[str, IndexSize] = {}
-        for index, told in stats["indices"].items():
-            if index not in names:
-                continue
-            before = found.get(names[index], IndexSize(names[index], 0, 0))
-            size, rows = told["primaries"]["store"]["size_in_bytes"], told["primaries"]["docs"]["count"]
-            found[before.name] = IndexSize(before.name, before.size_bytes + int(size), before.rows + int(rows))
+        with reading("the sizes of indices"):
+            for index, told in stats["indices"].items():
+                if index not in names:
+                    continue
+                before = found.get(names[index], IndexSize(names[index], 0, 0))
+                size, rows = told["primaries"]["store"]["size_in_bytes"], told["primaries"]["docs"]["count"]
+                found[before.name] = IndexSize(before.name, before.size_bytes + int(size), before.rows + int(rows))
         return tuple(found[name] for name in sorted(found))
 
     async def count(self, index: str, until: int) -> RowCount:
@@ -174,8 +154,9 @@ class OpenSearchEngine:
         """
         kind = await self._kind_of_time(source)
         settings = await self._present(source)
-        if int(settings["number_of_shards"]) != len(since):
-            raise refused(f"{source} has {settings['number_of_shards']} shards, the marks are of {len(since)}")
+        shards = _shards(settings)
+        if shards != len(since):
+            raise refused(f"{source} has {shards} shards, the marks are of {len(since)}")
         await self._need_inlet(target)
         await searches.refresh(self._wire, source)
         version_type = "internal" if over else "external_gte"
@@ -189,17 +170,19 @@ class OpenSearchEngine:
 
     async def task(self, task: TaskId) -> TaskStatus | None:
         answer = await self._wire.ask("GET", task_path(task), fine=(NO_RESOURCE,))
-        return None if answer is None else reports.status_of(task, answer)
+        with reading("the status of a task"):
+            return None if answer is None else reports.status_of(task, answer)
 
     async def cancel(self, task: TaskId) -> None:
         await self._wire.ask("POST", task_path(task, "_cancel"), fine=(NO_RESOURCE,))
 
     async def running(self, tag: str) -> tuple[TaskId, ...]:
         answer = await self._wire.ask("GET", "/_tasks?actions=*/reindex,*/byquery&detailed=true&group_by=none")
-        if answer.get("node_failures") or answer.get("task_failures"):
-            raise unavailable("the list of tasks is not complete")
-        listed = [one for one in answer["tasks"] if reports.tag_of(one) == tag]
-        return tuple(sorted(TaskId(str(one["node"]), int(one["id"])) for one in listed))
+        with reading("the list of tasks"):
+            if answer.get("node_failures") or answer.get("task_failures"):
+                raise unavailable("the list of tasks is not complete")
+            listed = [one for one in answer["tasks"] if reports.tag_of(one) == tag]
+            return tuple(sorted(TaskId(str(one["node"]), int(one["id"])) for one in listed))
 
     # Copying without loss.
 
@@ -211,24 +194,27 @@ class OpenSearchEngine:
         if shapes.lags_behind(settings):
             raise refused(f"{index} replicates by segments: its replicas lag behind, so no copy of them is complete")
         stats = await self._wire.ask("GET", path(index, "_stats/docs", level="shards"))
-        shards = stats["indices"].get(index, {}).get("shards", {})
         marks = []
-        for number in range(int(settings["number_of_shards"])):
-            primaries = [copy for copy in shards.get(str(number), []) if copy["routing"]["primary"]]
-            if len(primaries) != 1 or "seq_no" not in primaries[0]:
-                raise unavailable(f"shard {number} of {index} has no primary now")
-            marks.append(max(-1, int(primaries[0]["seq_no"]["global_checkpoint"])))
+        with reading("the checkpoints of shards"):
+            shards = stats["indices"].get(index, {}).get("shards", {})
+            for number in range(_shards(settings)):
+                primaries = [copy for copy in shards.get(str(number), []) if copy["routing"]["primary"]]
+                if len(primaries) != 1 or "seq_no" not in primaries[0]:
+                    raise unavailable(f"shard {number} of {index} has no primary now")
+                marks.append(max(-1, int(primaries[0]["seq_no"]["global_checkpoint"])))
         await searches.refresh(self._wire, index)
         return tuple(marks)
 
     async def make_like(self, source: str, target: str) -> None:
         await self._present(source)
-        shape = (await self._wire.ask("GET", path(source)))[source]
+        answer = await self._wire.ask("GET", path(source))
         state = await self._wire.ask("GET", state_path(source))
-        settings = shapes.settings_for_copy(shape["settings"]["index"])
-        # Not shown by all, but by it each row finds its shard: placed otherwise, two rows of one id may become one.
-        settings["number_of_routing_shards"] = state["metadata"]["indices"][source]["routing_num_shards"]
-        body = {"settings": {"index": settings}, "mappings": shape["mappings"]}
+        with reading("the shape of an index"):
+            shape = answer[source]
+            settings = shapes.settings_for_copy(shape["settings"]["index"])
+            # Not shown by all, but by it each row finds its shard: placed otherwise, two rows of one id may become one.
+            settings["number_of_routing_shards"] = state["metadata"]["indices"][source]["routing_num_shards"]
+            body = {"settings": {"index": settings}, "mappings": shape["mappings"]}
         await self._wire.ask("PUT", bare_path(target), body, again=Again.UNDONE)
         # A template of the cluster may have given it aliases, which belong to the source until the swap.
         given = await self._aliases(target)
@@ -250,7 +236,8 @@ class OpenSearchEngine:
 
     async def is_blocked(self, index: str) -> bool:
         found = await self._settings(index) or {}
-        return str(found.get(index, {}).get("blocks", {}).get("write", "false")) == "true"
+        with reading("the settings of an index"):
+            return str(found.get(index, {}).get("blocks", {}).get("write", "false")) == "true"
 
     async def flush(self, index: str) -> None:
         await self._wire.ask("POST", path(index, "_flush", wait_if_ongoing="true"))
@@ -328,7 +315,8 @@ class OpenSearchEngine:
             return None
         if not answer:
             raise unavailable(f"neither an index nor an error was told of {name}")
-        return {index: told["settings"]["index"] for index, told in answer.items()}
+        with reading("the settings of an index"):
+            return {index: dict(told["settings"]["index"]) for index, told in answer.items()}
 
     async def _present(self, index: str) -> dict[str, Any]:
         """The settings of the index of just this name; an alias is none."""
@@ -342,16 +330,17 @@ class OpenSearchEngine:
         answer = await self._wire.ask("GET", path(index, f"_mapping/field/{TIME}"))
         if index not in answer:
             raise refused(f"there is no index {index}")
-        mapping = answer[index]["mappings"].get(TIME, {}).get("mapping", {}).get(TIME, {})
-        kind = mapping.get("type")
-        return None if kind is None else str(kind)
+        with reading("the mapping of an index"):
+            mapping = answer[index]["mappings"].get(TIME, {}).get("mapping", {}).get(TIME, {})
+            kind = mapping.get("type")
+            return None if kind is None else str(kind)
 
     async def _aliases_if_there(self, index: str) -> dict[str, Any] | None:
         answer = await self._wire.ask("GET", path(index, "_alias"), fine=(NO_INDEX,))
         if answer is None or index not in answer:
             return None
-        aliases: dict[str, Any] = answer[index]["aliases"]
-        return aliases
+        with reading("the aliases of an index"):
+            return {alias: dict(how) for alias, how in answer[index]["aliases"].items()}
 
     async def _aliases(self, index: str) -> dict[str, Any]:
         aliases = await self._aliases_if_there(index)
@@ -381,7 +370,13 @@ class OpenSearchEngine:
 
     async def _start(self, address: str, body: dict[str, Any], pace: Pace) -> TaskId:
         answer = await self._wire.ask("POST", address, body, again=Again.UNDONE, tag=tag_header(pace.tag))
-        return TaskId.parse(str(answer["task"]))
+        with reading("the start of a task"):
+            return TaskId.parse(str(answer["task"]))
+
+
+def _shards(settings: dict[str, Any]) -> int:
+    with reading("the settings of an index"):
+        return int(settings["number_of_shards"])
 
 
 def _fits(name: str, head: str, ending: str) -> bool:

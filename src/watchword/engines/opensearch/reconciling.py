@@ -15,6 +15,7 @@ from watchword.domain.indices import TIME
 from watchword.engines.opensearch import bulk, queries, searches
 from watchword.engines.opensearch.names import inlet, path
 from watchword.engines.opensearch.queries import Query
+from watchword.engines.opensearch.refusals import reading
 from watchword.engines.opensearch.wire import Again, Wire
 
 _PIECES = 32
@@ -93,16 +94,18 @@ class Reconciling:
         aggregation = {"parts": {"filters": {"filters": parts}}}
         source = await searches.aggregated(self._wire, self._source, self._stays, aggregation)
         target = await searches.aggregated(self._wire, self._target, {"match_all": {}}, aggregation)
-        return [
-            _Counts(int(one["doc_count"]), int(other["doc_count"]))
-            for one, other in zip(source["parts"]["buckets"], target["parts"]["buckets"], strict=True)
-        ]
+        with reading("a count of parts"):
+            return [
+                _Counts(int(one["doc_count"]), int(other["doc_count"]))
+                for one, other in zip(source["parts"]["buckets"], target["parts"]["buckets"], strict=True)
+            ]
 
     async def _extent(self) -> Span:
         ends = {"low": {"min": {"field": TIME}}, "high": {"max": {"field": TIME}}}
         found = await searches.aggregated(self._wire, self._target, {"match_all": {}}, ends)
-        low, high = (found[word]["value"] for word in ("low", "high"))
-        return Span(0, 1) if low is None or high is None else Span(floor(low), ceil(high) + 1)
+        with reading("the first and last time"):
+            low, high = (found[word]["value"] for word in ("low", "high"))
+            return Span(0, 1) if low is None or high is None else Span(floor(low), ceil(high) + 1)
 
     async def _sweep(self, part: Query) -> int:
         removed = 0
@@ -121,11 +124,11 @@ class Reconciling:
         try:
             while keys := _keys(answer):
                 yield keys
-                more = {"scroll": _KEPT, "scroll_id": answer["_scroll_id"]}
+                more = {"scroll": _KEPT, "scroll_id": _scroll(answer)}
                 # Asked twice it would skip a page.
                 answer = searches.whole(await self._wire.ask("POST", "/_search/scroll", more, again=Again.UNDONE))
         finally:
-            await self._forget(answer["_scroll_id"])
+            await self._forget(_scroll(answer))
 
     async def _forget(self, scroll: str) -> None:
         with suppress(Fault):  # it ends by itself too
@@ -146,6 +149,12 @@ class _Counts(NamedTuple):
         return self.source != self.target
 
 
+def _scroll(answer: dict[str, Any]) -> str:
+    with reading("a page of rows"):
+        return str(answer["_scroll_id"])
+
+
 def _keys(answer: dict[str, Any]) -> list[RowKey]:
     """A row is told by its id and its routing: two shards may hold the same id."""
-    return [(str(hit["_id"]), hit.get("_routing")) for hit in answer["hits"]["hits"]]
+    with reading("a page of rows"):
+        return [(str(hit["_id"]), hit.get("_routing")) for hit in answer["hits"]["hits"]]

@@ -6,6 +6,8 @@ other 4xx, write blocks    it cannot be done: INDEX_REFUSED
 everything else            INDEX_UNAVAILABLE
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import orjson
@@ -32,6 +34,17 @@ def unavailable(why: str) -> Fault:
 
 def refused(why: str) -> Fault:
     return Fault(Reason.INDEX_REFUSED, "The search index answered that this cannot be done.", why=shortened(why))
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Around the lines that take an answer apart, and no others: what answers in another shape than a search engine
+    does is none, or not now. The same error anywhere else is a defect of ours, and stays one.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise unavailable(f"{what} was answered in another shape: {type(error).__name__} {error}") from error
 
 
 def shortened(text: str) -> str:

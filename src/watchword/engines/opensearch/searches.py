@@ -15,17 +15,21 @@ async def search(wire: Wire, index: str, body: dict[str, Any]) -> dict[str, Any]
 async def aggregated(wire: Wire, index: str, query: Query, wanted: dict[str, Any]) -> dict[str, Any]:
     body = {"size": 0, "track_total_hits": True, "query": query, "aggs": wanted}
     answer = await search(wire, index, body)
-    return {"total": int(answer["hits"]["total"]["value"]), **answer["aggregations"]}
+    with refusals.reading("a search"):
+        return {"total": int(answer["hits"]["total"]["value"]), **answer["aggregations"]}
 
 
 async def refresh(wire: Wire, index: str) -> None:
     """Everything that was acknowledged can be found."""
     answer = await wire.ask("POST", path(index, "_refresh"))
-    if answer["_shards"]["failed"]:
-        raise refusals.unavailable(f"{answer['_shards']['failed']} shards of {index} could not be refreshed")
+    with refusals.reading("a refresh"):
+        failed = answer["_shards"]["failed"]
+    if failed:
+        raise refusals.unavailable(f"{failed} shards of {index} could not be refreshed")
 
 
 def whole(answer: dict[str, Any]) -> dict[str, Any]:
-    if answer["timed_out"] or answer["_shards"]["failed"]:
-        raise refusals.unavailable(f"a search answered for a part only: {answer['_shards']}")
+    with refusals.reading("a search"):
+        if answer["timed_out"] or answer["_shards"]["failed"]:
+            raise refusals.unavailable(f"a search answered for a part only: {answer['_shards']}")
     return answer
