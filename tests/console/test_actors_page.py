@@ -31,6 +31,8 @@ def test_an_actor_that_is_suspended_loses_its_session_and_its_tokens_until_it_is
 
     other.reload()
     expect(other).to_have_url(re.compile("/console/sign-in"))
+    listed = window(console.root).open(f"/console/all-tokens?actor={mallory.name}")
+    expect(listed.get_by_role("row", name=re.compile(mallory.name))).to_contain_text("suspended")
 
     page.get_by_role("button", name=f"Resume {mallory.name}…").click()
     page.get_by_role("button", name=f"Resume {mallory.name}", exact=True).click()

@@ -8,10 +8,21 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from tests.contract.given import ADMIN, ANN, BOB, EVE, OPS, SYSTEM, Given, policy
+from tests.support.backends import Place
 from tests.support.strategies import numbered_id
-from watchword.domain.actors import MAX_GROUPS_SHOWN, ActorPage, ActorSearch, ActorState, ActorStatus, KnownActor
+from watchword.domain.accounts import ACCOUNT_PREFIX, ServiceAccount
+from watchword.domain.actors import (
+    MAX_GROUPS_SHOWN,
+    ActorHoldings,
+    ActorPage,
+    ActorSearch,
+    ActorState,
+    ActorStatus,
+    KnownActor,
+)
 from watchword.domain.policies import PolicyState
 from watchword.domain.ports import Group
+from watchword.domain.sessions import Session
 from watchword.domain.urns import GROUP_PREFIX
 
 
@@ -40,6 +51,51 @@ def test_whoever_has_a_token_a_status_a_group_or_a_policy_is_known_once(given: G
         ),
         more=False,
     )
+
+
+def test_what_an_actor_holds_is_counted_and_whether_anything_is_known_of_it(given: Given) -> None:
+    def holdings(urn: str) -> ActorHoldings:
+        return given.run(given.store.actor_holdings(urn))
+
+    given.token(1, ANN)
+    given.token(2, ANN, expires_at=given.clock.now + 10)
+    given.token(3, ANN, owner=BOB, expires_at=None)
+    given.revoke(given.token(4, ANN))
+    for number, end in ((1, 20), (2, 5)):
+        session = Session(numbered_id(number), ANN, None, given.clock.now, given.clock.now + end)
+        given.run(given.store.add_session(session.warrant("peer", "request"), session, 20, 100))
+    assert holdings(ANN) == ActorHoldings(live_tokens=3, sessions=2, known=True)
+    given.clock.now += 10
+    assert holdings(ANN) == ActorHoldings(live_tokens=2, sessions=1, known=True)
+    assert holdings(BOB) == holdings(ADMIN) == ActorHoldings(live_tokens=0, sessions=0, known=True)
+    assert holdings(EVE) == ActorHoldings(live_tokens=0, sessions=0, known=False)
+    given.run(given.store.set_actor_status(SYSTEM, EVE, ActorStatus.SUSPENDED))
+    assert holdings(EVE).known
+    assert given.run(given.store.suspended_among([ANN, BOB, EVE])) == {EVE}
+
+
+def test_the_sessions_of_an_actor_end_together_and_one_event_tells_how_many(given: Given, place: Place) -> None:
+    for number, actor, end in ((1, ANN, 20), (2, ANN, 20), (3, ANN, 5), (4, BOB, 20)):
+        session = Session(numbered_id(number), actor, None, given.clock.now, given.clock.now + end)
+        given.run(given.store.add_session(session.warrant("peer", "request"), session, 20, 100))
+    given.clock.now += 10
+    assert given.run(given.store.end_sessions_of(given.warrant(), ANN)) == 2
+    assert [given.run(given.store.actor_holdings(urn)).sessions for urn in (ANN, BOB)] == [0, 1]
+    last = place.events()[-1]
+    assert (last.action, last.target, last.detail["sessions"]) == ("session.ended", ANN, 2)
+    before = place.events()
+    assert given.run(given.store.end_sessions_of(given.warrant(), ANN)) == 0
+    assert place.events() == before
+
+
+def test_the_accounts_that_an_actor_made_are_found_until_they_are_deleted(given: Given) -> None:
+    made = [f"{ACCOUNT_PREFIX}00000000-0000-4000-8000-00000000000{number}" for number in range(3)]
+    for urn, creator in zip(made, (ANN, ANN, BOB), strict=True):
+        given.run(given.store.add_account(SYSTEM, ServiceAccount(urn, "n", None, given.clock.now, creator)))
+    assert [one.urn for one in given.run(given.store.accounts_of(ANN, 10))] == made[:2]
+    assert [one.urn for one in given.run(given.store.accounts_of(ANN, 1))] == made[:1]
+    given.run(given.store.delete_account(SYSTEM, made[0]))
+    assert [one.urn for one in given.run(given.store.accounts_of(ANN, 10))] == made[1:2]
 
 
 def test_only_the_suspended_are_shown_where_they_alone_are_asked_for(given: Given) -> None:

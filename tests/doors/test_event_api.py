@@ -151,8 +151,11 @@ class TestAFailedAuthentication:
         server.set_status(actor, "SUSPENDED")
         fail(server, made["accessToken"])
         server.post("{ me { corpUser { urn } } }", actor=actor)
-        told = [event["tokenId"] for event in events(server, actorUrns=[actor], actions=["authentication.failed"])]
-        assert told == [None, made["metadata"]["id"]]
+        found = events(server, actorUrns=[actor], actions=["authentication.failed"])
+        assert [event["tokenId"] for event in found] == [None, made["metadata"]["id"]]
+        assert {str(event["detail"]) for event in found} == {
+            str({"reason": "invalid_token", "because": "actor_suspended"})
+        }
 
     def test_without_a_credential_is_none(self, make_server: Make) -> None:
         server = make_server()

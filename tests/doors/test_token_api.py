@@ -185,6 +185,35 @@ class TestAList:
         assert server.tokens(holder, [{"field": "actorUrn", "value": holder}, wide])["total"] == 0
 
 
+EFFECTIVE = """query ($input: ListAccessTokensInput) {
+  listAccessTokens(input: $input) { tokens { id status effectiveStatus } } }"""
+EFFECTIVE_ONE = "query ($id: String!) { getAccessToken(id: $id) { status effectiveStatus } }"
+ANY = {"field": "status", "condition": "IN", "values": ["ACTIVE", "EXPIRED", "REVOKED"]}
+
+
+def test_a_suspended_actors_tokens_are_shown_as_suspended_and_their_status_is_as_before(
+    server: Server, actor: str, five: dict[str, str]
+) -> None:
+    other = server.create(ADMIN)["metadata"]["id"]
+    wanted = {"filters": [{"field": "id", "values": [*five.values(), other], "condition": "IN"}, ANY], "count": 10}
+
+    def shown() -> dict[str, tuple[str, str]]:
+        rows = server.ask(EFFECTIVE, {"input": wanted}, actor=ADMIN)["listAccessTokens"]["tokens"]
+        return {row["id"]: (row["status"], row["effectiveStatus"]) for row in rows}
+
+    before = shown()
+    assert all(status == effective for status, effective in before.values())
+    assert {status for status, _ in before.values()} == {"ACTIVE", "EXPIRED", "REVOKED"}
+    server.set_status(actor, "SUSPENDED")
+    after = {i: (s, "SUSPENDED" if s == "ACTIVE" and i != other else s) for i, (s, _) in before.items()}
+    assert shown() == after
+    for token_id, (status, effective) in after.items():
+        one = server.ask(EFFECTIVE_ONE, {"id": token_id}, actor=ADMIN)["getAccessToken"]
+        assert one == {"status": status, "effectiveStatus": effective}
+    server.set_status(actor, "ACTIVE")
+    assert shown() == before
+
+
 class TestARevocation:
     def test_of_anothers_token_is_the_same_404_as_of_none(self, server: Server, holder: str) -> None:
         others = server.create(ADMIN)["metadata"]["id"]

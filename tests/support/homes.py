@@ -23,6 +23,7 @@ from watchword.doors.http.graphql.documents import Prepared
 from watchword.doors.http.graphql.endpoint import Context, Services
 from watchword.doors.http.graphql.errors import failed
 from watchword.engines.embedded.file import prepare as prepare_index
+from watchword.service.offboarding import Offboarding
 from watchword.service.tokens import Counted, Lifetime
 from watchword.settings import Settings, load
 
@@ -90,7 +91,14 @@ async def opened(home: Furnished) -> AsyncIterator[Home]:
     async with wiring.open_whole(settings_of(home.folder), ignore, Counted(ignore, ignore), ignore) as whole:
         core = whole.core
         services = Services(
-            core.tokens, core.endings, core.accounts, core.policies, core.audit, whole.operations, core.refusals
+            core.tokens,
+            core.endings,
+            core.accounts,
+            core.policies,
+            core.audit,
+            whole.operations,
+            core.refusals,
+            Offboarding(core.store, core.authority, core.policies, core.endings),
         )
         bearers = [await core.authority.verify(token.encode(), "127.0.0.1") for token in home.tokens[:2]]
         claimed = [Caller(urn, await core.authority.claim(urn, ""), None, "127.0.0.1", "") for urn in (ADMIN, NOBODY)]

@@ -19,6 +19,7 @@ from watchword.client.records import (
     Json,
     KnownActor,
     Me,
+    Offboarding,
     Policy,
     PolicyChange,
     PrivilegeDescription,
@@ -245,6 +246,16 @@ def suspend(urn: str) -> Call[None]:
 def resume(urn: str) -> Call[None]:
     """Let a suspended actor act again."""
     return _set_status(urn, "ACTIVE")
+
+
+def offboard(urn: str, *, dry_run: bool = True, revoke_minted: bool = False) -> Call[Offboarding]:
+    """Suspend an actor, revoke its tokens, end its sessions and take it out of its groups. A dry run, the default, only
+    says what there is. With `revoke_minted`, live tokens that it made for others are revoked too.
+    """
+    document = f"""mutation ($input: OffboardActorInput!) {{
+      offboardActor(input: $input) {{ {selection(Offboarding)} }} }}"""
+    wanted = {"urn": urn, "dryRun": dry_run, "revokeMinted": revoke_minted}
+    return ask(document, lambda found: record(Offboarding, found), {"input": wanted}, changes=not dry_run)
 
 
 def _set_status(urn: str, status: str) -> Call[None]:

@@ -61,6 +61,8 @@ class Token:
     expires_at_once_used: int | None = None
     use_count: int = 0
     last_network: str | None = None
+    effective_status: str = "ACTIVE"
+    """The status, or SUSPENDED where that would be ACTIVE and the actor is suspended."""
 
     @property
     def created(self) -> datetime:
@@ -193,6 +195,51 @@ class Actor:
     status: str
     changed_at: int | None
     changed_by: str | None
+    known: bool
+    live_token_count: int
+    session_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RevokedTokens:
+    """`ids` has at most 1,000; the digest is over all of them."""
+
+    count: int
+    digest: str
+    revoked_at: int
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OffboardingReceipt:
+    """`minted_tokens` is None where they were left alone."""
+
+    at: int
+    tokens: RevokedTokens
+    minted_tokens: RevokedTokens | None
+    session_count: int
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Offboarding:
+    """What there was of an actor before, and what was done about it: nothing, where `receipt` is None. `tokens`,
+    `minted_tokens` (which it made for others) and `service_accounts` (which it made) have at most 100.
+    """
+
+    dry_run: bool
+    urn: str
+    status: str
+    known: bool
+    token_count: int
+    tokens: tuple[Token, ...]
+    minted_token_count: int
+    minted_tokens: tuple[Token, ...]
+    session_count: int
+    service_accounts: tuple[ServiceAccount, ...]
+    groups: tuple[str, ...]
+    policies: tuple[Policy, ...]
+    receipt: OffboardingReceipt | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,6 +149,7 @@ class Client:
     actors = _list(calls.actors)
     actor = _call(calls.actor)
     suspend = _call(calls.suspend)
+    offboard = _call(calls.offboard)
     resume = _call(calls.resume)
     events = _list(calls.events)
     event_actions = _call(calls.event_actions)

@@ -16,6 +16,7 @@ import { status } from "./parts.js";
  * @property {string} ownerUrn
  * @property {"PERSONAL" | "SERVICE_ACCOUNT"} tokenType
  * @property {"ACTIVE" | "EXPIRED" | "REVOKED"} status
+ * @property {"ACTIVE" | "EXPIRED" | "REVOKED" | "SUSPENDED"} effectiveStatus
  * @property {number} createdAt
  * @property {number | null} expiresAt
  * @property {number | null} lastUsedAt
@@ -40,7 +41,7 @@ import { status } from "./parts.js";
 export const SOON = 7 * DAY;
 
 /** What a list of tokens shows. */
-export const ROW = `id name description actorUrn ownerUrn tokenType status createdAt expiresAt lastUsedAt revokedAt scopes
+export const ROW = `id name description actorUrn ownerUrn tokenType status effectiveStatus createdAt expiresAt lastUsedAt revokedAt scopes
   parentId replacedBy replacedAt awaitsFirstUse`;
 
 /** All there is to know of one. */
@@ -56,6 +57,7 @@ export const endsSoon = (token) => token.status === "ACTIVE" && token.expiresAt 
 export function statusOf(token) {
   if (token.status === "REVOKED") return status("revoked");
   if (token.status === "EXPIRED") return status("expired");
+  if (token.effectiveStatus === "SUSPENDED") return status("revoked", "suspended");
   if (token.awaitsFirstUse) return status("waiting", "waits for first use");
   if (token.replacedAt !== null) return status("waiting", "being replaced");
   if (token.replacedBy) return html`${status("live")} <span class="quiet small">has a successor</span>`;

@@ -84,6 +84,18 @@ class KnownActor:
 
 
 @dataclass(frozen=True, slots=True)
+class ActorHoldings:
+    """What stops working when an actor is suspended."""
+
+    live_tokens: int
+    sessions: int
+    known: bool
+    """Whether the store has anything of it: a token of it or made by it, a status, a group, a session, an account, or a
+    policy that names it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class ActorSearch:
     """One page of the known actors, by urn. The bounds are all an index needs to give just this page."""
 

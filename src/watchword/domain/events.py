@@ -62,7 +62,7 @@ class Action(Enum):
     OPERATION_CANCEL_ASKED = "operation.cancel_asked", "Somebody asked to end an operation early."
     OPERATION_CANCELLED = "operation.cancelled", "An operation was ended early, and what it had made was removed."
     SESSION_STARTED = "session.started", "A browser signed in with a token, or as an actor in local mode: until when."
-    SESSION_ENDED = "session.ended", "A browser signed out."
+    SESSION_ENDED = "session.ended", "A browser signed out, or the sessions of an actor were ended: how many."
     SETTING_CHANGED = "setting.changed", "The service started with another value of a setting: before and after."
     ACCESS_DENIED = "access.denied", "A caller lacked a privilege: which, and what was asked for. Bounded."
     AUTHENTICATION_FAILED = (

@@ -15,7 +15,16 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from watchword.domain.accounts import AccountPage, ServiceAccount
-from watchword.domain.actors import ActorPage, ActorSearch, ActorState, ActorStatus, Bearer, Standing, Warrant
+from watchword.domain.actors import (
+    ActorHoldings,
+    ActorPage,
+    ActorSearch,
+    ActorState,
+    ActorStatus,
+    Bearer,
+    Standing,
+    Warrant,
+)
 from watchword.domain.declared import PolicyDeclaration, PolicyPlan
 from watchword.domain.endings import Prospect, Reach, Receipt, Selection
 from watchword.domain.events import EventPage, EventSearch, KeptEvent
@@ -136,6 +145,8 @@ class TokenStore(Protocol):
 
     async def standing(self, actor: str) -> Standing: ...
 
+    async def suspended_among(self, actors: Collection[str]) -> frozenset[str]: ...
+
     async def add_token(self, warrant: Warrant, record: TokenRecord, issue: Issue) -> None:
         """Keep a new token. `Stale` when the key is no longer the one to sign with, or the parent (which is the
         warrant's bearer) would end before it or awaits its first use; TOO_MANY_TOKENS beyond `max_live`;
@@ -207,6 +218,9 @@ class AccountStore(Protocol):
     async def accounts(self, start: int, count: int, query: str = "") -> AccountPage:
         """By name, then urn; those whose name or urn contains the query."""
 
+    async def accounts_of(self, creator: str, most: int) -> tuple[ServiceAccount, ...]:
+        """Those that this actor made and that were not deleted, by urn."""
+
     async def delete_account(self, warrant: Warrant, urn: str) -> int:
         """With all its tokens, which die in the same commit; returns how many. Its urn stays dead."""
 
@@ -222,6 +236,9 @@ class SessionStore(Protocol):
 
     async def end_session(self, warrant: Warrant, session: Session) -> None:
         """Leaves its event, unless it was ended before."""
+
+    async def end_sessions_of(self, warrant: Warrant, actor: str) -> int:
+        """End all sessions of an actor; returns how many were not over. One event tells of all of them."""
 
     async def purge_sessions(self, most: int) -> int:
         """Remove sessions that are over, at most so many; returns how many."""
@@ -256,6 +273,8 @@ class PolicyStore(Protocol):
     async def members(self, group: str, start: int, count: int) -> tuple[int, tuple[str, ...]]: ...
 
     async def actor_state(self, actor: str) -> ActorState: ...
+
+    async def actor_holdings(self, actor: str) -> ActorHoldings: ...
 
     async def known_actors(self, search: ActorSearch, seconds: float = SEARCH_SECONDS) -> ActorPage:
         """By urn: who has, or had, tokens, a status or a group, or is named by a policy. Costs what the page costs, and

@@ -62,6 +62,11 @@ class FoundSession(NamedTuple):
         return self.session.ends_at if end is None else min(end, self.session.ends_at)
 
 
+def sessions_ended(actor: str, count: int) -> Event:
+    """The event of all sessions of an actor that somebody else ended."""
+    return Event(Action.SESSION_ENDED, actor, {"actorUrn": actor, "sessions": count})
+
+
 def session_identifier(salt: Secret[bytes]) -> Callable[[Secret[str]], str]:
     """What tells the digest of each session's id; never one of a token."""
     digest = identifier(salt)

@@ -34,6 +34,10 @@ class TokenStatus(Enum):
     REVOKED = "REVOKED"
 
 
+SUSPENDED = "SUSPENDED"
+"""What stands for ACTIVE in the effective status while the actor is suspended."""
+
+
 class TokenRecord(NamedTuple):
     """One token as the store keeps it. Times are milliseconds since 1970, UTC. A list makes many of them, so it is a
     named tuple: as closed to change as a frozen dataclass, and a sixth of its cost.
@@ -65,6 +69,8 @@ class TokenRecord(NamedTuple):
     """When a successor ends once it was used; until then it ends with the overlap."""
     use_count: int = 0
     last_network: str | None = None
+    suspended: bool = False
+    """Whether its actor is suspended. Not kept with the token: who shows it looks it up."""
 
     def is_live(self, now: int) -> bool:
         return self.status(now) is TokenStatus.ACTIVE

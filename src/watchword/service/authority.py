@@ -53,7 +53,7 @@ class Authority:
             raise not_accepted()
         standing = await self._store.standing(check_actor(actor, header))
         if standing.suspended:
-            raise not_accepted(Subject(actor, None))
+            raise not_accepted(Subject(actor, None, Reason.ACTOR_SUSPENDED.word))
         return standing
 
     async def grant(self, caller: Caller) -> Grant:
@@ -152,7 +152,7 @@ def _refusal(bearer: Bearer | None) -> Fault:
         )
     if (at := bearer.expires_at) is not None and at <= bearer.at:
         return Fault(Reason.TOKEN_EXPIRED, f"The token expired at {iso(at)}.", subject=_subject(bearer), expiredAt=at)
-    return not_accepted(_subject(bearer))
+    return not_accepted(_subject(bearer)._replace(because=Reason.ACTOR_SUSPENDED.word))
 
 
 def _subject(bearer: Bearer) -> Subject:

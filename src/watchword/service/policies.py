@@ -6,7 +6,7 @@ Input comes as something to call, so that it is judged only once the caller has 
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from watchword.domain.actors import ActorPage, ActorSearch, ActorState, ActorStatus, Caller, Grant
+from watchword.domain.actors import ActorHoldings, ActorPage, ActorSearch, ActorState, ActorStatus, Caller, Grant
 from watchword.domain.declared import PolicyDeclaration, PolicyPlan, reconcile
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.explanations import Explanation, grounds
@@ -167,22 +167,24 @@ class Policies:
         start, count = page()
         return start, count, *await self._store.members(group(), start, count)
 
-    async def actor_state(self, caller: Caller, actor: Callable[[], str]) -> ActorState:
+    async def actor_state(self, caller: Caller, actor: Callable[[], str]) -> tuple[ActorState, ActorHoldings]:
         await self._require(caller)
-        return await self._store.actor_state(actor())
+        urn = actor()
+        return await self._store.actor_state(urn), await self._store.actor_holdings(urn)
 
     async def set_actor_status(self, caller: Caller, actor: Callable[[], str], status: ActorStatus) -> None:
         async def write(grant: Grant) -> None:
             grant.require(MANAGE)
             urn = actor()
-            if urn == self._root_actor and status is ActorStatus.SUSPENDED:
-                raise Fault(
-                    Reason.NOT_EDITABLE,
-                    "The root actor cannot be suspended; change WATCHWORD_ROOT_ACTOR instead.",
-                )
+            if status is ActorStatus.SUSPENDED:
+                self.check_suspendable(urn)
             await self._store.set_actor_status(grant.warrant, urn, status)
 
         await self._authority.carry_out(caller, write)
+
+    def check_suspendable(self, urn: str) -> None:
+        if urn == self._root_actor:
+            raise Fault(Reason.NOT_EDITABLE, "The root actor cannot be suspended; change WATCHWORD_ROOT_ACTOR instead.")
 
     async def _require(self, caller: Caller) -> None:
         (await self._authority.grant(caller)).require(MANAGE)

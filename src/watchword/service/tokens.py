@@ -222,7 +222,8 @@ class Tokens:
         elif search.own[1] == caller.actor:
             grant.require(MINIMUM)
         page = await self._store.search(search, seconds)
-        return search, Page(page.total, await self._shown(grant, page.rows, seconds))
+        rows = await self._with_suspensions(await self._shown(grant, page.rows, seconds), caller)
+        return search, Page(page.total, rows)
 
     async def find(self, caller: Caller, token: Callable[[], bytes]) -> TokenRecord:
         """The record of a token somebody holds in their hands."""
@@ -232,8 +233,21 @@ class Tokens:
         """The record of this id, for its actor, its creator, or whoever manages it."""
         grant = await self._authority.grant(caller)
         open_token_api(grant)
-        (shown,) = await self._shown(grant, (await self._visible(grant, wanted()),))
-        return shown
+        shown = await self._shown(grant, (await self._visible(grant, wanted()),))
+        (record,) = await self._with_suspensions(shown, caller)
+        return record
+
+    async def _with_suspensions(self, records: tuple[TokenRecord, ...], caller: Caller) -> tuple[TokenRecord, ...]:
+        """The records, which tell whether their actors are suspended: one look-up for all of them, and none for a
+        caller's own or where it is not asked for.
+        """
+        if not records or "suspended" not in records[0]._fields:
+            return records
+        others = {record.actor_urn for record in records} - {caller.actor}
+        suspended = await self._store.suspended_among(others) if others else frozenset()
+        if not suspended:
+            return records
+        return tuple([r._replace(suspended=True) if r.actor_urn in suspended else r for r in records])
 
     async def _visible(self, grant: Grant, wanted: str) -> TokenRecord:
         record = await self._store.get_token(wanted)

@@ -104,10 +104,13 @@ def _tokens_as(form: Form) -> tuple[str, Callable[[Row], TokenRecord]]:
         return form._make(values)
 
     # Of many rows each step counts: one without columns that have a meaning of their own is taken as it comes.
-    return ", ".join(fields), make if read else partial(tuple.__new__, form)
+    return ", ".join("false" if name == "suspended" else name for name in fields), make if read else partial(
+        tuple.__new__, form
+    )
 
 
 TOKEN, token_of = tokens_as(TokenRecord)
+TOKEN_COLUMNS = TOKEN.removesuffix(", false")
 
 
 def token_values(record: TokenRecord) -> tuple[Any, ...]:

@@ -45,7 +45,7 @@ def _table(name: str, columns: str, key: str) -> Table:
 
 TABLES = (
     _table("state", "one, policy_version, defaults_made, sealed_salt, events_since, settings, node_id", "one"),
-    _table("tokens", rows.TOKEN, "actor_urn, id"),
+    _table("tokens", rows.TOKEN_COLUMNS, "actor_urn, id"),
     _table("service_accounts", rows.ACCOUNT, "urn"),
     _table("retries", rows.RETRY, "actor, digest"),
     _table("policies", rows.POLICY, "urn"),

@@ -33,7 +33,18 @@ def test_a_group_is_made_filled_shown_emptied_and_deleted(server: Server, run: R
 
 
 def test_an_actor_is_suspended_shown_and_resumed(server: Server, run: Run, done: Done, actor: str) -> None:
-    assert done("actor", "suspend", actor) == f"Suspended {actor}\n"
+    server.grant(actor)
+    held = [server.create(actor)["metadata"]["id"] for _ in range(2)]
+    server.revoke(server.create(actor)["metadata"]["id"])
+    assert done("actor", "suspend", actor) == (
+        f"Suspended {actor}\n    Refused from now on: 2 live tokens, 0 console sessions.\n"
+    )
+    listed = json.loads(done("token", "list", "--actor", actor, "--json"))
+    assert {(one["id"], one["status"], one["effectiveStatus"]) for one in listed} == {
+        (token_id, "ACTIVE", "SUSPENDED") for token_id in held
+    }
+    assert [line.split()[-4] for line in done("token", "list", "--actor", actor).splitlines()[1:]] == ["SUSPENDED"] * 2
+    assert "Status       SUSPENDED" in done("token", "show", held[0])
     shown = json.loads(done("actor", "show", actor, "--json"))
     assert (shown["status"], shown["changedBy"]) == ("SUSPENDED", ADMIN)
     refused = run("whoami", caller=actor)
@@ -41,6 +52,14 @@ def test_an_actor_is_suspended_shown_and_resumed(server: Server, run: Run, done:
     assert "WATCHWORD_TOKEN" in refused.stderr
     assert done("actor", "resume", actor) == f"Resumed {actor}\n"
     assert "ACTIVE" in done("actor", "show", actor)
+
+
+def test_suspending_an_actor_of_whom_nothing_is_known_says_so(done: Done, actor: str) -> None:
+    lines = done("actor", "suspend", actor).splitlines()
+    told = f"    Nothing is known of it. If you mistyped it, undo this: watchword actor resume {actor}"
+    assert lines == [f"Suspended {actor}", told]
+    assert json.loads(done("actor", "show", actor, "--json"))["status"] == "SUSPENDED"
+    assert "Nothing is known of it" not in done("actor", "suspend", actor)
 
 
 def test_the_known_actors_are_listed(server: Server, done: Done, actor: str) -> None:

@@ -43,6 +43,7 @@ ASKED_BY = {
     "removeGroupMembers": "group remove",
     "getActor": "actor show",
     "updateUserStatus": "actor suspend",
+    "offboardActor": "actor offboard",
     "listEvents": "event list",
     "operations": "task list",
     "operation": "task watch",

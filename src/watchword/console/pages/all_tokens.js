@@ -13,11 +13,11 @@ import { ending, receipts } from "./ending.js";
 /**
  * @typedef {{id: string, name: string, actorUrn: string, ownerUrn: string, tokenType: string, status: string,
  *   expiresAt: number | null, lastUsedAt: number | null, lastNetwork: string | null, useCount: number,
- *   revokedAt: number | null}} Token
+ *   revokedAt: number | null, effectiveStatus: string}} Token
  */
 
 const LIST = `query AllTokens($input: ListAccessTokensInput) { listAccessTokens(input: $input) { start count total tokens {
-  id name actorUrn ownerUrn tokenType status expiresAt lastUsedAt lastNetwork useCount revokedAt } } }`;
+  id name actorUrn ownerUrn tokenType status effectiveStatus expiresAt lastUsedAt lastNetwork useCount revokedAt } } }`;
 const NUMBERS = `query Numbers($soon: [FacetFilterInput!]) {
   all: listAccessTokens(input: {count: 0}) { total }
   soon: listAccessTokens(input: {count: 0, filters: $soon}) { total } }`;
@@ -57,6 +57,7 @@ export function filtersOf(query) {
 export function standing(token) {
   if (token.status === "REVOKED") return status("revoked");
   if (token.status === "EXPIRED") return status("expired");
+  if (token.effectiveStatus === "SUSPENDED") return status("revoked", "suspended");
   if (token.expiresAt !== null && token.expiresAt < Date.now() + 7 * DAY) return status("soon", "ends soon");
   return status("live");
 }

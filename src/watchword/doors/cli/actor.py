@@ -5,17 +5,21 @@ from typing import TYPE_CHECKING
 import click
 
 from watchword.doors.cli.common import json_flag
-from watchword.doors.cli.remote import with_client
-from watchword.doors.cli.show import Cell, Column, When, named, say, show_list, show_one
+from watchword.doors.cli.remote import can_be_asked, confirm, with_client, yes_flag
+from watchword.doors.cli.show import Cell, Column, When, iso, named, say, show_list, show_one
+from watchword.doors.cli.streams import WrongUse
+from watchword.doors.cli.text import as_json as json_text
 from watchword.doors.cli.text import one_line
 
 if TYPE_CHECKING:
-    from watchword.client import Client, KnownActor
+    from collections.abc import Sequence
+
+    from watchword.client import Client, KnownActor, Offboarding, OffboardingReceipt
 
 
 @click.group()
 def actor() -> None:
-    """Look at actors, suspend them, let them act again."""
+    """List, suspend, resume and offboard actors."""
 
 
 COLUMNS: "list[Column[KnownActor]]" = [
@@ -58,6 +62,8 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
         "Status": found.status,
         "Changed": When(found.changed_at),
         "Changed by": found.changed_by,
+        "Live tokens": found.live_token_count,
+        "Sessions": found.session_count,
         "Privileges": privileges,
     }
     show_one(pairs, {**named(found), "privileges": privileges}, json=as_json)
@@ -67,13 +73,92 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
 @click.argument("urn")
 @with_client
 def suspend(client: "Client", urn: str) -> None:
-    """Refuse everything an actor does, and every token of it, from now on.
+    """Refuse everything an actor does, and every token and session of it, from now on.
+
+    An actor need not be known: a urn that was never seen is suspended as well, and the output says so.
 
     \b
     Example: watchword actor suspend urn:li:corpuser:mallory
     """
+    found = client.actor(urn)
     client.suspend(urn)
     say(f"Suspended {one_line(urn)}")
+    if not found.known:
+        say(f"    Nothing is known of it. If you mistyped it, undo this: watchword actor resume {one_line(urn)}")
+    else:
+        tokens, sessions = found.live_token_count, found.session_count
+        say(f"    Refused from now on: {_counted(tokens, 'live token')}, {_counted(sessions, 'console session')}.")
+
+
+@actor.command()
+@click.argument("urn")
+@click.option("--revoke-minted", is_flag=True, help="Also revoke live tokens that the actor made for others.")
+@click.option("--dry-run", is_flag=True, help="Only show what there is.")
+@yes_flag
+@json_flag
+@with_client
+def offboard(client: "Client", urn: str, revoke_minted: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Suspend an actor, revoke its tokens, end its sessions and take it out of its groups.
+
+    It shows what there is, asks, and prints a receipt. Tokens that the actor made for others stay, unless
+    --revoke-minted is given. Service accounts that it made and policies that name it are listed and stay. After a
+    failure, run it again: it does what is left.
+
+    \b
+    Example: watchword actor offboard urn:li:corpuser:mallory --dry-run
+    """
+    if not dry_run and not yes and not can_be_asked():
+        raise WrongUse("Not a terminal. Pass --yes to offboard the actor, or --dry-run to preview.")
+    found = client.offboard(urn)
+    if not as_json:
+        _show_plan(found, revoke_minted=revoke_minted)
+    elif dry_run:
+        say(json_text(named(found)))
+    if dry_run:
+        if not as_json:
+            say("This was a dry run. Nothing was changed.")
+        return
+    confirm(f"Offboard {one_line(urn)}?", yes=yes)
+    done = client.offboard(urn, dry_run=False, revoke_minted=revoke_minted)
+    if as_json:
+        say(json_text(named(done)))
+    elif done.receipt is not None:
+        _show_receipt(done.urn, done.receipt)
+
+
+def _show_plan(found: "Offboarding", *, revoke_minted: bool) -> None:
+    say(f"{one_line(found.urn)} is {found.status}{'' if found.known else '; nothing is known of it'}.")
+    _show_part(_counted(found.token_count, "live token"), "to revoke", [f"{t.id}  {t.name}" for t in found.tokens])
+    _show_part(
+        f"{_counted(found.minted_token_count, 'live token')} made for others",
+        "to revoke" if revoke_minted else "kept (--revoke-minted revokes them)",
+        [f"{t.id}  {t.name}  {t.actor_urn}" for t in found.minted_tokens],
+    )
+    _show_part(_counted(found.session_count, "console session"), "to end", [])
+    _show_part(_counted(len(found.groups), "group"), "to leave", found.groups)
+    accounts = [f"{account.urn}  {account.display_name}" for account in found.service_accounts]
+    _show_part(f"{_counted(len(accounts), 'service account')} made by it", "kept", accounts)
+    policies = [f"{policy.urn}  {policy.name}" for policy in found.policies]
+    count = "1 policy names it" if len(policies) == 1 else f"{len(policies):,} policies name it"
+    _show_part(count, "kept (see `watchword policy update --help`)", policies)
+
+
+def _show_part(what: str, fate: str, lines: "Sequence[str]") -> None:
+    say(f"  {what}{'' if what.startswith('0 ') else f': {fate}'}")
+    for line in lines:
+        say(f"    {one_line(line)}")
+
+
+def _show_receipt(urn: str, receipt: "OffboardingReceipt") -> None:
+    say(f"Offboarded {one_line(urn)} at {iso(receipt.at)}.")
+    say(f"  Revoked {_counted(receipt.tokens.count, 'token')}. Receipt: {receipt.tokens.digest}")
+    if (minted := receipt.minted_tokens) is not None:
+        say(f"  Revoked {_counted(minted.count, 'token')} made for others. Receipt: {minted.digest}")
+    say(f"  Ended {_counted(receipt.session_count, 'console session')}, left {_counted(len(receipt.groups), 'group')}.")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 @actor.command()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COLUMNS: "list[Column[Token]]" = [
     Column("ID", lambda token: token.id),
     Column("NAME", lambda token: token.name, free=True),
-    Column("STATUS", lambda token: token.status),
+    Column("STATUS", lambda token: token.effective_status),
     Column("EXPIRES", lambda token: When(token.expires_at, "never")),
     Column("USED", lambda token: When(token.last_used_at)),
     Column("ACTOR", lambda token: token.actor_urn),
@@ -79,7 +79,7 @@ def show(client: "Client", token_id: str, as_json: bool) -> None:
     pairs = {
         "Name": found.name,
         "Description": found.description,
-        "Status": found.status,
+        "Status": found.effective_status,
         "Acts as": found.actor_urn,
         "Made by": found.owner_urn,
         "Type": found.token_type,

@@ -39,6 +39,7 @@ from watchword.service.authority import Authority
 from watchword.service.endings import Endings
 from watchword.service.introspection import Introspection
 from watchword.service.loops import Loops
+from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
 from watchword.service.purge import Purge
@@ -183,6 +184,7 @@ class Worker:
             audit=service.audit,
             operations=whole.operations,
             refusals=service.refusals,
+            offboarding=Offboarding(service.store, service.authority, service.policies, service.endings),
         )
         rules = TrustRules(
             local_mode=settings.local_mode_on,

@@ -16,6 +16,7 @@ _ADD = "INSERT INTO service_accounts (urn, name, description, created_at, create
 _MEANT = """deleted_at IS NULL
     AND ($1::text = '' OR strpos(lower(name), lower($1::text COLLATE "C")) > 0 OR strpos(urn, $1::text) > 0)"""
 _LIST = f"SELECT {_COLUMNS} FROM service_accounts WHERE {_MEANT} ORDER BY name, urn LIMIT $2 OFFSET $3"  # noqa: S608
+_OF = f"SELECT {_COLUMNS} FROM service_accounts WHERE created_by = $1 AND deleted_at IS NULL ORDER BY urn LIMIT $2"  # noqa: S608
 _COUNT = f"SELECT count(*) FROM service_accounts WHERE {_MEANT}"  # noqa: S608
 # With what dies with them, whose ever it is.
 _TOKENS = (
@@ -45,6 +46,12 @@ class PostgresAccounts:
         async def work(c: Connection) -> AccountPage:
             found = await c.fetch(_LIST, query, count, start)
             return AccountPage(await c.fetchval(_COUNT, query), tuple(ServiceAccount(*row) for row in found))
+
+        return await self._db.scan(work)
+
+    async def accounts_of(self, creator: str, most: int) -> tuple[ServiceAccount, ...]:
+        async def work(c: Connection) -> tuple[ServiceAccount, ...]:
+            return tuple(ServiceAccount(*row) for row in await c.fetch(_OF, creator, most))
 
         return await self._db.scan(work)
 

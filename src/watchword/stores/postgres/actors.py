@@ -1,9 +1,11 @@
 """The actors that are known, in PostgreSQL: a page of each index that has them, merged."""
 
+from collections.abc import Collection
 from typing import Any
 
 from watchword.domain.actors import (
     MAX_GROUPS_SHOWN,
+    ActorHoldings,
     ActorPage,
     ActorSearch,
     ActorState,
@@ -32,6 +34,19 @@ SELECT known.urn, coalesce(actors.status, 'ACTIVE'), actors.changed_at, actors.c
 FROM ({known}) AS known LEFT JOIN actors ON actors.urn = known.urn ORDER BY known.urn"""
 
 
+_AMONG = "SELECT urn FROM actors WHERE status = 'SUSPENDED' AND urn = ANY ($1::text[])"
+_HOLDINGS = """
+SELECT (SELECT count(*) FROM tokens
+        WHERE actor_urn = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > (SELECT now_ms()))),
+    (SELECT count(*) FROM sessions WHERE actor_urn = $1 AND ends_at > (SELECT now_ms())),
+    EXISTS (SELECT 1 FROM token_totals WHERE urn = $1) OR EXISTS (SELECT 1 FROM actors WHERE urn = $1)
+        OR EXISTS (SELECT 1 FROM group_members WHERE actor_urn = $1)
+        OR EXISTS (SELECT 1 FROM sessions WHERE actor_urn = $1)
+        OR EXISTS (SELECT 1 FROM service_accounts WHERE urn = $1)
+        OR EXISTS (SELECT 1 FROM policies AS p, json_array_elements_text(p.users::json) AS named (urn)
+            WHERE named.urn = $1)"""
+
+
 class PostgresActors:
     _db: Database
 
@@ -43,6 +58,16 @@ class PostgresActors:
             return ActorPage(tuple(found[: search.count]), more=len(found) > search.count)
 
         return await self._db.scan(work, seconds)
+
+    async def suspended_among(self, actors: Collection[str]) -> frozenset[str]:
+        return frozenset(urn for (urn,) in await self._db.rows(_AMONG, list(actors)))
+
+    async def actor_holdings(self, actor: str) -> ActorHoldings:
+        async def work(c: Connection) -> ActorHoldings:
+            (row,) = await c.fetch(_HOLDINGS, actor)
+            return ActorHoldings(*row)
+
+        return await self._db.scan(work)
 
 
 def translate(search: ActorSearch) -> tuple[str, tuple[Any, ...]]:

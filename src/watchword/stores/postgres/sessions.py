@@ -3,7 +3,7 @@
 from watchword.domain.actors import Bearer, Warrant
 from watchword.domain.events import Action
 from watchword.domain.limits import unpacked
-from watchword.domain.sessions import HOUR, FoundSession, Session, signed_in_too_often
+from watchword.domain.sessions import HOUR, FoundSession, Session, sessions_ended, signed_in_too_often
 from watchword.stores import rows
 from watchword.stores.postgres.connections import Connection
 from watchword.stores.postgres.database import Database
@@ -71,6 +71,17 @@ class PostgresSessions:
                 await leave_events(c, warrant, [session.event(Action.SESSION_ENDED)], now)
 
         await self._db.write(work)
+
+    async def end_sessions_of(self, warrant: Warrant, actor: str) -> int:
+        async def work(c: Connection) -> int:
+            now = await prove(c, warrant)
+            ends = await c.fetch("DELETE FROM sessions WHERE actor_urn = $1 RETURNING ends_at", actor)
+            live = sum(1 for (ends_at,) in ends if ends_at > now)
+            if live:
+                await leave_events(c, warrant, [sessions_ended(actor, live)], now)
+            return live
+
+        return await self._db.write(work)
 
     async def purge_sessions(self, most: int) -> int:
         async def work(c: Connection) -> int:

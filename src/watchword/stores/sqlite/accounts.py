@@ -18,6 +18,7 @@ _COLUMNS = """urn, name, description, created_at, created_by,
 _GET = f"SELECT {_COLUMNS} FROM service_accounts WHERE urn = ? AND deleted_at IS NULL"  # noqa: S608 - literal pieces
 _MEANT = f"deleted_at IS NULL AND (:query = '' OR instr({folded('name')}, :folded) OR instr(urn, :query))"
 _LIST = f"SELECT {_COLUMNS} FROM service_accounts WHERE {_MEANT} ORDER BY name, urn LIMIT :count OFFSET :start"  # noqa: S608
+_OF = f"SELECT {_COLUMNS} FROM service_accounts WHERE created_by = ? AND deleted_at IS NULL ORDER BY urn LIMIT ?"  # noqa: S608
 _COUNT = f"SELECT count(*) FROM service_accounts WHERE {_MEANT}"  # noqa: S608
 
 
@@ -51,6 +52,9 @@ class SqliteAccounts:
             return AccountPage(c.execute(_COUNT, meant).get, tuple(_account(row) for row in found))
 
         return await self._db.scan(work)
+
+    async def accounts_of(self, creator: str, most: int) -> tuple[ServiceAccount, ...]:
+        return await self._db.scan(lambda c: tuple(_account(row) for row in c.execute(_OF, (creator, most))))
 
     async def delete_account(self, warrant: Warrant, urn: str) -> int:
         def work(c: apsw.Connection) -> int:

@@ -1,5 +1,6 @@
 """The actors that are known, in SQLite: a page of each index that has them, merged."""
 
+from collections.abc import Collection
 from typing import Any
 
 import apsw
@@ -7,6 +8,7 @@ import orjson
 
 from watchword.domain.actors import (
     MAX_GROUPS_SHOWN,
+    ActorHoldings,
     ActorPage,
     ActorSearch,
     ActorState,
@@ -36,6 +38,18 @@ SELECT known.urn, coalesce(actors.status, 'ACTIVE'), actors.changed_at, actors.c
 FROM ({known}) AS known LEFT JOIN actors ON actors.urn = known.urn ORDER BY known.urn"""
 
 
+_AMONG = "SELECT urn FROM actors WHERE status = 'SUSPENDED' AND urn IN (SELECT value FROM json_each(?))"
+_HOLDINGS = """
+SELECT (SELECT count(*) FROM tokens
+        WHERE actor_urn = :urn AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)),
+    (SELECT count(*) FROM sessions WHERE actor_urn = :urn AND ends_at > :now),
+    EXISTS (SELECT 1 FROM token_totals WHERE urn = :urn) OR EXISTS (SELECT 1 FROM actors WHERE urn = :urn)
+        OR EXISTS (SELECT 1 FROM group_members WHERE actor_urn = :urn)
+        OR EXISTS (SELECT 1 FROM sessions WHERE actor_urn = :urn)
+        OR EXISTS (SELECT 1 FROM service_accounts WHERE urn = :urn)
+        OR EXISTS (SELECT 1 FROM policies, json_each(policies.users) WHERE value = :urn)"""
+
+
 class SqliteActors:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._db = database
@@ -49,6 +63,17 @@ class SqliteActors:
             return ActorPage(tuple(found[: search.count]), more=len(found) > search.count)
 
         return await self._db.scan(work, seconds)
+
+    async def suspended_among(self, actors: Collection[str]) -> frozenset[str]:
+        urns = orjson.dumps(list(actors)).decode()
+        return await self._db.read(lambda c: frozenset(urn for (urn,) in c.execute(_AMONG, (urns,))))
+
+    async def actor_holdings(self, actor: str) -> ActorHoldings:
+        def work(c: apsw.Connection) -> ActorHoldings:
+            ((tokens, sessions, known),) = c.execute(_HOLDINGS, {"urn": actor, "now": self.clock()})
+            return ActorHoldings(tokens, sessions, bool(known))
+
+        return await self._db.scan(work)
 
 
 def translate(search: ActorSearch) -> tuple[str, dict[str, Any]]:

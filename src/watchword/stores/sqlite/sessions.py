@@ -7,7 +7,7 @@ import apsw
 from watchword.domain.actors import Warrant
 from watchword.domain.events import Action
 from watchword.domain.ports import Clock
-from watchword.domain.sessions import HOUR, FoundSession, Session, signed_in_too_often
+from watchword.domain.sessions import HOUR, FoundSession, Session, sessions_ended, signed_in_too_often
 from watchword.stores import rows
 from watchword.stores.sqlite.database import Database
 from watchword.stores.sqlite.tokens import bearer_of
@@ -74,6 +74,18 @@ class SqliteSessions:
                 leave_event(c, warrant, session.event(Action.SESSION_ENDED), self.clock())
 
         await self._db.write(work)
+
+    async def end_sessions_of(self, warrant: Warrant, actor: str) -> int:
+        def work(c: apsw.Connection) -> int:
+            now = self.clock()
+            prove(c, warrant, now)
+            live: int = c.execute("SELECT count(*) FROM sessions WHERE actor_urn = ? AND ends_at > ?", (actor, now)).get
+            c.execute("DELETE FROM sessions WHERE actor_urn = ?", (actor,))
+            if live:
+                leave_event(c, warrant, sessions_ended(actor, live), now)
+            return live
+
+        return await self._db.write(work)
 
     async def purge_sessions(self, most: int) -> int:
         def work(c: apsw.Connection) -> int:

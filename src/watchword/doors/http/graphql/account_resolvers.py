@@ -14,11 +14,13 @@ async def _create(_: Any, info: Info, input: Json) -> Json:  # noqa: A002 - the 
     def named() -> tuple[str, str | None]:
         return check_name(input["displayName"], "displayName"), check_description(input.get("description"))
 
-    return _shown(await info.context.services.accounts.create(info.context.caller, named))
+    return shown_account(await info.context.services.accounts.create(info.context.caller, named))
 
 
 async def _get(_: Any, info: Info, urn: str) -> Json:
-    return _shown(await info.context.services.accounts.get(info.context.caller, lambda: check_account(urn, "urn")))
+    return shown_account(
+        await info.context.services.accounts.get(info.context.caller, lambda: check_account(urn, "urn"))
+    )
 
 
 async def _list(_: Any, info: Info, input: Json | None = None) -> Json:  # noqa: A002
@@ -31,7 +33,7 @@ async def _list(_: Any, info: Info, input: Json | None = None) -> Json:  # noqa:
         "start": start,
         "count": count,
         "total": page.total,
-        "serviceAccounts": [_shown(account) for account in page.rows],
+        "serviceAccounts": [shown_account(account) for account in page.rows],
     }
 
 
@@ -40,7 +42,7 @@ async def _delete(_: Any, info: Info, urn: str) -> bool:
     return True
 
 
-def _shown(account: ServiceAccount) -> Json:
+def shown_account(account: ServiceAccount) -> Json:
     return {
         "urn": account.urn,
         "type": "CORP_USER",

@@ -25,6 +25,7 @@ from watchword.service.audit import Audit
 from watchword.service.endings import Endings
 from watchword.service.minting import UNKEYED
 from watchword.service.minting import Request as MintRequest
+from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
 from watchword.service.refusals import Refusals
@@ -49,6 +50,7 @@ class Services:
     audit: Audit
     operations: Operations
     refusals: Refusals
+    offboarding: Offboarding
 
 
 @dataclass(slots=True)

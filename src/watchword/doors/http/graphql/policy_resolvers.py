@@ -108,13 +108,13 @@ async def _apply_policies(_: Any, info: Info, input: Json) -> Json:  # noqa: A00
         "dryRun": dry_run,
         "changes": [_shown_change(change) for change in plan.changes],
         "unchanged": len(declared.policies) - sum(change.after is not None for change in plan.changes),
-        "undeclared": [_shown_policy(policy) for policy in plan.undeclared],
+        "undeclared": [shown_policy(policy) for policy in plan.undeclared],
     }
 
 
 async def _get_policy(_: Any, info: Info, urn: str) -> Json:
     context = info.context
-    return _shown_policy(await context.services.policies.get(context.caller, lambda: check_urn(urn, "urn")))
+    return shown_policy(await context.services.policies.get(context.caller, lambda: check_urn(urn, "urn")))
 
 
 async def _list_policies(_: Any, info: Info, input: Json) -> Json:  # noqa: A002
@@ -125,7 +125,7 @@ async def _list_policies(_: Any, info: Info, input: Json) -> Json:  # noqa: A002
         "start": start,
         "count": count,
         "total": len(policies),
-        "policies": [_shown_policy(policy) for policy in policies[start : start + count]],
+        "policies": [shown_policy(policy) for policy in policies[start : start + count]],
     }
 
 
@@ -175,12 +175,15 @@ async def _remove_members(_: Any, info: Info, input: Json) -> bool:  # noqa: A00
 
 async def _get_actor(_: Any, info: Info, urn: str) -> Json:
     context = info.context
-    state = await context.services.policies.actor_state(context.caller, lambda: check_actor(urn, "urn"))
+    state, holdings = await context.services.policies.actor_state(context.caller, lambda: check_actor(urn, "urn"))
     return {
         "urn": state.urn,
         "status": state.status.value,
         "changedAt": state.changed_at,
         "changedBy": state.changed_by,
+        "known": holdings.known,
+        "liveTokenCount": holdings.live_tokens,
+        "sessionCount": holdings.sessions,
     }
 
 
@@ -228,7 +231,7 @@ def _policy(urn: str, input: Json, where: str = "") -> Policy:  # noqa: A002
     )
 
 
-def _shown_policy(policy: Policy) -> Json:
+def shown_policy(policy: Policy) -> Json:
     return {
         "urn": policy.urn,
         "type": "PLATFORM",
@@ -254,8 +257,8 @@ def _shown_change(change: PolicyChange) -> Json:
     return {
         "change": change.kind.value,
         "urn": change.urn,
-        "before": None if change.before is None else _shown_policy(change.before),
-        "after": None if change.after is None else _shown_policy(change.after),
+        "before": None if change.before is None else shown_policy(change.before),
+        "after": None if change.after is None else shown_policy(change.after),
     }
 
 

@@ -16,7 +16,7 @@ from graphql import (
 )
 
 from watchword.domain.ports import Clock
-from watchword.doors.http.graphql import account_resolvers, event_resolvers, rights_resolvers
+from watchword.doors.http.graphql import account_resolvers, event_resolvers, offboarding_resolvers, rights_resolvers
 from watchword.doors.http.graphql.operation_resolvers import OperationResolvers
 from watchword.doors.http.graphql.policy_resolvers import PolicyResolvers
 from watchword.doors.http.graphql.token_resolvers import TokenResolvers
@@ -43,7 +43,7 @@ def make_schema(clock: Clock, new_id: Callable[[], str]) -> GraphQLSchema:
     queries = tokens.queries | account_resolvers.QUERIES | policies.queries | event_resolvers.QUERIES
     _attach(schema.query_type, queries | operations.queries | rights_resolvers.QUERIES)
     mutations = tokens.mutations | account_resolvers.MUTATIONS | policies.mutations | operations.mutations
-    _attach(schema.mutation_type, mutations)
+    _attach(schema.mutation_type, mutations | offboarding_resolvers.MUTATIONS)
     long = schema.get_type("Long")
     assert isinstance(long, GraphQLScalarType)
     long.coerce_output_value = long.coerce_input_value = _Long()

@@ -21,7 +21,16 @@ from watchword.domain.limits import Limits, check_limits
 from watchword.domain.ports import Clock
 from watchword.domain.rotations import check_turnover
 from watchword.domain.texts import check_description, check_name
-from watchword.domain.tokens import MAX_AUTHORIZATION, Form, NewToken, TokenRecord, TokenType, check_token_id
+from watchword.domain.tokens import (
+    MAX_AUTHORIZATION,
+    SUSPENDED,
+    Form,
+    NewToken,
+    TokenRecord,
+    TokenStatus,
+    TokenType,
+    check_token_id,
+)
 from watchword.domain.urns import TOKEN_PREFIX, check_actor, name_of
 from watchword.doors.http.graphql.completers import Reader
 from watchword.doors.http.graphql.endpoint import Context
@@ -192,6 +201,10 @@ def _readers(clock: Clock) -> dict[str, Reader]:
         "type": (lambda _: "ACCESS_TOKEN", ()),
         "owner": (lambda record: shown_user(record.owner_urn), ("owner_urn",)),
         "status": (lambda record: record.status(clock()).value, ("revoked_at", "expires_at")),
+        "effectiveStatus": (
+            lambda record: _effective(record, clock()),
+            ("revoked_at", "expires_at", "actor_urn", "suspended"),
+        ),
         "awaitsFirstUse": (lambda record: record.grace is not None, ("grace",)),
         "expiresAtOnceUsed": (
             lambda record: record.full_end if record.grace is not None else None,
@@ -200,6 +213,11 @@ def _readers(clock: Clock) -> dict[str, Reader]:
     }
     readers = {name: Reader(TokenRecord, path) for name, path in paths.items()}
     return readers | {name: Reader(TokenRecord, read, fields) for name, (read, fields) in made.items()}
+
+
+def _effective(record: TokenRecord, now: int) -> str:
+    status = record.status(now)
+    return SUSPENDED if record.suspended and status is TokenStatus.ACTIVE else status.value
 
 
 def shown_user(urn: str) -> Json:

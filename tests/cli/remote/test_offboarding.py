@@ -1,0 +1,113 @@
+"""`actor offboard`: what there is of an actor is shown first, then stopped, and a receipt says what was done."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.remote.conftest import Run
+from tests.support.server import ADMIN, GENERATE, MANAGE_ALL, GraphQLRefused, Server
+from tests.support.terminal import Terminal
+
+Done = Callable[..., str]
+NEEDED = ("MANAGE_POLICIES", MANAGE_ALL, "MANAGE_SERVICE_ACCOUNTS")
+OFFBOARD = """mutation ($input: OffboardActorInput!) { offboardActor(input: $input) {
+  dryRun tokenCount receipt { tokens { count } } } }"""
+
+
+def leaving(server: Server, done: Done, actor: str) -> dict[str, str]:
+    """An actor with everything that can be left behind: what is what, by its word."""
+    policy = server.grant(actor, privileges=(GENERATE, *NEEDED[1:]))
+    account = done("account", "create", "--name", "nightly", caller=actor).strip()
+    group = done("group", "create", "--name", "Leavers").strip()
+    done("group", "add", group, actor, ADMIN)
+    own = [server.create(actor) for _ in range(2)]
+    minted = server.create(actor, of=f"{actor}-colleague")
+    return {
+        "policy": policy,
+        "account": account,
+        "group": group,
+        "own": own[0]["accessToken"],
+        "owns": ",".join(sorted(one["metadata"]["id"] for one in own)),
+        "minted": minted["accessToken"],
+        "minted id": minted["metadata"]["id"],
+    }
+
+
+def accepted(server: Server, token: str) -> bool:
+    return server.http.get("/auth", headers={"Authorization": f"Bearer {token}"}).status_code == 204
+
+
+def test_an_actor_is_shown_offboarded_and_told_with_a_receipt(server: Server, run: Run, done: Done, actor: str) -> None:
+    left = leaving(server, done, actor)
+    plan = json.loads(done("actor", "offboard", actor, "--dry-run", "--json"))
+    assert (plan["dryRun"], plan["status"], plan["receipt"]) == (True, "ACTIVE", None)
+    assert (plan["tokenCount"], plan["mintedTokenCount"], plan["sessionCount"]) == (2, 1, 0)
+    assert ",".join(sorted(token["id"] for token in plan["tokens"])) == left["owns"]
+    assert [token["id"] for token in plan["mintedTokens"]] == [left["minted id"]]
+    assert [account["urn"] for account in plan["serviceAccounts"]] == [left["account"]]
+    assert (plan["groups"], [policy["urn"] for policy in plan["policies"]]) == ([left["group"]], [left["policy"]])
+    shown = done("actor", "offboard", actor, "--dry-run")
+    assert "  2 live tokens: to revoke\n" in shown
+    assert shown.endswith("This was a dry run. Nothing was changed.\n")
+    assert accepted(server, left["own"])
+
+    unasked = run("actor", "offboard", actor)
+    assert (unasked.returncode, unasked.stdout) == (2, "")
+    assert "Pass --yes" in unasked.stderr
+    assert accepted(server, left["own"])
+
+    receipt = json.loads(done("actor", "offboard", actor, "--yes", "--json"))["receipt"]
+    assert (receipt["tokens"]["count"], ",".join(sorted(receipt["tokens"]["ids"]))) == (2, left["owns"])
+    assert (receipt["mintedTokens"], receipt["sessionCount"], receipt["groups"]) == (None, 0, [left["group"]])
+    assert not accepted(server, left["own"])
+    assert accepted(server, left["minted"]), "made for others: kept unless that is asked for"
+    assert json.loads(done("actor", "show", actor, "--json"))["status"] == "SUSPENDED"
+    assert json.loads(done("group", "show", left["group"], "--json"))["members"] == [ADMIN]
+    assert json.loads(done("account", "show", left["account"], "--json"))["status"] == "ACTIVE"
+
+    again = done("actor", "offboard", actor, "--yes", "--revoke-minted").splitlines()
+    assert again[0] == f"{actor} is SUSPENDED."
+    assert any(line.startswith("  Revoked 0 tokens. Receipt: ") for line in again)
+    assert any(line.startswith("  Revoked 1 token made for others. Receipt: ") for line in again)
+    assert not accepted(server, left["minted"])
+
+
+def test_offboarding_asks_at_a_terminal(server: Server, actor: str) -> None:
+    server.grant(actor)
+    made = server.create(actor)["accessToken"]
+    with Terminal("actor", "offboard", actor, "--url", server.url, "--as", ADMIN) as terminal:
+        terminal.wait_for(f"Offboard {actor}? [y/N]")
+        assert "1 live token: to revoke" in terminal.text
+        terminal.enter("n\n")
+        assert terminal.finish() == 1
+    assert accepted(server, made)
+
+
+@pytest.mark.parametrize("missing", NEEDED)
+def test_offboarding_needs_every_privilege_before_anything_is_looked_up(
+    server: Server, actor: str, missing: str
+) -> None:
+    server.grant(actor, privileges=tuple(word for word in NEEDED if word != missing))
+    for dry_run in (True, False):
+        with pytest.raises(GraphQLRefused) as refusal:
+            server.ask(OFFBOARD, {"input": {"urn": "nonsense", "dryRun": dry_run}}, actor=actor)
+        assert refusal.value.code == 403
+        assert refusal.value.errors[0]["extensions"]["privilege"] == missing
+
+
+def test_neither_the_root_actor_nor_the_caller_is_offboarded(server: Server, actor: str) -> None:
+    server.grant(actor, privileges=NEEDED)
+    for urn, reason in ((ADMIN, "not_editable"), (actor, "invalid_field")):
+        for dry_run in (True, False):
+            with pytest.raises(GraphQLRefused) as refusal:
+                server.ask(OFFBOARD, {"input": {"urn": urn, "dryRun": dry_run}}, actor=actor)
+            assert refusal.value.reason == reason
+    assert server.ask("{ me { corpUser { urn } } }", actor=actor)
+
+
+def test_offboarding_is_a_dry_run_unless_it_says_otherwise(server: Server, actor: str) -> None:
+    server.grant(actor)
+    server.create(actor)
+    found = server.ask(OFFBOARD, {"input": {"urn": actor}}, actor=ADMIN)["offboardActor"]
+    assert found == {"dryRun": True, "tokenCount": 1, "receipt": None}
