@@ -148,7 +148,7 @@ async def open_service(
             authority=authority,
             tokens=Tokens(store, authority, minting, salt, clock, counted),
             endings=Endings(store, authority, counted.revoked),
-            accounts=Accounts(store, authority, settings.root_actor, new_id, clock),
+            accounts=Accounts(store, authority, settings.root_actor, new_id, clock, counted.revoked),
             sessions=Sessions(store, authority, salt, clock, settings.session_hours, new_session),
             introspection=Introspection(authority, salt),
             policies=Policies(store, authority, settings.root_actor, new_id),

@@ -169,7 +169,7 @@ class Given:
         return self.run(self.store.revocation_prospect(Selection(filters=filters, **fields)))
 
     def revoke(self, token: TokenRecord, *, cascade: bool = False) -> int:
-        return self.run(self.store.revoke_token(SYSTEM, token.id, None, cascade=cascade))
+        return self.run(self.store.revoke_token(SYSTEM, token.id, None, cascade=cascade)).at
 
     def kept(self, token: TokenRecord) -> TokenRecord | None:
         return self.run(self.store.get_token(token.id))

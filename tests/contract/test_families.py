@@ -83,7 +83,7 @@ def test_a_cascade_tells_of_the_first_and_counts_right(given: Given, place: Plac
     top = given.token(1, ADMIN)
     given.token(2, BOB, owner=ADMIN, minted_with=top.id)
     given.token(3, BOB, owner=ADMIN)
-    assert given.run(given.store.revoke_token(SYSTEM, top.id, Reach(ADMIN), cascade=True)) == NOW
+    assert given.run(given.store.revoke_token(SYSTEM, top.id, Reach(ADMIN), cascade=True)) == (NOW, 2)
     assert given.total() == given.total(where(Field.ACTOR_URN, BOB)) == given.total(where(Field.OWNER_URN, ADMIN)) == 1
     assert place.problems() == []
 

@@ -112,7 +112,7 @@ class Walk:
         if not dead:
             assert self.given.refused(work).reason is Reason.ALREADY_REVOKED
             return
-        assert self.run(work) == self.law.now
+        assert self.run(work) == (self.law.now, len(dead))
         self.law.end_all(dead)
 
     def cascade(self, chosen: str, size: int, flag: bool) -> None:

@@ -139,7 +139,7 @@ def test_a_revocation_says_when_and_is_seen_at_once(given: Given) -> None:
 @pytest.mark.parametrize("of", [ANN, BOB])
 def test_a_token_is_revoked_by_its_actor_and_by_its_owner(given: Given, of: str) -> None:
     token = given.token(1, ANN, owner=BOB)
-    assert given.run(given.store.revoke_token(given.warrant(of), token.id, Reach(of))) == NOW
+    assert given.run(given.store.revoke_token(given.warrant(of), token.id, Reach(of))) == (NOW, 1)
 
 
 def test_anothers_token_and_one_that_does_not_exist_are_refused_alike(given: Given) -> None:

@@ -156,7 +156,7 @@ def test_a_bearer_that_never_ends_is_proof_at_any_time(prepared: Given, write: W
 
 def test_a_token_may_revoke_itself_once(prepared: Given) -> None:
     own = prepared.warrant(ADMIN, record(41))
-    assert prepared.run(prepared.store.revoke_token(own, numbered_id(41), Reach(ADMIN))) == NOW
+    assert prepared.run(prepared.store.revoke_token(own, numbered_id(41), Reach(ADMIN))) == (NOW, 1)
     prepared.stale(prepared.store.revoke_token(own, numbered_id(41), Reach(ADMIN)))
 
 

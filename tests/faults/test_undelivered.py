@@ -77,6 +77,8 @@ def test_a_token_whose_asker_went_away_is_revoked(make_server: MakeServer, actor
         return made >= TIMES
 
     until(enough_were_heard, "enough askers were heard before they went away", 600)
+    counted = f"watchword_tokens_revoked_total {made:.1f}\n"
+    until(lambda: counted in server.http.get("/metrics").text, "each is counted")
     assert look(server, "SELECT count(*) FROM tokens WHERE revoked_at IS NULL") == [(0,)]
     assert_sound(server)
 

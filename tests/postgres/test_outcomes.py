@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.given import ADMIN, ANN, PLENTY, SYSTEM, Run, all_of, key, policy, record
+from tests.contract.given import ADMIN, ANN, PLENTY, SYSTEM, Run, all_of, derived, key, policy, record
 from tests.support.postgres import DEBIAN, Home, SharedClusters, home
 from tests.support.strait import Strait
 from tests.support.waiting import until
@@ -120,9 +120,12 @@ def test_a_token_that_was_kept_and_that_nobody_received_is_revoked(
 def test_a_revocation_whose_answer_was_lost_is_one_revocation(
     run: Run, store: Store, strait: Strait, database: Home
 ) -> None:
-    run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
+    parent = record(1, expires_at=None)
+    run(store.add_token(SYSTEM, parent, Issue(key(1).kid, PLENTY)))
+    run(store.add_token(SYSTEM, derived(2, parent), Issue(key(1).kid, PLENTY)))
     strait.lose_answer()
-    at = run(store.revoke_token(SYSTEM, record(1).id, None))
+    at, number = run(store.revoke_token(SYSTEM, record(1).id, None))
+    assert number == 2
     assert database.look("SELECT revoked_at FROM tokens WHERE id = %s", record(1).id) == [(at,)]
     events = "SELECT count(*) FROM events WHERE action = 'token.revoked' AND target = %s"
     assert database.look(events, record(1).id) == [(1,)]

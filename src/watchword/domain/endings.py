@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import NamedTuple
 
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.filters import Condition, Field, Filter
@@ -107,6 +108,13 @@ class Receipt:
     count: int
     digest: str
     revoked_at: int
+
+
+class Revocation(NamedTuple):
+    """When a token was revoked, and how many with it, itself included."""
+
+    at: int
+    number: int
 
 
 def check_selection(

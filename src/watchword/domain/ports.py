@@ -26,7 +26,7 @@ from watchword.domain.actors import (
     Warrant,
 )
 from watchword.domain.declared import PolicyDeclaration, PolicyPlan
-from watchword.domain.endings import Prospect, Reach, Receipt, Selection
+from watchword.domain.endings import Prospect, Reach, Receipt, Revocation, Selection
 from watchword.domain.events import EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.limits import UNLIMITED, Limits
@@ -154,10 +154,10 @@ class TokenStore(Protocol):
         `Repeated` where the retry is kept already, of less than a day ago.
         """
 
-    async def rotate_token(self, warrant: Warrant, seen: TokenRecord, successor: TokenRecord, issue: Issue) -> None:
+    async def rotate_token(self, warrant: Warrant, seen: TokenRecord, successor: TokenRecord, issue: Issue) -> int:
         """Keep the successor of a token and note in that one who it is; a successor of it that was never used is
-        revoked. `Stale` unless the token is as it was seen, or when the key is no longer the one to sign with;
-        `Repeated` as above. Is never refused for the number of tokens.
+        revoked; returns how many were. `Stale` unless the token is as it was seen, or when the key is no longer the one
+        to sign with; `Repeated` as above. Is never refused for the number of tokens.
         """
 
     async def note_first_use(self, warrant: Warrant, token_id: str) -> None:
@@ -173,16 +173,21 @@ class TokenStore(Protocol):
     async def note_replay(self, warrant: Warrant, record: TokenRecord) -> bool:
         """Leave the event of a token that is given out again under its key. False, and no event, where it is dead."""
 
-    async def revoke_token(self, warrant: Warrant, token_id: str, reach: Reach | None, *, cascade: bool = False) -> int:
-        """Revoke, and say when; with it everything derived from it, and the one it replaces or that replaces it while
-        the older of the two is alive; with `cascade` also everything minted with any of them. Each leaves its event.
+    async def revoke_token(
+        self, warrant: Warrant, token_id: str, reach: Reach | None, *, cascade: bool = False
+    ) -> Revocation:
+        """Revoke, and say when and how many; with it everything derived from it, and the one it replaces or that
+        replaces it while the older of the two is alive; with `cascade` also everything minted with any of them. Each
+        leaves its event.
         Within a reach, a token beyond it is TOKEN_NOT_FOUND, as one that does not exist. ALREADY_REVOKED otherwise
         where it was. More than MOST by a cascade: TOO_MANY_AT_ONCE. Of those that die with it the dead are left as they
         are.
         """
 
-    async def withdraw_token(self, warrant: Warrant, token_id: str) -> None:
-        """End a token that nobody received, and nothing else: the one it would replace goes on."""
+    async def withdraw_token(self, warrant: Warrant, token_id: str) -> int:
+        """End a token that nobody received, and nothing else: the one it would replace goes on. Returns how many were
+        ended: none where it was over.
+        """
 
     async def revoke_tokens(self, warrant: Warrant, selection: Selection, seconds: float = SEARCH_SECONDS) -> Receipt:
         """Revoke all live ones that are meant, and what dies with them, whole or not at all. Where it is not plain who

@@ -15,13 +15,20 @@ Named = Callable[[], tuple[str, str | None]]
 
 class Accounts:
     def __init__(
-        self, store: AccountStore, authority: Authority, root_actor: str, new_id: Callable[[], str], clock: Clock
+        self,
+        store: AccountStore,
+        authority: Authority,
+        root_actor: str,
+        new_id: Callable[[], str],
+        clock: Clock,
+        revoked: Callable[[int], None],
     ) -> None:
         self._store = store
         self._authority = authority
         self._root_actor = root_actor
         self._new_id = new_id
         self._clock = clock
+        self._revoked = revoked
 
     async def create(self, caller: Caller, named: Named) -> ServiceAccount:
         async def write(grant: Grant) -> ServiceAccount:
@@ -55,4 +62,6 @@ class Accounts:
                 )
             return await self._store.delete_account(grant.warrant, urn)
 
-        return await self._authority.carry_out(caller, write)
+        ended = await self._authority.carry_out(caller, write)
+        self._revoked(ended)
+        return ended

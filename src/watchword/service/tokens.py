@@ -6,14 +6,14 @@ from typing import Any
 
 from watchword.domain.accounts import is_account
 from watchword.domain.actors import Caller, Grant, Warrant, possession_warrant
-from watchword.domain.endings import NOBODY, Reach
+from watchword.domain.endings import NOBODY, Reach, Revocation
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.filters import SEARCH_SECONDS, Condition, Field, Filter, Search
 from watchword.domain.lifetimes import Duration
 from watchword.domain.lifetimes import iso as iso_time
 from watchword.domain.limits import Limits, inherited, wider
 from watchword.domain.policies import Privilege
-from watchword.domain.ports import Clock, Page, TokenStore
+from watchword.domain.ports import Clock, Issue, Page, TokenStore
 from watchword.domain.rotations import Turnover, check_rotates
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import NewToken, TokenRecord, TokenStatus, TokenType, token_id
@@ -177,21 +177,23 @@ class Tokens:
                 replaces=old.id,
                 grace=turnover.grace,
             )
-            made = await self._minting.make(
-                grant.warrant, draft, request, lambda w, r, i: self._store.rotate_token(w, old, r, i)
-            )
+
+            async def replace(warrant: Warrant, record: TokenRecord, issue: Issue) -> None:
+                self._counted.revoked(await self._store.rotate_token(warrant, old, record, issue))
+
+            made = await self._minting.make(grant.warrant, draft, request, replace)
             return CreatedToken(made.token, made.record._replace(parent=shown.parent))
 
         return await self._authority.carry_out(caller, write)
 
     async def revoke(self, caller: Caller, wanted: Callable[[], str], *, cascade: bool = False) -> int:
-        async def write(grant: Grant) -> int:
+        async def write(grant: Grant) -> Revocation:
             open_token_api(grant)
             return await self._store.revoke_token(grant.warrant, wanted(), reach(grant), cascade=cascade)
 
-        revoked_at = await self._authority.carry_out(caller, write)
-        self._counted.revoked(1)
-        return revoked_at
+        revocation = await self._authority.carry_out(caller, write)
+        self._counted.revoked(revocation.number)
+        return revocation.at
 
     async def surrender(self, token: bytes, peer: str, request_id: str) -> None:
         """End a token for whoever holds it; what is unknown or over is left as it is, and nobody is told. A suspended
@@ -201,17 +203,18 @@ class Tokens:
         if bearer is None or (bearer.has_ended and bearer.revoked_at is None):
             return
         try:
-            await self._store.revoke_token(possession_warrant(bearer, peer, request_id), bearer.token_id, None)
+            revocation = await self._store.revoke_token(
+                possession_warrant(bearer, peer, request_id), bearer.token_id, None
+            )
         except Fault as fault:
             if fault.reason not in (Reason.ALREADY_REVOKED, Reason.TOKEN_NOT_FOUND):
                 raise
         else:
-            self._counted.revoked(1)
+            self._counted.revoked(revocation.number)
 
     async def withdraw(self, warrant: Warrant, token_id: str) -> None:
         """End a token whose answer reached nobody."""
-        await self._store.withdraw_token(warrant, token_id)
-        self._counted.revoked(1)
+        self._counted.revoked(await self._store.withdraw_token(warrant, token_id))
 
     async def list(self, caller: Caller, wanted: Callable[[], Search], seconds: float) -> tuple[Search, Page]:
         grant = await self._authority.grant(caller)

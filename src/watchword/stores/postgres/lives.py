@@ -14,6 +14,7 @@ from watchword.domain.endings import (
     Prospect,
     Reach,
     Receipt,
+    Revocation,
     Selection,
     Share,
     check_count,
@@ -39,7 +40,12 @@ LONG_SECONDS = 60.0
 
 GET = f"SELECT {rows.TOKEN} FROM tokens WHERE id = $1"  # noqa: S608
 _GET_RETRY = f"SELECT {rows.RETRY} FROM retries WHERE actor = $1 AND digest = $2 AND created_at > now_ms() - {KEPT}"  # noqa: S608
-_REVOKE = "SELECT outcome, at FROM revoke_token($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+_REVOKE = "SELECT outcome, at, number FROM revoke_token($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+# By the index of moments: a family is revoked in one.
+_REVOKED = """
+SELECT t.revoked_at, (SELECT count(*) FROM tokens AS o
+    WHERE o.revoked_at = t.revoked_at AND coalesce(o.root, o.id) = coalesce(t.root, t.id))
+FROM tokens AS t WHERE t.id = $1"""
 _FIRST_USE = "SELECT note_first_use($1, $2, $3, $4, $5)"
 _PURGE = "SELECT purge_tokens($1, $2)"
 _DYING = "SELECT dying($1::text[], $2, $3, $4, $5)"
@@ -65,8 +71,8 @@ class PostgresLives:
 
         return await self._db.write(work)
 
-    async def rotate_token(self, warrant: Warrant, seen: TokenRecord, successor: TokenRecord, issue: Issue) -> None:
-        async def work(c: Connection) -> None:
+    async def rotate_token(self, warrant: Warrant, seen: TokenRecord, successor: TokenRecord, issue: Issue) -> int:
+        async def work(c: Connection) -> int:
             relied = [TOKENS, *relied_on(successor)]
             changed = [family(seen.family), family(successor.id), *changed_by(issue)]
             now = await prove(c, warrant, relies=relied, changes=changed)
@@ -76,13 +82,15 @@ class PostgresLives:
             if old is None or rows.course(old) != rows.course(seen) or not old.is_live(now):
                 raise Stale
             await c.execute("SELECT own_slot()")
+            ended = 0
             if old.replaced_by is not None:
                 await c.execute("SELECT hold_rows($1::text[])", [old.id, old.replaced_by])
-                await end(c, warrant, [old.replaced_by], now, old.id)
+                ended = await end(c, warrant, [old.replaced_by], now, old.id)
             await keep(c, warrant, successor, now)
             await c.execute("UPDATE tokens SET replaced_by = $2 WHERE id = $1", old.id, successor.id)
+            return ended
 
-        await self._db.write(work)
+        return await self._db.write(work)
 
     async def note_first_use(self, warrant: Warrant, token_id: str) -> None:
         bound = (warrant.actor, warrant.bearer_id, warrant.peer, warrant.request_id, token_id)
@@ -104,7 +112,9 @@ class PostgresLives:
             else:
                 return
 
-    async def revoke_token(self, warrant: Warrant, token_id: str, reach: Reach | None, *, cascade: bool = False) -> int:
+    async def revoke_token(
+        self, warrant: Warrant, token_id: str, reach: Reach | None, *, cascade: bool = False
+    ) -> Revocation:
         if cascade:
             return await self._revoke_at_length(warrant, token_id, reach, cascade=True)
         only_of, *more = (None, False, False) if reach is None else (reach.actor, reach.accounts, reach.created)
@@ -122,7 +132,7 @@ class PostgresLives:
         lost: BaseException | None = None
         while True:
             try:
-                outcome, at = await self._db.call(
+                outcome, at, number = await self._db.call(
                     _REVOKE, *bound, deadline=deadline, doubt=lambda row: row[0] == "already"
                 )
                 break
@@ -133,11 +143,11 @@ class PostgresLives:
                     raise
                 raise unknown_outcome(lost) from fault
         if outcome in ("already", "stale") and lost is not None and await self._revoked_here(warrant, token_id):
-            outcome, at = "revoked", at or await self._revoked_at(token_id)
+            outcome = "revoked"
+            at, number = await self._db.row(_REVOKED, token_id)
         match outcome:
             case "revoked":
-                revoked_at: int = at
-                return revoked_at
+                return Revocation(at, number)
             case "already":
                 raise rows.already_revoked(at)
             case "unknown":
@@ -147,13 +157,13 @@ class PostgresLives:
             case _:
                 raise Stale
 
-    async def withdraw_token(self, warrant: Warrant, token_id: str) -> None:
-        async def work(c: Connection) -> None:
+    async def withdraw_token(self, warrant: Warrant, token_id: str) -> int:
+        async def work(c: Connection) -> int:
             root = await c.fetchval("SELECT family_of($1)", token_id)
             now = await prove(c, warrant, relies=[TOKENS], changes=[family(root)])
-            await end(c, warrant, [token_id], now)
+            return await end(c, warrant, [token_id], now)
 
-        await self._db.write(work)
+        return await self._db.write(work)
 
     async def revoke_tokens(self, warrant: Warrant, selection: Selection, seconds: float = SEARCH_SECONDS) -> Receipt:
         condition, bound = chosen(selection)
@@ -210,10 +220,12 @@ class PostgresLives:
         purged: int = await self._db.write(lambda c: c.fetchval("SELECT purge_retries($1)", most))
         return purged
 
-    async def _revoke_at_length(self, warrant: Warrant, token_id: str, reach: Reach | None, *, cascade: bool) -> int:
+    async def _revoke_at_length(
+        self, warrant: Warrant, token_id: str, reach: Reach | None, *, cascade: bool
+    ) -> Revocation:
         """With all that die with it, however many; what was minted with it could be ended apart."""
 
-        async def work(c: Connection) -> int:
+        async def work(c: Connection) -> Revocation:
             now = await prove(c, warrant, changes=[TOKENS])
             row = await c.fetchrow(GET, token_id)
             record = None if row is None else rows.token_of(row)
@@ -224,8 +236,7 @@ class PostgresLives:
                 raise rows.already_revoked(record.revoked_at or now)
             if cascade:
                 check_count(len(ids))
-            await end(c, warrant, ids, now, token_id)
-            return now
+            return Revocation(now, await end(c, warrant, ids, now, token_id))
 
         return await at_length(self._db, work)
 
@@ -234,10 +245,6 @@ class PostgresLives:
         statement = "SELECT actor, request_id FROM events WHERE target = $1 AND action = 'token.revoked'"
         row = await self._db.confirmed_row(statement, token_id)
         return row is not None and tuple(row) == (warrant.actor, warrant.request_id)
-
-    async def _revoked_at(self, token_id: str) -> int:
-        (at,) = await self._db.row("SELECT revoked_at FROM tokens WHERE id = $1", token_id)
-        return int(at)
 
 
 async def end(c: Connection, warrant: Warrant, ids: Sequence[str], now: int, why: str | None = None) -> int:

@@ -13,6 +13,7 @@ from watchword.domain.endings import (
     Prospect,
     Reach,
     Receipt,
+    Revocation,
     Selection,
     Share,
     check_count,
@@ -135,20 +136,23 @@ class SqliteLives:
 
         return await self._db.write(work)
 
-    async def rotate_token(self, warrant: Warrant, seen: TokenRecord, successor: TokenRecord, issue: Issue) -> None:
-        def work(c: apsw.Connection) -> None:
+    async def rotate_token(self, warrant: Warrant, seen: TokenRecord, successor: TokenRecord, issue: Issue) -> int:
+        def work(c: apsw.Connection) -> int:
             now = self.clock()
             prove(c, warrant, now)
             check_issue(c, successor, issue, now)
             old = get(c, seen.id)
             if old is None or rows.course(old) != rows.course(seen) or not old.is_live(now):
                 raise Stale
+            ended = 0
             if old.replaced_by is not None:
-                end(c, warrant, "id = :id AND revoked_at IS NULL", {"id": old.replaced_by}, now, why=old.id, alone=True)
+                unused: dict[str, object] = {"id": old.replaced_by}
+                ended = end(c, warrant, "id = :id AND revoked_at IS NULL", unused, now, why=old.id, alone=True)
             keep(c, warrant, successor, now)
             c.execute("UPDATE tokens SET replaced_by = ? WHERE id = ?", (successor.id, old.id))
+            return ended
 
-        await self._db.write(work)
+        return await self._db.write(work)
 
     async def note_first_use(self, warrant: Warrant, token_id: str) -> None:
         def work(c: apsw.Connection) -> None:
@@ -163,8 +167,10 @@ class SqliteLives:
 
         await self._db.write(work)
 
-    async def revoke_token(self, warrant: Warrant, token_id: str, reach: Reach | None, *, cascade: bool = False) -> int:
-        def work(c: apsw.Connection) -> int:
+    async def revoke_token(
+        self, warrant: Warrant, token_id: str, reach: Reach | None, *, cascade: bool = False
+    ) -> Revocation:
+        def work(c: apsw.Connection) -> Revocation:
             now = self.clock()
             prove(c, warrant, now)
             record = get(c, token_id)
@@ -177,12 +183,12 @@ class SqliteLives:
             ended = end(c, warrant, "id = :id", {"id": token_id}, now, why=token_id, cascade=cascade, **limits)
             if not ended:
                 raise rows.already_revoked(record.revoked_at or now)
-            return now
+            return Revocation(now, ended)
 
         return await self._db.write(work)
 
-    async def withdraw_token(self, warrant: Warrant, token_id: str) -> None:
-        await self._db.write(lambda c: withdraw(c, warrant, token_id, self.clock()))
+    async def withdraw_token(self, warrant: Warrant, token_id: str) -> int:
+        return await self._db.write(lambda c: withdraw(c, warrant, token_id, self.clock()))
 
     async def revoke_tokens(self, warrant: Warrant, selection: Selection, seconds: float = SEARCH_SECONDS) -> Receipt:
         found = None
@@ -285,9 +291,9 @@ def end(
     return count
 
 
-def withdraw(c: apsw.Connection, warrant: Warrant, token_id: str, now: int) -> None:
-    """End a token that nobody received, if it is there."""
-    end(c, warrant, "id = :id AND revoked_at IS NULL", {"id": token_id}, now, alone=True)
+def withdraw(c: apsw.Connection, warrant: Warrant, token_id: str, now: int) -> int:
+    """End a token that nobody received, if it is there; returns how many were."""
+    return end(c, warrant, "id = :id AND revoked_at IS NULL", {"id": token_id}, now, alone=True)
 
 
 def _meant(c: apsw.Connection, selection: Selection, now: int) -> str:

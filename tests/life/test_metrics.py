@@ -1,0 +1,55 @@
+"""`watchword_tokens_revoked_total` counts each token that was revoked, in whichever way."""
+
+import re
+
+from tests.life.holding import DELETE_ACCOUNT, Life
+from tests.support.waiting import until
+
+
+def revoked(life: Life) -> int:
+    found = re.search(r"^watchword_tokens_revoked_total (\S+)$", life.server.http.get("/metrics").text, re.MULTILINE)
+    assert found is not None
+    return int(float(found[1]))
+
+
+def test_each_revoked_token_is_counted_in_whichever_way_it_was_revoked(lives: Life) -> None:
+    ann = lives.new_actor()
+    counted = revoked(lives)
+
+    def now_counted(more: int) -> None:
+        nonlocal counted
+        counted += more
+        # What is shown may be a second old.
+        until(lambda: revoked(lives) == counted, f"{counted} are counted")
+
+    with_family = lives.create(ann)
+    lives.derive(lives.derive(with_family.token).token)
+    lives.revoke(with_family)
+    now_counted(3)
+
+    minting = lives.create(ann)
+    lives.create(ann, token=minting.token)
+    lives.revoke(minting, cascade=True)
+    now_counted(2)
+
+    surrendered = lives.create(ann)
+    lives.derive(surrendered.token)
+    for _ in range(2):  # it is revoked once
+        assert lives.server.http.post("/oauth2/revoke", data={"token": surrendered.token}).status_code == 200
+    now_counted(2)
+
+    many = [lives.create(ann).id for _ in range(3)]
+    lives.revoke_many(ids=many)
+    now_counted(3)
+
+    account = lives.new_account()["urn"]
+    for _ in range(2):
+        lives.create(account, type="SERVICE_ACCOUNT")
+    lives.ask(DELETE_ACCOUNT, {"urn": account})
+    now_counted(2)
+
+    rotated = lives.create(ann)
+    unused = lives.rotate(rotated)
+    lives.rotate(rotated)
+    assert lives.record(unused)["status"] == "REVOKED"
+    now_counted(1)
