@@ -88,7 +88,7 @@ def attacked(server: Contender, seconds: int, repeats: int) -> list[Row]:
             alone.append(measure(server, verify, weight=0, seconds=seconds))
             with attacking(server, who, make, pause) as told:
                 end = time.monotonic() + MOST_SECONDS_AT_ONCE
-                while not pause and not any(told) and time.monotonic() < end:
+                while not any(told) and time.monotonic() < end:
                     time.sleep(0.05)
                 before = len(told)
                 beside.append(measure(server, verify, weight=0, seconds=seconds))

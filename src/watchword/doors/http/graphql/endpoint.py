@@ -38,6 +38,8 @@ MAX_MEMBERS = 12_000
 MAX_ESCAPES = 60_000
 """Some clients write all but ASCII as escapes."""
 WITHDRAW_PAUSES = (0.1, 0.2, 0.5, 1, 2, 5, 10)
+THROTTLED_SECONDS = 0.2
+"""For which the answer is held back when a budget is used up."""
 _GRAPHQL_JSON = ("content-type", GRAPHQL_RESPONSE + "; charset=utf-8")
 
 
@@ -142,6 +144,15 @@ class GraphQLEndpoint:
         self._planned = planned
 
     async def answer(self, request: Request, caller: Caller) -> Response:
+        try:
+            return await self._answer(request, caller)
+        except Fault as fault:
+            # One who sends the next as soon as it was refused would still cost as much as any other request.
+            if fault.reason is Reason.PROCESSOR_BUDGET_USED:
+                await asyncio.sleep(THROTTLED_SECONDS)
+            raise
+
+    async def _answer(self, request: Request, caller: Caller) -> Response:
         check_media_type(request)
         ask = parse_ask(await request.body())
         modern = GRAPHQL_RESPONSE in request.header("accept").lower()
