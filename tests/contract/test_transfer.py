@@ -44,6 +44,7 @@ def write(
         for r in records:
             values = r._asdict()
             values |= {"type": r.type.value, "limits": r.limits.packed()}
+            del values["suspended"]  # not kept with the token
             marks = ", ".join(f":{name}" for name in values)
             file.execute(f"INSERT INTO tokens ({', '.join(values)}) VALUES ({marks})", values)
             if r.revoked_at is not None:
