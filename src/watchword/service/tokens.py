@@ -1,7 +1,7 @@
 """Tokens: create, derive, rotate, list, find and revoke. The privilege is asked before anything is looked up."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from watchword.domain.accounts import is_account
@@ -226,7 +226,7 @@ class Tokens:
             grant.require(MINIMUM)
         page = await self._store.search(search, seconds)
         rows = await self._with_suspensions(await self._shown(grant, page.rows, seconds), caller)
-        return search, Page(page.total, rows)
+        return search, replace(page, rows=rows)
 
     async def find(self, caller: Caller, token: Callable[[], bytes]) -> TokenRecord:
         """The record of a token somebody holds in their hands."""
