@@ -94,15 +94,16 @@ class ProcessorBudget:
 class Meter:
     """Of one request: charges its actor for what runs within it. Checked once, so that what was begun is completed."""
 
-    __slots__ = ("_actor", "_began", "_budget", "_checked", "_collects")
+    __slots__ = ("_actor", "_began", "_budget", "_checked", "_collects", "has_refused")
 
     def __init__(self, budget: ProcessorBudget, actor: str) -> None:
         self._budget, self._actor = budget, actor
         self._checked = False
+        self.has_refused = False
 
     def __enter__(self) -> None:
         if not self._checked:
-            self._budget.check(self._actor)
+            self.check()
             self._checked = True
         # The collector would go through all documents that are kept, several times while one more is made: it took
         # two thirds of the time.
@@ -116,7 +117,11 @@ class Meter:
             gc.enable()
 
     def check(self) -> None:
-        self._budget.check(self._actor)
+        try:
+            self._budget.check(self._actor)
+        except Fault:
+            self.has_refused = True
+            raise
 
     def charge(self, seconds: float) -> None:
         self._budget.charge(self._actor, seconds)

@@ -144,19 +144,18 @@ class GraphQLEndpoint:
         self._planned = planned
 
     async def answer(self, request: Request, caller: Caller) -> Response:
+        meter = Meter(self._budget, caller.actor)
         try:
-            return await self._answer(request, caller)
-        except Fault as fault:
-            # One who sends the next as soon as it was refused would still cost as much as any other request.
-            if fault.reason is Reason.PROCESSOR_BUDGET_USED:
+            return await self._answer(request, caller, meter)
+        finally:
+            # A client that retries at once would still cost as much as any other request.
+            if meter.has_refused:
                 await asyncio.sleep(THROTTLED_SECONDS)
-            raise
 
-    async def _answer(self, request: Request, caller: Caller) -> Response:
+    async def _answer(self, request: Request, caller: Caller, meter: Meter) -> Response:
         check_media_type(request)
         ask = parse_ask(await request.body())
         modern = GRAPHQL_RESPONSE in request.header("accept").lower()
-        meter = Meter(self._budget, caller.actor)
         context = Context(caller, self._services, meter, _key(request))
         try:
             prepared = self._documents.get(ask.query, meter)
