@@ -41,6 +41,22 @@ class TestSigningInTooOften:
             events = server.ask(EVENTS, {"targets": [token_id]}, token=token)["listEvents"]["events"]
             assert {event["action"] for event in events} <= {"session.started", "token.created"}
 
+    def test_with_one_token_leaves_the_share_of_others_at_its_address(self, make_server: MakeServer) -> None:
+        server = make_server()
+        token, _ = first_token(server)
+        other = server.create(ADMIN, token=token)["accessToken"]
+        with closing(Browser(server)) as browser:
+            for _ in range(SIGN_INS_AN_HOUR):
+                browser.http.cookies.clear()
+                assert browser.sign_in(token=token).status_code == 200
+            for restart in (False, True):  # then only the store knows of them
+                if restart:
+                    server.stop()
+                    server.start()
+                for _ in range(AT_ONCE + 30):
+                    assert reason_of(browser.sign_in(token=token)) == (429, "too_many_sign_ins")
+                assert browser.sign_in(token=other).status_code == 200
+
     def test_from_one_address_is_refused_whatever_the_tokens(self, make_server: MakeServer) -> None:
         server = make_server("--trusted-proxies", "127.0.0.1/32")
         first, _ = first_token(server)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from watchword.domain.actors import Caller
+from watchword.domain.errors import Fault, Reason
 from watchword.domain.ports import Clock, SessionStore
 from watchword.domain.secret import Secret
 from watchword.domain.sessions import (
@@ -27,30 +28,45 @@ NewSecret = Callable[[], Secret[str]]
 
 
 AT_ONCE = 300
-"""Sign-ins from one address."""
+"""Sign-ins from one address: more than one token or chosen actor has, so that none uses up the share of all there."""
 EACH = 1_000
 """Milliseconds after which it has one more."""
-ORIGINS = 10_000
-"""Of which is remembered how often they signed in."""
+REMEMBERED = 10_000
+"""Of how many addresses, and of how many tokens and actors, is known how often they signed in."""
 
 
 class SignInRate:
-    """How often one address signs in, in this process: one sign-in a second, and up to `AT_ONCE` that were saved up."""
+    """How often each address, or each token or actor, signs in, in this process: `at_once`, and one more after every
+    `each` milliseconds.
+    """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, at_once: int, each: int) -> None:
         self._clock = clock
+        self._each = each
+        self._saved = (at_once - 1) * each
         self._spent: OrderedDict[str, int] = OrderedDict()
-        """By origin, when all of it is saved up again."""
+        """When all of it is saved up again."""
 
-    def take(self, peer: str) -> None:
-        origin, now = network(peer), self._clock()
-        spent = max(self._spent.get(origin, now), now)
-        wait = spent - now - (AT_ONCE - 1) * EACH
+    def take(self, key: str, whose: str) -> None:
+        now = self._clock()
+        spent = max(self._spent.get(key, now), now)
+        wait = spent - now - self._saved
         if wait > 0:
-            raise signed_in_too_often(wait, "This address")
-        self._spent[origin] = spent + EACH
-        self._spent.move_to_end(origin)
-        if len(self._spent) > ORIGINS:
+            raise signed_in_too_often(wait, whose)
+        self._set(key, spent + self._each)
+
+    def give_back(self, key: str) -> None:
+        if key in self._spent:
+            self._spent[key] -= self._each
+
+    def refuse(self, key: str, millis: int) -> None:
+        """For so long."""
+        self._set(key, self._clock() + millis + self._saved)
+
+    def _set(self, key: str, spent: int) -> None:
+        self._spent[key] = spent
+        self._spent.move_to_end(key)
+        if len(self._spent) > REMEMBERED:
             self._spent.popitem(last=False)
 
 
@@ -79,16 +95,27 @@ class Sessions:
         self._clock = clock
         self._life = hours * HOUR
         self._new = new
-        self._rate = SignInRate(clock)
+        self._addresses = SignInRate(clock, AT_ONCE, EACH)
+        self._holders = SignInRate(clock, SIGN_INS_AN_HOUR, HOUR // SIGN_INS_AN_HOUR)
 
     async def sign_in(self, caller: Caller) -> tuple[Secret[str], Session]:
-        """A session of this caller, and the id its browser holds."""
-        self._rate.take(caller.peer)
+        """A session of this caller, and the id its browser holds. One that its token or actor may not have costs its
+        address nothing: others sign in from there too.
+        """
         held, now = self._new(), self._clock()
         end = now + self._life if caller.ends_at is None else min(now + self._life, caller.ends_at)
         session = Session(self._digest(held), caller.actor, caller.bearer_id, now, end)
         warrant = session.warrant(caller.peer, caller.request_id)
-        await self._store.add_session(warrant, session, MOST_OF_ONE, SIGN_INS_AN_HOUR)
+        address = network(caller.peer)
+        self._holders.take(session.holder, session.whose)
+        self._addresses.take(address, "This address")
+        try:
+            await self._store.add_session(warrant, session, MOST_OF_ONE, SIGN_INS_AN_HOUR)
+        except Fault as fault:
+            if fault.reason is Reason.TOO_MANY_SIGN_INS:  # the store counts what other processes let in too
+                self._addresses.give_back(address)
+                self._holders.refuse(session.holder, fault.details["retryAfter"] * 1_000)
+            raise
         return held, session
 
     async def visit(self, held: Secret[str], peer: str, request_id: str, *, local: bool) -> Visit:
