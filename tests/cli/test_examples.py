@@ -36,7 +36,12 @@ BEFORE = {
     "watchword logout": "watchword login --profile leaving --url https://tokens.example.org < leaving.token",
 }
 # What is an example of finding something, or comes too late.
-CODES = {"watchword token scan . ": 1, "watchword task cancel": 1}
+CODES = {
+    "watchword token scan . ": 1,
+    "watchword task cancel": 1,
+    "watchword policy apply policies.yaml --dry-run": 3,
+    "watchword policy diff": 3,
+}
 
 POLICIES = """policies:
   - {id: own-tokens, name: Own tokens, privileges: [GENERATE_PERSONAL_ACCESS_TOKENS], actors: {allUsers: true}}

@@ -138,8 +138,9 @@ def test_every_kind_of_event_is_left_by_some_change() -> None:
     by_a_command = {Action.STORE_RESTORED}
     of_operations = {Action[name] for name in Action.__members__ if name.startswith("OPERATION_")}  # test_operations.py
     of_sessions = {Action.SESSION_STARTED, Action.SESSION_ENDED}  # test_sessions.py
+    of_retries = {Action.TOKEN_REPLAYED}  # test_retries.py
     changes = {action for action, *_ in CHANGES}
-    assert changes | at_start | of_no_change | by_a_command | of_operations | of_sessions == set(Action)
+    assert changes | at_start | of_no_change | by_a_command | of_operations | of_sessions | of_retries == set(Action)
 
 
 def test_a_change_of_members_that_adds_and_removes_tells_of_both(given: Given, place: Place) -> None:

@@ -55,7 +55,7 @@ def test_a_table_has_colours_and_times_as_people_say_them_and_shortens_names_alo
 TITLES = {
     "token": ["ID", "NAME", "STATUS", "EXPIRES", "USED", "ACTOR"],
     "event": ["AT", "ACTION", "ACTOR", "TARGET", "FROM", "DETAIL"],
-    "policy": ["POLICY", "NAME", "STATE", "SOURCE", "GRANTED TO", "PRIVILEGES"],
+    "policy": ["POLICY", "NAME", "STATE", "SOURCE", "GRANTED TO", "PRIVILEGES", "SET"],
 }
 
 
@@ -70,7 +70,7 @@ TITLES = {
         ("event", 200, TITLES["event"]),
         ("policy", 60, ["POLICY", "NAME", "STATE"]),
         ("policy", 80, ["POLICY", "NAME", "STATE", "SOURCE"]),
-        ("policy", 200, TITLES["policy"]),
+        ("policy", 200, TITLES["policy"][:-1]),
     ],
 )
 def test_a_row_takes_one_line_and_has_what_tells_most_first(

@@ -16,7 +16,7 @@ _COMMANDS = {
     "account": "Service accounts: actors for programs.",
     "policy": "Who may do what.",
     "group": "Groups of actors, for policies to name.",
-    "actor": "Look at actors, suspend them, let them act again.",
+    "actor": "List, suspend, resume and offboard actors.",
     "event": "What happened: every change, every denial.",
     "index": "The indices of time series: what they weigh, how old rows go, how rows get in.",
     "task": "Long work in the search index.",

@@ -39,9 +39,9 @@ COLUMNS: "list[Column[Policy]]" = [
     Column("NAME", lambda policy: policy.name, free=True),
     Column("STATE", lambda policy: policy.state),
     Column("SOURCE", lambda policy: policy.source),
-    Column("SET", lambda policy: policy.set),
     Column("GRANTED TO", _granted_to, free=True),
     Column("PRIVILEGES", lambda policy: policy.privileges, free=True),
+    Column("SET", lambda policy: policy.set),
 ]
 
 
