@@ -1,5 +1,6 @@
 """Families: a derived token dies with its parent, and what a token minted can be ended with it."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -58,6 +59,49 @@ class TestADerivedToken:
             assert lives.ask(GET, {"id": child.id}, actor=ann)["getAccessToken"]["mintedWith"] == held.id
             assert lives.rotate(held)["parentId"] is None
             lives.revoke(held)
+
+    def test_filters_by_makers_tell_nothing_of_tokens_that_the_caller_may_not_see(self, lives: Life) -> None:
+        ann, manager = lives.new_actor(), lives.new_actor(MANAGE_ALL)
+        maker = lives.derive(lives.create(ADMIN).token)
+        held = lives.create(ann, token=maker.token)
+        child = lives.derive(held.token)
+        own = {"field": "actorUrn", "value": ann}
+
+        def found(by: dict[str, Any], actor: str) -> list[int]:
+            filters = [own, by]
+            listed = lives.ask(LIST, {"input": {"filters": filters}}, actor=actor)["listAccessTokens"]["tokens"]
+            return [len(listed), lives.revoke_many(dry=True, filters=filters, how={"actor": actor})["count"]]
+
+        for field in ("mintedWith", "parentId"):
+            hidden: list[dict[str, Any]] = [
+                {"field": field, "value": maker.id},
+                {"field": field, "value": "nothing"},
+                {"field": field, "condition": "IN", "values": [held.id, maker.id]},
+                {"field": field, "value": held.id, "negated": True},
+                {"field": field, "condition": "EXISTS"},
+                {"field": field, "condition": "EXISTS", "negated": True},
+            ]
+            refusals = set()
+            for by in hidden:
+                for ask in (
+                    partial(lives.ask, LIST, {"input": {"filters": [own, by]}}, actor=ann),
+                    partial(lives.ask, LIST, {"input": {"filters": [own, by]}}, token=held.token),
+                    partial(lives.revoke_many, dry=True, filters=[own, by], how={"actor": ann}),
+                    partial(lives.revoke_many, filters=[own, by], how={"actor": ann}),
+                    partial(lives.revoke_many, ids=[held.id], filters=[by], how={"actor": ann}),
+                ):
+                    with pytest.raises(GraphQLRefused) as refusal:
+                        ask()
+                    refusals.add((reason_of(refusal.value)[:2], refusal.value.errors[0]["message"]))
+            assert len(refusals) == 1
+            ((told, message),) = refusals
+            assert told == (403, "missing_privilege")
+            assert "Manage All Access Tokens" in message
+            assert found({"field": field, "value": held.id}, ann) == [1, 1]
+            assert found({"field": field, "condition": "IN", "values": [held.id, child.id]}, ann) == [1, 1]
+            assert [found(by, manager)[0] for by in hidden] == [1, 0, 2, 1, 2, 0]
+        assert lives.lives(held)
+        assert lives.lives(child)
 
     def test_dies_with_any_of_its_ancestors_in_the_same_moment(self, lives: Life) -> None:
         for ended in range(3):

@@ -1,30 +1,32 @@
 """Tokens: create, derive, rotate, list, find and revoke. The privilege is asked before anything is looked up."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from watchword.domain.accounts import is_account
 from watchword.domain.actors import Caller, Grant, Warrant, possession_warrant
-from watchword.domain.endings import NOBODY, Reach, Revocation
+from watchword.domain.endings import Revocation
 from watchword.domain.errors import Fault, Reason, invalid
-from watchword.domain.filters import SEARCH_SECONDS, Condition, Field, Filter, Search
+from watchword.domain.filters import Search
 from watchword.domain.lifetimes import Duration
 from watchword.domain.lifetimes import iso as iso_time
 from watchword.domain.limits import Limits, inherited, wider
-from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock, Issue, Page, TokenStore
 from watchword.domain.rotations import Turnover, check_rotates
 from watchword.domain.secret import Secret
-from watchword.domain.tokens import NewToken, TokenRecord, TokenStatus, TokenType, token_id
+from watchword.domain.tokens import NewToken, TokenRecord, TokenType, token_id
 from watchword.service.authority import Authority
 from watchword.service.minting import UNKEYED, CreatedToken, Draft, Minting, Request, Span
-
-MINIMUM = Privilege.GENERATE_PERSONAL_ACCESS_TOKENS
-MANAGE_ALL = Privilege.MANAGE_ACCESS_TOKENS
-ACCOUNTS = Privilege.MANAGE_SERVICE_ACCOUNTS
-_MAKERS = ("minted_with", "parent")
-_WHOSE = TokenRecord.part_of(("actor_urn", "owner_urn", "type"))
+from watchword.service.visibility import (
+    ACCOUNTS,
+    MANAGE_ALL,
+    MINIMUM,
+    check_makers,
+    open_token_api,
+    own_search,
+    reach,
+    shown_to,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ class Tokens:
             wanted_id, turnover = wanted()
             old = await self._visible(grant, wanted_id)
             _allow_rotation(grant, old)
-            (shown,) = await self._shown(grant, (old,))
+            (shown,) = await shown_to(self._store, grant, (old,))
             parent = None if old.parent is None else await self._store.get_token(old.parent)
             before = None if old.replaces is None else await self._store.get_token(old.replaces)
             draft = Draft(
@@ -224,8 +226,9 @@ class Tokens:
             grant.require(MANAGE_ALL)
         elif search.own[1] == caller.actor:
             grant.require(MINIMUM)
+        await check_makers(self._store, grant, search.filters, seconds)
         page = await self._store.search(search, seconds)
-        rows = await self._with_suspensions(await self._shown(grant, page.rows, seconds), caller)
+        rows = await self._with_suspensions(await shown_to(self._store, grant, page.rows, seconds), caller)
         return search, replace(page, rows=rows)
 
     async def find(self, caller: Caller, token: Callable[[], bytes]) -> TokenRecord:
@@ -236,7 +239,7 @@ class Tokens:
         """The record of this id, for its actor, its creator, or whoever manages it."""
         grant = await self._authority.grant(caller)
         open_token_api(grant)
-        shown = await self._shown(grant, (await self._visible(grant, wanted()),))
+        shown = await shown_to(self._store, grant, (await self._visible(grant, wanted()),))
         (record,) = await self._with_suspensions(shown, caller)
         return record
 
@@ -258,23 +261,6 @@ class Tokens:
         if record is None or not (may is None or may.covers(record)):
             raise Fault(Reason.TOKEN_NOT_FOUND, "There is no such token among those you may see.")
         return record
-
-    async def _shown(
-        self, grant: Grant, rows: Sequence[TokenRecord], seconds: float = SEARCH_SECONDS
-    ) -> tuple[TokenRecord, ...]:
-        """These, without the ids of the tokens they were made with or derived from where the caller may not see those.
-        The rows may be parts of records.
-        """
-        may = reach(grant)
-        fields = [name for name in _MAKERS if rows and name in rows[0]._fields]
-        if may is None or not fields:
-            return tuple(rows)
-        visible = {row.id for row in rows} | {grant.caller.bearer_id, None}
-        asked = {getattr(row, name) for row in rows for name in fields} - visible
-        if asked:
-            found = await self._store.search(_of_ids(asked), seconds)
-            visible |= {maker.id for maker in found.rows if may.covers(maker)}
-        return tuple(_without(row, [name for name in fields if getattr(row, name) not in visible]) for row in rows)
 
     async def _root(self, parent: str | None) -> str | None:
         """The oldest of the family that a child of this token is born into."""
@@ -306,54 +292,6 @@ class Tokens:
             end = None if Duration.NO_EXPIRY in lifetimes.allowed else now + lifetimes.longest
         end = _earlier(_earlier(end, old.limits.until), None if parent is None else parent.expires_at)
         return Span(_earlier(overlap, end), end)
-
-
-def _without(row: TokenRecord, names: Collection[str]) -> TokenRecord:
-    nothing: Any = dict.fromkeys(names)
-    return row._replace(**nothing) if names else row
-
-
-def _of_ids(ids: Collection[str]) -> Search:
-    """The tokens of these ids, revoked ones too: as much of each as tells who may see it."""
-    statuses = tuple(status.value for status in TokenStatus)
-    filters = (Filter(Field.ID, Condition.IN, tuple(ids)), Filter(Field.STATUS, Condition.IN, statuses))
-    return Search(count=len(ids), filters=filters, form=_WHOSE)
-
-
-def open_token_api(grant: Grant) -> None:
-    """Whoever has neither privilege cannot use the token API at all."""
-    grant.require_any(MINIMUM, ACCOUNTS)
-
-
-def reach(grant: Grant) -> Reach | None:
-    """Whose tokens the caller may see and end; None: anybody's."""
-    if grant.may(MANAGE_ALL):
-        return None
-    actor = grant.caller.actor if grant.may(MINIMUM) else NOBODY
-    return Reach(actor, grant.may(ACCOUNTS), created=not grant.caller.is_bounded)
-
-
-def own_search(search: Search, grant: Grant) -> Search:
-    """The search held to the caller's own tokens, when one of its filters asks for just that; or, for who manages
-    service accounts, to the tokens of one or of all of them. To a limited or derived bearer those that its actor made
-    for others are not its own.
-
-    The filter only says what the caller means; what holds the search is the constraint laid on it here, which no
-    `negated` or `condition` elsewhere can widen.
-    """
-    actor = grant.caller.actor
-    for field in (Field.ACTOR_URN,) if grant.caller.is_bounded else (Field.ACTOR_URN, Field.OWNER_URN):
-        if any(f.pins(field, actor) for f in search.filters):
-            return search.held_to(field, actor)
-    for f in search.filters if grant.may(ACCOUNTS) else ():
-        if f.negated or f.condition not in (Condition.EQUAL, Condition.IN) or len(f.values) != 1:
-            continue
-        value = str(f.values[0])
-        if f.field is Field.ACTOR_URN and is_account(value):
-            return search.held_to(Field.ACTOR_URN, value)
-        if f.field is Field.TOKEN_TYPE and value == TokenType.SERVICE_ACCOUNT.value:
-            return search.held_to(Field.TOKEN_TYPE, value)
-    return search
 
 
 def _allow(grant: Grant, asked: NewToken) -> None:
