@@ -90,7 +90,14 @@ def test_introspection_counts_even_when_the_document_is_known(attacked: Server) 
     actor = "urn:li:corpuser:curious"
     for _ in range(2):
         assert post(attacked, ME, actor).status_code == 200
-    assert until_refused(attacked, lambda: SCHEMA, actor).status_code == 429
+    refused = until_refused(attacked, lambda: SCHEMA, actor)
+    assert refused.status_code == 429
+    (error,) = refused.json()["errors"]
+    assert error["message"] == (
+        "Your processor time for new GraphQL documents, introspection and searches of your own tokens is used up. "
+        f"Try again in {error['extensions']['retryAfter']} s. "
+        "Keep documents the same and send values as variables: a known document costs nothing to parse."
+    )
     assert "errors" not in post(attacked, ME, actor).json()
 
 

@@ -2,8 +2,8 @@
 
 Documents that the worker has not seen yet are parsed, validated and planned on the event loop that verifies tokens, and
 what has no plan, such as introspection, is executed there by graphql-core. Going through one's own tokens takes a
-thread. All of it is charged to the actor in seconds of processor time. Known documents and the first page of one's own
-tokens cost nothing here.
+thread. All of it is charged to the actor in seconds of processor time. Parsing a known document and the first page of
+one's own tokens cost nothing here.
 
 Each actor has a bucket that fills at a share of a processor, and all actors of a worker together have another one.
 Work starts while there is anything left, and is charged in full: a bucket in debt fills up first. As the shared bucket
@@ -73,8 +73,9 @@ class ProcessorBudget:
         seconds = min(LONGEST_WAIT, math.floor(wait) + 1)
         raise Fault(
             Reason.PROCESSOR_BUDGET_USED,
-            f"Your processor time for new GraphQL documents and searches is used up. Try again in {seconds} s. "
-            "Documents that stay the same and take their values from variables are not limited.",
+            "Your processor time for new GraphQL documents, introspection and searches of your own tokens is used up. "
+            f"Try again in {seconds} s. "
+            "Keep documents the same and send values as variables: a known document costs nothing to parse.",
             retryAfter=seconds,
         )
 
