@@ -5,7 +5,9 @@ then gets its name in one step. What a library opens by name is written in a new
 """
 
 import fcntl
+import grp
 import os
+import pwd
 import re
 import secrets
 import shutil
@@ -103,18 +105,47 @@ def draft_folder(path: Path) -> Iterator[Path]:
 
 
 def _refuse_unsafe(folder: Path) -> None:
-    """Who may rename what is in the folder could put a file of theirs in the place of a draft."""
-    seen = folder.stat()
-    if seen.st_uid not in (os.geteuid(), 0):
-        raise OperatorError(
-            f"The folder {folder} belongs to another user ({seen.st_uid}), who could replace what is written there. "
-            "Run this as that user, or name a folder of your own."
-        )
-    if seen.st_mode & stat.S_IWOTH and not seen.st_mode & stat.S_ISVTX:
-        raise OperatorError(
-            f"Every user may replace files in the folder {folder} (mode {stat.S_IMODE(seen.st_mode):04o}). "
-            f"Run: chmod o-w {folder}, or name another folder."
-        )
+    """Who may rename the folder, what is in it or a folder above it, could put a file of theirs in the place of a
+    draft. A link is judged by its owner, and what it leads to by the same rule.
+    """
+    named, real = folder.absolute(), folder.resolve()
+    for path in dict.fromkeys((named, *named.parents, real, *real.parents)):
+        seen = path.lstat()
+        if seen.st_uid not in (os.geteuid(), 0):
+            raise OperatorError(
+                f"The folder {path} belongs to another user ({user_name(seen.st_uid)}), who could replace what is "
+                "written there. Run this as that user, or name a folder of your own."
+            )
+        if stat.S_ISLNK(seen.st_mode) or seen.st_mode & stat.S_ISVTX:
+            continue
+        mode = f"mode {stat.S_IMODE(seen.st_mode):04o}"
+        if seen.st_mode & stat.S_IWOTH:
+            raise OperatorError(
+                f"Every user may replace files in the folder {path} ({mode}). "
+                f"Run: chmod o-w {path}, or name another folder."
+            )
+        if seen.st_mode & stat.S_IWGRP and not _is_private_group(seen.st_gid, seen.st_uid):
+            raise OperatorError(
+                f"Group {seen.st_gid} may replace files in the folder {path} ({mode}). "
+                f"Run: chmod g-w {path}, or name another folder."
+            )
+
+
+def _is_private_group(group: int, owner: int) -> bool:
+    """Whether the owner alone is in it, as where each user has a group of the same name and a umask of 002."""
+    try:
+        found, user = grp.getgrgid(group), pwd.getpwuid(owner)
+    except KeyError:
+        return False
+    return found.gr_name == user.pw_name and user.pw_gid == group and set(found.gr_mem) <= {user.pw_name}
+
+
+def user_name(uid: int) -> str:
+    """As the machine knows the user, else the number."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _new_folder(path: Path) -> tuple[Path, int]:

@@ -29,11 +29,11 @@ def victim(tmp_path: Path) -> Path:
     return file
 
 
-def shared_folder(tmp_path: Path, mode: int = 0o1777, owner: int = 0) -> Path:
+def shared_folder(tmp_path: Path, mode: int = 0o1777, owner: int = 0, group: int = 0) -> Path:
     need_root("to make files of another user")
     folder = tmp_path / "shared"
     folder.mkdir()
-    os.chown(folder, owner, owner)
+    os.chown(folder, owner, group)
     folder.chmod(mode)
     return folder
 
@@ -71,15 +71,37 @@ def test_planted_drafts_neither_overwrite_a_file_nor_give_away_a_backup(
     assert sorted(path.name for path in shared.iterdir()) == [".one.db.draft", ".two.db.draft", "one.db", "two.db"]
 
 
-@pytest.mark.parametrize(("mode", "owner"), [(0o777, 0), (0o755, NOBODY)], ids=["for everybody", "of another user"])
+@pytest.mark.parametrize(
+    ("mode", "owner", "below", "says"),
+    [
+        (0o777, 0, "", "Every user may replace files"),
+        (0o770, 0, "", f"Group {NOBODY} may replace files"),
+        (0o755, NOBODY, "", "could replace what is written there"),
+        (0o755, NOBODY, "sub", "could replace what is written there"),
+        (0o777, 0, "sub/sub", "Every user may replace files"),
+    ],
+    ids=["for everybody", "for a group", "of another user", "below another user's", "below one for everybody"],
+)
 def test_no_backup_is_written_where_another_user_can_replace_it(
-    data: Path, tmp_path: Path, mode: int, owner: int
+    data: Path, tmp_path: Path, mode: int, owner: int, below: str, says: str
 ) -> None:
-    shared = shared_folder(tmp_path, mode, owner)
+    shared = shared_folder(tmp_path, mode, owner, group=NOBODY)
+    inner = shared / below
+    inner.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (tmp_path / "link").symlink_to(inner)
+    for folder in (inner, tmp_path / "link"):
+        done = watchword("db", "backup", str(folder / "b.db"), "--data-dir", str(data))
+        assert (done.returncode, done.stdout) == (1, "")
+        assert says in done.stderr
+        assert f"folder {shared} " in done.stderr
+    assert list(inner.iterdir()) == []
+
+
+@pytest.mark.parametrize(("mode", "group"), [(0o1770, NOBODY), (0o770, 0)], ids=["sticky", "the user's own group"])
+def test_a_backup_is_written_where_a_group_cannot_replace_it(data: Path, tmp_path: Path, mode: int, group: int) -> None:
+    shared = shared_folder(tmp_path, mode, group=group)
     done = watchword("db", "backup", str(shared / "b.db"), "--data-dir", str(data))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "could replace what is written there" in done.stderr or "Every user may replace files" in done.stderr
-    assert list(shared.iterdir()) == []
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_planted_link_is_followed_by_no_lock_and_no_new_store(data: Path, victim: Path, tmp_path: Path) -> None:
