@@ -1,13 +1,14 @@
 """Bad requests: bodies, headers and documents beyond what is taken. Refused in shape, and nothing is stored."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
 import orjson
 import pytest
 
+from tests.support.console import first_token
 from tests.support.server import ADMIN, CREATE, GENERATE, LIST, Server
 from tests.support.store_file import stored
 from tests.support.wire import AS_ADMIN, JSON_TYPE, Answer, connect, head, receive, send, send_chunked
@@ -116,6 +117,24 @@ class TestABody:
     def test_of_two_mebibytes_without_a_length_is_refused_with_413(self, server: Server) -> None:
         chunks = [body(), *[b" " * 65_536] * 32]
         error_of(send_chunked(server, chunks), 413, "body_too_large")
+
+    @pytest.mark.parametrize("options", [(), ("--trusted-proxies", "10.0.0.0/8")], ids=["rsgi", "asgi"])
+    def test_of_very_many_tiny_chunks_is_refused(
+        self, make_server: Callable[..., Server], options: tuple[str, ...]
+    ) -> None:
+        server = make_server(*options)
+        bearer = f"Authorization: Bearer {first_token(server)[0]}"
+        with closing(connect(server)) as connection:
+            headers = [bearer, JSON_TYPE, "Transfer-Encoding: chunked"]
+            connection.sendall(head(server, "POST", "/api/graphql", headers, None) + b"2\r\n  \r\n" * 2_000)
+            answer = receive(connection)  # without the end of the body
+        error = error_of(answer, 400, "too_many_chunks")
+        assert "at most 1,000 chunks" in error["message"]
+        assert answer.header("Connection") == "close"
+        asked = body()
+        letters = [asked[n : n + 1] for n in range(len(asked))]
+        on_slow_network = [b" " * 1_400] * ((MIB - len(asked)) // 1_400)
+        assert send_chunked(server, letters + on_slow_network, [bearer, JSON_TYPE]).status == 200
 
     @pytest.mark.parametrize("ending", [b"", b"ZZ\r\n", b"5\r\nab"])
     def test_without_a_length_that_breaks_off_is_refused_and_does_nothing(

@@ -56,6 +56,7 @@ class Reason(Enum):
         BAD_REQUEST,
         "The GraphQL document is over one of the limits.",
     )
+    TOO_MANY_CHUNKS = ("too_many_chunks", BAD_REQUEST, "The body came in too many small chunks.")
     INVALID_HEADER = ("invalid_header", BAD_REQUEST, "A header is malformed, repeated or too long.")
     MISSING_CREDENTIAL = (
         "missing_credential",

@@ -22,6 +22,10 @@ MAX_DIGITS = 20
 """Of an announced length."""
 SMALL_BODY = 8 * 1024
 """Up to so many bytes a body is not counted: its connection's own buffers are larger."""
+SMALL_CHUNKS = 1_000
+"""Of a body. The server hands over each chunk by itself, at a cost that does not depend on its size."""
+CHUNK = 1024
+"""Bytes for which one more is allowed. On a slow network a chunk has about 1,400."""
 MAX_ARRIVING = 32 * 1024 * 1024
 """Bytes of all larger bodies that are not whole yet, in a worker."""
 UNIX_PEER = "unix"
@@ -191,6 +195,12 @@ class Request:
                 empty += not chunk
                 if size > most:
                     raise _too_large(most)
+                if len(chunks) >= SMALL_CHUNKS + size // CHUNK:
+                    raise Fault(
+                        Reason.TOO_MANY_CHUNKS,
+                        f"The body must come in at most {SMALL_CHUNKS:,} chunks, plus one for each {CHUNK:,} bytes. "
+                        "Send larger chunks, or a Content-Length.",
+                    )
                 chunks.append(chunk)
                 arriving.add(arrival, len(chunk))
         finally:
