@@ -185,6 +185,35 @@ def test_a_store_from_a_newer_version_is_refused(folder: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_doctor_ends_what_it_says_of_a_newer_store_with_one_full_stop(folder: Path) -> None:
+    with sqlite3.connect(folder / "watchword.db") as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    done = watchword("doctor", "--data-dir", str(folder), "--port", str(free_port()))
+    assert "version 99" in done.stdout
+    assert ".." not in done.stdout
+
+
+def test_a_server_whose_first_lines_nobody_reads_runs_on_and_stops_cleanly(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with server.err.open("wb") as err:
+        process = subprocess.Popen(server.command, stdout=writing, stderr=err, start_new_session=True)
+    server.process = process
+    os.close(writing)
+    given_up = Path(f"/proc/{process.pid}/fd/1")
+    try:
+        until(
+            lambda: given_up.resolve() == Path(os.devnull) or server.err.stat().st_size > 0,
+            "it could not say its lines",
+        )
+        assert server.http.get("/health").status_code == 200
+    finally:
+        code = server.stop()
+    assert (code, server.err.read_text()) == (0, "")
+
+
 def test_a_taken_port_is_named(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

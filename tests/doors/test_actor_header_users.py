@@ -147,6 +147,17 @@ def test_another_user_is_refused_on_graphql_and_at_sign_in(server: Server) -> No
     assert curl(server, *chosen, path="/session")[0] == 200
 
 
+def test_command_line_of_another_user_says_which_user_to_run_it_as(server: Server) -> None:
+    need_root("acts as another user")
+    runuser = need_program("runuser", "util-linux")
+    words = [sys.executable, "-m", "watchword", "whoami", "--as", ADMIN, "--url", server.url]
+    command = [runuser, "-u", OTHER, "--", "env", "HOME=/tmp", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd="/", check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Run it as the user that the server runs as, or set WATCHWORD_TOKEN." in done.stderr
+    assert "local mode alone" not in done.stderr
+
+
 def test_users_that_have_no_number_of_their_own_are_refused(server: Server) -> None:
     """The overflow uid, which is also `nobody`, stands for all of them."""
     need_root("acts as another user")

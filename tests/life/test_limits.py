@@ -209,6 +209,10 @@ class TestWhatAGatewayRequires:
         assert (answer.headers["x-auth-urn"], answer.headers["x-auth-token-id"]) == (ADMIN, limited.id)
         assert answer.headers["x-auth-scopes"] == f"{GENERATE} deploy read"
 
+    def test_is_named_where_it_is_empty(self, limited: Held, life: Life) -> None:
+        for kind in ("audience", "scope"):
+            assert f"requires the {kind} (empty), which" in life.auth(limited, f"?watchword.{kind}=").text
+
     def test_is_held_where_a_privilege_of_the_token_includes_it(self, life: Life) -> None:
         parent = life.create(ADMIN, scopes=[GENERATE, "MANAGE_SYSTEM_OPERATIONS"])
         child = life.derive(parent.token, scopes=["TRUNCATE_TIMESERIES_INDEX_PRIVILEGE"])

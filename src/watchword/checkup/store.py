@@ -28,7 +28,7 @@ def store(path: Path, seen: Glance | None) -> Iterator[Finding]:
         return
     yield from _private(path)
     if seen.problem is not None:
-        yield bad("store", f"{path}: {seen.problem}", "Put a backup back: watchword db restore --help")
+        yield bad("store", f"{path}: {seen.problem.rstrip('.')}", "Put a backup back: watchword db restore --help")
     elif seen.version < seen.latest:
         fix = "The next start brings it up to date, or: watchword db migrate"
         yield warn("store", f"{path} is of schema version {seen.version}, this Watchword's is {seen.latest}", fix)

@@ -53,7 +53,7 @@ def flags_of(*names: str) -> Callable[[Command], Command]:
 
 def _option(setting: Setting) -> Callable[[Command], Command]:
     default = setting.default or "none"
-    without = " Without a password, which belongs into the variable." if setting.secret else ""
+    without = " Without a password: set that in the variable." if setting.secret else ""
     text = f"{setting.help}{without} [{setting.variable}; default: {default}]"
     return click.option(setting.flag, setting.name, default=None, help=text, metavar="TEXT")
 

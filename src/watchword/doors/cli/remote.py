@@ -227,6 +227,8 @@ def told(error: "WatchwordError", *, by_name: bool, profile: Profile | None = No
             return f"{sentence} If it has a certificate of its own, name its file by SSL_CERT_FILE."
         case Unreachable():
             return f"{sentence} Start it with `watchword serve`, or name another by --url or WATCHWORD_URL."
+        case Unauthenticated() if by_name and "the server runs as user" in sentence:
+            return f"{sentence} Run it as the user that the server runs as, or set WATCHWORD_TOKEN."
         case Unauthenticated() if by_name:
             return (
                 f"{sentence} --as names a caller to a server in local mode alone, and none that is suspended; "

@@ -113,4 +113,4 @@ class Requirements:
 
 
 def _not_held(reason: Reason, what: str, word: str) -> Fault:
-    return Fault(reason, f"The gateway requires the {what} {word[:200]}, which the token does not have.")
+    return Fault(reason, f"The gateway requires the {what} {word[:200] or '(empty)'}, which the token does not have.")

@@ -8,6 +8,7 @@ import resource
 import signal
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -232,7 +233,10 @@ def _announce(settings: Settings, run_folder: Path, notes: Sequence[tuple[str, s
     wanted = [settings.endpoint, *([settings.metrics_endpoint] if settings.metrics_endpoint else [])]
     while sum(1 for _ in run_folder.glob("ready-*")) < settings.workers or not all(map(_accepts, wanted)):
         time.sleep(0.005)
-    print(announcement(settings, notes), flush=True)  # noqa: T201 - these lines are for whoever started it
+    try:
+        print(announcement(settings, notes), flush=True)  # noqa: T201 - these lines are for whoever started it
+    except BrokenPipeError:  # nobody reads them; what is left in the buffer must not raise once more at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _accepts(endpoint: Endpoint) -> bool:
