@@ -70,7 +70,7 @@ def test_what_an_actor_holds_is_counted_and_whether_anything_is_known_of_it(give
     assert holdings(BOB) == holdings(ADMIN) == ActorHoldings(live_tokens=0, sessions=0, known=True)
     assert holdings(EVE) == ActorHoldings(live_tokens=0, sessions=0, known=False)
     given.run(given.store.set_actor_status(SYSTEM, EVE, ActorStatus.SUSPENDED))
-    assert holdings(EVE).known
+    assert holdings(EVE) == ActorHoldings(live_tokens=0, sessions=0, known=False)
     assert given.run(given.store.suspended_among([ANN, BOB, EVE])) == {EVE}
 
 

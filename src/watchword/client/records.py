@@ -215,6 +215,7 @@ class OffboardingReceipt:
     """`minted_tokens` is None where they were left alone."""
 
     at: int
+    status: str
     tokens: RevokedTokens
     minted_tokens: RevokedTokens | None
     session_count: int

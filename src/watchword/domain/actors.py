@@ -90,8 +90,8 @@ class ActorHoldings:
     live_tokens: int
     sessions: int
     known: bool
-    """Whether the store has anything of it: a token of it or made by it, a status, a group, a session, an account, or a
-    policy that names it.
+    """Whether the store has anything of it besides a status, which a mistyped urn can have too: a token of it or made
+    by it, a group, a session, an account, or a policy that names it.
     """
 
 

@@ -59,7 +59,16 @@ def test_suspending_an_actor_of_whom_nothing_is_known_says_so(done: Done, actor:
     told = f"    Nothing is known of it. If you mistyped it, undo this: watchword actor resume {actor}"
     assert lines == [f"Suspended {actor}", told]
     assert json.loads(done("actor", "show", actor, "--json"))["status"] == "SUSPENDED"
-    assert "Nothing is known of it" not in done("actor", "suspend", actor)
+    again = done("actor", "suspend", actor).splitlines()
+    assert again == [f"{actor} was suspended already.", told.replace("Nothing", "Nothing else")]
+    assert done("actor", "resume", actor) == f"Resumed {actor}\n"
+
+
+def test_resuming_an_actor_that_is_not_suspended_says_so(server: Server, done: Done, actor: str) -> None:
+    assert done("actor", "resume", actor) == f"{actor} was not suspended. Nothing is known of it.\n"
+    assert json.loads(done("actor", "list", "--prefix", actor, "--json")) == []
+    server.grant(actor)
+    assert done("actor", "resume", actor) == f"{actor} was not suspended.\n"
 
 
 def test_the_known_actors_are_listed(server: Server, done: Done, actor: str) -> None:

@@ -58,6 +58,7 @@ def test_an_actor_is_shown_offboarded_and_told_with_a_receipt(server: Server, ru
     assert accepted(server, left["own"])
 
     receipt = json.loads(done("actor", "offboard", actor, "--yes", "--json"))["receipt"]
+    assert receipt["status"] == "SUSPENDED"
     assert (receipt["tokens"]["count"], ",".join(sorted(receipt["tokens"]["ids"]))) == (2, left["owns"])
     assert (receipt["mintedTokens"], receipt["sessionCount"], receipt["groups"]) == (None, 0, [left["group"]])
     assert not accepted(server, left["own"])
@@ -71,6 +72,21 @@ def test_an_actor_is_shown_offboarded_and_told_with_a_receipt(server: Server, ru
     assert any(line.startswith("  Revoked 0 tokens. Receipt: ") for line in again)
     assert any(line.startswith("  Revoked 1 token made for others. Receipt: ") for line in again)
     assert not accepted(server, left["minted"])
+
+
+def test_offboarding_an_actor_of_whom_nothing_is_known_says_so_and_how_to_undo_it(done: Done, actor: str) -> None:
+    told = f"of it. If you mistyped it, undo this: watchword actor resume {actor}"
+    for first, hint in (("ACTIVE; nothing is", "Nothing is"), ("SUSPENDED; nothing else is", "Nothing else is")):
+        lines = done("actor", "offboard", actor, "--yes").splitlines()
+        assert lines[0] == f"{actor} is {first} known of it."
+        receipt = lines[-5:]
+        assert receipt[0].startswith(f"Offboarded {actor} at ")
+        assert receipt[1] == "  Suspended the actor."
+        assert receipt[2].startswith("  Revoked 0 tokens. Receipt: ")
+        assert receipt[3:] == ["  Ended 0 console sessions, left 0 groups.", f"  {hint} known {told}"]
+    found = json.loads(done("actor", "offboard", actor, "--yes", "--json"))
+    assert (found["known"], found["receipt"]["status"]) == (False, "SUSPENDED")
+    assert done("actor", "resume", actor) == f"Resumed {actor}\n"
 
 
 def test_offboarding_asks_at_a_terminal(server: Server, actor: str) -> None:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from watchword.domain.actors import ActorStatus
 from watchword.doors.cli.common import json_flag
 from watchword.doors.cli.remote import can_be_asked, confirm, with_client, yes_flag
 from watchword.doors.cli.show import Cell, Column, When, iso, named, say, show_list, show_one
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from watchword.client import Client, KnownActor, Offboarding, OffboardingReceipt
+
+
+_SUSPENDED = ActorStatus.SUSPENDED.value
 
 
 @click.group()
@@ -82,9 +86,10 @@ def suspend(client: "Client", urn: str) -> None:
     """
     found = client.actor(urn)
     client.suspend(urn)
-    say(f"Suspended {one_line(urn)}")
+    already = found.status == _SUSPENDED
+    say(f"{one_line(urn)} was suspended already." if already else f"Suspended {one_line(urn)}")
     if not found.known:
-        say(f"    Nothing is known of it. If you mistyped it, undo this: watchword actor resume {one_line(urn)}")
+        say(f"    {_unknown(urn, suspended=already)}")
     else:
         tokens, sessions = found.live_token_count, found.session_count
         say(f"    Refused from now on: {_counted(tokens, 'live token')}, {_counted(sessions, 'console session')}.")
@@ -124,10 +129,13 @@ def offboard(client: "Client", urn: str, revoke_minted: bool, dry_run: bool, yes
         say(json_text(named(done)))
     elif done.receipt is not None:
         _show_receipt(done.urn, done.receipt)
+        if not done.known:
+            say(f"  {_unknown(urn, suspended=found.status == _SUSPENDED)}")
 
 
 def _show_plan(found: "Offboarding", *, revoke_minted: bool) -> None:
-    say(f"{one_line(found.urn)} is {found.status}{'' if found.known else '; nothing is known of it'}.")
+    besides = " else" if found.status == _SUSPENDED else ""
+    say(f"{one_line(found.urn)} is {found.status}{'' if found.known else f'; nothing{besides} is known of it'}.")
     _show_part(_counted(found.token_count, "live token"), "to revoke", [f"{t.id}  {t.name}" for t in found.tokens])
     _show_part(
         f"{_counted(found.minted_token_count, 'live token')} made for others",
@@ -151,10 +159,16 @@ def _show_part(what: str, fate: str, lines: "Sequence[str]") -> None:
 
 def _show_receipt(urn: str, receipt: "OffboardingReceipt") -> None:
     say(f"Offboarded {one_line(urn)} at {iso(receipt.at)}.")
+    say("  Suspended the actor.")
     say(f"  Revoked {_counted(receipt.tokens.count, 'token')}. Receipt: {receipt.tokens.digest}")
     if (minted := receipt.minted_tokens) is not None:
         say(f"  Revoked {_counted(minted.count, 'token')} made for others. Receipt: {minted.digest}")
     say(f"  Ended {_counted(receipt.session_count, 'console session')}, left {_counted(len(receipt.groups), 'group')}.")
+
+
+def _unknown(urn: str, *, suspended: bool) -> str:
+    nothing = "Nothing else" if suspended else "Nothing"
+    return f"{nothing} is known of it. If you mistyped it, undo this: watchword actor resume {one_line(urn)}"
 
 
 def _counted(count: int, noun: str) -> str:
@@ -170,5 +184,9 @@ def resume(client: "Client", urn: str) -> None:
     \b
     Example: watchword actor resume urn:li:corpuser:mallory
     """
+    found = client.actor(urn)
+    if found.status != _SUSPENDED:
+        say(f"{one_line(urn)} was not suspended.{'' if found.known else ' Nothing is known of it.'}")
+        return
     client.resume(urn)
     say(f"Resumed {one_line(urn)}")

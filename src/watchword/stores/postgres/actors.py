@@ -39,7 +39,7 @@ _HOLDINGS = """
 SELECT (SELECT count(*) FROM tokens
         WHERE actor_urn = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > (SELECT now_ms()))),
     (SELECT count(*) FROM sessions WHERE actor_urn = $1 AND ends_at > (SELECT now_ms())),
-    EXISTS (SELECT 1 FROM token_totals WHERE urn = $1) OR EXISTS (SELECT 1 FROM actors WHERE urn = $1)
+    EXISTS (SELECT 1 FROM token_totals WHERE urn = $1)
         OR EXISTS (SELECT 1 FROM group_members WHERE actor_urn = $1)
         OR EXISTS (SELECT 1 FROM sessions WHERE actor_urn = $1)
         OR EXISTS (SELECT 1 FROM service_accounts WHERE urn = $1)

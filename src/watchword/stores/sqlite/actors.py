@@ -43,7 +43,7 @@ _HOLDINGS = """
 SELECT (SELECT count(*) FROM tokens
         WHERE actor_urn = :urn AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)),
     (SELECT count(*) FROM sessions WHERE actor_urn = :urn AND ends_at > :now),
-    EXISTS (SELECT 1 FROM token_totals WHERE urn = :urn) OR EXISTS (SELECT 1 FROM actors WHERE urn = :urn)
+    EXISTS (SELECT 1 FROM token_totals WHERE urn = :urn)
         OR EXISTS (SELECT 1 FROM group_members WHERE actor_urn = :urn)
         OR EXISTS (SELECT 1 FROM sessions WHERE actor_urn = :urn)
         OR EXISTS (SELECT 1 FROM service_accounts WHERE urn = :urn)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from watchword.domain.actors import ActorStatus
 from watchword.domain.offboarding import OffboardingPlan, OffboardingReceipt, RevokedTokens
 from watchword.domain.urns import check_actor
 from watchword.doors.http.graphql.account_resolvers import shown_account
@@ -47,6 +48,7 @@ def _shown(plan: OffboardingPlan, receipt: OffboardingReceipt | None) -> Json:
 def _shown_receipt(receipt: OffboardingReceipt) -> Json:
     return {
         "at": receipt.at,
+        "status": ActorStatus.SUSPENDED.value,
         "tokens": _shown_revoked(receipt.tokens),
         "mintedTokens": None if receipt.minted is None else _shown_revoked(receipt.minted),
         "sessionCount": receipt.sessions,
