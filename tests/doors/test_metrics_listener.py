@@ -1,7 +1,7 @@
 """A second listener: metrics and health with its parts there, and neither of them where everybody can ask."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -11,6 +11,7 @@ from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server, plain_client, watchword
 from tests.support.waiting import until
 
+MakeServer = Callable[..., Server]
 AS_ADMIN = {"X-Service-Actor": ADMIN}
 
 
@@ -28,6 +29,13 @@ def second(server: Server) -> Iterator[httpx.Client]:
     address = server.command[server.command.index("--metrics-address") + 1]
     with plain_client(f"http://{address}") as client:
         yield client
+
+
+def test_metrics_that_other_machines_can_read_come_with_a_warning(server: Server, make_server: MakeServer) -> None:
+    assert "WARNING" not in server.out.read_text()
+    address = f"0.0.0.0:{free_port()}"
+    open_to_all = make_server("--metrics-address", address)
+    assert f"WARNING: other machines can reach the metrics at {address} WITHOUT TLS" in open_to_all.out.read_text()
 
 
 def test_metrics_are_not_served_where_everybody_can_ask(server: Server) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import ipaddress
 import json
 import os
 import resource
@@ -269,6 +270,13 @@ def announcement(settings: Settings, notes: Sequence[tuple[str, str]] = ()) -> s
             "WARNING: it can be reached from other machines WITHOUT TLS: tokens travel in the clear.",
         ]
         lines += ["         Set WATCHWORD_TLS_CERT and WATCHWORD_TLS_KEY, or put a TLS proxy before it."]
+    metrics = settings.metrics_address
+    if metrics is not None and not ipaddress.ip_address(metrics.host).is_loopback:
+        lines += [
+            "",
+            f"WARNING: other machines can reach the metrics at {metrics} WITHOUT TLS and without a token.",
+            "         Listen on loopback or in a private network, or put a TLS proxy before it.",
+        ]
     title = "A first token, made with the settings of this server:" if settings.is_shared else "A first token:"
     lines += ["", title, "", *(f"  {line}" for line in first_example(settings))]
     return "\n".join([*lines, ""])
