@@ -140,6 +140,15 @@ def _is_private_group(group: int, owner: int) -> bool:
     return found.gr_name == user.pw_name and user.pw_gid == group and set(found.gr_mem) <= {user.pw_name}
 
 
+def owner_in_the_way(path: Path) -> tuple[Path, str] | None:
+    """The nearest part of a path that this user may look at, and its owner, if that is another user."""
+    for part in (path, *path.absolute().parents):
+        with suppress(OSError):
+            owner = part.stat().st_uid
+            return None if owner == os.geteuid() else (part, user_name(owner))
+    return None
+
+
 def user_name(uid: int) -> str:
     """As the machine knows the user, else the number."""
     try:

@@ -109,7 +109,11 @@ def look_over(settings: Settings, url: str | None) -> Iterator[Finding]:
     def ask_index() -> str:
         return look_at_index(settings.index_path) if settings.index_url is None else asyncio.run(_probe(settings))
 
-    return checkup.look_over(settings, system_clock, ask_index, url, running=is_running(settings.data_dir))
+    try:
+        running = is_running(settings.data_dir)
+    except PermissionError:  # of another user's folder; the checkup says so
+        running = False
+    return checkup.look_over(settings, system_clock, ask_index, url, running=running)
 
 
 def server_version(url: str) -> str | None:

@@ -134,6 +134,22 @@ def test_before_the_first_start_it_warns_and_makes_nothing(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_empty_folder_beside_a_named_server_is_said_once(server: Server, tmp_path: Path) -> None:
+    code, found = doctor(tmp_path / "none", env={"WATCHWORD_URL": server.url})
+    assert (code, troubles(found)) == (0, [("warn", "store")])
+    said_of_store = said(found, "store")
+    assert f"no store in {tmp_path / 'none'}; the server at WATCHWORD_URL, {server.url}, uses another" in said_of_store
+    assert "first start" not in json.dumps(found)
+    assert "clock" not in [finding["about"] for finding in found]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_address_that_differs_from_that_of_the_running_service_is_a_warning(server: Server) -> None:
+    code, found = doctor(server.data_dir, "--port", str(server.port), "--public-url", "https://x.example")
+    assert (code, troubles(found)) == (0, [("warn", "port")])
+    assert f"calls itself {server.url}, and WATCHWORD_PUBLIC_URL is https://x.example" in said(found, "port")
+
+
 def test_bad_and_unknown_settings_are_lines_beside_the_others(story: Story) -> None:
     env = {"WATCHWORD_PORT": "many", "WATCHWORD_PROT": "1", "WATCHWORD_TLS_CERT": "/x", "WATCHWORD_WORKERS": "2"}
     code, found = doctor(story.server.data_dir, env=env)

@@ -36,7 +36,7 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
         {"doors.cli", "client", "files", "loading", "policyfile", "service", "domain", "settings", "settings_table"},
         {"click", "rich"},
     ),
-    "checkup": ({"checkup", "domain", "policyfile", "settings", "signing", "stores"}, set()),
+    "checkup": ({"checkup", "domain", "files", "policyfile", "settings", "signing", "stores"}, set()),
     "wiring": (
         {
             "wiring",

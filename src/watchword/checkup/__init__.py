@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from watchword.checkup.index import index
-from watchword.checkup.machine import data_folder, file_limit, tls
+from watchword.checkup.machine import data_folder, file_limit, is_closed, tls
 from watchword.checkup.policies import account_managers, policy_file
-from watchword.checkup.service import address, ask_own, exposure, named_server
+from watchword.checkup.service import address, ask, ask_own, exposure, named_server
 from watchword.checkup.store import clock, master_key, store
-from watchword.domain.findings import Finding
-from watchword.domain.places import DatabasePlace, FilePlace
+from watchword.domain.findings import Finding, warn
+from watchword.domain.places import DatabasePlace, FilePlace, LastStart
 from watchword.domain.ports import Clock
 from watchword.settings import Settings
 from watchword.stores.sqlite.glance import Glance, glance
@@ -25,9 +25,17 @@ def look_over(
     settings: Settings, now: Clock, ask_index: Callable[[], str], url: str | None, *, running: bool
 ) -> Iterator[Finding]:
     """`url` is where commands find their server, if that is set; `running`: whether a service runs on the folder."""
-    place = settings.place
-    yield from data_folder(settings)
-    if isinstance(place, FilePlace):
+    place, closed = settings.place, is_closed(settings.data_dir)
+    started: LastStart | None = None
+    elsewhere = None if closed or _has_store(settings) else (url and ask(url)) or None
+    if elsewhere is None or settings.data_dir.exists():
+        yield from data_folder(settings)
+    if elsewhere is not None:
+        what = f"there is no store in {settings.data_dir}; the server at WATCHWORD_URL, {url}, uses another folder"
+        yield warn("store", what, "Name that server's folder with --data-dir, if it is on this machine.")
+    elif isinstance(place, FilePlace) and closed:
+        pass  # nothing of it can be seen
+    elif isinstance(place, FilePlace):
         file = glance(place.path) if place.path.is_file() else None
         started = None if file is None else file.started
         yield from _file(settings, place, file, now)
@@ -37,14 +45,21 @@ def look_over(
         database = postgres.glance(place, now)
         started = database.started
         yield from _database(settings, place, database)
-    yield from index(settings, ask_index)
+    if settings.index_url is not None or not (closed or elsewhere):
+        yield from index(settings, ask_index)
     yield from policy_file(settings)
-    answer = ask_own(settings, started) if running else None
-    yield from address(settings, started, answer, running=running)
+    answer = elsewhere or (ask_own(settings, started) if running or closed else None)
+    if elsewhere is None:
+        yield from address(settings, started, answer, running=running)
     yield from tls(settings)
     yield from exposure(settings, answer)
     yield from named_server(url, started)
     yield from file_limit()
+
+
+def _has_store(settings: Settings) -> bool:
+    place = settings.place
+    return not isinstance(place, FilePlace) or place.path.exists() or place.path.is_symlink()
 
 
 def _file(settings: Settings, place: FilePlace, seen: Glance | None, now: Clock) -> Iterator[Finding]:

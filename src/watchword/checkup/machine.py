@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from watchword.domain.findings import Finding, bad, ok, warn
+from watchword.files import owner_in_the_way
 from watchword.settings import Settings
 from watchword.signing.certificates import validity
 
@@ -18,8 +19,26 @@ SOON = timedelta(days=30)
 FEW_FILES = 4_096
 
 
+def is_closed(folder: Path) -> bool:
+    """Whether this user may not look into it."""
+    try:
+        return folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK)
+    except PermissionError:  # nor into a folder above it
+        return True
+
+
+def _not_ours(folder: Path) -> Finding:
+    what, found = f"{folder} cannot be read and written by this user", owner_in_the_way(folder)
+    if found is None:
+        return bad("data folder", what, f"chmod 700 {folder}")
+    return bad("data folder", f"{what}; {found[0]} belongs to user {found[1]}", f"Run this as user {found[1]}.")
+
+
 def data_folder(settings: Settings) -> Iterator[Finding]:
     folder = settings.data_dir
+    if is_closed(folder):
+        yield _not_ours(folder)
+        return
     if folder.is_symlink() and not folder.exists():
         yield bad("data folder", f"{folder} is a link that leads nowhere", "Name another with --data-dir.")
         return
@@ -31,7 +50,7 @@ def data_folder(settings: Settings) -> Iterator[Finding]:
         yield bad("data folder", f"{folder} is no folder", "Name another with WATCHWORD_DATA_DIR or --data-dir.")
         return
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        yield bad("data folder", f"{folder} cannot be written by this user", f"Give it to this user: chown {folder}")
+        yield _not_ours(folder)
     elif mode & 0o077:
         level = bad if mode & 0o002 else warn
         yield level("data folder", f"{folder} is open to others (mode {mode:04o})", f"chmod 700 {folder}")

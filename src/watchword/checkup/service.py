@@ -111,6 +111,9 @@ def address(
 ) -> Iterator[Finding]:
     if answer is not None:
         yield from _answered(answer)
+        if settings.public_url is not None and answer.issuer not in (None, settings.issuer):
+            what = f"the running service calls itself {answer.issuer}, and WATCHWORD_PUBLIC_URL is {settings.issuer}"
+            yield warn("port", what, "Start the service again with that address, or correct WATCHWORD_PUBLIC_URL.")
     elif running and started is not None and started.listens_at != settings.listens_at and not settings.is_shared:
         what = f"the service runs on {settings.data_dir}, but does not answer at {started.listens_at}"
         yield warn("port", what, "See its log.")

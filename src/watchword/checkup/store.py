@@ -77,7 +77,7 @@ def clock(seen: Glance | None, now: Clock) -> Iterator[Finding]:
         )
     elif _jumps(now):
         yield warn("clock", "it does not move at the pace of time", fix)
-    else:
+    elif seen is not None:
         yield ok("clock", f"it says {moment:%Y-%m-%d %H:%M:%SZ}, which fits the store")
 
 

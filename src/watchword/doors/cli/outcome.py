@@ -74,8 +74,19 @@ def _told(error: Exception) -> tuple[str, int]:
     if isinstance(error, NotWritten):
         return f"Standard output cannot be written ({error.strerror}). Send it to where there is room.", 1
     if isinstance(error, OSError):
-        return f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 1
+        return f"{error.strerror or error}: {error.filename or ''}".rstrip(": ") + _whose(error), 1
     return f"Something went wrong here ({type(error).__name__}). See where with: watchword --debug …", 1
+
+
+def _whose(error: OSError) -> str:
+    if not isinstance(error, PermissionError) or not isinstance(error.filename, str):
+        return ""
+    from pathlib import Path
+
+    from watchword.files import owner_in_the_way
+
+    found = owner_in_the_way(Path(error.filename))
+    return "" if found is None else f". {found[0]} belongs to user {found[1]}: run this as that user."
 
 
 def _debugging() -> bool:
