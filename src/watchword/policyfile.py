@@ -192,7 +192,7 @@ class _Reader:
             if name not in known:
                 self._refuse(key, f"{where} has no key {name[:40]!r}; its keys are {_listed(known)}.")
             if name in found:
-                self._refuse(key, f"{where}.{name} is given twice.")
+                self._refuse(key, f"{where} has the key {name!r} twice.")
             found[name] = value
             self._lines[f"{where}.{name}"] = _line(value)
         for name in sorted(needed - found.keys()):

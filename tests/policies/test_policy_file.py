@@ -94,7 +94,8 @@ def test_may_declare_nothing(tmp_path: Path) -> None:
         ("    name: Own tokens\n", "", "line 2: policies[0] lacks the key 'name'"),
         ("name: Own tokens", "name: 17", "line 3: policies[0].name must be text"),
         ("name: Own tokens", 'name: ""', "line 3: policies[0].name must have 1 to 200"),
-        ("description: For people.", "name: Again", "line 4: policies[0].name is given twice"),
+        ("description: For people.", "name: Again", "line 4: policies[0] has the key 'name' twice"),
+        ("policies:", "set: a\nset: b\npolicies:", "line 2: the file has the key 'set' twice"),
         ("description: For people.", "description: [a]", "line 4: policies[0].description must be text"),
         (
             "[GENERATE_PERSONAL_ACCESS_TOKENS]",

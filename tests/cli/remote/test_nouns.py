@@ -116,7 +116,7 @@ def test_policies_are_listed_shown_and_deleted(server: Server, run: Run, done: D
     assert (found["privileges"], found["source"], found["editable"]) == ([GENERATE], "API", True)
     assert found["actors"] == {"users": [actor], "groups": [], "allUsers": False}
     (line,) = [line for line in done("policy", "list").splitlines() if line.startswith(urn)]
-    assert line.split()[-2:] == [actor, GENERATE]
+    assert line.split()[-3:] == [actor, GENERATE, "-"]
     assert done("policy", "delete", urn) == f"Deleted {urn}\n"
     for words in (("show", urn), ("delete", urn), ("delete", "root")):
         ran = run("policy", *words)

@@ -152,7 +152,10 @@ def test_applying_a_file_off_a_terminal_removes_nothing_that_another_file_declar
     exported = watchword("policy", "export", *flags)
     assert exported.stdout.startswith("set: default\n")
     assert "others" not in exported.stdout
-    assert exported.stderr == "watchword: Left out: the sets team-a. Export each with --set NAME.\n"
+    assert exported.stderr == "watchword: Left out policy sets: team-a. Export each with --set NAME.\n"
+    missing = watchword("policy", "export", "--set", "nosuch", *flags)
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert missing.stderr == "watchword: There is no policy set 'nosuch'. Sets here: default, team-a.\n"
     team = watchword("policy", "export", "--set", "team-a", *flags)
     assert (team.stdout.count("- id: "), team.stderr) == (1, "")
     assert apply(team.stdout, "--prune", verb="diff")[0] == 0

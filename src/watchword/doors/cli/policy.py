@@ -368,11 +368,13 @@ def export(client: "Client", file: Path | None, set_name: str | None) -> None:
     from watchword.policyfile import write_policy_file
 
     editable = [found for found in client.policies() if found.editable]
+    sets = {found.set for found in editable if found.set is not None}
+    if set_name is not None and set_name not in sets:
+        raise OperatorError(f"There is no policy set {set_name!r}. Sets here: {', '.join(sorted(sets)) or 'none'}.")
     wanted = {set_name} if set_name else {DEFAULT_SET, None}
     text = write_policy_file((_kept(found) for found in editable if found.set in wanted), set_name or DEFAULT_SET)
-    others = sorted({found.set for found in editable if found.set is not None} - wanted)
-    if set_name is None and others:
-        sys.stderr.write(f"watchword: Left out: the sets {one_line(', '.join(others))}. Export each with --set NAME.\n")
+    if set_name is None and (others := one_line(", ".join(sorted(sets - wanted)))):
+        sys.stderr.write(f"watchword: Left out policy sets: {others}. Export each with --set NAME.\n")
     if file is None:
         click.echo(text, nl=False)
     else:
