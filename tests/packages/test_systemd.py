@@ -109,18 +109,18 @@ def test_tokens_are_made_and_ended_under_the_sandbox_of_the_unit(
 ) -> None:
     with systemd(units, environment) as machine:
         await_well(http, units)
-        running = processes(machine)
         # Only a process of the service's own user may name an actor; root is no exception.
         wanted = {"input": {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_HOUR", "name": "t"}}
         refused = http.post("/api/graphql", json={"query": CREATE, "variables": wanted}, headers={ACTOR: ADMIN})
         assert refused.status_code == 401
         assert "a process of user root (uid 0); the server runs as" in refused.json()["errors"][0]["message"]
-        user = running[0].uids().real
+        user = processes(machine)[0].uids().real
         token = _asked(http, user, CREATE, wanted)["createAccessToken"]
         bearer = {"Authorization": f"Bearer {token['accessToken']}"}
         assert http.get("/auth", headers=bearer).status_code == 204
         assert _asked(http, user, REVOKE, {"id": token["metadata"]["id"]}) == {"revokeAccessToken": True}
         assert http.get("/auth", headers=bearer).status_code == 401
+        running = processes(machine)
         assert len(running) >= 2  # the service and its worker; the index comes and goes
         for process in running:
             status = dict(re.findall(r"^(\w+):\s*(.*)$", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE))
