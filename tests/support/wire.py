@@ -36,9 +36,9 @@ def connect(server: Server) -> socket.socket:
 
 
 def receive(connection: socket.socket, method: str = "POST") -> Answer:
-    response = http.client.HTTPResponse(connection, method=method)
-    response.begin()
-    return Answer(response.status, response.getheaders(), response.read())
+    with closing(http.client.HTTPResponse(connection, method=method)) as response:
+        response.begin()
+        return Answer(response.status, response.getheaders(), response.read())
 
 
 def head(

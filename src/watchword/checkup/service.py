@@ -64,8 +64,8 @@ def _asked(url: str) -> Answer | None:
 
 def _get(connection: http.client.HTTPConnection, path: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
     connection.request("GET", path, headers=headers or {})
-    answer = connection.getresponse()
-    content = json.loads(answer.read(MOST_BYTES) or b"{}")
+    with connection.getresponse() as answer:
+        content = json.loads(answer.read(MOST_BYTES) or b"{}")
     return content if isinstance(content, dict) else {}
 
 
