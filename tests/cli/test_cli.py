@@ -210,6 +210,7 @@ def test_a_server_whose_first_lines_nobody_reads_runs_on_and_stops_cleanly(tmp_p
         )
         assert server.http.get("/health").status_code == 200
     finally:
+        server.http.close()
         code = server.stop()
     assert (code, server.err.read_text()) == (0, "")
 
