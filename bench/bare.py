@@ -6,7 +6,7 @@ from typing import Any
 
 from granian.constants import Interfaces
 
-from watchword.doors.http.server import _server
+from watchword.http.server import _server
 from watchword.settings import Settings
 
 BODY = b"x" * 1_048_576

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from watchword.domain.places import DatabasePlace, FilePlace, Place
+from watchword.domain.store_urls import PostgresUrl, SqliteUrl, StoreUrl
 from watchword.stores import keeping
 from watchword.stores.postgres.connections import connect as connect_to_database
 from watchword.stores.postgres.transfer import TOTALS
@@ -57,19 +57,19 @@ def is_revoked(number: int) -> bool:
 
 
 def fill(
-    place: Path | Place, count: int, *, now: int, actors: int = 1_000, id_of: Callable[[int], str] = filled_id
+    place: Path | StoreUrl, count: int, *, now: int, actors: int = 1_000, id_of: Callable[[int], str] = filled_id
 ) -> None:
     """Make the store and put `count` tokens into it, a tenth of them revoked. The tokens end a day to a year from
     `now`.
     """
-    if isinstance(place, DatabasePlace):
+    if isinstance(place, PostgresUrl):
         keeping.prepare(place)
         asyncio.run(_fill_database(place, count, now, actors, id_of))
     else:
-        _fill_file(place.path if isinstance(place, FilePlace) else place, count, now, actors, id_of)
+        _fill_file(place.path if isinstance(place, SqliteUrl) else place, count, now, actors, id_of)
 
 
-async def _fill_database(place: DatabasePlace, count: int, now: int, actors: int, id_of: Callable[[int], str]) -> None:
+async def _fill_database(place: PostgresUrl, count: int, now: int, actors: int, id_of: Callable[[int], str]) -> None:
     connection = await connect_to_database(place)
     try:
         async with connection.transaction():

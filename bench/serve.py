@@ -11,7 +11,7 @@ from granian.constants import Interfaces
 from bench.bare import bare, bare_rsgi, serve_app
 from watchword import wiring
 from watchword.domain.actors import Bearer
-from watchword.domain.limits import unpacked
+from watchword.domain.token_limits import unpacked
 from watchword.service.uses import Uses
 from watchword.settings import Settings, load
 from watchword.stores.postgres import PostgresStore
@@ -28,8 +28,8 @@ async def find_one(self: PostgresStore, token_id: str) -> Bearer | None:
     if not found:
         return None
     _, actor, expires_at, revoked_at, suspended, groups, version, now, limits, *kinds = found[0]
-    standing = (suspended, tuple(groups), version)
-    return Bearer(token_id, actor, expires_at, revoked_at, *standing, now, unpacked(limits), *kinds)
+    snapshot = (suspended, tuple(groups), version)
+    return Bearer(token_id, actor, expires_at, revoked_at, *snapshot, now, unpacked(limits), *kinds)
 
 
 def load_one_by_one(settings: Settings, folder: Path) -> Any:

@@ -22,8 +22,8 @@ def main() -> None:
     load_quickly()
     os.umask(0o077)  # whatever is made here is for its owner alone
     try:
-        from watchword.doors.cli import cli
-        from watchword.doors.cli.outcome import run
+        from watchword.cli import cli
+        from watchword.cli.outcome import run
 
         run(cli, _Backstage())
     except KeyboardInterrupt:  # while all that is still loading

@@ -7,19 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watchword.domain.actors import system_warrant
+from watchword.domain.actors import system_precondition
+from watchword.domain.diagnostics import Diagnostic
 from watchword.domain.errors import OperatorError
-from watchword.domain.findings import Finding
-from watchword.domain.places import FilePlace, Place
+from watchword.domain.store_urls import SqliteUrl, StoreUrl
 from watchword.engines.embedded.file import look as look_at_index
 from watchword.settings import Settings
 from watchword.signing.keyring import prove_opens
 from watchword.signing.sealing import MasterKeyError, Sealer, load_master_key
-from watchword.stores.keeping import Prove, back_up, check, examine, is_there, prospect, restore
+from watchword.stores.keeping import Prove, back_up, check, examine, is_there, preview, restore
 from watchword.wiring import open_index, prepare_folder, system_clock
 
 if TYPE_CHECKING:
-    from watchword.domain.backups import Backup, Carried, Choice, Prospect, Restored
+    from watchword.domain.backups import Backup, Carried, Choice, Restored, RestorePreview
     from watchword.stores.sqlite.keys import Sealed
     from watchword.stores.transfer import Progress
 
@@ -51,8 +51,8 @@ def _key_opens(settings: Settings, sealed: "Sealed") -> bool | None:
     return True
 
 
-def restore_prospect(settings: Settings, file: Path) -> "Prospect":
-    return prospect(settings.place, file, system_clock(), _prove_key(settings, f"The backup {file}"))
+def restore_preview(settings: Settings, file: Path) -> "RestorePreview":
+    return preview(settings.place, file, system_clock(), _prove_key(settings, f"The backup {file}"))
 
 
 def restore_store(settings: Settings, file: Path, choice: "Choice") -> "Restored":
@@ -61,10 +61,10 @@ def restore_store(settings: Settings, file: Path, choice: "Choice") -> "Restored
     if not settings.is_shared:
         prepare_folder(settings.data_dir)
     with _held_off(settings, settings.place):
-        return restore(settings.place, file, choice, system_warrant("command line"), system_clock(), prove)
+        return restore(settings.place, file, choice, system_precondition("command line"), system_clock(), prove)
 
 
-def copy_store(settings: Settings, source: Place, target: Place, progress: "Progress") -> "Carried":
+def copy_store(settings: Settings, source: StoreUrl, target: StoreUrl, progress: "Progress") -> "Carried":
     from watchword.stores.copying import copy
 
     prove = _prove_key(settings, f"The store {source}")
@@ -73,11 +73,11 @@ def copy_store(settings: Settings, source: Place, target: Place, progress: "Prog
 
 
 @contextmanager
-def _held_off(settings: Settings, *places: Place) -> Iterator[None]:
+def _held_off(settings: Settings, *places: StoreUrl) -> Iterator[None]:
     """No server runs on the folders of these files meanwhile. A database knows itself who runs on it."""
-    from watchword.doors.http.running import held_off
+    from watchword.http.running import held_off
 
-    files = [place for place in places if isinstance(place, FilePlace)]
+    files = [place for place in places if isinstance(place, SqliteUrl)]
     folders = {settings.data_dir if file == settings.place else file.path.parent for file in files}
     with ExitStack() as stack:
         for folder in sorted({folder.resolve(): folder for folder in folders}.values()):
@@ -102,9 +102,9 @@ def _prove_key(settings: Settings, what: str) -> Prove:
     return prove
 
 
-def look_over(settings: Settings, url: str | None) -> Iterator[Finding]:
+def look_over(settings: Settings, url: str | None) -> Iterator[Diagnostic]:
     from watchword import checkup
-    from watchword.doors.http.running import is_running
+    from watchword.http.running import is_running
 
     def ask_index() -> str:
         return look_at_index(settings.index_path) if settings.index_url is None else asyncio.run(_probe(settings))

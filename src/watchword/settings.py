@@ -18,9 +18,9 @@ from watchword import values as read
 from watchword.domain.errors import OperatorError
 from watchword.domain.indices import Aspect
 from watchword.domain.lifetimes import Duration, Lifetimes
-from watchword.domain.limits import Network
-from watchword.domain.places import DatabasePlace, FilePlace, Place
 from watchword.domain.secret import Secret
+from watchword.domain.store_urls import PostgresUrl, SqliteUrl, StoreUrl
+from watchword.domain.token_limits import Network
 from watchword.settings_table import PREFIX, TABLE, Setting
 from watchword.values import IndexAddress, ListenAddress
 
@@ -78,7 +78,7 @@ class Settings:
     tls_cert: Path | None
     tls_key: Path | None
     data_dir: Path
-    database_url: Place | None
+    database_url: StoreUrl | None
     database_schema: str
     database_timeout: int
     database_pool: int
@@ -109,10 +109,10 @@ class Settings:
     access_log: str
 
     @property
-    def place(self) -> Place:
+    def place(self) -> StoreUrl:
         """Where the store lies."""
         address = self.database_url
-        if isinstance(address, DatabasePlace):
+        if isinstance(address, PostgresUrl):
             return replace(
                 address,
                 schema=self.database_schema,
@@ -120,12 +120,12 @@ class Settings:
                 pool=self.database_pool,
                 password_source=_password_source(),
             )
-        return address or FilePlace(self.data_dir / "watchword.db")
+        return address or SqliteUrl(self.data_dir / "watchword.db")
 
     @property
     def is_shared(self) -> bool:
         """Whether other instances may be at work on the same store."""
-        return isinstance(self.database_url, DatabasePlace)
+        return isinstance(self.database_url, PostgresUrl)
 
     @property
     def index_path(self) -> Path:
@@ -239,7 +239,7 @@ def load(flags: Mapping[str, str | None], environment: Mapping[str, str] = os.en
     return settings
 
 
-def read_place(flag: str, url: str, schema_flag: str, schema: str | None, settings: Settings) -> Place:
+def read_place(flag: str, url: str, schema_flag: str, schema: str | None, settings: Settings) -> StoreUrl:
     """A store named by flags of a command, with everything else as it is set."""
     _refuse_password(flag, url, "Put it into ~/.pgpass or the file that PGPASSFILE names (mode 0600).")
     try:

@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from watchword.domain.errors import Fault
 from watchword.domain.indices import Aspect, is_prefix, parse_aspect
 from watchword.domain.lifetimes import Duration
-from watchword.domain.limits import Network
-from watchword.domain.places import DEFAULT_PORT, DatabasePlace, FilePlace, Place
 from watchword.domain.secret import Secret
+from watchword.domain.store_urls import DEFAULT_PORT, PostgresUrl, SqliteUrl, StoreUrl
+from watchword.domain.token_limits import Network
 from watchword.domain.urns import check_actor
 
 
@@ -117,12 +117,12 @@ _DATABASE_OPTIONS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "target_sess
 _TLS_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
 
 
-def database(text: str) -> Place | None:
+def database(text: str) -> StoreUrl | None:
     """Nothing of the text is repeated in what is said about it: there may be a password in it."""
     if not text:
         return None
     if text.startswith("sqlite:///") and len(text) > len("sqlite:///"):
-        return FilePlace(Path(text.removeprefix("sqlite:///")))
+        return SqliteUrl(Path(text.removeprefix("sqlite:///")))
     if not text.startswith(("postgresql://", "postgres://")):
         raise ValueError(_DATABASE_FORM)
     try:
@@ -136,7 +136,7 @@ class _NamedError(ValueError):
     """Says what of an address is wrong."""
 
 
-def _database_place(text: str) -> DatabasePlace:
+def _database_place(text: str) -> PostgresUrl:
     # Several hosts are no host to urllib, which refuses them where one is an address in brackets.
     address = text.partition("://")[2]
     netloc = re.split("[/?#]", address, maxsplit=1)[0]
@@ -162,7 +162,7 @@ def _database_place(text: str) -> DatabasePlace:
     if not user or not base or "/" in base or parts.fragment:
         raise _NamedError("an address with a user and a database: postgresql://user:password@host:port/database")
     options.pop("target_session_attrs", None)
-    return DatabasePlace(
+    return PostgresUrl(
         hosts=tuple(hosts),
         user=user,
         password=Secret(unquote(word, errors="strict")) if colon else None,

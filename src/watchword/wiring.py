@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watchword.domain.declared import PolicyPlan, summary
 from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.indices import IndexNames
-from watchword.domain.places import SchemaVersions
 from watchword.domain.policies import default_policies, root_policy
+from watchword.domain.policy_sets import PolicyPlan, summary
 from watchword.domain.ports import Store
 from watchword.domain.secret import Secret
+from watchword.domain.store_urls import SchemaVersions
 from watchword.engines import embedded
 from watchword.engines.embedded.engine import EmbeddedEngine
 from watchword.engines.embedded.file import prepare as prepare_index
@@ -36,7 +36,7 @@ from watchword.loading import left_out, settle_memory
 from watchword.service.accounts import Accounts
 from watchword.service.audit import Audit
 from watchword.service.authority import Authority
-from watchword.service.endings import Endings
+from watchword.service.bulk_revocation import Endings
 from watchword.service.introspection import Introspection
 from watchword.service.minting import Minting, TokenRules
 from watchword.service.operations import Operations
@@ -59,7 +59,7 @@ from watchword.stores.keeping import (
 )
 
 if TYPE_CHECKING:
-    from watchword.doors.http.worker import Worker
+    from watchword.http.worker import Worker
 
 
 def system_clock() -> int:
@@ -255,10 +255,10 @@ async def settle(settings: Settings) -> PolicyPlan:
 def serve(settings: Settings) -> None:
     """Prepare everything that can fail, so that it fails here with a sentence; then run until told to stop."""
     with left_out("anyio", "dotenv", "rich", "watchfiles"):
-        from watchword.doors.http import worker  # noqa: F401 - here and not by each worker, so that they share it
-        from watchword.doors.http.graphql.schema import prebuild
-        from watchword.doors.http.running import run_folder
-        from watchword.doors.http.server import run
+        from watchword.http import worker  # noqa: F401 - here and not by each worker, so that they share it
+        from watchword.http.graphql.schema import prebuild
+        from watchword.http.running import run_folder
+        from watchword.http.server import run
 
     prepare_folder(settings.data_dir)
     # From here on it counts as running: no restore takes away the store that is being prepared.
@@ -284,7 +284,7 @@ def _index_process(settings: Settings) -> AbstractContextManager[object]:
 
 def load_app(settings: Settings, run_folder: Path) -> "Worker":
     """The application of one worker process."""
-    from watchword.doors.http.worker import Worker
+    from watchword.http.worker import Worker
 
     _die_with_parent()
     return Worker(settings, run_folder, open_whole, new_id, request_ids())

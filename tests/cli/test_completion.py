@@ -81,7 +81,7 @@ def test_to_complete_loads_nothing_that_commands_need_to_run(words: str) -> None
     assert "plain," in offered
     assert HEAVY & set(loaded.split()) <= {"watchword.settings"}
     if words == "watchword ":
-        assert [name for name in loaded.split() if name.startswith("watchword.doors.cli.token")] == []
+        assert [name for name in loaded.split() if name.startswith("watchword.cli.token")] == []
 
 
 @pytest.mark.parametrize("shell_name", SHELLS)

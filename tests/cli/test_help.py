@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.ports import free_port
 from tests.support.server import ADMIN, watchword
-from watchword.doors.cli import cli
-from watchword.doors.cli.later import LaterGroup
+from watchword.cli import cli
+from watchword.cli.later import LaterGroup
 
 
 def commands(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
@@ -89,9 +89,9 @@ def test_help_loads_nothing_that_only_commands_need() -> None:
 
 def test_help_of_a_group_loads_no_more_than_how_its_commands_are_called() -> None:
     loaded = loaded_by("token", "--help")
-    assert "watchword.doors.cli.token" in loaded
+    assert "watchword.cli.token" in loaded
     assert loaded & HEAVY == {"watchword.settings"}
-    assert loaded.isdisjoint({"watchword.doors.cli.token_scanning", "watchword.doors.cli.policy"})
+    assert loaded.isdisjoint({"watchword.cli.token_scanning", "watchword.cli.policy"})
 
 
 def test_a_command_that_asks_a_server_loads_the_client_and_nothing_of_the_service() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.server import watchword
-from watchword.domain.places import DatabasePlace
+from watchword.domain.store_urls import PostgresUrl
 from watchword.settings import SettingsError, load
 from watchword.settings_table import TABLE
 from watchword.stores.migrate import latest
@@ -127,7 +127,7 @@ def test_every_secret_can_be_read_from_a_file(tmp_path: Path) -> None:
     }
     assert set(files) == {setting.file_variable for setting in TABLE if setting.secret}
     read = load({}, files | {"WATCHWORD_MASTER_KEY_FILE": "/k"})
-    assert isinstance(read.database_url, DatabasePlace)
+    assert isinstance(read.database_url, PostgresUrl)
     assert read.database_url.password is not None
     assert read.database_url.password.reveal() == "p@ss"
     assert read.index_api_key is not None

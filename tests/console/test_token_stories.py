@@ -130,17 +130,17 @@ def test_by_keyboard_alone_a_token_is_made_and_revoked(console: Console, window:
     keys = page.keyboard
     keys.press("n")
     expect(page.get_by_role("heading", name="New token")).to_be_visible()
-    reach(page, "Name")
+    visibility(page, "Name")
     keys.type("by-keyboard")
     keys.press("Enter")
     expect(page.get_by_role("heading", name="by-keyboard is made")).to_be_focused()
-    reach(page, "I have stored it")
+    visibility(page, "I have stored it")
     keys.press("Enter")
     expect(page.get_by_role("dialog", name="by-keyboard")).to_be_visible()
-    reach(page, "Revoke by-keyboard…")
+    visibility(page, "Revoke by-keyboard…")
     keys.press("Enter")
     expect(page.get_by_role("dialog", name="Revoke by-keyboard?")).to_be_visible()
-    reach(page, "Revoke by-keyboard")
+    visibility(page, "Revoke by-keyboard")
     keys.press("Space")
     expect(page.get_by_role("status").filter(has_text="by-keyboard")).to_be_visible()
     page.keyboard.press("Escape")
@@ -153,7 +153,7 @@ FOCUSED = """() => { const at = document.activeElement; const label = at.labels?
   ?? at.getAttribute("aria-label") ?? at.textContent; return label.trim().replace(/\\s+/g, " ") }"""
 
 
-def reach(page: Page, name: str) -> None:
+def visibility(page: Page, name: str) -> None:
     """Go on by the Tab key until this has the focus, which is seen."""
     passed: list[str] = []
     while (at := page.evaluate(FOCUSED)) != name:

@@ -10,13 +10,13 @@ import pytest
 from tests.support.backends import NOW, Hand
 from tests.support.strategies import numbered_id
 from watchword.domain.accounts import ACCOUNT_PREFIX, ServiceAccount
-from watchword.domain.actors import Warrant, system_warrant
-from watchword.domain.endings import Prospect, Receipt, Selection
+from watchword.domain.actors import WritePrecondition, system_precondition
+from watchword.domain.bulk_revocation import Receipt, RevocationPreview, Selection
 from watchword.domain.errors import Fault, Stale
 from watchword.domain.filters import Condition, Field, Filter, Search
+from watchword.domain.idempotency import IdempotencyRecord
 from watchword.domain.policies import Policy, Privilege, root_policy
 from watchword.domain.ports import Group, Issue, Page, SealedKey, Store
-from watchword.domain.retries import Retry
 from watchword.domain.tokens import TokenRecord, TokenType
 from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX
 
@@ -29,7 +29,7 @@ OPS = Group(GROUP_PREFIX + "ops", "Operators", "on call")
 SECOND = 1_000
 MINUTE = 60_000
 HOUR = 3_600_000
-SYSTEM = system_warrant("a test")
+SYSTEM = system_precondition("a test")
 PLENTY = 10_000
 
 
@@ -104,10 +104,10 @@ class Given:
         self.run(self.store.settle_keys(b"sealed salt", key(1), key(2)))
         self.run(self.store.settle(root_policy(ADMIN), ()))
 
-    def warrant(self, actor: str = ADMIN, bearer: TokenRecord | None = None) -> Warrant:
+    def precondition(self, actor: str = ADMIN, bearer: TokenRecord | None = None) -> WritePrecondition:
         """What the actor would write by at this moment."""
-        version = self.run(self.store.standing(actor)).policy_version
-        return Warrant(actor, bearer.id if bearer else None, version, "127.0.0.1", "request-1")
+        version = self.run(self.store.snapshot(actor)).policy_version
+        return WritePrecondition(actor, bearer.id if bearer else None, version, "127.0.0.1", "request-1")
 
     def token(self, number: int, actor: str = ANN, **fields: Any) -> TokenRecord:
         made = record(number, actor, **fields)
@@ -125,13 +125,13 @@ class Given:
         assert kept is not None
         self.run(self.store.rotate_key(SYSTEM, kept.kid, key(number, created_at=self.clock.now)))
 
-    def issue(self, retry: Retry | None = None) -> Issue:
+    def issue(self, retry: IdempotencyRecord | None = None) -> Issue:
         return Issue(self.kid, PLENTY, retry)
 
     def derive(self, number: int, parent: TokenRecord, **fields: Any) -> TokenRecord:
         """What the bearer of the parent makes of it."""
         made = derived(number, parent, **fields)
-        self.run(self.store.add_token(self.warrant(parent.actor_urn, parent), made, self.issue()))
+        self.run(self.store.add_token(self.precondition(parent.actor_urn, parent), made, self.issue()))
         return made
 
     def rotate(self, number: int, old: TokenRecord, **fields: Any) -> TokenRecord:
@@ -143,7 +143,7 @@ class Given:
         return made
 
     def use_first(self, token: TokenRecord) -> None:
-        self.run(self.store.note_first_use(self.warrant(token.actor_urn, token), token.id))
+        self.run(self.store.note_first_use(self.precondition(token.actor_urn, token), token.id))
 
     def succeed(self, number: int, old: TokenRecord, **fields: Any) -> TokenRecord:
         """A successor that was used."""
@@ -165,8 +165,8 @@ class Given:
     def end(self, *filters: Filter, **fields: Any) -> Receipt:
         return self.run(self.store.revoke_tokens(SYSTEM, Selection(filters=filters, **fields)))
 
-    def prospect(self, *filters: Filter, **fields: Any) -> Prospect:
-        return self.run(self.store.revocation_prospect(Selection(filters=filters, **fields)))
+    def preview(self, *filters: Filter, **fields: Any) -> RevocationPreview:
+        return self.run(self.store.revocation_preview(Selection(filters=filters, **fields)))
 
     def revoke(self, token: TokenRecord, *, cascade: bool = False) -> int:
         return self.run(self.store.revoke_token(SYSTEM, token.id, None, cascade=cascade)).at

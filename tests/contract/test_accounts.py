@@ -96,7 +96,7 @@ def test_a_deleted_account_stays_dead(first: Given, place: Place) -> None:
         assert fault.reason is Reason.NOT_EDITABLE
     state = first.run(first.store.actor_state(FIRST.urn))
     assert state == ActorState(FIRST.urn, ActorStatus.SUSPENDED, NOW, SYSTEM.actor)
-    assert first.run(first.store.standing(FIRST.urn)).suspended
+    assert first.run(first.store.snapshot(FIRST.urn)).suspended
     with pytest.raises(Fault):
         first.run(first.store.add_account(SYSTEM, FIRST))
     assert place.problems() == []
@@ -104,19 +104,19 @@ def test_a_deleted_account_stays_dead(first: Given, place: Place) -> None:
 
 def test_an_account_cannot_write_once_it_is_deleted(first: Given) -> None:
     bearer = first.keep(of(1))
-    own = first.warrant(FIRST.urn, bearer)
-    named = first.warrant(FIRST.urn)
+    own = first.precondition(FIRST.urn, bearer)
+    named = first.precondition(FIRST.urn)
     first.run(first.store.delete_account(SYSTEM, FIRST.urn))
-    for warrant in (own, named):
-        first.stale(first.store.add_token(warrant, record(2, ANN), first.issue()))
-        first.stale(first.store.add_account(warrant, SECOND_ONE))
+    for precondition in (own, named):
+        first.stale(first.store.add_token(precondition, record(2, ANN), first.issue()))
+        first.stale(first.store.add_account(precondition, SECOND_ONE))
 
 
 def test_of_all_that_is_made_of_an_account_while_it_is_deleted_nothing_lives(
     first: Given, other: Store, place: Place
 ) -> None:
     bearer = first.keep(of(1))
-    own, admins = first.warrant(FIRST.urn, bearer), first.warrant(ADMIN)
+    own, admins = first.precondition(FIRST.urn, bearer), first.precondition(ADMIN)
     stores = (first.store, other)
     old = [first.keep(of(100 + n)) for n in range(10)]
     made = [of(n) for n in range(2, 40)]

@@ -6,10 +6,10 @@ import pytest
 
 from tests.contract.given import ADMIN, ANN, BOB, Given, policy
 from tests.support.backends import Place
-from watchword.domain.declared import DEFAULT_SET, ChangeKind, PolicyDeclaration, PolicyPlan
 from watchword.domain.errors import Reason
 from watchword.domain.events import Action
 from watchword.domain.policies import ROOT_POLICY, Policy, PolicySource, default_policies, root_policy
+from watchword.domain.policy_sets import DEFAULT_SET, ChangeKind, PolicyDeclaration, PolicyPlan
 
 
 def declared(number: int, *users: str, set_name: str = DEFAULT_SET) -> Policy:
@@ -21,7 +21,7 @@ def whole(*policies: Policy, set_name: str = DEFAULT_SET) -> PolicyDeclaration:
 
 
 def apply(given: Given, *policies: Policy, set_name: str = DEFAULT_SET, prune: bool = True) -> PolicyPlan:
-    return given.run(given.store.apply_policies(given.warrant(), whole(*policies, set_name=set_name), prune=prune))
+    return given.run(given.store.apply_policies(given.precondition(), whole(*policies, set_name=set_name), prune=prune))
 
 
 def kept(given: Given) -> dict[str, Policy]:
@@ -35,7 +35,7 @@ def version(given: Given) -> int:
 
 def test_what_is_declared_is_made_changed_and_removed_and_the_rest_left_alone(given: Given) -> None:
     by_hand = policy(9, ANN)
-    given.run(given.store.add_policy(given.warrant(), by_hand))
+    given.run(given.store.add_policy(given.precondition(), by_hand))
     apply(given, declared(1, ANN), declared(2, ANN))
     changes = apply(given, declared(2, BOB), declared(3, ANN)).changes
     assert [(change.kind, change.urn) for change in changes] == [
@@ -57,7 +57,7 @@ def test_a_policy_of_another_set_is_a_conflict_and_nothing_is_changed(given: Giv
     apply(given, declared(1, ANN, set_name="a"), set_name="a")
     before, events = kept(given), place.events()
     wanted = whole(declared(2, BOB, set_name="b"), declared(1, BOB, set_name="b"), set_name="b")
-    refusal = given.refused(given.store.apply_policies(given.warrant(), wanted, prune=True))
+    refusal = given.refused(given.store.apply_policies(given.precondition(), wanted, prune=True))
     assert (refusal.reason, refusal.details["set"]) == (Reason.DECLARED_ELSEWHERE, "a")
     assert (kept(given), place.events()) == (before, events)
 
@@ -77,7 +77,7 @@ def test_a_second_time_changes_nothing_and_leaves_no_event(given: Given, place: 
 
 
 def test_a_policy_made_by_hand_is_taken_over_when_it_is_declared(given: Given) -> None:
-    given.run(given.store.add_policy(given.warrant(), policy(1, BOB)))
+    given.run(given.store.add_policy(given.precondition(), policy(1, BOB)))
     apply(given, declared(1, ANN))
     assert kept(given) == {declared(1).urn: declared(1, ANN)}
     apply(given)
@@ -86,7 +86,7 @@ def test_a_policy_made_by_hand_is_taken_over_when_it_is_declared(given: Given) -
 
 def test_an_edit_by_hand_lasts_until_the_file_is_applied_again(given: Given) -> None:
     apply(given, declared(1, ANN))
-    given.run(given.store.replace_policy(given.warrant(), policy(1, BOB)))
+    given.run(given.store.replace_policy(given.precondition(), policy(1, BOB)))
     assert kept(given) == {declared(1).urn: declared(1, BOB)}, "changed, and still the file's"
     apply(given, declared(1, ANN))
     assert kept(given) == {declared(1).urn: declared(1, ANN)}
@@ -96,15 +96,15 @@ def test_one_that_cannot_be_declared_leaves_the_others_undone(given: Given, plac
     apply(given, declared(1, ANN))
     before, events, at = kept(given), place.events(), version(given)
     root = replace(root_policy(BOB), source=PolicySource.FILE)
-    refusal = given.refused(given.store.apply_policies(given.warrant(), whole(declared(2, ANN), root), prune=True))
+    refusal = given.refused(given.store.apply_policies(given.precondition(), whole(declared(2, ANN), root), prune=True))
     assert refusal.reason is Reason.NOT_EDITABLE
     assert (kept(given), place.events(), version(given)) == (before, events, at)
 
 
 def test_a_stale_warrant_applies_nothing(given: Given) -> None:
-    warrant = given.warrant()
-    given.run(given.store.add_policy(given.warrant(), policy(9, ANN)))
-    given.stale(given.store.apply_policies(warrant, whole(declared(1, ANN)), prune=True))
+    precondition = given.precondition()
+    given.run(given.store.add_policy(given.precondition(), policy(9, ANN)))
+    given.stale(given.store.apply_policies(precondition, whole(declared(1, ANN)), prune=True))
     assert set(kept(given)) == {policy(9).urn}
 
 
@@ -134,7 +134,7 @@ class TestAStart:
         assert kept(given) == {declared(1).urn: declared(1, ANN)}
 
     def test_with_an_empty_file_removes_what_a_file_declared_and_nothing_else(self, given: Given) -> None:
-        given.run(given.store.add_policy(given.warrant(), policy(9, BOB)))
+        given.run(given.store.add_policy(given.precondition(), policy(9, BOB)))
         given.run(given.store.settle(root_policy(ADMIN), (), whole(declared(1, ANN))))
         given.run(given.store.settle(root_policy(ADMIN), (), whole()))
         assert kept(given) == {policy(9).urn: policy(9, BOB)}

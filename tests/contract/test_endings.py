@@ -20,7 +20,7 @@ from tests.contract.given import (
     where,
 )
 from tests.support.backends import NOW, Place
-from watchword.domain.endings import MOST, Prospect, Reach, Receipt, Selection, Share
+from watchword.domain.bulk_revocation import MOST, Receipt, RevocationPreview, Selection, Share, TokenVisibility
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.filters import Condition, Field, Filter
 from watchword.domain.ports import Store
@@ -87,10 +87,15 @@ def test_nothing_beyond_the_reach_is_ended_but_what_dies_with_what_is_within_it(
     child = given.derive(5, own, owner=EVE)
     every = (own, by_her, others, machine, child)
     ids = tuple(token.id for token in every)
-    reached = {Reach(ANN): [1, 2, 5], Reach(ANN, accounts=True): [1, 2, 4, 5], Reach(EVE): [5], None: [1, 2, 3, 4, 5]}
-    for reach, numbers in reached.items():
-        assert given.prospect(ids=ids, reach=reach).count == len(numbers)
-    given.end(ids=ids, reach=Reach(ANN, accounts=True))
+    reached = {
+        TokenVisibility(ANN): [1, 2, 5],
+        TokenVisibility(ANN, accounts=True): [1, 2, 4, 5],
+        TokenVisibility(EVE): [5],
+        None: [1, 2, 3, 4, 5],
+    }
+    for visibility, numbers in reached.items():
+        assert given.preview(ids=ids, visibility=visibility).count == len(numbers)
+    given.end(ids=ids, visibility=TokenVisibility(ANN, accounts=True))
     assert given.live(*every) == [3]
 
 
@@ -100,8 +105,8 @@ def test_what_dies_with_the_chosen_is_counted_and_in_the_receipt(given: Given, p
     new = given.rotate(3, top)
     minted = given.token(4, BOB, minted_with=child.id)
     given.token(5, BOB)
-    assert given.prospect(named("chosen")).count == 3
-    assert given.prospect(named("chosen"), cascade=True) == Prospect(4, (Share(ANN, 3), Share(BOB, 1)), 2)
+    assert given.preview(named("chosen")).count == 3
+    assert given.preview(named("chosen"), cascade=True) == RevocationPreview(4, (Share(ANN, 3), Share(BOB, 1)), 2)
     assert given.end(named("chosen")) == Receipt(3, digest(top, child, new), NOW)
     assert given.live(minted) == [4]
     assert place.problems() == []
@@ -129,10 +134,10 @@ def test_the_prospect_tells_whose_they_are_most_first_and_changes_nothing(given:
     for n in range(6):
         given.token(n, (ANN, BOB, BOB, EVE, EVE, ADMIN)[n])
     before = place.events()
-    assert given.prospect(everything=True) == Prospect(
+    assert given.preview(everything=True) == RevocationPreview(
         6, (Share(BOB, 2), Share(EVE, 2), Share(ADMIN, 1), Share(ANN, 1)), 4
     )
-    assert given.prospect(where(Field.ACTOR_URN, "urn:li:corpuser:nobody")) == Prospect(0, (), 0)
+    assert given.preview(where(Field.ACTOR_URN, "urn:li:corpuser:nobody")) == RevocationPreview(0, (), 0)
     assert place.events() == before
     assert given.total() == 6
 
@@ -141,12 +146,12 @@ def test_what_means_all_there_are_must_say_so(given: Given, place: Place) -> Non
     tokens = [given.token(n) for n in range(3)]
     before = place.events()
     all_of_them = Selection(filters=(named("token"),))
-    for work in (given.store.revocation_prospect(all_of_them), given.store.revoke_tokens(SYSTEM, all_of_them)):
+    for work in (given.store.revocation_preview(all_of_them), given.store.revoke_tokens(SYSTEM, all_of_them)):
         fault = given.refused(work)
         assert (fault.reason, fault.details) == (Reason.INVALID_FIELD, {"field": "all"})
     assert place.events() == before
     assert given.live(*tokens) == [0, 1, 2]
-    assert given.prospect(named("token"), named("1")).count == 1
+    assert given.preview(named("token"), named("1")).count == 1
     assert given.end(named("token"), everything=True).count == 3
 
 
@@ -182,7 +187,7 @@ def test_more_than_may_be_ended_at_once_is_refused_and_changes_nothing(given: Gi
     place.put_many(ANN, MOST + 1)
     kept = given.token(1, BOB)
     for work in (
-        given.store.revocation_prospect(Selection(filters=(where(Field.ACTOR_URN, ANN),)), 60),
+        given.store.revocation_preview(Selection(filters=(where(Field.ACTOR_URN, ANN),)), 60),
         given.store.revoke_tokens(SYSTEM, Selection(filters=(where(Field.ACTOR_URN, ANN),))),
     ):
         assert given.refused(work).reason is Reason.TOO_MANY_AT_ONCE
@@ -198,7 +203,7 @@ def test_more_than_were_allowed_for_are_refused_and_none_is_ended(given: Given, 
     assert fault.reason is Reason.MORE_THAN_ALLOWED_FOR
     assert given.live(*family) == [1, 2, 3]
     assert place.events() == before
-    assert given.prospect(BY_ANN, at_most=2).count == 3
+    assert given.preview(BY_ANN, at_most=2).count == 3
     assert given.end(BY_ANN, at_most=3).count == 3
 
 
@@ -207,10 +212,10 @@ def test_what_is_minted_while_its_bearer_is_being_ended_dies_with_the_cascade(
     given: Given, other: Store, place: Place, cascade: bool
 ) -> None:
     bearer = given.token(1, ANN)
-    warrant = given.warrant(ANN, bearer)
+    precondition = given.precondition(ANN, bearer)
     minted = [record(n, ANN, minted_with=bearer.id) for n in range(2, 60)]
     stores = (given.store, other)
-    work: list[Any] = [stores[n % 2].add_token(warrant, token, given.issue()) for n, token in enumerate(minted)]
+    work: list[Any] = [stores[n % 2].add_token(precondition, token, given.issue()) for n, token in enumerate(minted)]
     selection = Selection(ids=(bearer.id,), cascade=True) if cascade else Selection(filters=(BY_ANN,))
     work.insert(20, other.revoke_tokens(SYSTEM, selection))
     results = given.run(all_of(work))

@@ -7,15 +7,15 @@ from tests.contract.given import ADMIN, ANN, BOB, HOUR, OPS, PLENTY, Given, Run,
 from tests.support.backends import NOW, Place
 from tests.support.strategies import numbered_id
 from watchword.domain.accounts import ACCOUNT_PREFIX, ServiceAccount
-from watchword.domain.actors import ActorStatus, Warrant
-from watchword.domain.endings import Selection, receipt
+from watchword.domain.actors import ActorStatus, WritePrecondition
+from watchword.domain.bulk_revocation import Selection, receipt
 from watchword.domain.events import Action, KeptEvent
 from watchword.domain.filters import Condition, Field
-from watchword.domain.limits import Limits
 from watchword.domain.policies import ROOT_POLICY, default_policies, root_policy
 from watchword.domain.ports import Issue, Store, Use
+from watchword.domain.token_limits import Limits
 
-Work = Callable[[Store, Warrant], Coroutine[Any, Any, Any]]
+Work = Callable[[Store, WritePrecondition], Coroutine[Any, Any, Any]]
 
 DERIVED = record(
     2,
@@ -126,7 +126,7 @@ def test_every_change_leaves_the_event_that_tells_of_it(given: Given, place: Pla
     for step, (action, target, detail, work) in enumerate(CHANGES):
         given.clock.now = NOW + step
         before = place.events()
-        given.run(work(given.store, given.warrant(ADMIN, bearer)))
+        given.run(work(given.store, given.precondition(ADMIN, bearer)))
         after = place.events()
         wanted = KeptEvent(NOW + step, ADMIN, bearer.id, action.value, target, "127.0.0.1", "request-1", detail)
         assert after == [*before, wanted]
@@ -144,10 +144,10 @@ def test_every_kind_of_event_is_left_by_some_change() -> None:
 
 
 def test_a_change_of_members_that_adds_and_removes_tells_of_both(given: Given, place: Place) -> None:
-    given.run(given.store.add_group(given.warrant(), OPS))
-    given.run(given.store.change_members(given.warrant(), OPS.urn, add=[ANN]))
+    given.run(given.store.add_group(given.precondition(), OPS))
+    given.run(given.store.change_members(given.precondition(), OPS.urn, add=[ANN]))
     before = len(place.events())
-    given.run(given.store.change_members(given.warrant(), OPS.urn, add=[BOB], remove=[ANN]))
+    given.run(given.store.change_members(given.precondition(), OPS.urn, add=[BOB], remove=[ANN]))
     told = {(event.action, tuple(event.detail["members"])) for event in place.events()[before:]}
     assert told == {(Action.GROUP_MEMBERS_ADDED.value, (BOB,)), (Action.GROUP_MEMBERS_REMOVED.value, (ANN,))}
 
@@ -177,8 +177,8 @@ def test_what_is_read_or_probed_leaves_none(given: Given, place: Place) -> None:
 
 def test_a_refused_change_leaves_none(given: Given, place: Place) -> None:
     before = place.events()
-    given.refused(given.store.add_token(given.warrant(), record(1), Issue(given.kid, 0)))
-    given.refused(given.store.revoke_token(given.warrant(), numbered_id(1), None))
-    given.refused(given.store.delete_policy(given.warrant(), "urn:li:servicePolicy:root"))
-    given.refused(given.store.delete_group(given.warrant(), OPS.urn))
+    given.refused(given.store.add_token(given.precondition(), record(1), Issue(given.kid, 0)))
+    given.refused(given.store.revoke_token(given.precondition(), numbered_id(1), None))
+    given.refused(given.store.delete_policy(given.precondition(), "urn:li:servicePolicy:root"))
+    given.refused(given.store.delete_group(given.precondition(), OPS.urn))
     assert place.events() == before

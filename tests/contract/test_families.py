@@ -7,11 +7,11 @@ import pytest
 from tests.contract.given import ADMIN, ANN, BOB, EVE, HOUR, SYSTEM, Given, all_of, derived, where
 from tests.support.backends import NOW, Place
 from watchword.domain.actors import ActorStatus
-from watchword.domain.endings import Reach
+from watchword.domain.bulk_revocation import TokenVisibility
 from watchword.domain.errors import Reason
 from watchword.domain.filters import Field
-from watchword.domain.limits import Limits
 from watchword.domain.ports import Store
+from watchword.domain.token_limits import Limits
 from watchword.domain.tokens import TokenType
 
 LIMITS = Limits(("VIEW_AUDIT_LOG", "repo:read"), (), ("10.0.0.0/8", "2001:db8::/32"))
@@ -83,7 +83,7 @@ def test_a_cascade_tells_of_the_first_and_counts_right(given: Given, place: Plac
     top = given.token(1, ADMIN)
     given.token(2, BOB, owner=ADMIN, minted_with=top.id)
     given.token(3, BOB, owner=ADMIN)
-    assert given.run(given.store.revoke_token(SYSTEM, top.id, Reach(ADMIN), cascade=True)) == (NOW, 2)
+    assert given.run(given.store.revoke_token(SYSTEM, top.id, TokenVisibility(ADMIN), cascade=True)) == (NOW, 2)
     assert given.total() == given.total(where(Field.ACTOR_URN, BOB)) == given.total(where(Field.OWNER_URN, ADMIN)) == 1
     assert place.problems() == []
 
@@ -92,14 +92,18 @@ def test_a_cascade_tells_of_the_first_and_counts_right(given: Given, place: Plac
 def test_beyond_the_reach_a_token_is_as_unknown_as_one_that_is_not_there(given: Given, cascade: bool) -> None:
     token = given.token(1, ANN, owner=BOB)
     of_account = given.token(2, ANN, type=TokenType.PERSONAL)
-    for reach in (Reach(EVE), Reach(EVE, accounts=True)):
+    for visibility in (TokenVisibility(EVE), TokenVisibility(EVE, accounts=True)):
         for wanted in (token.id, of_account.id, "no such id"):
-            fault = given.refused(given.store.revoke_token(given.warrant(EVE), wanted, reach, cascade=cascade))
+            fault = given.refused(
+                given.store.revoke_token(given.precondition(EVE), wanted, visibility, cascade=cascade)
+            )
             assert fault.reason is Reason.TOKEN_NOT_FOUND
     assert given.live(token, of_account) == [1, 2]
-    for reach in (Reach(ANN), Reach(BOB)):
-        at = 10 if reach.actor == ANN else 20
-        assert given.run(given.store.revoke_token(SYSTEM, given.token(at, ANN, owner=BOB).id, reach, cascade=cascade))
+    for visibility in (TokenVisibility(ANN), TokenVisibility(BOB)):
+        at = 10 if visibility.actor == ANN else 20
+        assert given.run(
+            given.store.revoke_token(SYSTEM, given.token(at, ANN, owner=BOB).id, visibility, cascade=cascade)
+        )
 
 
 @pytest.mark.parametrize("cascade", [False, True])
@@ -126,7 +130,7 @@ def test_a_derived_token_ends_no_later_than_its_parent(
 ) -> None:
     parent = given.token(1, expires_at=parent_end)
     child = derived(2, parent, expires_at=child_end)
-    work = given.store.add_token(given.warrant(ANN, parent), child, given.issue())
+    work = given.store.add_token(given.precondition(ANN, parent), child, given.issue())
     if fits:
         given.run(work)
     else:
@@ -137,16 +141,16 @@ def test_a_derived_token_ends_no_later_than_its_parent(
 
 def test_nothing_is_derived_from_a_dead_token(given: Given) -> None:
     parent = given.token(1)
-    by_parent = given.warrant(ANN, parent)
+    by_parent = given.precondition(ANN, parent)
     given.revoke(parent)
-    for warrant in (by_parent, SYSTEM):
-        given.stale(given.store.add_token(warrant, derived(2, parent), given.issue()))
+    for precondition in (by_parent, SYSTEM):
+        given.stale(given.store.add_token(precondition, derived(2, parent), given.issue()))
     assert given.kept(derived(2, parent)) is None
 
 
 def test_nothing_is_derived_for_a_suspended_actor(given: Given) -> None:
     parent = given.token(1)
-    by_parent = given.warrant(ANN, parent)
+    by_parent = given.precondition(ANN, parent)
     given.run(given.store.set_actor_status(SYSTEM, ANN, ActorStatus.SUSPENDED))
     given.stale(given.store.add_token(by_parent, derived(2, parent), given.issue()))
     assert given.kept(derived(2, parent)) is None
@@ -156,10 +160,10 @@ def test_of_derivations_and_the_revocation_of_their_parent_at_once_no_live_one_i
     given: Given, other: Store, place: Place
 ) -> None:
     parent = given.token(1)
-    warrant = given.warrant(ANN, parent)
+    precondition = given.precondition(ANN, parent)
     children = [derived(n, parent) for n in range(2, 60)]
     stores = (given.store, other)
-    work: list[Any] = [stores[n % 2].add_token(warrant, child, given.issue()) for n, child in enumerate(children)]
+    work: list[Any] = [stores[n % 2].add_token(precondition, child, given.issue()) for n, child in enumerate(children)]
     work.insert(20, other.revoke_token(SYSTEM, parent.id, None))
     given.run(all_of(work))
     assert given.live(parent, *children) == []

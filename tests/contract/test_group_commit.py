@@ -9,7 +9,7 @@ from tests.contract.given import ADMIN, ANN, EVE, HOUR, PLENTY, SYSTEM, Given, R
 from tests.support.backends import NOW, Place
 from tests.support.strategies import numbered_id
 from watchword.domain.actors import ActorStatus
-from watchword.domain.endings import Reach
+from watchword.domain.bulk_revocation import TokenVisibility
 from watchword.domain.errors import Fault, Stale
 from watchword.domain.filters import Condition, Field, Search
 from watchword.domain.ports import Issue, Store
@@ -31,7 +31,7 @@ def test_a_refused_write_leaves_its_companions_alone(given: Given, place: Place)
     given.token(1_000)
     given.run(given.store.set_actor_status(SYSTEM, EVE, ActorStatus.SUSPENDED))
     before = len(place.events())
-    store, good = given.store, given.warrant()
+    store, good = given.store, given.precondition()
 
     def work(n: int) -> Any:
         match n % 6:
@@ -61,17 +61,17 @@ def test_a_refused_write_leaves_its_companions_alone(given: Given, place: Place)
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 def test_writes_that_wait_together_are_done_in_the_order_they_came(given: Given) -> None:
-    store, warrant = given.store, given.warrant()
+    store, precondition = given.store, given.precondition()
     results = given.run(
         all_of(
             [
-                store.add_token(warrant, record(1), Issue(given.kid, PLENTY)),
-                store.revoke_token(warrant, numbered_id(1), Reach(ANN)),
-                store.revoke_token(warrant, numbered_id(1), Reach(ANN)),
-                store.add_policy(warrant, policy(1, ANN)),
-                store.add_token(warrant, record(2), Issue(given.kid, PLENTY)),
+                store.add_token(precondition, record(1), Issue(given.kid, PLENTY)),
+                store.revoke_token(precondition, numbered_id(1), TokenVisibility(ANN)),
+                store.revoke_token(precondition, numbered_id(1), TokenVisibility(ANN)),
+                store.add_policy(precondition, policy(1, ANN)),
+                store.add_token(precondition, record(2), Issue(given.kid, PLENTY)),
                 store.set_actor_status(SYSTEM, ADMIN, ActorStatus.SUSPENDED),
-                store.add_policy(given.warrant(), policy(2, ANN)),
+                store.add_policy(given.precondition(), policy(2, ANN)),
             ]
         )
     )
@@ -104,7 +104,7 @@ def test_the_last_room_is_given_to_one_however_many_try(given: Given, other: Sto
 
 def test_no_token_is_kept_after_the_right_to_make_it_was_gone(given: Given, other: Store) -> None:
     bearer = given.token(900, ADMIN)
-    by_bearer, by_name = given.warrant(ADMIN, bearer), given.warrant()
+    by_bearer, by_name = given.precondition(ADMIN, bearer), given.precondition()
     work: list[Any] = [given.store.add_token(by_bearer, record(n), Issue(given.kid, PLENTY)) for n in range(100)]
     work += [other.revoke_token(SYSTEM, bearer.id, None)]
     work += [given.store.add_token(by_name, record(n), Issue(given.kid, PLENTY)) for n in range(100, 200)]

@@ -63,7 +63,7 @@ def test_what_an_actor_holds_is_counted_and_whether_anything_is_known_of_it(give
     given.revoke(given.token(4, ANN))
     for number, end in ((1, 20), (2, 5)):
         session = Session(numbered_id(number), ANN, None, given.clock.now, given.clock.now + end)
-        given.run(given.store.add_session(session.warrant("peer", "request"), session, 20, 100))
+        given.run(given.store.add_session(session.precondition("peer", "request"), session, 20, 100))
     assert holdings(ANN) == ActorHoldings(live_tokens=3, sessions=2, known=True)
     given.clock.now += 10
     assert holdings(ANN) == ActorHoldings(live_tokens=2, sessions=1, known=True)
@@ -77,14 +77,14 @@ def test_what_an_actor_holds_is_counted_and_whether_anything_is_known_of_it(give
 def test_the_sessions_of_an_actor_end_together_and_one_event_tells_how_many(given: Given, place: Place) -> None:
     for number, actor, end in ((1, ANN, 20), (2, ANN, 20), (3, ANN, 5), (4, BOB, 20)):
         session = Session(numbered_id(number), actor, None, given.clock.now, given.clock.now + end)
-        given.run(given.store.add_session(session.warrant("peer", "request"), session, 20, 100))
+        given.run(given.store.add_session(session.precondition("peer", "request"), session, 20, 100))
     given.clock.now += 10
-    assert given.run(given.store.end_sessions_of(given.warrant(), ANN)) == 2
+    assert given.run(given.store.end_sessions_of(given.precondition(), ANN)) == 2
     assert [given.run(given.store.actor_holdings(urn)).sessions for urn in (ANN, BOB)] == [0, 1]
     last = place.events()[-1]
     assert (last.action, last.target, last.detail["sessions"]) == ("session.ended", ANN, 2)
     before = place.events()
-    assert given.run(given.store.end_sessions_of(given.warrant(), ANN)) == 0
+    assert given.run(given.store.end_sessions_of(given.precondition(), ANN)) == 0
     assert place.events() == before
 
 

@@ -14,12 +14,12 @@ import pytest
 from tests.contract.given import ADMIN, ANN, BOB, HOUR, SYSTEM, Given, account, derived, record, successor, where
 from tests.support.backends import NOW, Place
 from tests.support.waiting import SECONDS
-from watchword.domain.actors import ActorStatus, Warrant
-from watchword.domain.endings import Selection
+from watchword.domain.actors import ActorStatus, WritePrecondition
+from watchword.domain.bulk_revocation import Selection
 from watchword.domain.errors import Fault, Reason, Stale
 from watchword.domain.filters import Condition, Field, Filter, Search
+from watchword.domain.idempotency import IdempotencyRecord
 from watchword.domain.ports import Issue, Repeated, Store, Use
-from watchword.domain.retries import Retry
 from watchword.domain.tokens import TokenRecord, TokenType
 
 THREADS = 4
@@ -77,8 +77,8 @@ class Hands:
         pick = self._random
         seen = await store.get_token(pick.choice(self._known).id)
         assert seen is not None
-        version = (await store.standing(seen.actor_urn)).policy_version
-        bearer = Warrant(seen.actor_urn, seen.id, version, "peer", f"r{number}")
+        version = (await store.snapshot(seen.actor_urn)).policy_version
+        bearer = WritePrecondition(seen.actor_urn, seen.id, version, "peer", f"r{number}")
         verbs: tuple[Callable[[], Any], ...] = (
             lambda: self._keep(store, bearer, record(number, pick.choice((ANN, BOB)), minted_with=seen.id)),
             lambda: self._keep(store, bearer, derived(number, seen, type=seen.type)),
@@ -96,15 +96,15 @@ class Hands:
         )
         await pick.choice(verbs)()
 
-    async def _keep(self, store: Store, warrant: Warrant, token: TokenRecord) -> None:
-        retry = Retry(warrant.actor, f"d{self._random.randrange(8)}", "kid-1", token.id, NOW, None)
+    async def _keep(self, store: Store, precondition: WritePrecondition, token: TokenRecord) -> None:
+        retry = IdempotencyRecord(precondition.actor, f"d{self._random.randrange(8)}", "kid-1", token.id, NOW, None)
         issue = replace(ISSUE, retry=retry if self._random.random() < 0.2 else None)
-        await store.add_token(warrant, token, issue)
+        await store.add_token(precondition, token, issue)
         self._known.append(token)
 
-    async def _rotate(self, store: Store, warrant: Warrant, seen: TokenRecord, new: TokenRecord) -> None:
+    async def _rotate(self, store: Store, precondition: WritePrecondition, seen: TokenRecord, new: TokenRecord) -> None:
         if seen.grace is None and seen.replaced_at is None:
-            await store.rotate_token(warrant, seen, new, ISSUE)
+            await store.rotate_token(precondition, seen, new, ISSUE)
             self._known.append(new)
 
 

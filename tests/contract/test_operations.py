@@ -140,7 +140,7 @@ def test_every_state_leaves_its_event_once(given: Given, place: Place) -> None:
 
 def test_asking_to_cancel_is_noted_with_who_asked_and_twice_is_once(given: Given, place: Place) -> None:
     added = given.run(given.store.add_operation(SYSTEM, plan()))
-    first = given.run(given.store.ask_cancel(given.warrant(ADMIN), added.number))
+    first = given.run(given.store.ask_cancel(given.precondition(ADMIN), added.number))
     again = given.run(given.store.ask_cancel(SYSTEM, added.number))
     assert (first.cancel_asked_by, first.cancel_asked_at) == (ADMIN, again.cancel_asked_at)
     assert [event.action for event in place.events()].count("operation.cancel_asked") == 1
@@ -173,11 +173,11 @@ def test_a_swap_does_not_begin_once_somebody_asked_to_cancel(given: Given) -> No
 
 
 def test_an_operation_needs_a_warrant_that_still_holds(given: Given) -> None:
-    warrant = given.warrant(ANN)
+    precondition = given.precondition(ANN)
     given.run(given.store.set_actor_status(SYSTEM, ANN, ActorStatus.SUSPENDED))
-    given.stale(given.store.add_operation(warrant, plan()))
+    given.stale(given.store.add_operation(precondition, plan()))
     added = given.run(given.store.add_operation(SYSTEM, plan()))
-    given.stale(given.store.ask_cancel(warrant, added.number))
+    given.stale(given.store.ask_cancel(precondition, added.number))
 
 
 def test_pages_are_newest_first(given: Given) -> None:

@@ -64,8 +64,8 @@ def test_what_is_not_there_can_be_neither_replaced_nor_deleted(given: Given) -> 
 def test_the_root_policy_can_be_neither_replaced_nor_deleted(given: Given) -> None:
     before = given.run(given.store.policies())
     mine = replace(root_policy(EVE), source=PolicySource.API)
-    assert given.refused(given.store.replace_policy(given.warrant(), mine)).reason is Reason.NOT_EDITABLE
-    assert given.refused(given.store.delete_policy(given.warrant(), ROOT_POLICY)).reason is Reason.NOT_EDITABLE
+    assert given.refused(given.store.replace_policy(given.precondition(), mine)).reason is Reason.NOT_EDITABLE
+    assert given.refused(given.store.delete_policy(given.precondition(), ROOT_POLICY)).reason is Reason.NOT_EDITABLE
     assert given.run(given.store.policies()) == before
 
 
@@ -92,7 +92,7 @@ def test_every_change_of_a_policy_or_group_moves_the_version_on(given: Given) ->
     for change in changes:
         given.run(change())
         seen.append(version(given))
-        assert given.run(store.standing(ANN)).policy_version == seen[-1]
+        assert given.run(store.snapshot(ANN)).policy_version == seen[-1]
     assert seen == sorted(set(seen))
 
 
@@ -108,7 +108,7 @@ def test_a_group_is_kept_with_its_members_and_their_number(given: Given) -> None
     given.run(given.store.change_members(SYSTEM, OPS.urn, add=[BOB, ANN, BOB]))
     assert given.run(given.store.groups(0, 10)) == (1, (replace(OPS, members=2),))
     assert given.run(given.store.members(OPS.urn, 0, 10)) == (2, (ANN, BOB))
-    assert given.run(given.store.standing(ANN)).groups == (OPS.urn,)
+    assert given.run(given.store.snapshot(ANN)).groups == (OPS.urn,)
 
 
 def test_adding_a_member_twice_and_removing_a_stranger_change_nothing(given: Given) -> None:
@@ -122,7 +122,7 @@ def test_a_group_that_is_deleted_takes_its_memberships_along(given: Given) -> No
     given.run(given.store.add_group(SYSTEM, OPS))
     given.run(given.store.change_members(SYSTEM, OPS.urn, add=[ANN, BOB]))
     given.run(given.store.delete_group(SYSTEM, OPS.urn))
-    assert given.run(given.store.standing(ANN)).groups == ()
+    assert given.run(given.store.snapshot(ANN)).groups == ()
     given.run(given.store.add_group(SYSTEM, OPS))
     assert given.run(given.store.members(OPS.urn, 0, 10)) == (0, ())
 
@@ -141,7 +141,7 @@ def test_an_unknown_group_has_no_members_to_add_or_list(given: Given) -> None:
         given.store.delete_group(SYSTEM, OPS.urn),
     ):
         assert given.refused(work).reason is Reason.GROUP_NOT_FOUND
-    assert given.run(given.store.standing(ANN)).groups == ()
+    assert given.run(given.store.snapshot(ANN)).groups == ()
 
 
 def test_an_actor_may_be_in_many_groups(given: Given) -> None:
@@ -149,7 +149,7 @@ def test_an_actor_may_be_in_many_groups(given: Given) -> None:
     for urn in urns:
         given.run(given.store.add_group(SYSTEM, Group(urn, "group", None)))
         given.run(given.store.change_members(SYSTEM, urn, add=[ANN]))
-    assert sorted(given.run(given.store.standing(ANN)).groups) == urns
+    assert sorted(given.run(given.store.snapshot(ANN)).groups) == urns
 
 
 @pytest.mark.parametrize(("start", "count"), [(0, 0), (0, 2), (2, 2), (4, 10), (10, 10), (0, 1_000)])
@@ -170,13 +170,13 @@ def test_an_actor_is_active_until_somebody_suspends_it(given: Given) -> None:
 
 
 def test_who_suspended_and_resumed_an_actor_and_when_is_kept(given: Given) -> None:
-    given.run(given.store.set_actor_status(given.warrant(), ANN, ActorStatus.SUSPENDED))
+    given.run(given.store.set_actor_status(given.precondition(), ANN, ActorStatus.SUSPENDED))
     assert given.run(given.store.actor_state(ANN)) == ActorState(ANN, ActorStatus.SUSPENDED, NOW, ADMIN)
-    assert given.run(given.store.standing(ANN)).suspended
+    assert given.run(given.store.snapshot(ANN)).suspended
     given.clock.now = NOW + 9
     given.run(given.store.set_actor_status(SYSTEM, ANN, ActorStatus.ACTIVE))
     assert given.run(given.store.actor_state(ANN)) == ActorState(ANN, ActorStatus.ACTIVE, NOW + 9, SYSTEM.actor)
-    assert not given.run(given.store.standing(ANN)).suspended
+    assert not given.run(given.store.snapshot(ANN)).suspended
 
 
 def test_suspending_a_suspended_actor_changes_nothing(given: Given, place: Place) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 from tests.contract.given import ANN, HOUR, SECOND, SYSTEM, Given, all_of, record, where
 from tests.support.backends import NOW, Place
 from watchword.domain.filters import Field
+from watchword.domain.idempotency import KEPT, IdempotencyRecord
 from watchword.domain.ports import Store, Use
-from watchword.domain.retries import KEPT, Retry
 
 
 def purge(given: Given, before: int, most: int = 100) -> int:
@@ -86,11 +86,15 @@ def test_what_a_purged_token_minted_is_still_found_by_a_cascade(given: Given) ->
 def test_retries_leave_after_their_day(given: Given) -> None:
     for n, at in enumerate((NOW, NOW + 1)):
         token = record(n, created_at=at, expires_at=None)
-        given.run(given.store.add_token(SYSTEM, token, given.issue(Retry(ANN, f"d{n}", "kid-1", token.id, at, None))))
+        given.run(
+            given.store.add_token(
+                SYSTEM, token, given.issue(IdempotencyRecord(ANN, f"d{n}", "kid-1", token.id, at, None))
+            )
+        )
     given.clock.now = NOW + KEPT
-    assert given.run(given.store.purge_retries(10)) == 1
+    assert given.run(given.store.purge_idempotency_records(10)) == 1
     given.clock.now = NOW  # so that what is still there can be seen
-    assert [given.run(given.store.get_retry(ANN, f"d{n}")) is None for n in (0, 1)] == [True, False]
+    assert [given.run(given.store.get_idempotency_record(ANN, f"d{n}")) is None for n in (0, 1)] == [True, False]
 
 
 def test_a_purge_leaves_no_event(given: Given, place: Place) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.contract.given import ADMIN, ANN, BOB, HOUR, Run
 from tests.support.backends import NOW, AdjustableClock
-from watchword.domain.actors import Caller, Standing
+from watchword.domain.actors import ActorSnapshot, Caller
 from watchword.domain.errors import Fault, Reason, Subject
 from watchword.domain.events import EventSearch, KeptEvent
 from watchword.domain.policies import Privilege, denied
@@ -34,7 +34,7 @@ def dead(token_id: str, reason: Reason = Reason.TOKEN_REVOKED) -> Fault:
 
 
 def deny(refusals: Refusals, actor: str, times: int = 1) -> None:
-    caller = Caller(actor, Standing(False, (), 1), None, "192.0.2.9", "r")
+    caller = Caller(actor, ActorSnapshot(False, (), 1), None, "192.0.2.9", "r")
     for _ in range(times):
         refusals.denied(caller, "listAccessTokens", denied(Privilege.MANAGE_ACCESS_TOKENS))
 

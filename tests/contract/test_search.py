@@ -9,7 +9,7 @@ from tests.contract.given import ANN, BOB, EVE, HOUR, PLENTY, SYSTEM, Given, Run
 from tests.support.backends import NOW, Backend, Hand
 from tests.support.laws import listed
 from tests.support.strategies import families, names, numbered_id, record_lists, searches, sorts
-from watchword.domain.actors import Warrant
+from watchword.domain.actors import WritePrecondition
 from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField, value_of
 from watchword.domain.ports import Issue, Page, Store, Use
 from watchword.domain.tokens import TokenRecord
@@ -28,8 +28,8 @@ async def fill(store: Store, clock: Hand, among: list[TokenRecord]) -> None:
     for record in bare:
         if record.parent is not None:
             actor = parents[record.parent].actor_urn
-            version = (await store.standing(actor)).policy_version
-            await store.add_token(Warrant(actor, record.parent, version, "127.0.0.1", ""), record, ISSUE)
+            version = (await store.snapshot(actor)).policy_version
+            await store.add_token(WritePrecondition(actor, record.parent, version, "127.0.0.1", ""), record, ISSUE)
     await store.record_uses(
         {
             record.id: Use(record.last_used_at, record.use_count, record.last_network)

@@ -7,12 +7,12 @@ import pytest
 from tests.contract.given import ANN, BOB, HOUR, MINUTE, SECOND, SYSTEM, Given, Run, all_of
 from tests.support.backends import NOW, Hand, Place
 from tests.support.strategies import numbered_id
-from watchword.domain.actors import ActorStatus, Warrant
+from watchword.domain.actors import ActorStatus, WritePrecondition
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import EventSearch
-from watchword.domain.limits import Limits
 from watchword.domain.ports import Store
 from watchword.domain.sessions import FoundSession, Session
+from watchword.domain.token_limits import Limits
 from watchword.domain.tokens import TokenRecord
 from watchword.service.purge import Purge
 
@@ -30,11 +30,11 @@ class Browsers:
     def sign_in(self, number: int, token: TokenRecord | None, actor: str = ANN, at: int = NOW) -> Session:
         actor, token_id = (actor, None) if token is None else (token.actor_urn, token.id)
         session = Session(numbered_id(number), actor, token_id, at, at + HOUR)
-        self.run(self.store.add_session(self.warrant(session), session, FEW, self.an_hour))
+        self.run(self.store.add_session(self.precondition(session), session, FEW, self.an_hour))
         return session
 
-    def warrant(self, session: Session) -> Warrant:
-        return session.warrant("127.0.0.1", "request-1")
+    def precondition(self, session: Session) -> WritePrecondition:
+        return session.precondition("127.0.0.1", "request-1")
 
     def find(self, session: Session) -> FoundSession | None:
         return self.run(self.store.find_session(session.id))
@@ -45,7 +45,7 @@ class Browsers:
         return bearer is not None and not bearer.has_ended and not bearer.suspended
 
     def sign_out(self, session: Session) -> None:
-        self.run(self.store.end_session(self.warrant(session), session))
+        self.run(self.store.end_session(self.precondition(session), session))
 
     def events(self) -> list[tuple[str, str]]:
         found = self.run(self.store.events(EventSearch(actions=("session.started", "session.ended")))).events
@@ -158,7 +158,8 @@ def test_of_those_that_sign_in_at_once_no_more_stay_than_may(
     stores = (given.store, other)
     outcomes = run(
         all_of(
-            stores[n % 2].add_session(browsers.warrant(session), session, FEW, 100) for n, session in enumerate(made)
+            stores[n % 2].add_session(browsers.precondition(session), session, FEW, 100)
+            for n, session in enumerate(made)
         )
     )
     assert outcomes == [None] * 12

@@ -3,8 +3,8 @@ import pytest
 from tests.contract.given import ADMIN, ANN, BOB, EVE, HOUR, OPS, PLENTY, SYSTEM, Given, policy, record, where
 from tests.support.backends import NOW, Place
 from tests.support.strategies import numbered_id
-from watchword.domain.actors import ActorStatus, Standing
-from watchword.domain.endings import Reach
+from watchword.domain.actors import ActorSnapshot, ActorStatus
+from watchword.domain.bulk_revocation import TokenVisibility
 from watchword.domain.errors import Reason
 from watchword.domain.filters import Field
 from watchword.domain.ports import Issue
@@ -48,15 +48,15 @@ def test_a_bearer_comes_with_the_standing_of_its_actor(given: Given) -> None:
     given.run(given.store.set_actor_status(SYSTEM, ANN, ActorStatus.SUSPENDED))
     found = given.run(given.store.find_bearer(token.id))
     assert found is not None
-    assert found.standing.suspended
-    assert found.standing.groups == (OPS.urn,)
-    assert found.standing == given.run(given.store.standing(ANN))
-    assert not given.run(given.store.standing(BOB)).suspended
+    assert found.snapshot.suspended
+    assert found.snapshot.groups == (OPS.urn,)
+    assert found.snapshot == given.run(given.store.snapshot(ANN))
+    assert not given.run(given.store.snapshot(BOB)).suspended
 
 
 def test_an_actor_that_nobody_has_heard_of_stands_well_and_in_no_group(given: Given) -> None:
     version = given.run(given.store.policies()).version
-    assert given.run(given.store.standing(EVE)) == Standing(suspended=False, groups=(), policy_version=version)
+    assert given.run(given.store.snapshot(EVE)) == ActorSnapshot(suspended=False, groups=(), policy_version=version)
 
 
 @pytest.mark.parametrize("kid", ["kid-1", "never heard of", ""])
@@ -98,7 +98,9 @@ def test_an_expired_token_makes_room_at_the_very_millisecond_of_its_end(given: G
 
 def test_a_suspended_actor_is_given_no_token_until_it_is_resumed(given: Given) -> None:
     given.run(given.store.set_actor_status(SYSTEM, ANN, ActorStatus.SUSPENDED))
-    fault = given.refused(given.store.add_token(given.warrant(), record(1, ANN, owner=ADMIN), Issue(given.kid, PLENTY)))
+    fault = given.refused(
+        given.store.add_token(given.precondition(), record(1, ANN, owner=ADMIN), Issue(given.kid, PLENTY))
+    )
     assert fault.reason is Reason.ACTOR_SUSPENDED
     assert given.kept(record(1)) is None
     given.run(given.store.set_actor_status(SYSTEM, ANN, ActorStatus.ACTIVE))
@@ -139,13 +141,13 @@ def test_a_revocation_says_when_and_is_seen_at_once(given: Given) -> None:
 @pytest.mark.parametrize("of", [ANN, BOB])
 def test_a_token_is_revoked_by_its_actor_and_by_its_owner(given: Given, of: str) -> None:
     token = given.token(1, ANN, owner=BOB)
-    assert given.run(given.store.revoke_token(given.warrant(of), token.id, Reach(of))) == (NOW, 1)
+    assert given.run(given.store.revoke_token(given.precondition(of), token.id, TokenVisibility(of))) == (NOW, 1)
 
 
 def test_anothers_token_and_one_that_does_not_exist_are_refused_alike(given: Given) -> None:
     token = given.token(1, ANN, owner=BOB)
-    another = given.refused(given.store.revoke_token(given.warrant(EVE), token.id, Reach(EVE)))
-    nobodys = given.refused(given.store.revoke_token(given.warrant(EVE), numbered_id(2), Reach(EVE)))
+    another = given.refused(given.store.revoke_token(given.precondition(EVE), token.id, TokenVisibility(EVE)))
+    nobodys = given.refused(given.store.revoke_token(given.precondition(EVE), numbered_id(2), TokenVisibility(EVE)))
     assert another.reason is nobodys.reason is Reason.TOKEN_NOT_FOUND
     assert (another.message, another.details) == (nobodys.message, nobodys.details)
     assert given.kept(token) == token
@@ -154,7 +156,7 @@ def test_anothers_token_and_one_that_does_not_exist_are_refused_alike(given: Giv
 def test_anothers_revoked_token_is_as_unknown_as_a_live_one(given: Given) -> None:
     token = given.token(1, ANN)
     given.revoke(token)
-    fault = given.refused(given.store.revoke_token(given.warrant(EVE), token.id, Reach(EVE)))
+    fault = given.refused(given.store.revoke_token(given.precondition(EVE), token.id, TokenVisibility(EVE)))
     assert fault.reason is Reason.TOKEN_NOT_FOUND
 
 
@@ -162,13 +164,15 @@ def test_without_a_scope_an_unknown_token_is_not_found(given: Given) -> None:
     assert given.refused(given.store.revoke_token(SYSTEM, "", None)).reason is Reason.TOKEN_NOT_FOUND
 
 
-@pytest.mark.parametrize("reach", [None, Reach(ANN)])
-def test_a_second_revocation_is_told_of_the_first(given: Given, place: Place, reach: Reach | None) -> None:
+@pytest.mark.parametrize("visibility", [None, TokenVisibility(ANN)])
+def test_a_second_revocation_is_told_of_the_first(
+    given: Given, place: Place, visibility: TokenVisibility | None
+) -> None:
     token = given.token(1)
     given.revoke(token)
     before = place.events()
     given.clock.now = NOW + 1_000
-    fault = given.refused(given.store.revoke_token(SYSTEM, token.id, reach))
+    fault = given.refused(given.store.revoke_token(SYSTEM, token.id, visibility))
     assert fault.reason is Reason.ALREADY_REVOKED
     assert fault.details == {"revokedAt": NOW}
     assert given.kept(token) == token._replace(revoked_at=NOW)

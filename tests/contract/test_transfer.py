@@ -13,8 +13,8 @@ from tests.support import exports
 from tests.support.postgres import Address, home
 from tests.support.strategies import ACTORS, GROUPS, kept_policies, record_lists, text
 from watchword.domain.accounts import ACCOUNT_PREFIX
-from watchword.domain.places import FilePlace
 from watchword.domain.policies import Policy
+from watchword.domain.store_urls import SqliteUrl
 from watchword.domain.tokens import TokenRecord
 from watchword.settings import load
 from watchword.stores.copying import copy
@@ -85,7 +85,7 @@ def test_whatever_a_store_may_hold_is_the_same_after_a_copy_there_and_back(
     long: str,
 ) -> None:
     folder = tmp_path_factory.mktemp("transfer")
-    there, back = FilePlace(folder / "there.db"), FilePlace(folder / "back.db")
+    there, back = SqliteUrl(folder / "there.db"), SqliteUrl(folder / "back.db")
     write(there.path, records, granted, [*happened, (ACTORS[0], long, {})], joined)
     with home(postgres, folder) as database:
         place = load({}, database.env).place

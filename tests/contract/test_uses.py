@@ -54,7 +54,7 @@ def test_of_uses_that_two_processes_note_at_once_none_is_lost(given: Given, othe
 
     stores = (given.store, other)
     work = [note(stores[turn % 2], turn) for turn in range(20)]
-    work += [stores[n % 2].revoke_token(given.warrant(), tokens[n].id, None) for n in range(5)]
+    work += [stores[n % 2].revoke_token(given.precondition(), tokens[n].id, None) for n in range(5)]
     assert [found for found in given.run(all_of(work)) if isinstance(found, Exception)] == []
     assert {(kept.use_count, kept.last_used_at) for token in tokens if (kept := given.kept(token))} == {(20, NOW + 19)}
     assert place.problems() == []

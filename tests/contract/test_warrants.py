@@ -24,63 +24,63 @@ from tests.contract.given import (
 )
 from tests.support.backends import NOW, Place
 from tests.support.strategies import numbered_id
-from watchword.domain.actors import ActorStatus, Warrant
-from watchword.domain.endings import Reach, Selection
+from watchword.domain.actors import ActorStatus, WritePrecondition
+from watchword.domain.bulk_revocation import Selection, TokenVisibility
 from watchword.domain.ports import Group, Issue, Store
 
-Write = Callable[[Store, Warrant], Coroutine[Any, Any, Any]]
-Break = Callable[[Given, Warrant], Warrant]
+Write = Callable[[Store, WritePrecondition], Coroutine[Any, Any, Any]]
+Break = Callable[[Given, WritePrecondition], WritePrecondition]
 
 LASTING = record(43, BOB, expires_at=None)
 
 WRITES: dict[str, Write] = {
-    "add_token": lambda store, warrant: store.add_token(warrant, record(50), Issue("kid-1", PLENTY)),
-    "revoke_token": lambda store, warrant: store.revoke_token(warrant, numbered_id(40), None),
-    "revoke_token and all minted with it": lambda store, warrant: store.revoke_token(
-        warrant, numbered_id(40), None, cascade=True
+    "add_token": lambda store, precondition: store.add_token(precondition, record(50), Issue("kid-1", PLENTY)),
+    "revoke_token": lambda store, precondition: store.revoke_token(precondition, numbered_id(40), None),
+    "revoke_token and all minted with it": lambda store, precondition: store.revoke_token(
+        precondition, numbered_id(40), None, cascade=True
     ),
-    "revoke_tokens": lambda store, warrant: store.revoke_tokens(warrant, Selection(ids=(numbered_id(98),))),
-    "rotate_token": lambda store, warrant: store.rotate_token(
-        warrant, LASTING, successor(50, LASTING), Issue("kid-1", PLENTY)
+    "revoke_tokens": lambda store, precondition: store.revoke_tokens(precondition, Selection(ids=(numbered_id(98),))),
+    "rotate_token": lambda store, precondition: store.rotate_token(
+        precondition, LASTING, successor(50, LASTING), Issue("kid-1", PLENTY)
     ),
-    "note_replay": lambda store, warrant: store.note_replay(warrant, LASTING),
-    "delete_account": lambda store, warrant: store.delete_account(warrant, account(1).urn),
-    "add_policy": lambda store, warrant: store.add_policy(warrant, policy(50, ANN)),
-    "replace_policy": lambda store, warrant: store.replace_policy(warrant, policy(40, ANN, EVE)),
-    "delete_policy": lambda store, warrant: store.delete_policy(warrant, policy(40).urn),
-    "add_group": lambda store, warrant: store.add_group(warrant, Group(OPS.urn + "2", "more", None)),
-    "delete_group": lambda store, warrant: store.delete_group(warrant, OPS.urn),
-    "change_members": lambda store, warrant: store.change_members(warrant, OPS.urn, add=[EVE]),
-    "set_actor_status": lambda store, warrant: store.set_actor_status(warrant, EVE, ActorStatus.SUSPENDED),
-    "rotate_key": lambda store, warrant: store.rotate_key(warrant, "kid-2", key(50)),
+    "note_replay": lambda store, precondition: store.note_replay(precondition, LASTING),
+    "delete_account": lambda store, precondition: store.delete_account(precondition, account(1).urn),
+    "add_policy": lambda store, precondition: store.add_policy(precondition, policy(50, ANN)),
+    "replace_policy": lambda store, precondition: store.replace_policy(precondition, policy(40, ANN, EVE)),
+    "delete_policy": lambda store, precondition: store.delete_policy(precondition, policy(40).urn),
+    "add_group": lambda store, precondition: store.add_group(precondition, Group(OPS.urn + "2", "more", None)),
+    "delete_group": lambda store, precondition: store.delete_group(precondition, OPS.urn),
+    "change_members": lambda store, precondition: store.change_members(precondition, OPS.urn, add=[EVE]),
+    "set_actor_status": lambda store, precondition: store.set_actor_status(precondition, EVE, ActorStatus.SUSPENDED),
+    "rotate_key": lambda store, precondition: store.rotate_key(precondition, "kid-2", key(50)),
 }
 every_write = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 
 
-def _suspend(given: Given, warrant: Warrant) -> Warrant:
-    given.run(given.store.set_actor_status(SYSTEM, warrant.actor, ActorStatus.SUSPENDED))
-    return warrant
+def _suspend(given: Given, precondition: WritePrecondition) -> WritePrecondition:
+    given.run(given.store.set_actor_status(SYSTEM, precondition.actor, ActorStatus.SUSPENDED))
+    return precondition
 
 
-def _change_policies(given: Given, warrant: Warrant) -> Warrant:
+def _change_policies(given: Given, precondition: WritePrecondition) -> WritePrecondition:
     given.run(given.store.add_policy(SYSTEM, policy(30, BOB)))
-    return warrant
+    return precondition
 
 
-def _change_a_group(given: Given, warrant: Warrant) -> Warrant:
+def _change_a_group(given: Given, precondition: WritePrecondition) -> WritePrecondition:
     given.run(given.store.change_members(SYSTEM, OPS.urn, remove=[ANN]))
-    return warrant
+    return precondition
 
 
-def _revoke_the_bearer(given: Given, warrant: Warrant) -> Warrant:
-    assert warrant.bearer_id is not None
-    given.run(given.store.revoke_token(SYSTEM, warrant.bearer_id, None))
-    return warrant
+def _revoke_the_bearer(given: Given, precondition: WritePrecondition) -> WritePrecondition:
+    assert precondition.bearer_id is not None
+    given.run(given.store.revoke_token(SYSTEM, precondition.bearer_id, None))
+    return precondition
 
 
-def _let_the_bearer_expire(given: Given, warrant: Warrant) -> Warrant:
+def _let_the_bearer_expire(given: Given, precondition: WritePrecondition) -> WritePrecondition:
     given.clock.now = NOW + HOUR
-    return warrant
+    return precondition
 
 
 BREAKS: dict[str, Break] = {
@@ -111,14 +111,14 @@ def prepared(given: Given) -> Given:
 @every_write
 def test_a_write_under_a_warrant_that_holds_is_done(prepared: Given, place: Place, write: Write) -> None:
     before = len(place.events())
-    prepared.run(write(prepared.store, prepared.warrant(ADMIN, record(41))))
+    prepared.run(write(prepared.store, prepared.precondition(ADMIN, record(41))))
     assert len(place.events()) == before + 1
 
 
 @every_write
 def test_a_write_without_a_bearer_is_done_for_a_believed_actor(prepared: Given, place: Place, write: Write) -> None:
     before = len(place.events())
-    prepared.run(write(prepared.store, prepared.warrant(ADMIN)))
+    prepared.run(write(prepared.store, prepared.precondition(ADMIN)))
     assert len(place.events()) == before + 1
 
 
@@ -126,10 +126,10 @@ def test_a_write_without_a_bearer_is_done_for_a_believed_actor(prepared: Given, 
 def test_every_write_whose_warrant_no_longer_holds_is_stale_and_changes_nothing(
     prepared: Given, place: Place, broken: Break
 ) -> None:
-    warrant = broken(prepared, prepared.warrant(ADMIN, record(41)))
+    precondition = broken(prepared, prepared.precondition(ADMIN, record(41)))
     before = _everything(prepared, place)
     for name, write in WRITES.items():
-        prepared.stale(write(prepared.store, warrant))
+        prepared.stale(write(prepared.store, precondition))
         assert _everything(prepared, place) == before, name
 
 
@@ -144,20 +144,20 @@ def test_the_service_itself_has_nothing_to_prove(prepared: Given, place: Place, 
 @every_write
 def test_a_warrant_is_good_up_to_the_last_millisecond_of_its_bearer(prepared: Given, write: Write) -> None:
     prepared.clock.now = NOW + HOUR - 1
-    prepared.run(write(prepared.store, prepared.warrant(ADMIN, record(41))))
+    prepared.run(write(prepared.store, prepared.precondition(ADMIN, record(41))))
 
 
 @every_write
 def test_a_bearer_that_never_ends_is_proof_at_any_time(prepared: Given, write: Write) -> None:
     bearer = prepared.token(42, ADMIN, expires_at=None)
     prepared.clock.now = NOW + 10_000 * HOUR
-    prepared.run(write(prepared.store, prepared.warrant(ADMIN, bearer)))
+    prepared.run(write(prepared.store, prepared.precondition(ADMIN, bearer)))
 
 
 def test_a_token_may_revoke_itself_once(prepared: Given) -> None:
-    own = prepared.warrant(ADMIN, record(41))
-    assert prepared.run(prepared.store.revoke_token(own, numbered_id(41), Reach(ADMIN))) == (NOW, 1)
-    prepared.stale(prepared.store.revoke_token(own, numbered_id(41), Reach(ADMIN)))
+    own = prepared.precondition(ADMIN, record(41))
+    assert prepared.run(prepared.store.revoke_token(own, numbered_id(41), TokenVisibility(ADMIN))) == (NOW, 1)
+    prepared.stale(prepared.store.revoke_token(own, numbered_id(41), TokenVisibility(ADMIN)))
 
 
 def _everything(given: Given, place: Place) -> list[Any]:

@@ -12,12 +12,12 @@ from graphql import build_schema
 from tests.support.pages import ROOT, links, pages
 from tests.support.server import ADMIN, Server
 from tests.support.waiting import SECONDS
+from watchword.cli import cli
 from watchword.domain.filters import Condition, Field, SortField
 from watchword.domain.operations import State
 from watchword.domain.tasks import Counters
 from watchword.domain.truncations import FIELDS
-from watchword.doors.cli import cli
-from watchword.doors.http.graphql.schema import sdl
+from watchword.http.graphql.schema import sdl
 from watchword.settings import _OTHERS
 from watchword.settings_table import TABLE
 

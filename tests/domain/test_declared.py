@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.strategies import policies
-from watchword.domain.declared import (
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.policies import ROOT_POLICY, Policy, PolicySource, root_policy
+from watchword.domain.policy_sets import (
     DEFAULT_SET,
     ChangeKind,
     PolicyChange,
@@ -17,8 +19,6 @@ from watchword.domain.declared import (
     reconcile,
     summary,
 )
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.policies import ROOT_POLICY, Policy, PolicySource, root_policy
 
 BY_URN = st.lists(policies(), max_size=8, unique_by=lambda policy: policy.urn)
 KEEPERS = st.sampled_from(((PolicySource.API, None), (PolicySource.FILE, DEFAULT_SET)))

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.strategies import NOW, filters, record_lists, records, searches, text
-from watchword.domain.actors import Caller, Grant, Standing
+from watchword.domain.actors import ActorSnapshot, Caller, Grant
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.filters import (
     LARGEST,
@@ -263,7 +263,7 @@ def test_every_property_of_the_token_info_can_be_filtered_by() -> None:
     assert words >= {"id", "urn", "tokenType", "status", "lastUsedAt"}
 
 
-OF_ANN = Grant(Caller(ANN, Standing(False, (), 1), None, "127.0.0.1", ""), frozenset())
+OF_ANN = Grant(Caller(ANN, ActorSnapshot(False, (), 1), None, "127.0.0.1", ""), frozenset())
 
 
 @settings(max_examples=30)

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.limits import (
+from watchword.domain.policies import Privilege
+from watchword.domain.token_limits import (
     REMEMBERED_BYTES,
     UNLIMITED,
+    BoundedCache,
     Limits,
-    Remembered,
     check_limits,
     inherited,
     unpacked,
 )
-from watchword.domain.policies import Privilege
 
 WORDS = [*(privilege.name for privilege in Privilege), "deploy", "repo:read", "repo:write"]
 AUDIENCES = ["https://a.example", "https://b.example", "c"]
@@ -73,7 +73,7 @@ def test_a_network_allows_the_addresses_in_it_and_no_other(given_limits: Limits,
 
 @given(st.lists(st.text(max_size=60), max_size=60), st.integers(0, 5_000))
 def test_what_is_remembered_stays_under_its_bound_of_bytes_and_right(keys: list[str], most: int) -> None:
-    remembered: Remembered[str, tuple[str, ...]] = Remembered(tuple, most)
+    remembered: BoundedCache[str, tuple[str, ...]] = BoundedCache(tuple, most)
     for key in itertools.chain(keys, reversed(keys)):
         assert remembered(key) == tuple(key)
         assert 0 <= remembered.kept_bytes <= most

@@ -15,7 +15,7 @@ from tests.support.server import ADMIN, Server, is_worker
 from tests.support.store_file import assert_sound
 from tests.support.storm import Answers, Storm
 from tests.support.waiting import is_alive, until, until_gone
-from watchword.doors.http.server import STOP_SECONDS
+from watchword.http.server import STOP_SECONDS
 
 QUIET = {"WATCHWORD_ACCESS_LOG": "off"}
 MakeServer = Callable[..., Server]

@@ -116,7 +116,7 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(packages: Packages
     with zipfile.ZipFile(packages.wheel) as wheel:
         packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert packed == ours
-    assert {"watchword/py.typed", "watchword/doors/http/graphql/schema.graphql"} <= packed
+    assert {"watchword/py.typed", "watchword/http/graphql/schema.graphql"} <= packed
     assert any(name.endswith(".sql") for name in packed)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.server import watchword
 from watchword import values
-from watchword.domain.places import DatabasePlace
+from watchword.domain.store_urls import PostgresUrl
 from watchword.settings import SettingsError, load
 
 SECRET = "hunter2-is-no-password"
@@ -99,7 +99,7 @@ def check(text: str) -> None:
         assert said in SENTENCES
         return
     place = values.database(text)
-    if isinstance(place, DatabasePlace):
+    if isinstance(place, PostgresUrl):
         assert place.hosts
         assert all(0 < port < 65_536 for _, port in place.hosts)
         # What the system would be asked for.
@@ -119,7 +119,7 @@ def test_names_and_passwords_of_any_characters_are_read_as_they_were_quoted(
 ) -> None:
     text = f"postgresql://{quote(user, safe='')}:{quote(password, safe='')}@h:1,[::1]/{quote(base, safe='')}"
     place = values.database(text)
-    assert isinstance(place, DatabasePlace)
+    assert isinstance(place, PostgresUrl)
     assert (place.user, place.database, place.hosts) == (user, base, (("h", 1), ("::1", 5432)))
     assert place.password is not None
     assert place.password.reveal() == password

@@ -17,8 +17,8 @@ from tests.contract.given import ADMIN, SYSTEM, key, record
 from tests.support.postgres import Cluster, Home, own_cluster
 from watchword.domain.events import EventSearch
 from watchword.domain.filters import Condition, Field, Filter, Search
-from watchword.domain.places import DatabasePlace
 from watchword.domain.policies import root_policy
+from watchword.domain.store_urls import PostgresUrl
 from watchword.stores import keeping, rows
 from watchword.stores.postgres import accounts, creates, events, lanes, lives, searches, tokens
 from watchword.stores.postgres.connections import READING_MANY_TOKENS, Connection, connect
@@ -71,7 +71,7 @@ def cost_of(plans: list[Any]) -> Cost:
 
 
 @asynccontextmanager
-async def explained(place: DatabasePlace, session: Any) -> Any:
+async def explained(place: PostgresUrl, session: Any) -> Any:
     """A connection as the store has it, that tells the plan of everything it runs."""
     connection: Any = await connect(place, session)
     told: list[str] = []
@@ -146,7 +146,7 @@ NAMES = sorted(asks(0))
 def measure(cluster: Cluster, folder: Any, size: int) -> dict[str, Cost]:
     home = Home(cluster, folder)
     address = read_address(home.url)
-    assert isinstance(address, DatabasePlace)
+    assert isinstance(address, PostgresUrl)
     place = replace(address, schema=home.schema, timeout=60.0)
     fill(place, size, now=NOW, actors=ACTORS)
     home.look("INSERT INTO actors SELECT 'urn:a:' || n, 'SUSPENDED', 0, 'x' FROM generate_series(1, 5000) AS n")

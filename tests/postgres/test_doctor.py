@@ -12,7 +12,7 @@ from tests.support.ports import free_port
 from tests.support.postgres import LOCKED, PASSWORD, Cluster, Home, home
 from tests.support.server import ADMIN, watchword
 from watchword import checkup
-from watchword.domain.findings import Finding, Level
+from watchword.domain.diagnostics import Diagnostic, Level
 from watchword.settings import load
 from watchword.stores.migrate import latest
 from watchword.wiring import system_clock
@@ -127,7 +127,7 @@ def test_a_clock_that_is_far_from_the_databases_is_warned_of(
     settled: Home, apart: int, level: Level, tmp_path: Path
 ) -> None:
     settings = load({"data_dir": str(tmp_path / "data"), "port": str(free_port())}, settled.env)
-    found: list[Finding] = list(
+    found: list[Diagnostic] = list(
         checkup.look_over(settings, lambda: system_clock() - apart, lambda: "", None, running=False)
     )
     (clock,) = [finding for finding in found if finding.about == "clock"]

@@ -15,9 +15,9 @@ from tests.support.postgres import Cluster, Home, own_cluster
 from tests.support.waiting import until
 from watchword.domain.actors import Bearer
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.places import DatabasePlace
 from watchword.domain.policies import root_policy
 from watchword.domain.ports import Issue, Store
+from watchword.domain.store_urls import PostgresUrl
 from watchword.stores import keeping
 from watchword.values import database as read_address
 
@@ -35,10 +35,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> DatabasePlace:
+def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> PostgresUrl:
     home = Home(cluster, tmp_path_factory.mktemp("home"))
     address = read_address(home.url)
-    assert isinstance(address, DatabasePlace)
+    assert isinstance(address, PostgresUrl)
     made = replace(address, schema=home.schema, timeout=TIMEOUT)
     keeping.prepare(made)
 
@@ -67,7 +67,7 @@ def reads() -> list[float]:
 
 
 @pytest.fixture
-def store(run: Run, place: DatabasePlace, reads: list[float]) -> Iterator[Store]:
+def store(run: Run, place: PostgresUrl, reads: list[float]) -> Iterator[Store]:
     def observe(what: str, seconds: float) -> None:
         if what == "verify":
             reads.append(seconds)
@@ -160,7 +160,7 @@ def test_a_lane_that_hangs_holds_up_nobody_for_long(run: Run, store: Store, clus
 
 
 def test_nobody_is_accepted_while_every_lane_hangs_and_all_are_told_in_time(
-    run: Run, place: DatabasePlace, cluster: Cluster
+    run: Run, place: PostgresUrl, cluster: Cluster
 ) -> None:
     store = run(keeping.open_store(replace(place, timeout=SHORT), lambda: 0, keeping.ignore))
     run(opened_lanes(store))
@@ -196,7 +196,7 @@ def test_a_server_that_is_restarted_is_waited_for(run: Run, store: Store, cluste
     assert all(isinstance(one, Bearer) for one in run(through_it()))
 
 
-def test_a_revocation_is_seen_by_whoever_asks_after_it(run: Run, store: Store, place: DatabasePlace) -> None:
+def test_a_revocation_is_seen_by_whoever_asks_after_it(run: Run, store: Store, place: PostgresUrl) -> None:
     async def storm() -> None:
         other = await keeping.open_store(place, lambda: 0, keeping.ignore)
         stop = asyncio.Event()
@@ -222,7 +222,7 @@ def test_a_revocation_is_seen_by_whoever_asks_after_it(run: Run, store: Store, p
     run(storm())
 
 
-def test_a_closed_store_answers_those_who_wait_and_refuses_others(run: Run, place: DatabasePlace) -> None:
+def test_a_closed_store_answers_those_who_wait_and_refuses_others(run: Run, place: PostgresUrl) -> None:
     async def close() -> list[Bearer | BaseException | None]:
         store = await keeping.open_store(place, lambda: 0, keeping.ignore)
         waiting = asyncio.ensure_future(find_all(store, [token.id for token in TOKENS]))

@@ -6,11 +6,11 @@ from tests.contract.given import ANN, PLENTY, SYSTEM, Run, key, record, successo
 from tests.postgres.test_outcomes import HASTY, alive, patience, place, run, store, strait
 from tests.support.postgres import Home
 from tests.support.strait import Strait
-from watchword.domain.endings import Receipt, Selection, receipt
+from watchword.domain.bulk_revocation import Receipt, Selection, receipt
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.filters import Field
+from watchword.domain.idempotency import IdempotencyRecord
 from watchword.domain.ports import Issue, Repeated, Store
-from watchword.domain.retries import Retry
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import keeping
 
@@ -25,7 +25,7 @@ OF_ANN = Selection(filters=(where(Field.ACTOR_URN, ANN),))
 
 def keyed(number: int) -> tuple[TokenRecord, Issue]:
     made = record(number, created_at=FAR)
-    return made, Issue(key(1).kid, PLENTY, Retry(ANN, "digest", key(1).kid, made.id, made.created_at, None))
+    return made, Issue(key(1).kid, PLENTY, IdempotencyRecord(ANN, "digest", key(1).kid, made.id, made.created_at, None))
 
 
 def told(home: Home, action: str, target: str) -> int:
@@ -57,7 +57,7 @@ def test_a_token_asked_for_under_a_key_is_not_withdrawn_when_its_answer_is_lost(
         run(store.add_token(SYSTEM, made, issue))
     assert caught.value.reason is Reason.OUTCOME_UNKNOWN
     strait.calm()
-    kept = run(store.get_retry(ANN, "digest"))
+    kept = run(store.get_idempotency_record(ANN, "digest"))
     assert kept == issue.retry
     run(store.close())  # which brings every withdrawal to its end
     assert alive(database, made.id) == [True]

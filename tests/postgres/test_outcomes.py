@@ -13,9 +13,9 @@ from tests.support.postgres import DEBIAN, Home, SharedClusters, home
 from tests.support.strait import Strait
 from tests.support.waiting import until
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.places import DatabasePlace
 from watchword.domain.policies import root_policy
 from watchword.domain.ports import Issue, Store
+from watchword.domain.store_urls import PostgresUrl
 from watchword.stores import keeping
 from watchword.values import database as read_address
 
@@ -32,9 +32,9 @@ def strait(database: Home) -> Iterator[Strait]:
         yield made
 
 
-def place(home: Home, port: int, timeout: float) -> DatabasePlace:
+def place(home: Home, port: int, timeout: float) -> PostgresUrl:
     address = read_address(home.url)
-    assert isinstance(address, DatabasePlace)
+    assert isinstance(address, PostgresUrl)
     # One connection, so that the next request is ours.
     return replace(address, schema=home.schema, hosts=(("127.0.0.1", port),), timeout=timeout, pool=1)
 
@@ -196,7 +196,7 @@ def test_creates_of_the_same_actors_in_any_order_never_wait_for_each_other(
         assert alone.look(waited) == before
 
 
-async def crowd(there: DatabasePlace) -> list[object]:
+async def crowd(there: PostgresUrl) -> list[object]:
     stores = [await keeping.open_store(replace(there, pool=4), lambda: 0, keeping.ignore) for _ in range(4)]
     await stores[0].settle_keys(b"sealed salt", key(1), key(2))
     await stores[0].settle(root_policy(ADMIN), ())

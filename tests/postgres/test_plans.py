@@ -13,7 +13,7 @@ import pytest
 from tests.support.postgres import KINDS_IN_TURN, Home, SharedClusters, home
 from tests.support.server import watchword
 from tests.support.waiting import SECONDS
-from watchword.domain.places import DatabasePlace
+from watchword.domain.store_urls import PostgresUrl
 from watchword.stores.postgres.connections import (
     READING_MANY_TOKENS,
     SEARCHED,
@@ -44,7 +44,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 async def connected(made: Home, session: Session = Session()) -> AsyncIterator[Connection]:  # noqa: B008 - cannot change
     """A connection as the store has it: the pool's, unless it is for something else."""
     address = database(made.url)
-    assert isinstance(address, DatabasePlace)
+    assert isinstance(address, PostgresUrl)
     connection = await connect(replace(address, schema=made.schema, timeout=SECONDS), session)
     try:
         yield connection

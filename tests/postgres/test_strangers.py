@@ -22,7 +22,7 @@ from tests.support.postgres import Address, Cluster, home
 from tests.support.server import watchword
 from watchword import values
 from watchword.domain.errors import OperatorError
-from watchword.domain.places import DatabasePlace
+from watchword.domain.store_urls import PostgresUrl
 from watchword.stores.postgres.migrations import open_patiently
 
 SECRET = "hunter2-is-no-password"
@@ -89,7 +89,7 @@ def test_whatever_a_stranger_says_is_one_sentence(answers: list[bytes]) -> None:
         async with server:
             port = server.sockets[0].getsockname()[1]
             place = values.database(f"postgresql://ww:{SECRET}@127.0.0.1:{port}/ww")
-            assert isinstance(place, DatabasePlace)
+            assert isinstance(place, PostgresUrl)
             with pytest.raises(OperatorError) as caught:
                 await open_patiently(place, patience=0)
             assert str(caught.value).count(". ") >= 1

@@ -90,7 +90,7 @@ def test_cancelled_wait_for_the_standby_is_not_answered_as_revoked(pair: Pair, h
     def revoke() -> httpx.Response:
         return server.post(REVOKE, {"id": token["metadata"]["id"]}, actor=ADMIN)
 
-    def surrender() -> httpx.Response:
+    def revoke_by_possession() -> httpx.Response:
         return server.http.post("/oauth2/revoke", data={"token": token["accessToken"]})
 
     pair.take_standby()
@@ -98,10 +98,10 @@ def test_cancelled_wait_for_the_standby_is_not_answered_as_revoked(pair: Pair, h
     # It is seen on the primary by now, where a failover would undo it.
     assert pair.is_revoked(token["metadata"]["id"])
     assert refused(revoke()) == UNKNOWN
-    assert surrender().status_code == 503
+    assert revoke_by_possession().status_code == 503
     pair.return_standby()
     assert refused(revoke()) == (409, "already_revoked")
-    assert surrender().status_code == 200
+    assert revoke_by_possession().status_code == 200
 
 
 @pytest.mark.parametrize("how", [CANCEL, TERMINATE])

@@ -16,8 +16,8 @@ from tests.support.postgres import KINDS_IN_TURN as POSTGRES_KINDS
 from tests.support.postgres import OLDEST, Address, Home, SharedClusters
 from tests.support.waiting import SECONDS
 from watchword.domain.events import KeptEvent
-from watchword.domain.places import DatabasePlace
 from watchword.domain.ports import Store
+from watchword.domain.store_urls import PostgresUrl
 from watchword.stores import keeping
 from watchword.stores.postgres.transfer import TOTALS
 from watchword.stores.sqlite import open_store, prepare
@@ -167,7 +167,7 @@ class PostgresPlace:
     def __init__(self, home: Home) -> None:
         self.home = home
         address = database(home.url)
-        assert isinstance(address, DatabasePlace)
+        assert isinstance(address, PostgresUrl)
         self.place = replace(address, schema=home.schema, timeout=SECONDS)
         keeping.prepare(self.place)
         self.hand = DatabaseHand(home)

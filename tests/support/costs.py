@@ -11,13 +11,13 @@ import apsw.ext
 
 from bench.fill import filled_actor, filled_id, is_revoked
 from tests.support.strategies import numbered_id
-from watchword.domain.actors import system_warrant
+from watchword.domain.actors import system_precondition
 from watchword.domain.filters import Condition, Field, Filter, Search
 from watchword.domain.ports import Clock, Issue, Use
 from watchword.domain.tokens import TokenRecord, TokenType
 from watchword.stores.sqlite import SqliteStore, open_store
 
-SYSTEM = system_warrant("a test")
+SYSTEM = system_precondition("a test")
 
 
 class Run(Protocol):
@@ -115,7 +115,7 @@ def operations(
     return {
         "find_bearer": lambda store: store.find_bearer(filled_id(7)),
         "find_bearer of an unknown token": lambda store: store.find_bearer("x" * 44),
-        "standing": lambda store: store.standing(actor),
+        "standing": lambda store: store.snapshot(actor),
         "add_token": lambda store: store.add_token(SYSTEM, made, Issue(kid, 10_000)),
         "revoke_token": lambda store: store.revoke_token(SYSTEM, filled_id(5), None),
         "record_uses": lambda store: store.record_uses({filled_id(7): Use(now, 1, "10.0.0.0/24")}),

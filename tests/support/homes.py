@@ -13,16 +13,16 @@ from graphql import ExecutionResult, GraphQLSchema
 
 from tests.support.server import ADMIN, GENERATE
 from watchword import wiring
-from watchword.domain.actors import Caller, system_warrant
+from watchword.domain.actors import Caller, system_precondition
 from watchword.domain.lifetimes import Duration
-from watchword.domain.limits import Limits
 from watchword.domain.policies import Policy, PolicyState, Privilege
+from watchword.domain.token_limits import Limits
 from watchword.domain.tokens import NewToken, TokenType
-from watchword.doors.http.graphql.budget import Meter, ProcessorBudget
-from watchword.doors.http.graphql.documents import Prepared
-from watchword.doors.http.graphql.endpoint import Context, Services
-from watchword.doors.http.graphql.errors import failed
 from watchword.engines.embedded.file import prepare as prepare_index
+from watchword.http.graphql.budget import Meter, ProcessorBudget
+from watchword.http.graphql.documents import Prepared
+from watchword.http.graphql.endpoint import Context, Services
+from watchword.http.graphql.errors import failed
 from watchword.service.offboarding import Offboarding
 from watchword.service.tokens import Counted, Lifetime
 from watchword.settings import Settings, load
@@ -61,18 +61,18 @@ def furnish(folder: Path) -> Furnished:
 
 async def _furnish(settings: Settings, folder: Path) -> Furnished:
     async with wiring.open_service(settings) as service:
-        warrant = system_warrant("test")
+        precondition = system_precondition("test")
         actors = frozenset({HOLDER, VICTIM})
         policy = Policy(
             "urn:li:servicePolicy:held", "held", None, PolicyState.ACTIVE, frozenset({Privilege[GENERATE]}), actors
         )
-        await service.store.add_policy(warrant, policy)
+        await service.store.add_policy(precondition, policy)
         hour, made = Lifetime(Duration.ONE_HOUR), []
         for number, actor in enumerate([HOLDER, HOLDER, VICTIM, VICTIM, VICTIM, ADMIN]):
             limits = Limits(scopes=(GENERATE, "repo:read")) if number == 1 else Limits()
             new = NewToken(TokenType.PERSONAL, actor, f"number {number}", "é" if number % 2 else None, limits)
-            made.append(await service.tokens.mint(warrant, new, hour))
-        await service.store.revoke_token(warrant, made[-2].record.id, None)
+            made.append(await service.tokens.mint(precondition, new, hour))
+        await service.store.revoke_token(precondition, made[-2].record.id, None)
         return Furnished(folder, [one.token.reveal() for one in made], [one.record.id for one in made])
 
 

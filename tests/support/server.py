@@ -15,7 +15,7 @@ import psutil
 
 from tests.support.ports import free_port
 from tests.support.waiting import SECONDS, is_alive, until, until_gone
-from watchword.doors.http.metrics import RENDER_SECONDS
+from watchword.http.metrics import RENDER_SECONDS
 
 ADMIN = "urn:li:corpuser:admin"
 GENERATE = "GENERATE_PERSONAL_ACCESS_TOKENS"

@@ -17,7 +17,7 @@ from graphql import (
     build_schema,
 )
 
-from watchword.doors.http.graphql.completers import Reader
+from watchword.http.graphql.completers import Reader
 
 _FIELDS = """
   thing(id: ID, kind: Kind = A, input: Given): Thing

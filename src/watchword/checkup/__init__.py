@@ -11,9 +11,9 @@ from watchword.checkup.machine import data_folder, file_limit, is_closed, tls
 from watchword.checkup.policies import account_managers, policy_file
 from watchword.checkup.service import address, ask, ask_own, exposure, named_server
 from watchword.checkup.store import clock, master_key, store
-from watchword.domain.findings import Finding, warn
-from watchword.domain.places import DatabasePlace, FilePlace, LastStart
+from watchword.domain.diagnostics import Diagnostic, warn
 from watchword.domain.ports import Clock
+from watchword.domain.store_urls import LastStart, PostgresUrl, SqliteUrl
 from watchword.settings import Settings
 from watchword.stores.sqlite.glance import Glance, glance
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def look_over(
     settings: Settings, now: Clock, ask_index: Callable[[], str], url: str | None, *, running: bool
-) -> Iterator[Finding]:
+) -> Iterator[Diagnostic]:
     """`url` is where commands find their server, if that is set; `running`: whether a service runs on the folder."""
     place, closed = settings.place, is_closed(settings.data_dir)
     started: LastStart | None = None
@@ -33,9 +33,9 @@ def look_over(
     if elsewhere is not None:
         what = f"there is no store in {settings.data_dir}; the server at WATCHWORD_URL, {url}, uses another folder"
         yield warn("store", what, "Name that server's folder with --data-dir, if it is on this machine.")
-    elif isinstance(place, FilePlace) and closed:
+    elif isinstance(place, SqliteUrl) and closed:
         pass  # nothing of it can be seen
-    elif isinstance(place, FilePlace):
+    elif isinstance(place, SqliteUrl):
         file = glance(place.path) if place.path.is_file() else None
         started = None if file is None else file.started
         yield from _file(settings, place, file, now)
@@ -59,10 +59,10 @@ def look_over(
 
 def _has_store(settings: Settings) -> bool:
     place = settings.place
-    return not isinstance(place, FilePlace) or place.path.exists() or place.path.is_symlink()
+    return not isinstance(place, SqliteUrl) or place.path.exists() or place.path.is_symlink()
 
 
-def _file(settings: Settings, place: FilePlace, seen: Glance | None, now: Clock) -> Iterator[Finding]:
+def _file(settings: Settings, place: SqliteUrl, seen: Glance | None, now: Clock) -> Iterator[Diagnostic]:
     yield from store(place.path, seen)
     is_new = seen is None or (seen.sealed is not None and seen.sealed.salt is None)
     yield from master_key(settings, None if seen is None else seen.sealed, is_new=is_new)
@@ -70,7 +70,7 @@ def _file(settings: Settings, place: FilePlace, seen: Glance | None, now: Clock)
     yield from account_managers(() if seen is None else seen.gains)
 
 
-def _database(settings: Settings, place: DatabasePlace, seen: "DatabaseGlance") -> Iterator[Finding]:
+def _database(settings: Settings, place: PostgresUrl, seen: "DatabaseGlance") -> Iterator[Diagnostic]:
     from watchword.checkup.database import database, database_clock
 
     yield from database(settings, place, seen)

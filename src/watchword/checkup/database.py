@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from watchword.domain.findings import Finding, bad, ok, warn
-from watchword.domain.places import DatabasePlace
+from watchword.domain.diagnostics import Diagnostic, bad, ok, warn
+from watchword.domain.store_urls import PostgresUrl
 from watchword.settings import Settings
 from watchword.stores.postgres.glance import DatabaseGlance
 
@@ -12,7 +12,7 @@ LANES = 2
 """Connections of a worker besides its pool."""
 
 
-def database(settings: Settings, place: DatabasePlace, seen: DatabaseGlance) -> Iterator[Finding]:
+def database(settings: Settings, place: PostgresUrl, seen: DatabaseGlance) -> Iterator[Diagnostic]:
     if seen.problem is not None:
         sentence, _, fix = seen.problem.partition(". ")
         yield bad("store", sentence.rstrip("."), fix or "See WATCHWORD_DATABASE_URL, and the server's log.")
@@ -34,13 +34,13 @@ def database(settings: Settings, place: DatabasePlace, seen: DatabaseGlance) -> 
         yield warn("store", "every role of the server may connect to the database, and hold up its writes", fix)
 
 
-def _durable(seen: DatabaseGlance) -> Iterator[Finding]:
+def _durable(seen: DatabaseGlance) -> Iterator[Diagnostic]:
     for name in seen.unsafe:
         fix = f"Set it: ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf()"
         yield warn("store", f"{name} is off: what was committed may be lost with the machine", fix)
 
 
-def _connections(settings: Settings, seen: DatabaseGlance) -> Iterator[Finding]:
+def _connections(settings: Settings, seen: DatabaseGlance) -> Iterator[Diagnostic]:
     wanted = settings.workers * (settings.database_pool + LANES)
     if wanted > seen.most_connections:
         fix = "Raise max_connections (or the role's or database's limit), or lower WATCHWORD_DATABASE_POOL."
@@ -49,7 +49,7 @@ def _connections(settings: Settings, seen: DatabaseGlance) -> Iterator[Finding]:
         )
 
 
-def database_clock(seen: DatabaseGlance) -> Iterator[Finding]:
+def database_clock(seen: DatabaseGlance) -> Iterator[Diagnostic]:
     if seen.problem is not None:
         return
     if abs(seen.ahead_ms) > APART_MS:

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterator
 
+from watchword.domain.diagnostics import Diagnostic, bad, ok
 from watchword.domain.errors import Fault, OperatorError
-from watchword.domain.findings import Finding, bad, ok
 from watchword.settings import Settings
 
 ABOUT = "index"
 
 
-def index(settings: Settings, ask: Callable[[], str]) -> Iterator[Finding]:
+def index(settings: Settings, ask: Callable[[], str]) -> Iterator[Diagnostic]:
     """`ask` tells what the index is, or raises."""
     if settings.index_url is None and not settings.index_path.exists():
         yield ok(ABOUT, f"there is none at {settings.index_path} yet; the first start makes it")

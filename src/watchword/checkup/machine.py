@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from watchword.domain.findings import Finding, bad, ok, warn
+from watchword.domain.diagnostics import Diagnostic, bad, ok, warn
 from watchword.files import owner_in_the_way
 from watchword.settings import Settings
 from watchword.signing.certificates import validity
@@ -27,14 +27,14 @@ def is_closed(folder: Path) -> bool:
         return True
 
 
-def _not_ours(folder: Path) -> Finding:
+def _not_ours(folder: Path) -> Diagnostic:
     what, found = f"{folder} cannot be read and written by this user", owner_in_the_way(folder)
     if found is None:
         return bad("data folder", what, f"chmod 700 {folder}")
     return bad("data folder", f"{what}; {found[0]} belongs to user {found[1]}", f"Run this as user {found[1]}.")
 
 
-def data_folder(settings: Settings) -> Iterator[Finding]:
+def data_folder(settings: Settings) -> Iterator[Diagnostic]:
     folder = settings.data_dir
     if is_closed(folder):
         yield _not_ours(folder)
@@ -59,7 +59,7 @@ def data_folder(settings: Settings) -> Iterator[Finding]:
     yield from _room(folder)
 
 
-def _room(folder: Path) -> Iterator[Finding]:
+def _room(folder: Path) -> Iterator[Diagnostic]:
     free = shutil.disk_usage(folder).free
     room = f"{free / 1_000_000:,.0f} MB are free on the disk of {folder}"
     fix = "Make room: a full disk stops every write."
@@ -71,7 +71,7 @@ def _room(folder: Path) -> Iterator[Finding]:
         yield ok("disk", room)
 
 
-def tls(settings: Settings) -> Iterator[Finding]:
+def tls(settings: Settings) -> Iterator[Diagnostic]:
     if settings.tls_cert is None or settings.tls_key is None:
         return
     try:
@@ -87,7 +87,7 @@ def tls(settings: Settings) -> Iterator[Finding]:
         yield warn("TLS", f"{settings.tls_key} can be read by others", f"chmod 600 {settings.tls_key}")
 
 
-def _valid(path: Path, begins: datetime, ends: datetime) -> Finding:
+def _valid(path: Path, begins: datetime, ends: datetime) -> Diagnostic:
     now = datetime.now(UTC)
     fix = "Renew the certificate, then start the service again."
     if ends <= now:
@@ -101,7 +101,7 @@ def _valid(path: Path, begins: datetime, ends: datetime) -> Finding:
     return ok("TLS", f"{path} and its key belong together; valid until {ends:%Y-%m-%d}")
 
 
-def file_limit() -> Iterator[Finding]:
+def file_limit() -> Iterator[Diagnostic]:
     """The server raises its own limit as far as it may."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < FEW_FILES:

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
-from watchword.domain.accounts import Gain
-from watchword.domain.findings import Finding, bad, ok, warn
+from watchword.domain.accounts import AccountGain
+from watchword.domain.diagnostics import Diagnostic, bad, ok, warn
 from watchword.policyfile import PolicyFileError, read_policy_file
 from watchword.settings import Settings
 
 MOST_TOLD = 5
 
 
-def account_managers(found: Sequence[Gain]) -> Iterator[Finding]:
+def account_managers(found: Sequence[AccountGain]) -> Iterator[Diagnostic]:
     """Managers of service accounts can make tokens of every account, and so do what any of them may."""
     fix = (
         "Grant the manager these privileges too, or take them from the account, or MANAGE_SERVICE_ACCOUNTS from the "
@@ -23,7 +23,7 @@ def account_managers(found: Sequence[Gain]) -> Iterator[Finding]:
         yield warn("policies", f"there are {len(found) - MOST_TOLD:,} more like these", fix)
 
 
-def policy_file(settings: Settings) -> Iterator[Finding]:
+def policy_file(settings: Settings) -> Iterator[Diagnostic]:
     if settings.policy_file is None:
         yield ok("policy file", "none is named (WATCHWORD_POLICY_FILE)")
         return

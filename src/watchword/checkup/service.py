@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from watchword import __version__
-from watchword.domain.findings import Finding, bad, ok, warn
-from watchword.domain.places import LastStart
+from watchword.domain.diagnostics import Diagnostic, bad, ok, warn
+from watchword.domain.store_urls import LastStart
 from watchword.settings import Settings
 
 ANSWER_SECONDS = 3.0
@@ -108,7 +108,7 @@ def ask_own(settings: Settings, started: LastStart | None) -> Answer | None:
 
 def address(
     settings: Settings, started: LastStart | None, answer: Answer | None, *, running: bool
-) -> Iterator[Finding]:
+) -> Iterator[Diagnostic]:
     if answer is not None:
         yield from _answered(answer)
         if settings.public_url is not None and answer.issuer not in (None, settings.issuer):
@@ -123,7 +123,7 @@ def address(
         yield _port(settings, running=running)
 
 
-def _answered(answer: Answer) -> Iterator[Finding]:
+def _answered(answer: Answer) -> Iterator[Diagnostic]:
     named = "" if answer.issuer is None else f" as {answer.issuer}"
     yield ok("port", f"the running service is Watchword {answer.version}; it answers at {answer.url}{named}")
     if answer.version != __version__:
@@ -135,7 +135,7 @@ def _answered(answer: Answer) -> Iterator[Finding]:
             yield bad("port", f"{path} is open to others", f"chmod 600 {path}")
 
 
-def _port(settings: Settings, *, running: bool) -> Finding:
+def _port(settings: Settings, *, running: bool) -> Diagnostic:
     where, problem = settings.listens_at, _bind(settings)
     if problem is None and running:
         return warn(
@@ -148,14 +148,14 @@ def _port(settings: Settings, *, running: bool) -> Finding:
     return _taken(where)
 
 
-def _taken(where: str) -> Finding:
+def _taken(where: str) -> Diagnostic:
     if ask(where) is None:
         return bad("port", f"another program listens at {where}", "End that program, or choose another --port.")
     fix = "Choose another --port, or name that service's --data-dir."
     return bad("port", f"the Watchword at {where} runs on another data folder", fix)
 
 
-def _socket(path: Path, where: str) -> Iterator[Finding]:
+def _socket(path: Path, where: str) -> Iterator[Diagnostic]:
     if not path.parent.is_dir():
         yield bad("port", f"the folder of {path} is not there", f"mkdir -p {path.parent}")
     elif not path.exists():
@@ -179,7 +179,7 @@ def _bind(settings: Settings) -> OSError | None:
     return None
 
 
-def exposure(settings: Settings, answer: Answer | None) -> Iterator[Finding]:
+def exposure(settings: Settings, answer: Answer | None) -> Iterator[Diagnostic]:
     """Of the running service what it answers; else what the settings would make of it."""
     where = settings.listens_at if answer is None else answer.url
     if _is_outside(where):
@@ -211,7 +211,7 @@ def _is_outside(where: str) -> bool:
         return parts.hostname != "localhost"
 
 
-def named_server(url: str | None, started: LastStart | None) -> Iterator[Finding]:
+def named_server(url: str | None, started: LastStart | None) -> Iterator[Diagnostic]:
     """The server that commands ask: whether it is the one of this store."""
     if url is None:
         return

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from watchword.domain.diagnostics import Diagnostic, bad, ok, warn
 from watchword.domain.errors import OperatorError
-from watchword.domain.findings import Finding, bad, ok, warn
 from watchword.domain.ports import Clock
 from watchword.settings import Settings
 from watchword.signing.keyring import prove_opens
@@ -19,7 +19,7 @@ BEHIND_MS = 60_000
 JUMP_SECONDS = 1.0
 
 
-def store(path: Path, seen: Glance | None) -> Iterator[Finding]:
+def store(path: Path, seen: Glance | None) -> Iterator[Diagnostic]:
     if seen is None and (path.exists() or path.is_symlink()):
         yield bad("store", f"{path} is there and no file", "Move it away, or name another data folder.")
         return
@@ -37,13 +37,13 @@ def store(path: Path, seen: Glance | None) -> Iterator[Finding]:
         yield ok("store", f"{path} is of schema version {seen.version}, {how}; tokens not revoked: {seen.tokens:,}")
 
 
-def _private(path: Path) -> Iterator[Finding]:
+def _private(path: Path) -> Iterator[Diagnostic]:
     for file in [path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal"))]:
         if file.exists() and file.stat().st_mode & 0o077:
             yield bad("store", f"{file} can be read or changed by others", f"chmod 600 {file}")
 
 
-def master_key(settings: Settings, sealed: Sealed | None, *, is_new: bool) -> Iterator[Finding]:
+def master_key(settings: Settings, sealed: Sealed | None, *, is_new: bool) -> Iterator[Diagnostic]:
     """`is_new` where the first start would make one."""
     path = settings.master_key_path
     if is_new and not path.exists() and settings.master_key_file is None:
@@ -62,7 +62,7 @@ def master_key(settings: Settings, sealed: Sealed | None, *, is_new: bool) -> It
         yield ok("keys", f"{path} opens the store's salt and signing keys ({len(sealed.private_keys)})")
 
 
-def clock(seen: Glance | None, now: Clock) -> Iterator[Finding]:
+def clock(seen: Glance | None, now: Clock) -> Iterator[Diagnostic]:
     moment = datetime.fromtimestamp(now() / 1000, UTC)
     fix = "Set this machine's clock, and keep it set by NTP: tokens end by it."
     newest = None if seen is None else seen.newest

@@ -33,7 +33,7 @@ class AccountPage:
     rows: tuple[ServiceAccount, ...]
 
 
-class Gain(NamedTuple):
+class AccountGain(NamedTuple):
     """What a holder of MANAGE_SERVICE_ACCOUNTS may do only with tokens of an account."""
 
     manager: str
@@ -48,7 +48,7 @@ _MANAGE = Privilege.MANAGE_SERVICE_ACCOUNTS
 _BOUNDLESS = {Privilege.MANAGE_ACCESS_TOKENS, Privilege.MANAGE_POLICIES}
 
 
-def gains(policies: tuple[Policy, ...], groups: Mapping[str, list[str]], accounts: list[str]) -> Iterator[Gain]:
+def gains(policies: tuple[Policy, ...], groups: Mapping[str, list[str]], accounts: list[str]) -> Iterator[AccountGain]:
     """Who gains privileges by making tokens of these accounts. `groups` are those of the accounts and of the users
     that policies name.
     """
@@ -64,7 +64,7 @@ def gains(policies: tuple[Policy, ...], groups: Mapping[str, list[str]], account
         for account in accounts if not own & _BOUNDLESS else ():
             more = known.granted(account, groups.get(account, ())) - own
             if more and manager != account:
-                yield Gain(manager, account, tuple(privilege for privilege in Privilege if privilege in more))
+                yield AccountGain(manager, account, tuple(privilege for privilege in Privilege if privilege in more))
 
 
 def is_account(urn: str) -> bool:

@@ -11,9 +11,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from watchword.domain.errors import Fault, invalid
-from watchword.domain.limits import UNLIMITED, Limits
 from watchword.domain.policies import Privilege, denied, out_of_scope
 from watchword.domain.texts import check_text
+from watchword.domain.token_limits import UNLIMITED, Limits
 from watchword.domain.urns import MAX_LENGTH, SYSTEM_ACTOR
 
 DEFAULT_COUNT, MAX_COUNT = 20, 1_000
@@ -26,7 +26,7 @@ class ActorStatus(Enum):
     SUSPENDED = "SUSPENDED"
 
 
-class Standing(NamedTuple):
+class ActorSnapshot(NamedTuple):
     """How an actor stands at the moment of one read: the store's committed state."""
 
     suspended: bool
@@ -58,8 +58,8 @@ class Bearer(NamedTuple):
         return self.revoked_at is not None or (self.expires_at is not None and self.expires_at <= self.at)
 
     @property
-    def standing(self) -> Standing:
-        return Standing(self.suspended, self.groups, self.policy_version)
+    def snapshot(self) -> ActorSnapshot:
+        return ActorSnapshot(self.suspended, self.groups, self.policy_version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Caller(NamedTuple):
     """Who is calling, from where. `bearer_id` is the token it came with; None for a believed actor header."""
 
     actor: str
-    standing: Standing
+    snapshot: ActorSnapshot
     bearer_id: str | None
     peer: str
     request_id: str
@@ -154,7 +154,7 @@ class Caller(NamedTuple):
     def with_bearer(cls, bearer: Bearer, peer: str, request_id: str) -> "Caller":
         return cls(
             bearer.actor,
-            bearer.standing,
+            bearer.snapshot,
             bearer.token_id,
             peer,
             request_id,
@@ -177,7 +177,7 @@ class Caller(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Warrant:
+class WritePrecondition:
     """What a write was allowed by, and who answers for it in the event it leaves."""
 
     actor: str
@@ -189,18 +189,18 @@ class Warrant:
     """Whether holding the token is all it takes."""
 
     @property
-    def needs_no_proof(self) -> bool:
+    def is_unconditional(self) -> bool:
         return self.by_possession or self.actor == SYSTEM_ACTOR
 
 
-def system_warrant(origin: str, request_id: str = "") -> Warrant:
+def system_precondition(origin: str, request_id: str = "") -> WritePrecondition:
     """For the service itself and for commands that work on the store: nothing is left to prove."""
-    return Warrant(actor=SYSTEM_ACTOR, bearer_id=None, policy_version=0, peer=origin, request_id=request_id)
+    return WritePrecondition(actor=SYSTEM_ACTOR, bearer_id=None, policy_version=0, peer=origin, request_id=request_id)
 
 
-def possession_warrant(bearer: Bearer, peer: str, request_id: str) -> Warrant:
+def possession_precondition(bearer: Bearer, peer: str, request_id: str) -> WritePrecondition:
     """For whoever holds a token and wants it ended."""
-    return Warrant(bearer.actor, bearer.token_id, 0, peer, request_id, by_possession=True)
+    return WritePrecondition(bearer.actor, bearer.token_id, 0, peer, request_id, by_possession=True)
 
 
 class Grant(NamedTuple):
@@ -229,12 +229,12 @@ class Grant(NamedTuple):
             raise self._denied(first)
 
     @property
-    def warrant(self) -> Warrant:
+    def precondition(self) -> WritePrecondition:
         caller = self.caller
-        return Warrant(
+        return WritePrecondition(
             actor=caller.actor,
             bearer_id=caller.bearer_id,
-            policy_version=caller.standing.policy_version,
+            policy_version=caller.snapshot.policy_version,
             peer=caller.peer,
             request_id=caller.request_id,
         )

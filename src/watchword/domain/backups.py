@@ -56,7 +56,7 @@ class Since:
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
+class RestorePreview:
     """What putting a file back means. Without a store here that can be read, what was since cannot be known."""
 
     file: Path
@@ -67,7 +67,7 @@ class Prospect:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    prospect: Prospect
+    preview: RestorePreview
     choice: Choice
     revoked: int
     store: str

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from watchword.domain.accounts import ServiceAccount
 from watchword.domain.actors import ActorHoldings, ActorState
-from watchword.domain.endings import Receipt
+from watchword.domain.bulk_revocation import Receipt
 from watchword.domain.policies import Policy
 from watchword.domain.ports import Page
 

@@ -19,23 +19,23 @@ from watchword.domain.actors import (
     ActorHoldings,
     ActorPage,
     ActorSearch,
+    ActorSnapshot,
     ActorState,
     ActorStatus,
     Bearer,
-    Standing,
-    Warrant,
+    WritePrecondition,
 )
-from watchword.domain.declared import PolicyDeclaration, PolicyPlan
-from watchword.domain.endings import Prospect, Reach, Receipt, Revocation, Selection
+from watchword.domain.bulk_revocation import Receipt, Revocation, RevocationPreview, Selection, TokenVisibility
 from watchword.domain.events import EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS, Search
-from watchword.domain.limits import UNLIMITED, Limits
+from watchword.domain.idempotency import IdempotencyRecord
 from watchword.domain.operations import Operation, OperationPage, Plan
-from watchword.domain.places import LastStart
 from watchword.domain.policies import Policy, PolicySet
-from watchword.domain.retries import Retry
+from watchword.domain.policy_sets import PolicyDeclaration, PolicyPlan
 from watchword.domain.secret import Secret
 from watchword.domain.sessions import FoundSession, Session
+from watchword.domain.store_urls import LastStart
+from watchword.domain.token_limits import UNLIMITED, Limits
 from watchword.domain.tokens import TokenRecord
 
 
@@ -120,7 +120,7 @@ class Issue:
 
     kid: str
     max_live: int
-    retry: Retry | None = None
+    retry: IdempotencyRecord | None = None
     """Kept in the same transaction, where the request came under a key."""
 
 
@@ -136,45 +136,52 @@ class Keys(Protocol):
     async def jwks(self) -> dict[str, list[dict[str, str]]]:
         """The published keys as a JSON Web Key Set."""
 
-    async def rotate(self, warrant: Warrant) -> SealedKey: ...
+    async def rotate(self, precondition: WritePrecondition) -> SealedKey: ...
 
 
 class TokenStore(Protocol):
     async def find_bearer(self, token_id: str) -> Bearer | None:
         """The token of this id with its actor's standing, in one read. Costs the same at any size."""
 
-    async def standing(self, actor: str) -> Standing: ...
+    async def snapshot(self, actor: str) -> ActorSnapshot: ...
 
     async def suspended_among(self, actors: Collection[str]) -> frozenset[str]: ...
 
-    async def add_token(self, warrant: Warrant, record: TokenRecord, issue: Issue) -> None:
+    async def add_token(self, precondition: WritePrecondition, record: TokenRecord, issue: Issue) -> None:
         """Keep a new token. `Stale` when the key is no longer the one to sign with, or the parent (which is the
         warrant's bearer) would end before it or awaits its first use; TOO_MANY_TOKENS beyond `max_live`;
         ACTOR_SUSPENDED when the token's actor is; ACCOUNT_NOT_FOUND for one of a service account that does not exist;
         `Repeated` where the retry is kept already, of less than a day ago.
         """
 
-    async def rotate_token(self, warrant: Warrant, seen: TokenRecord, successor: TokenRecord, issue: Issue) -> int:
+    async def rotate_token(
+        self, precondition: WritePrecondition, seen: TokenRecord, successor: TokenRecord, issue: Issue
+    ) -> int:
         """Keep the successor of a token and note in that one who it is; a successor of it that was never used is
         revoked; returns how many were. `Stale` unless the token is as it was seen, or when the key is no longer the one
         to sign with; `Repeated` as above. Is never refused for the number of tokens.
         """
 
-    async def note_first_use(self, warrant: Warrant, token_id: str) -> None:
+    async def note_first_use(self, precondition: WritePrecondition, token_id: str) -> None:
         """Of a successor: from now on it lives its own life, and the one it replaces, with all derived from it, ends
         after the grace. Does nothing where it was used before, or is dead.
         """
 
     async def get_token(self, token_id: str) -> TokenRecord | None: ...
 
-    async def get_retry(self, actor: str, digest: str) -> Retry | None:
+    async def get_idempotency_record(self, actor: str, digest: str) -> IdempotencyRecord | None:
         """What is kept of a request under a key, of less than a day ago."""
 
-    async def note_replay(self, warrant: Warrant, record: TokenRecord) -> bool:
+    async def note_replay(self, precondition: WritePrecondition, record: TokenRecord) -> bool:
         """Leave the event of a token that is given out again under its key. False, and no event, where it is dead."""
 
     async def revoke_token(
-        self, warrant: Warrant, token_id: str, reach: Reach | None, *, cascade: bool = False
+        self,
+        precondition: WritePrecondition,
+        token_id: str,
+        visibility: TokenVisibility | None,
+        *,
+        cascade: bool = False,
     ) -> Revocation:
         """Revoke, and say when and how many; with it everything derived from it, and the one it replaces or that
         replaces it while the older of the two is alive; with `cascade` also everything minted with any of them. Each
@@ -184,19 +191,21 @@ class TokenStore(Protocol):
         are.
         """
 
-    async def withdraw_token(self, warrant: Warrant, token_id: str) -> int:
+    async def withdraw_token(self, precondition: WritePrecondition, token_id: str) -> int:
         """End a token that nobody received, and nothing else: the one it would replace goes on. Returns how many were
         ended: none where it was over.
         """
 
-    async def revoke_tokens(self, warrant: Warrant, selection: Selection, seconds: float = SEARCH_SECONDS) -> Receipt:
+    async def revoke_tokens(
+        self, precondition: WritePrecondition, selection: Selection, seconds: float = SEARCH_SECONDS
+    ) -> Receipt:
         """Revoke all live ones that are meant, and what dies with them, whole or not at all. Where it is not plain who
         is meant they are looked for before, within so many seconds, else DEADLINE. Each leaves its event, and one tells
         of all.
         TOO_MANY_AT_ONCE, MORE_THAN_ALLOWED_FOR, or INVALID_FIELD where it means everything without saying so.
         """
 
-    async def revocation_prospect(self, selection: Selection, seconds: float = SEARCH_SECONDS) -> Prospect:
+    async def revocation_preview(self, selection: Selection, seconds: float = SEARCH_SECONDS) -> RevocationPreview:
         """What that would end, however many were allowed for; else the same refusals."""
 
     async def search(self, search: Search, seconds: float = SEARCH_SECONDS) -> Page:
@@ -210,12 +219,12 @@ class TokenStore(Protocol):
         as minted with what that was.
         """
 
-    async def purge_retries(self, most: int) -> int:
+    async def purge_idempotency_records(self, most: int) -> int:
         """Remove what is kept of requests under a key that are over, at most so many; returns how many."""
 
 
 class AccountStore(Protocol):
-    async def add_account(self, warrant: Warrant, account: ServiceAccount) -> None: ...
+    async def add_account(self, precondition: WritePrecondition, account: ServiceAccount) -> None: ...
 
     async def get_account(self, urn: str) -> ServiceAccount:
         """ACCOUNT_NOT_FOUND where there is none, or it was deleted."""
@@ -226,12 +235,12 @@ class AccountStore(Protocol):
     async def accounts_of(self, creator: str, most: int) -> tuple[ServiceAccount, ...]:
         """Those that this actor made and that were not deleted, by urn."""
 
-    async def delete_account(self, warrant: Warrant, urn: str) -> int:
+    async def delete_account(self, precondition: WritePrecondition, urn: str) -> int:
         """With all its tokens, which die in the same commit; returns how many. Its urn stays dead."""
 
 
 class SessionStore(Protocol):
-    async def add_session(self, warrant: Warrant, session: Session, most: int, an_hour: int) -> None:
+    async def add_session(self, precondition: WritePrecondition, session: Session, most: int, an_hour: int) -> None:
         """Keep a new session. Beyond so many of one token, or of one actor without a token, the oldest end. More than
         `an_hour` within an hour: TOO_MANY_SIGN_INS.
         """
@@ -239,10 +248,10 @@ class SessionStore(Protocol):
     async def find_session(self, session_id: str) -> FoundSession | None:
         """The session of this digest that is not over, with its token as it stands, in one read."""
 
-    async def end_session(self, warrant: Warrant, session: Session) -> None:
+    async def end_session(self, precondition: WritePrecondition, session: Session) -> None:
         """Leaves its event, unless it was ended before."""
 
-    async def end_sessions_of(self, warrant: Warrant, actor: str) -> int:
+    async def end_sessions_of(self, precondition: WritePrecondition, actor: str) -> int:
         """End all sessions of an actor; returns how many were not over. One event tells of all of them."""
 
     async def purge_sessions(self, most: int) -> int:
@@ -252,22 +261,24 @@ class SessionStore(Protocol):
 class PolicyStore(Protocol):
     async def policies(self) -> PolicySet: ...
 
-    async def add_policy(self, warrant: Warrant, policy: Policy) -> None: ...
+    async def add_policy(self, precondition: WritePrecondition, policy: Policy) -> None: ...
 
-    async def replace_policy(self, warrant: Warrant, policy: Policy) -> None:
+    async def replace_policy(self, precondition: WritePrecondition, policy: Policy) -> None:
         """POLICY_NOT_FOUND where there is none, NOT_EDITABLE where it is the service's own."""
 
-    async def delete_policy(self, warrant: Warrant, urn: str) -> None: ...
+    async def delete_policy(self, precondition: WritePrecondition, urn: str) -> None: ...
 
-    async def add_group(self, warrant: Warrant, group: Group) -> None: ...
+    async def add_group(self, precondition: WritePrecondition, group: Group) -> None: ...
 
-    async def delete_group(self, warrant: Warrant, urn: str) -> None: ...
+    async def delete_group(self, precondition: WritePrecondition, urn: str) -> None: ...
 
     async def change_members(
-        self, warrant: Warrant, group: str, *, add: Collection[str] = (), remove: Collection[str] = ()
+        self, precondition: WritePrecondition, group: str, *, add: Collection[str] = (), remove: Collection[str] = ()
     ) -> None: ...
 
-    async def apply_policies(self, warrant: Warrant, declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
+    async def apply_policies(
+        self, precondition: WritePrecondition, declared: PolicyDeclaration, *, prune: bool
+    ) -> PolicyPlan:
         """Bring the policies of a set to what is declared, whole or not at all; returns what was changed."""
 
     async def get_group(self, urn: str) -> Group:
@@ -286,7 +297,7 @@ class PolicyStore(Protocol):
         the policies; DEADLINE when that takes longer.
         """
 
-    async def set_actor_status(self, warrant: Warrant, actor: str, status: ActorStatus) -> None:
+    async def set_actor_status(self, precondition: WritePrecondition, actor: str, status: ActorStatus) -> None:
         """NOT_EDITABLE for a service account that was deleted."""
 
     async def last_start(self) -> LastStart | None: ...
@@ -319,7 +330,7 @@ class KeyStore(Protocol):
     async def settle_next(self, following: SealedKey) -> None:
         """Keep it as the next key, unless there is one."""
 
-    async def rotate_key(self, warrant: Warrant, kid: str, following: SealedKey) -> None:
+    async def rotate_key(self, precondition: WritePrecondition, kid: str, following: SealedKey) -> None:
         """Sign with the next key from now on, and keep another as the next; the key before stays published until its
         last token is dead. `Stale` unless the next key is of this name: two that saw the same rotate once.
         """
@@ -344,7 +355,7 @@ class OperationStore(Protocol):
     async def node_id(self) -> str:
         """What stands before the colon in the id of every operation of this store. Never changes."""
 
-    async def add_operation(self, warrant: Warrant, plan: Plan) -> Operation:
+    async def add_operation(self, precondition: WritePrecondition, plan: Plan) -> Operation:
         """Record what shall be done, PLANNED. OPERATION_RUNNING where one on the same index is not over."""
 
     async def operation(self, number: int) -> Operation | None: ...
@@ -352,7 +363,7 @@ class OperationStore(Protocol):
     async def operations(self, start: int, count: int) -> OperationPage:
         """Newest first."""
 
-    async def ask_cancel(self, warrant: Warrant, number: int) -> Operation:
+    async def ask_cancel(self, precondition: WritePrecondition, number: int) -> Operation:
         """Note that somebody wants it to end; asked twice is asked once. OPERATION_NOT_FOUND, TOO_LATE_TO_CANCEL."""
 
     async def lease_operation(self, millis: int, home: str = "") -> Operation | None:

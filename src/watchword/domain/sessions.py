@@ -8,7 +8,7 @@ that nothing moves. Where a server believes whoever is on its machine, one may b
 from collections.abc import Callable
 from typing import NamedTuple
 
-from watchword.domain.actors import Bearer, Warrant
+from watchword.domain.actors import Bearer, WritePrecondition
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Detail, Event
 from watchword.domain.secret import Secret
@@ -43,9 +43,9 @@ class Session(NamedTuple):
         detail: dict[str, Detail] = {"actorUrn": self.actor, "endsAt": self.ends_at}
         return Event(action, self.holder, detail)
 
-    def warrant(self, peer: str, request_id: str) -> Warrant:
+    def precondition(self, peer: str, request_id: str) -> WritePrecondition:
         """For opening and ending it, which takes no more than to hold it."""
-        return Warrant(self.actor, self.token_id, 0, peer, request_id, by_possession=True)
+        return WritePrecondition(self.actor, self.token_id, 0, peer, request_id, by_possession=True)
 
 
 class FoundSession(NamedTuple):

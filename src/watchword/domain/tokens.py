@@ -15,8 +15,8 @@ from hashlib import sha256
 from typing import NamedTuple, cast
 
 from watchword.domain.errors import invalid
-from watchword.domain.limits import UNLIMITED, Limits
 from watchword.domain.secret import Secret
+from watchword.domain.token_limits import UNLIMITED, Limits
 from watchword.domain.urns import TOKEN_PREFIX
 
 MAX_AUTHORIZATION = 8_192

@@ -36,10 +36,10 @@ class Accounts:
             name, description = named()
             urn = ACCOUNT_PREFIX + self._new_id()
             account = ServiceAccount(urn, name, description, self._clock(), grant.caller.actor)
-            await self._store.add_account(grant.warrant, account)
+            await self._store.add_account(grant.precondition, account)
             return account
 
-        return await self._authority.carry_out(caller, write)
+        return await self._authority.authorize_and_write(caller, write)
 
     async def get(self, caller: Caller, wanted: Callable[[], str]) -> ServiceAccount:
         (await self._authority.grant(caller)).require(ACCOUNTS)
@@ -60,8 +60,8 @@ class Accounts:
                 raise Fault(
                     Reason.NOT_EDITABLE, "The root actor cannot be deleted; change WATCHWORD_ROOT_ACTOR instead."
                 )
-            return await self._store.delete_account(grant.warrant, urn)
+            return await self._store.delete_account(grant.precondition, urn)
 
-        ended = await self._authority.carry_out(caller, write)
+        ended = await self._authority.authorize_and_write(caller, write)
         self._revoked(ended)
         return ended

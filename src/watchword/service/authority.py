@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from watchword.domain.actors import Bearer, Caller, Grant, Standing, possession_warrant
+from watchword.domain.actors import ActorSnapshot, Bearer, Caller, Grant, possession_precondition
 from watchword.domain.errors import Fault, Reason, Stale, Subject
 from watchword.domain.lifetimes import iso
 from watchword.domain.policies import PolicySet, Privilege
@@ -47,26 +47,26 @@ class Authority:
         self._uses.note(bearer.token_id, bearer.at, client)
         return bearer
 
-    async def claim(self, actor: str, header: str) -> Standing:
+    async def claim(self, actor: str, header: str) -> ActorSnapshot:
         """How the actor of a believed header stands; refused like a token when it may not act."""
         if is_reserved(actor):
             raise not_accepted()
-        standing = await self._store.standing(check_actor(actor, header))
-        if standing.suspended:
+        snapshot = await self._store.snapshot(check_actor(actor, header))
+        if snapshot.suspended:
             raise not_accepted(Subject(actor, None, Reason.ACTOR_SUSPENDED.word))
-        return standing
+        return snapshot
 
     async def grant(self, caller: Caller) -> Grant:
-        """What the caller may do. Standing and policies must be of one version: a mix of two was never in force."""
+        """The privileges of the caller. Snapshot and policies must have the same version."""
         for _ in range(ATTEMPTS):
-            policies = await self._policies_at(caller.standing.policy_version)
-            if policies.version == caller.standing.policy_version:
-                granted = policies.granted(caller.actor, caller.standing.groups)
+            policies = await self._policies_at(caller.snapshot.policy_version)
+            if policies.version == caller.snapshot.policy_version:
+                granted = policies.granted(caller.actor, caller.snapshot.groups)
                 return Grant(caller, granted if caller.limits.scopes is None else granted & caller.limits.privileges)
             caller = await self._renewed(caller)
         raise contended()
 
-    async def carry_out(self, caller: Caller, write: Callable[[Grant], Awaitable[T]]) -> T:
+    async def authorize_and_write(self, caller: Caller, write: Callable[[Grant], Awaitable[T]]) -> T:
         """Decide and write; when what the decision rested on changed in between, decide again."""
         for _ in range(ATTEMPTS):
             try:
@@ -79,16 +79,16 @@ class Authority:
         return await self._store.policies()
 
     async def privileges_of(self, actor: str) -> frozenset[Privilege]:
-        standing, policies = await self.position_of(actor)
-        return policies.granted(actor, standing.groups)
+        snapshot, policies = await self.position_of(actor)
+        return policies.granted(actor, snapshot.groups)
 
-    async def position_of(self, actor: str) -> tuple[Standing, PolicySet]:
+    async def position_of(self, actor: str) -> tuple[ActorSnapshot, PolicySet]:
         """How an actor stands, and the policies of that very version."""
         for _ in range(ATTEMPTS):
-            standing = await self._store.standing(actor)
-            policies = await self._policies_at(standing.policy_version)
-            if policies.version == standing.policy_version:
-                return standing, policies
+            snapshot = await self._store.snapshot(actor)
+            policies = await self._policies_at(snapshot.policy_version)
+            if policies.version == snapshot.policy_version:
+                return snapshot, policies
         raise contended()
 
     async def _policies_at(self, version: int) -> PolicySet:
@@ -112,9 +112,9 @@ class Authority:
 
     async def _renewed(self, caller: Caller) -> Caller:
         if caller.bearer_id is None:
-            return caller._replace(standing=await self.claim(caller.actor, "actor"))
+            return caller._replace(snapshot=await self.claim(caller.actor, "actor"))
         bearer = _live(await self._store.find_bearer(caller.bearer_id))
-        return caller._replace(standing=bearer.standing, ends_at=bearer.expires_at)
+        return caller._replace(snapshot=bearer.snapshot, ends_at=bearer.expires_at)
 
     async def _let_in(self, bearer: Bearer, client: str, request_id: str, *, anywhere: bool = False) -> Bearer:
         """Judges from where it came. A successor's first use is committed before anybody hears of it."""
@@ -123,7 +123,7 @@ class Authority:
             raise not_accepted(_subject(bearer)._replace(because="network"))
         if not bearer.pending:
             return bearer
-        await self._store.note_first_use(possession_warrant(bearer, client, request_id), bearer.token_id)
+        await self._store.note_first_use(possession_precondition(bearer, client, request_id), bearer.token_id)
         return _live(await self._store.find_bearer(bearer.token_id))
 
 

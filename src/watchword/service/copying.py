@@ -21,7 +21,7 @@ from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import Resolved, copy_name
 from watchword.domain.operations import PostCheck, State
 from watchword.domain.tasks import TaskStatus
-from watchword.service.steps import Hopeless, Lost, Steps
+from watchword.service.steps import Lost, OperationFailed, Steps
 
 BLOCK_SECONDS = 30.0
 """How long writers may be kept waiting."""
@@ -103,7 +103,7 @@ class Copying(Steps):
         if marks == since:
             return 0
         if len(marks) != len(since):
-            raise Hopeless("The index was replaced by another one meanwhile.")
+            raise OperationFailed("The index was replaced by another one meanwhile.")
         ends = await self._carried_over(since, over=False)
         if any(end.counters.version_conflicts for end in ends):
             # Their older selves look newer: they were deleted and made again, and count from one.
@@ -243,7 +243,7 @@ class Copying(Steps):
 
     async def _check_source(self) -> None:
         if not self._is_source(await self.ask(lambda: self.engine.resolve(self.plan.index))):
-            raise Hopeless("The index was replaced by another one meanwhile.")
+            raise OperationFailed("The index was replaced by another one meanwhile.")
 
     def _is_source(self, leads_to: Resolved | None) -> bool:
         return leads_to is not None and (leads_to.concrete, leads_to.uuid) == (self.source, self.work.source_uuid)

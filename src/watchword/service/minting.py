@@ -5,13 +5,19 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Any
 
-from watchword.domain.actors import Warrant
+from watchword.domain.actors import WritePrecondition
 from watchword.domain.errors import Stale
+from watchword.domain.idempotency import (
+    IdempotencyRecord,
+    IdempotentRequest,
+    other_request,
+    signing_key_gone,
+    token_ended,
+)
 from watchword.domain.lifetimes import Lifetimes
-from watchword.domain.limits import Limits
 from watchword.domain.ports import Claims, Clock, Issue, Repeated, TokenSigner, TokenStore
-from watchword.domain.retries import Keyed, Retry, other_request, signing_key_gone, token_ended
 from watchword.domain.secret import Secret
+from watchword.domain.token_limits import Limits
 from watchword.domain.tokens import TokenRecord, TokenType, token_id
 
 
@@ -74,7 +80,7 @@ class Request:
 
 UNKEYED = Request()
 
-Add = Callable[[Warrant, TokenRecord, Issue], Awaitable[None]]
+Add = Callable[[WritePrecondition, TokenRecord, Issue], Awaitable[None]]
 
 
 class Minting:
@@ -94,14 +100,16 @@ class Minting:
         self._clock = clock
         self._issued = issued
 
-    async def make(self, warrant: Warrant, draft: Draft, request: Request, add: Add) -> CreatedToken:
+    async def make(self, precondition: WritePrecondition, draft: Draft, request: Request, add: Add) -> CreatedToken:
         """Sign and keep, by `add`; or give again what was made under this key."""
         keyed = None
         if request.key is not None:
-            keyed = Keyed(self._salt, warrant.actor, request.key, request.content or {}, request.credential)
-            kept = await self._store.get_retry(keyed.actor, keyed.digest)
+            keyed = IdempotentRequest(
+                self._salt, precondition.actor, request.key, request.content or {}, request.credential
+            )
+            kept = await self._store.get_idempotency_record(keyed.actor, keyed.digest)
             if kept is not None:
-                return await self._again(warrant, draft, keyed, kept)
+                return await self._again(precondition, draft, keyed, kept)
         now = self._clock()
         span = draft.span(now)
         end = span.expires_at if draft.grace is None else span.full_end
@@ -116,7 +124,7 @@ class Minting:
             owner_urn=draft.owner_urn,
             created_at=now,
             expires_at=span.expires_at,
-            minted_with=warrant.bearer_id,
+            minted_with=precondition.bearer_id,
             limits=draft.limits,
             parent=draft.parent,
             root=draft.root,
@@ -124,9 +132,9 @@ class Minting:
             grace=draft.grace,
             full_end=span.full_end,
         )
-        retry = None if keyed is None else Retry(keyed.actor, keyed.digest, signed.kid, record.id, now, end)
+        retry = None if keyed is None else IdempotencyRecord(keyed.actor, keyed.digest, signed.kid, record.id, now, end)
         try:
-            await add(warrant, record, Issue(signed.kid, self.rules.max_live, retry))
+            await add(precondition, record, Issue(signed.kid, self.rules.max_live, retry))
         except Stale:
             await self._signer.refresh()
             raise
@@ -135,7 +143,9 @@ class Minting:
         self._issued(1)
         return CreatedToken(signed.token, record)
 
-    async def _again(self, warrant: Warrant, draft: Draft, keyed: Keyed, kept: Retry) -> CreatedToken:
+    async def _again(
+        self, precondition: WritePrecondition, draft: Draft, keyed: IdempotentRequest, kept: IdempotencyRecord
+    ) -> CreatedToken:
         """The token that was made under this key, signed once more, for the credential it was made with. It must be
         what that one would be given now. Leaves an event before it is handed over.
         """
@@ -150,6 +160,6 @@ class Minting:
             raise token_ended()
         if not draft.is_as(record, kept.expires_at):
             raise other_request()
-        if not await self._store.note_replay(warrant, record):
+        if not await self._store.note_replay(precondition, record):
             raise token_ended()
         return CreatedToken(signed.token, record)

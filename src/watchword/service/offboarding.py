@@ -8,7 +8,7 @@ Policies that name the actor, and service accounts that it made, are only listed
 from collections.abc import Callable
 
 from watchword.domain.actors import ActorStatus, Caller, Grant
-from watchword.domain.endings import Selection
+from watchword.domain.bulk_revocation import Selection
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.filters import Condition, Field, Filter, Search
 from watchword.domain.offboarding import MAX_IDS, MAX_SHOWN, OffboardingPlan, OffboardingReceipt, RevokedTokens
@@ -16,7 +16,7 @@ from watchword.domain.policies import Privilege
 from watchword.domain.ports import Store
 from watchword.domain.tokens import TokenStatus
 from watchword.service.authority import Authority
-from watchword.service.endings import Endings
+from watchword.service.bulk_revocation import Endings
 from watchword.service.policies import Policies
 
 NEEDED = (Privilege.MANAGE_POLICIES, Privilege.MANAGE_ACCESS_TOKENS, Privilege.MANAGE_SERVICE_ACCOUNTS)
@@ -48,7 +48,7 @@ class Offboarding:
             tokens=await search(Search(filters=(*_own(urn), _LIVE), count=MAX_SHOWN), seconds),
             minted=await search(Search(filters=(*_minted(urn), _LIVE), count=MAX_SHOWN), seconds),
             accounts=await self._store.accounts_of(urn, MAX_SHOWN),
-            groups=(await self._store.standing(urn)).groups,
+            groups=(await self._store.snapshot(urn)).groups,
             policies=tuple(policy for policy in (await self._store.policies()).policies if urn in policy.users),
         )
 
@@ -63,10 +63,10 @@ class Offboarding:
 
         async def end_sessions(grant: Grant) -> int:
             grant.require(Privilege.MANAGE_POLICIES)
-            return await self._store.end_sessions_of(grant.warrant, urn)
+            return await self._store.end_sessions_of(grant.precondition, urn)
 
-        sessions = await self._authority.carry_out(caller, end_sessions)
-        groups = (await self._store.standing(urn)).groups
+        sessions = await self._authority.authorize_and_write(caller, end_sessions)
+        groups = (await self._store.snapshot(urn)).groups
         for group in groups:
             await self._leave(caller, group, urn)
         return OffboardingReceipt(tokens.receipt.revoked_at, tokens, minted, sessions, groups)

@@ -102,9 +102,9 @@ class Operations:
 
         async def write(grant: Grant) -> Operation:
             grant.require(TRUNCATE)
-            return await self._store.add_operation(grant.warrant, plan)
+            return await self._store.add_operation(grant.precondition, plan)
 
-        operation = await self._authority.carry_out(caller, write)
+        operation = await self._authority.authorize_and_write(caller, write)
         self._planned()
         return plan, await self._recorded(operation)
 
@@ -120,9 +120,9 @@ class Operations:
     async def cancel(self, caller: Caller, wanted: Callable[[], TaskId]) -> Recorded:
         async def write(grant: Grant) -> Operation:
             grant.require(TRUNCATE)
-            return await self._store.ask_cancel(grant.warrant, (await self._find(wanted())).number)
+            return await self._store.ask_cancel(grant.precondition, (await self._find(wanted())).number)
 
-        operation = await self._authority.carry_out(caller, write)
+        operation = await self._authority.authorize_and_write(caller, write)
         self._planned()
         return await self._recorded(operation)
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from watchword.domain.actors import ActorHoldings, ActorPage, ActorSearch, ActorState, ActorStatus, Caller, Grant
-from watchword.domain.declared import PolicyDeclaration, PolicyPlan, reconcile
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.explanations import Explanation, grounds
 from watchword.domain.policies import Policy, Privilege, check_policy, denied, out_of_scope
+from watchword.domain.policy_sets import PolicyDeclaration, PolicyPlan, reconcile
 from watchword.domain.ports import Group, PolicyStore
 from watchword.domain.urns import POLICY_PREFIX
 from watchword.service.authority import Authority, not_accepted
@@ -31,28 +31,28 @@ class Policies:
         async def write(grant: Grant) -> str:
             grant.require(MANAGE)
             policy = check_policy(replace(draft(), urn=POLICY_PREFIX + self._new_id()))
-            await self._store.add_policy(grant.warrant, policy)
+            await self._store.add_policy(grant.precondition, policy)
             return policy.urn
 
-        return await self._authority.carry_out(caller, write)
+        return await self._authority.authorize_and_write(caller, write)
 
     async def update(self, caller: Caller, draft: Callable[[], Policy]) -> str:
         async def write(grant: Grant) -> str:
             grant.require(MANAGE)
             policy = check_policy(draft())
-            await self._store.replace_policy(grant.warrant, policy)
+            await self._store.replace_policy(grant.precondition, policy)
             return policy.urn
 
-        return await self._authority.carry_out(caller, write)
+        return await self._authority.authorize_and_write(caller, write)
 
     async def delete(self, caller: Caller, wanted: Callable[[], str]) -> str:
         async def write(grant: Grant) -> str:
             grant.require(MANAGE)
             urn = wanted()
-            await self._store.delete_policy(grant.warrant, urn)
+            await self._store.delete_policy(grant.precondition, urn)
             return urn
 
-        return await self._authority.carry_out(caller, write)
+        return await self._authority.authorize_and_write(caller, write)
 
     async def apply(
         self, caller: Caller, declared: Callable[[], PolicyDeclaration], *, prune: bool, dry_run: bool
@@ -64,9 +64,9 @@ class Policies:
             wanted = declared()
             if dry_run:
                 return wanted, reconcile((await self._store.policies()).policies, wanted, prune=prune)
-            return wanted, await self._store.apply_policies(grant.warrant, wanted, prune=prune)
+            return wanted, await self._store.apply_policies(grant.precondition, wanted, prune=prune)
 
-        return await self._authority.carry_out(caller, write)
+        return await self._authority.authorize_and_write(caller, write)
 
     async def get(self, caller: Caller, wanted: Callable[[], str]) -> Policy:
         await self._require(caller)
@@ -102,17 +102,17 @@ class Policies:
         if not own:
             grant.require(MANAGE)
         privilege = wanted()
-        standing, policies = await self._authority.position_of(actor)
-        found = grounds(policies.policies, actor, standing.groups, privilege)
+        snapshot, policies = await self._authority.position_of(actor)
+        found = grounds(policies.policies, actor, snapshot.groups, privilege)
         refusal: Fault | None = None
-        if standing.suspended:
+        if snapshot.suspended:
             refusal = not_accepted()
         elif own and privilege not in caller.limits.privileges:
             refusal = out_of_scope(privilege, caller.limits.scopes or ())
             found = found if grant.may(MANAGE) else ()
         elif not found:
             refusal = denied(privilege)
-        return Explanation(actor, privilege, standing.suspended, found, refusal)
+        return Explanation(actor, privilege, snapshot.suspended, found, refusal)
 
     async def actors(
         self, caller: Caller, wanted: Callable[[], ActorSearch], seconds: float
@@ -125,17 +125,17 @@ class Policies:
         async def write(grant: Grant) -> str:
             grant.require(MANAGE)
             group = draft()
-            await self._store.add_group(grant.warrant, group)
+            await self._store.add_group(grant.precondition, group)
             return group.urn
 
-        return await self._authority.carry_out(caller, write)
+        return await self._authority.authorize_and_write(caller, write)
 
     async def delete_group(self, caller: Caller, urn: Callable[[], str]) -> None:
         async def write(grant: Grant) -> None:
             grant.require(MANAGE)
-            await self._store.delete_group(grant.warrant, urn())
+            await self._store.delete_group(grant.precondition, urn())
 
-        await self._authority.carry_out(caller, write)
+        await self._authority.authorize_and_write(caller, write)
 
     async def change_members(
         self,
@@ -147,9 +147,9 @@ class Policies:
     ) -> None:
         async def write(grant: Grant) -> None:
             grant.require(MANAGE)
-            await self._store.change_members(grant.warrant, group(), add=add(), remove=remove())
+            await self._store.change_members(grant.precondition, group(), add=add(), remove=remove())
 
-        await self._authority.carry_out(caller, write)
+        await self._authority.authorize_and_write(caller, write)
 
     async def get_group(self, caller: Caller, urn: Callable[[], str]) -> Group:
         await self._require(caller)
@@ -178,9 +178,9 @@ class Policies:
             urn = actor()
             if status is ActorStatus.SUSPENDED:
                 self.check_suspendable(urn)
-            await self._store.set_actor_status(grant.warrant, urn, status)
+            await self._store.set_actor_status(grant.precondition, urn, status)
 
-        await self._authority.carry_out(caller, write)
+        await self._authority.authorize_and_write(caller, write)
 
     def check_suspendable(self, urn: str) -> None:
         if urn == self._root_actor:

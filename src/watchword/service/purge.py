@@ -37,7 +37,7 @@ class Purge:
 
     async def purge(self) -> int:
         """Remove what has been dead for longer than is kept; returns how many."""
-        await self._batches(self._store.purge_retries)
+        await self._batches(self._store.purge_idempotency_records)
         await self._batches(self._store.purge_sessions)
         return await self._batches(lambda most: self._store.purge_tokens(self._clock() - self._keep, most))
 

@@ -105,12 +105,12 @@ class Sessions:
         held, now = self._new(), self._clock()
         end = now + self._life if caller.ends_at is None else min(now + self._life, caller.ends_at)
         session = Session(self._digest(held), caller.actor, caller.bearer_id, now, end)
-        warrant = session.warrant(caller.peer, caller.request_id)
+        precondition = session.precondition(caller.peer, caller.request_id)
         address = network(caller.peer)
         self._holders.take(session.holder, session.whose)
         self._addresses.take(address, "This address")
         try:
-            await self._store.add_session(warrant, session, MOST_OF_ONE, SIGN_INS_AN_HOUR)
+            await self._store.add_session(precondition, session, MOST_OF_ONE, SIGN_INS_AN_HOUR)
         except Fault as fault:
             if fault.reason is Reason.TOO_MANY_SIGN_INS:  # the store counts what other processes let in too
                 self._addresses.give_back(address)
@@ -138,4 +138,4 @@ class Sessions:
         found = await self._store.find_session(self._digest(held))
         if found is not None:
             session = found.session
-            await self._store.end_session(session.warrant(peer, request_id), session)
+            await self._store.end_session(session.precondition(peer, request_id), session)

@@ -25,7 +25,7 @@ FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 
 
-class Hopeless(Exception):
+class OperationFailed(Exception):
     """The operation cannot come to its end; the message says why, to whoever asked for it."""
 
 
@@ -72,7 +72,7 @@ class Steps:
                 if fault.reason is not Reason.INDEX_UNAVAILABLE:
                     raise
                 if self.work.ending is None and time.monotonic() > deadline:
-                    raise Hopeless("The search index was away for too long.") from fault
+                    raise OperationFailed("The search index was away for too long.") from fault
             self.heed()
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
@@ -84,7 +84,7 @@ class Steps:
         self.lease.heed_cancel()
         limit, began = self.plan.timeout_seconds, self.operation.started_at
         if limit is not None and began is not None and self.clock() - began > limit * 1_000:
-            raise Hopeless(f"It was not done within timeoutSeconds ({limit}).")
+            raise OperationFailed(f"It was not done within timeoutSeconds ({limit}).")
 
     async def start(self, purpose: str, call: Callable[[], Awaitable[TaskId | tuple[TaskId, ...]]]) -> list[EngineTask]:
         """When the answer is lost the task may have begun all the same: it is found by its tag, and ended, before it is
@@ -126,7 +126,7 @@ class Steps:
         deadline = time.monotonic() + QUIET_SECONDS
         while running := await self.ask(lambda: self.engine.running(self.tag)):
             if time.monotonic() > deadline and self.work.ending is None:
-                raise Hopeless("A task in the search index does not end although it was cancelled.")
+                raise OperationFailed("A task in the search index does not end although it was cancelled.")
             for task in running:
                 await self.ask(partial(self.engine.cancel, task))
             await asyncio.sleep(FIRST_PAUSE * 2)
@@ -145,7 +145,7 @@ class Steps:
         await self.quiet()
         attempts = self.work.attempts + 1
         if attempts >= MAX_ATTEMPTS:
-            raise Hopeless(f"It was tried {MAX_ATTEMPTS} times; the last time, {why}.")
+            raise OperationFailed(f"It was tried {MAX_ATTEMPTS} times; the last time, {why}.")
         await self.lease.save(state, attempts=attempts, note=f"tried again: {why}", **changes)
         await asyncio.sleep(FIRST_PAUSE * 2**attempts)
 

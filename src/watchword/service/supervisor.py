@@ -16,7 +16,7 @@ from watchword.domain.ports import Clock, OperationStore
 from watchword.service.copying import Copying
 from watchword.service.deletion import Deletion
 from watchword.service.leases import LEASE_MILLIS, Lease
-from watchword.service.steps import Hopeless
+from watchword.service.steps import OperationFailed
 
 LOOK_SECONDS = 0.5
 IDLE_SECONDS = 5.0
@@ -102,7 +102,7 @@ class Supervisor:
                     await steps.let_in_at_once()
                 await lease.release()
             except asyncio.CancelledError:
-                with suppress(TimeoutError, LeaseLost, CancelAsked, Fault, Hopeless):
+                with suppress(TimeoutError, LeaseLost, CancelAsked, Fault, OperationFailed):
                     async with asyncio.timeout(LET_GO_SECONDS):
                         await steps.let_go()
                 await lease.release()
@@ -117,7 +117,7 @@ class Supervisor:
                 raise
             except CancelAsked:
                 await steps.lease.save(ending=State.CANCELLED.value, note="being cancelled")
-            except Hopeless as hopeless:
+            except OperationFailed as hopeless:
                 await steps.lease.save(ending=State.FAILED.value, error=str(hopeless), note="taking back what was made")
             except Fault as fault:
                 if fault.reason in _NOT_ITS_FAULT:
@@ -177,11 +177,11 @@ async def _begin(steps: Deletion | Copying) -> None:
     resolved = await steps.ask(lambda: steps.engine.resolve(plan.index))
     if resolved is None:
         if plan.rows:
-            raise Hopeless("The index is gone.")
+            raise OperationFailed("The index is gone.")
         await steps.lease.save(State.DONE, check=PostCheck(0, 0))
         return
     if not is_own(plan.index, resolved.concrete):
-        raise Hopeless("The name leads to an index that is not its own.")
+        raise OperationFailed("The name leads to an index that is not its own.")
     await steps.lease.save(
         State.RUNNING,
         source=resolved.concrete,

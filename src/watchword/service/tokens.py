@@ -4,16 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from watchword.domain.accounts import is_account
-from watchword.domain.actors import Caller, Grant, Warrant, possession_warrant
-from watchword.domain.endings import Revocation
+from watchword.domain.actors import Caller, Grant, WritePrecondition, possession_precondition
+from watchword.domain.bulk_revocation import Revocation
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.filters import Search
 from watchword.domain.lifetimes import Duration
 from watchword.domain.lifetimes import iso as iso_time
-from watchword.domain.limits import Limits, inherited, wider
 from watchword.domain.ports import Clock, Issue, Page, TokenStore
-from watchword.domain.rotations import Turnover, check_rotates
+from watchword.domain.rotation import RotationWindow, check_rotates
 from watchword.domain.secret import Secret
+from watchword.domain.token_limits import Limits, inherited, wider
 from watchword.domain.tokens import NewToken, TokenRecord, TokenType, token_id
 from watchword.service.authority import Authority
 from watchword.service.minting import UNKEYED, CreatedToken, Draft, Minting, Request, Span
@@ -24,8 +24,8 @@ from watchword.service.visibility import (
     check_makers,
     open_token_api,
     own_search,
-    reach,
     shown_to,
+    visibility,
 )
 
 
@@ -50,7 +50,7 @@ class Lifetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Narrower:
+class DerivedTokenRequest:
     """A derived token as it is asked for."""
 
     name: str
@@ -108,25 +108,25 @@ class Tokens:
                 root=await self._root(parent),
                 ends_by=ends_by,
             )
-            return await self._minting.make(grant.warrant, draft, request, self._store.add_token)
+            return await self._minting.make(grant.precondition, draft, request, self._store.add_token)
 
-        return await self._authority.carry_out(caller, write)
+        return await self._authority.authorize_and_write(caller, write)
 
-    async def mint(self, warrant: Warrant, new: NewToken, lifetime: Lifetime) -> CreatedToken:
+    async def mint(self, precondition: WritePrecondition, new: NewToken, lifetime: Lifetime) -> CreatedToken:
         """A token under a warrant that needs no further proof."""
         draft = Draft(
             type=new.type,
             name=new.name,
             description=new.description,
             actor_urn=new.actor_urn,
-            owner_urn=warrant.actor,
+            owner_urn=precondition.actor,
             limits=new.limits,
             span=lambda now: Span(self._end(now, lifetime)),
         )
-        return await self._minting.make(warrant, draft, UNKEYED, self._store.add_token)
+        return await self._minting.make(precondition, draft, UNKEYED, self._store.add_token)
 
     async def derive(
-        self, caller: Caller, new: Callable[[], Narrower], lifetime: Lifetime, request: Request = UNKEYED
+        self, caller: Caller, new: Callable[[], DerivedTokenRequest], lifetime: Lifetime, request: Request = UNKEYED
     ) -> CreatedToken:
         """A narrower and shorter one of the bearer, with which it dies."""
 
@@ -149,18 +149,18 @@ class Tokens:
                 parent=maker.bearer_id,
                 root=await self._root(maker.bearer_id),
             )
-            return await self._minting.make(grant.warrant, draft, request, self._store.add_token)
+            return await self._minting.make(grant.precondition, draft, request, self._store.add_token)
 
-        return await self._authority.carry_out(caller, write)
+        return await self._authority.authorize_and_write(caller, write)
 
     async def rotate(
-        self, caller: Caller, wanted: Callable[[], tuple[str, Turnover]], request: Request = UNKEYED
+        self, caller: Caller, wanted: Callable[[], tuple[str, RotationWindow]], request: Request = UNKEYED
     ) -> CreatedToken:
         """A successor of a token, for whoever might have made it."""
 
         async def write(grant: Grant) -> CreatedToken:
             open_token_api(grant)
-            wanted_id, turnover = wanted()
+            wanted_id, window = wanted()
             old = await self._visible(grant, wanted_id)
             _allow_rotation(grant, old)
             (shown,) = await shown_to(self._store, grant, (old,))
@@ -173,31 +173,31 @@ class Tokens:
                 actor_urn=old.actor_urn,
                 owner_urn=old.owner_urn,
                 limits=old.limits,
-                span=lambda now: self._succession(now, old, before, parent, turnover),
+                span=lambda now: self._succession(now, old, before, parent, window),
                 parent=old.parent,
                 root=old.family,
                 replaces=old.id,
-                grace=turnover.grace,
+                grace=window.grace,
             )
 
-            async def replace(warrant: Warrant, record: TokenRecord, issue: Issue) -> None:
-                self._counted.revoked(await self._store.rotate_token(warrant, old, record, issue))
+            async def replace(precondition: WritePrecondition, record: TokenRecord, issue: Issue) -> None:
+                self._counted.revoked(await self._store.rotate_token(precondition, old, record, issue))
 
-            made = await self._minting.make(grant.warrant, draft, request, replace)
+            made = await self._minting.make(grant.precondition, draft, request, replace)
             return CreatedToken(made.token, made.record._replace(parent=shown.parent))
 
-        return await self._authority.carry_out(caller, write)
+        return await self._authority.authorize_and_write(caller, write)
 
     async def revoke(self, caller: Caller, wanted: Callable[[], str], *, cascade: bool = False) -> int:
         async def write(grant: Grant) -> Revocation:
             open_token_api(grant)
-            return await self._store.revoke_token(grant.warrant, wanted(), reach(grant), cascade=cascade)
+            return await self._store.revoke_token(grant.precondition, wanted(), visibility(grant), cascade=cascade)
 
-        revocation = await self._authority.carry_out(caller, write)
+        revocation = await self._authority.authorize_and_write(caller, write)
         self._counted.revoked(revocation.number)
         return revocation.at
 
-    async def surrender(self, token: bytes, peer: str, request_id: str) -> None:
+    async def revoke_by_possession(self, token: bytes, peer: str, request_id: str) -> None:
         """End a token for whoever holds it; what is unknown or over is left as it is, and nobody is told. A suspended
         actor's is ended too, lest it comes back with its actor.
         """
@@ -206,7 +206,7 @@ class Tokens:
             return
         try:
             revocation = await self._store.revoke_token(
-                possession_warrant(bearer, peer, request_id), bearer.token_id, None
+                possession_precondition(bearer, peer, request_id), bearer.token_id, None
             )
         except Fault as fault:
             if fault.reason not in (Reason.ALREADY_REVOKED, Reason.TOKEN_NOT_FOUND):
@@ -214,9 +214,9 @@ class Tokens:
         else:
             self._counted.revoked(revocation.number)
 
-    async def withdraw(self, warrant: Warrant, token_id: str) -> None:
+    async def withdraw(self, precondition: WritePrecondition, token_id: str) -> None:
         """End a token whose answer reached nobody."""
-        self._counted.revoked(await self._store.withdraw_token(warrant, token_id))
+        self._counted.revoked(await self._store.withdraw_token(precondition, token_id))
 
     async def list(self, caller: Caller, wanted: Callable[[], Search], seconds: float) -> tuple[Search, Page]:
         grant = await self._authority.grant(caller)
@@ -257,7 +257,7 @@ class Tokens:
 
     async def _visible(self, grant: Grant, wanted: str) -> TokenRecord:
         record = await self._store.get_token(wanted)
-        may = reach(grant)
+        may = visibility(grant)
         if record is None or not (may is None or may.covers(record)):
             raise Fault(Reason.TOKEN_NOT_FOUND, "There is no such token among those you may see.")
         return record
@@ -280,11 +280,11 @@ class Tokens:
         return end
 
     def _succession(
-        self, now: int, old: TokenRecord, before: TokenRecord | None, parent: TokenRecord | None, turnover: Turnover
+        self, now: int, old: TokenRecord, before: TokenRecord | None, parent: TokenRecord | None, window: RotationWindow
     ) -> Span:
         """The successor lives as long as the old one was made for, as far as that is still allowed."""
         check_rotates(old, before, now)
-        overlap = turnover.overlap_of(old, now)
+        overlap = window.overlap_of(old, now)
         lifetimes = self._minting.rules.lifetimes
         if old.expires_at is not None:
             end: int | None = now + min(old.expires_at - old.created_at, lifetimes.longest)

@@ -5,7 +5,7 @@ from typing import Any
 
 from watchword.domain.accounts import is_account
 from watchword.domain.actors import Grant
-from watchword.domain.endings import NOBODY, Reach
+from watchword.domain.bulk_revocation import NOBODY, TokenVisibility
 from watchword.domain.filters import SEARCH_SECONDS, Condition, Field, Filter, Search
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import TokenStore
@@ -23,12 +23,12 @@ def open_token_api(grant: Grant) -> None:
     grant.require_any(MINIMUM, ACCOUNTS)
 
 
-def reach(grant: Grant) -> Reach | None:
+def visibility(grant: Grant) -> TokenVisibility | None:
     """Whose tokens the caller may see and end; None: anybody's."""
     if grant.may(MANAGE_ALL):
         return None
     actor = grant.caller.actor if grant.may(MINIMUM) else NOBODY
-    return Reach(actor, grant.may(ACCOUNTS), created=not grant.caller.is_bounded)
+    return TokenVisibility(actor, grant.may(ACCOUNTS), created=not grant.caller.is_bounded)
 
 
 def own_search(search: Search, grant: Grant) -> Search:
@@ -58,7 +58,7 @@ async def check_makers(store: TokenStore, grant: Grant, filters: Sequence[Filter
     """Without the privilege to see all tokens, a filter by makers only names tokens that the caller may see: others
     would tell by what they find that there are such makers.
     """
-    may = reach(grant)
+    may = visibility(grant)
     asked = [f for f in filters if f.field in (Field.MINTED_WITH, Field.PARENT)]
     if may is None or not asked:
         return
@@ -76,7 +76,7 @@ async def shown_to(
     """These, without the ids of the tokens they were made with or derived from where the caller may not see those.
     The rows may be parts of records.
     """
-    may = reach(grant)
+    may = visibility(grant)
     fields = [name for name in _MAKERS if rows and name in rows[0]._fields]
     if may is None or not fields:
         return tuple(rows)

@@ -14,7 +14,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from watchword.domain.actors import Warrant
+from watchword.domain.actors import WritePrecondition
 from watchword.domain.errors import Stale
 from watchword.domain.ports import Claims, Clock, KeyStore, SealedKey, Signed
 from watchword.domain.secret import Secret
@@ -96,10 +96,10 @@ class KeyRing:
         known = {key.kid: key.public for key in (*published, following)}
         return {"keys": [_jwk(kid, public) for kid, public in known.items()]}
 
-    async def rotate(self, warrant: Warrant) -> SealedKey:
+    async def rotate(self, precondition: WritePrecondition) -> SealedKey:
         key = await self._next()
         try:
-            await self._store.rotate_key(warrant, key.kid, self._fresh())
+            await self._store.rotate_key(precondition, key.kid, self._fresh())
         except Stale:
             # Of two rotations at once the other was quicker: the key signs, and that is what both wanted.
             if key.kid not in {known.kid for known in await self._store.keys()}:

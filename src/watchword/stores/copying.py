@@ -12,7 +12,7 @@ import apsw
 
 from watchword.domain.backups import Carried, counted
 from watchword.domain.errors import OperatorError
-from watchword.domain.places import DatabasePlace, FilePlace, Place
+from watchword.domain.store_urls import PostgresUrl, SqliteUrl, StoreUrl
 from watchword.stores.migrate import refuse_older
 from watchword.stores.sqlite.backup import drafting, publish, refuse_target
 from watchword.stores.sqlite.connections import DIALECT, connect, migrate, schema_version, store_fault
@@ -24,32 +24,32 @@ from watchword.stores.transfer import TABLES, Progress, Source, carry, rows_of
 Prove = Callable[[Sealed], None]
 
 
-def copy(source: Place, target: Place, now: int, prove: Prove, progress: Progress) -> Carried:
+def copy(source: StoreUrl, target: StoreUrl, now: int, prove: Prove, progress: Progress) -> Carried:
     return asyncio.run(_copy(source, target, now, prove, progress))
 
 
-async def _copy(source: Place, target: Place, now: int, prove: Prove, progress: Progress) -> Carried:
+async def _copy(source: StoreUrl, target: StoreUrl, now: int, prove: Prove, progress: Progress) -> Carried:
     _refuse_itself(source, target)
     async with _opened(source) as found:
         prove(await _sealed(found))
         await _refuse_under_way(found)
-        if isinstance(target, FilePlace):
+        if isinstance(target, SqliteUrl):
             return await _to_file(found, target, now, progress)
         return await _to_database(found, target, progress)
 
 
-def _refuse_itself(source: Place, target: Place) -> None:
+def _refuse_itself(source: StoreUrl, target: StoreUrl) -> None:
     same = source == target
-    if isinstance(source, FilePlace) and isinstance(target, FilePlace):
+    if isinstance(source, SqliteUrl) and isinstance(target, SqliteUrl):
         same = source.path.resolve() == target.path.resolve()
     if same:
         raise OperatorError(f"--to must be another store than --from; both are {source}.")
 
 
 @asynccontextmanager
-async def _opened(place: Place) -> AsyncIterator[Source]:
+async def _opened(place: StoreUrl) -> AsyncIterator[Source]:
     """The source, for us alone, at one moment."""
-    if isinstance(place, DatabasePlace):
+    if isinstance(place, PostgresUrl):
         from watchword.stores.postgres.connections import SNAPSHOT
         from watchword.stores.postgres.running import hold_alone
         from watchword.stores.postgres.transfer import PostgresSource
@@ -88,13 +88,13 @@ async def _refuse_under_way(source: Source) -> None:
             )
 
 
-async def _refuse_full(target: Source, place: Place) -> None:
+async def _refuse_full(target: Source, place: StoreUrl) -> None:
     found = counted({table.name: await target.count(table) for table in TABLES})
     if found:
         raise OperatorError(f"--to must be empty; {place} holds a store already ({found}). Name another.")
 
 
-async def _to_file(source: Source, target: FilePlace, now: int, progress: Progress) -> Carried:
+async def _to_file(source: Source, target: SqliteUrl, now: int, progress: Progress) -> Carried:
     file = target.path
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ async def _to_file(source: Source, target: FilePlace, now: int, progress: Progre
         return carried
 
 
-async def _to_database(source: Source, target: DatabasePlace, progress: Progress) -> Carried:
+async def _to_database(source: Source, target: PostgresUrl, progress: Progress) -> Carried:
     from watchword.stores.postgres.migrations import fill_in, hold_migrations, make_schema
     from watchword.stores.postgres.migrations import schema_version as database_version
     from watchword.stores.postgres.restore import refuse_unsound_schema

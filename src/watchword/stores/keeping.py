@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watchword.domain.actors import Warrant
-from watchword.domain.backups import Backup, Choice, Prospect, Restored
-from watchword.domain.places import FilePlace, Place, SchemaVersions
+from watchword.domain.actors import WritePrecondition
+from watchword.domain.backups import Backup, Choice, Restored, RestorePreview
 from watchword.domain.ports import Clock, Store
+from watchword.domain.store_urls import SchemaVersions, SqliteUrl, StoreUrl
 
 if TYPE_CHECKING:
     from watchword.stores.sqlite.keys import Sealed
@@ -23,11 +23,11 @@ def ignore(operation: str, seconds: float) -> None:
     """An observer that notes nothing."""
 
 
-def prepare(place: Place, *, may_migrate: bool = True) -> SchemaVersions:
+def prepare(place: StoreUrl, *, may_migrate: bool = True) -> SchemaVersions:
     """Make the store if need be and bring it to this version. Where it may not be migrated, a store of another version
     is refused: an older service may be running on it.
     """
-    if isinstance(place, FilePlace):
+    if isinstance(place, SqliteUrl):
         from watchword.stores import sqlite
 
         return SchemaVersions(*sqlite.prepare(place.path, may_migrate=may_migrate))
@@ -36,26 +36,26 @@ def prepare(place: Place, *, may_migrate: bool = True) -> SchemaVersions:
     return SchemaVersions(*asyncio.run(migrate(place, may_migrate=may_migrate)))
 
 
-def is_there(place: Place) -> bool:
-    if isinstance(place, FilePlace):
+def is_there(place: StoreUrl) -> bool:
+    if isinstance(place, SqliteUrl):
         return place.path.exists()
     from watchword.stores.postgres.migrations import is_migrated
 
     return asyncio.run(is_migrated(place))
 
 
-def is_sealed(place: Place) -> bool:
+def is_sealed(place: StoreUrl) -> bool:
     """Whether the store holds secrets that a master key has sealed."""
-    if isinstance(place, FilePlace):
+    if isinstance(place, SqliteUrl):
         from watchword.stores import sqlite
 
         return sqlite.is_sealed(place.path)
     return True  # its key is never made by us
 
 
-async def open_store(place: Place, clock: Clock, observe: Observe) -> Store:
+async def open_store(place: StoreUrl, clock: Clock, observe: Observe) -> Store:
     """The store, which `prepare` has brought to this version. A database's clock is its own."""
-    if isinstance(place, FilePlace):
+    if isinstance(place, SqliteUrl):
         from watchword.stores import sqlite
 
         return sqlite.open_store(place.path, clock, observe)
@@ -64,9 +64,9 @@ async def open_store(place: Place, clock: Clock, observe: Observe) -> Store:
     return await postgres.open_store(place, observe)
 
 
-def check(place: Place) -> Iterator[tuple[str, str | None]]:
+def check(place: StoreUrl) -> Iterator[tuple[str, str | None]]:
     """Each law with what is wrong, or None where it holds."""
-    if isinstance(place, FilePlace):
+    if isinstance(place, SqliteUrl):
         from watchword.stores.sqlite import check as file
 
         return file.check(place.path)
@@ -75,8 +75,8 @@ def check(place: Place) -> Iterator[tuple[str, str | None]]:
     return database.check(place)
 
 
-def back_up(place: Place, file: Path, now: int, *, force: bool, progress: "Progress") -> Backup:
-    if isinstance(place, FilePlace):
+def back_up(place: StoreUrl, file: Path, now: int, *, force: bool, progress: "Progress") -> Backup:
+    if isinstance(place, SqliteUrl):
         from watchword.stores.sqlite import backup
 
         return backup.back_up(place.path, file, now, force=force, progress=progress)
@@ -85,33 +85,35 @@ def back_up(place: Place, file: Path, now: int, *, force: bool, progress: "Progr
     return asyncio.run(from_database(place, file, force=force, progress=progress))
 
 
-def prospect(place: Place, file: Path, now: int, prove: Prove) -> Prospect:
+def preview(place: StoreUrl, file: Path, now: int, prove: Prove) -> RestorePreview:
     """What putting the file back means. Changes nothing."""
-    if isinstance(place, FilePlace):
+    if isinstance(place, SqliteUrl):
         from watchword.stores.sqlite import restore as of_file
 
-        return of_file.prospect(_where_it_lies(place.path), file, now, prove)
+        return of_file.preview(_where_it_lies(place.path), file, now, prove)
     from watchword.stores.postgres import restore as of_database
 
-    return asyncio.run(of_database.prospect(place, file, prove))
+    return asyncio.run(of_database.preview(place, file, prove))
 
 
-def examine(place: Place, file: Path, now: int, prove: Prove) -> None:
+def examine(place: StoreUrl, file: Path, now: int, prove: Prove) -> None:
     """Raise unless the file can be put back."""
     from watchword.stores.sqlite import restore as of_file
 
-    of_file.examine(_where_it_lies(place.path) if isinstance(place, FilePlace) else None, file, now, prove)
+    of_file.examine(_where_it_lies(place.path) if isinstance(place, SqliteUrl) else None, file, now, prove)
 
 
-def restore(place: Place, file: Path, choice: Choice, warrant: Warrant, now: int, prove: Prove) -> Restored:
+def restore(
+    place: StoreUrl, file: Path, choice: Choice, precondition: WritePrecondition, now: int, prove: Prove
+) -> Restored:
     """With no service running."""
-    if isinstance(place, FilePlace):
+    if isinstance(place, SqliteUrl):
         from watchword.stores.sqlite import restore as of_file
 
-        return of_file.restore(_where_it_lies(place.path), file, choice, warrant, now, prove)
+        return of_file.restore(_where_it_lies(place.path), file, choice, precondition, now, prove)
     from watchword.stores.postgres import restore as of_database
 
-    return asyncio.run(of_database.restore(place, file, choice, warrant, prove))
+    return asyncio.run(of_database.restore(place, file, choice, precondition, prove))
 
 
 def _where_it_lies(store: Path) -> Path:

@@ -6,15 +6,15 @@ from typing import Any, cast
 
 import orjson
 
-from watchword.domain.declared import ChangeKind, PolicyChange
-from watchword.domain.endings import Receipt, Selection
+from watchword.domain.bulk_revocation import Receipt, Selection
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Detail, Event, KeptEvent
-from watchword.domain.limits import unpacked
 from watchword.domain.operations import ACTIVE, Operation, Plan, State, Work
-from watchword.domain.places import LastStart
 from watchword.domain.policies import Policy, PolicySource, PolicyState, Privilege
+from watchword.domain.policy_sets import ChangeKind, PolicyChange
+from watchword.domain.store_urls import LastStart
 from watchword.domain.tasks import TaskId
+from watchword.domain.token_limits import unpacked
 from watchword.domain.tokens import Form, TokenRecord, TokenType
 
 ACCOUNT = "urn, name, description, created_at, created_by, deleted_at"

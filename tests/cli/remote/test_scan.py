@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.support.server import ADMIN, GENERATE, Server, watchword
 from tests.support.store_file import look
 from tests.support.terminal import Terminal
-from watchword.doors.cli.leaks import KEPT, PIECE, leaks
+from watchword.cli.leaks import KEPT, PIECE, leaks
 
 Done = Callable[..., str]
 

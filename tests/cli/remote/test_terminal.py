@@ -19,7 +19,7 @@ from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store
 from tests.support.terminal import Terminal
 from tests.support.waiting import SECONDS, until
-from watchword.doors.cli.text import as_json, one_line
+from watchword.cli.text import as_json, one_line
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m[red]:boom:[/red]\r\n\u202egnp.exe"
 

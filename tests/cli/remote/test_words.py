@@ -10,7 +10,7 @@ from graphql import build_schema
 from tests.cli.remote.conftest import Run
 from tests.cli.test_help import COMMANDS
 from tests.support.server import ADMIN, Server, watchword
-from watchword.doors.http.graphql.schema import sdl
+from watchword.http.graphql.schema import sdl
 
 # By which command each field of the API is asked. A new field needs one.
 ASKED_BY = {

@@ -10,7 +10,7 @@ import apsw
 from watchword.engines.embedded import tasks
 from watchword.engines.embedded.documents import LAST_PLACE, place
 from watchword.engines.embedded.file import transact
-from watchword.engines.embedded.stride import Stride
+from watchword.engines.embedded.stride import AdaptiveBatchSize
 
 PURGED_ROWS = 1_000
 FREE_PAGES = 1_000
@@ -19,8 +19,8 @@ VACUUMED_PAGES = 500
 PRUNE_SECONDS = 3_600.0
 
 
-class Chores:
-    def __init__(self, connection: apsw.Connection, stride: Stride, clock: Callable[[], int]) -> None:
+class Housekeeping:
+    def __init__(self, connection: apsw.Connection, stride: AdaptiveBatchSize, clock: Callable[[], int]) -> None:
         self._connection = connection
         self._stride = stride
         self._clock = clock

@@ -8,7 +8,7 @@ HELD_SECONDS = 0.012
 FIRST_ROWS, LEAST_ROWS = 100, 10
 
 
-class Stride:
+class AdaptiveBatchSize:
     def __init__(self) -> None:
         self._rows: dict[object, float] = {}
 

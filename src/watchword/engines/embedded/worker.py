@@ -13,9 +13,9 @@ from typing import Any
 import apsw
 
 from watchword.engines.embedded import tasks
-from watchword.engines.embedded.chores import Chores
+from watchword.engines.embedded.chores import Housekeeping
 from watchword.engines.embedded.file import connect, index_fault, transact
-from watchword.engines.embedded.stride import Stride
+from watchword.engines.embedded.stride import AdaptiveBatchSize
 from watchword.engines.embedded.tasks import Order, Progress
 from watchword.engines.embedded.work import WORKERS, Batch
 
@@ -41,8 +41,8 @@ class Worker:
         self._folder = path.parent
         self._clock = clock
         self._complain = complain
-        self._stride = Stride()
-        self._chores = Chores(self._connection, self._stride, clock)
+        self._stride = AdaptiveBatchSize()
+        self._chores = Housekeeping(self._connection, self._stride, clock)
         self._last = 0
         self._due: dict[int, float] = {}
         self._failed: dict[int, int] = {}

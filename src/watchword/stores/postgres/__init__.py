@@ -2,17 +2,17 @@
 
 from collections.abc import Callable
 
-from watchword.domain.places import DatabasePlace
+from watchword.domain.store_urls import PostgresUrl
 from watchword.stores.postgres.accounts import PostgresAccounts
 from watchword.stores.postgres.actors import PostgresActors
 from watchword.stores.postgres.clock import DatabaseClock
 from watchword.stores.postgres.connections import Connection
 from watchword.stores.postgres.database import Database, make_pool
-from watchword.stores.postgres.doorstep import Doorstep
+from watchword.stores.postgres.doorstep import ConnectionBackoff
 from watchword.stores.postgres.events import PostgresEvents
 from watchword.stores.postgres.issuing import PostgresIssuing
 from watchword.stores.postgres.keys import PostgresKeys
-from watchword.stores.postgres.lanes import Lanes
+from watchword.stores.postgres.lanes import VerifyBatcher
 from watchword.stores.postgres.lives import PostgresLives
 from watchword.stores.postgres.operations import PostgresOperations
 from watchword.stores.postgres.policies import PostgresPolicies
@@ -57,11 +57,11 @@ async def _take_room(c: Connection) -> None:
     await c.execute("UPDATE probes SET filler = NULL")
 
 
-async def open_store(place: DatabasePlace, observe: Observe) -> PostgresStore:
+async def open_store(place: PostgresUrl, observe: Observe) -> PostgresStore:
     """The store in this database, which `migrate` has brought to this version. Opens although it is away: then nothing
     is answered until it is back.
     """
-    doorstep = Doorstep(place)
+    doorstep = ConnectionBackoff(place)
     clock = DatabaseClock()
     database = Database(doorstep, await make_pool(doorstep), observe)
-    return PostgresStore(database, Lanes(doorstep, clock, observe), clock)
+    return PostgresStore(database, VerifyBatcher(doorstep, clock, observe), clock)

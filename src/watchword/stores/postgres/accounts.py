@@ -1,7 +1,7 @@
 """Service accounts in PostgreSQL."""
 
 from watchword.domain.accounts import AccountPage, ServiceAccount, no_account
-from watchword.domain.actors import ActorStatus, Warrant
+from watchword.domain.actors import ActorStatus, WritePrecondition
 from watchword.domain.events import Action, Event
 from watchword.stores.postgres.connections import Connection
 from watchword.stores.postgres.database import Database
@@ -27,12 +27,14 @@ _TOKENS = (
 class PostgresAccounts:
     _db: Database
 
-    async def add_account(self, warrant: Warrant, account: ServiceAccount) -> None:
+    async def add_account(self, precondition: WritePrecondition, account: ServiceAccount) -> None:
         async def work(c: Connection) -> None:
-            now = await prove(c, warrant, changes=[actor(account.urn)])
+            now = await prove(c, precondition, changes=[actor(account.urn)])
             values = (account.urn, account.name, account.description, account.created_at, account.created_by)
             await c.execute(_ADD, *values)
-            await leave_events(c, warrant, [Event(Action.ACCOUNT_CREATED, account.urn, {"name": account.name})], now)
+            await leave_events(
+                c, precondition, [Event(Action.ACCOUNT_CREATED, account.urn, {"name": account.name})], now
+            )
 
         await self._db.write(work)
 
@@ -55,18 +57,18 @@ class PostgresAccounts:
 
         return await self._db.scan(work)
 
-    async def delete_account(self, warrant: Warrant, urn: str) -> int:
+    async def delete_account(self, precondition: WritePrecondition, urn: str) -> int:
         """Nobody acts as it meanwhile, nor is any token of it made, replaced, used for the first time or ended."""
 
         async def work(c: Connection) -> int:
-            now = await prove(c, warrant, changes=[actor(urn), TOKENS])
+            now = await prove(c, precondition, changes=[actor(urn), TOKENS])
             if await c.fetchrow(_GET, urn) is None:
                 raise no_account()
             await c.execute("UPDATE service_accounts SET deleted_at = $2 WHERE urn = $1", urn, now)
-            await c.execute(SUSPEND, urn, ActorStatus.SUSPENDED.value, now, warrant.actor)
+            await c.execute(SUSPEND, urn, ActorStatus.SUSPENDED.value, now, precondition.actor)
             ids = await c.fetchval(_TOKENS, urn, now)
-            ended = await end(c, warrant, ids, now)
-            await leave_events(c, warrant, [Event(Action.ACCOUNT_DELETED, urn, {"tokens": ended})], now)
+            ended = await end(c, precondition, ids, now)
+            await leave_events(c, precondition, [Event(Action.ACCOUNT_DELETED, urn, {"tokens": ended})], now)
             return ended
 
         return await at_length(self._db, work)

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from watchword.domain.backups import Backup
-from watchword.domain.places import DatabasePlace
+from watchword.domain.store_urls import PostgresUrl
 from watchword.stores.postgres.connections import NOW, SNAPSHOT
 from watchword.stores.postgres.transfer import PostgresSource
 from watchword.stores.postgres.whole import at_work, need_this_version
@@ -17,7 +17,7 @@ from watchword.stores.sqlite.transfer import SqliteTarget
 from watchword.stores.transfer import Progress, carry
 
 
-async def back_up(place: DatabasePlace, file: Path, *, force: bool, progress: Progress) -> Backup:
+async def back_up(place: PostgresUrl, file: Path, *, force: bool, progress: Progress) -> Backup:
     def refuse() -> None:
         refuse_target(file, force=force)
 

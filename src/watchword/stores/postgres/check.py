@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 
 from watchword.domain.actors import ActorStatus
-from watchword.domain.limits import unpacked
 from watchword.domain.operations import State
-from watchword.domain.places import DatabasePlace
 from watchword.domain.policies import PolicySource, PolicyState, Privilege
+from watchword.domain.store_urls import PostgresUrl
+from watchword.domain.token_limits import unpacked
 from watchword.domain.tokens import TokenType
 from watchword.stores import rows
 from watchword.stores.migrate import latest
@@ -140,7 +140,7 @@ _LAWS: dict[str, Find] = {
 }
 
 
-def check(place: DatabasePlace) -> Iterator[Verdict]:
+def check(place: PostgresUrl) -> Iterator[Verdict]:
     """Each law with what is wrong, or None where it holds."""
     verdicts = _verdicts(place)
 
@@ -155,7 +155,7 @@ def check(place: DatabasePlace) -> Iterator[Verdict]:
             runner.run(verdicts.aclose())
 
 
-async def _verdicts(place: DatabasePlace) -> AsyncGenerator[Verdict, None]:
+async def _verdicts(place: PostgresUrl) -> AsyncGenerator[Verdict, None]:
     async with at_work(place) as connection:
         version = await schema_version(connection, place.schema)
         behind = None if version == latest(DIALECT) else f"version {version}; run: watchword db migrate"

@@ -17,7 +17,7 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from watchword.domain.errors import Fault, OperatorError, Reason
-from watchword.domain.places import DatabasePlace
+from watchword.domain.store_urls import PostgresUrl
 from watchword.stores.postgres.replication import WaitCancelled, WatchedConnection
 
 Row = Sequence[Any]
@@ -156,7 +156,7 @@ READING_MANY_TOKENS = Session(
 )
 
 
-async def connect(place: DatabasePlace, session: Session = Session(), *, seconds: float | None = None) -> Connection:  # noqa: B008
+async def connect(place: PostgresUrl, session: Session = Session(), *, seconds: float | None = None) -> Connection:  # noqa: B008
     """A connection to the server that takes writes, set for us. Raises what the driver raises."""
     limit = place.timeout if seconds is None else seconds
     share = limit / len(place.hosts)
@@ -179,7 +179,7 @@ async def connect(place: DatabasePlace, session: Session = Session(), *, seconds
     raise last
 
 
-async def _open(place: DatabasePlace, host: str, port: int) -> Connection:
+async def _open(place: PostgresUrl, host: str, port: int) -> Connection:
     options = dict(place.options)
     try:
         connection: Connection = await asyncpg.connect(
@@ -227,7 +227,7 @@ def tls(options: dict[str, str]) -> Any:
     return context
 
 
-async def _set(connection: Connection, place: DatabasePlace, session: Session) -> None:
+async def _set(connection: Connection, place: PostgresUrl, session: Session) -> None:
     version = connection.get_server_version()
     if version.major < OLDEST:
         raise OperatorError(
@@ -268,10 +268,10 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-Sentence = Callable[[DatabasePlace], str]
+Sentence = Callable[[PostgresUrl], str]
 
 
-def _wrong_password(place: DatabasePlace) -> str:
+def _wrong_password(place: PostgresUrl) -> str:
     if place.password is not None:
         return f"PostgreSQL at {place.where} refuses the password of {place.user}. See WATCHWORD_DATABASE_URL."
     if place.password_source == "PGPASSWORD":  # noqa: S105 - the name of a variable
@@ -285,14 +285,14 @@ def _wrong_password(place: DatabasePlace) -> str:
     )
 
 
-def _no_answer(place: DatabasePlace) -> str:
+def _no_answer(place: PostgresUrl) -> str:
     return (
         f"At {place.where} nobody answers in time as PostgreSQL does. See that it is well, and that "
         "WATCHWORD_DATABASE_URL names it."
     )
 
 
-def lacks_right(place: DatabasePlace) -> str:
+def lacks_right(place: PostgresUrl) -> str:
     return (
         f"The role {place.user} lacks a right in the database {place.database}. It must own the schema {place.schema}, "
         f"or be able to make it: GRANT CREATE ON DATABASE {place.database} TO {place.user}"
@@ -371,7 +371,7 @@ _ADVICE: tuple[tuple[type[BaseException], Sentence], ...] = (
 )
 
 
-def advice(place: DatabasePlace, error: BaseException) -> OperatorError:
+def advice(place: PostgresUrl, error: BaseException) -> OperatorError:
     """The sentence for whoever runs it: what is wrong and what to do. Never with a password."""
     for kind, sentence in _ADVICE:
         if isinstance(error, kind):

@@ -30,7 +30,7 @@ from watchword.stores.postgres.connections import (
     is_lost,
     store_fault,
 )
-from watchword.stores.postgres.doorstep import Doorstep
+from watchword.stores.postgres.doorstep import ConnectionBackoff
 from watchword.stores.postgres.replication import CONFIRM
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Lost(Exception):
 
 
 class Database:
-    def __init__(self, doorstep: Doorstep, pool: Any, observe: Observe) -> None:
+    def __init__(self, doorstep: ConnectionBackoff, pool: Any, observe: Observe) -> None:
         self.timeout = doorstep.place.timeout
         self._doorstep = doorstep
         self._pool = pool
@@ -292,7 +292,7 @@ def _raw(connection: Any) -> Connection:
     return raw
 
 
-async def make_pool(doorstep: Doorstep) -> Any:
+async def make_pool(doorstep: ConnectionBackoff) -> Any:
     """Opens nothing before it is needed."""
 
     async def connect(*_: Any, **__: Any) -> Connection:

@@ -10,15 +10,15 @@ import random
 import time
 
 from watchword.domain.errors import OperatorError
-from watchword.domain.places import DatabasePlace
+from watchword.domain.store_urls import PostgresUrl
 from watchword.stores.postgres.connections import DRIVER_ERRORS, Connection, Session, connect
 
 FIRST_PAUSE = 0.02
 LONGEST_PAUSE = 0.5
 
 
-class Doorstep:
-    def __init__(self, place: DatabasePlace) -> None:
+class ConnectionBackoff:
+    def __init__(self, place: PostgresUrl) -> None:
         self.place = place
         self.problem: BaseException | None = None
         """Why the last attempt failed; None once one has not."""

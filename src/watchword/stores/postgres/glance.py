@@ -4,10 +4,10 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Any
 
-from watchword.domain.accounts import Gain, gains
+from watchword.domain.accounts import AccountGain, gains
 from watchword.domain.errors import OperatorError
-from watchword.domain.places import DatabasePlace, LastStart
 from watchword.domain.ports import Clock
+from watchword.domain.store_urls import LastStart, PostgresUrl
 from watchword.stores import rows
 from watchword.stores.migrate import latest
 from watchword.stores.postgres.connections import DRIVER_ERRORS, NOW, Connection, advice, connect, lacks_right, quoted
@@ -51,16 +51,16 @@ class DatabaseGlance:
     latest: int = 0
     tokens: int = 0
     sealed: Sealed | None = None
-    gains: tuple[Gain, ...] = ()
+    gains: tuple[AccountGain, ...] = ()
     """Who may do more by managing service accounts; not looked for in a store of an older version."""
     started: LastStart | None = None
 
 
-def glance(place: DatabasePlace, now: Clock) -> DatabaseGlance:
+def glance(place: PostgresUrl, now: Clock) -> DatabaseGlance:
     return asyncio.run(_glance(place, now))
 
 
-async def _glance(place: DatabasePlace, now: Clock) -> DatabaseGlance:
+async def _glance(place: PostgresUrl, now: Clock) -> DatabaseGlance:
     seconds = max(place.timeout, LEAST_SECONDS)
     try:
         connection = await connect(place, seconds=seconds)
@@ -75,7 +75,7 @@ async def _glance(place: DatabasePlace, now: Clock) -> DatabaseGlance:
         return DatabaseGlance(str(advice(place, error)))
 
 
-async def _look(connection: Connection, place: DatabasePlace, now: Clock) -> DatabaseGlance:
+async def _look(connection: Connection, place: PostgresUrl, now: Clock) -> DatabaseGlance:
     server: Any = await connection.fetchrow(_SERVER)
     ahead = await _ahead(connection, now)
     version = await schema_version(connection, place.schema)
@@ -111,7 +111,7 @@ async def _held(connection: Connection, schema: str, seen: DatabaseGlance) -> Da
     return replace(seen, tokens=state[1], sealed=sealed, gains=found, started=rows.last_start(state[2]))
 
 
-async def _gains(connection: Connection, own: str) -> tuple[Gain, ...]:
+async def _gains(connection: Connection, own: str) -> tuple[AccountGain, ...]:
     kept = await connection.fetch(f"SELECT {rows.POLICY} FROM {own}.policies")  # noqa: S608
     policies = tuple(map(rows.policy_of, kept))
     named = sorted({user for policy in policies for user in policy.users})

@@ -9,10 +9,10 @@ from dataclasses import astuple
 from typing import Any
 
 from watchword.domain.accounts import no_account
-from watchword.domain.actors import Warrant, system_warrant
+from watchword.domain.actors import WritePrecondition, system_precondition
 from watchword.domain.errors import Fault, Stale
+from watchword.domain.idempotency import IdempotencyRecord
 from watchword.domain.ports import Issue, Repeated
-from watchword.domain.retries import Retry
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
 from watchword.stores.postgres.connections import Connection, store_fault
@@ -39,10 +39,10 @@ class PostgresIssuing:
     _creates: Creates
     _withdrawals: set[asyncio.Task[None]]
 
-    async def add_token(self, warrant: Warrant, record: TokenRecord, issue: Issue) -> None:
+    async def add_token(self, precondition: WritePrecondition, record: TokenRecord, issue: Issue) -> None:
         event = rows.created(record)
         bound = (
-            *(*proof(warrant), warrant.peer, warrant.request_id, issue.kid, issue.max_live),
+            *(*proof(precondition), precondition.peer, precondition.request_id, issue.kid, issue.max_live),
             *(event.action.value, rows.json_text(event.detail), *_retry_values(issue.retry)),
             *(*rows.token_values(record)[:_OF_A_PLAIN_ONE], folded(record.name), folded(record.description)),
         )
@@ -86,7 +86,7 @@ class PostgresIssuing:
         task.add_done_callback(self._withdrawals.discard)
 
     async def _withdrawn(self, record: TokenRecord) -> None:
-        system = system_warrant("undelivered")
+        system = system_precondition("undelivered")
         while True:
             try:
                 bound = (record.id, record.family, system.actor, system.peer)
@@ -117,10 +117,10 @@ async def check_issue(c: Connection, record: TokenRecord, issue: Issue) -> None:
         await c.execute(_KEEP_RETRY, *_retry_values(issue.retry))
 
 
-async def keep(c: Connection, warrant: Warrant, record: TokenRecord, now: int) -> None:
+async def keep(c: Connection, precondition: WritePrecondition, record: TokenRecord, now: int) -> None:
     """In a transaction that has a slot to count in."""
     await c.execute(_KEEP, *rows.token_values(record), folded(record.name), folded(record.description))
-    await leave_events(c, warrant, [rows.created(record)], now)
+    await leave_events(c, precondition, [rows.created(record)], now)
 
 
 def refusal(outcome: str, issue: Issue) -> Exception:
@@ -137,5 +137,5 @@ def refusal(outcome: str, issue: Issue) -> Exception:
             return Stale()
 
 
-def _retry_values(retry: Retry | None) -> tuple[Any, ...]:
+def _retry_values(retry: IdempotencyRecord | None) -> tuple[Any, ...]:
     return (None,) * 6 if retry is None else astuple(retry)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from watchword.domain.actors import Warrant, system_warrant
+from watchword.domain.actors import WritePrecondition, system_precondition
 from watchword.domain.errors import Stale
 from watchword.domain.events import Action, Event
 from watchword.domain.ports import SealedKey
@@ -48,34 +48,34 @@ class PostgresKeys:
 
     async def settle_keys(self, salt: bytes, key: SealedKey, following: SealedKey) -> None:
         async def work(c: Connection) -> None:
-            now = await prove(c, system_warrant("start"), changes=[KEYS])
+            now = await prove(c, system_precondition("start"), changes=[KEYS])
             if await c.fetchval("SELECT sealed_salt IS NOT NULL FROM state"):
                 return
             await c.execute("UPDATE state SET sealed_salt = $1", salt)
             await c.execute(_ADD, *_values(key))
             await c.execute(_KEEP_NEXT, *_values(following))
-            await leave_events(c, system_warrant("start"), [Event(Action.KEY_CREATED, key.kid)], now)
+            await leave_events(c, system_precondition("start"), [Event(Action.KEY_CREATED, key.kid)], now)
 
         await self._db.write(work)
 
     async def settle_next(self, following: SealedKey) -> None:
         async def work(c: Connection) -> None:
-            await prove(c, system_warrant("start"), changes=[KEYS])
+            await prove(c, system_precondition("start"), changes=[KEYS])
             if await c.fetchval("SELECT kid FROM next_key") is None:
                 await c.execute(_KEEP_NEXT, *_values(following))
 
         await self._db.write(work)
 
-    async def rotate_key(self, warrant: Warrant, kid: str, following: SealedKey) -> None:
+    async def rotate_key(self, precondition: WritePrecondition, kid: str, following: SealedKey) -> None:
         async def work(c: Connection) -> None:
-            now = await prove(c, warrant, changes=[KEYS])
+            now = await prove(c, precondition, changes=[KEYS])
             if await c.fetchval("SELECT kid FROM next_key") != kid:
                 raise Stale
             await c.execute(_RETIRE, now)
             await c.execute(_PROMOTE)
             await c.execute("DELETE FROM next_key")
             await c.execute(_KEEP_NEXT, *_values(following))
-            await leave_events(c, warrant, [Event(Action.KEY_ROTATED, kid)], now)
+            await leave_events(c, precondition, [Event(Action.KEY_ROTATED, kid)], now)
 
         await self._db.write(work)
 

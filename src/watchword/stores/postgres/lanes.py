@@ -14,7 +14,7 @@ from typing import Any
 
 from watchword.domain.actors import Bearer
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.limits import unpacked
+from watchword.domain.token_limits import unpacked
 from watchword.stores.postgres.clock import DatabaseClock
 from watchword.stores.postgres.connections import (
     DRIVER_ERRORS,
@@ -22,7 +22,7 @@ from watchword.stores.postgres.connections import (
     Connection,
     store_fault,
 )
-from watchword.stores.postgres.doorstep import Doorstep
+from watchword.stores.postgres.doorstep import ConnectionBackoff
 from watchword.stores.postgres.running import join
 
 LANES = 2
@@ -72,8 +72,8 @@ class _Lane:
         self.connection = self.ask = self.batch = None
 
 
-class Lanes:
-    def __init__(self, doorstep: Doorstep, clock: DatabaseClock, observe: Observe) -> None:
+class VerifyBatcher:
+    def __init__(self, doorstep: ConnectionBackoff, clock: DatabaseClock, observe: Observe) -> None:
         self._doorstep = doorstep
         self._clock = clock
         self._observe = observe
@@ -166,8 +166,8 @@ class Lanes:
             self._clock.set(rows[0][7])
         for row in rows:
             token_id, actor, expires_at, revoked_at, suspended, groups, version, now, limits, *kinds = row
-            standing = (suspended, tuple(groups), version)
-            bearer = Bearer(token_id, actor, expires_at, revoked_at, *standing, now, unpacked(limits), *kinds)
+            snapshot = (suspended, tuple(groups), version)
+            bearer = Bearer(token_id, actor, expires_at, revoked_at, *snapshot, now, unpacked(limits), *kinds)
             _settle(sealed.pop(token_id), bearer)
         for unknown in sealed.values():
             _settle(unknown, None)

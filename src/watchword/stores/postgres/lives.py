@@ -7,24 +7,24 @@ Such work may take longer than an answer usually may; whoever makes a token wait
 import time
 from collections.abc import Sequence
 
-from watchword.domain.actors import Warrant
-from watchword.domain.endings import (
+from watchword.domain.actors import WritePrecondition
+from watchword.domain.bulk_revocation import (
     MOST,
     MOST_ACTORS,
-    Prospect,
-    Reach,
     Receipt,
     Revocation,
+    RevocationPreview,
     Selection,
     Share,
+    TokenVisibility,
     check_count,
     check_meant,
     receipt,
 )
 from watchword.domain.errors import Fault, Stale
 from watchword.domain.filters import SEARCH_SECONDS
+from watchword.domain.idempotency import KEPT, IdempotencyRecord
 from watchword.domain.ports import Issue
-from watchword.domain.retries import KEPT, Retry
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
 from watchword.stores.postgres.connections import SEARCHED, SEARCHING, Connection, Row
@@ -56,26 +56,28 @@ _LIVE_TOTAL = "SELECT count(*) FROM tokens WHERE revoked_at IS NULL AND (expires
 class PostgresLives:
     _db: Database
 
-    async def get_retry(self, actor: str, digest: str) -> Retry | None:
+    async def get_idempotency_record(self, actor: str, digest: str) -> IdempotencyRecord | None:
         row = await self._db.confirmed_row(_GET_RETRY, actor, digest)
-        return None if row is None else Retry(*row)
+        return None if row is None else IdempotencyRecord(*row)
 
-    async def note_replay(self, warrant: Warrant, record: TokenRecord) -> bool:
+    async def note_replay(self, precondition: WritePrecondition, record: TokenRecord) -> bool:
         async def work(c: Connection) -> bool:
-            now = await prove(c, warrant, relies=[TOKENS, family(record.family)])
+            now = await prove(c, precondition, relies=[TOKENS, family(record.family)])
             row = await c.fetchrow(GET, record.id)
             if row is None or not rows.token_of(row).is_live(now):
                 return False
-            await leave_events(c, warrant, [rows.replayed(record)], now)
+            await leave_events(c, precondition, [rows.replayed(record)], now)
             return True
 
         return await self._db.write(work)
 
-    async def rotate_token(self, warrant: Warrant, seen: TokenRecord, successor: TokenRecord, issue: Issue) -> int:
+    async def rotate_token(
+        self, precondition: WritePrecondition, seen: TokenRecord, successor: TokenRecord, issue: Issue
+    ) -> int:
         async def work(c: Connection) -> int:
             relied = [TOKENS, *relied_on(successor)]
             changed = [family(seen.family), family(successor.id), *changed_by(issue)]
-            now = await prove(c, warrant, relies=relied, changes=changed)
+            now = await prove(c, precondition, relies=relied, changes=changed)
             await check_issue(c, successor, issue)
             row = await c.fetchrow(GET, seen.id)
             old = None if row is None else rows.token_of(row)
@@ -85,15 +87,15 @@ class PostgresLives:
             ended = 0
             if old.replaced_by is not None:
                 await c.execute("SELECT hold_rows($1::text[])", [old.id, old.replaced_by])
-                ended = await end(c, warrant, [old.replaced_by], now, old.id)
-            await keep(c, warrant, successor, now)
+                ended = await end(c, precondition, [old.replaced_by], now, old.id)
+            await keep(c, precondition, successor, now)
             await c.execute("UPDATE tokens SET replaced_by = $2 WHERE id = $1", old.id, successor.id)
             return ended
 
         return await self._db.write(work)
 
-    async def note_first_use(self, warrant: Warrant, token_id: str) -> None:
-        bound = (warrant.actor, warrant.bearer_id, warrant.peer, warrant.request_id, token_id)
+    async def note_first_use(self, precondition: WritePrecondition, token_id: str) -> None:
+        bound = (precondition.actor, precondition.bearer_id, precondition.peer, precondition.request_id, token_id)
         deadline = self._db.deadline()
         lost: BaseException | None = None
 
@@ -113,20 +115,27 @@ class PostgresLives:
                 return
 
     async def revoke_token(
-        self, warrant: Warrant, token_id: str, reach: Reach | None, *, cascade: bool = False
+        self,
+        precondition: WritePrecondition,
+        token_id: str,
+        visibility: TokenVisibility | None,
+        *,
+        cascade: bool = False,
     ) -> Revocation:
         if cascade:
-            return await self._revoke_at_length(warrant, token_id, reach, cascade=True)
-        only_of, *more = (None, False, False) if reach is None else (reach.actor, reach.accounts, reach.created)
+            return await self._revoke_at_length(precondition, token_id, visibility, cascade=True)
+        only_of, *more = (
+            (None, False, False) if visibility is None else (visibility.actor, visibility.accounts, visibility.created)
+        )
         bound = (
-            *proof(warrant),
-            warrant.peer,
-            warrant.request_id,
+            *proof(precondition),
+            precondition.peer,
+            precondition.request_id,
             token_id,
             only_of,
             *more,
             AT_ONCE,
-            warrant.by_possession,
+            precondition.by_possession,
         )
         deadline = self._db.deadline()
         lost: BaseException | None = None
@@ -142,7 +151,7 @@ class PostgresLives:
                 if lost is None:
                     raise
                 raise unknown_outcome(lost) from fault
-        if outcome in ("already", "stale") and lost is not None and await self._revoked_here(warrant, token_id):
+        if outcome in ("already", "stale") and lost is not None and await self._revoked_here(precondition, token_id):
             outcome = "revoked"
             at, number = await self._db.row(_REVOKED, token_id)
         match outcome:
@@ -153,19 +162,21 @@ class PostgresLives:
             case "unknown":
                 raise rows.no_token()
             case "many":
-                return await self._revoke_at_length(warrant, token_id, reach, cascade=False)
+                return await self._revoke_at_length(precondition, token_id, visibility, cascade=False)
             case _:
                 raise Stale
 
-    async def withdraw_token(self, warrant: Warrant, token_id: str) -> int:
+    async def withdraw_token(self, precondition: WritePrecondition, token_id: str) -> int:
         async def work(c: Connection) -> int:
             root = await c.fetchval("SELECT family_of($1)", token_id)
-            now = await prove(c, warrant, relies=[TOKENS], changes=[family(root)])
-            return await end(c, warrant, [token_id], now)
+            now = await prove(c, precondition, relies=[TOKENS], changes=[family(root)])
+            return await end(c, precondition, [token_id], now)
 
         return await self._db.write(work)
 
-    async def revoke_tokens(self, warrant: Warrant, selection: Selection, seconds: float = SEARCH_SECONDS) -> Receipt:
+    async def revoke_tokens(
+        self, precondition: WritePrecondition, selection: Selection, seconds: float = SEARCH_SECONDS
+    ) -> Receipt:
         condition, bound = chosen(selection)
         meant = f"SELECT id FROM tokens WHERE {condition} LIMIT {MOST + 1:d}"  # noqa: S608 - literal pieces
 
@@ -175,7 +186,7 @@ class PostgresLives:
         found = None if selection.is_plain else await self._db.scan(look, seconds)
 
         async def work(c: Connection) -> Receipt:
-            now = await prove(c, warrant, changes=[TOKENS])
+            now = await prove(c, precondition, changes=[TOKENS])
             await c.execute(SEARCHING)
             those = await look(c) if found is None else found
             await c.execute(SEARCHED)
@@ -184,13 +195,13 @@ class PostgresLives:
             if not selection.may_be_all:
                 check_meant(selection, len(ids), spares=await c.fetchval(_LIVE_TOTAL) > len(ids))
             made = receipt(ids, now)
-            await end(c, warrant, ids, now)
-            await leave_events(c, warrant, [rows.many_revoked(selection, made)], now)
+            await end(c, precondition, ids, now)
+            await leave_events(c, precondition, [rows.many_revoked(selection, made)], now)
             return made
 
         return await at_length(self._db, work)
 
-    async def revocation_prospect(self, selection: Selection, seconds: float = SEARCH_SECONDS) -> Prospect:
+    async def revocation_preview(self, selection: Selection, seconds: float = SEARCH_SECONDS) -> RevocationPreview:
         condition, bound = chosen(selection)
         cascade = bound.add(selection.cascade, "boolean")
         statement = (
@@ -200,7 +211,7 @@ class PostgresLives:
             ")) AS dead (id) JOIN tokens AS t ON t.id = dead.id GROUP BY t.actor_urn ORDER BY 2 DESC, 1"
         )
 
-        async def work(c: Connection) -> Prospect:
+        async def work(c: Connection) -> RevocationPreview:
             began = time.perf_counter()
             found = await c.fetch(statement, *bound.values)
             seconds = time.perf_counter() - began
@@ -208,7 +219,7 @@ class PostgresLives:
             check_count(count)
             if not selection.may_be_all:
                 check_meant(selection, count, spares=await c.fetchval(_LIVE_TOTAL) > count)
-            return Prospect(count, tuple(Share(*row) for row in found[:MOST_ACTORS]), len(found), seconds)
+            return RevocationPreview(count, tuple(Share(*row) for row in found[:MOST_ACTORS]), len(found), seconds)
 
         return await self._db.scan(work, seconds)
 
@@ -216,40 +227,42 @@ class PostgresLives:
         purged: int = await self._db.write(lambda c: c.fetchval(_PURGE, before, most))
         return purged
 
-    async def purge_retries(self, most: int) -> int:
+    async def purge_idempotency_records(self, most: int) -> int:
         purged: int = await self._db.write(lambda c: c.fetchval("SELECT purge_retries($1)", most))
         return purged
 
     async def _revoke_at_length(
-        self, warrant: Warrant, token_id: str, reach: Reach | None, *, cascade: bool
+        self, precondition: WritePrecondition, token_id: str, visibility: TokenVisibility | None, *, cascade: bool
     ) -> Revocation:
         """With all that die with it, however many; what was minted with it could be ended apart."""
 
         async def work(c: Connection) -> Revocation:
-            now = await prove(c, warrant, changes=[TOKENS])
+            now = await prove(c, precondition, changes=[TOKENS])
             row = await c.fetchrow(GET, token_id)
             record = None if row is None else rows.token_of(row)
-            if record is None or not (reach is None or reach.covers(record)):
+            if record is None or not (visibility is None or visibility.covers(record)):
                 raise rows.no_token()
             ids: list[str] = await c.fetchval(_DYING, [token_id], now, cascade, True, MOST + 1 if cascade else None)
             if not ids:
                 raise rows.already_revoked(record.revoked_at or now)
             if cascade:
                 check_count(len(ids))
-            return Revocation(now, await end(c, warrant, ids, now, token_id))
+            return Revocation(now, await end(c, precondition, ids, now, token_id))
 
         return await at_length(self._db, work)
 
-    async def _revoked_here(self, warrant: Warrant, token_id: str) -> bool:
+    async def _revoked_here(self, precondition: WritePrecondition, token_id: str) -> bool:
         """Whether the revocation was ours, of an earlier attempt."""
         statement = "SELECT actor, request_id FROM events WHERE target = $1 AND action = 'token.revoked'"
         row = await self._db.confirmed_row(statement, token_id)
-        return row is not None and tuple(row) == (warrant.actor, warrant.request_id)
+        return row is not None and tuple(row) == (precondition.actor, precondition.request_id)
 
 
-async def end(c: Connection, warrant: Warrant, ids: Sequence[str], now: int, why: str | None = None) -> int:
+async def end(
+    c: Connection, precondition: WritePrecondition, ids: Sequence[str], now: int, why: str | None = None
+) -> int:
     """Revoke just these, each with its event; returns how many."""
-    origin = (warrant.actor, warrant.bearer_id, warrant.peer, warrant.request_id)
+    origin = (precondition.actor, precondition.bearer_id, precondition.peer, precondition.request_id)
     ended: int = await c.fetchval(_END, ids, now, *origin, why)
     return ended
 

@@ -7,7 +7,7 @@ from typing import Any
 from asyncpg import exceptions as pg
 
 from watchword.domain.errors import OperatorError
-from watchword.domain.places import DatabasePlace
+from watchword.domain.store_urls import PostgresUrl
 from watchword.stores.migrate import MigrationError, latest, migrations, refuse_older
 from watchword.stores.postgres.connections import DRIVER_ERRORS, Connection, advice, connect, lacks_right, quoted
 from watchword.stores.postgres.running import await_end
@@ -39,7 +39,7 @@ WHERE n.nspname = $1 AND granted.privilege_type = 'CREATE' AND granted.grantee <
 LIMIT 1"""
 
 
-async def open_patiently(place: DatabasePlace, patience: float = PATIENCE) -> Connection:
+async def open_patiently(place: PostgresUrl, patience: float = PATIENCE) -> Connection:
     """A connection at start: a server that is itself just starting is waited for. Raises a sentence."""
     deadline = time.monotonic() + patience
     while True:
@@ -75,7 +75,7 @@ async def schema_version(connection: Connection, schema: str) -> int:
     return int(version)
 
 
-async def migrate(place: DatabasePlace, patience: float = PATIENCE, *, may_migrate: bool = True) -> tuple[int, int]:
+async def migrate(place: PostgresUrl, patience: float = PATIENCE, *, may_migrate: bool = True) -> tuple[int, int]:
     """Make the schema if need be and apply what is missing, whole or not at all; returns the version before and
     after. Where it may not be migrated, refuse one of another version.
     """
@@ -114,12 +114,12 @@ async def lacking(connection: Connection, schema: str) -> list[str]:
     return tables
 
 
-async def _need_rights(connection: Connection, place: DatabasePlace) -> None:
+async def _need_rights(connection: Connection, place: PostgresUrl) -> None:
     if await lacking(connection, place.schema):
         raise OperatorError(lacks_right(place))
 
 
-async def is_migrated(place: DatabasePlace) -> bool:
+async def is_migrated(place: PostgresUrl) -> bool:
     connection = await open_patiently(place, 0)
     try:
         return await schema_version(connection, place.schema) > 0

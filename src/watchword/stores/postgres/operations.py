@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from watchword.domain.actors import Warrant, system_warrant
+from watchword.domain.actors import WritePrecondition, system_precondition
 from watchword.domain.events import Action, Event
 from watchword.domain.operations import CancelAsked, LeaseLost, Operation, OperationPage, Plan, State, Work, event_of
 from watchword.domain.tasks import TaskId
@@ -36,16 +36,16 @@ class PostgresOperations:
         (node,) = await self._db.row("SELECT node_id FROM state")
         return str(node)
 
-    async def add_operation(self, warrant: Warrant, plan: Plan) -> Operation:
+    async def add_operation(self, precondition: WritePrecondition, plan: Plan) -> Operation:
         async def work(c: Connection) -> Operation:
-            now = await prove(c, warrant, changes=[f"index:{plan.home}/{plan.index}"])
+            now = await prove(c, precondition, changes=[f"index:{plan.home}/{plan.index}"])
             running = await c.fetchval(_RUNNING, plan.home, plan.index)
             if running is not None:
                 raise rows.operation_running(TaskId(await _node_id(c), running))
             packed, begun = rows.json_text(plan.packed()), rows.json_text(Work().packed())
-            values = (plan.home, plan.index, State.PLANNED.value, packed, begun, warrant.actor, now)
+            values = (plan.home, plan.index, State.PLANNED.value, packed, begun, precondition.actor, now)
             operation = await _get(c, await c.fetchval(_ADD, *values))
-            await _leave(c, warrant, operation, now)
+            await _leave(c, precondition, operation, now)
             return operation
 
         return await self._db.write(work)
@@ -62,9 +62,9 @@ class PostgresOperations:
 
         return await self._db.scan(work)
 
-    async def ask_cancel(self, warrant: Warrant, number: int) -> Operation:
+    async def ask_cancel(self, precondition: WritePrecondition, number: int) -> Operation:
         async def work(c: Connection) -> Operation:
-            now = await prove(c, warrant)
+            now = await prove(c, precondition)
             operation = await _find(c, number)
             if operation is None:
                 raise rows.no_operation()
@@ -76,10 +76,10 @@ class PostgresOperations:
                 "UPDATE operations SET cancel_asked_at = $2, cancel_asked_by = $3 WHERE number = $1",
                 number,
                 now,
-                warrant.actor,
+                precondition.actor,
             )
             event = Event(Action.OPERATION_CANCEL_ASKED, str(TaskId(await _node_id(c), number)))
-            await leave_events(c, warrant, [event], now)
+            await leave_events(c, precondition, [event], now)
             return await _get(c, number)
 
         return await self._db.write(work)
@@ -110,15 +110,15 @@ class PostgresOperations:
             await c.execute(_SAVE, operation.number, *values)
             kept = await _get(c, operation.number)
             if moved:
-                await _leave(c, system_warrant("supervisor"), kept, now)
+                await _leave(c, system_precondition("supervisor"), kept, now)
             return kept
 
         return await self._db.write(work)
 
 
-async def _leave(c: Connection, warrant: Warrant, operation: Operation, now: int) -> None:
+async def _leave(c: Connection, precondition: WritePrecondition, operation: Operation, now: int) -> None:
     event = replace(event_of(operation), target=str(TaskId(await _node_id(c), operation.number)))
-    await leave_events(c, warrant, [event], now)
+    await leave_events(c, precondition, [event], now)
 
 
 async def _node_id(c: Connection) -> str:

@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from watchword.domain.actors import ActorState, ActorStatus, Warrant, system_warrant
-from watchword.domain.declared import ChangeKind, PolicyChange, PolicyDeclaration, PolicyPlan, reconcile
+from watchword.domain.actors import ActorState, ActorStatus, WritePrecondition, system_precondition
 from watchword.domain.events import Action, Event
-from watchword.domain.places import LastStart
 from watchword.domain.policies import Policy, PolicySet
+from watchword.domain.policy_sets import ChangeKind, PolicyChange, PolicyDeclaration, PolicyPlan, reconcile
 from watchword.domain.ports import Group
+from watchword.domain.store_urls import LastStart
 from watchword.stores import rows
 from watchword.stores.postgres.connections import Connection
 from watchword.stores.postgres.database import Database
@@ -46,33 +46,35 @@ class PostgresPolicies:
         found = await self._db.rows(_ALL_WITH_VERSION)
         return PolicySet(found[0][0], tuple(rows.policy_of(row[1:]) for row in found if row[1] is not None))
 
-    async def add_policy(self, warrant: Warrant, policy: Policy) -> None:
+    async def add_policy(self, precondition: WritePrecondition, policy: Policy) -> None:
         async def change(c: Connection) -> list[Event]:
             if await c.fetchrow(_GET, policy.urn) is not None:
                 raise rows.policy_exists()
             await c.execute(_PUT, *rows.policy_values(policy))
             return [rows.policy_event(Action.POLICY_CREATED, policy)]
 
-        await self._change(warrant, change)
+        await self._change(precondition, change)
 
-    async def replace_policy(self, warrant: Warrant, policy: Policy) -> None:
+    async def replace_policy(self, precondition: WritePrecondition, policy: Policy) -> None:
         async def change(c: Connection) -> list[Event]:
             before = rows.editable(await c.fetchrow(_GET, policy.urn))
             kept = replace(policy, source=before.source, set_name=before.set_name)
             await c.execute(_PUT, *rows.policy_values(kept))
             return [rows.policy_event(Action.POLICY_UPDATED, kept)]
 
-        await self._change(warrant, change)
+        await self._change(precondition, change)
 
-    async def delete_policy(self, warrant: Warrant, urn: str) -> None:
+    async def delete_policy(self, precondition: WritePrecondition, urn: str) -> None:
         async def change(c: Connection) -> list[Event]:
             rows.editable(await c.fetchrow(_GET, urn))
             await c.execute("DELETE FROM policies WHERE urn = $1", urn)
             return [Event(Action.POLICY_DELETED, urn)]
 
-        await self._change(warrant, change)
+        await self._change(precondition, change)
 
-    async def apply_policies(self, warrant: Warrant, declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
+    async def apply_policies(
+        self, precondition: WritePrecondition, declared: PolicyDeclaration, *, prune: bool
+    ) -> PolicyPlan:
         plan = PolicyPlan()
 
         async def change(c: Connection) -> list[Event]:
@@ -80,7 +82,7 @@ class PostgresPolicies:
             plan = reconcile(await _all(c), declared, prune=prune)
             return await _apply(c, plan.changes)
 
-        await self._change(warrant, change)
+        await self._change(precondition, change)
         return plan
 
     async def last_start(self) -> LastStart | None:
@@ -110,10 +112,10 @@ class PostgresPolicies:
                 plan = reconcile(await _all(c), declared, prune=True)
             return [*events, *await _apply(c, plan.changes), *await _changed_settings(c, settings)]
 
-        await self._change(system_warrant("start"), change)
+        await self._change(system_precondition("start"), change)
         return plan
 
-    async def add_group(self, warrant: Warrant, group: Group) -> None:
+    async def add_group(self, precondition: WritePrecondition, group: Group) -> None:
         async def change(c: Connection) -> list[Event]:
             if await c.fetchrow(_GROUP, group.urn) is not None:
                 raise rows.group_exists()
@@ -125,18 +127,18 @@ class PostgresPolicies:
             )
             return [Event(Action.GROUP_CREATED, group.urn)]
 
-        await self._change(warrant, change)
+        await self._change(precondition, change)
 
-    async def delete_group(self, warrant: Warrant, urn: str) -> None:
+    async def delete_group(self, precondition: WritePrecondition, urn: str) -> None:
         async def change(c: Connection) -> list[Event]:
             await _known_group(c, urn)
             await c.execute("DELETE FROM groups WHERE urn = $1", urn)
             return [Event(Action.GROUP_DELETED, urn)]
 
-        await self._change(warrant, change)
+        await self._change(precondition, change)
 
     async def change_members(
-        self, warrant: Warrant, group: str, *, add: Collection[str] = (), remove: Collection[str] = ()
+        self, precondition: WritePrecondition, group: str, *, add: Collection[str] = (), remove: Collection[str] = ()
     ) -> None:
         async def change(c: Connection) -> list[Event]:
             await _known_group(c, group)
@@ -147,7 +149,7 @@ class PostgresPolicies:
             told = ((Action.GROUP_MEMBERS_ADDED, add), (Action.GROUP_MEMBERS_REMOVED, remove))
             return [Event(action, group, {"members": sorted(set(members))}) for action, members in told if members]
 
-        await self._change(warrant, change)
+        await self._change(precondition, change)
 
     async def get_group(self, urn: str) -> Group:
         row = await self._db.row(_GROUP, urn)
@@ -183,29 +185,29 @@ class PostgresPolicies:
             return ActorState(actor, ActorStatus.ACTIVE)
         return ActorState(actor, ActorStatus(row[0]), row[1], row[2])
 
-    async def set_actor_status(self, warrant: Warrant, urn: str, status: ActorStatus) -> None:
+    async def set_actor_status(self, precondition: WritePrecondition, urn: str, status: ActorStatus) -> None:
         async def work(c: Connection) -> None:
-            now = await prove(c, warrant, changes=[actor(urn)])
+            now = await prove(c, precondition, changes=[actor(urn)])
             if await c.fetchval(_DELETED, urn) is not None:
                 raise rows.deleted_account()
             before = await c.fetchval("SELECT status FROM actors WHERE urn = $1", urn)
             if (before or ActorStatus.ACTIVE.value) == status.value:
                 return
-            await c.execute(SUSPEND, urn, status.value, now, warrant.actor)
+            await c.execute(SUSPEND, urn, status.value, now, precondition.actor)
             action = Action.ACTOR_SUSPENDED if status is ActorStatus.SUSPENDED else Action.ACTOR_RESUMED
-            await leave_events(c, warrant, [Event(action, urn)], now)
+            await leave_events(c, precondition, [Event(action, urn)], now)
 
         await self._db.write(work)
 
-    async def _change(self, warrant: Warrant, change: Change) -> None:
+    async def _change(self, precondition: WritePrecondition, change: Change) -> None:
         """Prove, change, move the version on, leave the events: one transaction, one at a time."""
 
         async def work(c: Connection) -> None:
-            now = await prove(c, warrant, changes=[POLICIES])
+            now = await prove(c, precondition, changes=[POLICIES])
             events = await change(c)
             if events:
                 await c.execute(_NEXT_VERSION)
-                await leave_events(c, warrant, events, now)
+                await leave_events(c, precondition, events, now)
 
         await self._db.write(work)
 

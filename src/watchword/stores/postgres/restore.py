@@ -14,10 +14,10 @@ from pathlib import Path
 
 import apsw
 
-from watchword.domain.actors import Warrant
-from watchword.domain.backups import Choice, Contents, Prospect, Restored
+from watchword.domain.actors import WritePrecondition
+from watchword.domain.backups import Choice, Contents, Restored, RestorePreview
 from watchword.domain.errors import OperatorError
-from watchword.domain.places import DatabasePlace
+from watchword.domain.store_urls import PostgresUrl
 from watchword.stores.postgres.check import laws
 from watchword.stores.postgres.connections import NOW, SNAPSHOT, Connection, quoted
 from watchword.stores.postgres.migrations import fill_in, hold_migrations, make_schema, schema_version
@@ -45,7 +45,7 @@ _HERE = {
 _NUMBERS = {"events": "seq", "operations": "number"}
 
 
-async def prospect(place: DatabasePlace, file: Path, prove: Callable[[Sealed], None]) -> Prospect:
+async def preview(place: PostgresUrl, file: Path, prove: Callable[[Sealed], None]) -> RestorePreview:
     """What putting the file back means, once everything that must hold of it does. Changes nothing."""
     async with at_work(place) as connection:
         now: int = await connection.fetchval(NOW)
@@ -55,7 +55,7 @@ async def prospect(place: DatabasePlace, file: Path, prove: Callable[[Sealed], N
 
 
 async def restore(
-    place: DatabasePlace, file: Path, choice: Choice, warrant: Warrant, prove: Callable[[Sealed], None]
+    place: PostgresUrl, file: Path, choice: Choice, precondition: WritePrecondition, prove: Callable[[Sealed], None]
 ) -> Restored:
     """With no instance running. `file` was examined; what is put in place, a copy of it, is examined itself too."""
     with tempfile.TemporaryDirectory(prefix="watchword-") as folder:
@@ -66,7 +66,7 @@ async def restore(
                 await hold_alone(connection, place)
                 copy_file(file, draft)
                 contents = examined(draft, file, now, prove)
-                return await _replace(connection, place, draft, file, contents, choice, warrant, now)
+                return await _replace(connection, place, draft, file, contents, choice, precondition, now)
         except (apsw.FullError, OSError) as error:
             if isinstance(error, OSError) and error.errno != errno.ENOSPC:
                 raise
@@ -79,12 +79,12 @@ async def restore(
 
 async def _replace(
     connection: Connection,
-    place: DatabasePlace,
+    place: PostgresUrl,
     draft: Path,
     file: Path,
     contents: Contents,
     choice: Choice,
-    warrant: Warrant,
+    precondition: WritePrecondition,
     now: int,
 ) -> Restored:
     await connection.execute("BEGIN")
@@ -93,7 +93,7 @@ async def _replace(
     if there:
         await lock_tables(connection, place, "ACCESS EXCLUSIVE")
     seen = await _seen(connection, place, file, contents, now)
-    revoked = make_ready(draft, seen, choice, warrant, now)
+    revoked = make_ready(draft, seen, choice, precondition, now)
     refuse_unsound(draft, "The store made from the backup")
     make_single(draft, now)
     kept = kept_name(place.schema, now) if there else None
@@ -120,12 +120,12 @@ def kept_name(schema: str, now: int) -> str:
     return schema[: LONGEST_NAME - len(ending)] + ending
 
 
-async def _seen(connection: Connection, place: DatabasePlace, file: Path, contents: Contents, now: int) -> Prospect:
+async def _seen(connection: Connection, place: PostgresUrl, file: Path, contents: Contents, now: int) -> RestorePreview:
     """In the transaction that is open."""
     if not await schema_version(connection, place.schema):
-        return Prospect(file, contents, None, f"there is no store at {place} to compare with")
+        return RestorePreview(file, contents, None, f"there is no store at {place} to compare with")
     with closing(await _here(connection)) as here:
-        return Prospect(file, contents, compare(here, file, now))
+        return RestorePreview(file, contents, compare(here, file, now))
 
 
 async def _here(connection: Connection) -> apsw.Connection:

@@ -7,7 +7,7 @@ and one that comes back gets no lane, so it answers nothing. The lock goes with 
 from asyncpg import exceptions as pg
 
 from watchword.domain.errors import OperatorError
-from watchword.domain.places import DatabasePlace
+from watchword.domain.store_urls import PostgresUrl
 from watchword.stores.postgres.connections import Connection
 
 _KEY = "pg_catalog.hashtextextended('watchword/running/' || $1, 0::bigint)"
@@ -29,13 +29,13 @@ class ClosedForNow(OperatorError):
     """The store is being restored or copied."""
 
 
-async def join(connection: Connection, place: DatabasePlace) -> None:
+async def join(connection: Connection, place: PostgresUrl) -> None:
     """Count as running for as long as this connection lives."""
     if not await connection.fetchval(_JOIN, place.schema):
         raise ClosedForNow("The store is being restored or copied.")
 
 
-async def await_end(connection: Connection, place: DatabasePlace) -> None:
+async def await_end(connection: Connection, place: PostgresUrl) -> None:
     """Return when nobody restores or copies the store; raises when that takes long."""
     try:
         async with connection.transaction():
@@ -47,7 +47,7 @@ async def await_end(connection: Connection, place: DatabasePlace) -> None:
         ) from None
 
 
-async def hold_alone(connection: Connection, place: DatabasePlace) -> None:
+async def hold_alone(connection: Connection, place: PostgresUrl) -> None:
     """For as long as this connection lives no instance runs; raises when one does."""
     if await connection.fetchval(_ALONE, place.schema):
         return

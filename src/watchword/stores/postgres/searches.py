@@ -6,7 +6,7 @@ Total and rows come from one statement, so from one state of the database.
 from dataclasses import dataclass, field
 from typing import Any
 
-from watchword.domain.endings import Selection
+from watchword.domain.bulk_revocation import Selection
 from watchword.domain.filters import BY_END, Condition, Field, Filter, Search, SortField
 from watchword.domain.urns import TOKEN_PREFIX
 from watchword.stores import rows
@@ -110,10 +110,10 @@ def chosen(selection: Selection) -> tuple[str, Bound]:
     terms = [*([] if selection.leads_on else ["revoked_at IS NULL"]), *(_term(f, bound) for f in selection.seeds)]
     if selection.ids is not None:
         terms.append(f"id = ANY ({bound.add(list(selection.ids), 'text[]')})")
-    if selection.reach is not None:
-        actor = bound.add(selection.reach.actor, 'text COLLATE "C"')
-        accounts = " OR type = 'SERVICE_ACCOUNT'" if selection.reach.accounts else ""
-        created = f" OR owner_urn = {actor}" if selection.reach.created else ""
+    if selection.visibility is not None:
+        actor = bound.add(selection.visibility.actor, 'text COLLATE "C"')
+        accounts = " OR type = 'SERVICE_ACCOUNT'" if selection.visibility.accounts else ""
+        created = f" OR owner_urn = {actor}" if selection.visibility.created else ""
         terms.append(f"(actor_urn = {actor}{created}{accounts})")
     return " AND ".join(terms), bound
 

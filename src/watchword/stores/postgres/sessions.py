@@ -1,9 +1,9 @@
 """Sessions in PostgreSQL."""
 
-from watchword.domain.actors import Bearer, Warrant
+from watchword.domain.actors import Bearer, WritePrecondition
 from watchword.domain.events import Action
-from watchword.domain.limits import unpacked
 from watchword.domain.sessions import HOUR, FoundSession, Session, sessions_ended, signed_in_too_often
+from watchword.domain.token_limits import unpacked
 from watchword.stores import rows
 from watchword.stores.postgres.connections import Connection
 from watchword.stores.postgres.database import Database
@@ -37,9 +37,9 @@ SELECT count(*) FROM gone"""
 class PostgresSessions:
     _db: Database
 
-    async def add_session(self, warrant: Warrant, session: Session, most: int, an_hour: int) -> None:
+    async def add_session(self, precondition: WritePrecondition, session: Session, most: int, an_hour: int) -> None:
         async def work(c: Connection) -> None:
-            now = await prove(c, warrant, changes=[f"sessions:{session.holder}"])
+            now = await prove(c, precondition, changes=[f"sessions:{session.holder}"])
             earlier = await c.fetchval(_EARLIER, session.holder, now - HOUR, an_hour - 1)
             if earlier is not None:
                 raise signed_in_too_often(earlier + HOUR - now, session.whose)
@@ -47,7 +47,7 @@ class PostgresSessions:
             surplus = _SURPLUS_CHOSEN if session.token_id is None else _SURPLUS
             await c.execute(surplus, session.holder, most - 1)
             await c.execute(_ADD, *session)
-            await leave_events(c, warrant, [session.event(Action.SESSION_STARTED)], now)
+            await leave_events(c, precondition, [session.event(Action.SESSION_STARTED)], now)
 
         await self._db.write(work)
 
@@ -59,26 +59,26 @@ class PostgresSessions:
         token_id, actor, expires_at, revoked_at, suspended, groups, version, now, limits, *kinds = row[5:]
         if token_id is None:
             return FoundSession(session, None)
-        standing = (suspended, tuple(groups), version)
+        snapshot = (suspended, tuple(groups), version)
         return FoundSession(
-            session, Bearer(token_id, actor, expires_at, revoked_at, *standing, now, unpacked(limits), *kinds)
+            session, Bearer(token_id, actor, expires_at, revoked_at, *snapshot, now, unpacked(limits), *kinds)
         )
 
-    async def end_session(self, warrant: Warrant, session: Session) -> None:
+    async def end_session(self, precondition: WritePrecondition, session: Session) -> None:
         async def work(c: Connection) -> None:
-            now = await prove(c, warrant)
+            now = await prove(c, precondition)
             if await c.fetchval("DELETE FROM sessions WHERE id = $1 RETURNING 1", session.id):
-                await leave_events(c, warrant, [session.event(Action.SESSION_ENDED)], now)
+                await leave_events(c, precondition, [session.event(Action.SESSION_ENDED)], now)
 
         await self._db.write(work)
 
-    async def end_sessions_of(self, warrant: Warrant, actor: str) -> int:
+    async def end_sessions_of(self, precondition: WritePrecondition, actor: str) -> int:
         async def work(c: Connection) -> int:
-            now = await prove(c, warrant)
+            now = await prove(c, precondition)
             ends = await c.fetch("DELETE FROM sessions WHERE actor_urn = $1 RETURNING ends_at", actor)
             live = sum(1 for (ends_at,) in ends if ends_at > now)
             if live:
-                await leave_events(c, warrant, [sessions_ended(actor, live)], now)
+                await leave_events(c, precondition, [sessions_ended(actor, live)], now)
             return live
 
         return await self._db.write(work)

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 
-from watchword.domain.actors import Bearer, Standing
+from watchword.domain.actors import ActorSnapshot, Bearer
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.ports import Page, Use
 from watchword.domain.tokens import Form, TokenRecord
@@ -13,7 +13,7 @@ from watchword.stores.postgres.clock import DatabaseClock
 from watchword.stores.postgres.connections import Connection
 from watchword.stores.postgres.creates import Creates
 from watchword.stores.postgres.database import Database, Lost, unknown_outcome
-from watchword.stores.postgres.lanes import Lanes
+from watchword.stores.postgres.lanes import VerifyBatcher
 from watchword.stores.postgres.lives import GET
 from watchword.stores.postgres.searches import Statement, translate
 
@@ -26,7 +26,7 @@ USES = "SELECT note_uses($1::text[], $2::bigint[], $3::bigint[], $4::text[])"
 
 
 class PostgresTokens:
-    def __init__(self, database: Database, lanes: Lanes, clock: DatabaseClock) -> None:
+    def __init__(self, database: Database, lanes: VerifyBatcher, clock: DatabaseClock) -> None:
         self._db = database
         self._lanes = lanes
         self.clock = clock
@@ -36,9 +36,9 @@ class PostgresTokens:
     async def find_bearer(self, token_id: str) -> Bearer | None:
         return await self._lanes.find(token_id)
 
-    async def standing(self, actor: str) -> Standing:
+    async def snapshot(self, actor: str) -> ActorSnapshot:
         suspended, groups, version = await self._db.row(_STANDING, actor)
-        return Standing(suspended, tuple(groups), version)
+        return ActorSnapshot(suspended, tuple(groups), version)
 
     async def get_token(self, token_id: str) -> TokenRecord | None:
         row = await self._db.row(GET, token_id)

@@ -7,10 +7,10 @@ still holds when the write can be seen.
 from collections.abc import Iterable
 from typing import Any
 
-from watchword.domain.actors import Warrant
+from watchword.domain.actors import WritePrecondition
 from watchword.domain.errors import Stale
 from watchword.domain.events import Event
-from watchword.domain.retries import Retry
+from watchword.domain.idempotency import IdempotencyRecord
 from watchword.stores import rows
 from watchword.stores.postgres.connections import Connection
 
@@ -35,24 +35,30 @@ def family(token: str) -> str:
     return f"token:{token}"
 
 
-def retried(retry: Retry) -> str:
+def retried(retry: IdempotencyRecord) -> str:
     return f"retry:{retry.digest}{retry.actor}"
 
 
-def proof(warrant: Warrant) -> tuple[str, str | None, int | None]:
+def proof(precondition: WritePrecondition) -> tuple[str, str | None, int | None]:
     """Actor, bearer and version as the schema's functions take them."""
-    return warrant.actor, warrant.bearer_id, None if warrant.needs_no_proof else warrant.policy_version
+    return (
+        precondition.actor,
+        precondition.bearer_id,
+        None if precondition.is_unconditional else precondition.policy_version,
+    )
 
 
-async def prove(c: Connection, warrant: Warrant, *, relies: Iterable[str] = (), changes: Iterable[str] = ()) -> int:
+async def prove(
+    c: Connection, precondition: WritePrecondition, *, relies: Iterable[str] = (), changes: Iterable[str] = ()
+) -> int:
     """Hold what the write rests on, and alone what it changes; raise `Stale` unless everything the decision rested on
     still holds. Returns the time.
     """
-    relied = [*relies] if warrant.needs_no_proof else [*relies, POLICIES, actor(warrant.actor)]
-    if warrant.bearer_id is not None:
+    relied = [*relies] if precondition.is_unconditional else [*relies, POLICIES, actor(precondition.actor)]
+    if precondition.bearer_id is not None:
         relied.append(TOKENS)
-    await c.execute(_HOLD, relied, list(changes), warrant.bearer_id)
-    row = await c.fetchrow("SELECT proven($1, $2, $3), now_ms()", *proof(warrant))
+    await c.execute(_HOLD, relied, list(changes), precondition.bearer_id)
+    row = await c.fetchrow("SELECT proven($1, $2, $3), now_ms()", *proof(precondition))
     assert row is not None
     holds, now = row
     if not holds:
@@ -61,18 +67,18 @@ async def prove(c: Connection, warrant: Warrant, *, relies: Iterable[str] = (), 
     return time
 
 
-async def leave_events(c: Connection, warrant: Warrant, events: Iterable[Event], now: int) -> None:
-    await c.executemany(KEEP_EVENT, [_values(warrant, event, now) for event in events])
+async def leave_events(c: Connection, precondition: WritePrecondition, events: Iterable[Event], now: int) -> None:
+    await c.executemany(KEEP_EVENT, [_values(precondition, event, now) for event in events])
 
 
-def _values(warrant: Warrant, event: Event, now: int) -> tuple[Any, ...]:
+def _values(precondition: WritePrecondition, event: Event, now: int) -> tuple[Any, ...]:
     return (
         now,
-        warrant.actor,
-        warrant.bearer_id,
+        precondition.actor,
+        precondition.bearer_id,
         event.action.value,
         event.target,
-        warrant.peer,
-        warrant.request_id,
+        precondition.peer,
+        precondition.request_id,
         rows.json_text(event.detail),
     )

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from asyncpg import exceptions as pg
 
 from watchword.domain.errors import OperatorError
-from watchword.domain.places import DatabasePlace
+from watchword.domain.store_urls import PostgresUrl
 from watchword.stores.migrate import refuse_older
 from watchword.stores.postgres.connections import DRIVER_ERRORS, Connection, Session, advice, connect, is_lost
 from watchword.stores.postgres.migrations import DIALECT, schema_version
@@ -25,7 +25,7 @@ LONG_WORK = Session(
 
 
 @asynccontextmanager
-async def at_work(place: DatabasePlace) -> AsyncIterator[Connection]:
+async def at_work(place: PostgresUrl) -> AsyncIterator[Connection]:
     """A connection of its own; what the driver says on it becomes a sentence. What is not committed is undone."""
     try:
         connection = await connect(place, LONG_WORK, seconds=max(place.timeout, CONNECT_SECONDS))
@@ -42,14 +42,14 @@ async def at_work(place: DatabasePlace) -> AsyncIterator[Connection]:
         connection.terminate()
 
 
-async def need_this_version(connection: Connection, place: DatabasePlace) -> None:
+async def need_this_version(connection: Connection, place: PostgresUrl) -> None:
     version = await schema_version(connection, place.schema)
     if not version:
         raise OperatorError(f"There is no store at {place}, schema {place.schema}.")
     refuse_older(place, version, DIALECT)
 
 
-async def lock_tables(connection: Connection, place: DatabasePlace, mode: str) -> None:
+async def lock_tables(connection: Connection, place: PostgresUrl, mode: str) -> None:
     """Until the transaction ends, against whoever is no running instance."""
     try:
         await connection.execute(f"LOCK TABLE {_LOCKED} IN {mode} MODE")
@@ -59,7 +59,7 @@ async def lock_tables(connection: Connection, place: DatabasePlace, mode: str) -
         ) from None
 
 
-async def commit(connection: Connection, place: DatabasePlace) -> None:
+async def commit(connection: Connection, place: PostgresUrl) -> None:
     try:
         await connection.execute("COMMIT")
     except DRIVER_ERRORS as error:

@@ -5,7 +5,7 @@ from typing import Any
 import apsw
 
 from watchword.domain.accounts import AccountPage, ServiceAccount, no_account
-from watchword.domain.actors import ActorStatus, Warrant
+from watchword.domain.actors import ActorStatus, WritePrecondition
 from watchword.domain.events import Action, Event
 from watchword.domain.ports import Clock
 from watchword.stores.sqlite.connections import folded
@@ -27,15 +27,15 @@ class SqliteAccounts:
         self._db = database
         self.clock = clock
 
-    async def add_account(self, warrant: Warrant, account: ServiceAccount) -> None:
+    async def add_account(self, precondition: WritePrecondition, account: ServiceAccount) -> None:
         def work(c: apsw.Connection) -> None:
             now = self.clock()
-            prove(c, warrant, now)
+            prove(c, precondition, now)
             c.execute(
                 "INSERT INTO service_accounts (urn, name, description, created_at, created_by) VALUES (?, ?, ?, ?, ?)",
                 (account.urn, account.name, account.description, account.created_at, account.created_by),
             )
-            leave_event(c, warrant, Event(Action.ACCOUNT_CREATED, account.urn, {"name": account.name}), now)
+            leave_event(c, precondition, Event(Action.ACCOUNT_CREATED, account.urn, {"name": account.name}), now)
 
         await self._db.write(work)
 
@@ -56,19 +56,19 @@ class SqliteAccounts:
     async def accounts_of(self, creator: str, most: int) -> tuple[ServiceAccount, ...]:
         return await self._db.scan(lambda c: tuple(_account(row) for row in c.execute(_OF, (creator, most))))
 
-    async def delete_account(self, warrant: Warrant, urn: str) -> int:
+    async def delete_account(self, precondition: WritePrecondition, urn: str) -> int:
         def work(c: apsw.Connection) -> int:
             now = self.clock()
-            prove(c, warrant, now)
+            prove(c, precondition, now)
             if c.execute(_GET, (urn,)).fetchone() is None:
                 raise no_account()
             c.execute("UPDATE service_accounts SET deleted_at = ? WHERE urn = ?", (now, urn))
             c.execute(
                 "INSERT OR REPLACE INTO actors (urn, status, changed_at, changed_by) VALUES (?, ?, ?, ?)",
-                (urn, ActorStatus.SUSPENDED.value, now, warrant.actor),
+                (urn, ActorStatus.SUSPENDED.value, now, precondition.actor),
             )
-            ended = end(c, warrant, "actor_urn = :of AND revoked_at IS NULL", {"of": urn}, now, most=-1)
-            leave_event(c, warrant, Event(Action.ACCOUNT_DELETED, urn, {"tokens": ended}), now)
+            ended = end(c, precondition, "actor_urn = :of AND revoked_at IS NULL", {"of": urn}, now, most=-1)
+            leave_event(c, precondition, Event(Action.ACCOUNT_DELETED, urn, {"tokens": ended}), now)
             return ended
 
         return await self._db.write(work)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import apsw
 
-from watchword.domain.accounts import Gain, gains
+from watchword.domain.accounts import AccountGain, gains
 from watchword.domain.errors import OperatorError
-from watchword.domain.places import LastStart
+from watchword.domain.store_urls import LastStart
 from watchword.stores import rows
 from watchword.stores.migrate import latest
 from watchword.stores.sqlite.connections import DIALECT, open_unchanging, schema_version
@@ -43,7 +43,7 @@ class Glance:
     read_whole: bool = False
     newest: int | None = None
     sealed: Sealed | None = None
-    gains: tuple[Gain, ...] = ()
+    gains: tuple[AccountGain, ...] = ()
     """Who may do more by managing service accounts; not looked for in a store of an older version."""
     started: LastStart | None = None
 
@@ -89,7 +89,7 @@ def _look(connection: apsw.Connection, path: Path) -> Glance:
     )
 
 
-def _gains(connection: apsw.Connection) -> tuple[Gain, ...]:
+def _gains(connection: apsw.Connection) -> tuple[AccountGain, ...]:
     policies = tuple(map(rows.policy_of, connection.execute(f"SELECT {rows.POLICY} FROM policies")))  # noqa: S608
     named = sorted({user for policy in policies for user in policy.users})
     accounts = [urn for (urn,) in connection.execute(_ACCOUNTS, (json.dumps(named), MOST_ACCOUNTS))]

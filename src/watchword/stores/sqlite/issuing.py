@@ -3,10 +3,10 @@
 import apsw
 
 from watchword.domain.accounts import no_account
-from watchword.domain.actors import Warrant
+from watchword.domain.actors import WritePrecondition
 from watchword.domain.errors import Stale
+from watchword.domain.idempotency import KEPT, IdempotencyRecord
 from watchword.domain.ports import Issue, Repeated
-from watchword.domain.retries import KEPT, Retry
 from watchword.domain.tokens import TokenRecord, TokenType
 from watchword.stores import rows
 from watchword.stores.sqlite.warrants import leave_event
@@ -31,14 +31,14 @@ def get(c: apsw.Connection, token_id: str) -> TokenRecord | None:
     return None if row is None else rows.token_of(row)
 
 
-def get_retry(c: apsw.Connection, actor: str, digest: str, now: int) -> Retry | None:
+def get_idempotency_record(c: apsw.Connection, actor: str, digest: str, now: int) -> IdempotencyRecord | None:
     row = c.execute(_GET_RETRY, (actor, digest, now - KEPT)).fetchone()
-    return None if row is None else Retry(*row)
+    return None if row is None else IdempotencyRecord(*row)
 
 
 def check_issue(c: apsw.Connection, record: TokenRecord, issue: Issue, now: int) -> None:
     """Raise unless this token may be kept now; note the request it came with."""
-    if issue.retry is not None and get_retry(c, issue.retry.actor, issue.retry.digest, now) is not None:
+    if issue.retry is not None and get_idempotency_record(c, issue.retry.actor, issue.retry.digest, now) is not None:
         raise Repeated
     if c.execute(_KEY_IN_USE).get != issue.kid:
         raise Stale
@@ -57,9 +57,9 @@ def check_issue(c: apsw.Connection, record: TokenRecord, issue: Issue, now: int)
         )
 
 
-def keep(c: apsw.Connection, warrant: Warrant, record: TokenRecord, now: int) -> None:
+def keep(c: apsw.Connection, precondition: WritePrecondition, record: TokenRecord, now: int) -> None:
     c.execute(_ADD, rows.token_values(record))
-    leave_event(c, warrant, rows.created(record), now)
+    leave_event(c, precondition, rows.created(record), now)
 
 
 def _ends_with(record: TokenRecord, parent_end: int | None) -> bool:

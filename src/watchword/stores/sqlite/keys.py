@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from watchword.domain.actors import Warrant, system_warrant
+from watchword.domain.actors import WritePrecondition, system_precondition
 from watchword.domain.errors import Stale
 from watchword.domain.events import Action, Event
 from watchword.domain.ports import Clock, SealedKey
@@ -55,7 +55,7 @@ class SqliteKeys:
             c.execute("UPDATE state SET sealed_salt = ?", (salt,))
             c.execute(_ADD, _values(key))
             c.execute(_KEEP_NEXT, _values(following))
-            leave_event(c, system_warrant("start"), Event(Action.KEY_CREATED, key.kid), self.clock())
+            leave_event(c, system_precondition("start"), Event(Action.KEY_CREATED, key.kid), self.clock())
 
         await self._db.write(work)
 
@@ -66,17 +66,17 @@ class SqliteKeys:
 
         await self._db.write(work)
 
-    async def rotate_key(self, warrant: Warrant, kid: str, following: SealedKey) -> None:
+    async def rotate_key(self, precondition: WritePrecondition, kid: str, following: SealedKey) -> None:
         def work(c: apsw.Connection) -> None:
             now = self.clock()
-            prove(c, warrant, now)
+            prove(c, precondition, now)
             if c.execute("SELECT kid FROM next_key").get != kid:
                 raise Stale
             c.execute(_RETIRE, {"now": now})
             c.execute(_PROMOTE)
             c.execute("DELETE FROM next_key")
             c.execute(_KEEP_NEXT, _values(following))
-            leave_event(c, warrant, Event(Action.KEY_ROTATED, kid), now)
+            leave_event(c, precondition, Event(Action.KEY_ROTATED, kid), now)
 
         await self._db.write(work)
 

@@ -6,28 +6,28 @@ from typing import Any
 
 import apsw
 
-from watchword.domain.actors import Warrant
-from watchword.domain.endings import (
+from watchword.domain.actors import WritePrecondition
+from watchword.domain.bulk_revocation import (
     MOST,
     MOST_ACTORS,
-    Prospect,
-    Reach,
     Receipt,
     Revocation,
+    RevocationPreview,
     Selection,
     Share,
+    TokenVisibility,
     check_count,
     check_meant,
     receipt,
 )
 from watchword.domain.errors import Stale
 from watchword.domain.filters import SEARCH_SECONDS, Search
+from watchword.domain.idempotency import KEPT, IdempotencyRecord
 from watchword.domain.ports import Clock, Issue
-from watchword.domain.retries import KEPT, Retry
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
 from watchword.stores.sqlite.database import Database
-from watchword.stores.sqlite.issuing import check_issue, get, get_retry, keep
+from watchword.stores.sqlite.issuing import check_issue, get, get_idempotency_record, keep
 from watchword.stores.sqlite.searches import translate
 from watchword.stores.sqlite.warrants import leave_event, prove
 
@@ -121,25 +121,27 @@ class SqliteLives:
         self._db = database
         self.clock = clock
 
-    async def get_retry(self, actor: str, digest: str) -> Retry | None:
-        return await self._db.read(lambda c: get_retry(c, actor, digest, self.clock()))
+    async def get_idempotency_record(self, actor: str, digest: str) -> IdempotencyRecord | None:
+        return await self._db.read(lambda c: get_idempotency_record(c, actor, digest, self.clock()))
 
-    async def note_replay(self, warrant: Warrant, record: TokenRecord) -> bool:
+    async def note_replay(self, precondition: WritePrecondition, record: TokenRecord) -> bool:
         def work(c: apsw.Connection) -> bool:
             now = self.clock()
-            prove(c, warrant, now)
+            prove(c, precondition, now)
             found = get(c, record.id)
             if found is None or not found.is_live(now):
                 return False
-            leave_event(c, warrant, rows.replayed(found), now)
+            leave_event(c, precondition, rows.replayed(found), now)
             return True
 
         return await self._db.write(work)
 
-    async def rotate_token(self, warrant: Warrant, seen: TokenRecord, successor: TokenRecord, issue: Issue) -> int:
+    async def rotate_token(
+        self, precondition: WritePrecondition, seen: TokenRecord, successor: TokenRecord, issue: Issue
+    ) -> int:
         def work(c: apsw.Connection) -> int:
             now = self.clock()
-            prove(c, warrant, now)
+            prove(c, precondition, now)
             check_issue(c, successor, issue, now)
             old = get(c, seen.id)
             if old is None or rows.course(old) != rows.course(seen) or not old.is_live(now):
@@ -147,14 +149,14 @@ class SqliteLives:
             ended = 0
             if old.replaced_by is not None:
                 unused: dict[str, object] = {"id": old.replaced_by}
-                ended = end(c, warrant, "id = :id AND revoked_at IS NULL", unused, now, why=old.id, alone=True)
-            keep(c, warrant, successor, now)
+                ended = end(c, precondition, "id = :id AND revoked_at IS NULL", unused, now, why=old.id, alone=True)
+            keep(c, precondition, successor, now)
             c.execute("UPDATE tokens SET replaced_by = ? WHERE id = ?", (successor.id, old.id))
             return ended
 
         return await self._db.write(work)
 
-    async def note_first_use(self, warrant: Warrant, token_id: str) -> None:
+    async def note_first_use(self, precondition: WritePrecondition, token_id: str) -> None:
         def work(c: apsw.Connection) -> None:
             now = self.clock()
             new = get(c, token_id)
@@ -163,41 +165,48 @@ class SqliteLives:
             c.execute("UPDATE tokens SET expires_at = full_end, grace = NULL WHERE id = ?", (new.id,))
             c.execute("UPDATE tokens SET replaced_at = ? WHERE id = ?", (now, new.replaces))
             c.execute(_SHORTEN, {"id": new.replaces, "end": now + new.grace, "now": now})
-            leave_event(c, warrant, rows.replaced(new, now + new.grace), now)
+            leave_event(c, precondition, rows.replaced(new, now + new.grace), now)
 
         await self._db.write(work)
 
     async def revoke_token(
-        self, warrant: Warrant, token_id: str, reach: Reach | None, *, cascade: bool = False
+        self,
+        precondition: WritePrecondition,
+        token_id: str,
+        visibility: TokenVisibility | None,
+        *,
+        cascade: bool = False,
     ) -> Revocation:
         def work(c: apsw.Connection) -> Revocation:
             now = self.clock()
-            prove(c, warrant, now)
+            prove(c, precondition, now)
             record = get(c, token_id)
-            if record is None or not (reach is None or reach.covers(record)):
+            if record is None or not (visibility is None or visibility.covers(record)):
                 raise rows.no_token()
             if record.revoked_at is not None and not cascade:
                 raise rows.already_revoked(record.revoked_at)
             # What dies with it is no reason to keep it alive; what was minted with it could be ended apart.
             limits: dict[str, Any] = {"check": check_count} if cascade else {"most": -1}
-            ended = end(c, warrant, "id = :id", {"id": token_id}, now, why=token_id, cascade=cascade, **limits)
+            ended = end(c, precondition, "id = :id", {"id": token_id}, now, why=token_id, cascade=cascade, **limits)
             if not ended:
                 raise rows.already_revoked(record.revoked_at or now)
             return Revocation(now, ended)
 
         return await self._db.write(work)
 
-    async def withdraw_token(self, warrant: Warrant, token_id: str) -> int:
-        return await self._db.write(lambda c: withdraw(c, warrant, token_id, self.clock()))
+    async def withdraw_token(self, precondition: WritePrecondition, token_id: str) -> int:
+        return await self._db.write(lambda c: withdraw(c, precondition, token_id, self.clock()))
 
-    async def revoke_tokens(self, warrant: Warrant, selection: Selection, seconds: float = SEARCH_SECONDS) -> Receipt:
+    async def revoke_tokens(
+        self, precondition: WritePrecondition, selection: Selection, seconds: float = SEARCH_SECONDS
+    ) -> Receipt:
         found = None
         if not selection.is_plain:
             found = await self._db.scan(lambda c: _meant(c, selection, self.clock()), seconds)
 
         def work(c: apsw.Connection) -> Receipt:
             now = self.clock()
-            prove(c, warrant, now)
+            prove(c, precondition, now)
             ids: list[str] = []
 
             def check(count: int) -> None:
@@ -208,15 +217,15 @@ class SqliteLives:
             chosen, bound = _chosen(selection, now)
             if found is not None:
                 chosen, bound = "id IN (SELECT value FROM json_each(:meant))", {"meant": found}
-            end(c, warrant, chosen, bound, now, cascade=selection.cascade, ids=ids, check=check, expired=False)
+            end(c, precondition, chosen, bound, now, cascade=selection.cascade, ids=ids, check=check, expired=False)
             made = receipt(ids, now)
-            leave_event(c, warrant, rows.many_revoked(selection, made), now)
+            leave_event(c, precondition, rows.many_revoked(selection, made), now)
             return made
 
         return await self._db.write(work)
 
-    async def revocation_prospect(self, selection: Selection, seconds: float = SEARCH_SECONDS) -> Prospect:
-        def work(c: apsw.Connection) -> Prospect:
+    async def revocation_preview(self, selection: Selection, seconds: float = SEARCH_SECONDS) -> RevocationPreview:
+        def work(c: apsw.Connection) -> RevocationPreview:
             began = time.thread_time()
             now = self.clock()
             chosen, bound = _chosen(selection, now)
@@ -227,7 +236,7 @@ class SqliteLives:
             if not selection.may_be_all:
                 check_meant(selection, count, spares=c.execute(_LIVE_TOTAL, {"now": now}).get > count)
             shares = tuple(Share(*row) for row in found[:MOST_ACTORS])
-            return Prospect(count, shares, len(found), time.thread_time() - began)
+            return RevocationPreview(count, shares, len(found), time.thread_time() - began)
 
         return await self._db.scan(work, seconds)
 
@@ -246,7 +255,7 @@ class SqliteLives:
 
         return await self._db.write(work)
 
-    async def purge_retries(self, most: int) -> int:
+    async def purge_idempotency_records(self, most: int) -> int:
         def work(c: apsw.Connection) -> int:
             c.execute(_PURGE_RETRIES, {"over": self.clock() - KEPT, "most": most})
             return c.changes()
@@ -256,7 +265,7 @@ class SqliteLives:
 
 def end(
     c: apsw.Connection,
-    warrant: Warrant,
+    precondition: WritePrecondition,
     chosen: str,
     bound: dict[str, object],
     now: int,
@@ -282,8 +291,13 @@ def end(
     if check is not None:
         check(count)
     c.execute("UPDATE tokens SET revoked_at = ? WHERE id IN (SELECT id FROM temp.ended)", (now,))
-    origin = {"actor": warrant.actor, "bearer": warrant.bearer_id, "peer": warrant.peer, "request": warrant.request_id}
-    more = rows.json_text({"byPossession": True} if warrant.by_possession else {})
+    origin = {
+        "actor": precondition.actor,
+        "bearer": precondition.bearer_id,
+        "peer": precondition.peer,
+        "request": precondition.request_id,
+    }
+    more = rows.json_text({"byPossession": True} if precondition.by_possession else {})
     c.execute(_TELL, {**origin, "now": now, "why": why, "more": more})
     if ids is not None:
         ids.extend(row[0] for row in c.execute("SELECT id FROM temp.ended ORDER BY id"))
@@ -291,9 +305,9 @@ def end(
     return count
 
 
-def withdraw(c: apsw.Connection, warrant: Warrant, token_id: str, now: int) -> int:
+def withdraw(c: apsw.Connection, precondition: WritePrecondition, token_id: str, now: int) -> int:
     """End a token that nobody received, if it is there; returns how many were."""
-    return end(c, warrant, "id = :id AND revoked_at IS NULL", {"id": token_id}, now, alone=True)
+    return end(c, precondition, "id = :id AND revoked_at IS NULL", {"id": token_id}, now, alone=True)
 
 
 def _meant(c: apsw.Connection, selection: Selection, now: int) -> str:
@@ -310,8 +324,8 @@ def _chosen(selection: Selection, now: int) -> tuple[str, dict[str, object]]:
     if selection.ids is not None:
         terms.append("tokens.id IN (SELECT value FROM json_each(:ids))")
         bound["ids"] = rows.json_text(selection.ids)
-    if selection.reach is not None:
+    if selection.visibility is not None:
         terms.append(_REACH)
-        reach = selection.reach
-        bound |= {"reach": reach.actor, "accounts": reach.accounts, "created": reach.created}
+        visibility = selection.visibility
+        bound |= {"reach": visibility.actor, "accounts": visibility.accounts, "created": visibility.created}
     return " AND ".join(terms), bound

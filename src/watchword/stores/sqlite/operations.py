@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import apsw
 
-from watchword.domain.actors import Warrant, system_warrant
+from watchword.domain.actors import WritePrecondition, system_precondition
 from watchword.domain.events import Action, Event
 from watchword.domain.operations import (
     CancelAsked,
@@ -42,10 +42,10 @@ class SqliteOperations:
     async def node_id(self) -> str:
         return await self._db.read(_node_id)
 
-    async def add_operation(self, warrant: Warrant, plan: Plan) -> Operation:
+    async def add_operation(self, precondition: WritePrecondition, plan: Plan) -> Operation:
         def work(c: apsw.Connection) -> Operation:
             now = self.clock()
-            prove(c, warrant, now)
+            prove(c, precondition, now)
             running = c.execute(
                 f"SELECT number FROM operations WHERE {rows.OPERATION_ACTIVE} AND home = ? AND index_name = ?",  # noqa: S608 - words of our own
                 (plan.home, plan.index),
@@ -54,10 +54,10 @@ class SqliteOperations:
                 raise rows.operation_running(TaskId(_node_id(c), running))
             packed = rows.json_text(plan.packed())
             begun = rows.json_text(Work().packed())
-            values = (plan.home, plan.index, State.PLANNED.value, packed, begun, warrant.actor, now, now)
+            values = (plan.home, plan.index, State.PLANNED.value, packed, begun, precondition.actor, now, now)
             number: int = c.execute(_ADD, values).get
             operation = _get(c, number)
-            _leave(c, warrant, operation, now)
+            _leave(c, precondition, operation, now)
             return operation
 
         return await self._db.write(work)
@@ -76,10 +76,10 @@ class SqliteOperations:
 
         return await self._db.scan(work)
 
-    async def ask_cancel(self, warrant: Warrant, number: int) -> Operation:
+    async def ask_cancel(self, precondition: WritePrecondition, number: int) -> Operation:
         def work(c: apsw.Connection) -> Operation:
             now = self.clock()
-            prove(c, warrant, now)
+            prove(c, precondition, now)
             operation = _find(c, number)
             if operation is None:
                 raise rows.no_operation()
@@ -89,10 +89,10 @@ class SqliteOperations:
                 raise rows.too_late_to_cancel(operation)
             c.execute(
                 "UPDATE operations SET cancel_asked_at = ?, cancel_asked_by = ? WHERE number = ?",
-                (now, warrant.actor, number),
+                (now, precondition.actor, number),
             )
             event = Event(Action.OPERATION_CANCEL_ASKED, str(TaskId(_node_id(c), number)))
-            leave_event(c, warrant, event, now)
+            leave_event(c, precondition, event, now)
             return _get(c, number)
 
         return await self._db.write(work)
@@ -129,15 +129,15 @@ class SqliteOperations:
             c.execute(_SAVE, (*values, operation.number))
             kept = _get(c, operation.number)
             if moved:
-                _leave(c, system_warrant("supervisor"), kept, now)
+                _leave(c, system_precondition("supervisor"), kept, now)
             return kept
 
         return await self._db.write(work)
 
 
-def _leave(c: apsw.Connection, warrant: Warrant, operation: Operation, now: int) -> None:
+def _leave(c: apsw.Connection, precondition: WritePrecondition, operation: Operation, now: int) -> None:
     event = replace(event_of(operation), target=str(TaskId(_node_id(c), operation.number)))
-    leave_event(c, warrant, event, now)
+    leave_event(c, precondition, event, now)
 
 
 def _node_id(c: apsw.Connection) -> str:

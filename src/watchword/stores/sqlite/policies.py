@@ -6,12 +6,12 @@ from typing import Any
 
 import apsw
 
-from watchword.domain.actors import ActorState, ActorStatus, Warrant, system_warrant
-from watchword.domain.declared import ChangeKind, PolicyChange, PolicyDeclaration, PolicyPlan, reconcile
+from watchword.domain.actors import ActorState, ActorStatus, WritePrecondition, system_precondition
 from watchword.domain.events import Action, Event
-from watchword.domain.places import LastStart
 from watchword.domain.policies import Policy, PolicySet
+from watchword.domain.policy_sets import ChangeKind, PolicyChange, PolicyDeclaration, PolicyPlan, reconcile
 from watchword.domain.ports import Clock, Group
+from watchword.domain.store_urls import LastStart
 from watchword.stores import rows
 from watchword.stores.sqlite.database import Database, in_snapshot
 from watchword.stores.sqlite.warrants import leave_event, prove
@@ -35,33 +35,35 @@ class SqlitePolicies:
 
         return await self._db.read(lambda c: in_snapshot(c, work))
 
-    async def add_policy(self, warrant: Warrant, policy: Policy) -> None:
+    async def add_policy(self, precondition: WritePrecondition, policy: Policy) -> None:
         def change(c: apsw.Connection) -> list[Event]:
             if c.execute(_GET, (policy.urn,)).fetchone() is not None:
                 raise rows.policy_exists()
             c.execute(_PUT, rows.policy_values(policy))
             return [rows.policy_event(Action.POLICY_CREATED, policy)]
 
-        await self._change(warrant, change)
+        await self._change(precondition, change)
 
-    async def replace_policy(self, warrant: Warrant, policy: Policy) -> None:
+    async def replace_policy(self, precondition: WritePrecondition, policy: Policy) -> None:
         def change(c: apsw.Connection) -> list[Event]:
             before = rows.editable(_row(c, policy.urn))
             kept = replace(policy, source=before.source, set_name=before.set_name)
             c.execute(_PUT, rows.policy_values(kept))
             return [rows.policy_event(Action.POLICY_UPDATED, kept)]
 
-        await self._change(warrant, change)
+        await self._change(precondition, change)
 
-    async def delete_policy(self, warrant: Warrant, urn: str) -> None:
+    async def delete_policy(self, precondition: WritePrecondition, urn: str) -> None:
         def change(c: apsw.Connection) -> list[Event]:
             rows.editable(_row(c, urn))
             c.execute("DELETE FROM policies WHERE urn = ?", (urn,))
             return [Event(Action.POLICY_DELETED, urn)]
 
-        await self._change(warrant, change)
+        await self._change(precondition, change)
 
-    async def apply_policies(self, warrant: Warrant, declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
+    async def apply_policies(
+        self, precondition: WritePrecondition, declared: PolicyDeclaration, *, prune: bool
+    ) -> PolicyPlan:
         plan = PolicyPlan()
 
         def change(c: apsw.Connection) -> list[Event]:
@@ -69,7 +71,7 @@ class SqlitePolicies:
             plan = reconcile(_all(c), declared, prune=prune)
             return _apply(c, plan.changes)
 
-        await self._change(warrant, change)
+        await self._change(precondition, change)
         return plan
 
     async def last_start(self) -> LastStart | None:
@@ -99,10 +101,10 @@ class SqlitePolicies:
                 plan = reconcile(_all(c), declared, prune=True)
             return [*events, *_apply(c, plan.changes), *_changed_settings(c, settings)]
 
-        await self._change(system_warrant("start"), change)
+        await self._change(system_precondition("start"), change)
         return plan
 
-    async def add_group(self, warrant: Warrant, group: Group) -> None:
+    async def add_group(self, precondition: WritePrecondition, group: Group) -> None:
         def change(c: apsw.Connection) -> list[Event]:
             if c.execute("SELECT 1 FROM groups WHERE urn = ?", (group.urn,)).get:
                 raise rows.group_exists()
@@ -112,18 +114,18 @@ class SqlitePolicies:
             )
             return [Event(Action.GROUP_CREATED, group.urn)]
 
-        await self._change(warrant, change)
+        await self._change(precondition, change)
 
-    async def delete_group(self, warrant: Warrant, urn: str) -> None:
+    async def delete_group(self, precondition: WritePrecondition, urn: str) -> None:
         def change(c: apsw.Connection) -> list[Event]:
             _known_group(c, urn)
             c.execute("DELETE FROM groups WHERE urn = ?", (urn,))
             return [Event(Action.GROUP_DELETED, urn)]
 
-        await self._change(warrant, change)
+        await self._change(precondition, change)
 
     async def change_members(
-        self, warrant: Warrant, group: str, *, add: Collection[str] = (), remove: Collection[str] = ()
+        self, precondition: WritePrecondition, group: str, *, add: Collection[str] = (), remove: Collection[str] = ()
     ) -> None:
         def change(c: apsw.Connection) -> list[Event]:
             _known_group(c, group)
@@ -138,7 +140,7 @@ class SqlitePolicies:
             told = ((Action.GROUP_MEMBERS_ADDED, add), (Action.GROUP_MEMBERS_REMOVED, remove))
             return [Event(action, group, {"members": sorted(set(members))}) for action, members in told if members]
 
-        await self._change(warrant, change)
+        await self._change(precondition, change)
 
     async def get_group(self, urn: str) -> Group:
         statement = f"SELECT {rows.GROUP} FROM groups WHERE urn = ?"  # noqa: S608 - literal pieces
@@ -178,10 +180,10 @@ class SqlitePolicies:
             return ActorState(actor, ActorStatus.ACTIVE)
         return ActorState(actor, ActorStatus(row[0]), row[1], row[2])
 
-    async def set_actor_status(self, warrant: Warrant, actor: str, status: ActorStatus) -> None:
+    async def set_actor_status(self, precondition: WritePrecondition, actor: str, status: ActorStatus) -> None:
         def work(c: apsw.Connection) -> None:
             now = self.clock()
-            prove(c, warrant, now)
+            prove(c, precondition, now)
             if c.execute("SELECT 1 FROM service_accounts WHERE urn = ? AND deleted_at IS NOT NULL", (actor,)).get:
                 raise rows.deleted_account()
             before = c.execute("SELECT status FROM actors WHERE urn = ?", (actor,)).get or ActorStatus.ACTIVE.value
@@ -189,24 +191,24 @@ class SqlitePolicies:
                 return
             c.execute(
                 "INSERT OR REPLACE INTO actors (urn, status, changed_at, changed_by) VALUES (?, ?, ?, ?)",
-                (actor, status.value, now, warrant.actor),
+                (actor, status.value, now, precondition.actor),
             )
             action = Action.ACTOR_SUSPENDED if status is ActorStatus.SUSPENDED else Action.ACTOR_RESUMED
-            leave_event(c, warrant, Event(action, actor), now)
+            leave_event(c, precondition, Event(action, actor), now)
 
         await self._db.write(work)
 
-    async def _change(self, warrant: Warrant, change: Change) -> None:
+    async def _change(self, precondition: WritePrecondition, change: Change) -> None:
         """Prove, change, move the version on, leave the events: one transaction."""
 
         def work(c: apsw.Connection) -> None:
             now = self.clock()
-            prove(c, warrant, now)
+            prove(c, precondition, now)
             events = change(c)
             if events:
                 c.execute("UPDATE state SET policy_version = policy_version + 1")
             for event in events:
-                leave_event(c, warrant, event, now)
+                leave_event(c, precondition, event, now)
 
         await self._db.write(work)
 

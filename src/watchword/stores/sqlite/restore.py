@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import apsw
 
-from watchword.domain.actors import Warrant
-from watchword.domain.backups import Choice, Contents, Prospect, Restored, Since
+from watchword.domain.actors import WritePrecondition
+from watchword.domain.backups import Choice, Contents, Restored, RestorePreview, Since
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.events import Action, Detail, Event
 from watchword.files import create, draft_folder, publish, sync
@@ -97,21 +97,21 @@ _FORGET_SESSIONS = "DELETE FROM sessions"
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY 1, 2"
 
 
-def prospect(store: Path, file: Path, now: int, prove: Callable[[Sealed], None]) -> Prospect:
+def preview(store: Path, file: Path, now: int, prove: Callable[[Sealed], None]) -> RestorePreview:
     """What putting the file back means, once everything that must hold of it does. Changes nothing."""
     contents = examine(store, file, now, prove)
     if not store.exists():
-        return Prospect(file, contents, None, f"there is no store at {store} to compare with")
+        return RestorePreview(file, contents, None, f"there is no store at {store} to compare with")
     try:
         refuse_foreign(store)
         with closing(connect(store, busy_ms=2_000, read_only=True)) as here:
-            return Prospect(file, contents, compare(here, file, now))
+            return RestorePreview(file, contents, compare(here, file, now))
     except apsw.Error as error:
-        return Prospect(file, contents, None, _unreadable(store, error))
+        return RestorePreview(file, contents, None, _unreadable(store, error))
 
 
 def restore(
-    store: Path, file: Path, choice: Choice, warrant: Warrant, now: int, prove: Callable[[Sealed], None]
+    store: Path, file: Path, choice: Choice, precondition: WritePrecondition, now: int, prove: Callable[[Sealed], None]
 ) -> Restored:
     """With no service running. What is put in place was examined itself, not only the file it was copied from."""
     try:
@@ -120,7 +120,7 @@ def restore(
             copy_file(file, draft)
             contents = examined(draft, file, now, prove)
             seen = _seen(held, store, file, contents, now)
-            revoked = make_ready(draft, seen, choice, warrant, now)
+            revoked = make_ready(draft, seen, choice, precondition, now)
             refuse_unsound(draft, "The store made from the backup")
             make_single(draft, now)
             sync(draft)
@@ -199,13 +199,13 @@ def compare(here: apsw.Connection, file: Path, now: int) -> Since:
         here.execute("DETACH backup")
 
 
-def _seen(held: "_Held", store: Path, file: Path, contents: Contents, now: int) -> Prospect:
+def _seen(held: "_Held", store: Path, file: Path, contents: Contents, now: int) -> RestorePreview:
     if held.connection is None:
-        return Prospect(file, contents, None, held.unreadable)
+        return RestorePreview(file, contents, None, held.unreadable)
     try:
-        return Prospect(file, contents, compare(held.connection, file, now))
+        return RestorePreview(file, contents, compare(held.connection, file, now))
     except apsw.CorruptError as error:
-        return Prospect(file, contents, None, _unreadable(store, error))
+        return RestorePreview(file, contents, None, _unreadable(store, error))
 
 
 class _Held(NamedTuple):
@@ -258,7 +258,7 @@ def copy_file(file: Path, draft: Path) -> None:
     shutil.copyfile(file, draft)
 
 
-def make_ready(draft: Path, seen: Prospect, choice: Choice, warrant: Warrant, now: int) -> int:
+def make_ready(draft: Path, seen: RestorePreview, choice: Choice, precondition: WritePrecondition, now: int) -> int:
     """Bring the copy to this version and to the choice; returns how many tokens were revoked."""
     with closing(connect(draft, busy_ms=2_000)) as connection:
         # The draft as a whole is the transaction: until it is flushed and named, it is nothing.
@@ -272,22 +272,27 @@ def make_ready(draft: Path, seen: Prospect, choice: Choice, warrant: Warrant, no
         connection.execute(_EVENTS_ON, (seen.since.last_event if seen.since else 0,))
         connection.execute(_OPERATIONS_KNOWN)
         connection.execute(_OPERATIONS_ON, (seen.since.last_operation if seen.since else 0,))
-        connection.execute(_STOP_OPERATIONS, {"now": now, "actor": warrant.actor})
+        connection.execute(_STOP_OPERATIONS, {"now": now, "actor": precondition.actor})
         connection.execute(_FORGET_NEXT_KEY)
         connection.execute(_FORGET_SESSIONS)
         revoked = 0
         if choice is Choice.REVOKE_ALL:
-            who = {"now": now, "actor": warrant.actor, "peer": warrant.peer, "request": warrant.request_id}
+            who = {
+                "now": now,
+                "actor": precondition.actor,
+                "peer": precondition.peer,
+                "request": precondition.request_id,
+            }
             connection.execute(_REVOKED_EVENTS, who)
             connection.execute(_REVOKE, {"now": now})
             revoked = connection.changes()
         connection.execute(_VERSION_ON, (seen.since.policy_version if seen.since else 0,))
-        leave_event(connection, warrant, Event(Action.STORE_RESTORED, seen.file.name, _detail(seen, choice)), now)
+        leave_event(connection, precondition, Event(Action.STORE_RESTORED, seen.file.name, _detail(seen, choice)), now)
         connection.execute("COMMIT")
         return revoked
 
 
-def _detail(seen: Prospect, choice: Choice) -> dict[str, Detail]:
+def _detail(seen: RestorePreview, choice: Choice) -> dict[str, Detail]:
     since = seen.since
     return {
         "choice": choice.value,

@@ -4,7 +4,7 @@ from typing import Any
 
 import apsw
 
-from watchword.domain.actors import Warrant
+from watchword.domain.actors import WritePrecondition
 from watchword.domain.events import Action
 from watchword.domain.ports import Clock
 from watchword.domain.sessions import HOUR, FoundSession, Session, sessions_ended, signed_in_too_often
@@ -42,10 +42,10 @@ class SqliteSessions:
         self._db = database
         self.clock = clock
 
-    async def add_session(self, warrant: Warrant, session: Session, most: int, an_hour: int) -> None:
+    async def add_session(self, precondition: WritePrecondition, session: Session, most: int, an_hour: int) -> None:
         def work(c: apsw.Connection) -> None:
             now = self.clock()
-            prove(c, warrant, now)
+            prove(c, precondition, now)
             bound = {"holder": session.holder, "since": now - HOUR, "others": an_hour - 1}
             earlier = c.execute(_EARLIER, bound).get
             if earlier is not None:
@@ -56,7 +56,7 @@ class SqliteSessions:
             else:
                 c.execute(_SURPLUS, {"token": session.token_id, "most": most - 1})
             c.execute(_ADD, session)
-            leave_event(c, warrant, session.event(Action.SESSION_STARTED), now)
+            leave_event(c, precondition, session.event(Action.SESSION_STARTED), now)
 
         await self._db.write(work)
 
@@ -67,22 +67,22 @@ class SqliteSessions:
             return None
         return FoundSession(Session._make(row[:5]), None if row[5] is None else bearer_of(row[5:], now))
 
-    async def end_session(self, warrant: Warrant, session: Session) -> None:
+    async def end_session(self, precondition: WritePrecondition, session: Session) -> None:
         def work(c: apsw.Connection) -> None:
             c.execute("DELETE FROM sessions WHERE id = ?", (session.id,))
             if c.changes():
-                leave_event(c, warrant, session.event(Action.SESSION_ENDED), self.clock())
+                leave_event(c, precondition, session.event(Action.SESSION_ENDED), self.clock())
 
         await self._db.write(work)
 
-    async def end_sessions_of(self, warrant: Warrant, actor: str) -> int:
+    async def end_sessions_of(self, precondition: WritePrecondition, actor: str) -> int:
         def work(c: apsw.Connection) -> int:
             now = self.clock()
-            prove(c, warrant, now)
+            prove(c, precondition, now)
             live: int = c.execute("SELECT count(*) FROM sessions WHERE actor_urn = ? AND ends_at > ?", (actor, now)).get
             c.execute("DELETE FROM sessions WHERE actor_urn = ?", (actor,))
             if live:
-                leave_event(c, warrant, sessions_ended(actor, live), now)
+                leave_event(c, precondition, sessions_ended(actor, live), now)
             return live
 
         return await self._db.write(work)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import apsw
 import orjson
 
-from watchword.domain.actors import Bearer, Standing, Warrant, system_warrant
+from watchword.domain.actors import ActorSnapshot, Bearer, WritePrecondition, system_precondition
 from watchword.domain.filters import SEARCH_SECONDS, Search
-from watchword.domain.limits import UNLIMITED, unpacked
 from watchword.domain.ports import Clock, Issue, Page, Use
+from watchword.domain.token_limits import UNLIMITED, unpacked
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
 from watchword.stores.sqlite.database import Database, in_snapshot
@@ -93,25 +93,25 @@ class SqliteTokens:
             return None
         return bearer_of(row, self.clock())
 
-    async def standing(self, actor: str) -> Standing:
+    async def snapshot(self, actor: str) -> ActorSnapshot:
         row = await self._db.row(_STANDING, actor)
         assert row is not None
         suspended, groups, version = row
-        return Standing(suspended != 0, tuple(orjson.loads(groups)), version)
+        return ActorSnapshot(suspended != 0, tuple(orjson.loads(groups)), version)
 
     async def get_token(self, token_id: str) -> TokenRecord | None:
         return await self._db.read(lambda c: get(c, token_id))
 
-    async def add_token(self, warrant: Warrant, record: TokenRecord, issue: Issue) -> None:
+    async def add_token(self, precondition: WritePrecondition, record: TokenRecord, issue: Issue) -> None:
         def work(c: apsw.Connection) -> None:
             now = self.clock()
-            prove(c, warrant, now)
+            prove(c, precondition, now)
             check_issue(c, record, issue, now)
             _check_room(c, record.actor_urn, issue.max_live, now)
-            keep(c, warrant, record, now)
+            keep(c, precondition, record, now)
 
         def undo(c: apsw.Connection) -> None:
-            withdraw(c, system_warrant("undelivered", warrant.request_id), record.id, self.clock())
+            withdraw(c, system_precondition("undelivered", precondition.request_id), record.id, self.clock())
 
         # Nobody holds a token that is committed after its request was answered. Under a key the request comes again.
         await self._db.write(work, undo=undo if issue.retry is None else None)

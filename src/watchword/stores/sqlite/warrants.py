@@ -3,7 +3,7 @@
 import apsw
 import orjson
 
-from watchword.domain.actors import Warrant
+from watchword.domain.actors import WritePrecondition
 from watchword.domain.errors import Stale
 from watchword.domain.events import Event
 
@@ -22,31 +22,31 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
-def prove(c: apsw.Connection, warrant: Warrant, now: int) -> None:
+def prove(c: apsw.Connection, precondition: WritePrecondition, now: int) -> None:
     """Raise `Stale` unless everything the decision rested on still holds."""
-    if warrant.needs_no_proof:
+    if precondition.is_unconditional:
         return
     bound = {
-        "version": warrant.policy_version,
-        "actor": warrant.actor,
-        "bearer": warrant.bearer_id,
+        "version": precondition.policy_version,
+        "actor": precondition.actor,
+        "bearer": precondition.bearer_id,
         "now": now,
     }
     if not c.execute(_PROOF, bound).get:
         raise Stale
 
 
-def leave_event(c: apsw.Connection, warrant: Warrant, event: Event, now: int) -> None:
+def leave_event(c: apsw.Connection, precondition: WritePrecondition, event: Event, now: int) -> None:
     c.execute(
         KEEP_EVENT,
         (
             now,
-            warrant.actor,
-            warrant.bearer_id,
+            precondition.actor,
+            precondition.bearer_id,
             event.action.value,
             event.target,
-            warrant.peer,
-            warrant.request_id,
+            precondition.peer,
+            precondition.request_id,
             orjson.dumps(event.detail).decode(),
         ),
     )

@@ -1,0 +1,399 @@
+"""`watchword policy`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from watchword.cli.common import Command, json_flag
+from watchword.cli.remote import can_be_asked, confirm, urn_of, with_client, yes_flag
+from watchword.cli.show import Cell, Column, named, say, show_list, show_one
+from watchword.cli.streams import read_input
+from watchword.cli.text import as_json as json_text
+from watchword.cli.text import one_line
+from watchword.domain.errors import OperatorError
+from watchword.domain.policies import Policy as Kept
+from watchword.domain.policies import PolicyState, Privilege
+from watchword.domain.policy_sets import DEFAULT_SET
+from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX
+from watchword.files import write_text
+
+if TYPE_CHECKING:
+    from watchword.client import Applied, Client, DeclaredPolicy, Policy, PolicyChange, PrivilegeDescription
+    from watchword.domain.policy_sets import PolicyDeclaration
+
+DRIFT = 3
+"""The exit code where policies are not what a file declares."""
+_SIGNS = {"CREATE": "+", "UPDATE": "~", "DELETE": "-"}
+_policy = click.argument("urn", metavar="POLICY", callback=urn_of(POLICY_PREFIX))
+
+
+def _granted_to(policy: "Policy") -> tuple[str, ...]:
+    actors = policy.actors
+    return (*(["all users"] if actors.all_users else []), *actors.users, *actors.groups)
+
+
+COLUMNS: "list[Column[Policy]]" = [
+    Column("URN", lambda policy: policy.urn, terse=("POLICY", POLICY_PREFIX)),
+    Column("NAME", lambda policy: policy.name, free=True),
+    Column("STATE", lambda policy: policy.state),
+    Column("SOURCE", lambda policy: policy.source),
+    Column("GRANTED TO", _granted_to, free=True),
+    Column("PRIVILEGES", lambda policy: policy.privileges, free=True),
+    Column("SET", lambda policy: policy.set),
+]
+
+
+PRIVILEGES: "list[Column[PrivilegeDescription]]" = [
+    Column("PRIVILEGE", lambda privilege: privilege.name),
+    Column("ALLOWS", lambda privilege: privilege.allows, free=True),
+    Column("INCLUDES", lambda privilege: privilege.includes, free=True),
+]
+
+
+@click.group()
+def policy() -> None:
+    """Who may do what. POLICY is an urn, or just the id at its end."""
+
+
+@policy.command("list")
+@click.option("--query", default=None, metavar="TEXT", help="Those with these words in name or description.")
+@json_flag
+@with_client
+def list_policies(client: "Client", query: str | None, as_json: bool) -> None:
+    """All policies.
+
+    \b
+    Example: watchword policy list --json
+    """
+    show_list(client.policies(query=query), COLUMNS, json=as_json, empty="No policies.")
+
+
+@policy.command()
+@_policy
+@json_flag
+@with_client
+def show(client: "Client", urn: str, as_json: bool) -> None:
+    """One policy.
+
+    \b
+    Example: watchword policy show own-tokens
+    """
+    found = client.get_policy(urn)
+    pairs = {
+        "Urn": found.urn,
+        "Name": found.name,
+        "Description": found.description,
+        "State": found.state,
+        "Source": found.source,
+        "Set": found.set,
+        "Privileges": found.privileges,
+        "Granted to": _granted_to(found),
+    }
+    show_one(pairs, found, json=as_json)
+
+
+def _changing(command: Command) -> Command:
+    """What can be said of a policy that is made or changed here."""
+    for option in (
+        click.option("--inactive/--active", default=None, help="Whether it is kept without granting anything."),
+        click.option("--all-users/--not-all-users", default=None, help="Whether it grants to everybody."),
+        click.option("--group", "groups", multiple=True, metavar="URN", help="A group it grants to; may be repeated."),
+        click.option("--user", "users", multiple=True, metavar="URN", help="A user it grants to; may be repeated."),
+        click.option(
+            "--privilege",
+            "privileges",
+            multiple=True,
+            type=click.Choice([privilege.name for privilege in Privilege]),
+            metavar="WORD",
+            help="What it grants; may be repeated. `watchword actor show` names those one has.",
+        ),
+        click.option("--description", default=None, help="More about it."),
+    ):
+        command = option(command)
+    return command
+
+
+@policy.command()
+@click.option("--name", required=True, help="What people call it.")
+@_changing
+@with_client
+def create(
+    client: "Client",
+    name: str,
+    description: str | None,
+    privileges: tuple[str, ...],
+    users: tuple[str, ...],
+    groups: tuple[str, ...],
+    all_users: bool | None,
+    inactive: bool | None,
+) -> None:
+    """Make a policy and print its urn. It is in force from the next request on.
+
+    \b
+    Example: watchword policy create --name CI --privilege MANAGE_SERVICE_ACCOUNTS --user urn:li:corpuser:ci
+    """
+    from watchword.client import Actors
+
+    actors = Actors(users, tuple(map(_group_urn, groups)), bool(all_users))
+    state = _state(inactive) or PolicyState.ACTIVE.value
+    say(one_line(client.create_policy(name, privileges, actors, description=description, state=state)))
+
+
+@policy.command()
+@_policy
+@click.option("--name", default=None, help="What people call it.")
+@_changing
+@with_client
+def update(
+    client: "Client",
+    urn: str,
+    name: str | None,
+    description: str | None,
+    privileges: tuple[str, ...],
+    users: tuple[str, ...],
+    groups: tuple[str, ...],
+    all_users: bool | None,
+    inactive: bool | None,
+) -> None:
+    """Change a policy: what is given takes the place of what it had, the rest stays. --user '' takes all users out.
+
+    \b
+    Example: watchword policy update own-tokens --inactive
+    """
+    from watchword.client import Actors
+
+    found = client.get_policy(urn)
+    actors = Actors(
+        tuple(filter(None, users)) if users else found.actors.users,
+        tuple(map(_group_urn, filter(None, groups))) if groups else found.actors.groups,
+        found.actors.all_users if all_users is None else all_users,
+    )
+    client.update_policy(
+        urn,
+        found.name if name is None else name,
+        privileges or found.privileges,
+        actors,
+        description=found.description if description is None else description,
+        state=_state(inactive) or found.state,
+    )
+    say(f"Updated {one_line(urn)}")
+
+
+def _state(inactive: bool | None) -> str | None:
+    return None if inactive is None else (PolicyState.INACTIVE if inactive else PolicyState.ACTIVE).value
+
+
+def _group_urn(word: str) -> str:
+    return word if word.startswith("urn:") else GROUP_PREFIX + word
+
+
+@policy.command()
+@click.argument("actor", metavar="ACTOR")
+@click.argument("privilege")
+@json_flag
+@with_client
+def explain(client: "Client", actor: str, privilege: str, as_json: bool) -> None:
+    """Whether ACTOR may do what PRIVILEGE allows, and by which policies; else what it would be told.
+
+    \b
+    Example: watchword policy explain urn:li:corpuser:alice MANAGE_ACCESS_TOKENS
+    """
+    found = client.explain_privilege(actor, privilege)
+    pairs: dict[str, Cell] = {
+        "Allowed": "yes" if found.allowed else "no, suspended" if found.suspended else "no",
+        "Told" if not found.allowed else "Why": found.sentence,
+        "Policies": tuple(dict.fromkeys(ground.policy_urn for ground in found.grounds)),
+    }
+    show_one(pairs, found, json=as_json)
+
+
+@policy.command()
+@json_flag
+@with_client
+def privileges(client: "Client", as_json: bool) -> None:
+    """All privileges that a policy can grant, and what each allows.
+
+    \b
+    Example: watchword policy privileges
+    """
+    show_list(client.privileges(), PRIVILEGES, json=as_json, empty="No privileges.")
+
+
+@policy.command()
+@_policy
+@yes_flag
+@with_client
+def delete(client: "Client", urn: str, yes: bool) -> None:
+    """Delete a policy: nobody has anything by it any more, from the next request on.
+
+    \b
+    Example: watchword policy delete own-tokens --yes
+    """
+    found = client.get_policy(urn)
+    confirm(f"Delete {one_line(urn)} ({one_line(found.name)})?", yes=yes)
+    client.delete_policy(urn)
+    say(f"Deleted {one_line(urn)}")
+
+
+_file = click.argument("file", type=click.Path(path_type=Path))
+_prune = click.option("--prune", is_flag=True, help="Remove policies of the set that FILE does not declare.")
+
+
+@policy.command()
+@_file
+@_prune
+@click.option("--dry-run", is_flag=True, help="Only show what would change; exit code 3 if there is something.")
+@yes_flag
+@json_flag
+@with_client
+def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Create and update the policies that FILE declares, in one transaction; - is standard input.
+
+    FILE declares one set of policies (`set: NAME`, by default the set default). Policies of other sets, and those made
+    with `policy create` or the API, are left alone. Policies of the set that FILE does not declare are removed with
+    --prune only; at a terminal you are asked first.
+
+    \b
+    Example: watchword policy apply policies.yaml --dry-run
+    """
+    declared = _read(file)
+    if dry_run:
+        _show_drift(client, declared, prune=prune, as_json=as_json)
+        return
+    policies = [_declared(one) for one in declared.policies]
+    if prune and not yes and can_be_asked():
+        plan = client.apply_policies(policies, set=declared.set_name, prune=True, dry_run=True)
+        removed = [one_line(change.urn) for change in plan.changes if change.change == "DELETE"]
+        if removed:
+            confirm(f"Remove {', '.join(removed)}?", yes=yes)
+    applied = client.apply_policies(policies, set=declared.set_name, prune=prune)
+    _show_applied(applied, "{} created, {} updated, {} removed, {} unchanged.", as_json=as_json)
+
+
+@policy.command()
+@_file
+@_prune
+@json_flag
+@with_client
+def diff(client: "Client", file: Path, prune: bool, as_json: bool) -> None:
+    """Show what `policy apply FILE` would change; - is standard input.
+
+    Exit code 0: the set is just what FILE declares. Exit code 3: it is not, also where it only has policies that FILE
+    does not declare. Nothing is changed.
+
+    \b
+    Example: watchword policy diff policies.yaml
+    """
+    _show_drift(client, _read(file), prune=prune, as_json=as_json)
+
+
+def _read(file: Path) -> "PolicyDeclaration":
+    from watchword.policyfile import MAX_BYTES, read_policy_file, read_policy_text
+
+    if str(file) == "-":
+        return read_policy_text(read_input(MAX_BYTES + 1), "standard input")
+    return read_policy_file(file)
+
+
+def _show_drift(client: "Client", declared: "PolicyDeclaration", *, prune: bool, as_json: bool) -> None:
+    policies = [_declared(one) for one in declared.policies]
+    plan = client.apply_policies(policies, set=declared.set_name, prune=prune, dry_run=True)
+    _show_applied(plan, "{} to create, {} to update, {} to remove, {} unchanged.", as_json=as_json)
+    if plan.changes or plan.undeclared:
+        raise click.exceptions.Exit(DRIFT)
+
+
+def _show_applied(applied: "Applied", words: str, *, as_json: bool) -> None:
+    if as_json:
+        say(json_text(named(applied)))
+        return
+    for change in applied.changes:
+        _show_change(change)
+    for undeclared in applied.undeclared:
+        say(f"! {one_line(undeclared.urn)}")
+        say(f"    The file does not declare it. --prune removes it from the set {one_line(applied.set)}.")
+    counts = [sum(change.change == kind for change in applied.changes) for kind in _SIGNS]
+    say(words.format(*counts, applied.unchanged))
+
+
+def _declared(policy: Kept) -> "DeclaredPolicy":
+    from watchword.client import Actors, DeclaredPolicy
+
+    return DeclaredPolicy(
+        id=policy.urn.removeprefix(POLICY_PREFIX),
+        name=policy.name,
+        description=policy.description,
+        state=policy.state.value,
+        privileges=tuple(privilege.name for privilege in Privilege if privilege in policy.privileges),
+        actors=Actors(tuple(sorted(policy.users)), tuple(sorted(policy.groups)), policy.all_users),
+    )
+
+
+def _show_change(change: "PolicyChange") -> None:
+    """Of a new policy what it says, of a changed one what changes, of a removed one that it goes."""
+    say(f"{_SIGNS.get(change.change, '?')} {one_line(change.urn)}")
+    before, after = _flat(change.before), _flat(change.after)
+    for field, new in after.items():
+        old = before.get(field)
+        if change.before is None:
+            if new and field not in {"source", "set"}:
+                say(f"    {field}: {json_text(new)}")
+        elif old != new:
+            say(f"    {field}: {json_text(old)} -> {json_text(new)}")
+
+
+def _flat(policy: "Policy | None") -> dict[str, object]:
+    """What a file can declare of a policy, and what it belongs to."""
+    if policy is None:
+        return {}
+    shown = named(policy)
+    fields = {name: shown[name] for name in ("name", "description", "state", "privileges", "source", "set")}
+    return fields | {f"actors.{name}": value for name, value in shown["actors"].items()}
+
+
+@policy.command()
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--set", "set_name", default=None, metavar="NAME", help="Only the policies of this set.")
+@with_client
+def export(client: "Client", file: Path | None, set_name: str | None) -> None:
+    """Write policies as a file for `policy apply`, to FILE or standard output.
+
+    Without --set: those of the set default and those that no file declares, as the set default.
+
+    \b
+    Example: watchword policy export policies.yaml
+    """
+    from watchword.policyfile import write_policy_file
+
+    editable = [found for found in client.policies() if found.editable]
+    sets = {found.set for found in editable if found.set is not None}
+    if set_name is not None and set_name not in sets:
+        raise OperatorError(f"There is no policy set {set_name!r}. Sets here: {', '.join(sorted(sets)) or 'none'}.")
+    wanted = {set_name} if set_name else {DEFAULT_SET, None}
+    text = write_policy_file((_kept(found) for found in editable if found.set in wanted), set_name or DEFAULT_SET)
+    if set_name is None and (others := one_line(", ".join(sorted(sets - wanted)))):
+        sys.stderr.write(f"watchword: Left out policy sets: {others}. Export each with --set NAME.\n")
+    if file is None:
+        click.echo(text, nl=False)
+    else:
+        write_text(file, text)
+
+
+def _kept(policy: "Policy") -> Kept:
+    try:
+        return Kept(
+            urn=policy.urn,
+            name=policy.name,
+            description=policy.description,
+            privileges=frozenset(Privilege[word] for word in policy.privileges),
+            state=PolicyState(policy.state),
+            users=frozenset(policy.actors.users),
+            groups=frozenset(policy.actors.groups),
+            all_users=policy.actors.all_users,
+        )
+    except (KeyError, ValueError):
+        raise OperatorError(
+            f"{one_line(policy.urn)} has words that this version does not know. Use the version of the server."
+        ) from None

@@ -1,0 +1,75 @@
+"""Places: where a store lies. A file, or a database by its address."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from watchword.domain.secret import Secret
+
+DEFAULT_PORT = 5432
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteUrl:
+    """A store on SQLite."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresUrl:
+    """A store on PostgreSQL: the servers of one cluster, of which the one that takes writes is used; and who we are
+    there. As text it is without the password.
+    """
+
+    hosts: tuple[tuple[str, int], ...]
+    user: str
+    password: Secret[str] | None
+    database: str
+    schema: str = "watchword"
+    options: tuple[tuple[str, str], ...] = ()
+    timeout: float = 2.0
+    """Seconds within which it must answer."""
+    pool: int = 8
+    """Connections of a process for everything but verification."""
+    password_source: str = "~/.pgpass"  # noqa: S105 - the name of a file
+    """Where the driver looks for the password if the URL has none."""
+
+    def __str__(self) -> str:
+        return f"postgresql://{quote(self.user, safe='')}@{self.where}/{quote(self.database, safe='')}"
+
+    @property
+    def where(self) -> str:
+        if self.hosts[0][0].startswith("/"):
+            return quote(self.hosts[0][0], safe="")
+        return ",".join(f"{f'[{host}]' if ':' in host else host}:{port}" for host, port in self.hosts)
+
+
+StoreUrl = SqliteUrl | PostgresUrl
+
+
+class LastStart(NamedTuple):
+    """Of the service that was last started on a store: whom its tokens name as issuer, and where it listens."""
+
+    issuer: str
+    listens_at: str
+
+
+class SchemaVersions(NamedTuple):
+    """The schema version of a store before and after it was prepared; 0 where there was none."""
+
+    before: int
+    after: int
+
+    @property
+    def is_migrated(self) -> bool:
+        return 0 < self.before < self.after
+
+    def __str__(self) -> str:
+        if self.is_migrated:
+            return f"Migrated the database from schema {self.before} to {self.after}."
+        return f"{'The database has' if self.before else 'Made the database with'} schema {self.after}."

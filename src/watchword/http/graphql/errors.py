@@ -1,0 +1,109 @@
+"""GraphQL errors as clients see them: a sentence that names the field and what is allowed, and our extensions."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from graphql import (
+    ArgumentNode,
+    DocumentNode,
+    GraphQLEnumType,
+    GraphQLError,
+    GraphQLInputObjectType,
+    GraphQLObjectType,
+    GraphQLSchema,
+    Node,
+    ObjectFieldNode,
+    ValueNode,
+    Visitor,
+    visit,
+)
+from graphql.language import BREAK
+
+from watchword.domain.errors import Fault, Reason
+from watchword.http.faults import LONGEST_LOOK, graphql_error, internal_fault, without_tokens
+
+_ENUM = re.compile(r"(?:in '(\w+)' enum|Enum '(\w+)' cannot represent)")
+_INPUT = re.compile(r"Expected value of type '(\w+)' not to include unknown field")
+_SELECTED = re.compile(r"Cannot query field '\w+' on type '(\w+)'")
+_ARGUMENT = re.compile(r"Unknown argument '\w+' on field '(\w+)\.(\w+)'")
+_FOUND = re.compile(r",? [Ff]ound: .*", re.DOTALL)
+# What is wrong stands at the beginning of the library's sentences and at their end; between may be all that was sent.
+_BEGINNING, _END = 250, 150
+
+
+def refused(error: GraphQLError, schema: GraphQLSchema, document: DocumentNode | None) -> dict[str, Any]:
+    """A document or variable that does not fit the schema."""
+    message = _explained(error.message, schema)
+    name = _place(error, document) if document is not None else None
+    if name is not None:
+        message = f"{name}: {message}"
+    return _with_locations(graphql_error(Fault(Reason.INVALID_DOCUMENT, message)), error)
+
+
+def failed(error: GraphQLError, schema: GraphQLSchema) -> tuple[dict[str, Any], Fault]:
+    """A field that could not be answered: refused, or given an argument that only now proves not to fit."""
+    cause = error.original_error
+    if cause is None or isinstance(cause, GraphQLError):
+        fault = Fault(Reason.INVALID_DOCUMENT, _explained(error.message, schema))
+    else:
+        fault = cause if isinstance(cause, Fault) else internal_fault(cause)
+    content = graphql_error(fault)
+    if error.path:
+        content["path"] = error.path
+    return _with_locations(content, error), fault
+
+
+def _with_locations(content: dict[str, Any], error: GraphQLError) -> dict[str, Any]:
+    if error.locations:
+        content["locations"] = [{"line": place.line, "column": place.column} for place in error.locations]
+    return content
+
+
+def _explained(message: str, schema: GraphQLSchema) -> str:
+    """The library's sentence, without the value that was found and with what is allowed."""
+    if len(message) > 2 * LONGEST_LOOK:
+        message = message[:LONGEST_LOOK] + message[-LONGEST_LOOK:]
+    message = without_tokens(message)
+    if len(message) > _BEGINNING + _END:
+        message = f"{message[:_BEGINNING]}…{message[-_END:]}"
+    allowed = _allowed(message, schema)
+    message = _FOUND.sub(".", message)
+    return message if allowed is None else f"{message} Allowed: {', '.join(allowed)}."
+
+
+def _allowed(message: str, schema: GraphQLSchema) -> Iterable[str] | None:
+    """The names that would have been right where an unknown one stood."""
+    if match := _ENUM.search(message):
+        kind = schema.get_type(match[1] or match[2])
+        return kind.values if isinstance(kind, GraphQLEnumType) else None
+    if match := _INPUT.search(message) or _SELECTED.search(message):
+        kind = schema.get_type(match[1])
+        return kind.fields if isinstance(kind, GraphQLInputObjectType | GraphQLObjectType) else None
+    if match := _ARGUMENT.search(message):
+        kind = schema.get_type(match[1])
+        field = kind.fields.get(match[2]) if isinstance(kind, GraphQLObjectType) else None
+        return field.args or ["none"] if field is not None else None
+    return None
+
+
+class _Place(Visitor):
+    def __init__(self, wanted: Node) -> None:
+        super().__init__()
+        self.wanted = wanted
+        self.found: str | None = None
+
+    def enter(self, node: Node, *_: Any) -> Any:
+        if isinstance(node, ArgumentNode | ObjectFieldNode) and node.value is self.wanted:
+            self.found = node.name.value
+            return BREAK
+        return None
+
+
+def _place(error: GraphQLError, document: DocumentNode) -> str | None:
+    """The name of the argument or field whose value was refused, where the error is about a value."""
+    if not error.nodes or not isinstance(error.nodes[0], ValueNode):
+        return None
+    finder = _Place(error.nodes[0])
+    visit(document, finder)
+    return finder.found

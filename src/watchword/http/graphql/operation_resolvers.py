@@ -1,0 +1,180 @@
+"""Operations in the search index, in GraphQL. No rule lives here."""
+
+from typing import Any
+
+from watchword.domain.indices import Histogram, check_spans
+from watchword.domain.operations import EngineTask, Operation, Plan, PostCheck
+from watchword.domain.ports import Clock
+from watchword.domain.tasks import Counters, TaskId, TaskStatus
+from watchword.domain.truncations import asked_aspect, parse_truncation
+from watchword.http.graphql.token_resolvers import Info, Json, Resolvers, page_of
+from watchword.http.operations import shown_size
+
+
+class OperationResolvers:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.queries: Resolvers = {
+            "operations": self._list,
+            "operation": self._get,
+            "taskStatus": self._task_status,
+            "indexSizes": self._sizes,
+            "timeseriesHistogram": self._histogram,
+        }
+        self.mutations: Resolvers = {
+            "truncateTimeseriesAspect": self._truncate,
+            "cancelOperation": self._cancel,
+        }
+
+    async def _list(self, _: Any, info: Info, input: Json | None = None) -> Json:  # noqa: A002 - the schema's word
+        context = info.context
+        asked = input or {}
+        async with context.searching:
+            page, node = await context.services.operations.list(context.caller, lambda: page_of(asked))
+        start, count = page_of(asked)
+        return {
+            "start": start,
+            "count": count,
+            "total": page.total,
+            "operations": [self._shown(TaskId(node, one.number), one) for one in page.rows],
+        }
+
+    async def _get(self, _: Any, info: Info, id: str) -> Json:  # noqa: A002
+        context = info.context
+        found = await context.services.operations.get(context.caller, lambda: TaskId.parse(id, "id"))
+        return self._shown(found.id, found.operation)
+
+    async def _task_status(self, _: Any, info: Info, task: str) -> Json | None:
+        context = info.context
+        # One of a request at a time: nobody asks the index twenty things at once.
+        async with context.searching:
+            _task, status = await context.services.operations.task_status(context.caller, lambda: TaskId.parse(task))
+        return None if status is None else _shown_status(status)
+
+    async def _sizes(self, _: Any, info: Info) -> list[Json]:
+        context = info.context
+        async with context.searching:
+            sizes = await context.services.operations.sizes(context.caller)
+        return [shown_size(size, aspect) for size, aspect in sizes]
+
+    async def _histogram(self, _: Any, info: Info, input: Json) -> Json:  # noqa: A002
+        context = info.context
+        async with context.searching:
+            index, found = await context.services.operations.histogram(
+                context.caller, lambda: (asked_aspect(input), check_spans(input["spans"]))
+            )
+        return _shown_histogram(index, found)
+
+    async def _truncate(self, _: Any, info: Info, input: Json) -> Json:  # noqa: A002
+        context = info.context
+        async with context.searching:
+            plan, recorded = await context.services.operations.truncate(
+                context.caller, lambda: parse_truncation(input, self._clock())
+            )
+        operation = None if recorded is None else self._shown(recorded.id, recorded.operation)
+        return {"plan": _shown_plan(plan), "operation": operation}
+
+    async def _cancel(self, _: Any, info: Info, id: str) -> Json:  # noqa: A002
+        context = info.context
+        found = await context.services.operations.cancel(context.caller, lambda: TaskId.parse(id, "id"))
+        return self._shown(found.id, found.operation)
+
+    def _shown(self, task: TaskId, operation: Operation) -> Json:
+        now, work = self._clock(), operation.work
+        return {
+            "id": str(task),
+            "state": operation.state.value,
+            "plan": _shown_plan(operation.plan),
+            "actorUrn": operation.asked_by,
+            "createdAt": operation.asked_at,
+            "startedAt": operation.started_at,
+            "changedAt": operation.changed_at,
+            "finishedAt": operation.finished_at,
+            "percent": operation.percent,
+            "rowsDone": work.rows_done,
+            "rowsToDo": work.rows_to_do,
+            "rowsPerSecond": operation.rate(now),
+            "estimatedEndAt": operation.ends_at(now),
+            "note": work.note,
+            "error": work.error,
+            "attempts": work.attempts,
+            "sourceIndex": work.source,
+            "targetIndex": work.target,
+            "tasks": [_shown_task(one) for one in work.tasks],
+            "status": _shown_counters(work.counters),
+            "postCheck": None if work.check is None else _shown_check(work.check),
+            "cancelAskedAt": operation.cancel_asked_at,
+            "cancelAskedBy": operation.cancel_asked_by,
+        }
+
+
+def _shown_plan(plan: Plan) -> Json:
+    return {
+        "entityType": plan.aspect.entity,
+        "aspect": plan.aspect.name,
+        "indexName": plan.index,
+        "endTimeMillis": plan.until,
+        "rows": plan.rows,
+        "rowsToDelete": plan.rows_to_delete,
+        "share": plan.share,
+        "sizeInBytes": plan.size_bytes,
+        "bytesToFree": plan.bytes_to_free,
+        "way": plan.way.value,
+        "why": plan.why,
+        "batchSize": plan.batch_size,
+        "timeoutSeconds": plan.timeout_seconds,
+        "summary": plan.summary(),
+    }
+
+
+def _shown_histogram(index: str, found: Histogram) -> Json:
+    axis = found.spans
+    spans = [] if axis is None else zip(axis.starts(), found.counts, strict=True)
+    return {
+        "indexName": index,
+        "rows": found.total,
+        "rowsWithoutTime": found.timeless,
+        "spanMillis": None if axis is None else axis.step,
+        "spans": [{"startMillis": start, "rows": rows} for start, rows in spans],
+    }
+
+
+def _shown_task(task: EngineTask) -> Json:
+    return {
+        "id": str(task.id),
+        "purpose": task.purpose,
+        "completed": task.completed,
+        "status": _shown_counters(task.counters),
+    }
+
+
+def _shown_status(status: TaskStatus) -> Json:
+    return {
+        "taskId": str(status.id),
+        "completed": status.completed,
+        "runTimeNanos": status.run_time_nanos,
+        "status": _shown_counters(status.counters),
+        "failures": status.failures,
+        "error": status.error,
+    }
+
+
+def _shown_counters(counters: Counters) -> Json:
+    return {
+        "total": counters.total,
+        "updated": counters.updated,
+        "created": counters.created,
+        "deleted": counters.deleted,
+        "batches": counters.batches,
+        "versionConflicts": counters.version_conflicts,
+        "noops": counters.noops,
+        "bulkRetries": counters.bulk_retries,
+        "searchRetries": counters.search_retries,
+        "throttledMillis": counters.throttled_millis,
+        "requestsPerSecond": counters.requests_per_second,
+        "throttledUntilMillis": counters.throttled_until_millis,
+    }
+
+
+def _shown_check(check: PostCheck) -> Json:
+    return {"passed": check.passed, "rows": check.rows, "rowsLeft": check.rows_left, "expected": check.expected}

@@ -1,0 +1,303 @@
+"""Tokens in GraphQL: its words turned into the service's, and the answers back. No rule lives here."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from watchword.domain.bulk_revocation import Selection, check_selection
+from watchword.domain.errors import invalid
+from watchword.domain.filters import (
+    BY_END,
+    DEFAULT_COUNT,
+    Filter,
+    Search,
+    check_filter_sizes,
+    check_page,
+    check_tests,
+    parse_filter,
+    parse_sort,
+)
+from watchword.domain.lifetimes import Duration
+from watchword.domain.ports import Clock
+from watchword.domain.rotation import check_rotation_window
+from watchword.domain.texts import check_description, check_name
+from watchword.domain.token_limits import Limits, check_limits
+from watchword.domain.tokens import (
+    MAX_AUTHORIZATION,
+    SUSPENDED,
+    Form,
+    NewToken,
+    TokenRecord,
+    TokenStatus,
+    TokenType,
+    check_token_id,
+)
+from watchword.domain.urns import TOKEN_PREFIX, check_actor, name_of
+from watchword.http.graphql.completers import Reader
+from watchword.http.graphql.endpoint import Context
+from watchword.service.minting import CreatedToken
+from watchword.service.tokens import DerivedTokenRequest, Lifetime
+
+Json = dict[str, Any]
+Resolvers = dict[str, Callable[..., Any]]
+
+
+class Info(Protocol):
+    """What a resolver is told by graphql-core and by a plan. A plan tells too which part of a record is enough."""
+
+    @property
+    def context(self) -> Context: ...
+
+
+class TokenResolvers:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.readers = _readers(clock)
+        self.queries: Resolvers = {
+            "listAccessTokens": self._list,
+            "getAccessToken": self._get,
+            "getAccessTokenMetadata": self._find,
+            "allowedDurations": _durations,
+        }
+        self.mutations: Resolvers = {
+            "createAccessToken": self._create,
+            "deriveAccessToken": self._derive,
+            "rotateAccessToken": self._rotate,
+            "revokeAccessToken": self._revoke,
+            "revokeAccessTokens": self._revoke_many,
+        }
+
+    async def _create(self, _: Any, info: Info, input: Json) -> Json:  # noqa: A002 - the schema's word
+        context = info.context
+        request = context.request("createAccessToken", input)
+        made = await context.services.tokens.create(
+            context.caller, lambda: _new_token(input), _lifetime(input), request
+        )
+        return self._handed_over(context, made)
+
+    async def _derive(self, _: Any, info: Info, input: Json) -> Json:  # noqa: A002
+        context = info.context
+        request = context.request("deriveAccessToken", input)
+        made = await context.services.tokens.derive(context.caller, lambda: _narrower(input), _lifetime(input), request)
+        return self._handed_over(context, made)
+
+    async def _rotate(
+        self,
+        _: Any,
+        info: Info,
+        tokenId: str,  # noqa: N803 - the schema's word
+        overlap: str | None = None,
+        grace: str | None = None,
+    ) -> Json:
+        context = info.context
+        request = context.request("rotateAccessToken", {"tokenId": tokenId, "overlap": overlap, "grace": grace})
+        made = await context.services.tokens.rotate(
+            context.caller, lambda: (check_token_id(tokenId, "tokenId"), check_rotation_window(overlap, grace)), request
+        )
+        return self._handed_over(context, made)
+
+    @staticmethod
+    def _handed_over(context: Context, made: CreatedToken) -> Json:
+        context.created.append(made.record.id)
+        return {"accessToken": made.token.reveal(), "metadata": made.record}
+
+    async def _revoke(
+        self,
+        _: Any,
+        info: Info,
+        tokenId: str,  # noqa: N803 - the schema's word
+        cascade: bool | None = None,
+    ) -> bool:
+        context = info.context
+        await context.services.tokens.revoke(
+            context.caller, lambda: check_token_id(tokenId, "tokenId"), cascade=bool(cascade)
+        )
+        return True
+
+    async def _revoke_many(self, _: Any, info: Info, input: Json) -> Json:  # noqa: A002
+        context = info.context
+        dry = input.get("dryRun") is not False
+        search: Search | None = None
+
+        def meant() -> Selection:
+            nonlocal search
+            selection = _selection(input, self._clock())
+            if selection.ids is None and search is None:  # a write that is tried again counts once
+                search = Search(filters=selection.filters)
+                if dry or search.pinned is not None:
+                    context.search(search)
+            return selection
+
+        if not dry:
+            async with context.searching:
+                receipt = await context.services.endings.end(context.caller, meant, context.time_left())
+            return {
+                "dryRun": False,
+                "count": receipt.count,
+                "digest": receipt.digest,
+                "revokedAt": receipt.revoked_at,
+            }
+        async with context.searching:
+            found = await context.services.endings.preview(context.caller, meant, context.time_left())
+            if search is not None:
+                context.searched(search, found.seconds)
+        actors = [{"actorUrn": share.actor_urn, "count": share.count} for share in found.actors]
+        return {"dryRun": True, "count": found.count, "actors": actors}
+
+    async def _list(self, _: Any, info: Info, input: Json | None = None) -> Json:  # noqa: A002
+        context = info.context
+
+        def wanted() -> Search:
+            search = _search(input or {}, self._clock(), getattr(info, "part", None) or TokenRecord)
+            context.search(search)
+            return search
+
+        # One search of a request at a time, all of them within one deadline: nobody takes all threads with one request.
+        async with context.searching:
+            search, page = await context.services.tokens.list(context.caller, wanted, context.time_left())
+            context.searched(search, page.seconds)
+            context.show(len(page.rows))
+        return {
+            "start": search.start,
+            "count": search.count,
+            "total": page.total,
+            "tokens": page.rows,
+        }
+
+    async def _get(self, _: Any, info: Info, id: str) -> TokenRecord:  # noqa: A002
+        context = info.context
+        return await context.services.tokens.get(context.caller, lambda: check_token_id(id, "id"))
+
+    async def _find(self, _: Any, info: Info, token: str) -> TokenRecord:
+        context = info.context
+        return await context.services.tokens.find(context.caller, lambda: _raw_token(token))
+
+
+def _readers(clock: Clock) -> dict[str, Reader]:
+    """How each field of a token's record is shown."""
+    paths = {
+        "id": "id",
+        "name": "name",
+        "description": "description",
+        "actorUrn": "actor_urn",
+        "ownerUrn": "owner_urn",
+        "tokenType": "type._value_",
+        "createdAt": "created_at",
+        "expiresAt": "expires_at",
+        "lastUsedAt": "last_used_at",
+        "useCount": "use_count",
+        "lastNetwork": "last_network",
+        "revokedAt": "revoked_at",
+        "scopes": "limits.scopes",
+        "audience": "limits.audience",
+        "allowedNetworks": "limits.networks",
+        "parentId": "parent",
+        "mintedWith": "minted_with",
+        "replaces": "replaces",
+        "replacedBy": "replaced_by",
+        "replacedAt": "replaced_at",
+    }
+    made: dict[str, tuple[Callable[[TokenRecord], Any], tuple[str, ...]]] = {
+        "urn": (lambda record: TOKEN_PREFIX + record.id, ("id",)),
+        "type": (lambda _: "ACCESS_TOKEN", ()),
+        "owner": (lambda record: shown_user(record.owner_urn), ("owner_urn",)),
+        "status": (lambda record: record.status(clock()).value, ("revoked_at", "expires_at")),
+        "effectiveStatus": (
+            lambda record: _effective(record, clock()),
+            ("revoked_at", "expires_at", "actor_urn", "suspended"),
+        ),
+        "awaitsFirstUse": (lambda record: record.grace is not None, ("grace",)),
+        "expiresAtOnceUsed": (
+            lambda record: record.full_end if record.grace is not None else None,
+            ("full_end", "grace"),
+        ),
+    }
+    readers = {name: Reader(TokenRecord, path) for name, path in paths.items()}
+    return readers | {name: Reader(TokenRecord, read, fields) for name, (read, fields) in made.items()}
+
+
+def _effective(record: TokenRecord, now: int) -> str:
+    status = record.status(now)
+    return SUSPENDED if record.suspended and status is TokenStatus.ACTIVE else status.value
+
+
+def shown_user(urn: str) -> Json:
+    return {"urn": urn, "type": "CORP_USER", "username": name_of(urn), "exists": True}
+
+
+def page_of(input: Json) -> tuple[int, int]:  # noqa: A002
+    """Where a page starts and how long it is; an explicit null is as good as nothing."""
+    start, count = input.get("start"), input.get("count")
+    start, count = 0 if start is None else start, DEFAULT_COUNT if count is None else count
+    check_page(start, count)
+    return start, count
+
+
+async def _durations(_: Any, info: Info) -> list[str]:
+    return [duration.name for duration in info.context.services.tokens.allowed_durations]
+
+
+def _new_token(input: Json) -> NewToken:  # noqa: A002
+    return NewToken(
+        type=TokenType(input["type"]),
+        actor_urn=check_actor(input["actorUrn"], "actorUrn"),
+        name=check_name(input["name"]),
+        description=check_description(input.get("description")),
+        limits=_limits(input),
+    )
+
+
+def _narrower(input: Json) -> DerivedTokenRequest:  # noqa: A002
+    return DerivedTokenRequest(check_name(input["name"]), check_description(input.get("description")), _limits(input))
+
+
+def _limits(input: Json) -> Limits:  # noqa: A002
+    return check_limits(input.get("scopes"), input.get("audience"), input.get("allowedNetworks"))
+
+
+def _lifetime(input: Json) -> Lifetime:  # noqa: A002
+    duration = input.get("duration")
+    return Lifetime(None if duration is None else Duration[duration], input.get("durationIso"))
+
+
+def _selection(input: Json, now: int) -> Selection:  # noqa: A002
+    ids = input.get("ids")
+    wanted = None if ids is None else [check_token_id(text, f"ids[{index}]") for index, text in enumerate(ids)]
+    return check_selection(
+        wanted, _filters(input, now), bool(input.get("all")), bool(input.get("cascade")), input.get("atMost")
+    )
+
+
+def _search(input: Json, now: int, form: Form) -> Search:  # noqa: A002
+    start, count = page_of(input)
+    sort = input.get("sort")
+    return Search(
+        start=start,
+        count=count,
+        filters=_filters(input, now),
+        sort=parse_sort(sort["field"], sort.get("order") != "ASCENDING") if sort else BY_END,
+        form=form,
+    )
+
+
+def _filters(input: Json, now: int) -> tuple[Filter, ...]:  # noqa: A002
+    filters = input.get("filters") or []
+    check_filter_sizes([len(f.get("values") or ()) for f in filters])
+    parsed = tuple(
+        parse_filter(
+            f"filters[{index}]",
+            f["field"],
+            f.get("condition"),
+            f.get("value"),
+            f.get("values"),
+            bool(f.get("negated")),
+            now,
+        )
+        for index, f in enumerate(filters)
+    )
+    return check_tests(parsed)
+
+
+def _raw_token(token: str) -> bytes:
+    if len(token) > MAX_AUTHORIZATION or not token.isascii():
+        raise invalid("token", f"token must be an access token: ASCII, at most {MAX_AUTHORIZATION:,} characters.")
+    return token.encode()

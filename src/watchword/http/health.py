@@ -1,0 +1,77 @@
+"""Probes. *Live* says the process answers; *ready* proves a write to the store, by at most one probe a second.
+
+The search index is named as a part. Without it tokens are issued, verified and revoked as ever, so it alone makes
+nobody unready. Nor does a background loop that fails: it is named while it does.
+"""
+
+import asyncio
+import time
+from typing import Any
+
+import orjson
+
+from watchword.domain.engine import Engine
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.ports import Store
+from watchword.http.faults import JSON, NO_STORE, RETRY_AFTER
+from watchword.http.requests import Response
+from watchword.service.loops import Loops
+
+PROBE_SECONDS = 1.0
+
+LIVE = Response(200, [JSON, NO_STORE], b'{"status":"live"}')
+READY: dict[str, Any] = {"status": "ready"}
+
+
+class Health:
+    def __init__(self, store: Store, engine: Engine, loops: Loops) -> None:
+        self._store = store
+        self._engine = engine
+        self._loops = loops
+        self._lock = asyncio.Lock()
+        self._probed_at = float("-inf")
+        self._answer = LIVE
+
+    async def ready(self) -> Response:
+        async with self._lock:
+            if time.monotonic() - self._probed_at >= PROBE_SECONDS:
+                self._answer = await self._probe()
+                self._probed_at = time.monotonic()
+        return self._answer
+
+    async def status(self) -> Response:
+        """`ready` without its parts."""
+        status, headers, body = await self.ready()
+        return Response(status, headers, orjson.dumps({"status": orjson.loads(body)["status"]}))
+
+    async def _probe(self) -> Response:
+        store, index = await asyncio.gather(self._probe_store(), self._probe_index())
+        parts = {"store": store, "index": index}
+        if failing := self._loops.failing:
+            parts["background"] = {"status": "degraded", "failing": failing, "message": "The log says why."}
+        if store is not READY:
+            body = {"status": "unavailable", "parts": parts}
+            return Response(503, [JSON, NO_STORE, RETRY_AFTER], orjson.dumps(body))
+        degraded = index is not READY or "background" in parts
+        body = {"status": "degraded" if degraded else "ready", "parts": parts}
+        return Response(200, [JSON, NO_STORE], orjson.dumps(body))
+
+    async def _probe_store(self) -> dict[str, Any]:
+        try:
+            await self._store.probe()
+        except Fault as fault:
+            if fault.reason is Reason.OUTCOME_UNKNOWN:
+                return {"status": "unavailable", "message": "The store did not answer in time."}
+            return _unavailable(fault)
+        return READY
+
+    async def _probe_index(self) -> dict[str, Any]:
+        try:
+            await self._engine.probe()
+        except Fault as fault:
+            return _unavailable(fault)
+        return READY
+
+
+def _unavailable(fault: Fault) -> dict[str, Any]:
+    return {"status": "unavailable", "message": fault.message}

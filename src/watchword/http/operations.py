@@ -1,0 +1,115 @@
+"""The operations address: three actions on the search index, each authorized before anything of it is parsed.
+
+A task's status has two shapes: the given one, and the one that rest.li's clients read, told apart by their header.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qs
+
+import orjson
+
+from watchword.domain.actors import Caller
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.indices import Aspect, IndexSize
+from watchword.domain.policies import Privilege
+from watchword.domain.ports import Clock
+from watchword.domain.tasks import TaskId, TaskStatus, asked_task, not_readable
+from watchword.domain.truncations import parse_truncation
+from watchword.http.faults import JSON, NO_STORE
+from watchword.http.graphql.endpoint import check_media_type, read_json
+from watchword.http.requests import Request, Response
+from watchword.service.operations import SIZES, STATUS, TRUNCATE, Operations
+from watchword.service.refusals import Refusals
+
+REST_LI = "x-restli-protocol-version"
+MAX_QUERY_FIELDS = 50
+
+Json = dict[str, Any]
+Act = Callable[[Request, Caller, Json], Awaitable[Any]]
+
+
+class OperationsDoor:
+    def __init__(self, operations: Operations, refusals: Refusals, clock: Clock) -> None:
+        self._operations = operations
+        self._refusals = refusals
+        self._clock = clock
+        self._actions: dict[str, tuple[Privilege, Act]] = {
+            "getEsTaskStatus": (STATUS, self._task_status),
+            "truncateTimeseriesAspect": (TRUNCATE, self._truncate),
+            "getIndexSizes": (SIZES, self._sizes),
+        }
+
+    async def answer(self, request: Request, caller: Caller) -> Response:
+        name = _action(request.query)
+        found = self._actions.get(name)
+        if found is None:
+            actions = [*self._actions]
+            message = f"action must be one of: {', '.join(actions)}."
+            raise Fault(Reason.UNKNOWN_ACTION, message, actions=actions)
+        privilege, act = found
+        try:
+            await self._operations.require(caller, privilege)
+            content = await act(request, caller, await _body(request))
+        except Fault as fault:
+            if fault.reason is Reason.MISSING_PRIVILEGE:
+                self._refusals.denied(caller, name, fault)
+            raise
+        return Response(200, [JSON, NO_STORE], orjson.dumps(content))
+
+    async def _task_status(self, request: Request, caller: Caller, asked: Json) -> Any:
+        task, status = await self._operations.task_status(
+            caller, lambda: asked_task(asked.get("task"), asked.get("nodeId"), asked.get("taskId"))
+        )
+        return _for_rest_li(task, status) if REST_LI in request.headers else _as_given(task, status)
+
+    async def _truncate(self, request: Request, caller: Caller, asked: Json) -> Json:
+        plan, recorded = await self._operations.truncate(caller, lambda: parse_truncation(asked, self._clock()))
+        return {"value": plan.summary() if recorded is None else str(recorded.id)}
+
+    async def _sizes(self, request: Request, caller: Caller, asked: Json) -> Json:
+        sizes = await self._operations.sizes(caller)
+        return {"value": {"indexSizes": [shown_size(size, aspect) for size, aspect in sizes]}}
+
+
+def shown_size(size: IndexSize, aspect: Aspect) -> Json:
+    return {
+        "indexName": size.name,
+        "entityName": aspect.entity,
+        "aspectName": aspect.name,
+        "sizeInMb": size.size_mb,
+        "sizeInBytes": size.size_bytes,
+        "rows": size.rows,
+    }
+
+
+def _as_given(task: TaskId, status: TaskStatus | None) -> Any:
+    if status is None:
+        return {"value": not_readable(task)}
+    return orjson.dumps(status.shown()).decode()
+
+
+def _for_rest_li(task: TaskId, status: TaskStatus | None) -> Json:
+    content = {"error": not_readable(task)} if status is None else status.shown()
+    return {"value": orjson.dumps(content).decode()}
+
+
+def _action(query: str) -> str:
+    try:
+        fields = parse_qs(query, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
+    except ValueError:
+        fields = {}
+    actions = fields.get("action", [])
+    return actions[0] if len(actions) == 1 else ""
+
+
+async def _body(request: Request) -> Json:
+    """A JSON object; none at all is an empty one."""
+    if "content-type" not in request.headers and not request.has_unread_body:
+        return {}
+    check_media_type(request)
+    body = await request.body()
+    content = read_json(body, "an object with the fields of the action") if body.strip() else {}
+    if not isinstance(content, dict):
+        raise Fault(Reason.INVALID_JSON, "The body must be a JSON object with the fields of the action.")
+    return content

@@ -1,0 +1,238 @@
+"""A worker process: opens the service when the server starts it, answers, and closes it when told to stop."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from structlog.typing import FilteringBoundLogger
+
+from watchword.domain.engine import Engine
+from watchword.domain.ports import Keys, Store
+from watchword.http.app import App, MetricsApp, Parts
+from watchword.http.asgi import AsgiExchange, AsgiScope, HttpScope, Receive, Send
+from watchword.http.callers import Callers, TrustRules
+from watchword.http.connections import ConnectionShares
+from watchword.http.console import Console
+from watchword.http.graphql.budget import ProcessorBudget
+from watchword.http.graphql.endpoint import GraphQLEndpoint, Services
+from watchword.http.graphql.schema import make_schema
+from watchword.http.health import Health
+from watchword.http.logs import AccessLog, make_logger
+from watchword.http.metrics import Metrics
+from watchword.http.oauth import OAuthDoor
+from watchword.http.operations import OperationsDoor
+from watchword.http.own_pages import OwnPages
+from watchword.http.requests import Exchange, RequestReader, Scope
+from watchword.http.requirements import Requirements
+from watchword.http.server import connection_places, second_listener
+from watchword.http.sessions import SessionDoor
+from watchword.http.socket_owner import OwnUser
+from watchword.service.accounts import Accounts
+from watchword.service.audit import Audit
+from watchword.service.authority import Authority
+from watchword.service.bulk_revocation import Endings
+from watchword.service.introspection import Introspection
+from watchword.service.loops import Loops
+from watchword.service.offboarding import Offboarding
+from watchword.service.operations import Operations
+from watchword.service.policies import Policies
+from watchword.service.purge import Purge
+from watchword.service.refusals import Refusals
+from watchword.service.sessions import Sessions
+from watchword.service.supervisor import Supervisor, Tell
+from watchword.service.tokens import Counted, Tokens
+from watchword.service.uses import Uses
+from watchword.settings import Settings
+
+
+class Core(Protocol):
+    """What a worker is handed of the service as it is open on its store."""
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def authority(self) -> Authority: ...
+    @property
+    def tokens(self) -> Tokens: ...
+    @property
+    def endings(self) -> Endings: ...
+    @property
+    def accounts(self) -> Accounts: ...
+    @property
+    def sessions(self) -> Sessions: ...
+    @property
+    def introspection(self) -> Introspection: ...
+    @property
+    def policies(self) -> Policies: ...
+    @property
+    def audit(self) -> Audit: ...
+    @property
+    def refusals(self) -> Refusals: ...
+    @property
+    def uses(self) -> Uses: ...
+    @property
+    def purge(self) -> Purge: ...
+
+
+class OpenService(Protocol):
+    """The same, open on its search index too."""
+
+    @property
+    def core(self) -> Core: ...
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def operations(self) -> Operations: ...
+    @property
+    def supervisor(self) -> Supervisor: ...
+
+
+Open = Callable[[Settings, Callable[[str, float], None], Counted, Tell], AbstractAsyncContextManager[OpenService]]
+
+
+class Worker:
+    def __init__(
+        self,
+        settings: Settings,
+        run_folder: Path,
+        open_service: Open,
+        new_id: Callable[[], str],
+        request_ids: Callable[[], str],
+    ) -> None:
+        self._settings = settings
+        self._run_folder = run_folder
+        self._open = open_service
+        self._new_id = new_id
+        self._request_ids = request_ids
+        self._app: App | None = None
+        self._stack = AsyncExitStack()
+
+    def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Called by the server before the first request."""
+        try:
+            loop.run_until_complete(self._start())
+        except Exception as error:  # noqa: BLE001 - said, and the process ends
+            make_logger(self._settings.log_level).error(
+                "worker failed to start", why=f"{type(error).__name__}: {error}"
+            )
+            sys.exit(1)
+        # The loop has stopped and is run again for requests; only then does this fire.
+        loop.call_soon(self._serves)
+
+    def __rsgi__(self, scope: Scope, exchange: Exchange) -> Awaitable[None]:
+        """Called by the server for each request."""
+        assert self._app is not None
+        return self._app(scope, exchange)
+
+    def asgi(self, scope: HttpScope, receive: Receive, send: Send) -> Awaitable[None]:
+        """The same, behind trusted proxies."""
+        assert self._app is not None
+        return self._app(AsgiScope(scope), AsgiExchange(receive, send))
+
+    def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Called by the server after the last request."""
+        loop.run_until_complete(self._stack.aclose())
+
+    def _serves(self) -> None:
+        (self._run_folder / f"ready-{os.getpid()}").touch()
+        # It was held back until here. Not SIGINT: the main process says when it is over, whoever a key reaches first.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+    async def _start(self) -> None:
+        async with AsyncExitStack() as stack:
+            await self._open_all(stack)
+            self._stack = stack.pop_all()
+
+    async def _open_all(self, stack: AsyncExitStack) -> None:
+        settings = self._settings
+        metrics = Metrics(self._run_folder)
+        logger = make_logger(settings.log_level)
+        whole = await stack.enter_async_context(
+            self._open(
+                settings,
+                metrics.store,
+                Counted(metrics.issued, metrics.revoked),
+                partial(_tell, logger),
+            )
+        )
+        service = whole.core
+        loops = Loops(partial(_tell_loop, logger))
+        shares = ConnectionShares(connection_places(), settings.port, settings.trusted_proxies, logger)
+        for name, loop in (
+            ("uses", service.uses.run),
+            ("purge", service.purge.run),
+            ("refusals", service.audit.run_flushes),
+            ("events", service.audit.run_prunes),
+            ("operations", whole.supervisor.run),
+            ("connections", shares.run),
+        ):
+            stack.push_async_callback(_stopped, asyncio.ensure_future(loops.keep(name, loop)))
+        schema = make_schema(service.store.clock, self._new_id)
+        services = Services(
+            tokens=service.tokens,
+            endings=service.endings,
+            accounts=service.accounts,
+            policies=service.policies,
+            audit=service.audit,
+            operations=whole.operations,
+            refusals=service.refusals,
+            offboarding=Offboarding(service.store, service.authority, service.policies, service.endings),
+        )
+        rules = TrustRules(
+            local_mode=settings.local_mode_on,
+            trusted_peers=settings.trusted_peers,
+            actor_headers=tuple(name.lower() for name in settings.actor_headers),
+            audience=settings.issuer,
+        )
+        pages = OwnPages(settings.public_url, settings.trusted_proxies, local_mode=rules.local_mode)
+        callers = Callers(service.authority, rules, OwnUser(), service.sessions, pages if settings.console else None)
+        health = Health(service.store, whole.engine, loops)
+        self._app = App(
+            Parts(
+                reader=RequestReader(
+                    settings.trusted_proxies, self._request_ids, on_unix_socket=settings.socket_path is not None
+                ),
+                callers=callers,
+                graphql=GraphQLEndpoint(
+                    schema, services, logger, ProcessorBudget(settings.actor_processor_percent / 100)
+                ),
+                requirements=Requirements(callers, service.authority, service.refusals),
+                operations=OperationsDoor(whole.operations, service.refusals, service.store.clock),
+                oauth=OAuthDoor(callers, service.introspection, service.tokens, service.keys, service.refusals),
+                health=health,
+                refusals=service.refusals,
+                metrics=metrics,
+                access_log=AccessLog(logger, settings.access_log),
+                logger=logger,
+                issuer=settings.issuer,
+                hsts=settings.sends_hsts,
+                has_metrics_listener=settings.metrics_address is not None,
+                console=Console() if settings.console else None,
+                sessions=SessionDoor(pages, callers, service.sessions),
+            )
+        )
+        if settings.metrics_endpoint is not None:
+            listener = second_listener(settings.metrics_endpoint, MetricsApp(metrics, health))
+            await stack.enter_async_context(listener)
+
+
+def _tell(logger: FilteringBoundLogger, operation: str, why: str) -> None:
+    logger.warning("operation", operation=operation, why=why)
+
+
+def _tell_loop(logger: FilteringBoundLogger, loop: str, why: str) -> None:
+    logger.error("background loop failed", loop=loop, why=why)
+
+
+async def _stopped(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

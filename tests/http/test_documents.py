@@ -1,0 +1,103 @@
+"""Documents are kept under a bound of bytes, and a document weighs no more than it is counted for."""
+
+import tracemalloc
+
+import pytest
+from graphql import build_schema, parse
+
+from watchword.http.graphql.documents import FIELD_WEIGHT, PLAN_WEIGHT, WEIGHT, Documents
+from watchword.http.graphql.limits import check_limits
+from watchword.http.graphql.plans import MOST_SHAPES, Plans
+from watchword.http.graphql.schema import make_schema, sdl
+from watchword.wiring import new_id, system_clock
+
+DENSE = "{ me { corpUser { " + "urn " * 900 + "} } }"
+SPARSE = '{ getActor(urn: "' + "x" * 4_000 + '") { urn } }'
+
+
+def test_however_many_documents_come_no_more_than_the_bound_is_kept() -> None:
+    bound = 100 * WEIGHT + 2 * PLAN_WEIGHT
+    documents = Documents(build_schema(sdl()), most_bytes=bound)
+    for number in range(50):
+        documents.get(f"{{ a{number}: me {{ corpUser {{ urn }} }} }}")
+        assert documents.kept_bytes <= bound
+
+
+def test_a_document_in_use_outlives_those_that_are_not() -> None:
+    used = "{ me { corpUser { urn } } }"
+    documents = Documents(build_schema(sdl()), most_bytes=4 * (40 * WEIGHT + PLAN_WEIGHT + 3 * FIELD_WEIGHT))
+    first = documents.get(used)
+    for number in range(50):
+        documents.get(f"{{ a{number}: me {{ corpUser {{ urn }} }} }}")
+        assert documents.get(used) is first
+
+
+def test_documents_that_come_once_do_not_displace_those_that_came_again() -> None:
+    used = "{ me { corpUser { urn } } }"
+    documents = Documents(build_schema(sdl()), most_bytes=4 * (40 * WEIGHT + PLAN_WEIGHT + 3 * FIELD_WEIGHT))
+    first = documents.get(used)
+    assert documents.get(used) is first
+    for number in range(50):
+        documents.get(f"{{ a{number}: me {{ corpUser {{ urn }} }} }}")
+    assert documents.get(used) is first
+
+
+@pytest.mark.parametrize("text", [DENSE, SPARSE], ids=["dense", "sparse"])
+def test_a_parsed_document_weighs_no_more_than_it_is_counted_for(text: str) -> None:
+    parse(text)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    document = parse(text)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert document.definitions
+    assert after - before <= len(text) * WEIGHT
+
+
+ROOTS = range(20)
+URNS = " ".join(f"b{number}: urn" for number in range(40))
+PLANNED = {
+    "nothing": "{ __typename }",
+    "little": "mutation ($id: String!) { revokeAccessToken(tokenId: $id) }",
+    "a list": "query ($of: ListAccessTokensInput) { listAccessTokens(input: $of) { total tokens { urn id name } } }",
+    "fields": "{ " + " ".join(f"a{root}: me {{ corpUser {{ {URNS} }} }}" for root in ROOTS) + " }",
+    "a fragment again and again": "{ " + " ".join(f'a{root}: getAccessToken(id: "x") {{ ...F }}' for root in ROOTS)
+    + " } fragment F on AccessTokenMetadata { " + " ".join(f"b{number}: status" for number in range(48)) + " }",
+    "variables": "query (" + " ".join(f"$v{root}: ListAccessTokensInput" for root in ROOTS) + ") { "
+    + " ".join(f"a{root}: listAccessTokens(input: $v{root}) {{ total }}" for root in ROOTS) + " }",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", PLANNED.values(), ids=PLANNED)
+def test_a_plan_weighs_no_more_than_it_is_counted_for(text: str) -> None:
+    schema, document = make_schema(system_clock, new_id), parse(text)
+    for _ in range(2):  # what is kept for all documents is made with the first
+        tracemalloc.start()
+        before, _ = tracemalloc.get_traced_memory()
+        plans = Plans(schema, document)
+        assert plans.call(None, {"id": "x"}) is not None
+        after, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert after - before <= PLAN_WEIGHT + check_limits(document).fields * FIELD_WEIGHT
+
+
+def of_shapes(names: list[str]) -> str:
+    """A document that each of these variables gives another shape."""
+    declared = " ".join(f"${name}: Boolean!" for name in names)
+    fields = " ".join(f"a{name}: urn @include(if: ${name})" for name in names)
+    return f"query ({declared}) {{ me {{ corpUser {{ {fields} }} }} }}"
+
+
+def test_a_document_that_may_have_many_shapes_counts_as_so_many_plans() -> None:
+    documents, text = Documents(build_schema(sdl())), of_shapes([f"v{number}" for number in range(10)])
+    assert documents.get(text).weight > MOST_SHAPES * (PLAN_WEIGHT + 10 * FIELD_WEIGHT)
+
+
+def test_however_many_shapes_a_document_has_no_more_plans_are_kept_than_are_counted() -> None:
+    names = [f"v{number}" for number in range(5)]
+    plans = Plans(make_schema(system_clock, new_id), parse(of_shapes(names)))
+    planned = [
+        plans.call(None, {name: bool(shape & 1 << bit) for bit, name in enumerate(names)}) is not None
+        for shape in range(2 ** len(names))
+    ]
+    assert sum(planned) == MOST_SHAPES

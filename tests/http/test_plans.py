@@ -1,0 +1,268 @@
+"""Plans answer as graphql-core does: the same data in the same order, the same errors, the same calls of resolvers."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from graphql import ExecutionResult, GraphQLObjectType, OperationType, get_named_type, is_leaf_type, parse, validate
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support import homes
+from tests.support.asking import Asked, asked
+from tests.support.homes import HOLDER, NOBODY, VICTIM, Furnished, Home
+from tests.support.server import ADMIN
+from tests.support.worlds import World, make_worldly_schema
+from watchword.domain.errors import Fault
+from watchword.http.graphql.documents import Documents
+from watchword.http.graphql.plans import Plans
+from watchword.http.graphql.schema import make_schema
+from watchword.wiring import new_id, system_clock
+
+WORLDLY = make_worldly_schema()
+SCHEMA = make_schema(system_clock, new_id)
+DOCUMENTS = Documents(SCHEMA)
+UNKNOWN = "A" * 43 + "="
+# Mutations whose effects on two equal stores are equal, but for what is made up.
+MUTATIONS = {
+    "createAccessToken", "deriveAccessToken", "rotateAccessToken", "revokeAccessToken", "revokeAccessTokens",
+    "createServiceAccount", "deleteServiceAccount", "deletePolicy", "addGroupMembers", "cancelOperation",
+}  # fmt: skip
+# A thousand in all; the soak looks at twenty thousand.
+OF_WORLDS, OF_QUERIES, OF_MUTATIONS = 600, 260, 140
+LONGER = 20
+_AT = re.compile(r" at 0x[0-9a-f]+")
+
+
+def many(examples: int) -> settings:
+    return settings(max_examples=examples, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+
+
+DRAWS = st.randoms(use_true_random=False)
+
+
+def everything(_name: str) -> bool:
+    return True
+
+
+# A schema of the test's own, whose resolvers return and raise anything.
+
+
+def worldly(draw: Random) -> tuple[Asked, World]:
+    what = asked(draw, WORLDLY, {}, everything, mutates=draw.random() < 0.4)
+    clean, nearly, pauses = draw.random() < 0.4, draw.random() < 0.5, draw.random() < 0.3
+    return what, World(draw.randint(0, 2**32), clean=clean, nearly=nearly, pauses=pauses)
+
+
+def said(result: ExecutionResult) -> tuple[str, list[tuple[Any, ...]]]:
+    """Data with the order of its keys; errors with all that a client is told of them. Where a thing lies in memory is
+    left out.
+    """
+    errors = [(_AT.sub("", e.message), e.path, e.locations, type(e.original_error)) for e in result.errors or []]
+    return _AT.sub("", repr(result.data)), errors
+
+
+async def compare(what: Asked, world: World) -> bool:
+    """Returns whether a plan was made of it."""
+    document = parse(what.text)
+    assert validate(WORLDLY, document) == []
+    plans = Plans(WORLDLY, document)
+    here, there = replace(world), replace(world, told=[])
+    planned = said(await plans.execute(what.name, what.variables, here))
+    reference = said(await plans.execute(what.name, what.variables, there, planned=False))
+    assert planned[0] == reference[0]
+    if world.pauses and not what.mutates:
+        # Whichever field is done first tells of its errors first.
+        assert sorted(planned[1], key=repr) == sorted(reference[1], key=repr)
+        assert sorted(map(repr, here.told)) == sorted(map(repr, there.told))
+    else:
+        assert planned[1] == reference[1]
+        assert here.told == there.told
+    return plans.call(what.name, what.variables) is not None
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as running:
+        yield running
+
+
+@many(OF_WORLDS)
+@given(draw=DRAWS)
+def test_a_plan_answers_whatever_resolvers_return_as_graphql_core_does(runner: asyncio.Runner, draw: Random) -> None:
+    runner.run(compare(*worldly(draw)))
+
+
+def test_a_value_that_is_yet_to_be_awaited_is_left_to_graphql_core(runner: asyncio.Runner) -> None:
+    text = "mutation Opa { anything_b: anything row { ... on Row { word @include(if: true) } } }"
+    world = World(seed=4032793971, clean=False, nearly=False, pauses=False)
+    runner.run(compare(Asked(text=text, variables={}, name=None, mutates=True), world))
+
+
+def test_what_a_root_resolver_returned_is_not_awaited_once_more(runner: asyncio.Runner) -> None:
+    text = "query Opa($va1: [Given!]) { things_c: things(count: 1, nested: [[20, 20, 20]], inputs: $va1) { name } }"
+    world = World(seed=950504713, clean=False, nearly=False, pauses=True)
+    runner.run(compare(Asked(text=text, variables={"va1": []}, name=None, mutates=False), world))
+
+
+@pytest.mark.soak
+def test_over_thousands_of_documents_plans_answer_as_graphql_core_does(runner: asyncio.Runner) -> None:
+    for seed in range(OF_WORLDS * LONGER):
+        runner.run(compare(*worldly(Random(seed))))
+
+
+def test_many_of_these_documents_are_planned(runner: asyncio.Runner) -> None:
+    planned = [runner.run(compare(*worldly(Random(seed)))) for seed in range(50)]
+    assert sum(planned) > 10
+
+
+# The service's own schema, on real stores.
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Furnished:
+    return homes.furnish(tmp_path_factory.mktemp("furnished") / "data")
+
+
+@pytest.fixture(scope="module")
+def open_homes(
+    furnished: Furnished, runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Home, Home, Home]]:
+    """One that is only read, and two of the same state."""
+    folder = tmp_path_factory.mktemp("homes")
+    stack = AsyncExitStack()
+
+    async def enter() -> list[Home]:
+        copies = [homes.copied(furnished, folder / str(number)) for number in range(3)]
+        return [await stack.enter_async_context(homes.opened(one)) for one in copies]
+
+    reading, one, other = runner.run(enter())
+    yield reading, one, other
+    runner.run(stack.aclose())
+
+
+def pools(home: Furnished) -> dict[str, list[Any]]:
+    ids: list[Any] = [*home.ids, *home.ids, f"urn:li:serviceAccessToken:{home.ids[2]}", UNKNOWN, "no id"]
+    urns: list[Any] = [ADMIN, HOLDER, VICTIM, VICTIM, NOBODY, "no urn"]
+    texts: list[Any] = [HOLDER, VICTIM, "number", "number 2", "5", "ACTIVE", "PERSONAL", "P1D", home.ids[0]]
+    fields: list[Any] = ["actorUrn", "ownerUrn", "name", "status", "createdAt", "expiresAt", "id", "nothing"]
+    return {
+        "id": ids, "tokenId": ids, "ids": ids, "token": [*home.tokens, "eyJ.eyJ.x"], "actorUrn": urns, "urn": urns,
+        "actorUrns": urns, "userUrns": urns, "field": fields, "value": texts, "values": texts,
+        "name": ["a name", "é", "", "x" * 201], "description": ["described", ""], "durationIso": ["PT1H", "P", "P1D"],
+        "scopes": ["repo:read", "VIEW_AUDIT_LOG", "no scope"], "allowedNetworks": ["10.0.0.0/8", "no network"],
+        "audience": ["https://elsewhere.example"], "overlap": ["PT10M", "P"], "grace": ["PT1M", "P"],
+        "count": [0, 1, 2, 5, 20, 1_001], "start": [0, 0, 1, 3, -1], "all": [False], "query": ["", "e"],
+        "task": ["node:1", "x"], "groupUrn": ["urn:li:corpGroup:one"],
+    }  # fmt: skip
+
+
+async def compare_served(what: Asked, who: int, one: Home, other: Home, known: list[str]) -> None:
+    try:
+        prepared = DOCUMENTS.get(what.text)
+    except Fault:  # too much of it: refused, whoever would execute it
+        return
+    ways = ((one, True), (other, False))
+    planned, reference = [
+        homes.without_made(
+            await homes.answer(home, SCHEMA, prepared, what.name, what.variables, who, planned=planned), known
+        )
+        for home, planned in ways
+    ]
+    if planned != reference and not what.mutates:
+        # Whichever field is done first tells of its errors first.
+        planned, reference = _with_sorted_errors(planned), _with_sorted_errors(reference)
+    assert planned == reference, what.text
+
+
+def _with_sorted_errors(answer: str) -> str:
+    content = json.loads(answer)
+    content["errors"].sort(key=lambda error: error["path"])
+    return json.dumps(content)
+
+
+def served_query(draw: Random, home: Furnished) -> tuple[Asked, int]:
+    return asked(draw, SCHEMA, pools(home), everything, mutates=False), draw.randint(0, 3)
+
+
+def served_mutation(draw: Random, home: Furnished) -> tuple[Asked, int]:
+    return asked(draw, SCHEMA, pools(home), MUTATIONS.__contains__, mutates=True), draw.randint(0, 3)
+
+
+@many(OF_QUERIES)
+@given(draw=DRAWS)
+def test_whatever_is_asked_of_a_store_a_plan_answers_as_graphql_core_does(
+    runner: asyncio.Runner, furnished: Furnished, open_homes: tuple[Home, ...], draw: Random
+) -> None:
+    what, who = served_query(draw, furnished)
+    runner.run(compare_served(what, who, open_homes[0], open_homes[0], furnished.ids))
+
+
+@many(OF_MUTATIONS)
+@given(draw=DRAWS)
+def test_whatever_is_done_to_two_equal_stores_a_plan_answers_as_graphql_core_does(
+    runner: asyncio.Runner, furnished: Furnished, open_homes: tuple[Home, ...], draw: Random
+) -> None:
+    what, who = served_mutation(draw, furnished)
+    runner.run(compare_served(what, who, open_homes[1], open_homes[2], furnished.ids))
+
+
+@pytest.mark.soak
+def test_over_thousands_of_requests_plans_answer_as_graphql_core_does(
+    runner: asyncio.Runner, furnished: Furnished, open_homes: tuple[Home, ...]
+) -> None:
+    reading, one, other = open_homes
+    for seed in range(OF_QUERIES * LONGER):
+        what, who = served_query(Random(seed), furnished)
+        runner.run(compare_served(what, who, reading, reading, furnished.ids))
+    for seed in range(OF_MUTATIONS * LONGER):
+        what, who = served_mutation(Random(seed), furnished)
+        runner.run(compare_served(what, who, one, other, furnished.ids))
+
+
+def whole_selection(kind: Any) -> str:
+    """Every field of a type, and of the types below."""
+    named = get_named_type(kind)
+    if not isinstance(named, GraphQLObjectType):
+        assert is_leaf_type(named)
+        return ""
+    return "{ __typename " + " ".join(f"{n} {whole_selection(f.type)}" for n, f in named.fields.items()) + " }"
+
+
+def roots() -> Iterator[tuple[str, str]]:
+    for word in OperationType.QUERY, OperationType.MUTATION:
+        kind = SCHEMA.get_root_type(word)
+        assert kind is not None
+        yield from ((word.value, name) for name in kind.fields)
+
+
+@pytest.mark.parametrize(("word", "root"), list(roots()))
+def test_every_root_field_with_all_that_can_be_selected_below_it_is_planned(word: str, root: str) -> None:
+    kind = SCHEMA.get_root_type(OperationType(word))
+    assert kind is not None
+    field = kind.fields[root]
+    declared = ", ".join(f"$v_{name}: {argument.type}" for name, argument in field.args.items())
+    given = ", ".join(f"{name}: $v_{name}" for name in field.args)
+    text = f"{word} {f'({declared})' if declared else ''} {{ {root}{f'({given})' if given else ''} "
+    plans = DOCUMENTS.get(text + whole_selection(field.type) + " }").plans
+    sent = {f"v_{name}": good(argument.type) for name, argument in field.args.items()}
+    assert plans.call(None, sent) is not None
+
+
+def good(kind: Any) -> Any:
+    """The least that fits."""
+    text = str(kind).rstrip("!")
+    named: Any = get_named_type(kind)
+    if text.startswith("["):
+        return []
+    if hasattr(named, "fields"):
+        return {name: good(field.type) for name, field in named.fields.items() if str(field.type).endswith("!")}
+    if hasattr(named, "values"):
+        return next(iter(named.values))
+    return {"String": "x", "Boolean": True}.get(text, 1)

@@ -1,0 +1,208 @@
+"""What one actor can make expensive is charged to it: new documents, introspection, searches of its own tokens."""
+
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.fill import fill, filled_actor
+from tests.support.server import ADMIN, LIST, Server
+from watchword.domain.errors import Fault
+from watchword.http.graphql.budget import (
+    ACTOR_BURST,
+    ACTOR_SHARE,
+    MAX_ACTORS,
+    TOGETHER,
+    WORKER_BURST,
+    ProcessorBudget,
+)
+
+ATTACKER, OTHER = "urn:li:corpuser:attacker", "urn:li:corpuser:other"
+HOLDER, THIRD = filled_actor(0, 1), "urn:li:corpuser:third"
+ME = "{ me { corpUser { urn } } }"
+TYPES = "__schema { types { name fields { name args { name type { name } } type { fields { type { name } } } } } }"
+SCHEMA = f"{{ a: {TYPES} b: {TYPES} }}"
+GRAPHQL_RESPONSE = "application/graphql-response+json"
+MOST = 200
+"""Requests until the budget must be used up, each of which takes some hundredths of a second."""
+
+_numbers = itertools.count()
+
+
+def new_document() -> str:
+    """14 kB that no worker has seen, and that validation compares field by field."""
+    number = next(_numbers)
+    row = "corpUser { " + " ".join(f"a{n}: urn" for n in range(9)) + " } "
+    return f"query q{number} {{ me {{ {row * 99} }} }}".ljust(14_000)
+
+
+def post(server: Server, query: str, actor: str = ATTACKER, **headers: str) -> httpx.Response:
+    return server.http.post("/api/graphql", json={"query": query}, headers={"X-Service-Actor": actor, **headers})
+
+
+def until_refused(server: Server, query: Any, actor: str) -> httpx.Response:
+    for _ in range(MOST):
+        answer = post(server, query(), actor)
+        if answer.status_code != 200:
+            return answer
+        assert "errors" not in answer.json()
+    raise AssertionError(f"All of {MOST} were answered.")
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("attacked")
+    (folder / "data").mkdir(mode=0o700)
+    fill(folder / "data" / "watchword.db", 20_000, now=time.time_ns() // 1_000_000, actors=1)
+    # Less than the default: on a machine that others hold up, budgets would fill as fast as they are used.
+    with Server(folder, env={"WATCHWORD_ACTOR_PROCESSOR_PERCENT": "2"}) as server:
+        server.grant(HOLDER, THIRD)
+        yield server
+
+
+def test_new_graphql_documents_do_not_stop_verification(attacked: Server) -> None:
+    bearer = {"Authorization": f"Bearer {attacked.create(ADMIN)['accessToken']}"}
+    for _ in range(2):  # what came once would make room for what comes next
+        assert post(attacked, ME).status_code == 200
+    refused = until_refused(attacked, new_document, ATTACKER)
+    (error,) = refused.json()["errors"]
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) >= 1
+    assert {**error["extensions"], "retryAfter": 1} == {
+        "code": 429,
+        "type": "THROTTLED",
+        "reason": "processor_budget_used",
+        "retryAfter": 1,
+    }
+    # Refused without being looked at, in either media type: so is what would be refused anyway.
+    assert post(attacked, "{", Accept=GRAPHQL_RESPONSE).status_code == 429
+    assert "errors" not in post(attacked, ME).json(), "a known document is answered"
+    assert "errors" not in post(attacked, new_document(), OTHER).json(), "others have a budget of their own"
+    assert attacked.http.get("/auth", headers=bearer).status_code == 204
+
+
+def test_introspection_counts_even_when_the_document_is_known(attacked: Server) -> None:
+    actor = "urn:li:corpuser:curious"
+    for _ in range(2):
+        assert post(attacked, ME, actor).status_code == 200
+    refused = until_refused(attacked, lambda: SCHEMA, actor)
+    assert refused.status_code == 429
+    (error,) = refused.json()["errors"]
+    assert error["message"] == (
+        "Your processor time for new GraphQL documents, introspection and searches of your own tokens is used up. "
+        f"Try again in {error['extensions']['retryAfter']} s. "
+        "Keep documents the same and send values as variables: a known document costs nothing to parse."
+    )
+    assert "errors" not in post(attacked, ME, actor).json()
+
+
+def test_documents_of_unauthenticated_callers_are_not_parsed(attacked: Server) -> None:
+    for document in (new_document(), "{"):
+        answer = attacked.http.post("/api/graphql", json={"query": document})
+        assert answer.status_code == 401
+        assert answer.json()["errors"][0]["extensions"]["reason"] == "missing_credential"
+
+
+def own(actor: str, *filters: dict[str, Any]) -> dict[str, Any]:
+    return {"input": {"filters": [{"field": "actorUrn", "value": actor}, *filters]}}
+
+
+def test_searches_of_ones_own_tokens_do_not_stop_verification(attacked: Server) -> None:
+    hard = {"field": "urn", "condition": "CONTAIN", "values": [f"{number}".ljust(600, "a") for number in range(8)]}
+    bearer = {"Authorization": f"Bearer {attacked.create(ADMIN)['accessToken']}"}
+    for _ in range(2):
+        attacked.ask(LIST, own(THIRD), actor=THIRD)
+    for _ in range(MOST):
+        answer = attacked.post(LIST, own(HOLDER, hard), actor=HOLDER)
+        assert answer.status_code == 200
+        if "errors" in answer.json():
+            break
+    else:
+        raise AssertionError(f"All of {MOST} were answered.")
+    error = answer.json()["errors"][0]["extensions"]
+    assert (error["code"], error["reason"]) == (429, "processor_budget_used")
+    assert int(answer.headers["retry-after"]) == error["retryAfter"] >= 1
+    assert attacked.ask(LIST, own(HOLDER), actor=HOLDER)["listAccessTokens"]["total"] == 18_000
+    assert attacked.ask(LIST, own(THIRD, hard), actor=THIRD)["listAccessTokens"]["total"] == 0
+    assert attacked.ask(LIST, own(HOLDER, hard), actor=ADMIN)["listAccessTokens"]["total"] == 0
+    assert attacked.http.get("/auth", headers=bearer).status_code == 204
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def used(budget: ProcessorBudget, actor: str, seconds: float) -> float:
+    """What was charged: nothing where the work was refused."""
+    try:
+        budget.check(actor)
+    except Fault:
+        return 0.0
+    budget.charge(actor, seconds)
+    return seconds
+
+
+WORK = st.lists(
+    st.tuples(st.sampled_from("abcdefgh"), st.floats(0, 0.4), st.floats(0, 5)),
+    max_size=200,
+)
+
+
+@given(WORK)
+def test_an_actor_and_all_of_them_stay_within_their_shares(work: list[tuple[str, float, float]]) -> None:
+    clock = Clock()
+    budget = ProcessorBudget(clock=clock)
+    totals: dict[str, float] = {}
+    for actor, seconds, pause in work:
+        totals[actor] = totals.get(actor, 0.0) + used(budget, actor, seconds)
+        # What was begun within the budget is completed beyond it: once.
+        assert totals[actor] <= ACTOR_BURST + clock.now * ACTOR_SHARE + 0.4 + 1e-6
+        assert sum(totals.values()) <= WORKER_BURST + clock.now * ACTOR_SHARE * TOGETHER + 0.4 + 1e-6
+        clock.now += pause
+
+
+def test_many_actors_together_leave_something_for_one_that_used_nothing() -> None:
+    clock = Clock()
+    budget = ProcessorBudget(clock=clock)
+    for _ in range(3_000):
+        for attacker in range(20):
+            used(budget, f"attacker {attacker}", 0.05)
+        clock.now += 0.01
+    given_to_one = 0.0
+    for _ in range(1_000):
+        given_to_one += used(budget, "one", 0.005)
+        for attacker in range(20):
+            used(budget, f"attacker {attacker}", 0.05)
+        clock.now += 0.01
+    assert given_to_one >= ACTOR_SHARE
+
+
+def test_a_budget_is_back_when_retry_after_is_over() -> None:
+    clock = Clock()
+    budget = ProcessorBudget(clock=clock)
+    while used(budget, "a", 0.3):
+        pass
+    with pytest.raises(Fault) as refused:
+        budget.check("a")
+    clock.now += refused.value.details["retryAfter"]
+    budget.check("a")
+
+
+def test_without_a_share_nothing_is_refused() -> None:
+    budget = ProcessorBudget(0)
+    assert sum(used(budget, "a", 1.0) for _ in range(100)) == 100.0
+
+
+def test_the_budget_remembers_a_bounded_number_of_actors() -> None:
+    budget = ProcessorBudget(clock=Clock())
+    for number in range(MAX_ACTORS + 100):
+        budget.charge(str(number), 0.0)
+    assert len(budget) == MAX_ACTORS

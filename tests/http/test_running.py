@@ -1,0 +1,367 @@
+"""A server as it is run: probes, metrics, stopping, TLS, sockets, peers, proxies, logs."""
+
+import datetime as dt
+import ipaddress
+import os
+import resource
+import signal
+import socket
+import sqlite3
+import ssl
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.support.server import ADMIN, CREATE, Server, plain_client
+from tests.support.store_file import locked
+from tests.support.system import missing
+from tests.support.waiting import SECONDS, until
+from tests.support.wire import AS_ADMIN, JSON_TYPE, connect, head, receive, send
+from watchword.http.server import STOP_SECONDS
+
+MakeServer = Callable[..., Server]
+ME = "{ me { corpUser { urn } } }"
+
+
+def samples(server: Server) -> dict[str, float]:
+    lines = server.metrics().splitlines()
+    return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if not line.startswith("#")}
+
+
+def first_token(server: Server, actor: str = ADMIN) -> str:
+    made = server.command_line("token", "create", "--local", "--actor", actor, "--name", "first")
+    assert made.returncode == 0, made.stderr
+    return made.stdout.strip()
+
+
+def lines_of(server: Server) -> list[dict[str, Any]]:
+    whole, _, _ = server.err.read_bytes().rpartition(b"\n")  # the last line may be half written
+    return [orjson.loads(line) for line in whole.splitlines()]
+
+
+def logged(server: Server, request_id: str) -> dict[str, Any] | None:
+    found = [line for line in lines_of(server) if line.get("request_id") == request_id and line["event"] == "request"]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+class TestProbes:
+    def test_readiness_is_503_while_the_store_cannot_be_written_and_liveness_stays_200(self, server: Server) -> None:
+        path = server.data_dir / "watchword.db"
+        token = server.create(ADMIN)["accessToken"]
+        with locked(server, "EXCLUSIVE"):
+            until(lambda: server.http.get("/health/ready").status_code == 503, "not ready")
+            refused = server.http.get("/health")
+            assert refused.status_code == 503
+            assert refused.headers["Retry-After"]
+            store = refused.json()["parts"]["store"]
+            assert store["status"] == "unavailable"
+            assert str(path) not in refused.text
+            assert server.http.get("/health/live").status_code == 200
+            assert server.verify(token).status_code == 204
+        until(lambda: server.http.get("/health/ready").status_code == 200, "ready")
+
+
+class TestMetrics:
+    def test_hammered_metrics_are_rendered_at_most_once_a_second(self, server: Server) -> None:
+        # Each answer is counted, so no two that were written at different times are the same.
+        began = time.monotonic()
+        with plain_client(server.url) as one, plain_client(server.url) as other:
+            told = {client.get("/metrics").content for _ in range(150) for client in (one, other)}
+        assert len(told) <= time.monotonic() - began + 2
+
+    def test_of_several_workers_add_up_to_what_was_done(self, make_server: MakeServer) -> None:
+        server = make_server("--workers", "2")
+        asked = 0
+
+        def each_was_asked() -> bool:
+            """A new connection each, which the kernel gives to either worker, or to the one that is not stopped."""
+            nonlocal asked
+            assert send(server, "GET", "/config", [], None).status == 200
+            asked += 1
+            counted = [names.read_text() for names in server.data_dir.glob("run/*/*.names")]
+            return asked >= 100 and ['"/config"' in one for one in counted] == [True, True]
+
+        until(each_was_asked, "both workers have answered")
+        made = [server.create(ADMIN) for _ in range(7)]
+        for one in made[:3]:
+            server.revoke(one["metadata"]["id"])
+        for one in made:
+            assert send(server, "GET", "/auth", [f"Authorization: Bearer {one['accessToken']}"], None).status in (
+                204,
+                401,
+            )
+        for _ in range(5):
+            send(server, "GET", "/auth", ["Authorization: Bearer bad"], None)
+            send(server, "GET", "/nothing/of/mine", [], None)
+        wanted = {
+            'watchword_http_requests_total{route="/config",status="200"}': asked,
+            'watchword_http_requests_total{route="/api/graphql",status="200"}': 10,
+            'watchword_http_requests_total{route="/auth",status="204"}': 4,
+            'watchword_http_requests_total{route="/auth",status="401"}': 8,
+            'watchword_http_requests_total{route="other",status="404"}': 5,
+            'watchword_http_request_seconds_count{route="/config"}': asked,
+            'watchword_verifications_total{verdict="accepted"}': 4,
+            'watchword_verifications_total{verdict="believed"}': 10,
+            'watchword_verifications_total{verdict="revoked"}': 3,
+            'watchword_verifications_total{verdict="invalid"}': 5,
+            "watchword_tokens_issued_total": 7,
+            "watchword_tokens_revoked_total": 3,
+        }  # fmt: skip
+        # A request is counted once its answer is on its way, so the last ones may still be missing.
+        until(lambda: samples(server).items() >= wanted.items(), "the sums")
+        assert samples(server).items() >= wanted.items()
+        assert samples(server)['watchword_store_seconds_count{operation="write"}'] >= 10
+
+
+class TestStopping:
+    def test_finishes_the_request_in_flight_and_takes_no_new_one(self, make_server: MakeServer) -> None:
+        server = make_server()
+        wanted = {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_HOUR", "name": "last"}
+        body = orjson.dumps({"query": CREATE, "variables": {"input": wanted}})
+        assert server.process is not None
+        with closing(connect(server)) as slow:
+            waiting = [AS_ADMIN, JSON_TYPE, "Expect: 100-continue"]
+            slow.sendall(head(server, "POST", "/api/graphql", waiting, len(body)))
+            assert slow.recv(100).startswith(b"HTTP/1.1 100 ")  # from now on the server waits for the body
+            slow.sendall(body[:40])
+            server.process.send_signal(signal.SIGTERM)
+            until(lambda: refuses(server), "no new connection")
+            slow.sendall(body[40:])
+            answer = receive(slow)
+        assert answer.status == 200
+        assert server.process.wait(STOP_SECONDS) == 0
+        server.start()
+        assert server.verify(answer.json()["data"]["createAccessToken"]["accessToken"]).status_code == 204
+
+    def test_by_a_key_is_the_main_process_to_tell_and_no_worker_goes_by_itself(self, make_server: MakeServer) -> None:
+        server = make_server()
+        (worker,) = server.workers()
+        worker.send_signal(signal.SIGINT)
+        for _ in range(50):
+            connect(server).close()
+            assert server.http.get("/health/live").status_code == 200
+        assert server.workers() == [worker]
+        assert server.process is not None
+        os.killpg(server.process.pid, signal.SIGINT)
+        assert server.process.wait(STOP_SECONDS) == 0
+        assert server.err.read_text().count("Unexpected exit") == 0
+
+
+def refuses(server: Server) -> bool:
+    try:
+        connect(server).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("tls")
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = dt.datetime.now(dt.UTC)
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    chain, private = folder / "chain.pem", folder / "key.pem"
+    chain.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return chain, private
+
+
+def test_over_tls_everything_is_the_same_and_the_own_origin_is_https(
+    make_server: MakeServer, certificate: tuple[Path, Path]
+) -> None:
+    chain, private = certificate
+    server = make_server("--tls-cert", str(chain), "--tls-key", str(private), "--access-log", "off")
+    address = f"https://127.0.0.1:{server.port}"
+    assert f"listens at {address}" in server.out.read_text()
+    trusted = ssl.create_default_context(cafile=str(chain))
+    with httpx.Client(base_url=address, verify=trusted, timeout=SECONDS) as client:
+        for origin, status in ((address, 200), (server.url, 401), (None, 200)):
+            headers = {"X-Service-Actor": ADMIN} | ({"Origin": origin} if origin else {})
+            assert client.post("/api/graphql", json={"query": ME}, headers=headers).status_code == status
+        refused = client.get("/auth")
+        assert refused.status_code == 401
+        assert refused.headers["Strict-Transport-Security"] == "max-age=31536000"
+    with pytest.raises(httpx.TransportError):
+        server.http.get("/config")
+    server.stop()
+    assert [line for line in lines_of(server) if line["event"] == "request"] == []
+
+
+@pytest.fixture
+def socket_folder() -> Iterator[Path]:
+    """A short path: those of Unix sockets are bounded."""
+    with tempfile.TemporaryDirectory(prefix="ww-") as folder:
+        yield Path(folder)
+
+
+class TestAUnixSocket:
+    def test_is_its_owners_alone_and_believes_the_actor_header_when_told_to(
+        self, make_server: MakeServer, socket_folder: Path
+    ) -> None:
+        path = socket_folder / "s"
+        server = make_server("--host", f"unix:{path}", env={"WATCHWORD_TRUSTED_PEERS": "unix"})
+        mode = path.stat().st_mode
+        assert stat.S_ISSOCK(mode)
+        assert stat.S_IMODE(mode) == 0o600
+        there = httpx.HTTPTransport(uds=str(path))
+        with httpx.Client(transport=there, base_url="http://somewhere", timeout=SECONDS) as client:
+            me = client.post("/api/graphql", json={"query": ME}, headers={"X-Service-Actor": ADMIN})
+            assert me.json()["data"]["me"]["corpUser"]["urn"] == ADMIN
+            assert client.get("/auth", headers={"X-Service-Actor": ADMIN}).status_code == 401
+        with pytest.raises(httpx.ConnectError):
+            server.http.get("/config")
+        server.stop()
+        (line,) = [line for line in lines_of(server) if line.get("path") == "/api/graphql"]
+        assert line["client"] == "unix"
+
+    def test_believes_no_actor_header_unless_told_to(self, make_server: MakeServer, socket_folder: Path) -> None:
+        path = socket_folder / "s"
+        server = make_server("--host", f"unix:{path}")
+        assert "local mode  off" in server.out.read_text()
+        there = httpx.HTTPTransport(uds=str(path))
+        with httpx.Client(transport=there, base_url="http://localhost", timeout=SECONDS) as client:
+            answer = client.post("/api/graphql", json={"query": ME}, headers={"X-Service-Actor": ADMIN})
+            assert answer.status_code == 401
+
+
+def test_only_trusted_peers_are_believed_where_local_mode_is_off(make_server: MakeServer) -> None:
+    server = make_server(
+        "--local-mode", "off", env={"WATCHWORD_TRUSTED_PEERS": "10.0.0.0/8,127.0.0.2/31,127.9.0.0/16,::1/128"}
+    )
+    for source, status in (("127.0.0.1", 401), ("127.0.0.2", 200), ("127.0.0.3", 200), ("127.0.0.4", 401),
+                           ("127.9.200.1", 200), ("127.8.200.1", 401)):  # fmt: skip
+        with httpx.Client(transport=httpx.HTTPTransport(local_address=source), timeout=SECONDS) as client:
+            assert server.post(ME, actor=ADMIN, client=client).status_code == status, source
+            refused = client.get(f"{server.url}/auth", headers={"X-Service-Actor": ADMIN})
+            assert refused.status_code == 401
+
+
+def test_the_client_a_trusted_proxy_names_is_the_one_in_log_and_event(make_server: MakeServer) -> None:
+    server = make_server("--trusted-proxies", "127.0.0.2/32,192.0.2.0/24")
+    token = first_token(server)
+    chains = {
+        "plain": ("127.0.0.2", [], "127.0.0.2"),
+        "named": ("127.0.0.2", ["203.0.113.9"], "203.0.113.9"),
+        "spoofed": ("127.0.0.2", ["198.51.100.66, 203.0.113.9"], "203.0.113.9"),
+        "two-proxies": ("127.0.0.2", ["203.0.113.9, 192.0.2.5"], "203.0.113.9"),
+        "two-headers": ("127.0.0.2", ["203.0.113.9", "192.0.2.5"], "203.0.113.9"),
+        "nonsense": ("127.0.0.2", ["203.0.113.9, nonsense"], "unknown"),
+        "with-a-port": ("127.0.0.2", ["203.0.113.9:4711"], "203.0.113.9"),
+        "six": ("127.0.0.2", ["2001:db8::7"], "2001:db8::7"),
+        "stranger": ("127.0.0.1", ["203.0.113.9"], "127.0.0.1"),
+    }  # fmt: skip
+    wanted = {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_HOUR", "name": "x"}
+    for name, (source, given, _) in chains.items():
+        headers = [("Authorization", f"Bearer {token}"), ("X-Request-Id", name)]
+        headers += [("X-Forwarded-For", chain) for chain in given]
+        with httpx.Client(transport=httpx.HTTPTransport(local_address=source), timeout=SECONDS) as client:
+            body = {"query": CREATE, "variables": {"input": wanted}}
+            assert "errors" not in client.post(f"{server.url}/api/graphql", json=body, headers=headers).json()
+    server.stop()
+    with closing(sqlite3.connect(server.data_dir / "watchword.db")) as store:
+        events = dict(store.execute("SELECT request_id, peer FROM events WHERE action = 'token.created'").fetchall())
+    for name, (_, _, client_address) in chains.items():
+        line = logged(server, name)
+        assert line is not None
+        assert line["client"] == client_address, name
+        assert events[name] == client_address, name
+
+
+class TestTheAccessLog:
+    def test_has_one_json_line_a_request_but_for_successful_auth_and_probes(self, server: Server) -> None:
+        token = server.create(ADMIN)["accessToken"]
+        bearer = f"Authorization: Bearer {token}"
+        quiet = {"q-auth": ("/auth", bearer), "q-live": ("/health/live", ""), "q-ready": ("/health", ""),
+                 "q-metrics": ("/metrics", ""), "q-gms": ("/gms/auth/x", bearer)}  # fmt: skip
+        spoken = {"s-auth": ("/auth", "Authorization: Bearer bad"), "s-config": ("/config", ""), "s-404": ("/x", ""),
+                  "s-401": ("/api/x", ""), "s-root": ("/", "")}  # fmt: skip
+        for name, (target, header) in (quiet | spoken).items():
+            send(server, "GET", f"{target}?secret=1", [f"X-Request-Id: {name}", *([header] if header else [])], None)
+        until(lambda: all(logged(server, name) for name in spoken), "all lines")
+        assert not [name for name in quiet if logged(server, name)]
+        for name, (target, _) in spoken.items():
+            line = logged(server, name)
+            assert line is not None, name
+            assert line["path"] == target
+            assert line["method"] == "GET"
+            assert {"status", "ms", "client", "actor", "level", "timestamp"} <= set(line)
+
+    def test_names_the_actor_and_never_the_query_string(self, server: Server) -> None:
+        send(server, "POST", "/api/graphql?operationName=hidden", [AS_ADMIN, JSON_TYPE, "X-Request-Id: who"])
+        until(lambda: logged(server, "who") is not None, "the line")
+        line = logged(server, "who")
+        assert line is not None
+        assert (line["actor"], line["path"], line["status"]) == (ADMIN, "/api/graphql", 200)
+        assert "hidden" not in server.err.read_text()
+
+
+def test_the_data_folder_and_all_in_it_are_their_owners_alone(server: Server) -> None:
+    assert stat.S_IMODE(server.data_dir.stat().st_mode) == 0o700
+    for path in server.data_dir.rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+        assert path.stat().st_uid == os.getuid()
+
+
+def test_a_body_that_never_comes_does_not_keep_others_waiting(server: Server) -> None:
+    held: list[socket.socket] = []
+    try:
+        for _ in range(50):
+            held.append(connect(server))
+            held[-1].sendall(head(server, "POST", "/api/graphql", [AS_ADMIN, JSON_TYPE], 100))
+        assert server.ask(ME, actor=ADMIN)["me"]["corpUser"]["urn"] == ADMIN
+    finally:
+        for connection in held:
+            connection.close()
+
+
+def test_two_thousand_idle_connections_do_not_keep_others_waiting(make_server: MakeServer) -> None:
+    server = make_server()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 4_096:
+        missing("needs a limit of open files of 4,096 or more: ulimit -Hn")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4_096), hard))
+    held: list[socket.socket] = []
+    try:
+        for _ in range(2_000):
+            held.append(connect(server))
+            held[-1].sendall(b"GET / HTTP/1.1\r\nX: ")
+        assert server.http.get("/health/live", timeout=12).status_code == 200
+    finally:
+        for connection in held:
+            connection.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_what_would_act_on_a_terminal_is_logged_as_an_escape(server: Server) -> None:
+    answer = server.http.get("/%C2%9B2J%E2%80%AEevil")
+    until(lambda: any(line.get("request_id") == answer.headers["x-request-id"] for line in lines_of(server)), "a line")
+    (line,) = [line for line in lines_of(server) if line.get("request_id") == answer.headers["x-request-id"]]
+    assert line["path"] == "/\\x9b2J\\u202eevil"
