@@ -92,7 +92,7 @@ class Lives:
     def _line(self, token: str) -> list[str]:
         if token not in self.all or self.all[token].revoked_at is not None:
             return []
-        children = [n for n, life in self.all.items() if life.made.parent == token and self.is_alive(n)]
+        children = [n for n, life in self.all.items() if life.made.parent == token]
         return [token, *(each for child in children for each in self._line(child))]
 
 

@@ -147,7 +147,7 @@ ISSUE = Issue("kid-1", 10_000)
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     deadline=None,
 )
-# An unused successor that has expired keeps its full end when the token it derives from is shortened.
+# An unused successor that has expired is shortened with the token it derives from.
 @example(
     walked=[
         ("make", 0, 1, False),

@@ -94,7 +94,7 @@ _REACH = "(actor_urn = :reach OR (:created AND owner_urn = :reach) OR (:accounts
 _SHORTEN = """
 WITH RECURSIVE line (id) AS (
     VALUES (:id) UNION SELECT t.id FROM line AS l JOIN tokens AS t ON t.parent = l.id
-    WHERE t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > :now))
+    WHERE t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > :now OR t.grace IS NOT NULL))
 UPDATE tokens SET expires_at = min(ifnull(expires_at, :end), :end),
     full_end = iif(grace IS NULL, full_end, min(ifnull(full_end, :end), :end))
 WHERE id IN (SELECT id FROM line) AND revoked_at IS NULL AND (
