@@ -217,7 +217,7 @@ def _line(cost: Cost) -> str:
 
 
 def page(costs: list[Cost]) -> str:
-    """The table as it stands in docs/explanation/limits.md."""
+    """The table as it stands in docs/explanation/request-limits.md."""
     lines = ["| shape | answer | CPU ms | times | of | others' p50, p99 ms |", "|---|---|---|---|---|---|"]
     for cost in costs:
         times = "" if cost.name == NORMALS[cost.normal] else f"{cost.times:.1f}"
