@@ -25,12 +25,14 @@ TUTORIAL = ROOT / "docs/tutorial/first-token.md"
 PROTECT = ROOT / "docs/tutorial/protect-a-service.md"
 CLIENTS = ROOT / "docs/how-to/datahub-clients.md"
 MOVE = ROOT / "docs/how-to/move-to-postgresql.md"
+GRAPHQL = ROOT / "docs/how-to/use-graphql.md"
 SEVERAL = ROOT / "docs/how-to/several-instances.md"
 RUN = [
     README,
     TUTORIAL,
     PROTECT,
     CLIENTS,
+    GRAPHQL,
     ROOT / "docs/how-to/audit.md",
     ROOT / "docs/how-to/backup.md",
     ROOT / "docs/how-to/check-tokens-elsewhere.md",
@@ -108,16 +110,24 @@ def start_and_stop(command: str, folder: Path, log: Path) -> None:
         started.wait()
 
 
-@pytest.mark.parametrize("page", [README, TUTORIAL], ids=lambda page: page.name)
-def test_every_block_of_the_first_pages_shows_its_outcome(page: Path) -> None:
+@pytest.mark.parametrize("page", [README, TUTORIAL, GRAPHQL], ids=lambda page: page.name)
+def test_every_block_of_the_first_pages_shows_its_output(page: Path) -> None:
     assert [block.code for block in blocks(page) if block.shown is None] == []
 
 
-def test_the_readme_leads_from_a_token_made_to_a_token_refused() -> None:
-    shown = [block.shown or "" for block in blocks(README)]
-    order = ['"accessToken"', '"total":1', "204", '"revokeAccessToken":true', "token_revoked"]
-    places = [next(i for i, text in enumerate(shown) if word in text) for word in order]
+README_STORY = ["You lack the privilege", "1 created", "ACTIVE", "Revoked"]
+GRAPHQL_STORY = ['"accessToken"', '"total":1', "204", '"revokeAccessToken":true', "token_revoked"]
+
+
+@pytest.mark.parametrize(
+    ("page", "story"), [(README, README_STORY), (GRAPHQL, GRAPHQL_STORY)], ids=["README.md", "use-graphql.md"]
+)
+def test_first_examples_lead_from_a_created_token_to_its_rejection(page: Path, story: list[str]) -> None:
+    shown = [block.shown or "" for block in blocks(page)]
+    places = [next(i for i, text in enumerate(shown) if word in text) for word in story]
     assert places == sorted(set(places))
+    assert "token_revoked" in shown[-1]
+    assert shown[-1].endswith("401")
 
 
 def test_the_readme_shows_a_denial_then_a_policy_then_the_same_command_obeyed() -> None:
