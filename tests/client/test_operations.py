@@ -20,22 +20,22 @@ def test_a_plan_counts_what_would_go_and_changes_nothing(server: Server, connect
     index = fill(server, aspect, old=30, young=70)
     plan = connect(server.url, actor=ADMIN).plan_truncation("DATASET", aspect, now() - 30 * DAY, batch_size=7)
     assert (plan.index_name, plan.rows, plan.rows_to_delete, plan.share) == (index, 100, 30, 30.0)
-    assert (plan.way, plan.batch_size, plan.timeout_seconds) == ("DELETE_BY_QUERY", 7, None)
+    assert (plan.strategy, plan.batch_size, plan.timeout_seconds) == ("DELETE_BY_QUERY", 7, None)
     assert plan.summary.startswith("Delete 30 out of 100 rows (30.00%).")
     assert 0 < plan.bytes_to_free < plan.size_in_bytes
     assert rows_of(server, index) == 100
 
 
-@pytest.mark.parametrize(("old", "way"), [(30, "DELETE_BY_QUERY"), (70, "REINDEX")])
+@pytest.mark.parametrize(("old", "strategy"), [(30, "DELETE_BY_QUERY"), (70, "REINDEX")])
 def test_a_truncation_is_watched_to_its_end_and_leaves_what_is_younger(
-    server: Server, connect: Clients, old: int, way: str
+    server: Server, connect: Clients, old: int, strategy: str
 ) -> None:
     aspect, client = new_aspect(), connect(server.url, actor=ADMIN)
     index = fill(server, aspect, old=old, young=100 - old)
     end = datetime.now(UTC) - timedelta(days=30)
     started = client.truncate("dataset", aspect, end)
     done = ended(client, started)
-    assert (started.state, started.actor_urn, started.plan.way) == ("PLANNED", ADMIN, way)
+    assert (started.state, started.actor_urn, started.plan.strategy) == ("PLANNED", ADMIN, strategy)
     assert abs(started.plan.end_time - end) < timedelta(milliseconds=1)
     assert (done.id, done.state, done.is_over, done.percent) == (started.id, "DONE", True, 100.0)
     assert done.finished is not None
@@ -47,12 +47,12 @@ def test_a_truncation_is_watched_to_its_end_and_leaves_what_is_younger(
 def test_the_way_can_be_chosen(server: Server, connect: Clients) -> None:
     client, aspect, end = connect(server.url, actor=ADMIN), new_aspect(), now() - 30 * DAY
     fill(server, aspect, old=1, young=9)
-    assert client.plan_truncation("dataset", aspect, end, force_reindex=True).way == "REINDEX"
+    assert client.plan_truncation("dataset", aspect, end, force_reindex=True).strategy == "REINDEX"
     copied = ended(client, client.truncate("dataset", aspect, end, force_reindex=True))
     assert copied.target_index is not None
     assert (copied.state, copied.status.created, copied.status.done) == ("DONE", 9, 9)
     fill(server, aspect, old=9, young=1)
-    assert client.plan_truncation("dataset", aspect, end, force_delete_by_query=True).way == "DELETE_BY_QUERY"
+    assert client.plan_truncation("dataset", aspect, end, force_delete_by_query=True).strategy == "DELETE_BY_QUERY"
     with pytest.raises(BadRequest):
         client.plan_truncation("dataset", aspect, end, force_delete_by_query=True, force_reindex=True)
 

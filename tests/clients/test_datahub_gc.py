@@ -27,7 +27,9 @@ ASPECTS = (
     ("dashboard", "dashboardUsageStatistics", 0),
     ("query", "queryusagestatistics", 11),
 )
-OPERATIONS = "{ operations { total operations { id state plan { indexName way rowsToDelete } postCheck { passed } } } }"
+OPERATIONS = (
+    "{ operations { total operations { id state plan { indexName strategy rowsToDelete } postCheck { passed } } } }"
+)
 
 # Whatever of it asks for more than tokens and time series is off.
 CONFIG: dict[str, Any] = {
@@ -133,7 +135,7 @@ def test_both_halves_leave_no_expired_token_and_no_old_row_and_touch_nothing_els
         assert (done["state"], done["postCheck"]["passed"]) == ("DONE", True)
         assert done["plan"]["rowsToDelete"] == old
         assert set(series.rows()) == {f"row-{n}" for n in range(20 - old)} | {"timeless"}
-    assert {one["plan"]["way"] for one in operations.values()} == {"DELETE_BY_QUERY", "REINDEX"}
+    assert {one["plan"]["strategy"] for one in operations.values()} == {"DELETE_BY_QUERY", "REINDEX"}
 
 
 @pytest.mark.parametrize("index", ON_NODE_FIRST, indirect=True)

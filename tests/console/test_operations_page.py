@@ -131,8 +131,10 @@ def asked_in_a_minute(opened: Window, page: Page) -> int:
 
 
 def test_a_truncation_is_seen_under_way_and_cancelled(indexed: Console, window: Windows, long: str) -> None:
-    page = window(indexed.root, on=indexed).open(f"/console/operations/plan?index=dataset.{long}&older=50d&way=copy")
-    expect(page.get_by_role("region", name="The plan")).to_contain_text("By copy: forceReindex asks for it")
+    page = window(indexed.root, on=indexed).open(
+        f"/console/operations/plan?index=dataset.{long}&older=50d&strategy=copy"
+    )
+    expect(page.get_by_role("region", name="The plan")).to_contain_text("By copy: forceReindex is set")
     begun(page, OLD * MANY)
     panel = page.get_by_role("dialog", name=f"Truncation of dataset.{long}")
     expect(panel.get_by_role("listitem").filter(has_text="running")).to_have_attribute("aria-current", "step")

@@ -11,7 +11,17 @@ from tests.support.backends import Hand, Place
 from watchword.domain.actors import ActorStatus
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import Aspect
-from watchword.domain.operations import CancelAsked, EngineTask, LeaseLost, Operation, Plan, PostCheck, State, Way, Work
+from watchword.domain.operations import (
+    CancelAsked,
+    EngineTask,
+    LeaseLost,
+    Operation,
+    Plan,
+    PostCheck,
+    State,
+    Strategy,
+    Work,
+)
 from watchword.domain.ports import Store
 from watchword.domain.tasks import Counters, TaskId
 
@@ -19,7 +29,7 @@ LEASE = 10_000
 
 
 def plan(index: str = "dataset_operationaspect_v1") -> Plan:
-    return Plan(Aspect("dataset", "operation"), index, 1_000, 10, 6, 4_096, Way.REINDEX, "a test", 1_000)
+    return Plan(Aspect("dataset", "operation"), index, 1_000, 10, 6, 4_096, Strategy.REINDEX, "a test", 1_000)
 
 
 def leased(run: Run, store: Store) -> Operation:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from watchword.domain.errors import Fault
 from watchword.domain.indices import Aspect, IndexNames, check_word
-from watchword.domain.operations import Way
+from watchword.domain.operations import Strategy
 from watchword.domain.truncations import parse_truncation
 
 NOW = 1_790_000_000_000
@@ -108,7 +108,7 @@ def test_it_is_a_dry_run_unless_that_is_switched_off() -> None:
 def test_more_than_half_by_the_real_half_is_copied(rows: int, old: int) -> None:
     old = min(old, rows)
     plan = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "a_baspect_v1", rows, old, 0)
-    assert (plan.way is Way.REINDEX) == (old * 2 > rows)
+    assert (plan.strategy is Strategy.REINDEX) == (old * 2 > rows)
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12))
@@ -134,6 +134,6 @@ def test_the_summary_has_the_given_words(rows: int, old: int, told: str) -> None
 
 def test_force_decides_the_way() -> None:
     forced = parse_truncation(ASKED | {"forceDeleteByQuery": True}, NOW).plan(Aspect("a", "b"), "i", 10, 10, 0)
-    assert forced.way is Way.DELETE_BY_QUERY
+    assert forced.strategy is Strategy.DELETE_BY_QUERY
     forced = parse_truncation(ASKED | {"forceReindex": True}, NOW).plan(Aspect("a", "b"), "i", 10, 0, 0)
-    assert forced.way is Way.REINDEX
+    assert forced.strategy is Strategy.REINDEX

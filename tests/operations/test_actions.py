@@ -14,7 +14,7 @@ from tests.support.indexed import CANCEL, DAY, Index, NodeIndex, Series, times
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store, look
 from tests.support.waiting import seen_in_time, until
-from watchword.domain.operations import Way, Work
+from watchword.domain.operations import Strategy, Work
 
 PATHS = ("/operations", "/gms/operations", "/api/gms/operations")
 STATUS = ("total", "updated", "created", "deleted", "batches", "version_conflicts", "noops", "retries",
@@ -274,8 +274,8 @@ def test_defect_in_a_call_to_the_index_fails_the_operation_at_once_and_lifts_the
     change_store(
         series.server,
         f"INSERT INTO operations ({columns}, index_name, state, plan, work) SELECT {columns}, 'damaged', 'VERIFYING', "
-        "json_set(plan, '$.index', 5, '$.way', ?), ? FROM operations ORDER BY number DESC LIMIT 1",
-        Way.REINDEX.value,
+        "json_set(plan, '$.index', 5, '$.strategy', ?), ? FROM operations ORDER BY number DESC LIMIT 1",
+        Strategy.REINDEX.value,
         work,
     )
     ((node, number),) = look(series.server, "SELECT node_id, (SELECT max(number) FROM operations) FROM state")

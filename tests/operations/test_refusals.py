@@ -22,7 +22,8 @@ TASK_STATUS = "query ($task: String!) { taskStatus(task: $task) { taskId complet
 OPERATIONS = "{ operations { total operations { id state } } }"
 INDEX_SIZES = "{ indexSizes { indexName rows } }"
 PLAN = """mutation ($input: TruncateTimeseriesAspectInput!) {
-  truncateTimeseriesAspect(input: $input) { plan { summary rows rowsToDelete way why } operation { id state } } }"""
+  truncateTimeseriesAspect(input: $input) { plan {
+    summary rows rowsToDelete strategy reason } operation { id state } } }"""
 CANCEL = "mutation ($id: String!) { cancelOperation(id: $id) { state } }"
 
 FIELDS = st.sampled_from(["entityType", "aspect", "endTimeMillis", "task", "nodeId", "taskId", "x"])
@@ -234,8 +235,8 @@ class TestGraphQL:
         planned = series.server.ask(PLAN, {"input": wanted}, actor=ADMIN)["truncateTimeseriesAspect"]
         assert planned["operation"] is None
         assert planned["plan"]["summary"].startswith(f"Delete {planned['plan']['rowsToDelete']} out of 10 rows")
-        assert planned["plan"]["way"] == "REINDEX"
-        assert "more than half" in planned["plan"]["why"]
+        assert planned["plan"]["strategy"] == "REINDEX"
+        assert "more than half" in planned["plan"]["reason"]
 
     def test_what_it_begins_is_listed_and_its_status_read(self, series: Series) -> None:
         wanted = series.asked(now() - 2 * DAY, dryRun=False)

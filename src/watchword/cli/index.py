@@ -153,7 +153,7 @@ def _pairs(plan: "TruncationPlan") -> dict[str, Cell]:
         "Rows up to": When(plan.end_time_millis),
         "To delete": f"{plan.rows_to_delete:,} of {plan.rows:,} rows ({plan.share:.2f}%)",
         "Frees about": f"{sized(plan.bytes_to_free)} of {sized(plan.size_in_bytes)}",
-        "Way": f"{plan.way}: {plan.why}",
+        "Strategy": f"{plan.strategy}: {plan.reason}",
     }
 
 

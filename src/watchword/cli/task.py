@@ -101,7 +101,7 @@ def _of_operation(operation: "Operation") -> dict[str, Cell]:
         "Index": plan.index_name,
         "Rows up to": When(plan.end_time_millis),
         "Plan": f"delete {plan.rows_to_delete:,} of {plan.rows:,} rows ({plan.share:.2f}%)",
-        "Way": f"{plan.way}: {plan.why}",
+        "Strategy": f"{plan.strategy}: {plan.reason}",
         "Asked by": operation.actor_urn,
         "Asked": When(operation.created_at),
         "Started": When(operation.started_at, "not yet"),

@@ -202,7 +202,7 @@ def tell_end(operation: "Operation") -> None:
     plan, check = operation.plan, operation.post_check
     began = operation.started_at or operation.created_at
     took = span(((operation.finished_at or began) - began) / 1_000)
-    by_copy = plan.way == "REINDEX"
+    by_copy = plan.strategy == "REINDEX"
     kept = "The index is as it was." if by_copy else f"{operation.status.deleted:,} rows were deleted before."
     if operation.state == "CANCELLED":
         by = f" by {operation.cancel_asked_by}" if operation.cancel_asked_by else ""

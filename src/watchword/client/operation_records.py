@@ -60,8 +60,8 @@ class TruncationPlan:
     share: float
     size_in_bytes: int
     bytes_to_free: int
-    way: str
-    why: str
+    strategy: str
+    reason: str
     batch_size: int
     timeout_seconds: int | None
     summary: str

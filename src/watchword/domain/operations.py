@@ -49,7 +49,7 @@ _OVER = frozenset({State.DONE, State.FAILED, State.CANCELLED})
 ACTIVE = tuple(state for state in State if state not in _OVER)
 
 
-class Way(Enum):
+class Strategy(Enum):
     """How old rows go: taken out one by one, or left behind when the others are copied."""
 
     DELETE_BY_QUERY = "DELETE_BY_QUERY"
@@ -67,8 +67,8 @@ class Plan:
     rows: int
     rows_to_delete: int
     size_bytes: int
-    way: Way
-    why: str
+    strategy: Strategy
+    reason: str
     batch_size: int
     timeout_seconds: int | None = None
     home: str = ""
@@ -84,34 +84,34 @@ class Plan:
         return self.size_bytes * self.rows_to_delete // self.rows if self.rows else 0
 
     def packed(self) -> dict[str, Any]:
-        """As it is kept: plain values."""
-        return asdict(self) | {"aspect": [*self.aspect], "way": self.way.value}
+        """Plain values, for the store."""
+        return asdict(self) | {"aspect": [*self.aspect], "strategy": self.strategy.value}
 
     @classmethod
     def unpacked(cls, content: dict[str, Any]) -> Self:
-        return cls(**content | {"aspect": Aspect(*content["aspect"]), "way": Way(content["way"])})
+        return cls(**content | {"aspect": Aspect(*content["aspect"]), "strategy": Strategy(content["strategy"])})
 
     def summary(self) -> str:
         """The given words, which clients read."""
         how = {
-            Way.REINDEX: "Reindexing the aspect without the deleted records. ",
-            Way.DELETE_BY_QUERY: "Issuing a delete by query request. ",
-        }[self.way]
+            Strategy.REINDEX: "Reindexing the aspect without the deleted records. ",
+            Strategy.DELETE_BY_QUERY: "Issuing a delete by query request. ",
+        }[self.strategy]
         return (
             f"Delete {self.rows_to_delete} out of {self.rows} rows ({self.share:.2f}%). {how}"
             "This was a dry run. Run with dryRun = false to execute."
         )
 
 
-def choose_way(rows: int, old: int, *, force_delete: bool, force_copy: bool) -> tuple[Way, str]:
+def choose_strategy(rows: int, old: int, *, force_delete: bool, force_copy: bool) -> tuple[Strategy, str]:
     """More than half, by the real half, is quicker left behind than taken out."""
     if force_delete:
-        return Way.DELETE_BY_QUERY, "forceDeleteByQuery asks for it"
+        return Strategy.DELETE_BY_QUERY, "forceDeleteByQuery is set"
     if force_copy:
-        return Way.REINDEX, "forceReindex asks for it"
+        return Strategy.REINDEX, "forceReindex is set"
     if 2 * old > rows:
-        return Way.REINDEX, "more than half of the rows go, so the others are copied"
-    return Way.DELETE_BY_QUERY, "at most half of the rows go, so they are taken out"
+        return Strategy.REINDEX, "more than half of the rows are old, so the rest is copied"
+    return Strategy.DELETE_BY_QUERY, "at most half of the rows are old, so they are deleted"
 
 
 class EngineTask(NamedTuple):
@@ -278,12 +278,12 @@ def event_of(operation: Operation) -> Event:
     detail: dict[str, Detail] = {
         "aspect": str(plan.aspect),
         "index": plan.index,
-        "way": plan.way.value,
+        "strategy": plan.strategy.value,
         "rowsToDelete": plan.rows_to_delete,
     }
     match operation.state:
         case State.PLANNED:
-            detail |= {"until": plan.until, "rows": plan.rows, "why": plan.why}
+            detail |= {"until": plan.until, "rows": plan.rows, "reason": plan.reason}
         case State.RUNNING | State.VERIFYING | State.SWAPPING:
             detail |= {"source": work.source, "target": work.target, "attempts": work.attempts}
         case State.DONE:

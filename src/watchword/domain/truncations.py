@@ -7,7 +7,7 @@ from typing import Any
 from watchword.domain.engine import DEFAULT_BATCH
 from watchword.domain.errors import invalid
 from watchword.domain.indices import Aspect, check_word
-from watchword.domain.operations import Plan, choose_way
+from watchword.domain.operations import Plan, choose_strategy
 
 MAX_BATCH = 10_000
 MAX_TIMEOUT = 7 * 24 * 3_600
@@ -30,7 +30,7 @@ class Truncation:
     force_copy: bool = False
 
     def plan(self, aspect: Aspect, index: str, rows: int, old: int, size_bytes: int) -> Plan:
-        way, why = choose_way(rows, old, force_delete=self.force_delete, force_copy=self.force_copy)
+        strategy, reason = choose_strategy(rows, old, force_delete=self.force_delete, force_copy=self.force_copy)
         return Plan(
             aspect=aspect,
             index=index,
@@ -38,8 +38,8 @@ class Truncation:
             rows=rows,
             rows_to_delete=old,
             size_bytes=size_bytes,
-            way=way,
-            why=why,
+            strategy=strategy,
+            reason=reason,
             batch_size=self.batch_size,
             timeout_seconds=self.timeout_seconds,
         )

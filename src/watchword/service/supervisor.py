@@ -11,7 +11,7 @@ from contextlib import suppress
 from watchword.domain.engine import UNTHROTTLED, Engine
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import is_own
-from watchword.domain.operations import CancelAsked, LeaseLost, Operation, PostCheck, State, Way
+from watchword.domain.operations import CancelAsked, LeaseLost, Operation, PostCheck, State, Strategy
 from watchword.domain.ports import Clock, OperationStore
 from watchword.service.copying import Copying
 from watchword.service.deletion import Deletion
@@ -89,7 +89,7 @@ class Supervisor:
     async def _drive(self, operation: Operation) -> None:
         tag = f"{await self._store.node_id()}:{operation.number}"
         lease = Lease(self._store, operation)
-        kind = Deletion if operation.plan.way is Way.DELETE_BY_QUERY else Copying
+        kind = Deletion if operation.plan.strategy is Strategy.DELETE_BY_QUERY else Copying
         steps = kind(lease, self._engine, f"watchword-{tag}", self._rate, self._clock)
         async with lease.kept():
             try:
@@ -186,5 +186,7 @@ async def _begin(steps: Deletion | Copying) -> None:
         State.RUNNING,
         source=resolved.concrete,
         source_uuid=resolved.uuid,
-        rows_to_do=plan.rows_to_delete if plan.way is Way.DELETE_BY_QUERY else plan.rows - plan.rows_to_delete,
+        rows_to_do=plan.rows_to_delete
+        if plan.strategy is Strategy.DELETE_BY_QUERY
+        else plan.rows - plan.rows_to_delete,
     )

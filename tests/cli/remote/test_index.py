@@ -51,16 +51,16 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(server: Server, done: Done
     assert "DELETE_BY_QUERY: at most half" in shown
     assert "dry run" in shown
     plan = json.loads(done(*words, "--json", "--copy", "--batch-size", "7", "--timeout", "60"))
-    assert (plan["rowsToDelete"], plan["way"], plan["batchSize"], plan["timeoutSeconds"]) == (3, "REINDEX", 7, 60)
+    assert (plan["rowsToDelete"], plan["strategy"], plan["batchSize"], plan["timeoutSeconds"]) == (3, "REINDEX", 7, 60)
     assert rows_of(server, index) == 10
 
 
-@pytest.mark.parametrize(("old", "way"), [(3, "DELETE_BY_QUERY"), (8, "REINDEX")])
-def test_in_a_pipe_it_is_told_line_by_line_until_it_is_done(server: Server, done: Done, old: int, way: str) -> None:
+@pytest.mark.parametrize(("old", "strategy"), [(3, "DELETE_BY_QUERY"), (8, "REINDEX")])
+def test_truncate_prints_progress_lines_to_a_pipe(server: Server, done: Done, old: int, strategy: str) -> None:
     aspect = new_aspect()
     index = fill(server, aspect, old=old, young=10 - old)
     lines = done("index", "truncate", "dataset", aspect, "--until", "P30D", "--yes").splitlines()
-    assert any(line.startswith("Way") and way in line for line in lines)
+    assert any(line.startswith("Strategy") and strategy in line for line in lines)
     told = [line.split()[0] for line in lines if re.match(r"[A-Z]{4,} ", line)]
     assert told[-1] == "DONE"
     assert len(told) == len(set(told))

@@ -14,7 +14,7 @@ import { follow, isOver, poll } from "./operations_follow.js";
 /**
  * @typedef {{indexName: string, entityName: string, aspectName: string, sizeInBytes: number, rows: number}} Size
  * @typedef {{entityType: string, aspect: string, indexName: string, endTimeMillis: number, rows: number,
- *   rowsToDelete: number, share: number, sizeInBytes: number, bytesToFree: number, way: string, why: string}} Plan
+ *   rowsToDelete: number, share: number, sizeInBytes: number, bytesToFree: number, strategy: string, reason: string}} Plan
  * @typedef {"PLANNED" | "RUNNING" | "VERIFYING" | "SWAPPING" | "DONE" | "FAILED" | "CANCELLED"} State
  * @typedef {{id: string, state: State, plan: Plan, actorUrn: string, createdAt: number, startedAt: number | null,
  *   finishedAt: number | null, percent: number, rowsDone: number, rowsToDo: number, rowsPerSecond: number | null,

@@ -14,7 +14,7 @@ import { part, took } from "./operations.js";
 const FIELDS = `id state percent rowsDone rowsToDo rowsPerSecond estimatedEndAt note error attempts actorUrn createdAt
   startedAt finishedAt sourceIndex targetIndex cancelAskedAt cancelAskedBy tasks { id purpose completed }
   postCheck { passed rows rowsLeft expected }
-  plan { entityType aspect indexName endTimeMillis rows rowsToDelete share sizeInBytes bytesToFree way why }`;
+  plan { entityType aspect indexName endTimeMillis rows rowsToDelete share sizeInBytes bytesToFree strategy reason }`;
 const ONE = `query Operation($id: String!) { operation(id: $id) { ${FIELDS} } }`;
 const CANCEL = `mutation Cancel($id: String!) { cancelOperation(id: $id) { ${FIELDS} } }`;
 
@@ -57,7 +57,7 @@ export function follow(id, context, close, changed) {
       danger: true,
       deed: "Cancel the truncation",
       cancel: "Let it go on",
-      content: html`<p>It stops soon. ${one.plan.way === "REINDEX"
+      content: html`<p>It stops soon. ${one.plan.strategy === "REINDEX"
         ? "Nothing has been removed yet: the copy that was begun is thrown away."
         : "Rows that are deleted by then stay deleted; the others stay."}</p>`,
       act: async () => show((await graphql(CANCEL, { id })).cancelOperation),
@@ -120,7 +120,7 @@ function shown(one) {
       <dt>Rows up to</dt><dd>${fullTime(plan.endTimeMillis)}</dd>
       <dt>Planned</dt><dd>${number(plan.rowsToDelete)} of ${counted(plan.rows, "row")} (${plan.share.toFixed(1)}%),
         about ${bytes(plan.bytesToFree)} of ${bytes(plan.sizeInBytes)}</dd>
-      <dt>Way</dt><dd>${plan.way === "REINDEX" ? "by copy" : "by deletion"}: ${plan.why}</dd>
+      <dt>Strategy</dt><dd>${plan.strategy === "REINDEX" ? "by copy" : "by deletion"}: ${plan.reason}</dd>
       <dt>Asked</dt><dd>${fullTime(one.createdAt)} by ${actor(one.actorUrn)}</dd>
       ${over ? html`<dt>Ended</dt><dd>${fullTime(one.finishedAt)}, after ${took(one)}</dd>` : null}
       ${one.cancelAskedAt ? html`<dt>Cancel asked</dt><dd>${fullTime(one.cancelAskedAt)}
@@ -142,7 +142,7 @@ function outcome(one) {
 
 /** The states as a line of steps. @param {Operation} one */
 function steps(one) {
-  const line = ["PLANNED", "RUNNING", "VERIFYING", ...(one.plan.way === "REINDEX" ? ["SWAPPING"] : []), "DONE"];
+  const line = ["PLANNED", "RUNNING", "VERIFYING", ...(one.plan.strategy === "REINDEX" ? ["SWAPPING"] : []), "DONE"];
   const ended = one.state === "FAILED" || one.state === "CANCELLED";
   if (ended) line.splice(1, line.length, ...(one.startedAt ? ["RUNNING"] : []), one.state);
   const at = line.indexOf(one.state);

@@ -18,14 +18,14 @@ import { SIZES, operationPath, part } from "./operations.js";
  */
 
 const PLAN = `mutation Plan($input: TruncateTimeseriesAspectInput!) { truncateTimeseriesAspect(input: $input) { plan {
-  entityType aspect indexName endTimeMillis rows rowsToDelete share sizeInBytes bytesToFree way why } operation { id } } }`;
+  entityType aspect indexName endTimeMillis rows rowsToDelete share sizeInBytes bytesToFree strategy reason } operation { id } } }`;
 const HISTOGRAM = `query Histogram($input: TimeseriesHistogramInput!) { timeseriesHistogram(input: $input) {
   rows rowsWithoutTime spanMillis spans { startMillis rows } } }`;
 const SPANS = 60;
 /** @type {Record<string, number>} */
 const UNITS = { d: DAY, h: HOUR };
 /** @type {Record<string, {forceDeleteByQuery?: boolean, forceReindex?: boolean}>} */
-const WAYS = { "": {}, delete: { forceDeleteByQuery: true }, copy: { forceReindex: true } };
+const STRATEGIES = { "": {}, delete: { forceDeleteByQuery: true }, copy: { forceReindex: true } };
 
 /** @param {import("../router.js").Context} context */
 export async function page(context) {
@@ -61,7 +61,7 @@ export async function page(context) {
   await show(context);
 }
 
-/** @typedef {{index: string, older: string, unit: string, until: string, way: string, end: number | null}} Wanted */
+/** @typedef {{index: string, older: string, unit: string, until: string, strategy: string, end: number | null}} Wanted */
 
 /** @param {URLSearchParams} query @returns {Wanted} */
 function read(query) {
@@ -69,8 +69,8 @@ function read(query) {
   const moment = Date.parse(query.get("until") ?? "");
   const until = Number.isNaN(moment) ? "" : local(moment);
   const end = until ? moment : older ? Date.now() - Number(older) * UNITS[unit] : null;
-  const way = query.get("way") ?? "";
-  return { index: query.get("index") ?? "", older, unit, until, way: way in WAYS ? way : "", end };
+  const strategy = query.get("strategy") ?? "";
+  return { index: query.get("index") ?? "", older, unit, until, strategy: strategy in STRATEGIES ? strategy : "", end };
 }
 
 /** For an input of type datetime-local: the reader's own time. @param {number} moment */
@@ -81,7 +81,7 @@ function local(moment) {
 
 /** @param {Wanted} wanted @param {boolean} [dryRun] */
 const inputOf = (wanted, dryRun = true) => ({
-  ...aspectOf(wanted.index), endTimeMillis: wanted.end, dryRun, ...WAYS[wanted.way],
+  ...aspectOf(wanted.index), endTimeMillis: wanted.end, dryRun, ...STRATEGIES[wanted.strategy],
 });
 
 /** @param {string} index */
@@ -112,7 +112,7 @@ function form(wanted, sizes) {
       index: String(given.get("index")).trim(),
       older: age ? `${given.get("older")}${given.get("unit")}` : null,
       until: age || Number.isNaN(until) ? null : new Date(until).toISOString(),
-      way: String(given.get("way")),
+      strategy: String(given.get("strategy")),
     });
   };
   return html`<form class="planning stack narrow" @submit=${submit}>
@@ -127,9 +127,9 @@ function form(wanted, sizes) {
         <span class="row"><label for="by-until">Rows up to</label>
           <input name="until" id="until" type="datetime-local" aria-label="Up to this moment, in your time zone" .value=${wanted.until}></span></div>
     </fieldset>
-    ${field({ id: "way", label: "How", control: html`<select id="way" name="way" aria-describedby="way-hint">
+    ${field({ id: "strategy", label: "How", control: html`<select id="strategy" name="strategy" aria-describedby="strategy-hint">
         ${[["", "Whichever is quicker"], ["delete", "Take the old rows out"], ["copy", "Copy the others"]].map(([value, text]) =>
-          html`<option value="${value}" ?selected=${wanted.way === value}>${text}</option>`)}</select>`,
+          html`<option value="${value}" ?selected=${wanted.strategy === value}>${text}</option>`)}</select>`,
       hint: "Where more than half goes, a copy is quicker: it takes the place of the index in one step. Rows that are written meanwhile are not lost either way." })}
     <p><button type="submit" class="primary">Show the plan</button> <a class="button" href="/console/operations">Back</a></p>
   </form>`;
@@ -161,7 +161,7 @@ function shown({ plan, picture }, start) {
         <span class="quiet">of ${bytes(plan.sizeInBytes)}</span></li>
     </ul>
     ${picture.spanMillis === null ? null : drawn(plan, picture)}
-    <p>${plan.way === "REINDEX" ? "By copy" : "By deletion"}: ${plan.why}.</p>
+    <p>${plan.strategy === "REINDEX" ? "By copy" : "By deletion"}: ${plan.reason}.</p>
     ${plan.rowsToDelete
       ? html`<p><button type="button" class="danger" id="start" @click=${start}>Delete ${counted(plan.rowsToDelete, "row")}…</button></p>`
       : html`<p class="quiet">No row is that old: there is nothing to start.</p>`}
