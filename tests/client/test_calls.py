@@ -10,13 +10,13 @@ from tests.support.both_clients import Clients
 from tests.support.server import ADMIN, GENERATE, Server
 from watchword import __version__
 from watchword.client import (
-    Actors,
     AsyncClient,
     BadRequest,
     Client,
     Conflict,
     Duration,
     NotFound,
+    PolicyActors,
     Unauthenticated,
     Where,
     account_calls,
@@ -173,14 +173,14 @@ def test_an_actor_is_suspended_and_resumed(server: Server, connect: Clients, act
 
 def test_a_policy_is_made_replaced_and_deleted(server: Server, connect: Clients, actor: str) -> None:
     client = connect(server.url, actor=ADMIN)
-    urn = client.create_policy(f"Own tokens of {actor}", [GENERATE], Actors(users=(actor,)), description="Why.")
+    urn = client.create_policy(f"Own tokens of {actor}", [GENERATE], PolicyActors(users=(actor,)), description="Why.")
     (made,) = client.policies(query=f"tokens of {actor}")
-    client.update_policy(urn, f"Nothing for {actor}", [GENERATE], Actors(users=(actor,)), state="INACTIVE")
+    client.update_policy(urn, f"Nothing for {actor}", [GENERATE], PolicyActors(users=(actor,)), state="INACTIVE")
     replaced = client.get_policy(urn)
     client.delete_policy(urn)
 
     assert (made.urn, made.state, made.privileges, made.description) == (urn, "ACTIVE", (GENERATE,), "Why.")
-    assert (made.actors, made.editable) == (Actors(users=(actor,)), True)
+    assert (made.actors, made.editable) == (PolicyActors(users=(actor,)), True)
     assert (replaced.name, replaced.state, replaced.description) == (f"Nothing for {actor}", "INACTIVE", None)
     with pytest.raises(NotFound) as refused:
         client.get_policy(urn)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.both_clients import Clients
 from tests.support.server import ADMIN, GENERATE, Server
-from watchword.client import Actors, DeclaredPolicy, Unauthorized
+from watchword.client import DeclaredPolicy, PolicyActors, Unauthorized
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Server:
 def test_declared_policies_are_shown_first_then_made_changed_and_removed(
     own: Server, connect: Clients, actor: str
 ) -> None:
-    first = DeclaredPolicy("own-tokens", "Own tokens", (GENERATE,), Actors(users=(actor,)), description="Why.")
-    second = DeclaredPolicy("own-tokens", "Own tokens", (GENERATE,), Actors(all_users=True), state="INACTIVE")
+    first = DeclaredPolicy("own-tokens", "Own tokens", (GENERATE,), PolicyActors(users=(actor,)), description="Why.")
+    second = DeclaredPolicy("own-tokens", "Own tokens", (GENERATE,), PolicyActors(all_users=True), state="INACTIVE")
     with own:
         client = connect(own.url, actor=ADMIN)
         shown = client.apply_policies([first], dry_run=True)
@@ -37,7 +37,7 @@ def test_declared_policies_are_shown_first_then_made_changed_and_removed(
     assert change.before is not None
     assert change.after is not None
     assert (change.change, change.before.actors.users, change.before.description) == ("UPDATE", (actor,), "Why.")
-    assert (change.after.actors, change.after.state) == (Actors(all_users=True), "INACTIVE")
+    assert (change.after.actors, change.after.state) == (PolicyActors(all_users=True), "INACTIVE")
     assert (left.changes, [policy.urn for policy in left.undeclared]) == ((), [change.urn])
     assert [(change.change, change.urn) for change in removed.changes] == [("DELETE", change.urn)]
 

@@ -7,10 +7,10 @@ import pytest
 from tests.support.both_clients import Clients
 from tests.support.series import DAY, fill, new_aspect, now, rows_of
 from tests.support.server import ADMIN, Server
-from watchword.client import BadRequest, Client, Conflict, NotFound, Operation, Unauthorized
+from watchword.client import BadRequest, Client, Conflict, NotFound, OperationInfo, Unauthorized
 
 
-def ended(client: Client, operation: Operation) -> Operation:
+def ended(client: Client, operation: OperationInfo) -> OperationInfo:
     *_, last = client.watch_operation(operation.id, every=0.05)
     return last
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.support.both_clients import Clients
 from tests.support.server import ADMIN, Server
 from watchword.client import Client, Where
-from watchword.client.walks import Page, Paged
-from watchword.client.wire import Call
+from watchword.client.walks import Paged, ResultPage
+from watchword.client.wire import ApiRequest
 
 
 def fill(client: Client, actor: str, names: str) -> dict[str, str]:
@@ -71,15 +71,15 @@ def test_whatever_comes_and_goes_between_pages_what_stayed_is_given_once_and_in_
 ) -> None:
     now, stayed, asked = set(listed), set(listed), (0, 0)
 
-    def fetch(start: int, count: int) -> Call[Page[int]]:
+    def fetch(start: int, count: int) -> ApiRequest[ResultPage[int]]:
         nonlocal asked
         asked = (start, count)
-        return Call(lambda _: Page((), 0))
+        return ApiRequest(lambda _: ResultPage((), 0))
 
     walk, given = Paged(fetch, str, page_size), []
     while walk.following is not None:
         start, count = asked
-        given += walk.take(Page(tuple(sorted(now)[start : start + count]), len(now)))
+        given += walk.take(ResultPage(tuple(sorted(now)[start : start + count]), len(now)))
         if changes:
             gone, came = changes.pop()
             now = (now - gone) | came
@@ -91,12 +91,12 @@ def test_whatever_comes_and_goes_between_pages_what_stayed_is_given_once_and_in_
 def test_a_list_that_never_comes_to_rest_has_an_end_all_the_same() -> None:
     places: list[int] = []
 
-    def fetch(start: int, _: int) -> Call[Page[int]]:
+    def fetch(start: int, _: int) -> ApiRequest[ResultPage[int]]:
         places.append(start)
-        return Call(lambda _: Page((), 0))
+        return ApiRequest(lambda _: ResultPage((), 0))
 
     walk: Paged[int] = Paged(fetch, str, 2)
     while walk.following is not None and len(places) < 1_000:
         page = len(places)
-        walk.take(Page((page * 2, page * 2 + 1) if places[-1] < 20 else (), 20))
+        walk.take(ResultPage((page * 2, page * 2 + 1) if places[-1] < 20 else (), 20))
     assert walk.following is None

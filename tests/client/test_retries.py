@@ -15,8 +15,8 @@ from tests.support.breaker import Breaker
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import locked
 from tests.support.strangers import cut_line, web_server
-from watchword.client import Actors, Client, Conflict, ServerError, Unavailable, Unreachable, Where
-from watchword.client.wire import LONGEST_PAUSE, Call, Tries
+from watchword.client import Client, Conflict, PolicyActors, ServerError, Unavailable, Unreachable, Where
+from watchword.client.wire import LONGEST_PAUSE, ApiRequest, Tries
 
 
 def test_a_read_is_tried_again_after_a_cut_line(connect: Clients) -> None:
@@ -37,7 +37,7 @@ def test_a_change_is_never_tried_again_after_a_cut_line(connect: Clients, actor:
     with cut_line() as stranger:
         client = connect(stranger.url, actor=ADMIN, retries=5)
         with pytest.raises(Unreachable):
-            client.create_policy("laptops", [], Actors(users=(actor,)))
+            client.create_policy("laptops", [], PolicyActors(users=(actor,)))
         with pytest.raises(Unreachable):
             client.revoke_token("x")
         assert len(stranger.came) == 2
@@ -157,7 +157,7 @@ unavailable = st.builds(
 def test_tries_are_bounded_and_no_pause_is_shorter_than_asked(
     changes: bool, key: str | None, retries: int, failures: list[Unavailable | Unreachable], jitter: float
 ) -> None:
-    tries, pauses = Tries(Call(str, changes=changes, key=key), retries, lambda: jitter), []
+    tries, pauses = Tries(ApiRequest(str, changes=changes, key=key), retries, lambda: jitter), []
     for failure in failures:
         pause = tries.pause_after(failure)
         if pause is None:

@@ -12,9 +12,9 @@ from watchword.cli.text import one_line
 from watchword.domain.accounts import ACCOUNT_PREFIX
 
 if TYPE_CHECKING:
-    from watchword.client import Client, ServiceAccount
+    from watchword.client import Client, ServiceAccountInfo
 
-COLUMNS: "list[Column[ServiceAccount]]" = [
+COLUMNS: "list[Column[ServiceAccountInfo]]" = [
     Column("URN", lambda account: account.urn, terse=("ACCOUNT", ACCOUNT_PREFIX)),
     Column("NAME", lambda account: account.display_name, free=True),
     Column("STATUS", lambda account: account.status),

@@ -15,7 +15,7 @@ from watchword.domain.actors import ActorStatus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from watchword.client import Client, KnownActor, Offboarding, OffboardingReceipt
+    from watchword.client import ActorSummary, Client, OffboardingReport, OffboardingResult
 
 
 _SUSPENDED = ActorStatus.SUSPENDED.value
@@ -26,7 +26,7 @@ def actor() -> None:
     """List, suspend, resume and offboard actors."""
 
 
-COLUMNS: "list[Column[KnownActor]]" = [
+COLUMNS: "list[Column[ActorSummary]]" = [
     Column("URN", lambda actor: actor.urn),
     Column("STATUS", lambda actor: actor.status),
     Column("CHANGED", lambda actor: When(actor.changed_at)),
@@ -133,7 +133,7 @@ def offboard(client: "Client", urn: str, revoke_minted: bool, dry_run: bool, yes
             say(f"  {_unknown(urn, suspended=found.status == _SUSPENDED)}")
 
 
-def _show_plan(found: "Offboarding", *, revoke_minted: bool) -> None:
+def _show_plan(found: "OffboardingReport", *, revoke_minted: bool) -> None:
     besides = " else" if found.status == _SUSPENDED else ""
     say(f"{one_line(found.urn)} is {found.status}{'' if found.known else f'; nothing{besides} is known of it'}.")
     _show_part(_counted(found.token_count, "live token"), "to revoke", [f"{t.id}  {t.name}" for t in found.tokens])
@@ -157,7 +157,7 @@ def _show_part(what: str, fate: str, lines: "Sequence[str]") -> None:
         say(f"    {one_line(line)}")
 
 
-def _show_receipt(urn: str, receipt: "OffboardingReceipt") -> None:
+def _show_receipt(urn: str, receipt: "OffboardingResult") -> None:
     say(f"Offboarded {one_line(urn)} at {iso(receipt.at)}.")
     say("  Suspended the actor.")
     say(f"  Revoked {_counted(receipt.tokens.count, 'token')}. Receipt: {receipt.tokens.digest}")

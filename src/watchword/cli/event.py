@@ -11,9 +11,9 @@ from watchword.cli.show import Column, When, first, named, show_list
 from watchword.cli.text import as_json as json_text
 
 if TYPE_CHECKING:
-    from watchword.client import Client, Event, EventAction
+    from watchword.client import Client, EventAction, EventInfo
 
-COLUMNS: "list[Column[Event]]" = [
+COLUMNS: "list[Column[EventInfo]]" = [
     Column("AT", lambda event: When(event.at)),
     Column("ACTION", lambda event: event.action),
     Column("ACTOR", lambda event: event.actor_urn),

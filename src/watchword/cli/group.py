@@ -11,9 +11,9 @@ from watchword.cli.text import one_line
 from watchword.domain.urns import GROUP_PREFIX
 
 if TYPE_CHECKING:
-    from watchword.client import Client, Group
+    from watchword.client import Client, GroupInfo
 
-COLUMNS: "list[Column[Group]]" = [
+COLUMNS: "list[Column[GroupInfo]]" = [
     Column("URN", lambda group: group.urn, terse=("GROUP", GROUP_PREFIX)),
     Column("NAME", lambda group: group.name, free=True),
     Column("MEMBERS", lambda group: group.member_count),
@@ -116,5 +116,5 @@ def _say_size(client: "Client", urn: str) -> None:
     say(f"{one_line(urn)} has {_size(client.get_group(urn))}.")
 
 
-def _size(group: "Group") -> str:
+def _size(group: "GroupInfo") -> str:
     return "1 member" if group.member_count == 1 else f"{group.member_count} members"

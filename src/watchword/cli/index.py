@@ -17,9 +17,9 @@ from watchword.cli.text import one_line
 from watchword.domain.errors import OperatorError
 
 if TYPE_CHECKING:
-    from watchword.client import Client, IndexSize, Operation, TruncationPlan
+    from watchword.client import Client, IndexInfo, OperationInfo, TruncationPlan
 
-COLUMNS: "list[Column[IndexSize]]" = [
+COLUMNS: "list[Column[IndexInfo]]" = [
     Column("INDEX", lambda size: size.index_name),
     Column("ENTITY", lambda size: size.entity_name),
     Column("ASPECT", lambda size: size.aspect_name, free=True),
@@ -157,7 +157,7 @@ def _pairs(plan: "TruncationPlan") -> dict[str, Cell]:
     }
 
 
-def _start(client: "Client", wanted: dict[str, Any]) -> "Operation":
+def _start(client: "Client", wanted: dict[str, Any]) -> "OperationInfo":
     from watchword.client import Conflict
 
     try:
@@ -172,6 +172,6 @@ def _start(client: "Client", wanted: dict[str, Any]) -> "Operation":
         raise
 
 
-def _wait(client: "Client", started: "Operation") -> "Operation":
+def _wait(client: "Client", started: "OperationInfo") -> "OperationInfo":
     *_, ended = client.watch_operation(started.id, watching.BETWEEN_LOOKS)
     return ended

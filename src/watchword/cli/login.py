@@ -22,7 +22,7 @@ from watchword.domain.secret import Secret
 from watchword.settings import DEFAULT_URL, load_client
 
 if TYPE_CHECKING:
-    from watchword.client import Client, Token
+    from watchword.client import Client, TokenInfo
 
 
 @click.command()
@@ -81,7 +81,7 @@ def _typed(url: str) -> Secret[str]:
     return Secret(typed.strip())
 
 
-def _record(client: "Client", token: Secret[str]) -> "Token | None":
+def _record(client: "Client", token: Secret[str]) -> "TokenInfo | None":
     from watchword.client import Refused
 
     try:
@@ -90,7 +90,7 @@ def _record(client: "Client", token: Secret[str]) -> "Token | None":
         return None
 
 
-def _end(token: Secret[str], found: "Token | None") -> int | None:
+def _end(token: Secret[str], found: "TokenInfo | None") -> int | None:
     """As the server has it, or as the token says of itself."""
     from watchword.client.claims import life_of
 

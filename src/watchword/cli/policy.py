@@ -20,7 +20,7 @@ from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX
 from watchword.files import write_text
 
 if TYPE_CHECKING:
-    from watchword.client import Applied, Client, DeclaredPolicy, Policy, PolicyChange, PrivilegeDescription
+    from watchword.client import AppliedPolicies, Client, DeclaredPolicy, PolicyDiff, PolicyInfo, PrivilegeDescription
     from watchword.domain.policy_sets import PolicyDeclaration
 
 DRIFT = 3
@@ -29,12 +29,12 @@ _SIGNS = {"CREATE": "+", "UPDATE": "~", "DELETE": "-"}
 _policy = click.argument("urn", metavar="POLICY", callback=urn_of(POLICY_PREFIX))
 
 
-def _granted_to(policy: "Policy") -> tuple[str, ...]:
+def _granted_to(policy: "PolicyInfo") -> tuple[str, ...]:
     actors = policy.actors
     return (*(["all users"] if actors.all_users else []), *actors.users, *actors.groups)
 
 
-COLUMNS: "list[Column[Policy]]" = [
+COLUMNS: "list[Column[PolicyInfo]]" = [
     Column("URN", lambda policy: policy.urn, terse=("POLICY", POLICY_PREFIX)),
     Column("NAME", lambda policy: policy.name, free=True),
     Column("STATE", lambda policy: policy.state),
@@ -134,9 +134,9 @@ def create(
     \b
     Example: watchword policy create --name CI --privilege MANAGE_SERVICE_ACCOUNTS --user urn:li:corpuser:ci
     """
-    from watchword.client import Actors
+    from watchword.client import PolicyActors
 
-    actors = Actors(users, tuple(map(_group_urn, groups)), bool(all_users))
+    actors = PolicyActors(users, tuple(map(_group_urn, groups)), bool(all_users))
     state = _state(inactive) or PolicyState.ACTIVE.value
     say(one_line(client.create_policy(name, privileges, actors, description=description, state=state)))
 
@@ -162,10 +162,10 @@ def update(
     \b
     Example: watchword policy update own-tokens --inactive
     """
-    from watchword.client import Actors
+    from watchword.client import PolicyActors
 
     found = client.get_policy(urn)
-    actors = Actors(
+    actors = PolicyActors(
         tuple(filter(None, users)) if users else found.actors.users,
         tuple(map(_group_urn, filter(None, groups))) if groups else found.actors.groups,
         found.actors.all_users if all_users is None else all_users,
@@ -305,7 +305,7 @@ def _show_drift(client: "Client", declared: "PolicyDeclaration", *, prune: bool,
         raise click.exceptions.Exit(DRIFT)
 
 
-def _show_applied(applied: "Applied", words: str, *, as_json: bool) -> None:
+def _show_applied(applied: "AppliedPolicies", words: str, *, as_json: bool) -> None:
     if as_json:
         say(json_text(named(applied)))
         return
@@ -319,7 +319,7 @@ def _show_applied(applied: "Applied", words: str, *, as_json: bool) -> None:
 
 
 def _declared(policy: Kept) -> "DeclaredPolicy":
-    from watchword.client import Actors, DeclaredPolicy
+    from watchword.client import DeclaredPolicy, PolicyActors
 
     return DeclaredPolicy(
         id=policy.urn.removeprefix(POLICY_PREFIX),
@@ -327,11 +327,11 @@ def _declared(policy: Kept) -> "DeclaredPolicy":
         description=policy.description,
         state=policy.state.value,
         privileges=tuple(privilege.name for privilege in Privilege if privilege in policy.privileges),
-        actors=Actors(tuple(sorted(policy.users)), tuple(sorted(policy.groups)), policy.all_users),
+        actors=PolicyActors(tuple(sorted(policy.users)), tuple(sorted(policy.groups)), policy.all_users),
     )
 
 
-def _show_change(change: "PolicyChange") -> None:
+def _show_change(change: "PolicyDiff") -> None:
     """Of a new policy what it says, of a changed one what changes, of a removed one that it goes."""
     say(f"{_SIGNS.get(change.change, '?')} {one_line(change.urn)}")
     before, after = _flat(change.before), _flat(change.after)
@@ -344,7 +344,7 @@ def _show_change(change: "PolicyChange") -> None:
             say(f"    {field}: {json_text(old)} -> {json_text(new)}")
 
 
-def _flat(policy: "Policy | None") -> dict[str, object]:
+def _flat(policy: "PolicyInfo | None") -> dict[str, object]:
     """What a file can declare of a policy, and what it belongs to."""
     if policy is None:
         return {}
@@ -381,7 +381,7 @@ def export(client: "Client", file: Path | None, set_name: str | None) -> None:
         write_text(file, text)
 
 
-def _kept(policy: "Policy") -> Kept:
+def _kept(policy: "PolicyInfo") -> Kept:
     try:
         return Kept(
             urn=policy.urn,

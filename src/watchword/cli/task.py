@@ -13,9 +13,9 @@ from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.tasks import TaskId
 
 if TYPE_CHECKING:
-    from watchword.client import Client, Operation, TaskStatus
+    from watchword.client import Client, OperationInfo, TaskInfo
 
-COLUMNS: "list[Column[Operation]]" = [
+COLUMNS: "list[Column[OperationInfo]]" = [
     Column("ID", lambda operation: operation.id),
     Column("STATE", lambda operation: operation.state),
     Column("DONE", lambda operation: f"{operation.percent:.1f}%"),
@@ -76,7 +76,7 @@ def status(client: "Client", task_id: str, as_json: bool) -> None:
     show_one(pairs, {**named(found), "operation": operation}, json=as_json)
 
 
-def _operation(client: "Client", task_id: str) -> "Operation | None":
+def _operation(client: "Client", task_id: str) -> "OperationInfo | None":
     """None where it is a task of the engine, or the caller may see the status of tasks and no more."""
     from watchword.client import NotFound, Unauthorized
 
@@ -90,7 +90,7 @@ def _far(seen: watching.Seen) -> str:
     return ", ".join([f"{seen.percent:.1f}%", *seen.parts])
 
 
-def _of_operation(operation: "Operation") -> dict[str, Cell]:
+def _of_operation(operation: "OperationInfo") -> dict[str, Cell]:
     plan, check = operation.plan, operation.post_check
     told: dict[str, Cell] = {
         "Operation": operation.id,
@@ -113,7 +113,7 @@ def _of_operation(operation: "Operation") -> dict[str, Cell]:
     return {title: value for title, value in told.items() if value is not None}
 
 
-def _of_task(found: "TaskStatus") -> dict[str, Cell]:
+def _of_task(found: "TaskInfo") -> dict[str, Cell]:
     seen, counters = watching.of_task(found), found.status
     told: dict[str, Cell] = {
         "Task": found.task_id,

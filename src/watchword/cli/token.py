@@ -12,9 +12,9 @@ from watchword.cli.show import Cell, Column, When, first, on_terminal, show_list
 from watchword.domain.filters import SortField
 
 if TYPE_CHECKING:
-    from watchword.client import Client, Token
+    from watchword.client import Client, TokenInfo
 
-COLUMNS: "list[Column[Token]]" = [
+COLUMNS: "list[Column[TokenInfo]]" = [
     Column("ID", lambda token: token.id),
     Column("NAME", lambda token: token.name, free=True),
     Column("STATUS", lambda token: token.effective_status),
@@ -103,7 +103,7 @@ def _limit(words: tuple[str, ...] | None, unlimited: str) -> Cell:
     return unlimited if words is None else words or "nothing"
 
 
-def _family(found: "Token") -> dict[str, Cell]:
+def _family(found: "TokenInfo") -> dict[str, Cell]:
     """What others it stands and falls with; most have none."""
     pairs: dict[str, Cell] = {
         "Derived from": found.parent_id,

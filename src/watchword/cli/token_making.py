@@ -38,7 +38,7 @@ from watchword.service.tokens import Lifetime
 from watchword.settings import Settings, load, load_client
 
 if TYPE_CHECKING:
-    from watchword.client import RotatedFile, Token
+    from watchword.client import RotatedFile, TokenInfo
 
 LOCAL_FLAGS = (*STORE_FLAGS, "root_actor", "public_url", "host", "port", "allowed_durations", "allow_no_expiry")
 _OPTIONS = (
@@ -280,7 +280,7 @@ def _refuse(flags: dict[str, str | None], sentence: str) -> None:
         raise WrongUse(sentence)
 
 
-async def _create(backstage: Backstage, settings: Settings, new: NewToken, lives: str) -> "tuple[str, Token]":
+async def _create(backstage: Backstage, settings: Settings, new: NewToken, lives: str) -> "tuple[str, TokenInfo]":
     async with open_existing(backstage, settings) as service:
         duration = Duration.__members__.get(lives)
         iso = lives if duration is None else None
@@ -293,10 +293,10 @@ async def _withdraw(backstage: Backstage, settings: Settings, token_id: str) -> 
         await service.tokens.withdraw(system_precondition("command line"), token_id)
 
 
-def _as_listed(record: TokenRecord) -> "Token":
-    from watchword.client import Token
+def _as_listed(record: TokenRecord) -> "TokenInfo":
+    from watchword.client import TokenInfo
 
-    return Token(
+    return TokenInfo(
         id=record.id,
         urn=token_urn(record.id),
         name=record.name,
@@ -315,7 +315,7 @@ def _as_listed(record: TokenRecord) -> "Token":
     )
 
 
-def _deliver(secret: str, made: "Token", revoke: Callable[[], None] | None, *, json: bool) -> None:
+def _deliver(secret: str, made: "TokenInfo", revoke: Callable[[], None] | None, *, json: bool) -> None:
     """Print a new token; one that could not be is of no use to anybody but a thief, and is ended at once. A successor
     (`revoke` is None) ends by itself: to revoke it would end the old one too.
     """
@@ -346,7 +346,7 @@ def _deliver(secret: str, made: "Token", revoke: Callable[[], None] | None, *, j
         ) from error
 
 
-def _show_created(secret: str, made: "Token", *, json: bool) -> None:
+def _show_created(secret: str, made: "TokenInfo", *, json: bool) -> None:
     if json:
         say(json_text({"accessToken": secret, **named(made)}))
     elif not on_terminal():

@@ -15,7 +15,7 @@ from watchword.cli.text import one_line
 from watchword.domain.errors import OperatorError
 
 if TYPE_CHECKING:
-    from watchword.client import Client, Operation, TaskStatus
+    from watchword.client import Client, OperationInfo, TaskInfo
 
 T = TypeVar("T")
 BETWEEN_LOOKS = 0.5
@@ -62,7 +62,7 @@ def span(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def of_operation(operation: "Operation") -> Seen:
+def of_operation(operation: "OperationInfo") -> Seen:
     return Seen(
         state=operation.state,
         percent=operation.percent,
@@ -73,7 +73,7 @@ def of_operation(operation: "Operation") -> Seen:
     )
 
 
-def of_task(task: "TaskStatus") -> Seen:
+def of_task(task: "TaskInfo") -> Seen:
     state = ("FAILED" if task.failed else "DONE") if task.completed else "RUNNING"
     done, total, seconds = task.status.done, task.status.total, task.run_time_nanos / 1e9
     rate = done / seconds if done and seconds and not task.completed else None
@@ -81,16 +81,16 @@ def of_task(task: "TaskStatus") -> Seen:
     return Seen(state, percent, done, total, rate)
 
 
-def watch_operation(client: "Client", operation_id: str) -> "Operation":
+def watch_operation(client: "Client", operation_id: str) -> "OperationInfo":
     """Show it until it is over; returns it as it is then."""
     with _can_be_left(operation_id):
         return _shown(_patiently(lambda: client.watch_operation(operation_id, BETWEEN_LOOKS)), of_operation)
 
 
-def watch_task(client: "Client", task_id: str) -> "TaskStatus":
+def watch_task(client: "Client", task_id: str) -> "TaskInfo":
     """The same for a task of the search index itself."""
 
-    def looks() -> "Iterator[TaskStatus]":
+    def looks() -> "Iterator[TaskInfo]":
         while True:
             found = status_of(client, task_id)
             yield found
@@ -102,7 +102,7 @@ def watch_task(client: "Client", task_id: str) -> "TaskStatus":
         return _shown(_patiently(looks), of_task)
 
 
-def status_of(client: "Client", task_id: str) -> "TaskStatus":
+def status_of(client: "Client", task_id: str) -> "TaskInfo":
     found = client.task_status(task_id)
     if found is None:
         raise OperatorError(
@@ -197,7 +197,7 @@ def _bar() -> Iterator[Callable[[Seen], None]]:
         yield show
 
 
-def tell_end(operation: "Operation") -> None:
+def tell_end(operation: "OperationInfo") -> None:
     """The outcome and its post-check; an error where it did not come to its end."""
     plan, check = operation.plan, operation.post_check
     began = operation.started_at or operation.created_at
@@ -228,7 +228,7 @@ def tell_end(operation: "Operation") -> None:
         )
 
 
-def tell_task_end(task: "TaskStatus") -> None:
+def tell_task_end(task: "TaskInfo") -> None:
     if task.failed:
         why = "; ".join([*([task.error] if task.error else []), *task.failures[:3]])
         raise OperatorError(f"The task {task.task_id} ended early: {why}")

@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 
 import httpx
 
-from watchword.client.connection import DEFAULT_URL, Connection, usable_proxy
+from watchword.client.connection import DEFAULT_URL, ServerConnection, usable_proxy
 from watchword.client.records import Identity
 from watchword.domain.errors import BAD_REQUEST, UNAUTHENTICATED, UNAVAILABLE, Kind, Reason
 from watchword.domain.tokens import AUTHORIZATION_TOO_LONG, MAX_AUTHORIZATION
@@ -81,7 +81,7 @@ class VerifyTokens:
         if not timeout > 0:
             raise ValueError("timeout must be more than 0 seconds.")
         self._app = app
-        self._connection = Connection(server, None, None, 0)
+        self._connection = ServerConnection(server, None, None, 0)
         self._timeout = timeout
         self._verify = verify
         self._url = self._connection.url + "/auth" + _query(require, privileges, audience)

@@ -8,18 +8,18 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 import httpx
 
 from watchword.client import account_calls, calls, operation_calls, token_calls
-from watchword.client.connection import DEFAULT_URL, Bearer, Connection, usable_proxy
+from watchword.client.connection import DEFAULT_URL, Bearer, ServerConnection, usable_proxy
 from watchword.client.errors import WatchwordError
 from watchword.client.signatures import as_method
 from watchword.client.walks import Walk
-from watchword.client.wire import Body, Call, Tries, read
+from watchword.client.wire import ApiRequest, Body, Tries, read
 
 A = ParamSpec("A")
 P = TypeVar("P")
 T = TypeVar("T")
 
 
-def _call(make: Callable[A, Call[T]]) -> "Callable[Concatenate[AsyncClient, A], Coroutine[Any, Any, T]]":
+def _call(make: Callable[A, ApiRequest[T]]) -> "Callable[Concatenate[AsyncClient, A], Coroutine[Any, Any, T]]":
     async def method(self: "AsyncClient", /, *args: A.args, **kwargs: A.kwargs) -> T:
         return await self._send(make(*args, **kwargs))
 
@@ -47,7 +47,7 @@ class AsyncClient:
         verify: ssl.SSLContext | bool = True,
         http: httpx.AsyncClient | None = None,
     ) -> None:
-        self._connection = Connection(url, token, actor, retries)
+        self._connection = ServerConnection(url, token, actor, retries)
         self._connection.check_own(http)
         self._own = http is None
         self._seconds = timeout if http is None else None
@@ -72,7 +72,7 @@ class AsyncClient:
         if self._own:
             await self._http.aclose()
 
-    async def _send(self, call: Call[T]) -> T:
+    async def _send(self, call: ApiRequest[T]) -> T:
         tries = Tries(call, self._connection.retries)
         while True:
             try:
@@ -83,7 +83,7 @@ class AsyncClient:
                     raise
             await asyncio.sleep(pause)
 
-    async def _once(self, call: Call[T]) -> T:
+    async def _once(self, call: ApiRequest[T]) -> T:
         try:
             async with (
                 asyncio.timeout(self._seconds),

@@ -15,7 +15,7 @@ import httpx
 
 from watchword import __version__
 from watchword.client.errors import Unreachable, WatchwordError
-from watchword.client.wire import GRAPHQL, Call
+from watchword.client.wire import GRAPHQL, ApiRequest
 from watchword.domain.secret import Secret
 
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -23,16 +23,16 @@ UNIX = "unix:"
 _WANTED = f"url must be an address such as {DEFAULT_URL} or unix:/path/of.sock, without a password."
 
 
-class Source(Protocol):
+class TokenSource(Protocol):
     """Where a token is read before each use, such as a `TokenFile`."""
 
     def read(self) -> Secret[str]: ...
 
 
-Bearer = str | Secret[str] | Source
+Bearer = str | Secret[str] | TokenSource
 
 
-class Credential(httpx.Auth):
+class CallerAuth(httpx.Auth):
     """A token or the name of a local caller, put into the request and into nothing that can be printed."""
 
     def __init__(self, token: Bearer | None, actor: str | None) -> None:
@@ -65,7 +65,7 @@ class Credential(httpx.Auth):
         return request
 
 
-class Connection:
+class ServerConnection:
     def __init__(self, url: str, token: Bearer | None, actor: str | None, retries: int) -> None:
         if retries < 0:
             raise ValueError("retries must be 0 or more.")
@@ -74,12 +74,12 @@ class Connection:
         self.socket = url.removeprefix(UNIX) if url.startswith(UNIX) else None
         self.url = "http://localhost" if self.socket is not None else _checked(url)
         self._shown = url if self.socket is not None else self.url
-        self._credential = Credential(token, actor)
+        self._credential = CallerAuth(token, actor)
 
     def __repr__(self) -> str:
         return self._shown
 
-    def request(self, call: Call[Any]) -> dict[str, Any]:
+    def request(self, call: ApiRequest[Any]) -> dict[str, Any]:
         """The arguments of httpx's `request`."""
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": f"watchword/{__version__}"}
         if call.content is not None:

@@ -22,7 +22,7 @@ from typing import Self
 
 from watchword.client.connection import DEFAULT_URL
 from watchword.client.errors import Conflict, Unauthenticated, Unauthorized, WatchwordError
-from watchword.client.records import CreatedToken, Token
+from watchword.client.records import NewToken, TokenInfo
 from watchword.client.sync import Client
 from watchword.domain.errors import Reason
 from watchword.domain.secret import Secret
@@ -41,7 +41,7 @@ class RotatedFile:
     """The file that was replaced, and the record of the token in it."""
 
     path: str
-    metadata: Token
+    metadata: TokenInfo
     problem: str | None
     """Why the successor could not be used yet; None: it was, and the old token's grace has begun."""
 
@@ -79,7 +79,7 @@ def rotate_file(
             problem = _use(user)
             if made is not None and problem is None:
                 with suppress(WatchwordError):  # its limits may keep it from looking at itself
-                    made = CreatedToken(made.token, user.get_token(made.metadata.id))
+                    made = NewToken(made.token, user.get_token(made.metadata.id))
         if isinstance(problem, Unauthenticated) and made is not None:
             place.put(old)
             raise problem
@@ -92,7 +92,7 @@ def read_token_file(path: str | os.PathLike[str]) -> Secret[str]:
     return _token_in(_read(Path(os.path.realpath(path)))[0])
 
 
-def _successor(asking: Client, found: Token, old: Secret[str], overlap: Span, grace: Span) -> CreatedToken:
+def _successor(asking: Client, found: TokenInfo, old: Secret[str], overlap: Span, grace: Span) -> NewToken:
     key = sha256(b"watchword rotate_file\0" + old.reveal().encode()).hexdigest()
     try:
         return asking.rotate_token(found.id, overlap=overlap, grace=grace, key=key)

@@ -3,30 +3,30 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from watchword.client.operation_records import IndexSize, Operation, TaskStatus, TimeseriesHistogram, TruncationPlan
+from watchword.client.operation_records import IndexInfo, OperationInfo, TaskInfo, TimeseriesHistogram, TruncationPlan
 from watchword.client.records import record, selection
-from watchword.client.walks import PAGE_SIZE, Page, Paged, Watched, page_of
-from watchword.client.wire import Call, ask, ask_maybe
+from watchword.client.walks import PAGE_SIZE, Paged, ResultPage, Watched, page_of
+from watchword.client.wire import ApiRequest, ask, ask_maybe
 
-_OPERATION, _PLAN, _STATUS, _SIZE = map(selection, (Operation, TruncationPlan, TaskStatus, IndexSize))
+_OPERATION, _PLAN, _STATUS, _SIZE = map(selection, (OperationInfo, TruncationPlan, TaskInfo, IndexInfo))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def task_status(task: str) -> Call[TaskStatus | None]:
+def task_status(task: str) -> ApiRequest[TaskInfo | None]:
     """How far an operation is, or a task of the search index itself, by `<node>:<number>`; None where it is not found
     or cannot be read now. Needs Get search-index task status.
     """
     document = f"query ($task: String!) {{ taskStatus(task: $task) {{ {_STATUS} }} }}"
-    return ask_maybe(document, lambda found: record(TaskStatus, found), {"task": task})
+    return ask_maybe(document, lambda found: record(TaskInfo, found), {"task": task})
 
 
-def index_sizes() -> Call[tuple[IndexSize, ...]]:
+def index_sizes() -> ApiRequest[tuple[IndexInfo, ...]]:
     """What each index of a time series holds and weighs. Needs Get time series index sizes."""
     document = f"{{ indexSizes {{ {_SIZE} }} }}"
-    return ask(document, lambda found: tuple(record(IndexSize, one) for one in found))
+    return ask(document, lambda found: tuple(record(IndexInfo, one) for one in found))
 
 
-def timeseries_histogram(entity_type: str, aspect: str, *, spans: int = 60) -> Call[TimeseriesHistogram]:
+def timeseries_histogram(entity_type: str, aspect: str, *, spans: int = 60) -> ApiRequest[TimeseriesHistogram]:
     """How the rows of a time series lie in time, in at most so many spans: what a truncation would cut. Needs Truncate
     time series index.
     """
@@ -45,7 +45,7 @@ def plan_truncation(
     timeout_seconds: int | None = None,
     force_delete_by_query: bool = False,
     force_reindex: bool = False,
-) -> Call[TruncationPlan]:
+) -> ApiRequest[TruncationPlan]:
     """What `truncate` would do, counted now; nothing is changed. Needs Truncate time series index."""
     document = f"""mutation ($input: TruncateTimeseriesAspectInput!) {{
       truncateTimeseriesAspect(input: $input) {{ plan {{ {_PLAN} }} }} }}"""
@@ -64,7 +64,7 @@ def truncate(
     timeout_seconds: int | None = None,
     force_delete_by_query: bool = False,
     force_reindex: bool = False,
-) -> Call[Operation]:
+) -> ApiRequest[OperationInfo]:
     """Remove the rows of a time series up to a moment (a datetime with its zone, or milliseconds since 1970). Returns
     the operation that will do it: see `watch_operation`. While one on the same index is not over: `Conflict`. Needs
     Truncate time series index.
@@ -74,7 +74,7 @@ def truncate(
     wanted = _wanted(
         entity_type, aspect, end_time, batch_size, timeout_seconds, force_delete_by_query, force_reindex, dry_run=False
     )
-    return ask(document, lambda found: record(Operation, found["operation"]), {"input": wanted}, changes=True)
+    return ask(document, lambda found: record(OperationInfo, found["operation"]), {"input": wanted}, changes=True)
 
 
 def _wanted(
@@ -108,30 +108,30 @@ def _millis(moment: int | datetime) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def operations(*, page_size: int = PAGE_SIZE) -> Paged[Operation]:
+def operations(*, page_size: int = PAGE_SIZE) -> Paged[OperationInfo]:
     """All operations, newest first. Needs Truncate time series index."""
     document = f"""query ($input: ListOperationsInput) {{
       operations(input: $input) {{ total operations {{ {_OPERATION} }} }} }}"""
 
-    def fetch(start: int, count: int) -> Call[Page[Operation]]:
+    def fetch(start: int, count: int) -> ApiRequest[ResultPage[OperationInfo]]:
         wanted = {"start": start, "count": count}
-        return ask(document, lambda found: page_of(Operation, found, "operations"), {"input": wanted})
+        return ask(document, lambda found: page_of(OperationInfo, found, "operations"), {"input": wanted})
 
     return Paged(fetch, lambda operation: operation.id, page_size)
 
 
-def operation(id: str) -> Call[Operation]:  # noqa: A002 - the schema's word
+def operation(id: str) -> ApiRequest[OperationInfo]:  # noqa: A002 - the schema's word
     """One operation, by the id that `truncate` gave. Needs Truncate time series index."""
     document = f"query ($id: String!) {{ operation(id: $id) {{ {_OPERATION} }} }}"
-    return ask(document, lambda found: record(Operation, found), {"id": id})
+    return ask(document, lambda found: record(OperationInfo, found), {"id": id})
 
 
-def cancel_operation(id: str) -> Call[Operation]:  # noqa: A002
+def cancel_operation(id: str) -> ApiRequest[OperationInfo]:  # noqa: A002
     """Ask to end an operation early; it stops soon. From SWAPPING on: `Conflict`. Needs Truncate time series index."""
     document = f"mutation ($id: String!) {{ cancelOperation(id: $id) {{ {_OPERATION} }} }}"
-    return ask(document, lambda found: record(Operation, found), {"id": id}, changes=True)
+    return ask(document, lambda found: record(OperationInfo, found), {"id": id}, changes=True)
 
 
-def watch_operation(id: str, every: float = 1.0) -> Watched[Operation]:  # noqa: A002
+def watch_operation(id: str, every: float = 1.0) -> Watched[OperationInfo]:  # noqa: A002
     """The operation as it is now, and again after so many seconds each, until it is over."""
     return Watched(operation(id), lambda found: found.is_over, every)

@@ -32,7 +32,7 @@ class TaskCounters:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskStatus:
+class TaskInfo:
     """How far an operation is, or a task of the search index itself."""
 
     task_id: str
@@ -73,7 +73,7 @@ class TruncationPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineTask:
+class EngineTaskInfo:
     """A task of the search index that worked for an operation, as it was last seen."""
 
     id: str
@@ -83,7 +83,7 @@ class EngineTask:
 
 
 @dataclass(frozen=True, slots=True)
-class PostCheck:
+class PostCheckInfo:
     """What was found when the work was done: how many rows there are, and how many old ones among them."""
 
     passed: bool
@@ -93,7 +93,7 @@ class PostCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class OperationInfo:
     """A truncation, from its plan to its post-check. `id` is also a task id."""
 
     id: str
@@ -114,9 +114,9 @@ class Operation:
     attempts: int
     source_index: str | None
     target_index: str | None
-    tasks: tuple[EngineTask, ...]
+    tasks: tuple[EngineTaskInfo, ...]
     status: TaskCounters
-    post_check: PostCheck | None
+    post_check: PostCheckInfo | None
     cancel_asked_at: int | None
     cancel_asked_by: str | None
 
@@ -158,7 +158,7 @@ class TimeseriesHistogram:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexSize:
+class IndexInfo:
     index_name: str
     entity_name: str
     aspect_name: str

@@ -34,7 +34,7 @@ class Me:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class TokenInfo:
     """A token's record; the token itself is known to its holder alone."""
 
     id: str
@@ -75,11 +75,11 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class CreatedToken:
+class NewToken:
     """The token, this once, and its record."""
 
     token: Secret[str]
-    metadata: Token
+    metadata: TokenInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class RevocationPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class RevocationReceipt:
     """How many tokens were ended, and from when on no instance accepts any. The digest is SHA-256 over their ids in
     their order, each followed by a line feed.
     """
@@ -117,7 +117,7 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceAccount:
+class ServiceAccountInfo:
     urn: str
     display_name: str
     description: str | None
@@ -127,7 +127,7 @@ class ServiceAccount:
 
 
 @dataclass(frozen=True, slots=True)
-class Actors:
+class PolicyActors:
     """Whom a policy grants to."""
 
     users: tuple[str, ...] = ()
@@ -136,13 +136,13 @@ class Actors:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class PolicyInfo:
     urn: str
     name: str
     state: str
     description: str | None
     privileges: tuple[str, ...]
-    actors: Actors
+    actors: PolicyActors
     editable: bool
     source: str
     set: str | None
@@ -155,34 +155,34 @@ class DeclaredPolicy:
     id: str
     name: str
     privileges: tuple[str, ...]
-    actors: Actors
+    actors: PolicyActors
     description: str | None = None
     state: str = "ACTIVE"
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyChange:
+class PolicyDiff:
     """`change` is CREATE, UPDATE or DELETE."""
 
     change: str
     urn: str
-    before: Policy | None
-    after: Policy | None
+    before: PolicyInfo | None
+    after: PolicyInfo | None
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedPolicies:
     """`undeclared` has the policies of the set that are not declared and stay, because pruning was not asked for."""
 
     set: str
     dry_run: bool
-    changes: tuple[PolicyChange, ...]
+    changes: tuple[PolicyDiff, ...]
     unchanged: int
-    undeclared: tuple[Policy, ...]
+    undeclared: tuple[PolicyInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupInfo:
     urn: str
     name: str
     description: str | None
@@ -190,7 +190,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Actor:
+class ActorInfo:
     urn: str
     status: str
     changed_at: int | None
@@ -201,7 +201,7 @@ class Actor:
 
 
 @dataclass(frozen=True, slots=True)
-class RevokedTokens:
+class OffboardedTokens:
     """`ids` has at most 1,000; the digest is over all of them."""
 
     count: int
@@ -211,19 +211,19 @@ class RevokedTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class OffboardingReceipt:
+class OffboardingResult:
     """`minted_tokens` is None where they were left alone."""
 
     at: int
     status: str
-    tokens: RevokedTokens
-    minted_tokens: RevokedTokens | None
+    tokens: OffboardedTokens
+    minted_tokens: OffboardedTokens | None
     session_count: int
     groups: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Offboarding:
+class OffboardingReport:
     """What there was of an actor before, and what was done about it: nothing, where `receipt` is None. `tokens`,
     `minted_tokens` (which it made for others) and `service_accounts` (which it made) have at most 100.
     """
@@ -233,18 +233,18 @@ class Offboarding:
     status: str
     known: bool
     token_count: int
-    tokens: tuple[Token, ...]
+    tokens: tuple[TokenInfo, ...]
     minted_token_count: int
-    minted_tokens: tuple[Token, ...]
+    minted_tokens: tuple[TokenInfo, ...]
     session_count: int
-    service_accounts: tuple[ServiceAccount, ...]
+    service_accounts: tuple[ServiceAccountInfo, ...]
     groups: tuple[str, ...]
-    policies: tuple[Policy, ...]
-    receipt: OffboardingReceipt | None
+    policies: tuple[PolicyInfo, ...]
+    receipt: OffboardingResult | None
 
 
 @dataclass(frozen=True, slots=True)
-class KnownActor:
+class ActorSummary:
     """`groups` has at most 100; `token_count` counts those that are not revoked."""
 
     urn: str
@@ -257,7 +257,7 @@ class KnownActor:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class PolicyGrant:
     """A policy that grants a privilege, and how: `via` is USER, GROUP or ALL_USERS."""
 
     policy_urn: str
@@ -268,14 +268,14 @@ class Ground:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class PrivilegeExplanation:
     """`sentence` says by which policies it is allowed, or what the actor would be told."""
 
     actor_urn: str
     privilege: str
     allowed: bool
     suspended: bool
-    grounds: tuple[Ground, ...]
+    grounds: tuple[PolicyGrant, ...]
     sentence: str
 
 
@@ -288,7 +288,7 @@ class PrivilegeDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class EventInfo:
     id: str
     at: int
     action: str

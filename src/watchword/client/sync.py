@@ -8,19 +8,19 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 import httpx
 
 from watchword.client import account_calls, calls, operation_calls, token_calls
-from watchword.client.connection import DEFAULT_URL, Bearer, Connection, usable_proxy
+from watchword.client.connection import DEFAULT_URL, Bearer, ServerConnection, usable_proxy
 from watchword.client.deadline import keep_time, within
 from watchword.client.errors import WatchwordError
 from watchword.client.signatures import as_method
 from watchword.client.walks import Walk
-from watchword.client.wire import Body, Call, Tries, read
+from watchword.client.wire import ApiRequest, Body, Tries, read
 
 A = ParamSpec("A")
 P = TypeVar("P")
 T = TypeVar("T")
 
 
-def _call(make: Callable[A, Call[T]]) -> "Callable[Concatenate[Client, A], T]":
+def _call(make: Callable[A, ApiRequest[T]]) -> "Callable[Concatenate[Client, A], T]":
     def method(self: "Client", /, *args: A.args, **kwargs: A.kwargs) -> T:
         return self._send(make(*args, **kwargs))
 
@@ -53,7 +53,7 @@ class Client:
         verify: ssl.SSLContext | bool = True,
         http: httpx.Client | None = None,
     ) -> None:
-        self._connection = Connection(url, token, actor, retries)
+        self._connection = ServerConnection(url, token, actor, retries)
         self._connection.check_own(http)
         self._own = http is None
         self._seconds = timeout if http is None else None
@@ -78,7 +78,7 @@ class Client:
         if self._own:
             self._http.close()
 
-    def _send(self, call: Call[T]) -> T:
+    def _send(self, call: ApiRequest[T]) -> T:
         tries = Tries(call, self._connection.retries)
         while True:
             try:
@@ -89,7 +89,7 @@ class Client:
                     raise
             time.sleep(pause)
 
-    def _once(self, call: Call[T]) -> T:
+    def _once(self, call: ApiRequest[T]) -> T:
         try:
             with within(self._seconds), self._http.stream(**self._connection.request(call)) as response:
                 content = self._content(response)

@@ -12,22 +12,22 @@ from typing import Any
 from urllib.parse import urlencode
 
 from watchword.client.records import (
-    CreatedToken,
     Identity,
     Json,
-    Receipt,
+    NewToken,
     RevocationPlan,
-    Token,
+    RevocationReceipt,
+    TokenInfo,
     record,
     selection,
 )
-from watchword.client.walks import PAGE_SIZE, Page, Paged, page_of
-from watchword.client.wire import FORM, Call, ask, done
+from watchword.client.walks import PAGE_SIZE, Paged, ResultPage, page_of
+from watchword.client.wire import FORM, ApiRequest, ask, done
 from watchword.domain.accounts import is_account
 from watchword.domain.lifetimes import Duration
 from watchword.domain.secret import Secret
 
-_TOKEN, _PLAN, _RECEIPT = map(selection, (Token, RevocationPlan, Receipt))
+_TOKEN, _PLAN, _RECEIPT = map(selection, (TokenInfo, RevocationPlan, RevocationReceipt))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def create_token(
     audience: Iterable[str] | None = None,
     networks: Iterable[str] | None = None,
     key: str | None = None,
-) -> Call[CreatedToken]:
+) -> ApiRequest[NewToken]:
     """Make a token for an actor, who may be a service account. The duration is a named one, a timedelta, or ISO 8601
     such as P3D. Scopes, audience and networks (CIDR) limit it; None does not, and an empty list allows nothing.
     """
@@ -81,7 +81,7 @@ def derive_token(
     audience: Iterable[str] | None = None,
     networks: Iterable[str] | None = None,
     key: str | None = None,
-) -> Call[CreatedToken]:
+) -> ApiRequest[NewToken]:
     """Make a narrower and shorter token of the client's own, with which it dies. Without a duration it lives as long;
     limits that are not given are its parent's.
     """
@@ -98,7 +98,7 @@ def rotate_token(
     overlap: timedelta | str | None = None,
     grace: timedelta | str | None = None,
     key: str | None = None,
-) -> Call[CreatedToken]:
+) -> ApiRequest[NewToken]:
     """Replace a token, by its id or urn, by a successor of the same name, actor and limits. The successor waits for
     its first use for the overlap (a day), and the old one lives on after that for the grace (5 minutes). See
     `rotate_file` for a token that is kept in a file.
@@ -135,8 +135,8 @@ def _limits(
     return {name: list(words) for name, words in given.items() if words is not None}
 
 
-def _created(found: Json) -> CreatedToken:
-    return CreatedToken(token=Secret(found["accessToken"]), metadata=record(Token, found["metadata"]))
+def _created(found: Json) -> NewToken:
+    return NewToken(token=Secret(found["accessToken"]), metadata=record(TokenInfo, found["metadata"]))
 
 
 def token_page(
@@ -145,7 +145,7 @@ def token_page(
     count: int = 20,
     sort: str = "expiresAt",
     descending: bool = True,
-) -> Call[Page[Token]]:
+) -> ApiRequest[ResultPage[TokenInfo]]:
     """One page of tokens and how many there are. Without a condition on one's own urn it needs Manage All."""
     document = f"""query ($input: ListAccessTokensInput) {{
       listAccessTokens(input: $input) {{ total tokens {{ {_TOKEN} }} }} }}"""
@@ -155,10 +155,12 @@ def token_page(
         "filters": [condition.sent() for condition in where],
         "sort": {"field": sort, "order": "DESCENDING" if descending else "ASCENDING"},
     }
-    return ask(document, lambda found: page_of(Token, found, "tokens"), {"input": wanted})
+    return ask(document, lambda found: page_of(TokenInfo, found, "tokens"), {"input": wanted})
 
 
-def tokens(*where: Where, sort: str = "expiresAt", descending: bool = True, page_size: int = PAGE_SIZE) -> Paged[Token]:
+def tokens(
+    *where: Where, sort: str = "expiresAt", descending: bool = True, page_size: int = PAGE_SIZE
+) -> Paged[TokenInfo]:
     """All tokens that meet every condition, fetched page by page as they are asked for."""
     return Paged(
         lambda start, count: token_page(*where, start=start, count=count, sort=sort, descending=descending),
@@ -167,23 +169,23 @@ def tokens(*where: Where, sort: str = "expiresAt", descending: bool = True, page
     )
 
 
-def get_token(token_id: str) -> Call[Token]:
+def get_token(token_id: str) -> ApiRequest[TokenInfo]:
     """A token's record by its id or urn, revoked ones too."""
     document = f"query ($id: String!) {{ getAccessToken(id: $id) {{ {_TOKEN} }} }}"
-    return ask(document, lambda found: record(Token, found), {"id": token_id})
+    return ask(document, lambda found: record(TokenInfo, found), {"id": token_id})
 
 
-def find_token(token: str | Secret[str]) -> Call[Token]:
+def find_token(token: str | Secret[str]) -> ApiRequest[TokenInfo]:
     """The record of a token that one holds in hand."""
     document = f"query ($token: String!) {{ getAccessTokenMetadata(token: $token) {{ {_TOKEN} }} }}"
-    return ask(document, lambda found: record(Token, found), {"token": _raw(token)})
+    return ask(document, lambda found: record(TokenInfo, found), {"token": _raw(token)})
 
 
-def verify_token() -> Call[Identity]:
+def verify_token() -> ApiRequest[Identity]:
     """Who the client's own token is to a gateway. This is a use of it, which a successor in a rotation may wait for.
     For one that is limited to another audience than Watchword it raises `Unauthorized`, reason `wrong_audience`.
     """
-    return Call(_no_content, method="GET", path="/auth", bare=_identity)
+    return ApiRequest(_no_content, method="GET", path="/auth", bare=_identity)
 
 
 def _no_content(answer: Any) -> Identity:
@@ -194,7 +196,7 @@ def _identity(headers: Json) -> Identity:
     return Identity(headers["x-auth-urn"], headers["x-auth-token-id"], tuple(headers["x-auth-scopes"].split()))
 
 
-def revoke_token(token_id: str, *, cascade: bool = False) -> Call[None]:
+def revoke_token(token_id: str, *, cascade: bool = False) -> ApiRequest[None]:
     """End a token, by its id or urn, and those derived from it; with `cascade` also those that were minted with one of
     them. Once this returns, no instance accepts any.
     """
@@ -204,7 +206,7 @@ def revoke_token(token_id: str, *, cascade: bool = False) -> Call[None]:
 
 def plan_revocation(
     *where: Where, ids: Iterable[str] | None = None, everything: bool = False, cascade: bool = False
-) -> Call[RevocationPlan]:
+) -> ApiRequest[RevocationPlan]:
     """What `revoke_tokens` would end, and whose; nothing is changed."""
     document = f"""mutation ($input: RevokeAccessTokensInput!) {{
       revokeAccessTokens(input: $input) {{ {_PLAN} }} }}"""
@@ -218,7 +220,7 @@ def revoke_tokens(
     everything: bool = False,
     cascade: bool = False,
     at_most: int | None = None,
-) -> Call[Receipt]:
+) -> ApiRequest[RevocationReceipt]:
     """End all tokens that meet every condition, or that have one of these ids, at most 100,000 in one moment. What
     means every token there is needs `everything`. Anybody's but one's own need Manage All. With the count of a plan as
     `at_most`, none is ended when more are meant by now: that is a `Conflict`.
@@ -228,7 +230,7 @@ def revoke_tokens(
     wanted = {**_meant(where, ids, everything, cascade), "dryRun": False}
     if at_most is not None:
         wanted["atMost"] = at_most
-    return ask(document, lambda found: record(Receipt, found), {"input": wanted}, changes=True)
+    return ask(document, lambda found: record(RevocationReceipt, found), {"input": wanted}, changes=True)
 
 
 def _meant(where: Sequence[Where], ids: Iterable[str] | None, everything: bool, cascade: bool) -> dict[str, Any]:
@@ -242,18 +244,20 @@ def _meant(where: Sequence[Where], ids: Iterable[str] | None, everything: bool, 
     }
 
 
-def surrender_token(token: str | Secret[str]) -> Call[None]:
+def surrender_token(token: str | Secret[str]) -> ApiRequest[None]:
     """End a token that one holds in hand, wherever it was found: that is enough, no credential is sent. What is none of
     the server's live tokens is left as it is, and nobody is told.
     """
     content = urlencode({"token": _raw(token)}).encode()
     # Not a change that must not be made twice: once ended, always ended.
-    return Call(lambda _: None, path="/oauth2/revoke", content=content, media=FORM, public=True, bare=lambda _: None)
+    return ApiRequest(
+        lambda _: None, path="/oauth2/revoke", content=content, media=FORM, public=True, bare=lambda _: None
+    )
 
 
-def jwks() -> Call[Json]:
+def jwks() -> ApiRequest[Json]:
     """The server's public keys, as a JSON Web Key Set. Needs no credential."""
-    return Call(_key_set, method="GET", path="/.well-known/jwks.json", public=True)
+    return ApiRequest(_key_set, method="GET", path="/.well-known/jwks.json", public=True)
 
 
 def _key_set(answer: Json) -> Json:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from watchword.client.records import Json, record
-from watchword.client.wire import Call
+from watchword.client.wire import ApiRequest
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -22,16 +22,16 @@ MOST_STEPS_BACK = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class ResultPage(Generic[T]):
     """Some of a list, and how many there are in all."""
 
     items: tuple[T, ...]
     total: int
 
 
-def page_of(kind: Any, found: Json, name: str) -> Page[Any]:
+def page_of(kind: Any, found: Json, name: str) -> ResultPage[Any]:
     """A page of such records, from an answer that has them under this name."""
-    return Page(tuple(record(kind, item) for item in found[name]), found["total"])
+    return ResultPage(tuple(record(kind, item) for item in found[name]), found["total"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Stretch(Generic[T]):
 
 
 class Walk(ABC, Generic[P, T]):
-    following: Call[P] | None
+    following: ApiRequest[P] | None
     pause: float = 0.0
     """Seconds to wait before each page but the first."""
 
@@ -52,8 +52,10 @@ class Walk(ABC, Generic[P, T]):
         """What the page adds to what was given before. Then `following` is the next call, or None at the end."""
 
 
-class Paged(Walk[Page[T], T]):
-    def __init__(self, fetch: Callable[[int, int], Call[Page[T]]], key: Callable[[T], str], page_size: int) -> None:
+class Paged(Walk[ResultPage[T], T]):
+    def __init__(
+        self, fetch: Callable[[int, int], ApiRequest[ResultPage[T]]], key: Callable[[T], str], page_size: int
+    ) -> None:
         """`fetch` makes the call for (start, count); `key` is what tells two items apart."""
         if page_size < 2:
             raise ValueError("page_size must be 2 or more.")
@@ -66,7 +68,7 @@ class Paged(Walk[Page[T], T]):
         self._given: set[str] = set()
         self.following = fetch(0, page_size)
 
-    def take(self, page: Page[T]) -> list[T]:
+    def take(self, page: ResultPage[T]) -> list[T]:
         if self._may_have_missed(page) and self._steps_back < MOST_STEPS_BACK:
             self._go_to(max(0, self._start - self._step))
             self._steps_back += 1
@@ -81,7 +83,7 @@ class Paged(Walk[Page[T], T]):
             self._go_to(self._start + len(page.items) - 1)
         return new
 
-    def _may_have_missed(self, page: Page[T]) -> bool:
+    def _may_have_missed(self, page: ResultPage[T]) -> bool:
         return self._start > 0 and not (page.items and self._key(page.items[0]) in self._given)
 
     def _go_to(self, start: int) -> None:
@@ -90,7 +92,7 @@ class Paged(Walk[Page[T], T]):
 
 
 class Cursored(Walk[Stretch[T], T]):
-    def __init__(self, fetch: Callable[[str | None], Call[Stretch[T]]]) -> None:
+    def __init__(self, fetch: Callable[[str | None], ApiRequest[Stretch[T]]]) -> None:
         self._fetch = fetch
         self.following = fetch(None)
 
@@ -102,7 +104,7 @@ class Cursored(Walk[Stretch[T], T]):
 class Watched(Walk[T, T]):
     """One thing, looked at again and again until it is over; what is over is given too."""
 
-    def __init__(self, look: Call[T], is_over: Callable[[T], bool], every: float) -> None:
+    def __init__(self, look: ApiRequest[T], is_over: Callable[[T], bool], every: float) -> None:
         if not every > 0:
             raise ValueError("every must be more than 0 seconds.")
         self._is_over = is_over

@@ -36,7 +36,7 @@ _GATEWAY = {502: "bad gateway", 503: "unavailable", 504: "gateway timeout"}
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class ApiRequest(Generic[T]):
     """One request and how to read its answer. Its content may be a secret, so that it is not shown."""
 
     read: Callable[[Any], T]
@@ -61,12 +61,12 @@ def ask(
     *,
     changes: bool = False,
     key: str | None = None,
-) -> Call[T]:
+) -> ApiRequest[T]:
     """A GraphQL call of one root field, whose value `read` gets."""
     return _call(document, lambda data: read(_there(data)), variables, changes=changes, key=key)
 
 
-def ask_maybe(document: str, read: Callable[[Any], T], variables: Mapping[str, Any]) -> Call[T | None]:
+def ask_maybe(document: str, read: Callable[[Any], T], variables: Mapping[str, Any]) -> ApiRequest[T | None]:
     """The same for a field that may be null without anything being wrong."""
     return _call(document, lambda data: None if (value := _only(data)) is None else read(value), variables)
 
@@ -84,11 +84,11 @@ def _call(
     *,
     changes: bool = False,
     key: str | None = None,
-) -> Call[T]:
+) -> ApiRequest[T]:
     # As it is: escapes are longer, and the server counts them. Half of a pair, which is no text, it refuses itself.
     text = json.dumps({"query": document, "variables": variables or {}}, ensure_ascii=False)
     content = text.encode("utf-8", "surrogatepass")
-    return Call(lambda answer: read(answer["data"]), content=content, changes=changes, key=key)
+    return ApiRequest(lambda answer: read(answer["data"]), content=content, changes=changes, key=key)
 
 
 def _only(data: Mapping[str, Any]) -> Any:
@@ -127,7 +127,7 @@ class Body:
             )
 
 
-def read(call: Call[T], status: int, headers: Mapping[str, str], body: bytes | bytearray) -> T:
+def read(call: ApiRequest[T], status: int, headers: Mapping[str, str], body: bytes | bytearray) -> T:
     """The call's result, or the error that the answer stands for."""
     if call.bare is not None and status in {200, 204} and not body:
         try:
@@ -191,7 +191,7 @@ def _not_ours(status: int, headers: Mapping[str, str]) -> WatchwordError:
 class Tries:
     """How often one call is tried. Random pauses keep many clients from coming back at the same moment."""
 
-    def __init__(self, call: Call[Any], retries: int, jitter: Callable[[], float] = random.random) -> None:
+    def __init__(self, call: ApiRequest[Any], retries: int, jitter: Callable[[], float] = random.random) -> None:
         self._call = call
         self._left = retries
         self._pause = FIRST_PAUSE
