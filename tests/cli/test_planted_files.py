@@ -12,7 +12,7 @@ import pytest
 from tests.support.server import ADMIN, CREATE_POLICY, Server, watchword
 from tests.support.system import need_program, need_root
 
-NOBODY = 65_534
+NO_ACTOR = 65_534
 PRECIOUS = "precious"
 PASSWORD = "hunter2-is-seen-by-all"
 
@@ -58,7 +58,7 @@ def test_planted_drafts_neither_overwrite_a_file_nor_give_away_a_backup(
     planted.touch()
     planted.chmod(0o666)
     for path in (shared / ".one.db.draft", planted):
-        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        os.chown(path, NO_ACTOR, NO_ACTOR, follow_symlinks=False)
     for name in ("one.db", "two.db"):
         done, names = names_taken(shared, "db", "backup", str(shared / name), "--data-dir", str(data))
         assert done.returncode == 0, done.stderr
@@ -75,9 +75,9 @@ def test_planted_drafts_neither_overwrite_a_file_nor_give_away_a_backup(
     ("mode", "owner", "below", "says"),
     [
         (0o777, 0, "", "Every user may replace files"),
-        (0o770, 0, "", f"Group {NOBODY} may replace files"),
-        (0o755, NOBODY, "", "could replace what is written there"),
-        (0o755, NOBODY, "sub", "could replace what is written there"),
+        (0o770, 0, "", f"Group {NO_ACTOR} may replace files"),
+        (0o755, NO_ACTOR, "", "could replace what is written there"),
+        (0o755, NO_ACTOR, "sub", "could replace what is written there"),
         (0o777, 0, "sub/sub", "Every user may replace files"),
     ],
     ids=["for everybody", "for a group", "of another user", "below another user's", "below one for everybody"],
@@ -85,7 +85,7 @@ def test_planted_drafts_neither_overwrite_a_file_nor_give_away_a_backup(
 def test_no_backup_is_written_where_another_user_can_replace_it(
     data: Path, tmp_path: Path, mode: int, owner: int, below: str, says: str
 ) -> None:
-    shared = shared_folder(tmp_path, mode, owner, group=NOBODY)
+    shared = shared_folder(tmp_path, mode, owner, group=NO_ACTOR)
     inner = shared / below
     inner.mkdir(mode=0o700, parents=True, exist_ok=True)
     (tmp_path / "link").symlink_to(inner)
@@ -97,7 +97,7 @@ def test_no_backup_is_written_where_another_user_can_replace_it(
     assert list(inner.iterdir()) == []
 
 
-@pytest.mark.parametrize(("mode", "group"), [(0o1770, NOBODY), (0o770, 0)], ids=["sticky", "the user's own group"])
+@pytest.mark.parametrize(("mode", "group"), [(0o1770, NO_ACTOR), (0o770, 0)], ids=["sticky", "the user's own group"])
 def test_a_backup_is_written_where_a_group_cannot_replace_it(data: Path, tmp_path: Path, mode: int, group: int) -> None:
     shared = shared_folder(tmp_path, mode, group=group)
     done = watchword("db", "backup", str(shared / "b.db"), "--data-dir", str(data))

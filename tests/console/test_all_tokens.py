@@ -80,7 +80,7 @@ def test_what_is_made_after_the_dry_run_was_looked_at_stops_it_and_is_shown(cons
     expect(page.get_by_role("heading", name="Dry run: 2 tokens of 1 actor")).to_be_visible()
     made.append(console.token(busy.urn, name="run 2")[0])
     revoke_planned(page, 2)
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("By now 3 tokens are meant")
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("3 tokens match; atMost is")
     assert {console.server.verify(token).status_code for token in made} == {204}
     page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("heading", name="Dry run: 3 tokens of 1 actor")).to_be_visible()

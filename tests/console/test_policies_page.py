@@ -28,7 +28,7 @@ def test_a_policy_is_made_asked_about_changed_and_deleted(console: Console, wind
     page.get_by_role("link", name="New policy").click()
     expect(page.get_by_role("heading", name="New policy")).to_be_focused()
     page.get_by_label("Name", exact=True).fill(name)
-    expect(page.get_by_role("dialog")).to_contain_text("Read the events.")
+    expect(page.get_by_role("dialog")).to_contain_text("Read the audit log.")
     page.get_by_role("checkbox", name=AUDIT).check()
     page.get_by_role("textbox", name="Users").fill(reader.name)
     page.get_by_role("button", name="Make the policy").click()

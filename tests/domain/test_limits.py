@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.policies import Privilege
 from watchword.domain.token_limits import (
-    REMEMBERED_BYTES,
+    CACHE_BYTES,
     UNLIMITED,
     BoundedCache,
     Limits,
@@ -92,5 +92,5 @@ def test_many_tokens_with_many_networks_are_judged_rightly_and_take_a_bounded_am
             assert not found.allow_from(f"10.{n % 250}.{n // 250}.50")
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert unpacked.kept_bytes <= REMEMBERED_BYTES
-    assert kept <= 2 * REMEMBERED_BYTES
+    assert unpacked.kept_bytes <= CACHE_BYTES
+    assert kept <= 2 * CACHE_BYTES

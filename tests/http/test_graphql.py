@@ -12,7 +12,7 @@ from tests.support.server import ADMIN, CREATE, GENERATE, LIST, MANAGE_ALL, REVO
 MakeServer = Callable[..., Server]
 ME = "{ me { corpUser { urn } } }"
 MODERN = "application/graphql-response+json"
-NOBODY = "A" * 43 + "="
+NO_ACTOR = "A" * 43 + "="
 
 
 def post(server: Server, body: Any, target: str = "/api/graphql", **headers: str) -> httpx.Response:
@@ -25,7 +25,7 @@ class TestTheMediaType:
         "accept", ["application/json", "*/*", "text/html", "application/*", "application/json;q=0.9"]
     )
     def test_of_old_is_200_whatever_graphql_makes_of_the_request(self, server: Server, accept: str) -> None:
-        for query in (ME, "{", "{ nothing }", f'mutation {{ revokeAccessToken(tokenId: "{NOBODY}") }}'):
+        for query in (ME, "{", "{ nothing }", f'mutation {{ revokeAccessToken(tokenId: "{NO_ACTOR}") }}'):
             answer = post(server, {"query": query}, Accept=accept)
             assert answer.status_code == 200
             assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
@@ -37,7 +37,7 @@ class TestTheMediaType:
         ("query", "status", "has_data"),
         [
             (ME, 200, True),
-            (f'mutation {{ revokeAccessToken(tokenId: "{NOBODY}") }}', 200, True),
+            (f'mutation {{ revokeAccessToken(tokenId: "{NO_ACTOR}") }}', 200, True),
             ("{", 400, False),
             ("{ nothing }", 400, False),
             (LIST, 200, True),
@@ -201,7 +201,7 @@ class TestADenial:
         ("query", "variables", "field"),
         [
             (LIST, {}, "listAccessTokens"),
-            (REVOKE, {"id": NOBODY}, "revokeAccessToken"),
+            (REVOKE, {"id": NO_ACTOR}, "revokeAccessToken"),
             ('{ getAccessTokenMetadata(token: "x") { id } }', {}, "getAccessTokenMetadata"),
             ("{ listPolicies(input: {}) { total } }", {}, "listPolicies"),
         ],

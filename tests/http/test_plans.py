@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.support import homes
 from tests.support.asking import Asked, asked
-from tests.support.homes import HOLDER, NOBODY, VICTIM, Furnished, Home
+from tests.support.homes import HOLDER, NO_ACTOR, VICTIM, Furnished, Home
 from tests.support.server import ADMIN
 from tests.support.worlds import World, make_worldly_schema
 from watchword.domain.errors import Fault
@@ -149,7 +149,7 @@ def open_homes(
 
 def pools(home: Furnished) -> dict[str, list[Any]]:
     ids: list[Any] = [*home.ids, *home.ids, f"urn:li:serviceAccessToken:{home.ids[2]}", UNKNOWN, "no id"]
-    urns: list[Any] = [ADMIN, HOLDER, VICTIM, VICTIM, NOBODY, "no urn"]
+    urns: list[Any] = [ADMIN, HOLDER, VICTIM, VICTIM, NO_ACTOR, "no urn"]
     texts: list[Any] = [HOLDER, VICTIM, "number", "number 2", "5", "ACTIVE", "PERSONAL", "P1D", home.ids[0]]
     fields: list[Any] = ["actorUrn", "ownerUrn", "name", "status", "createdAt", "expiresAt", "id", "nothing"]
     return {

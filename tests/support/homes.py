@@ -27,7 +27,7 @@ from watchword.service.offboarding import Offboarding
 from watchword.service.tokens import Counted, Lifetime
 from watchword.settings import Settings, load
 
-HOLDER, VICTIM, NOBODY = (f"urn:li:corpuser:{name}" for name in ("holder", "victim", "nobody"))
+HOLDER, VICTIM, NO_ACTOR = (f"urn:li:corpuser:{name}" for name in ("holder", "victim", "nobody"))
 # What two stores in equal states make differently: tokens, ids, urns made up, digests, moments.
 _MADE = re.compile(
     r"eyJ[\w.-]+|[A-Za-z0-9+/]{43}=|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]{64}\b"
@@ -101,7 +101,7 @@ async def opened(home: Furnished) -> AsyncIterator[Home]:
             Offboarding(core.store, core.authority, core.policies, core.endings),
         )
         bearers = [await core.authority.verify(token.encode(), "127.0.0.1") for token in home.tokens[:2]]
-        claimed = [Caller(urn, await core.authority.claim(urn, ""), None, "127.0.0.1", "") for urn in (ADMIN, NOBODY)]
+        claimed = [Caller(urn, await core.authority.claim(urn, ""), None, "127.0.0.1", "") for urn in (ADMIN, NO_ACTOR)]
         yield Home(services, [*claimed, *(Caller.with_bearer(one, "127.0.0.1", "") for one in bearers)])
 
 

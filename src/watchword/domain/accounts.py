@@ -1,7 +1,7 @@
-"""Service accounts: actors that are made and deleted, for programs.
+"""Service accounts: actors for programs, created and deleted by the API.
 
-Their urns have a form that nobody else's may have, so that what is asked about one is decided by the privilege before
-anybody learns whether it exists. A deleted one's urn stays dead: its row stays, and it is suspended for good.
+Their urns have a reserved form, so the privilege decides before the caller can learn whether an account exists.
+A deleted account stays suspended for good, and its urn is never used again.
 """
 
 import re
@@ -34,7 +34,7 @@ class AccountPage:
 
 
 class AccountGain(NamedTuple):
-    """What a holder of MANAGE_SERVICE_ACCOUNTS may do only with tokens of an account."""
+    """Privileges that a holder of MANAGE_SERVICE_ACCOUNTS gains by creating a token for an account."""
 
     manager: str
     """A user, a group, or EVERYBODY."""
@@ -44,13 +44,13 @@ class AccountGain(NamedTuple):
 
 EVERYBODY = "all users"
 _MANAGE = Privilege.MANAGE_SERVICE_ACCOUNTS
-# Holders of these can make themselves anyone already.
+# Holders of these already have access to everything.
 _BOUNDLESS = {Privilege.MANAGE_ACCESS_TOKENS, Privilege.MANAGE_POLICIES}
 
 
 def gains(policies: tuple[Policy, ...], groups: Mapping[str, list[str]], accounts: list[str]) -> Iterator[AccountGain]:
-    """Who gains privileges by making tokens of these accounts. `groups` are those of the accounts and of the users
-    that policies name.
+    """Yield every user or group that gains privileges through these accounts. `groups` maps the accounts and the
+    users that policies name to their groups.
     """
     known = PolicySet(0, policies)
     managing = [policy for policy in policies if policy.state is PolicyState.ACTIVE and _MANAGE in policy.privileges]
@@ -68,7 +68,7 @@ def gains(policies: tuple[Policy, ...], groups: Mapping[str, list[str]], account
 
 
 def is_account(urn: str) -> bool:
-    """Whether this is the urn of a service account, of one that exists or not."""
+    """Whether the urn has the form of a service account's."""
     return _URN.fullmatch(urn) is not None
 
 

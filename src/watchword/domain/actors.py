@@ -1,9 +1,9 @@
-"""Actors: who calls, how they stand, and by what right a write is done.
+"""Actors, callers, and the preconditions of their writes.
 
-What a caller may do is decided before a write and proven again inside the transaction that writes: the warrant
-names everything the decision rested on. If any of it has changed, the write does not happen.
+The service authorizes a caller before a write and checks again inside the write's transaction: the write precondition
+holds everything the decision depends on. If any of it has changed, nothing is written.
 
-What every verification makes is a named tuple: as closed to change as a frozen dataclass, and a third of its cost.
+Types that every verification creates are named tuples: a third of the cost of a frozen dataclass.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class ActorStatus(Enum):
 
 
 class ActorSnapshot(NamedTuple):
-    """How an actor stands at the moment of one read: the store's committed state."""
+    """The committed state of an actor at one read."""
 
     suspended: bool
     groups: tuple[str, ...]
@@ -35,7 +35,7 @@ class ActorSnapshot(NamedTuple):
 
 
 class Bearer(NamedTuple):
-    """What the verdict on a token rests on, from one read: found by its digest, with the standing of its actor."""
+    """A token and the state of its actor, from one read: everything that verification needs."""
 
     token_id: str
     actor: str
@@ -45,16 +45,16 @@ class Bearer(NamedTuple):
     groups: tuple[str, ...]
     policy_version: int
     at: int
-    """When it was read, by the store's clock: what its end is judged by."""
+    """The time of the read, by the store's clock; decides expiry."""
     limits: Limits = UNLIMITED
     pending: bool = False
-    """Whether it replaces another and was never used."""
+    """Whether it is a successor that was never used."""
     derived: bool = False
-    """Whether it dies with another."""
+    """Whether it is derived from another token."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is over for good; a suspended actor's may come back."""
+        """Whether it is revoked or expired. A suspended actor's token may work again."""
         return self.revoked_at is not None or (self.expires_at is not None and self.expires_at <= self.at)
 
     @property
@@ -64,7 +64,7 @@ class Bearer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ActorState:
-    """What is kept about an actor that has a state of its own; most have none."""
+    """The stored status of an actor; most actors have none."""
 
     urn: str
     status: ActorStatus
@@ -74,30 +74,30 @@ class ActorState:
 
 @dataclass(frozen=True, slots=True)
 class KnownActor:
-    """An actor that the store knows of, although none is ever registered."""
+    """An actor that appears in the store."""
 
     state: ActorState
     tokens: int
-    """That are not revoked."""
+    """Not revoked."""
     groups: tuple[str, ...] = ()
     """At most MAX_GROUPS_SHOWN."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActorHoldings:
-    """What stops working when an actor is suspended."""
+    """What suspending an actor stops."""
 
     live_tokens: int
     sessions: int
     known: bool
-    """Whether the store has anything of it besides a status, which a mistyped urn can have too: a token of it or made
-    by it, a group, a session, an account, or a policy that names it.
+    """Whether the store knows the actor by a token, group, session, account or policy. A status alone does not count:
+    a mistyped urn can have one.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ActorSearch:
-    """One page of the known actors, by urn. The bounds are all an index needs to give just this page."""
+    """One page of the known actors, by urn, as an index range."""
 
     count: int = DEFAULT_COUNT
     after: str = ""
@@ -106,12 +106,12 @@ class ActorSearch:
 
     @property
     def least(self) -> str:
-        """No urn on the page is less; `after` is out itself, for every character of an urn is above what follows it."""
+        """The lower bound. Excludes `after` itself: every character of a urn is above \\x01."""
         return max(self.prefix, self.after and self.after + "\x01")
 
     @property
     def bound(self) -> str:
-        """Every urn is less."""
+        """The exclusive upper bound."""
         return self.prefix + "\x7f"
 
 
@@ -123,7 +123,7 @@ class ActorPage(NamedTuple):
 def parse_actor_search(
     count: int | None, cursor: str | None, prefix: str | None, *, only_suspended: bool | None
 ) -> ActorSearch:
-    """A page as a caller asks for it. A prefix without `urn:` is of the names of users."""
+    """Validate the page that a caller requests. A prefix without `urn:` is a user name."""
     count = DEFAULT_COUNT if count is None else count
     if not 1 <= count <= MAX_COUNT:
         raise invalid("count", f"count must be from 1 to {MAX_COUNT:,}.")
@@ -135,7 +135,7 @@ def parse_actor_search(
 
 
 class Caller(NamedTuple):
-    """Who is calling, from where. `bearer_id` is the token it came with; None for a believed actor header."""
+    """The authenticated caller. `bearer_id` is its token; None for a trusted actor header."""
 
     actor: str
     snapshot: ActorSnapshot
@@ -144,11 +144,11 @@ class Caller(NamedTuple):
     request_id: str
     limits: Limits = UNLIMITED
     ends_at: int | None = None
-    """When its bearer ends; None: never, or there is none."""
+    """Expiry of its token; None: never, or no token."""
     is_derived: bool = False
-    """Whether its bearer dies with another token."""
+    """Whether its token is derived from another."""
     session_id: str | None = None
-    """The digest of the session it came with; None: it came with none."""
+    """The digest of its session, if any."""
 
     @classmethod
     def with_bearer(cls, bearer: Bearer, peer: str, request_id: str) -> "Caller":
@@ -165,20 +165,20 @@ class Caller(NamedTuple):
 
     @property
     def credential(self) -> str:
-        """What it came with: a session, a token, or a believed header. No secret."""
+        """The kind and id of its credential; not secret."""
         if self.session_id is not None:
             return f"session:{self.session_id}"
         return "header" if self.bearer_id is None else f"token:{self.bearer_id}"
 
     @property
     def is_bounded(self) -> bool:
-        """Whether its bearer may do less than its actor, or dies with another."""
+        """Whether its token is limited or derived."""
         return self.is_derived or not self.limits.are_none
 
 
 @dataclass(frozen=True, slots=True)
 class WritePrecondition:
-    """What a write was allowed by, and who answers for it in the event it leaves."""
+    """What must still hold when a write commits, and who made it, for its event."""
 
     actor: str
     bearer_id: str | None
@@ -186,7 +186,7 @@ class WritePrecondition:
     peer: str
     request_id: str
     by_possession: bool = False
-    """Whether holding the token is all it takes."""
+    """Whether possession of the token is enough."""
 
     @property
     def is_unconditional(self) -> bool:
@@ -194,17 +194,17 @@ class WritePrecondition:
 
 
 def system_precondition(origin: str, request_id: str = "") -> WritePrecondition:
-    """For the service itself and for commands that work on the store: nothing is left to prove."""
+    """For the service itself and for commands on the store: no condition."""
     return WritePrecondition(actor=SYSTEM_ACTOR, bearer_id=None, policy_version=0, peer=origin, request_id=request_id)
 
 
 def possession_precondition(bearer: Bearer, peer: str, request_id: str) -> WritePrecondition:
-    """For whoever holds a token and wants it ended."""
+    """For the holder of a token who revokes it."""
     return WritePrecondition(bearer.actor, bearer.token_id, 0, peer, request_id, by_possession=True)
 
 
 class Grant(NamedTuple):
-    """What a caller may do under the version of the policies that its standing names."""
+    """The privileges of a caller at the policy version of its snapshot."""
 
     caller: Caller
     privileges: frozenset[Privilege]
@@ -217,14 +217,14 @@ class Grant(NamedTuple):
             raise self._denied(privilege)
 
     def _denied(self, privilege: Privilege) -> Fault:
-        """A token whose scopes take the privilege away says so: its actor may have it."""
+        """Says so if only the token's scopes exclude the privilege."""
         scopes = self.caller.limits.scopes
         return (
             denied(privilege) if privilege in self.caller.limits.privileges else out_of_scope(privilege, scopes or ())
         )
 
     def require_any(self, first: Privilege, *others: Privilege) -> None:
-        """The first is the one that is named to who has none of them."""
+        """The error names the first."""
         if first not in self.privileges and not self.privileges.intersection(others):
             raise self._denied(first)
 

@@ -1,4 +1,4 @@
-"""Endings: many tokens ended at once, by their ids or by the filters of a list, with a receipt."""
+"""Revoking many tokens in one call, by ids or by list filters."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -10,25 +10,25 @@ from watchword.domain.filters import Condition, Field, Filter
 from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType
 
 MOST = 100_000
-"""Ended by one call."""
+"""Revoked by one call."""
 MOST_IDS = 2_000
 MOST_PLAIN_VALUES = 100
 MOST_ACTORS = 100
-"""Named in the answer to a dry run."""
+"""Listed in the answer to a dry run."""
 
 
-NOBODY = ""
-"""Whom no token is of."""
+NO_ACTOR = ""
+"""No token has this actor."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenVisibility:
-    """Whose tokens a caller may end or see: of and by one actor, and those of service accounts."""
+    """The tokens that a caller may see and revoke."""
 
     actor: str
     accounts: bool = False
     created: bool = True
-    """Whether those that the actor made for others are among them."""
+    """Includes tokens that the actor created for others."""
 
     def covers(self, record: TokenRecord) -> bool:
         return (
@@ -45,8 +45,8 @@ _LIVE = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.ACTIVE.value,))
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which tokens to end: all that are meant by every one of these. `everything`: it may well be all there are.
-    `visibility` is the server's own constraint.
+    """The tokens to revoke: those that match ids and filters. `everything` confirms that this may be all tokens.
+    `visibility` is the server's constraint.
     """
 
     ids: tuple[str, ...] | None = None
@@ -54,23 +54,23 @@ class Selection:
     everything: bool = False
     cascade: bool = False
     at_most: int | None = None
-    """More than the caller has seen are not ended, nor is any."""
+    """If more tokens match, nothing is revoked."""
     visibility: TokenVisibility | None = None
 
     @property
     def seeds(self) -> tuple[Filter, ...]:
-        """The filters of those from which to go on: live ones, unless the dead lead on."""
-        return (*self.filters, _ANY_STATUS if self.leads_on else _LIVE)
+        """The filters of the tokens to start from: only live ones, unless a cascade follows dead ones."""
+        return (*self.filters, _ANY_STATUS if self.follows_dead else _LIVE)
 
     @property
-    def leads_on(self) -> bool:
-        """By a cascade the dead lead on to what they minted, where they are named, or their status is."""
+    def follows_dead(self) -> bool:
+        """Whether a cascade also follows dead tokens: where ids or a status filter name them."""
         return self.cascade and (self.ids is not None or any(f.field is Field.STATUS for f in self.filters))
 
     @property
     def is_plain(self) -> bool:
-        """Whether each token is judged in no time, so that it is done while others wait for the write, and none slips
-        through that is made meanwhile. Otherwise those are meant that matched when it was asked.
+        """Whether the filters are cheap enough for the write transaction, so that tokens created concurrently cannot be
+        missed. Otherwise a search before the transaction selects the tokens.
         """
         return sum(len(f.values) for f in self.filters) <= MOST_PLAIN_VALUES and all(
             f.condition not in _OF_TEXT for f in self.filters
@@ -78,13 +78,13 @@ class Selection:
 
     @property
     def may_be_all(self) -> bool:
-        """Whether that is said, or it says by name whose, or which ones: nobody means all of them by mistake."""
+        """Whether the caller confirmed it, or named ids or actors, so that revoking everything is no mistake."""
         return self.everything or self.ids is not None or any(_pins(f) for f in self.filters)
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How many tokens of one actor."""
+    """The number of tokens of one actor."""
 
     actor_urn: str
     count: int
@@ -92,18 +92,18 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class RevocationPreview:
-    """What an ending would end: how many tokens, and whose, most first."""
+    """The tokens that would be revoked: their number, and the actors with most tokens first."""
 
     count: int
     actors: tuple[Share, ...]
     all_actors: int
     seconds: float = field(default=0.0, compare=False)
-    """Of a processor, that the store took for it."""
+    """Processor time of the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What was ended, all of it in one moment. The digest is over the ids in their order, each with a line's end."""
+    """The tokens revoked by one call. The digest is over the sorted ids, each followed by a line feed."""
 
     count: int
     digest: str
@@ -111,7 +111,7 @@ class Receipt:
 
 
 class Revocation(NamedTuple):
-    """When a token was revoked, and how many with it, itself included."""
+    """The time, and the number of tokens revoked, this one included."""
 
     at: int
     number: int
@@ -123,9 +123,9 @@ def check_selection(
     if at_most is not None and at_most < 0:
         raise invalid("atMost", "atMost must be 0 or more.")
     if ids is not None and len(ids) > MOST_IDS:
-        raise invalid("ids", f"ids may have at most {MOST_IDS:,} entries; use filters for more.")
+        raise invalid("ids", f"ids may have at most {MOST_IDS:,} entries. Use filters for more.")
     if ids is None and not filters and not everything:
-        raise everything_meant()
+        raise unconfirmed()
     return Selection(None if ids is None else tuple(dict.fromkeys(ids)), filters or (), everything, cascade, at_most)
 
 
@@ -135,25 +135,24 @@ def check_count(count: int, at_most: int | None = None) -> None:
     if at_most is not None and count > at_most:
         raise Fault(
             Reason.MORE_THAN_ALLOWED_FOR,
-            f"By now {count:,} tokens are meant, more than the {at_most:,} that atMost allows for. None was revoked:"
-            " look at a dry run again.",
+            f"{count:,} tokens match; atMost is {at_most:,}. Nothing was revoked. Repeat the dry run.",
         )
 
 
-def check_meant(selection: Selection, count: int, *, spares: bool) -> None:
-    """Nobody ends all that live without having meant it; `spares` says whether any is left."""
+def check_confirmed(selection: Selection, count: int, *, spares: bool) -> None:
+    """Reject a request that would revoke every live token without confirming it. `spares`: some would remain."""
     if count and not spares and not selection.may_be_all:
-        raise everything_meant()
+        raise unconfirmed()
 
 
-def everything_meant() -> Fault:
-    return invalid("all", "This means every token there is. Give ids or filters, or say all: true.")
+def unconfirmed() -> Fault:
+    return invalid("all", "This would revoke every token. Give ids or filters, or set all: true.")
 
 
 def too_many() -> Fault:
     return Fault(
         Reason.TOO_MANY_AT_ONCE,
-        f"More than {MOST:,} tokens are meant; at most so many are ended in one call. Narrow it.",
+        f"More than {MOST:,} tokens match, the most that one call can revoke. Narrow the filters.",
     )
 
 

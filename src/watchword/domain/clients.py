@@ -1,7 +1,7 @@
-"""Clients: what is kept of where a token was used from.
+"""The client networks that are stored with a token's use.
 
-Its network, not its address: enough to see that a token is used from where it should not be, too little to follow a
-person. An IPv4 address stands for its network of 24 bits, an IPv6 address for one of 48, which is what a site is given.
+The network is stored, not the address: enough to notice a token used from the wrong place, too little to track a
+person. IPv4 networks have 24 bits, IPv6 networks 48, the usual size of a site.
 """
 
 import ipaddress
@@ -9,12 +9,12 @@ from functools import lru_cache
 
 IPV4_BITS = 24
 IPV6_BITS = 48
-REMEMBERED = 4_096
+CACHE_SIZE = 4_096
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def network_of(client: str) -> str:
-    """The network of a client's address. What is no address, such as a Unix socket, stays as it is."""
+    """The network of a client's address. Anything else, such as a Unix socket, is returned unchanged."""
     try:
         address = ipaddress.ip_address(client)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Everything that can go wrong, in one table.
+"""Every error the service returns, in one table.
 
-A fault has a stable word (its reason), a public sentence, and a private why that never leaves the process.
-The kind of a reason fixes its number, for HTTP and GraphQL alike:
+A fault has a stable reason code, a public message, and a private cause that only the log gets.
+The kind of a reason sets its status number, for HTTP and GraphQL:
 
     400 BAD_REQUEST   401 UNAUTHENTICATED   403 UNAUTHORIZED   404 NOT_FOUND    409 CONFLICT
     429 THROTTLED     500 SERVER_ERROR      503 UNAVAILABLE    and HTTP's own 405, 408, 413, 414, 415
@@ -32,7 +32,7 @@ UNAVAILABLE = Kind(503, "UNAVAILABLE")
 
 
 class Reason(Enum):
-    """The stable words. Each carries its kind and what it tells a user."""
+    """The stable reason codes, each with its kind and its meaning for users."""
 
     def __init__(self, word: str, kind: Kind, meaning: str) -> None:
         self.word = word
@@ -42,147 +42,151 @@ class Reason(Enum):
     INVALID_FIELD = (
         "invalid_field",
         BAD_REQUEST,
-        "A field has a value that is not allowed; `field` names it.",
+        "A field has an invalid value; `field` names it.",
     )
     INVALID_JSON = ("invalid_json", BAD_REQUEST, "The body is not a JSON object of the expected form.")
-    UNKNOWN_ACTION = ("unknown_action", BAD_REQUEST, "There is no operation of this name; `actions` lists them.")
+    UNKNOWN_ACTION = ("unknown_action", BAD_REQUEST, "Unknown operation; `actions` lists the known ones.")
     INVALID_DOCUMENT = (
         "invalid_document",
         BAD_REQUEST,
-        "The GraphQL document does not parse or does not fit the schema.",
+        "The GraphQL document has a syntax error or does not match the schema.",
     )
     DOCUMENT_TOO_COMPLEX = (
         "document_too_complex",
         BAD_REQUEST,
-        "The GraphQL document is over one of the limits.",
+        "The GraphQL document exceeds a limit.",
     )
-    TOO_MANY_CHUNKS = ("too_many_chunks", BAD_REQUEST, "The body came in too many small chunks.")
+    TOO_MANY_CHUNKS = ("too_many_chunks", BAD_REQUEST, "The request body arrived in too many small chunks.")
     INVALID_HEADER = ("invalid_header", BAD_REQUEST, "A header is malformed, repeated or too long.")
     MISSING_CREDENTIAL = (
         "missing_credential",
         UNAUTHENTICATED,
-        "No credential came that this address believes.",
+        "Missing or unsupported credential.",
     )
-    INVALID_TOKEN = ("invalid_token", UNAUTHENTICATED, "The token is not one this service accepts.")
-    TOKEN_EXPIRED = ("token_expired", UNAUTHENTICATED, "The token was real and has expired.")
-    TOKEN_REVOKED = ("token_revoked", UNAUTHENTICATED, "The token was real and has been revoked.")
-    SESSION_OVER = ("session_over", UNAUTHENTICATED, "The session has ended, or never was one: sign in again.")
+    INVALID_TOKEN = ("invalid_token", UNAUTHENTICATED, "The token is invalid.")
+    TOKEN_EXPIRED = ("token_expired", UNAUTHENTICATED, "The token has expired.")
+    TOKEN_REVOKED = ("token_revoked", UNAUTHENTICATED, "The token was revoked.")
+    SESSION_OVER = ("session_over", UNAUTHENTICATED, "The session has ended or does not exist. Sign in again.")
     MISSING_PRIVILEGE = (
         "missing_privilege",
         UNAUTHORIZED,
         "The caller lacks a privilege; `privilege` names it.",
     )
-    MISSING_SCOPE = ("missing_scope", UNAUTHORIZED, "The token lacks a scope that is required; `scope` names it.")
+    MISSING_SCOPE = ("missing_scope", UNAUTHORIZED, "The token lacks a required scope; `scope` names it.")
     WRONG_AUDIENCE = (
         "wrong_audience",
         UNAUTHORIZED,
-        "The token is limited to an audience that does not include the one asked for.",
+        "The token is limited to other audiences than the required one.",
     )
     FOREIGN_REQUEST = (
         "foreign_request",
         UNAUTHORIZED,
-        "The request is not one that the console's own pages make, and only those may use a session.",
+        "Only requests from the console's own pages may use a session.",
     )
     WIDER_THAN_MAKER = (
         "wider_than_maker",
         BAD_REQUEST,
-        "The token asked for would be allowed more than the one it is asked with; `field` names what.",
+        "The new token would have more rights than the token used to create it; `field` names the right.",
     )
     NO_SUCH_ADDRESS = ("no_such_address", NOT_FOUND, "Nothing is served at this address.")
     TOKEN_NOT_FOUND = (
         "token_not_found",
         NOT_FOUND,
-        "There is no such token, or it is not the caller's to know of.",
+        "The token does not exist, or the caller may not see it.",
     )
-    POLICY_NOT_FOUND = ("policy_not_found", NOT_FOUND, "There is no policy with this urn.")
-    GROUP_NOT_FOUND = ("group_not_found", NOT_FOUND, "There is no group with this urn.")
-    ACCOUNT_NOT_FOUND = ("account_not_found", NOT_FOUND, "There is no service account with this urn.")
-    ASPECT_NOT_FOUND = ("aspect_not_found", NOT_FOUND, "No index of this entity and aspect is known.")
-    OPERATION_NOT_FOUND = ("operation_not_found", NOT_FOUND, "There is no operation with this id.")
+    POLICY_NOT_FOUND = ("policy_not_found", NOT_FOUND, "No policy has this urn.")
+    GROUP_NOT_FOUND = ("group_not_found", NOT_FOUND, "No group has this urn.")
+    ACCOUNT_NOT_FOUND = ("account_not_found", NOT_FOUND, "No service account has this urn.")
+    ASPECT_NOT_FOUND = ("aspect_not_found", NOT_FOUND, "Unknown entity or aspect.")
+    OPERATION_NOT_FOUND = ("operation_not_found", NOT_FOUND, "No operation has this id.")
     METHOD_NOT_ALLOWED = (
         "method_not_allowed",
         METHOD_NOT_ALLOWED,
-        "The address does not answer this method.",
+        "The address does not support this HTTP method.",
     )
     BODY_TIMEOUT = ("body_timeout", TIMEOUT, "The body did not arrive in time.")
-    ALREADY_REVOKED = ("already_revoked", CONFLICT, "The token was revoked before; `revokedAt` says when.")
+    ALREADY_REVOKED = ("already_revoked", CONFLICT, "The token is already revoked; `revokedAt` is when.")
     ALREADY_REPLACED = (
         "already_replaced",
         CONFLICT,
-        "The token was rotated, and its successor is in use; `replacedBy` names it.",
+        "The token was rotated and its successor is in use; `replacedBy` names it.",
     )
     ROTATION_UNDER_WAY = (
         "rotation_under_way",
         CONFLICT,
-        "The token that it replaced lives on for its grace; `until` says how long.",
+        "The token's predecessor is still valid (grace period); `until` is its end.",
     )
-    NOT_LIVE = ("not_live", CONFLICT, "The token has ended, or was never used, and cannot be rotated.")
+    NOT_LIVE = (
+        "not_live",
+        CONFLICT,
+        "An expired token or an unused successor cannot be rotated.",
+    )
     KEY_REUSED = (
         "idempotency_key_reused",
         CONFLICT,
-        "The Idempotency-Key cannot give its token again: other content or credential, ended, or its signing key gone.",
+        "The Idempotency-Key was used with another request or credential, or its token cannot be returned any more.",
     )
-    ACTOR_SUSPENDED = ("actor_suspended", CONFLICT, "The actor is suspended and can be given no token.")
-    NOT_EDITABLE = ("not_editable", CONFLICT, "The policy or actor is kept by the service itself.")
+    ACTOR_SUSPENDED = ("actor_suspended", CONFLICT, "The actor is suspended; no token can be created for it.")
+    NOT_EDITABLE = ("not_editable", CONFLICT, "The service manages this policy or actor itself.")
     DECLARED_ELSEWHERE = (
         "policy_declared_elsewhere",
         CONFLICT,
-        "The policy is declared by another policy set; `set` names it.",
+        "Another policy set declares this policy; `set` names it.",
     )
-    ALREADY_EXISTS = ("already_exists", CONFLICT, "Something of this name exists.")
+    ALREADY_EXISTS = ("already_exists", CONFLICT, "The name or urn is already in use.")
     OPERATION_RUNNING = (
         "operation_running",
         CONFLICT,
-        "An operation on the same index is not over yet; `operationId` names it.",
+        "Another operation on the same index is unfinished; `operationId` names it.",
     )
-    TOO_LATE_TO_CANCEL = ("too_late_to_cancel", CONFLICT, "The operation is over, or past the point of no return.")
-    INDEX_AMBIGUOUS = ("index_ambiguous", CONFLICT, "The name stands for several indices, so none of them is touched.")
-    INDEX_REFUSED = ("index_refused", CONFLICT, "The search index answered that this cannot be done.")
-    BODY_TOO_LARGE = ("body_too_large", TOO_LARGE, "The body is larger than this address takes.")
-    ADDRESS_TOO_LONG = ("address_too_long", URI_TOO_LONG, "The path and query are longer than any address here.")
+    TOO_LATE_TO_CANCEL = ("too_late_to_cancel", CONFLICT, "The operation has finished or can no longer be cancelled.")
+    INDEX_AMBIGUOUS = ("index_ambiguous", CONFLICT, "The name matches several indices. Nothing was changed.")
+    INDEX_REFUSED = ("index_refused", CONFLICT, "The search index rejected the request.")
+    BODY_TOO_LARGE = ("body_too_large", TOO_LARGE, "The request body is too large.")
+    ADDRESS_TOO_LONG = ("address_too_long", URI_TOO_LONG, "The path and query string are too long.")
     NOT_JSON = ("not_json", UNSUPPORTED_MEDIA_TYPE, "The content type is not application/json.")
     PROCESSOR_BUDGET_USED = (
         "processor_budget_used",
         THROTTLED,
-        "The actor's processor time is used up; `retryAfter` says in how many seconds to try again.",
+        "The actor has used its processor time; retry after `retryAfter` seconds.",
     )
     TOO_MANY_SIGN_INS = (
         "too_many_sign_ins",
         THROTTLED,
-        "The token, actor or address has signed in too often; `retryAfter` says in how many seconds to try again.",
+        "The token, actor or address has signed in too often; retry after `retryAfter` seconds.",
     )
-    TOO_MANY_TOKENS = ("too_many_tokens", THROTTLED, "The actor holds as many live tokens as it may.")
+    TOO_MANY_TOKENS = ("too_many_tokens", THROTTLED, "The actor has reached its maximum number of live tokens.")
     MORE_THAN_ALLOWED_FOR = (
         "more_than_allowed_for",
         CONFLICT,
-        "More tokens are meant by now than the caller allowed for; none was revoked.",
+        "More tokens match than `atMost` allows. Nothing was revoked.",
     )
-    TOO_MANY_AT_ONCE = ("too_many_at_once", BAD_REQUEST, "More tokens are meant than one call ends.")
-    INTERNAL = ("internal", SERVER_ERROR, "A defect of the service; the request id finds it in the log.")
+    TOO_MANY_AT_ONCE = ("too_many_at_once", BAD_REQUEST, "More tokens match than one call can revoke.")
+    INTERNAL = ("internal", SERVER_ERROR, "Internal server error; find the request id in the log.")
     STORE_UNAVAILABLE = (
         "store_unavailable",
         UNAVAILABLE,
-        "The store could not be asked in time; nothing was changed.",
+        "The database did not answer in time. Nothing was changed.",
     )
     OUTCOME_UNKNOWN = (
         "outcome_unknown",
         UNAVAILABLE,
-        "The store did not say in time whether a change was made: look before you try again.",
+        "The database did not confirm the change in time. Check whether it was made before you retry.",
     )
-    INDEX_UNAVAILABLE = ("index_unavailable", UNAVAILABLE, "The search index could not be asked in time.")
-    INDEX_BLOCKED = ("index_blocked", UNAVAILABLE, "Writes to the index are held back for a moment; try again.")
-    DEADLINE = ("deadline", UNAVAILABLE, "The search took too long; narrow it.")
-    CONTENDED = ("contended", UNAVAILABLE, "The rules changed again and again meanwhile; try again.")
+    INDEX_UNAVAILABLE = ("index_unavailable", UNAVAILABLE, "The search index did not answer in time.")
+    INDEX_BLOCKED = ("index_blocked", UNAVAILABLE, "Writes to the index are blocked for a moment. Retry.")
+    DEADLINE = ("deadline", UNAVAILABLE, "The search took too long. Narrow it.")
+    CONTENDED = ("contended", UNAVAILABLE, "Policies changed concurrently. Retry the request.")
     TOO_MANY_BODIES = (
         "too_many_bodies",
         UNAVAILABLE,
-        "Large bodies were arriving faster than they were whole, and this one was dropped: try again.",
+        "Too many large request bodies arrived at the same time, and this one was dropped. Retry.",
     )
     STOPPING = ("stopping", UNAVAILABLE, "The service is stopping.")
 
 
 class Subject(NamedTuple):
-    """Whose token a refusal is about, and what of it is for the event alone."""
+    """The actor and token an error is about. `because` goes to the event only."""
 
     actor: str
     token_id: str | None
@@ -190,8 +194,8 @@ class Subject(NamedTuple):
 
 
 class Fault(Exception):
-    """A refusal or failure with a public face. `details` are public too; `why` is for the log alone, `subject` for the
-    event it leaves.
+    """An error for the client. `message` and `details` are public; `why` goes to the log only, `subject` to the event
+    only.
     """
 
     def __init__(
@@ -216,18 +220,18 @@ class Fault(Exception):
 
     @property
     def is_outage(self) -> bool:
-        """It may pass by itself: the same is worth trying again later."""
+        """Whether the same request may succeed later."""
         return self.kind is UNAVAILABLE
 
 
 def invalid(field: str, message: str) -> Fault:
-    """The fault for a bad value: the sentence names the field and what is allowed."""
+    """The fault for an invalid value. The message names the field and what is allowed."""
     return Fault(Reason.INVALID_FIELD, message, field=field)
 
 
 class OperatorError(Exception):
-    """What stops a start or a command: the message is a sentence for whoever runs it."""
+    """Stops a start or a command; the message is for the operator."""
 
 
 class Stale(Exception):
-    """What a write was allowed by has changed since the decision: decide again. Never reaches a client."""
+    """A write precondition no longer holds: authorize again. Never reaches a client."""

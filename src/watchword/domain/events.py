@@ -1,7 +1,4 @@
-"""Events: every change leaves one, in the transaction that makes it; so do denials and failed authentications.
-
-Who, what, which, when, from which peer. They are read newest first.
-"""
+"""Audit events: each change writes one in its transaction; denials and failed authentications write one too."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,12 +12,12 @@ from watchword.domain.texts import check_text
 
 MAX_WORDS = 100
 MAX_PAGE_BYTES = 1024 * 1024
-"""Of details together; a page that would be heavier ends earlier."""
+"""Details of one page; a larger page ends early."""
 MAX_WORD = 500
 
 
 class Action(Enum):
-    """What can happen, each with what its event tells."""
+    """The actions of events, each with its meaning."""
 
     meaning: str
 
@@ -30,46 +27,58 @@ class Action(Enum):
         made.meaning = meaning
         return made
 
-    TOKEN_CREATED = "token.created", "A token was made: for which actor, until when."
+    TOKEN_CREATED = "token.created", "A token was created: actor and expiry."
     TOKEN_REPLAYED = (
         "token.replayed",
-        "A token was given out again, to the credential that asked for it under the same Idempotency-Key.",
+        "A token was returned again for the same Idempotency-Key and credential.",
     )
-    TOKEN_REVOKED = "token.revoked", "A token was ended; by the service itself where its answer reached nobody."
-    TOKEN_DERIVED = "token.derived", "A token was derived from another, with which it dies: from which, until when."
-    TOKEN_ROTATED = "token.rotated", "A token was made to replace another and awaits its first use: which, until when."
-    TOKEN_REPLACED = "token.replaced", "The successor of a token was first used: the old one ends after the grace."
-    TOKENS_REVOKED = "tokens.revoked", "Many tokens were ended at once: how many, the digest of their ids, how chosen."
-    ACCOUNT_CREATED = "account.created", "A service account was made."
-    ACCOUNT_DELETED = "account.deleted", "A service account was deleted, and its tokens ended with it: how many."
-    POLICY_CREATED = "policy.created", "A policy was made: what it grants to whom, and who keeps it."
-    POLICY_UPDATED = "policy.updated", "A policy was replaced: what it grants to whom from now on."
+    TOKEN_REVOKED = (
+        "token.revoked",
+        "A token was revoked; by the service itself if it could not be delivered.",
+    )
+    TOKEN_DERIVED = "token.derived", "A token was derived from another: parent and expiry."
+    TOKEN_ROTATED = (
+        "token.rotated",
+        "A successor was created for a token: predecessor and expiry.",
+    )
+    TOKEN_REPLACED = (
+        "token.replaced",
+        "A successor was first used; the old token expires after the grace period.",
+    )
+    TOKENS_REVOKED = (
+        "tokens.revoked",
+        "Many tokens were revoked in one call: number, digest of ids, selection.",
+    )
+    ACCOUNT_CREATED = "account.created", "A service account was created."
+    ACCOUNT_DELETED = "account.deleted", "A service account was deleted and its tokens revoked: number of tokens."
+    POLICY_CREATED = "policy.created", "A policy was created: privileges, actors and source."
+    POLICY_UPDATED = "policy.updated", "A policy was updated: its new privileges and actors."
     POLICY_DELETED = "policy.deleted", "A policy was deleted."
-    GROUP_CREATED = "group.created", "A group was made."
-    GROUP_DELETED = "group.deleted", "A group was deleted, and its memberships with it."
-    GROUP_MEMBERS_ADDED = "group.members_added", "Actors were put into a group: which."
-    GROUP_MEMBERS_REMOVED = "group.members_removed", "Actors were taken out of a group: which."
+    GROUP_CREATED = "group.created", "A group was created."
+    GROUP_DELETED = "group.deleted", "A group and its memberships were deleted."
+    GROUP_MEMBERS_ADDED = "group.members_added", "Actors were added to a group."
+    GROUP_MEMBERS_REMOVED = "group.members_removed", "Actors were removed from a group."
     ACTOR_SUSPENDED = "actor.suspended", "An actor was suspended."
-    ACTOR_RESUMED = "actor.resumed", "An actor may act again."
-    KEY_CREATED = "key.created", "The first signing key was made."
-    KEY_ROTATED = "key.rotated", "Tokens are signed with this key from now on."
-    OPERATION_PLANNED = "operation.planned", "A truncation was asked for: of what, up to when, how and why so."
-    OPERATION_RUNNING = "operation.running", "An operation began, or began anew: in which way, on which index."
-    OPERATION_VERIFYING = "operation.verifying", "An operation has done its rows and checks them."
-    OPERATION_SWAPPING = "operation.swapping", "The copy is complete and takes the place of the index."
-    OPERATION_DONE = "operation.done", "An operation is over, with the numbers of its post-check."
-    OPERATION_FAILED = "operation.failed", "An operation ended without its goal: why."
-    OPERATION_CANCEL_ASKED = "operation.cancel_asked", "Somebody asked to end an operation early."
-    OPERATION_CANCELLED = "operation.cancelled", "An operation was ended early, and what it had made was removed."
-    SESSION_STARTED = "session.started", "A browser signed in with a token, or as an actor in local mode: until when."
-    SESSION_ENDED = "session.ended", "A browser signed out, or the sessions of an actor were ended: how many."
-    SETTING_CHANGED = "setting.changed", "The service started with another value of a setting: before and after."
-    ACCESS_DENIED = "access.denied", "A caller lacked a privilege: which, and what was asked for. Bounded."
+    ACTOR_RESUMED = "actor.resumed", "An actor was resumed."
+    KEY_CREATED = "key.created", "The first signing key was created."
+    KEY_ROTATED = "key.rotated", "New tokens are signed with this key."
+    OPERATION_PLANNED = "operation.planned", "A truncation was requested: index, end time, strategy and reason."
+    OPERATION_RUNNING = "operation.running", "An operation started or restarted: strategy and index."
+    OPERATION_VERIFYING = "operation.verifying", "An operation has processed its rows and verifies the result."
+    OPERATION_SWAPPING = "operation.swapping", "The copy is complete and replaces the index."
+    OPERATION_DONE = "operation.done", "An operation finished: the numbers of its final check."
+    OPERATION_FAILED = "operation.failed", "An operation failed: the error."
+    OPERATION_CANCEL_ASKED = "operation.cancel_asked", "An operation was asked to cancel."
+    OPERATION_CANCELLED = "operation.cancelled", "An operation was cancelled and its copy removed."
+    SESSION_STARTED = "session.started", "A browser signed in with a token, or as an actor in local mode: expiry."
+    SESSION_ENDED = "session.ended", "A browser signed out, or all sessions of an actor were ended: number."
+    SETTING_CHANGED = "setting.changed", "The service started with a changed setting: old and new value."
+    ACCESS_DENIED = "access.denied", "A caller lacked a privilege: the privilege and the request. Rate-limited."
     AUTHENTICATION_FAILED = (
         "authentication.failed",
-        "A credential was not accepted: why, and at which address. Bounded.",
+        "A credential was rejected: reason and address. Rate-limited.",
     )
-    STORE_RESTORED = "store.restored", "The store was put back from a backup: what was chosen, and what it concerned."
+    STORE_RESTORED = "store.restored", "The database was restored from a backup: choice and affected tokens."
 
 
 _WORDS = tuple(action.value for action in Action)
@@ -79,7 +88,7 @@ Detail = str | int | bool | list[str] | None
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What was done to which. Who, when and from where are the warrant's and the store's to add."""
+    """An action and its target. The write precondition and the store add actor, time and peer."""
 
     action: Action
     target: str
@@ -88,7 +97,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class KeptEvent:
-    """An event with everything: as it is kept, and as it is read."""
+    """A complete event, as stored."""
 
     at: int
     actor: str
@@ -99,17 +108,17 @@ class KeptEvent:
     request_id: str
     detail: Mapping[str, Any]
     seq: int = 0
-    """Its number in the store: the order of commits, and the tie-breaker of one millisecond."""
+    """Its number in the store, in commit order."""
 
 
 class EventPage(NamedTuple):
     events: tuple[KeptEvent, ...]
     more: bool
-    """Whether older ones match too."""
+    """Whether older events match too."""
 
 
 class Cursor(NamedTuple):
-    """The last event a reader has seen."""
+    """The position after the last event read."""
 
     at: int
     seq: int
@@ -153,7 +162,7 @@ def parse_event_search(
     since: int | None,
     until: int | None,
 ) -> EventSearch:
-    """A page as a caller asks for it."""
+    """Validate the page that a caller requests."""
     if count is None:
         count = DEFAULT_COUNT
     if not 1 <= count <= MAX_COUNT:
@@ -172,7 +181,7 @@ def parse_event_search(
 def _parse_cursor(text: str) -> Cursor:
     match = _CURSOR.fullmatch(text)
     if match is None:
-        raise invalid("cursor", "cursor must be one that an answer to this query gave.")
+        raise invalid("cursor", "cursor must come from an earlier page.")
     return Cursor(int(match[1]), int(match[2]))
 
 

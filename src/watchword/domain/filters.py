@@ -1,7 +1,7 @@
-"""Filters: how a list of tokens is narrowed and ordered.
+"""Filters and sort order of token lists.
 
 Filters are ANDed; the values of one filter are ORed. A missing value never matches, negated or not; only a negated
-EXISTS finds it. `matches` is the law; stores translate it into their own language and are tested against it.
+EXISTS finds it. `matches` defines the rule; tests compare the SQL of both databases with it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,18 +18,18 @@ from watchword.domain.urns import token_urn
 MAX_FILTERS = 20
 MAX_VALUES = 300
 MAX_CHARACTERS = 50_000
-"""In all filters of a list together."""
+"""In all filters of a list."""
 MAX_VALUE = 1_000
 MAX_TESTS = 8
 MAX_TESTED = 5_000
-"""Values, and characters of them, in all filters but those by EQUAL and IN: each is held against each token."""
+"""Values, and their characters, in all filters except EQUAL and IN: each is compared with each token."""
 MAX_COUNT = 1_000
 MAX_SHOWN = 50_000
 """Rows times fields, in all lists of one request."""
 MAX_EFFORT = MAX_TESTS
-"""How often all tokens may be gone through for one request."""
+"""Full scans over all tokens in one request."""
 MAX_PINNED_EFFORT = 5 * MAX_EFFORT
-"""How often the tokens of one actor or owner may be."""
+"""Scans over the tokens of one actor or owner in one request."""
 DEFAULT_COUNT = 20
 SEARCH_SECONDS = 5.0
 LARGEST = 2**63 - 1
@@ -38,7 +38,7 @@ Value = str | int
 
 
 class Condition(Enum):
-    __hash__ = object.__hash__  # as below
+    __hash__ = object.__hash__  # see Field
 
     EQUAL = "EQUAL"
     IEQUAL = "IEQUAL"
@@ -69,7 +69,7 @@ class FieldKind(NamedTuple):
     words: tuple[str, ...] = ()
     numeric: bool = False
     timed: bool = False
-    """Whether the number is a moment, which may be said as how long ago it was."""
+    """Whether the number is a time, which may be given as a duration before now."""
 
 
 _text = FieldKind(_TEXT)
@@ -79,9 +79,9 @@ _time = FieldKind(_NUMBER, numeric=True, timed=True)
 
 
 class Field(Enum):
-    """Every field a list can be filtered by."""
+    """The fields a list can be filtered by."""
 
-    # Each is one of a kind: told by itself, not by its name, which Python would have to be asked for.
+    # By identity, which is faster than Enum's hash of the name.
     __hash__ = object.__hash__
 
     def __init__(self, word: str, kind: FieldKind) -> None:
@@ -102,7 +102,7 @@ class Field(Enum):
     EXPIRES_AT = ("expiresAt", _time)
     LAST_USED_AT = ("lastUsedAt", _time)
     LAST_ACTIVITY_AT = ("lastActivityAt", _time)
-    """When it was last used, or made if it never was: everything idle is found by this one field."""
+    """Last use, or creation if never used: finds every idle token."""
     REVOKED_AT = ("revokedAt", _time)
     USE_COUNT = ("useCount", _number)
     LAST_NETWORK = ("lastNetwork", _text)
@@ -127,7 +127,7 @@ class Filter(NamedTuple):
         return any(test(found, value) for value in self.values) != self.negated
 
     def pins(self, field: Field, value: str) -> bool:
-        """Whether this filter alone holds the field to just this value."""
+        """Whether this filter allows only this value of the field."""
         return (
             self.field is field
             and not self.negated
@@ -174,7 +174,7 @@ def parse_filter(
     negated: bool,
     now: int,
 ) -> Filter:
-    """One filter as a caller sent it; `where` names its place in the input. `now` is what a duration goes back from."""
+    """Parse one filter. `where` is its path in the input; durations count back from `now`."""
     known = _BY_WORD.get(field)
     if known is None:
         raise invalid(f"{where}.field", f"{where}.field must be one of: {', '.join(_BY_WORD)}.")
@@ -211,13 +211,13 @@ def _parse_number(text: str, where: str, kind: FieldKind) -> int:
         raise invalid(
             where,
             f"{where} must be a whole number of milliseconds since 1970, such as 1767225600000, or an ISO 8601 "
-            "duration for so long ago, such as P90D.",
+            "duration before now, such as P90D.",
         )
     raise invalid(where, f"{where} must be a whole number, such as 10.")
 
 
 class SortField(Enum):
-    """What a list can be ordered by; the id breaks ties, and a missing value comes last either way."""
+    """The fields a list can be sorted by; the id breaks ties, and missing values come last."""
 
     EXPIRES_AT = Field.EXPIRES_AT
     CREATED_AT = Field.CREATED_AT
@@ -236,7 +236,7 @@ class Sort(NamedTuple):
 
 
 BY_END = Sort()
-"""How a list is ordered unless something else is asked for."""
+"""The default order."""
 
 
 def parse_sort(field: str, descending: bool) -> Sort:
@@ -252,8 +252,8 @@ _PINNED = (Field.ACTOR_URN, Field.OWNER_URN)
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One page to read. `own` is the constraint the server itself lays on it: (field, the caller's urn). `form` is what
-    is made of each row: a record, or a part of one.
+    """One page to read. `own` is the server's constraint: (field, the caller's urn). `form` is the type of each row: a
+    record, or a part of one.
     """
 
     start: int = 0
@@ -265,7 +265,7 @@ class Search:
 
     @property
     def pinned(self) -> str | None:
-        """The actor or owner to whose tokens one of its filters holds it."""
+        """The actor or owner that a filter limits the search to."""
         for f in self.filters:
             if f.field in _PINNED and len(f.values) == 1 and f.pins(f.field, str(f.values[0])):
                 return str(f.values[0])
@@ -273,16 +273,14 @@ class Search:
 
     @property
     def effort(self) -> int:
-        """How often all tokens, or those it is pinned to, may have to be gone through for it. Not at all where the
-        order of the list is that of its index.
-        """
+        """Scans over all tokens, or over those of the pinned actor; 0 when an index gives the order."""
         unfiltered = len(self.filters) == (0 if self.pinned is None else 1)
         if unfiltered and self.sort == BY_END and self.start <= MAX_COUNT:
             return 0
         return max(1, len(_tested(self.filters)))
 
     def held_to(self, field: Field, value: str) -> "Search":
-        """With the server's own constraint laid on it."""
+        """The search with the server's constraint."""
         return Search(self.start, self.count, self.filters, self.sort, (field, value), self.form)
 
     @property
@@ -305,7 +303,7 @@ def check_page(start: int, count: int) -> None:
 
 
 def check_filter_sizes(values: Sequence[int]) -> None:
-    """By the number of values each filter has."""
+    """Check the number of values of each filter."""
     if len(values) > MAX_FILTERS:
         raise invalid("filters", f"filters may have at most {MAX_FILTERS} entries.")
     if sum(values) > MAX_VALUES:
@@ -313,7 +311,7 @@ def check_filter_sizes(values: Sequence[int]) -> None:
 
 
 def check_tests(filters: tuple[Filter, ...]) -> tuple[Filter, ...]:
-    """EQUAL and IN look a token's value up among theirs; everything else goes through its values one by one."""
+    """EQUAL and IN look a value up; all other conditions compare it with each of theirs."""
     if _characters(value for f in filters for value in f.values) > MAX_CHARACTERS:
         raise invalid("filters.values", f"filters may have at most {MAX_CHARACTERS:,} characters of values together.")
     tested = _tested(filters)
@@ -334,19 +332,19 @@ def _tested(filters: Iterable[Filter]) -> list[str | int]:
 
 
 def check_effort(effort: int, pinned_effort: int) -> None:
-    """Of all lists of a request so far."""
+    """Check the scans of all lists of a request."""
     if pinned_effort > MAX_PINNED_EFFORT:
         raise invalid(
             "filters",
-            f"The lists of one request may go through the tokens of one actorUrn or ownerUrn at most "
-            f"{MAX_PINNED_EFFORT} times together, once for each list and for each value other than by EQUAL and IN; "
-            "send several requests.",
+            f"The lists of one request may scan the tokens of one actorUrn or ownerUrn at most {MAX_PINNED_EFFORT} "
+            "times together: once for each list and for each value of other conditions than EQUAL and IN. Send several "
+            "requests.",
         )
     if effort > MAX_EFFORT:
         raise invalid(
             "filters",
-            f"The lists of one request may go through all tokens at most {MAX_EFFORT} times together, once for each"
-            " list and for each value other than by EQUAL and IN; narrow them to an actorUrn or ownerUrn.",
+            f"The lists of one request may scan all tokens at most {MAX_EFFORT} times together: once for each list and "
+            "for each value of other conditions than EQUAL and IN. Narrow them to an actorUrn or ownerUrn.",
         )
 
 
@@ -355,10 +353,9 @@ def _characters(values: Iterable[str | int]) -> int:
 
 
 def check_shown(values: int) -> None:
-    """By how many rows times fields the lists of a request have so far."""
+    """Check rows times fields of all lists of a request."""
     if values > MAX_SHOWN:
         raise invalid(
             "count",
-            f"The lists of one request may have at most {MAX_SHOWN:,} values together, rows times fields; "
-            "ask for fewer at once.",
+            f"The lists of one request may return at most {MAX_SHOWN:,} values (rows times fields). Request fewer.",
         )

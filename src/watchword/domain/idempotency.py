@@ -1,12 +1,12 @@
-"""Retries: the same request under the same key gives the same token, though no token was ever stored.
+"""Idempotency keys: the same request with the same key returns the same token, although tokens are not stored.
 
-The number in a token made under a key (`jti`) is an HMAC over actor, credential, key and what was asked. Signing again
-with the same key and times gives the same token, bit by bit. Kept is only what that takes: the key's digest, the times,
-the signing key's name, and the id of the token, which every list shows.
+The token's `jti` is an HMAC over actor, credential, key and request. Signing again with the same signing key and times
+gives the same token, bit by bit. Only the digest of the key, the times, the signing key's id and the token's id are
+stored.
 
-The credential is the token, the session or the believed header that the request came with. The key's digest is the
-actor's alone: so the same key from another credential of the actor finds the record, and its signature gives another
-id than the one that is kept. It is refused, and no second token is made.
+The credential is the token, session or actor header of the request. The key's digest depends on the actor only: the
+same key from another credential of the actor finds the record, and its signature gives another token id than the
+stored one. The service rejects it and creates no second token.
 """
 
 import json
@@ -29,7 +29,7 @@ _KEY = re.compile(r"[\x20-\x7e]{1,255}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyRecord:
-    """What is kept of a request made under a key."""
+    """The stored part of a request with an idempotency key."""
 
     actor: str
     digest: str
@@ -40,7 +40,7 @@ class IdempotencyRecord:
 
 
 class IdempotentRequest:
-    """A request under a key: its digest, and the number of the token it makes."""
+    """A request with an idempotency key: the digest of the key and the `jti` of its token."""
 
     __slots__ = ("_asked", "_secret", "actor", "digest")
 
@@ -63,14 +63,14 @@ def _text(value: Any) -> bytes:
 
 def check_key(value: str) -> str:
     if not _KEY.fullmatch(value):
-        raise Fault(Reason.INVALID_HEADER, f"{HEADER} must have 1 to 255 characters of printable ASCII.", field=HEADER)
+        raise Fault(Reason.INVALID_HEADER, f"{HEADER} must have 1 to 255 printable ASCII characters.", field=HEADER)
     return value
 
 
 def other_request() -> Fault:
     return Fault(
         Reason.KEY_REUSED,
-        f"This {HEADER} was used with another request or another credential in the last 24 hours. Use a new one.",
+        f"This {HEADER} was used with another request or credential in the last 24 hours. Use a new key.",
         field=HEADER,
     )
 
@@ -78,12 +78,12 @@ def other_request() -> Fault:
 def signing_key_gone() -> Fault:
     return Fault(
         Reason.KEY_REUSED,
-        f"The token made under this {HEADER} cannot be signed again: its signing key is gone. Take a new one.",
+        f"The token of this {HEADER} cannot be signed again: its signing key was removed. Use a new key.",
         field=HEADER,
     )
 
 
 def token_ended() -> Fault:
     return Fault(
-        Reason.KEY_REUSED, f"The token made under this {HEADER} was ended since; take a new one.", field=HEADER
+        Reason.KEY_REUSED, f"The token of this {HEADER} has expired or was revoked. Use a new key.", field=HEADER
     )

@@ -1,4 +1,4 @@
-"""Lifetimes: how long a token may live, by a named duration or an ISO 8601 one."""
+"""Token lifetimes, as a named duration or an ISO 8601 duration."""
 
 import re
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Duration(Enum):
-    """The named lifetimes, in milliseconds; None never ends."""
+    """The named lifetimes, in milliseconds; None never expires."""
 
     ONE_HOUR = HOUR
     ONE_DAY = DAY
@@ -37,7 +37,7 @@ _UNITS = {"weeks": 7 * DAY, "days": DAY, "hours": HOUR, "minutes": 60_000, "seco
 
 
 def iso(milliseconds: int) -> str:
-    """A moment since 1970 as ISO 8601, in UTC."""
+    """Milliseconds since 1970 as an ISO 8601 time in UTC."""
     moment = _EPOCH + timedelta(milliseconds=milliseconds)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -55,7 +55,7 @@ def parse_iso(text: str, field: str = "durationIso") -> int:
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """Which lifetimes may be given. An ISO duration may be anything from a minute up to the longest allowed one."""
+    """The allowed lifetimes. An ISO duration may be anything from a minute to the longest of them."""
 
     allowed: frozenset[Duration]
 
@@ -71,7 +71,7 @@ class Lifetimes:
         return max(int(duration.value) for duration in self.allowed if duration.value is not None)
 
     def expiry(self, now: int, duration: Duration | None, iso: str | None) -> int | None:
-        """When a token made now ends; None for never."""
+        """The expiry of a token created now; None for never."""
         if (duration is None) == (iso is None):
             raise invalid("duration", "Give exactly one of duration and durationIso.")
         if duration is not None:

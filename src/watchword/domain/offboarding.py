@@ -1,4 +1,4 @@
-"""Offboarding: what an actor has that must be dealt with when it leaves, and what was done about it."""
+"""Offboarding an actor: its tokens, accounts, groups and policies, and what was revoked."""
 
 from dataclasses import dataclass
 
@@ -9,9 +9,9 @@ from watchword.domain.policies import Policy
 from watchword.domain.ports import Page
 
 MAX_SHOWN = 100
-"""Tokens and service accounts that a plan shows one by one."""
+"""Tokens and service accounts listed in a plan."""
 MAX_IDS = 1_000
-"""Ids of revoked tokens that a receipt lists; its digest is over all of them."""
+"""Revoked token ids listed in a receipt; the digest covers all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +19,14 @@ class OffboardingPlan:
     state: ActorState
     holdings: ActorHoldings
     tokens: Page
-    """Its own, that are live."""
+    """Live tokens of the actor."""
     minted: Page
-    """Live ones that it made for others. It may know them."""
+    """Live tokens that the actor created for others, and may know."""
     accounts: tuple[ServiceAccount, ...]
-    """That it made and that were not deleted."""
+    """Accounts that the actor created and that still exist."""
     groups: tuple[str, ...]
     policies: tuple[Policy, ...]
-    """That name it."""
+    """Policies that name the actor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,6 @@ class OffboardingReceipt:
     at: int
     tokens: RevokedTokens
     minted: RevokedTokens | None
-    """None: they were left alone."""
+    """None: not revoked."""
     sessions: int
     groups: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""Policies: who may do what. Deny by default; policies only grant, and only ACTIVE ones do.
+"""Policies and privileges. Deny by default; only ACTIVE policies grant, and no policy denies.
 
-The decision is a pure function of the policy set and the actor: the union of what every ACTIVE policy grants to
-the actor by name, by group or as one of all users, closed under what one privilege includes of another.
+An actor's privileges are the union of what every ACTIVE policy grants to it by name, by group or as one of all users,
+plus the privileges that those include.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ MAX_ENTRIES = 1_000
 class Privilege(Enum):
     """Each privilege with the name people see and what it allows."""
 
-    # Each is one of a kind: told by itself, not by its name, which Python would have to be asked for.
+    # By identity, which is faster than Enum's hash of the name.
     __hash__ = object.__hash__
 
     def __init__(self, display_name: str, allows: str) -> None:
@@ -38,7 +38,7 @@ class Privilege(Enum):
         "Manage Service Accounts",
         "Manage service accounts and their tokens; as strong as the strongest service account.",
     )
-    INTROSPECT_TOKENS = ("Introspect Tokens", "Ask about others' tokens.")
+    INTROSPECT_TOKENS = ("Introspect Tokens", "Introspect tokens of others.")
     MANAGE_POLICIES = ("Manage Policies", "Manage policies, groups and the status of actors.")
     GET_ES_TASK_STATUS_PRIVILEGE = (
         "Get search-index task status",
@@ -56,7 +56,7 @@ class Privilege(Enum):
         "Manage System Operations",
         "All three operations in the search index.",
     )
-    VIEW_AUDIT_LOG = ("View Audit Log", "Read the events.")
+    VIEW_AUDIT_LOG = ("View Audit Log", "Read the audit log.")
 
 
 EVERYTHING = frozenset(Privilege)
@@ -79,7 +79,7 @@ class PolicyState(Enum):
 
 
 class PolicySource(Enum):
-    """Who keeps a policy: the service itself, the policy file, or whoever calls the API."""
+    """What manages a policy: the service itself, a policy file, or the API."""
 
     SERVICE = "SERVICE"
     FILE = "FILE"
@@ -106,7 +106,7 @@ class Policy:
 
 
 def check_policy(policy: Policy) -> Policy:
-    """A policy that may be kept, or the fault that names what is wrong with it."""
+    """Validate a policy; the fault names the field."""
     check_urn(policy.urn, "urn")
     if not policy.urn.startswith(POLICY_PREFIX):
         raise invalid("urn", f"urn must be the urn of a policy: {POLICY_PREFIX}<id>.")
@@ -153,7 +153,7 @@ def out_of_scope(privilege: Privilege, scopes: Sequence[str]) -> Fault:
 
 @dataclass(frozen=True, slots=True)
 class PolicySet:
-    """All policies as of one version. The version grows with every change of a policy or a group."""
+    """All policies at one version. Every change of a policy or group increases the version."""
 
     version: int
     policies: tuple[Policy, ...]
@@ -182,7 +182,7 @@ class PolicySet:
 
 
 def included(privileges: Iterable[Privilege]) -> frozenset[Privilege]:
-    """These, and what they include."""
+    """The privileges and those that they include."""
     return _closed(frozenset(privileges))
 
 
@@ -191,7 +191,7 @@ def _closed(privileges: frozenset[Privilege]) -> frozenset[Privilege]:
 
 
 def root_policy(actor: str) -> Policy:
-    """The policy by which the root actor holds everything; made anew from the setting at each start."""
+    """The policy that grants everything to the root actor; rewritten from the setting at every start."""
     return Policy(
         urn=ROOT_POLICY,
         name="Root actor",
@@ -203,7 +203,7 @@ def root_policy(actor: str) -> Policy:
 
 
 def default_policies() -> tuple[Policy, ...]:
-    """Made once, at the first start, and never again: whoever deletes one has deleted it."""
+    """Created once, at the first start. A deleted one is not created again."""
     return (
         Policy(
             urn=POLICY_PREFIX + "everyone-task-status",

@@ -1,8 +1,8 @@
-"""Declared policies: a policy file declares one named set of them.
+"""Policy sets: a policy file declares the policies of one named set.
 
-What is declared is created or updated, and belongs to the set from then on, also where it was made by hand before. What
-the set declared before and no longer declares is removed, but only when pruning is asked for. Policies of other sets
-and those made over the API are left alone; to declare one of another set is a conflict.
+Applying a set creates or updates its policies; a policy that was made by the API joins the set. Policies that the set
+no longer declares are deleted only with pruning. Policies of other sets and of the API stay unchanged; declaring a
+policy of another set is a conflict.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ class ChangeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PolicyChange:
-    """One step from what is to what is declared."""
+    """One policy to create, update or delete."""
 
     kind: ChangeKind
     urn: str
@@ -43,14 +43,14 @@ class PolicyDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlan:
-    """The changes that lead to what is declared, and the policies of the set that are no longer declared and stay."""
+    """The changes to make, and the policies of the set that are no longer declared and not deleted."""
 
     changes: tuple[PolicyChange, ...] = ()
     undeclared: tuple[Policy, ...] = ()
 
 
 def check_declared(policies: Sequence[Policy], set_name: str = DEFAULT_SET) -> PolicyDeclaration:
-    """Policies that may be declared together, as those of the set; or the fault that names which is wrong, and how."""
+    """Validate the policies of a set; the fault names the policy and the field."""
     check_short_id(set_name, "set")
     if len(policies) > MAX_DECLARED:
         raise invalid("policies", f"policies may have at most {MAX_DECLARED:,} entries.")
@@ -59,9 +59,9 @@ def check_declared(policies: Sequence[Policy], set_name: str = DEFAULT_SET) -> P
         where = f"policies[{index}]"
         check_short_id(policy.urn.removeprefix(POLICY_PREFIX), f"{where}.id")
         if policy.urn == ROOT_POLICY:
-            raise invalid(f"{where}.id", f"{where}.id must not be root: that policy is kept by the service itself.")
+            raise invalid(f"{where}.id", f"{where}.id must not be root: the service manages that policy itself.")
         if policy.urn in seen:
-            raise invalid(f"{where}.id", f"{where}.id is declared twice; each policy needs an id of its own.")
+            raise invalid(f"{where}.id", f"{where}.id is declared twice; ids must be unique.")
         seen.add(policy.urn)
         try:
             check_policy(policy)
@@ -72,7 +72,7 @@ def check_declared(policies: Sequence[Policy], set_name: str = DEFAULT_SET) -> P
 
 
 def reconcile(current: Iterable[Policy], declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
-    """How to get from the current policies to the declared ones."""
+    """The plan that turns the current policies into the declared ones."""
     kept = {policy.urn: policy for policy in current}
     changes: list[PolicyChange] = []
     for policy in declared.policies:
@@ -80,7 +80,7 @@ def reconcile(current: Iterable[Policy], declared: PolicyDeclaration, *, prune: 
         if before is None:
             changes.append(PolicyChange(ChangeKind.CREATE, policy.urn, None, policy))
         elif not before.editable:
-            raise Fault(Reason.NOT_EDITABLE, f"{policy.urn} is kept by the service itself and cannot be declared.")
+            raise Fault(Reason.NOT_EDITABLE, f"{policy.urn} is managed by the service itself and cannot be declared.")
         elif before.set_name not in (None, declared.set_name):
             raise Fault(
                 Reason.DECLARED_ELSEWHERE,
@@ -97,8 +97,8 @@ def reconcile(current: Iterable[Policy], declared: PolicyDeclaration, *, prune: 
 
 
 def summary(changes: Iterable[PolicyChange]) -> str:
-    """How many policies were made, set right and removed, in words."""
+    """For example: 2 created, 1 removed."""
     kinds = [change.kind for change in changes]
     words = {ChangeKind.CREATE: "created", ChangeKind.UPDATE: "updated", ChangeKind.DELETE: "removed"}
-    told = [f"{kinds.count(kind)} {word}" for kind, word in words.items() if kind in kinds]
-    return ", ".join(told) or "nothing to change"
+    counts = [f"{kinds.count(kind)} {word}" for kind, word in words.items() if kind in kinds]
+    return ", ".join(counts) or "nothing to change"

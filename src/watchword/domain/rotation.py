@@ -1,8 +1,8 @@
-"""Rotation: a token is replaced by a successor, and its holder is never without one that works.
+"""Rotation: a successor replaces a token, and at least one of the two always works.
 
-Until the successor is first used the old token goes on as it was, and the successor ends with the overlap: one that
-nobody received dies by itself. Its first use is committed before it is answered; from then on the successor lives its
-own life, and the old token ends after the grace, which is for the rest of a fleet.
+Until the successor's first use, the old token keeps its expiry and the successor expires with the overlap, so an
+undelivered successor expires by itself. The first use is committed before it is answered: the successor gets its full
+lifetime, and the old token expires after the grace period.
 """
 
 from dataclasses import dataclass
@@ -19,22 +19,20 @@ LONGEST_GRACE = 30 * DAY
 
 @dataclass(frozen=True, slots=True)
 class RotationWindow:
-    """How long the successor waits for its first use, and the old token lives on after it; None: as long as usual."""
+    """How long the successor may stay unused, and the grace period of the old token. None: the default."""
 
     overlap: int | None
     grace: int
 
     def overlap_of(self, old: TokenRecord, now: int) -> int:
-        """When the overlap ends. Never after the old token, which would leave its holder without any."""
+        """The end of the overlap, never after the expiry of the old token."""
         if old.expires_at is None:
             return now + (DEFAULT_OVERLAP if self.overlap is None else self.overlap)
         left = old.expires_at - now
         if self.overlap is None:
             return now + min(DEFAULT_OVERLAP, left)
         if self.overlap > left:
-            raise invalid(
-                "overlap", f"overlap must not be longer than the token still lives: until {iso(old.expires_at)}."
-            )
+            raise invalid("overlap", f"overlap must end before the token expires, at {iso(old.expires_at)}.")
         return now + self.overlap
 
 
@@ -49,25 +47,25 @@ def check_rotation_window(overlap: str | None, grace: str | None) -> RotationWin
 
 
 def check_rotates(old: TokenRecord, before: TokenRecord | None, now: int) -> None:
-    """Raise unless the token may be replaced. The one `before`, which it replaced itself, must have ended: there are
-    never more than two.
+    """Raise unless the token may be rotated. Its predecessor `before` must have expired, so that at most two tokens
+    are valid.
     """
     if old.revoked_at is not None:
         raise Fault(Reason.ALREADY_REVOKED, "The token was revoked.", revokedAt=old.revoked_at)
     if old.expires_at is not None and old.expires_at <= now:
-        raise Fault(Reason.NOT_LIVE, f"The token expired at {iso(old.expires_at)}; create a new one.")
+        raise Fault(Reason.NOT_LIVE, f"The token expired at {iso(old.expires_at)}. Create a new one.")
     if old.grace is not None:
-        raise Fault(Reason.NOT_LIVE, "The token is itself a successor that was never used; use it first.")
+        raise Fault(Reason.NOT_LIVE, "The token is a successor that was never used. Use it before you rotate it.")
     if before is not None and before.is_live(now):
         end = None if before.expires_at is None else iso(before.expires_at)
         raise Fault(
             Reason.ROTATION_UNDER_WAY,
-            f"The token that it replaced lives until {end}; rotate it after that.",
+            f"The previous token stays valid until {end} (grace period). Rotate after that.",
             until=before.expires_at,
         )
     if old.replaced_at is not None:
         raise Fault(
             Reason.ALREADY_REPLACED,
-            "The token was replaced, and its successor is in use.",
+            "The token was rotated and its successor is in use.",
             replacedBy=old.replaced_by,
         )

@@ -1,4 +1,4 @@
-"""A secret has a type whose every printed form hides it; `reveal` is the one way to read it."""
+"""A type for secrets: every printed form hides the value, and only `reveal` returns it."""
 
 from typing import Generic, TypeVar
 

@@ -1,8 +1,8 @@
-"""Sessions: how a person's browser stands in for a token, without holding it.
+"""Browser sessions: a browser uses a session instead of a token.
 
-A session is a random id that the browser sends back; the store keeps only its digest. It is read together with the
-token it was opened with, so that it is never worth more than that one is at the moment, and it has an end of its own
-that nothing moves. Where a server believes whoever is on its machine, one may be opened for an actor, without a token.
+A session is a random id; the store keeps only its digest. Every request reads it together with the token it was opened
+with, so a session never has more rights than its token has now. It has its own fixed expiry. In local mode a session
+may be opened for an actor without a token.
 """
 
 from collections.abc import Callable
@@ -15,18 +15,18 @@ from watchword.domain.secret import Secret
 from watchword.domain.tokens import identifier
 
 MOST_OF_ONE = 20
-"""Sessions of one token, or of one actor that was chosen; the oldest ends for another."""
+"""Sessions of one token or chosen actor; a new one ends the oldest."""
 SIGN_INS_AN_HOUR = 120
-"""Of one token, or of one actor that was chosen: each leaves an event."""
+"""Of one token or chosen actor. Each writes an event."""
 HOUR = 3_600_000
 
 
 class Session(NamedTuple):
     id: str
-    """The digest of what the browser holds."""
+    """The digest of the browser's secret."""
     actor: str
     token_id: str | None
-    """None: its actor was chosen, in local mode."""
+    """None: the actor was chosen in local mode."""
     created_at: int
     ends_at: int
 
@@ -36,7 +36,7 @@ class Session(NamedTuple):
 
     @property
     def whose(self) -> str:
-        """The beginning of a sentence about it."""
+        """The subject of an error message."""
         return "This actor" if self.token_id is None else "This token"
 
     def event(self, action: Action) -> Event:
@@ -44,37 +44,37 @@ class Session(NamedTuple):
         return Event(action, self.holder, detail)
 
     def precondition(self, peer: str, request_id: str) -> WritePrecondition:
-        """For opening and ending it, which takes no more than to hold it."""
+        """For opening and ending the session: possession is enough."""
         return WritePrecondition(self.actor, self.token_id, 0, peer, request_id, by_possession=True)
 
 
 class FoundSession(NamedTuple):
-    """A session that is not over, with its token, from one read."""
+    """A live session and its token, from one read."""
 
     session: Session
     bearer: Bearer | None
-    """None: it was opened without one, or its token is no longer there."""
+    """None: opened without a token, or the token was deleted."""
 
     @property
     def ends_at(self) -> int:
-        """Its own end, or that of its token."""
+        """The earlier of its own expiry and its token's."""
         end = None if self.bearer is None else self.bearer.expires_at
         return self.session.ends_at if end is None else min(end, self.session.ends_at)
 
 
 def sessions_ended(actor: str, count: int) -> Event:
-    """The event of all sessions of an actor that somebody else ended."""
+    """The event for ending all sessions of an actor."""
     return Event(Action.SESSION_ENDED, actor, {"actorUrn": actor, "sessions": count})
 
 
 def session_identifier(salt: Secret[bytes]) -> Callable[[Secret[str]], str]:
-    """What tells the digest of each session's id; never one of a token."""
+    """A function that computes session digests; they never equal a token id."""
     digest = identifier(salt)
     return lambda held: digest(b"session:" + held.reveal().encode())
 
 
 def signed_in_too_often(millis: int, whose: str) -> Fault:
-    """`millis`: until another sign-in is allowed."""
+    """`millis`: the wait until the next sign-in is allowed."""
     seconds = max(-(-millis // 1000), 1)
     return Fault(
         Reason.TOO_MANY_SIGN_INS, f"{whose} has signed in too often. Try again in {seconds:,} s.", retryAfter=seconds
@@ -82,5 +82,5 @@ def signed_in_too_often(millis: int, whose: str) -> Fault:
 
 
 def over() -> Fault:
-    """One sentence for whatever is no session: that it ended, or never was one, is not told apart."""
-    return Fault(Reason.SESSION_OVER, "The session is over. Sign in again.")
+    """The same error for an ended session and for one that never existed."""
+    return Fault(Reason.SESSION_OVER, "The session has ended. Sign in again.")

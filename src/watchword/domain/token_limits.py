@@ -1,8 +1,8 @@
-"""Limits: what a token may be used for, less than what its actor may do.
+"""Token limits: scopes, audience and networks.
 
-Each of the three is either absent, which limits nothing, or a list, which allows what it names and nothing else; an
-empty list allows nothing. A scope is the name of a privilege, for what the token may do here, or a word of somebody
-else's, for them to check. Limits only take away: what a token may do is what its actor may do *and* its limits allow.
+Each limit is absent, which limits nothing, or a list, which allows only its entries. A scope is a privilege of this
+service, or a word that another service checks. Limits never add rights: a token may do what its actor may do *and* its
+limits allow.
 """
 
 import ipaddress
@@ -20,9 +20,9 @@ MAX_ENTRIES = 50
 MAX_WORD = 100
 MAX_AUDIENCE = 255
 MAX_TEXT = 3_000
-"""Of scopes and audience together: they stand in the token, which must fit into a header."""
-REMEMBERED_BYTES = 4 * 1024 * 1024
-"""For each of three: limits by their text, privileges by scopes, ranges by networks."""
+"""Of scopes and audience together: they are part of the token, which must fit into a header."""
+CACHE_BYTES = 4 * 1024 * 1024
+"""For each of the three caches below."""
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -35,9 +35,9 @@ _WORD = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+", re.ASCII)
 
 
 class BoundedCache(Generic[Key, Value]):
-    """A function of one argument that keeps its results under a bound of bytes. The oldest are dropped first."""
+    """A function of one argument with a cache bounded in bytes. The oldest entries are dropped first."""
 
-    def __init__(self, make: Callable[[Key], Value], most_bytes: int = REMEMBERED_BYTES) -> None:
+    def __init__(self, make: Callable[[Key], Value], most_bytes: int = CACHE_BYTES) -> None:
         self._make = make
         self._most = most_bytes
         self._kept: dict[Key, Value] = {}
@@ -49,7 +49,7 @@ class BoundedCache(Generic[Key, Value]):
         if found is not None:
             return found
         made = self._make(key)
-        with self._lock:  # searches make their rows in threads
+        with self._lock:  # searches create rows in threads
             if key not in self._kept:
                 self._kept[key] = made
                 self.kept_bytes += _weight(key, made)
@@ -60,7 +60,7 @@ class BoundedCache(Generic[Key, Value]):
 
 
 def _weight(key: Any, value: Any) -> int:
-    """In bytes, with its place in a dictionary; what is shared by several counts for each."""
+    """In bytes, with its dictionary entry; shared objects count each time."""
     return 200 + _size(key) + _size(value)
 
 
@@ -74,7 +74,7 @@ class Limits(NamedTuple):
     audience: tuple[str, ...] | None = None
     networks: tuple[str, ...] | None = None
     until: int | None = None
-    """When what was made with a limited token must have ended, however often it is replaced."""
+    """Latest expiry of a token created with a limited token, across rotations."""
 
     @property
     def are_none(self) -> bool:
@@ -82,13 +82,11 @@ class Limits(NamedTuple):
 
     @property
     def privileges(self) -> frozenset[Privilege]:
-        """Those of all privileges that are not taken away."""
+        """All privileges within the scopes."""
         return _privileges(self.scopes)
 
     def holds_scope(self, word: str) -> bool:
-        """Whether the word was given to the token, or is a privilege that one of its own includes. One without scopes
-        was given none.
-        """
+        """Whether the token has the scope, or a privilege that includes it. A token without scopes has none."""
         return self.scopes is not None and (word in self.scopes or word in {p.name for p in self.privileges})
 
     def holds_audience(self, word: str) -> bool:
@@ -99,7 +97,7 @@ class Limits(NamedTuple):
         return self.networks is None or _within(client, self.networks)
 
     def packed(self) -> str | None:
-        """As a store keeps them; None for no limits."""
+        """The stored form; None for no limits."""
         if self.are_none:
             return None
         given = {name: value for name, value in self._asdict().items() if value is not None}
@@ -111,7 +109,7 @@ UNLIMITED = Limits()
 
 @BoundedCache
 def unpacked(text: str | None) -> Limits:
-    """The limits as a store keeps them. BoundedCache by their text, which says all of them."""
+    """The limits from their stored form."""
     if text is None:
         return UNLIMITED
     kept: dict[str, Any] = json.loads(text)
@@ -122,10 +120,10 @@ def unpacked(text: str | None) -> Limits:
 def check_limits(
     scopes: Sequence[str] | None, audience: Sequence[str] | None, networks: Sequence[str] | None
 ) -> Limits:
-    """Limits as a caller asks for them."""
+    """Validate the limits that a caller requests."""
     for field, given in (("audience", audience), ("allowedNetworks", networks)):
         if given is not None and not given:
-            raise invalid(field, f"{field} must have at least one entry; with none the token could not be used at all.")
+            raise invalid(field, f"{field} must have at least one entry, or the token could not be used.")
     if sum(map(len, [*(scopes or ()), *(audience or ())])) > MAX_TEXT:
         raise invalid("scopes", f"scopes and audience may have at most {MAX_TEXT:,} characters together.")
     return Limits(
@@ -136,28 +134,26 @@ def check_limits(
 
 
 def inherited(maker: Limits, asked: Limits) -> Limits:
-    """The limits of a token made with a bearer that has limits of its own: the maker's where nothing narrower is asked
-    for; never wider ones.
-    """
+    """The limits of a token created with a limited token: the maker's, or narrower ones; never wider."""
     scopes = maker.scopes if asked.scopes is None else asked.scopes
     audience = maker.audience if asked.audience is None else asked.audience
     networks = maker.networks if asked.networks is None else asked.networks
     if not _scopes_cover(maker.scopes, scopes):
-        raise wider("scopes", "It has: " + _listed(maker.scopes))
+        raise wider("scopes", "Allowed: " + _listed(maker.scopes))
     if not _covers(maker.audience, audience):
-        raise wider("audience", "It has: " + _listed(maker.audience))
+        raise wider("audience", "Allowed: " + _listed(maker.audience))
     if not _networks_cover(maker.networks, networks):
-        raise wider("allowedNetworks", "It has: " + _listed(maker.networks))
+        raise wider("allowedNetworks", "Allowed: " + _listed(maker.networks))
     return Limits(scopes, audience, networks, maker.until)
 
 
 def wider(field: str, has: str) -> Fault:
-    message = f"{field} must not allow more than the token this is asked with. {has}."
+    message = f"{field} must not exceed the limits of the token you are using. {has}."
     return Fault(Reason.WIDER_THAN_MAKER, message, field=field)
 
 
 def within(address: str, networks: Iterable[Network]) -> bool:
-    """Whether the address, or the IPv4 address it stands for, is in one of the networks. What is no address is not."""
+    """Whether the address, or the IPv4 address mapped to it, is in one of the networks."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -176,14 +172,14 @@ def _scope(word: str, field: str) -> str:
     if len(word) > MAX_WORD or not _WORD.fullmatch(word):
         raise invalid(
             field,
-            f"{field} must be the name of a privilege or a word of at most {MAX_WORD} visible ASCII characters, "
-            "without blanks, quotes and backslashes.",
+            f"{field} must be the name of a privilege or at most {MAX_WORD} visible ASCII characters without spaces, "
+            "quotes and backslashes.",
         )
     if _PRIVILEGE.fullmatch(word) and word not in Privilege.__members__:
         raise invalid(
             field,
-            f"{field} is no privilege. A word of capital letters must be one of: {privilege_words()}; other words need "
-            "a small letter, a digit first, or a mark such as a colon.",
+            f"{field} is not a privilege. Scopes in capital letters must be one of: {privilege_words()}; other scopes "
+            "need a lower-case letter, a leading digit, or a mark such as a colon.",
         )
     return word
 
@@ -201,8 +197,8 @@ def _network(text: str, field: str) -> str:
     if network is None or (isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_MAPPED)):
         raise invalid(
             field,
-            f"{field} must be a network as CIDR, without bits beyond its length, such as 10.0.0.0/8 or 2001:db8::/32; "
-            "IPv4 addresses within IPv6 are given as IPv4.",
+            f"{field} must be a CIDR network without host bits, such as 10.0.0.0/8 or 2001:db8::/32; write IPv4-mapped "
+            "IPv6 networks as IPv4.",
         )
     return str(network)
 
@@ -231,12 +227,12 @@ def _parsed(networks: tuple[str, ...]) -> tuple[Network, ...]:
 
 @BoundedCache
 def _ranges(networks: tuple[str, ...]) -> tuple[tuple[int, int, int], ...]:
-    """Version, address and mask of each: a sixth of what the library's objects weigh."""
+    """Version, address and mask of each network: a sixth of the memory of the library's objects."""
     return tuple((n.version, int(n.network_address), int(n.netmask)) for n in _parsed(networks))
 
 
 def _within(client: str, networks: tuple[str, ...]) -> bool:
-    """As `within`, for networks that are remembered."""
+    """As `within`, for cached networks."""
     try:
         parsed = ipaddress.ip_address(client)
     except ValueError:
@@ -251,7 +247,7 @@ def _covers(maker: tuple[str, ...] | None, made: tuple[str, ...] | None) -> bool
 
 
 def _scopes_cover(maker: tuple[str, ...] | None, made: tuple[str, ...] | None) -> bool:
-    """A privilege is covered by one that includes it too."""
+    """Whether each scope is among the maker's, or is included in one of them."""
     if maker is None or made is None:
         return maker is None
     allowed = set(maker) | {privilege.name for privilege in _privileges(maker)}

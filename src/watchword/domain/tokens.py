@@ -1,7 +1,7 @@
-"""Tokens: what is kept of one, and what its id is.
+"""Token records and token ids.
 
-The token itself is kept nowhere but in its holder's hands: the record carries only
-`base64(sha256(token ‖ salt))`, which is its id. A record is ACTIVE until it is revoked or its end has come.
+The token itself is not stored, only its record under its id, `base64(sha256(token ‖ salt))`. A token is ACTIVE until it
+is revoked or expires.
 """
 
 from base64 import b64decode
@@ -35,12 +35,12 @@ class TokenStatus(Enum):
 
 
 SUSPENDED = "SUSPENDED"
-"""What stands for ACTIVE in the effective status while the actor is suspended."""
+"""The effective status of an ACTIVE token whose actor is suspended."""
 
 
 class TokenRecord(NamedTuple):
-    """One token as the store keeps it. Times are milliseconds since 1970, UTC. A list makes many of them, so it is a
-    named tuple: as closed to change as a frozen dataclass, and a sixth of its cost.
+    """One stored token. Times are milliseconds since 1970, UTC. A named tuple, because lists create many: a sixth of
+    the cost of a frozen dataclass.
     """
 
     id: str
@@ -56,21 +56,21 @@ class TokenRecord(NamedTuple):
     revoked_at: int | None = None
     limits: Limits = UNLIMITED
     parent: str | None = None
-    """The token it was derived from, with which it dies."""
+    """The token it was derived from; revoked and expired together with it."""
     root: str | None = None
-    """The oldest of its family: of parents and of those it replaced. None: itself."""
+    """The oldest token among its parents and predecessors. None: itself."""
     replaces: str | None = None
     replaced_by: str | None = None
     replaced_at: int | None = None
-    """When its successor was first used."""
+    """First use of its successor."""
     grace: int | None = None
-    """Of a successor that was never used: how long the one it replaces will live on after its first use."""
+    """Only of an unused successor: the grace period of its predecessor after the first use."""
     full_end: int | None = None
-    """When a successor ends once it was used; until then it ends with the overlap."""
+    """The expiry of a successor after its first use; until then it expires with the overlap."""
     use_count: int = 0
     last_network: str | None = None
     suspended: bool = False
-    """Whether its actor is suspended. Not kept with the token: who shows it looks it up."""
+    """Whether its actor is suspended. Not stored with the token; looked up for display."""
 
     def is_live(self, now: int) -> bool:
         return self.status(now) is TokenStatus.ACTIVE
@@ -102,7 +102,7 @@ Form = type[TokenRecord]
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """What a caller asks for; the domain's own checks have passed."""
+    """A validated request for a token."""
 
     type: TokenType
     actor_urn: str
@@ -116,7 +116,7 @@ def token_id(token: bytes, salt: Secret[bytes]) -> str:
 
 
 def identifier(salt: Secret[bytes]) -> Callable[[bytes], str]:
-    """What tells the id of each token, for who needs many."""
+    """A function that computes token ids."""
     ending = salt.reveal()
 
     def token_id(token: bytes) -> str:
@@ -126,7 +126,7 @@ def identifier(salt: Secret[bytes]) -> Callable[[bytes], str]:
 
 
 def check_token_id(value: str, field: str) -> str:
-    """An id, or the urn that ends in one. A secret pasted here by mistake is never repeated back."""
+    """The id from an id or urn. The error never repeats the value, which may be a pasted secret."""
     bare = value.removeprefix(TOKEN_PREFIX)
     try:
         if len(bare) == 44 and len(b64decode(bare, validate=True)) == 32:

@@ -1,7 +1,7 @@
-"""Urns: who and what things are called.
+"""Urns of actors, groups, policies and tokens.
 
 An actor is any well-formed `urn:<namespace>:<rest>` of visible ASCII, at most 255 characters, that is not the
-urn of a group, role, policy or token, and whose last part does not begin with `__` (those are the system's own).
+urn of a group, role, policy or token, and whose last part does not begin with `__` (reserved for the system).
 Actors need no registration.
 """
 
@@ -37,7 +37,7 @@ def check_urn(value: str, field: str) -> str:
 
 
 def check_actor(value: str, field: str) -> str:
-    """The urn of somebody a token may act as, or the fault that names the field."""
+    """The urn of an actor that a token may act as."""
     check_urn(value, field)
     if _kind(value) in _NOT_ACTORS:
         raise invalid(field, f"{field} must be the urn of a user, not of a group, role, policy or token.")
@@ -54,7 +54,7 @@ def check_group(value: str, field: str) -> str:
 
 
 def check_short_id(value: str, field: str) -> str:
-    """What people may call a group or a policy within its urn."""
+    """The last part of a group's or policy's urn, as a caller gives it."""
     if not _SHORT_ID.fullmatch(value):
         raise invalid(field, f"{field} must have 1 to 100 letters, digits, dots, hyphens or underscores.")
     return value
@@ -65,7 +65,7 @@ def is_reserved(urn: str) -> bool:
 
 
 def name_of(urn: str) -> str:
-    """What stands after the last colon: what people call the actor."""
+    """The part after the last colon."""
     return urn.rpartition(":")[2]
 
 

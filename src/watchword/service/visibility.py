@@ -5,7 +5,7 @@ from typing import Any
 
 from watchword.domain.accounts import is_account
 from watchword.domain.actors import Grant
-from watchword.domain.bulk_revocation import NOBODY, TokenVisibility
+from watchword.domain.bulk_revocation import NO_ACTOR, TokenVisibility
 from watchword.domain.filters import SEARCH_SECONDS, Condition, Field, Filter, Search
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import TokenStore
@@ -27,7 +27,7 @@ def visibility(grant: Grant) -> TokenVisibility | None:
     """Whose tokens the caller may see and end; None: anybody's."""
     if grant.may(MANAGE_ALL):
         return None
-    actor = grant.caller.actor if grant.may(MINIMUM) else NOBODY
+    actor = grant.caller.actor if grant.may(MINIMUM) else NO_ACTOR
     return TokenVisibility(actor, grant.may(ACCOUNTS), created=not grant.caller.is_bounded)
 
 

@@ -160,7 +160,7 @@ def test_who_sits_at_a_terminal_is_shown_and_asked(server: Server, actor: str) -
         another = server.create(ADMIN, of=actor)["metadata"]["id"]
         terminal.enter("y\r")
         assert terminal.finish() == 1
-        assert "By now 2 tokens are meant" in terminal.text
+        assert "2 tokens match; atMost is" in terminal.text
     assert server.verify(made).status_code == 204
     server.revoke(another)
     with Terminal("token", "revoke", "--actor", actor, *where) as terminal:

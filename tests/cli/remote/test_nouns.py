@@ -99,7 +99,7 @@ def test_a_question_about_rights_is_answered_with_the_policy_or_what_the_actor_i
 def test_every_privilege_is_listed_with_what_it_allows(server: Server, done: Done) -> None:
     lines = done("policy", "privileges").splitlines()
     (line,) = [line for line in lines if line.startswith("VIEW_AUDIT_LOG")]
-    assert line.split("  ", 1)[1].strip().startswith("Read the events.")
+    assert line.split("  ", 1)[1].strip().startswith("Read the audit log.")
 
 
 def test_every_action_that_leaves_an_event_is_listed(server: Server, done: Done) -> None:

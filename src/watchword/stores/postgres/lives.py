@@ -17,8 +17,8 @@ from watchword.domain.bulk_revocation import (
     Selection,
     Share,
     TokenVisibility,
+    check_confirmed,
     check_count,
-    check_meant,
     receipt,
 )
 from watchword.domain.errors import Fault, Stale
@@ -193,7 +193,7 @@ class PostgresLives:
             ids: list[str] = await c.fetchval(_DYING, those, now, selection.cascade, False, MOST + 1)
             check_count(len(ids), selection.at_most)
             if not selection.may_be_all:
-                check_meant(selection, len(ids), spares=await c.fetchval(_LIVE_TOTAL) > len(ids))
+                check_confirmed(selection, len(ids), spares=await c.fetchval(_LIVE_TOTAL) > len(ids))
             made = receipt(ids, now)
             await end(c, precondition, ids, now)
             await leave_events(c, precondition, [rows.many_revoked(selection, made)], now)
@@ -218,7 +218,7 @@ class PostgresLives:
             count = sum(number for _, number in found)
             check_count(count)
             if not selection.may_be_all:
-                check_meant(selection, count, spares=await c.fetchval(_LIVE_TOTAL) > count)
+                check_confirmed(selection, count, spares=await c.fetchval(_LIVE_TOTAL) > count)
             return RevocationPreview(count, tuple(Share(*row) for row in found[:MOST_ACTORS]), len(found), seconds)
 
         return await self._db.scan(work, seconds)

@@ -107,7 +107,7 @@ def chosen(selection: Selection) -> tuple[str, Bound]:
     """The condition of those that are meant, and what is bound in it."""
     bound = Bound()
     # Said once more in the words of the indexes.
-    terms = [*([] if selection.leads_on else ["revoked_at IS NULL"]), *(_term(f, bound) for f in selection.seeds)]
+    terms = [*([] if selection.follows_dead else ["revoked_at IS NULL"]), *(_term(f, bound) for f in selection.seeds)]
     if selection.ids is not None:
         terms.append(f"id = ANY ({bound.add(list(selection.ids), 'text[]')})")
     if selection.visibility is not None:

@@ -16,8 +16,8 @@ from watchword.domain.bulk_revocation import (
     Selection,
     Share,
     TokenVisibility,
+    check_confirmed,
     check_count,
-    check_meant,
     receipt,
 )
 from watchword.domain.errors import Stale
@@ -212,7 +212,7 @@ class SqliteLives:
             def check(count: int) -> None:
                 check_count(count, selection.at_most)
                 if not selection.may_be_all:
-                    check_meant(selection, count, spares=bool(c.execute(_SPARES, {"now": now}).get))
+                    check_confirmed(selection, count, spares=bool(c.execute(_SPARES, {"now": now}).get))
 
             chosen, bound = _chosen(selection, now)
             if found is not None:
@@ -234,7 +234,7 @@ class SqliteLives:
             count = sum(number for _, number in found)
             check_count(count)
             if not selection.may_be_all:
-                check_meant(selection, count, spares=c.execute(_LIVE_TOTAL, {"now": now}).get > count)
+                check_confirmed(selection, count, spares=c.execute(_LIVE_TOTAL, {"now": now}).get > count)
             shares = tuple(Share(*row) for row in found[:MOST_ACTORS])
             return RevocationPreview(count, shares, len(found), time.thread_time() - began)
 
@@ -319,7 +319,7 @@ def _meant(c: apsw.Connection, selection: Selection, now: int) -> str:
 def _chosen(selection: Selection, now: int) -> tuple[str, dict[str, object]]:
     statement = translate(Search(filters=selection.seeds), now)
     # Said once more in the words of the indexes.
-    terms = [statement.where, *([] if selection.leads_on else ["tokens.revoked_at IS NULL"])]
+    terms = [statement.where, *([] if selection.follows_dead else ["tokens.revoked_at IS NULL"])]
     bound = dict(statement.bound)
     if selection.ids is not None:
         terms.append("tokens.id IN (SELECT value FROM json_each(:ids))")
