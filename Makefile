@@ -1,20 +1,24 @@
-# One target per habit; `make help` lists them. Everything a target needs, it sets up.
-# Debian's own before any other that is called so: built with every optimisation, it needs a third less time.
+# `make help` lists the targets. Each target sets up what it needs.
+# Debian's Python is preferred: it is built with every optimisation and needs a third less time.
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11) python3.11)
 VENV := .venv
 BIN := $(VENV)/bin
 SERVE_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?=
+REF ?= HEAD
 OPENSEARCH_PORT ?= 9200
 OPENSEARCH_ARGS ?=
 JOBS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help serve opensearch test soak lint format bench reference screenshots docs docs-serve dist lock clean
+.PHONY: help size serve opensearch test soak lint types format bench bench-compare reference screenshots docs docs-serve dist lock clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+size: ## count lines and modules of source, tests and docs
+	@$(PYTHON) scripts/size
 
 serve: $(VENV)/.installed ## run the service on the embedded default
 	@exec $(BIN)/watchword serve $(SERVE_ARGS)
@@ -24,15 +28,17 @@ opensearch: ## run an OpenSearch to play with
 	@echo "When it listens: WATCHWORD_INDEX_URL=http://127.0.0.1:$(OPENSEARCH_PORT) make serve"
 	@exec $(PYTHON) scripts/search-node run opensearch-2 --port $(OPENSEARCH_PORT) $(OPENSEARCH_ARGS)
 
-test: $(VENV)/.installed-dev ## run the whole suite, as CI does
+test: lint types ## check style and types, then run the whole suite, as CI does
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not soak" $(TEST_ARGS)
 
 soak: $(VENV)/.installed-dev ## run the long forms of fault and load tests
 	$(BIN)/pytest -n 2 -m soak --durations=10 $(TEST_ARGS)
 
-lint: $(VENV)/.installed-dev ## check style and types
+lint: $(VENV)/.installed-dev ## check style
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+types: $(VENV)/.installed-dev ## check types
 	$(BIN)/mypy
 
 format: $(VENV)/.installed-dev ## put the code into its form
@@ -42,13 +48,16 @@ format: $(VENV)/.installed-dev ## put the code into its form
 bench: $(VENV)/.installed-dev ## measure, against a bare answer in the same run; one of them: bench-verify, bench-lists, ...
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
+bench-compare: $(VENV)/.installed-dev ## compare processor time per request with another commit: REF=57b8f58
+	$(BIN)/python -m bench compare-ref $(REF) $(BENCH_ARGS)
+
 bench-%: $(VENV)/.installed-dev
 	$(BIN)/python -m bench $* $(BENCH_ARGS)
 
-reference: $(VENV)/.installed-dev ## write the generated pages of docs/reference anew
+reference: $(VENV)/.installed-dev ## write the generated pages of docs/reference
 	$(BIN)/python scripts/reference
 
-screenshots: $(VENV)/.installed-dev ## take the console's pictures in docs/how-to/console anew
+screenshots: $(VENV)/.installed-dev ## take the console's screenshots for docs/how-to/console
 	$(BIN)/python scripts/screenshots
 
 docs: $(VENV)/.installed-dev ## make the documentation's site, in build/site
