@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import compare, publish
+from bench import compare, compare_ref, publish
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -50,6 +50,7 @@ BENCHES = {
 
 ALSO = (
     "  compare   A.json B.json: whether B is faster, row by row",
+    "  compare-ref REF: processor time per request of the working tree against another commit",
     "  publish   copy the last results to where the documentation shows them",
 )
 
@@ -58,6 +59,9 @@ def main() -> None:
     words = sys.argv[1:]
     if words[:1] == ["compare"]:
         compare.main(words[1:])
+        return
+    if words[:1] == ["compare-ref"]:
+        compare_ref.main(words[1:])
         return
     if words == ["publish"]:
         publish.main()
