@@ -2,8 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.strategies import ACTORS, GROUPS, policies
-from watchword.domain.explanations import Way, grounds
-from watchword.domain.policies import Policy, PolicySet, Privilege
+from watchword.domain.policies import GrantedVia, Policy, PolicySet, Privilege, grounds
 
 sets = st.lists(policies(), max_size=8)
 actors = st.sampled_from(ACTORS)
@@ -21,8 +20,8 @@ def test_there_is_a_ground_just_where_the_privilege_is_granted(
 
 @given(sets, actors, memberships, privileges)
 def test_every_ground_would_do_alone(held: list[Policy], actor: str, groups: set[str], privilege: Privilege) -> None:
-    for ground in grounds(held, actor, groups, privilege):
-        mine = set() if ground.group is None else {ground.group}
-        assert privilege in PolicySet(1, (ground.policy,)).granted(actor, mine)
-        assert (ground.way is Way.GROUP) is bool(mine)
-        assert ground.privilege in ground.policy.privileges
+    for match in grounds(held, actor, groups, privilege):
+        mine = set() if match.group is None else {match.group}
+        assert privilege in PolicySet(1, (match.policy,)).granted(actor, mine)
+        assert (match.via is GrantedVia.GROUP) is bool(mine)
+        assert match.privilege in match.policy.privileges

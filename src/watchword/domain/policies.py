@@ -14,6 +14,7 @@ from watchword.domain.urns import POLICY_PREFIX, check_actor, check_group, check
 
 ROOT_POLICY = POLICY_PREFIX + "root"
 MAX_ENTRIES = 1_000
+MOST_NAMED = 3
 
 
 class Privilege(Enum):
@@ -213,3 +214,72 @@ def default_policies() -> tuple[Policy, ...]:
             all_users=True,
         ),
     )
+
+
+class GrantedVia(Enum):
+    """How a policy includes an actor."""
+
+    USER = "USER"
+    GROUP = "GROUP"
+    ALL_USERS = "ALL_USERS"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyMatch:
+    policy: Policy
+    via: GrantedVia
+    privilege: Privilege
+    """The privilege in the policy: the requested one, or one that includes it."""
+    group: str | None = None
+
+    def __str__(self) -> str:
+        to = {
+            GrantedVia.USER: "names the actor",
+            GrantedVia.ALL_USERS: "is for all users",
+            GrantedVia.GROUP: f"names {self.group}",
+        }
+        return f"{self.policy.name!r} ({self.policy.urn}), which {to[self.via]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Whether an actor has a privilege, and which policies grant it."""
+
+    actor: str
+    privilege: Privilege
+    suspended: bool
+    grounds: tuple[PolicyMatch, ...]
+    refusal: Fault | None
+    """The error that the actor would get; None: it has the privilege."""
+
+    @property
+    def sentence(self) -> str:
+        if self.refusal is not None:
+            return self.refusal.message
+        named = "; by ".join(str(match) for match in self.grounds[:MOST_NAMED])
+        more = len(self.grounds) - MOST_NAMED
+        return f"Allowed by {named}{f'; and {more} more' if more > 0 else ''}."
+
+
+def grounds(
+    policies: Iterable[Policy], actor: str, groups: Iterable[str], privilege: Privilege
+) -> tuple[PolicyMatch, ...]:
+    """Every ACTIVE policy that grants the privilege, once for each way it includes the actor."""
+    mine = sorted(groups)
+    found: list[PolicyMatch] = []
+    for policy in policies:
+        named = _naming(policy, privilege)
+        if named is None or policy.state is not PolicyState.ACTIVE:
+            continue
+        if actor in policy.users:
+            found.append(PolicyMatch(policy, GrantedVia.USER, named))
+        found += [PolicyMatch(policy, GrantedVia.GROUP, named, group) for group in mine if group in policy.groups]
+        if policy.all_users:
+            found.append(PolicyMatch(policy, GrantedVia.ALL_USERS, named))
+    return tuple(found)
+
+
+def _naming(policy: Policy, privilege: Privilege) -> Privilege | None:
+    if privilege in policy.privileges:
+        return privilege
+    return next((one for one in Privilege if one in policy.privileges and privilege in included([one])), None)

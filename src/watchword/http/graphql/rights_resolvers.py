@@ -3,8 +3,7 @@
 from typing import Any
 
 from watchword.domain.actors import KnownActor, parse_actor_search
-from watchword.domain.explanations import Ground
-from watchword.domain.policies import Privilege, included, privilege_of
+from watchword.domain.policies import PolicyMatch, Privilege, included, privilege_of
 from watchword.domain.urns import check_actor, name_of
 from watchword.http.graphql.token_resolvers import Info, Json, Resolvers
 
@@ -20,7 +19,7 @@ async def _explain(_: Any, info: Info, input: Json) -> Json:  # noqa: A002 - the
         "privilege": found.privilege.name,
         "allowed": found.refusal is None,
         "suspended": found.suspended,
-        "grounds": [_shown_ground(ground) for ground in found.grounds],
+        "grounds": [_policy_match_json(match) for match in found.grounds],
         "sentence": found.sentence,
     }
 
@@ -56,13 +55,13 @@ async def _list_actors(_: Any, info: Info, input: Json | None = None) -> Json:  
     }
 
 
-def _shown_ground(ground: Ground) -> Json:
+def _policy_match_json(match: PolicyMatch) -> Json:
     return {
-        "policyUrn": ground.policy.urn,
-        "policyName": ground.policy.name,
-        "via": ground.way.value,
-        "groupUrn": ground.group,
-        "privilege": ground.privilege.name,
+        "policyUrn": match.policy.urn,
+        "policyName": match.policy.name,
+        "via": match.via.value,
+        "groupUrn": match.group,
+        "privilege": match.privilege.name,
     }
 
 
