@@ -60,7 +60,7 @@ def restore_store(settings: Settings, file: Path, choice: "Choice") -> "Restored
     examine(settings.place, file, system_clock(), prove)
     if not settings.is_shared:
         prepare_folder(settings.data_dir)
-    with _held_off(settings, settings.place):
+    with _no_server_running(settings, settings.place):
         return restore(settings.place, file, choice, system_precondition("command line"), system_clock(), prove)
 
 
@@ -68,21 +68,21 @@ def copy_store(settings: Settings, source: StoreUrl, target: StoreUrl, progress:
     from watchword.stores.copying import copy
 
     prove = _prove_key(settings, f"The store {source}")
-    with _held_off(settings, source, target):
+    with _no_server_running(settings, source, target):
         return copy(source, target, system_clock(), prove, progress)
 
 
 @contextmanager
-def _held_off(settings: Settings, *places: StoreUrl) -> Iterator[None]:
+def _no_server_running(settings: Settings, *places: StoreUrl) -> Iterator[None]:
     """No server runs on the folders of these files meanwhile. A database knows itself who runs on it."""
-    from watchword.http.running import held_off
+    from watchword.http.run_folder import no_server_running
 
     files = [place for place in places if isinstance(place, SqliteUrl)]
     folders = {settings.data_dir if file == settings.place else file.path.parent for file in files}
     with ExitStack() as stack:
         for folder in sorted({folder.resolve(): folder for folder in folders}.values()):
             if (folder / "run").is_dir() or (folder == settings.data_dir and folder.is_dir()):
-                stack.enter_context(held_off(folder))
+                stack.enter_context(no_server_running(folder))
         yield
 
 
@@ -104,7 +104,7 @@ def _prove_key(settings: Settings, what: str) -> Prove:
 
 def look_over(settings: Settings, url: str | None) -> Iterator[Diagnostic]:
     from watchword import checkup
-    from watchword.http.running import is_running
+    from watchword.http.run_folder import is_running
 
     def ask_index() -> str:
         return look_at_index(settings.index_path) if settings.index_url is None else asyncio.run(_probe(settings))

@@ -257,7 +257,7 @@ def serve(settings: Settings) -> None:
     with left_out("anyio", "dotenv", "rich", "watchfiles"):
         from watchword.http import worker  # noqa: F401 - here and not by each worker, so that they share it
         from watchword.http.graphql.schema import prebuild
-        from watchword.http.running import run_folder
+        from watchword.http.run_folder import run_folder
         from watchword.http.server import run
 
     prepare_folder(settings.data_dir)

@@ -70,7 +70,7 @@ def state(folder: Path) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     for path in sorted(path for path in folder.rglob("*") if path.suffix != ".draft"):
         status = path.stat()
-        kept = path.read_bytes() if path.is_file() and not path.name.endswith(("-shm", ".tally", ".names")) else None
+        kept = path.read_bytes() if path.is_file() and not path.name.endswith(("-shm", ".counters", ".names")) else None
         seen[str(path)] = (status.st_mode, kept, None if kept is None else status.st_mtime_ns)
     return seen
 

@@ -24,7 +24,7 @@ from watchword.client.errors import BY_TYPE
 from watchword.client.wire import ApiRequest, read
 from watchword.domain import errors
 from watchword.domain.errors import Fault, Kind, Reason
-from watchword.http.faults import fault_response
+from watchword.http.errors import fault_response
 
 
 def test_every_kind_of_fault_has_a_class_of_its_own() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import watchword
 from watchword.domain.errors import Fault, Reason, invalid
-from watchword.http.faults import extensions, fault_response
+from watchword.http.errors import extensions, fault_response
 
 TYPES = {
     400: "BAD_REQUEST",

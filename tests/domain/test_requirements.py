@@ -5,25 +5,25 @@ from urllib.parse import unquote_to_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watchword.http.requirements import Required, required
+from watchword.http.verify import Requirement, parse_requirements
 
 PIECES = ["watchword.", "WatchWord.", "%77atchword.", "watchword%2E", "watchword%2escope", "w%61tchword.", "%57", "%"]
 PIECES += ["scope", "=", "&", "&&", "a", "w", "W", "+", "%20", ".", "privilege", "é", "\n", "%0a", "watchword", "77"]
 queries = st.lists(st.sampled_from(PIECES) | st.text(max_size=2), max_size=12).map("".join)
 
 
-def one_by_one(query: str) -> list[Required]:
+def one_by_one(query: str) -> list[Requirement]:
     found = []
     for pair in query.encode().split(b"&"):
         name, _, value = pair.partition(b"=")
         name = unquote_to_bytes(name).lower()
         if name.startswith(b"watchword."):
             word = unquote_to_bytes(value.replace(b"+", b" ")).decode("utf-8", "replace")
-            found.append(Required(name[10:].decode("utf-8", "replace"), word))
+            found.append(Requirement(name[10:].decode("utf-8", "replace"), word))
     return found
 
 
 @settings(max_examples=300, deadline=None)
 @given(queries)
 def test_the_pattern_finds_what_is_found_one_by_one(query: str) -> None:
-    assert required(query) == one_by_one(query)
+    assert parse_requirements(query) == one_by_one(query)

@@ -19,7 +19,7 @@ from tests.support.store_file import stored
 from tests.support.system import need_program, need_root
 from tests.support.waiting import SECONDS, until
 from tests.support.wire import JSON_TYPE, head, receive
-from watchword.http.socket_owner import End, socket_owner
+from watchword.http.authentication import SocketAddress, socket_owner
 
 OTHER = "www-data"
 """A user of every Debian; nginx's workers run as it."""
@@ -80,7 +80,7 @@ def refusal(answer: Any) -> str:
     (error,) = content["errors"]
     assert (status, error["extensions"]["reason"]) == (401, "missing_credential"), content
     message: str = error["message"]
-    assert message.startswith("x-service-actor is not believed: ")
+    assert message.startswith("x-service-actor is not accepted: ")
     assert message.endswith("Send a token: Authorization: Bearer <token>.")
     return message
 
@@ -225,10 +225,10 @@ def test_the_owner_is_the_one_in_the_kernels_own_table(
     with closing(socket.socket(listening)) as listener, closing(socket.socket(calling)) as client:
         listener.bind((address, 0))
         listener.listen()
-        ours = End.parse(f"[{address}]:{listener.getsockname()[1]}")
+        ours = SocketAddress.parse(f"[{address}]:{listener.getsockname()[1]}")
         client.connect((f"::ffff:{address}" if calling is not listening else address, ours.port))
         accepted, peer = listener.accept()
-        theirs = End.parse(f"[{address}]:{peer[1]}")
+        theirs = SocketAddress.parse(f"[{address}]:{peer[1]}")
         inode = os.fstat(client.fileno()).st_ino
         rows = [line.split() for table in TCP_TABLES for line in table.read_text().splitlines()]
         assert [row[7] for row in rows if row[9] == str(inode)] == [str(os.geteuid())]

@@ -5,9 +5,8 @@ import tracemalloc
 import pytest
 from graphql import build_schema, parse
 
-from watchword.http.graphql.documents import FIELD_WEIGHT, PLAN_WEIGHT, WEIGHT, Documents
-from watchword.http.graphql.limits import check_limits
-from watchword.http.graphql.plans import MOST_SHAPES, Plans
+from watchword.http.graphql.documents import FIELD_WEIGHT, PLAN_WEIGHT, WEIGHT, Documents, check_limits
+from watchword.http.graphql.fastpath import MAX_PLANS, FastPath, PlannedCall
 from watchword.http.graphql.schema import make_schema, sdl
 from watchword.wiring import new_id, system_clock
 
@@ -17,15 +16,15 @@ SPARSE = '{ getActor(urn: "' + "x" * 4_000 + '") { urn } }'
 
 def test_however_many_documents_come_no_more_than_the_bound_is_kept() -> None:
     bound = 100 * WEIGHT + 2 * PLAN_WEIGHT
-    documents = Documents(build_schema(sdl()), most_bytes=bound)
+    documents = Documents(build_schema(sdl()), max_bytes=bound)
     for number in range(50):
         documents.get(f"{{ a{number}: me {{ corpUser {{ urn }} }} }}")
-        assert documents.kept_bytes <= bound
+        assert documents.cached_bytes <= bound
 
 
 def test_a_document_in_use_outlives_those_that_are_not() -> None:
     used = "{ me { corpUser { urn } } }"
-    documents = Documents(build_schema(sdl()), most_bytes=4 * (40 * WEIGHT + PLAN_WEIGHT + 3 * FIELD_WEIGHT))
+    documents = Documents(build_schema(sdl()), max_bytes=4 * (40 * WEIGHT + PLAN_WEIGHT + 3 * FIELD_WEIGHT))
     first = documents.get(used)
     for number in range(50):
         documents.get(f"{{ a{number}: me {{ corpUser {{ urn }} }} }}")
@@ -34,7 +33,7 @@ def test_a_document_in_use_outlives_those_that_are_not() -> None:
 
 def test_documents_that_come_once_do_not_displace_those_that_came_again() -> None:
     used = "{ me { corpUser { urn } } }"
-    documents = Documents(build_schema(sdl()), most_bytes=4 * (40 * WEIGHT + PLAN_WEIGHT + 3 * FIELD_WEIGHT))
+    documents = Documents(build_schema(sdl()), max_bytes=4 * (40 * WEIGHT + PLAN_WEIGHT + 3 * FIELD_WEIGHT))
     first = documents.get(used)
     assert documents.get(used) is first
     for number in range(50):
@@ -74,8 +73,8 @@ def test_a_plan_weighs_no_more_than_it_is_counted_for(text: str) -> None:
     for _ in range(2):  # what is kept for all documents is made with the first
         tracemalloc.start()
         before, _ = tracemalloc.get_traced_memory()
-        plans = Plans(schema, document)
-        assert plans.call(None, {"id": "x"}) is not None
+        fastpath = FastPath(schema, document)
+        assert isinstance(fastpath.prepare(None, {"id": "x"}), PlannedCall)
         after, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert after - before <= PLAN_WEIGHT + check_limits(document).fields * FIELD_WEIGHT
@@ -90,14 +89,16 @@ def of_shapes(names: list[str]) -> str:
 
 def test_a_document_that_may_have_many_shapes_counts_as_so_many_plans() -> None:
     documents, text = Documents(build_schema(sdl())), of_shapes([f"v{number}" for number in range(10)])
-    assert documents.get(text).weight > MOST_SHAPES * (PLAN_WEIGHT + 10 * FIELD_WEIGHT)
+    assert documents.get(text).weight > MAX_PLANS * (PLAN_WEIGHT + 10 * FIELD_WEIGHT)
 
 
 def test_however_many_shapes_a_document_has_no_more_plans_are_kept_than_are_counted() -> None:
     names = [f"v{number}" for number in range(5)]
-    plans = Plans(make_schema(system_clock, new_id), parse(of_shapes(names)))
+    fastpath = FastPath(make_schema(system_clock, new_id), parse(of_shapes(names)))
     planned = [
-        plans.call(None, {name: bool(shape & 1 << bit) for bit, name in enumerate(names)}) is not None
+        isinstance(
+            fastpath.prepare(None, {name: bool(shape & 1 << bit) for bit, name in enumerate(names)}), PlannedCall
+        )
         for shape in range(2 ** len(names))
     ]
-    assert sum(planned) == MOST_SHAPES
+    assert sum(planned) == MAX_PLANS

@@ -90,4 +90,4 @@ def test_a_second_address_that_is_taken_stops_the_start(tmp_path: Path) -> None:
         started = ("serve", "--port", str(free_port()), "--data-dir", str(tmp_path / "data"))
         done = watchword(*started, "--metrics-address", taken)
     assert done.returncode != 0
-    assert f"It cannot listen at WATCHWORD_METRICS_ADDRESS, {taken}: Address already in use." in done.stderr
+    assert f"Cannot listen at WATCHWORD_METRICS_ADDRESS, {taken}: Address already in use." in done.stderr

@@ -20,8 +20,8 @@ from tests.support.homes import HOLDER, NO_ACTOR, VICTIM, Furnished, Home
 from tests.support.server import ADMIN
 from tests.support.worlds import World, make_worldly_schema
 from watchword.domain.errors import Fault
-from watchword.http.graphql.documents import Documents
-from watchword.http.graphql.plans import Plans
+from watchword.http.graphql.documents import Documents, PreparedDocument
+from watchword.http.graphql.fastpath import FastPath, PlannedCall
 from watchword.http.graphql.schema import make_schema
 from watchword.wiring import new_id, system_clock
 
@@ -72,10 +72,10 @@ async def compare(what: Asked, world: World) -> bool:
     """Returns whether a plan was made of it."""
     document = parse(what.text)
     assert validate(WORLDLY, document) == []
-    plans = Plans(WORLDLY, document)
+    prepared = PreparedDocument(WORLDLY, document, what.mutates, 1, FastPath(WORLDLY, document), 0)
     here, there = replace(world), replace(world, told=[])
-    planned = said(await plans.execute(what.name, what.variables, here))
-    reference = said(await plans.execute(what.name, what.variables, there, planned=False))
+    planned = said((await prepared.execute(what.name, what.variables, here)).result)
+    reference = said((await prepared.execute(what.name, what.variables, there, use_fastpath=False)).result)
     assert planned[0] == reference[0]
     if world.pauses and not what.mutates:
         # Whichever field is done first tells of its errors first.
@@ -84,7 +84,7 @@ async def compare(what: Asked, world: World) -> bool:
     else:
         assert planned[1] == reference[1]
         assert here.told == there.told
-    return plans.call(what.name, what.variables) is not None
+    return isinstance(prepared.fastpath.prepare(what.name, what.variables), PlannedCall)
 
 
 @pytest.fixture(scope="module")
@@ -250,9 +250,9 @@ def test_every_root_field_with_all_that_can_be_selected_below_it_is_planned(word
     declared = ", ".join(f"$v_{name}: {argument.type}" for name, argument in field.args.items())
     given = ", ".join(f"{name}: $v_{name}" for name in field.args)
     text = f"{word} {f'({declared})' if declared else ''} {{ {root}{f'({given})' if given else ''} "
-    plans = DOCUMENTS.get(text + whole_selection(field.type) + " }").plans
+    fastpath = DOCUMENTS.get(text + whole_selection(field.type) + " }").fastpath
     sent = {f"v_{name}": good(argument.type) for name, argument in field.args.items()}
-    assert plans.call(None, sent) is not None
+    assert isinstance(fastpath.prepare(None, sent), PlannedCall)
 
 
 def good(kind: Any) -> Any:

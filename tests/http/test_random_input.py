@@ -163,7 +163,7 @@ def test_after_all_that_the_server_has_written_of_no_defect(server: Server) -> N
     """Random input of this process may run before or after; a defect logged by any of it is one too many."""
     server.ask("{ me { corpUser { urn } } }", actor=ADMIN, headers={"X-Request-Id": "last-of-all"})
     logged = server.err.read_text()
-    assert '"event":"defect"' not in logged
+    assert '"event":"internal error"' not in logged
     assert '"reason":"internal"' not in logged
     assert "Traceback" not in logged
     assert AS_ADMIN not in logged

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from watchword.http.metrics import BUCKETS, Metrics
-from watchword.http.tallies import SLOTS, Tally, totals
+from watchword.http.metrics import BUCKETS, SLOTS, CounterFile, Metrics, totals
 
 observations = st.lists(st.tuples(st.sampled_from(["read", "write", "scan"]), st.floats(0, 10)), max_size=30)
 
@@ -47,7 +46,7 @@ def test_a_counter_reads_as_the_library_would_write_it(tmp_path: Path) -> None:
 
 def test_numbers_of_several_workers_are_added_up(tmp_path: Path) -> None:
     for name, amount in (("one", 2.0), ("two", 3.0), ("gone", 5.0)):
-        tally = Tally(tmp_path, name)
+        tally = CounterFile(tmp_path, name)
         tally.slots(("filler", name))
         tally.values[tally.slots(("shared",))] += amount
 
@@ -55,7 +54,7 @@ def test_numbers_of_several_workers_are_added_up(tmp_path: Path) -> None:
 
 
 def test_full_tally_counts_new_names_nowhere(tmp_path: Path) -> None:
-    tally = Tally(tmp_path, "one")
+    tally = CounterFile(tmp_path, "one")
     tally.slots(("large",), SLOTS - 1)
     for name in ("more", "still more"):
         first = tally.slots((name,), 15)

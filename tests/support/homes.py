@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
-from graphql import ExecutionResult, GraphQLSchema
+from graphql import GraphQLSchema
 
 from tests.support.server import ADMIN, GENERATE
 from watchword import wiring
@@ -20,9 +20,9 @@ from watchword.domain.token_limits import Limits
 from watchword.domain.tokens import NewToken, TokenType
 from watchword.engines.embedded.file import prepare as prepare_index
 from watchword.http.graphql.budget import Meter, ProcessorBudget
-from watchword.http.graphql.documents import Prepared
-from watchword.http.graphql.endpoint import Context, Services
-from watchword.http.graphql.errors import failed
+from watchword.http.graphql.context import Context, Services
+from watchword.http.graphql.documents import PreparedDocument
+from watchword.http.graphql.errors import field_error
 from watchword.service.offboarding import Offboarding
 from watchword.service.tokens import Counted, Lifetime
 from watchword.settings import Settings, load
@@ -108,7 +108,7 @@ async def opened(home: Furnished) -> AsyncIterator[Home]:
 async def answer(
     home: Home,
     schema: GraphQLSchema,
-    prepared: Prepared,
+    prepared: PreparedDocument,
     name: str | None,
     sent: dict[str, Any],
     who: int,
@@ -117,8 +117,8 @@ async def answer(
 ) -> str:
     """What a client would read, word for word."""
     context = Context(home.callers[who], home.services, Meter(ProcessorBudget(), home.callers[who].actor))
-    result: ExecutionResult = await prepared.plans.execute(name, sent, context, planned=planned)
-    errors = [failed(error, schema)[0] for error in result.errors or []]
+    result, _ = await prepared.execute(name, sent, context, use_fastpath=planned)
+    errors = [field_error(error, schema)[0] for error in result.errors or []]
     return orjson.dumps({"data": result.data, "errors": errors}).decode()
 
 

@@ -17,7 +17,7 @@ from graphql import (
     build_schema,
 )
 
-from watchword.http.graphql.completers import Reader
+from watchword.http.graphql.fastpath.completers import Reader
 
 _FIELDS = """
   thing(id: ID, kind: Kind = A, input: Given): Thing
@@ -77,26 +77,22 @@ class Row:
         self.thing = parts["thing"]
         self.names = parts["names"]
 
-    @classmethod
-    def part_of(cls, wanted: set[str]) -> type:
-        return type("RowPart", (), {"__slots__": tuple(wanted)})
 
-
-def narrowed(value: Any, part: type | None) -> Any:
-    """The same with parts in place of rows, as a resolver may return it that was told which are enough."""
-    if part is None or part is Row:
+def projected(value: Any, fields: frozenset[str] | None) -> Any:
+    """The value with projections in place of rows, as a resolver may return it for the fields that are read."""
+    if fields is None:
         return value
     if value.__class__ is list or value.__class__ is tuple:
-        return value.__class__([narrowed(one, part) for one in value])
+        return value.__class__([projected(one, fields) for one in value])
     if value.__class__ is dict:
-        return {name: narrowed(one, part) for name, one in value.items()}
+        return {name: projected(one, fields) for name, one in value.items()}
     if value.__class__ is not Row:
         return value
-    made = part()
-    for name in part.__slots__:  # type: ignore[attr-defined]
+    projection: Any = type("PartialRow", (), {"__slots__": tuple(fields), "projection_of": Row})()
+    for name in fields:
         one = getattr(value, name)
-        setattr(made, name, one if one is value else narrowed(one, part))
-    return made
+        setattr(projection, name, one if one is value else projected(one, fields))
+    return projection
 
 
 class Later:
@@ -203,6 +199,6 @@ def make_worldly_schema() -> GraphQLSchema:
 
 def _resolver(name: str, kind: Any) -> Any:
     async def resolve(_: Any, info: Any, **given: Any) -> Any:
-        return narrowed(await info.context.resolve(kind, name, given), getattr(info, "part", None))
+        return projected(await info.context.resolve(kind, name, given), getattr(info, "record_fields", None))
 
     return resolve

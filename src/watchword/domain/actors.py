@@ -53,6 +53,10 @@ class Bearer(NamedTuple):
     """Whether it is derived from another token."""
 
     @property
+    def bearer_id(self) -> str:
+        return self.token_id
+
+    @property
     def has_ended(self) -> bool:
         """Whether it is revoked or expired. A suspended actor's token may work again."""
         return self.revoked_at is not None or (self.expires_at is not None and self.expires_at <= self.at)

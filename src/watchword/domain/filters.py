@@ -12,7 +12,7 @@ from typing import NamedTuple
 from watchword.domain.errors import invalid
 from watchword.domain.lifetimes import parse_iso
 from watchword.domain.texts import check_text
-from watchword.domain.tokens import Form, TokenRecord, TokenStatus, TokenType
+from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType
 from watchword.domain.urns import token_urn
 
 MAX_FILTERS = 20
@@ -252,16 +252,15 @@ _PINNED = (Field.ACTOR_URN, Field.OWNER_URN)
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One page to read. `own` is the server's constraint: (field, the caller's urn). `form` is the type of each row: a
-    record, or a part of one.
-    """
+    """One page to read. `own` is the server's constraint: (field, the caller's urn)."""
 
     start: int = 0
     count: int = DEFAULT_COUNT
     filters: tuple[Filter, ...] = ()
     sort: Sort = BY_END
     own: tuple[Field, str] | None = None
-    form: Form = TokenRecord
+    record_fields: frozenset[str] | None = None
+    """The record fields the caller reads, so that the store selects no others; None: all. The id is always read."""
 
     @property
     def pinned(self) -> str | None:
@@ -281,7 +280,7 @@ class Search:
 
     def held_to(self, field: Field, value: str) -> "Search":
         """The search with the server's constraint."""
-        return Search(self.start, self.count, self.filters, self.sort, (field, value), self.form)
+        return Search(self.start, self.count, self.filters, self.sort, (field, value), self.record_fields)
 
     @property
     def shows_revoked(self) -> bool:

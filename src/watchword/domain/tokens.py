@@ -7,12 +7,11 @@ is revoked or expires.
 from base64 import b64decode
 from binascii import Error as Base64Error
 from binascii import b2a_base64
-from collections import namedtuple
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from watchword.domain.errors import invalid
 from watchword.domain.secret import Secret
@@ -85,19 +84,6 @@ class TokenRecord(NamedTuple):
         if self.expires_at is not None and self.expires_at <= now:
             return TokenStatus.EXPIRED
         return TokenStatus.ACTIVE
-
-    @classmethod
-    def part_of(cls, wanted: Collection[str]) -> "Form":
-        """A record with these fields alone, and its id: for who shows many and reads no more of each. To ask it for
-        another is an error.
-        """
-        fields = [name for name in cls._fields if name in wanted or name == "id"]
-        part = namedtuple("TokenPart", fields)  # type: ignore[misc]  # noqa: PYI024 - its fields are known only now
-        part.status = cls.status  # type: ignore[attr-defined]
-        return cast("Form", part)
-
-
-Form = type[TokenRecord]
 
 
 @dataclass(frozen=True, slots=True)

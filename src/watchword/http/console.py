@@ -1,8 +1,7 @@
-"""The console's files: those of the package and no others, each found by its whole name, read when first asked for.
+"""The console's static files. Only files of the package are served, each found by its whole name and read once.
 
-What a page may do is said with every one of them: scripts, styles and requests of our own alone, in no frame, nothing
-of it to anybody else, and no text made into markup but by the one function of ours that escapes it. They are asked for
-again each time, and sent again only when they have changed.
+The content security policy allows only scripts, styles and requests of this server, no frames, and markup only through
+the escaping function of the console. Browsers revalidate a file each time and download it only when it has changed.
 """
 
 import gzip
@@ -19,40 +18,40 @@ from watchword.http.requests import Header, Request, Response
 
 PREFIXES = ("/console/", "/assets/")
 ASSETS = "/assets/"
-FRONT = "index.html"
-SMALLEST_PACKED = 256
+INDEX = "index.html"
+MIN_GZIP = 256
 
-_KINDS = {
+_CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml; charset=utf-8",
     ".png": "image/png",
 }
-_NEVER = re.compile(r"q\s*=\s*0(\.0*)?")
-_POLICY = (
+_Q_ZERO = re.compile(r"q\s*=\s*0(\.0*)?")
+_CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "font-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types watchword"
 )
-_POWERS = (
+_DENIED_FEATURES = (
     "accelerometer", "autoplay", "camera", "display-capture", "encrypted-media", "fullscreen",
     "geolocation", "gyroscope", "hid", "identity-credentials-get", "idle-detection", "magnetometer", "microphone",
     "midi", "payment", "picture-in-picture", "publickey-credentials-get", "screen-wake-lock", "serial", "usb",
     "xr-spatial-tracking",
 )  # fmt: skip
 HEADERS: list[Header] = [
-    ("content-security-policy", _POLICY),
+    ("content-security-policy", _CONTENT_SECURITY_POLICY),
     ("referrer-policy", "no-referrer"),
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
-    ("permissions-policy", ", ".join(f"{power}=()" for power in _POWERS)),
+    ("permissions-policy", ", ".join(f"{feature}=()" for feature in _DENIED_FEATURES)),
     ("cache-control", "no-cache"),
     ("vary", "accept-encoding"),
 ]
 
 
-class _File:
+class _StaticFile:
     def __init__(self, source: Traversable, kind: str) -> None:
         self._source = source
         self._kind = kind
@@ -60,70 +59,70 @@ class _File:
     @cached_property
     def plain(self) -> Response:
         body = self._source.read_bytes()
-        return self._response(body, f'"{_mark(body)}"', [])
+        return self._response(body, f'"{_digest(body)}"', [])
 
     @cached_property
-    def packed(self) -> Response:
-        """As it is where packing would not help."""
+    def gzipped(self) -> Response:
+        """Uncompressed where gzip does not help."""
         body = self.plain.body
-        smaller = gzip.compress(body, mtime=0) if len(body) >= SMALLEST_PACKED else body
-        if len(smaller) >= len(body):
+        compressed = gzip.compress(body, mtime=0) if len(body) >= MIN_GZIP else body
+        if len(compressed) >= len(body):
             return self.plain
-        return self._response(smaller, f'"{_mark(body)}-gzip"', [("content-encoding", "gzip")])
+        return self._response(compressed, f'"{_digest(body)}-gzip"', [("content-encoding", "gzip")])
 
-    def _response(self, body: bytes, tag: str, more: list[Header]) -> Response:
-        return Response(200, [("content-type", self._kind), ("etag", tag), *HEADERS, *more], body)
+    def _response(self, body: bytes, tag: str, extra: list[Header]) -> Response:
+        return Response(200, [("content-type", self._kind), ("etag", tag), *HEADERS, *extra], body)
 
 
 class Console:
     @cached_property
-    def _files(self) -> dict[str, _File]:
-        return dict(_below(files("watchword") / "console", PurePosixPath()))
+    def _files(self) -> dict[str, _StaticFile]:
+        return dict(_static_files(files("watchword") / "console", PurePosixPath()))
 
     def serves(self, path: str) -> bool:
         return path.startswith(PREFIXES) or path == PREFIXES[0].rstrip("/")
 
-    async def front(self, request: Request) -> Response:
-        """Every view is the one page, which looks at its address itself."""
-        return _answer(self._files[FRONT], request)
+    async def index(self, request: Request) -> Response:
+        """Every view is this page; its script routes by the address."""
+        return _answer(self._files[INDEX], request)
 
     async def answer(self, request: Request) -> Response:
         if not request.path.startswith(ASSETS):
-            return await self.front(request)
+            return await self.index(request)
         found = self._files.get(request.path[len(ASSETS) :])
         if found is None:
             raise Fault(Reason.NO_SUCH_ADDRESS, "Nothing is served at this address.")
         return _answer(found, request)
 
 
-def _below(folder: Traversable, path: PurePosixPath) -> Iterator[tuple[str, _File]]:
+def _static_files(folder: Traversable, path: PurePosixPath) -> Iterator[tuple[str, _StaticFile]]:
     for entry in folder.iterdir():
         name = path / entry.name
         if entry.is_dir():
-            yield from _below(entry, name)
-        elif name.suffix in _KINDS:
-            yield str(name), _File(entry, _KINDS[name.suffix])
+            yield from _static_files(entry, name)
+        elif name.suffix in _CONTENT_TYPES:
+            yield str(name), _StaticFile(entry, _CONTENT_TYPES[name.suffix])
 
 
-def _answer(file: _File, request: Request) -> Response:
-    response = file.packed if _takes_gzip(request.header("accept-encoding")) else file.plain
+def _answer(file: _StaticFile, request: Request) -> Response:
+    response = file.gzipped if _accepts_gzip(request.header("accept-encoding")) else file.plain
     tag = response.headers[1][1]
-    if _is_known(tag, request.header("if-none-match")):
+    if _matches(tag, request.header("if-none-match")):
         return Response(304, response.headers[1:])
     return response
 
 
-def _takes_gzip(accepted: str) -> bool:
+def _accepts_gzip(accepted: str) -> bool:
     for word in accepted.lower().split(","):
         coding, _, weight = word.partition(";")
         if coding.strip() == "gzip":
-            return not _NEVER.fullmatch(weight.strip())
+            return not _Q_ZERO.fullmatch(weight.strip())
     return False
 
 
-def _is_known(tag: str, given: str) -> bool:
-    return tag in {word.strip().removeprefix("W/") for word in given.split(",")} or given.strip() == "*"
+def _matches(tag: str, if_none_match: str) -> bool:
+    return tag in {word.strip().removeprefix("W/") for word in if_none_match.split(",")} or if_none_match.strip() == "*"
 
 
-def _mark(body: bytes) -> str:
+def _digest(body: bytes) -> str:
     return sha256(body).hexdigest()[:32]

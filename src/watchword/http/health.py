@@ -1,7 +1,7 @@
-"""Probes. *Live* says the process answers; *ready* proves a write to the store, by at most one probe a second.
+"""Health probes. *Live*: the process answers. *Ready*: a write to the store succeeds; at most one probe a second.
 
-The search index is named as a part. Without it tokens are issued, verified and revoked as ever, so it alone makes
-nobody unready. Nor does a background loop that fails: it is named while it does.
+An unavailable search index, or a failing background task, makes the service degraded, not unready: it can still issue,
+verify and revoke tokens.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import orjson
 from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.ports import Store
-from watchword.http.faults import JSON, NO_STORE, RETRY_AFTER
+from watchword.http.errors import JSON, NO_STORE, RETRY_AFTER
 from watchword.http.requests import Response
 from watchword.service.loops import Loops
 
@@ -40,7 +40,7 @@ class Health:
         return self._answer
 
     async def status(self) -> Response:
-        """`ready` without its parts."""
+        """`ready` without the details."""
         status, headers, body = await self.ready()
         return Response(status, headers, orjson.dumps({"status": orjson.loads(body)["status"]}))
 

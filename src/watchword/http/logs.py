@@ -1,4 +1,4 @@
-"""Logs: JSON lines on standard error. No header, no query string and no body is ever logged."""
+"""Logs: JSON lines on standard error. Headers, query strings and bodies are never logged."""
 
 import asyncio
 import logging
@@ -11,15 +11,15 @@ import orjson
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
-from watchword.http.faults import printable, redact
+from watchword.http.errors import printable, redact
 from watchword.http.requests import Request
 
 _LINE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z
 QUIET_ROUTES = frozenset({"/auth", "/health", "/health/live", "/health/ready", "/metrics"})
 
 
-class _Lines:
-    """A log that cannot be written, as to a full disk or a closed pipe, is no reason to fail a request."""
+class _LogStream:
+    """Ignores write errors: a full disk or a closed pipe must not fail a request."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -37,7 +37,7 @@ class _Lines:
 
 def make_logger(level: str) -> FilteringBoundLogger:
     logger: FilteringBoundLogger = structlog.wrap_logger(
-        _Lines(sys.stderr.buffer),
+        _LogStream(sys.stderr.buffer),
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
         processors=[
             structlog.processors.add_log_level,
@@ -50,20 +50,20 @@ def make_logger(level: str) -> FilteringBoundLogger:
 
 
 def _redacted(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """The last line of defence: whatever looks like a token does not get out."""
+    """Removes anything that looks like a token, as a last line of defence."""
     return {key: redact(value) if isinstance(value, str) else value for key, value in event.items()}
 
 
 class AccessLog:
-    """One line a request: all of them, none, or (default) all but successful /auth and probes.
+    """One line per request: all, none, or (default) all but successful /auth and probes.
 
-    The same form as every other line, made without the logger's steps, which cost more than many a request. Lines of
-    requests that are answered together are written together, before the event loop turns to anything new.
+    Lines look like those of the logger, but bypass structlog, whose processors cost more than many a request. All lines
+    of one turn of the event loop are written together.
     """
 
     def __init__(self, logger: FilteringBoundLogger, mode: str, out: BinaryIO = sys.stderr.buffer) -> None:
         self._mode = mode if logger.is_enabled_for(logging.INFO) else "off"
-        self._out = _Lines(out)
+        self._out = _LogStream(out)
         self._lines: list[bytes] = []
 
     def wants(self, route: str, status: int) -> bool:
@@ -72,7 +72,7 @@ class AccessLog:
         return self._mode == "all"
 
     def write(self, request: Request, route: str, status: int, seconds: float) -> None:
-        """`route` is an address that we serve, or a word for all others."""
+        """`route` is the route label of the metrics."""
         if not self._lines:
             asyncio.get_running_loop().call_soon(self._flush)
         line = {
@@ -94,8 +94,8 @@ class AccessLog:
         self._out.write(b"".join(lines))
 
 
-class JsonLines(logging.Formatter):
-    """The server's own messages in the same form as ours."""
+class JsonFormatter(logging.Formatter):
+    """Formats granian's messages like ours."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC).isoformat()

@@ -1,9 +1,18 @@
-"""Metrics in Prometheus text, right with several worker processes: prometheus-client writes what the tallies hold."""
+"""Metrics in Prometheus text, correct with several worker processes.
 
+Each worker keeps its numbers as doubles in a memory-mapped file: an increment is an assignment, needs no flush, and
+survives the worker. A second file names the doubles; it is rewritten when a new name is first used. Any worker can sum
+all files. prometheus-client's multiprocess mode does the same at five times the cost (docs/decisions/metrics.md).
+"""
+
+import json
+import mmap
 import os
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 
@@ -11,21 +20,26 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from watchword.http.tallies import Tally, totals
-
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 RENDER_SECONDS = 1.0
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _BOUNDS = [*(str(bound) for bound in BUCKETS), "+Inf"]
-# A number for each bucket, one for what is beyond the last, and one for the sum.
-_HISTOGRAM = len(_BOUNDS) + 1
+# A slot for each bucket and one for the sum.
+_HISTOGRAM_SLOTS = len(_BOUNDS) + 1
 _SUM = len(_BOUNDS)
+SLOTS = 8_192
+SPARE_SLOTS = 64
+"""Unnamed slots at the end, which nothing reads: names that find no room write there."""
+WIDTH = 8
+
+Key = tuple[str, ...]
 
 _COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "watchword_http_requests": ("Requests answered.", ("route", "status")),
-    "watchword_verifications": ("Callers verified, by verdict.", ("verdict",)),
-    "watchword_tokens_issued": ("Tokens made.", ()),
+    "watchword_verifications": ("Callers authenticated, by verdict.", ("verdict",)),
+    "watchword_tokens_issued": ("Tokens issued.", ()),
     "watchword_tokens_revoked": ("Tokens revoked.", ()),
+    "watchword_graphql_fallbacks": ("GraphQL operations executed by graphql-core, not the fast path.", ("cause",)),
 }
 _HISTOGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "watchword_http_request_seconds": ("Time to answer.", ("route",)),
@@ -36,9 +50,9 @@ _HISTOGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
 class Metrics(Collector):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._tally = Tally(folder, str(os.getpid()))
-        self._values = self._tally.values
-        # Where each name's numbers begin, by what the callers say: one look a request, and no names put together.
+        self._file = CounterFile(folder, str(os.getpid()))
+        self._values = self._file.values
+        # The first slot of each name, by the arguments of the methods: one lookup per request builds no names.
         self._requests: dict[tuple[str, int, str | None], tuple[int, int, int]] = {}
         self._counters: dict[tuple[str, ...], int] = {}
         self._routes: dict[str, int] = {}
@@ -51,7 +65,7 @@ class Metrics(Collector):
         self.revoked = self._counter("watchword_tokens_revoked")
 
     def request(self, route: str, status: int, verdict: str | None, seconds: float) -> None:
-        """An answer, and the verdict on who asked, where it took one."""
+        """Counts a response, and the verdict of its authentication if there was one."""
         key = route, status, verdict
         slots = self._requests.get(key)
         if slots is None:
@@ -64,23 +78,26 @@ class Metrics(Collector):
         if verdict is not None:
             values[verdicts] += 1
 
+    def graphql_fallback(self, cause: str) -> None:
+        self._values[self._slot("watchword_graphql_fallbacks", cause)] += 1
+
     def store(self, operation: str, seconds: float) -> None:
         histogram = self._operations.get(operation)
         if histogram is None:
             key = ("watchword_store_seconds", operation)
-            histogram = self._operations[operation] = self._tally.slots(key, _HISTOGRAM)
+            histogram = self._operations[operation] = self._file.slots(key, _HISTOGRAM_SLOTS)
         self._values[histogram + bisect_left(BUCKETS, seconds)] += 1
         self._values[histogram + _SUM] += seconds
 
     def render(self) -> bytes:
-        """At most once a second, whoever asks and however often: it takes as long as hundreds of verifications."""
+        """Renders at most once a second: it takes as long as hundreds of verifications."""
         if time.monotonic() - self._rendered_at >= RENDER_SECONDS:
             self._text = generate_latest(self._registry)
             self._rendered_at = time.monotonic()
         return self._text
 
     def collect(self) -> Iterable[Metric]:
-        """Read by the library when it writes the text."""
+        """Called by prometheus-client."""
         sums = totals(self._folder)
         for name, (about, labels) in _COUNTERS.items():
             counter = CounterMetricFamily(name, about, labels=labels)
@@ -97,7 +114,7 @@ class Metrics(Collector):
             yield histogram
 
     def _counter(self, name: str) -> Callable[[int], None]:
-        slot = self._tally.slots((name,))
+        slot = self._file.slots((name,))
 
         def count(number: int) -> None:
             self._values[slot] += number
@@ -105,13 +122,60 @@ class Metrics(Collector):
         return count
 
     def _request_slots(self, route: str, status: int, verdict: str | None) -> tuple[int, int, int]:
-        """The counter of this route and status, the histogram of the route, and the counter of the verdict."""
+        """The slots of the request counter, the histogram and the verdict counter."""
         if route not in self._routes:
-            self._routes[route] = self._tally.slots(("watchword_http_request_seconds", route), _HISTOGRAM)
+            self._routes[route] = self._file.slots(("watchword_http_request_seconds", route), _HISTOGRAM_SLOTS)
         counter = self._slot("watchword_http_requests", route, str(status))
         return counter, self._routes[route], self._slot("watchword_verifications", verdict) if verdict else -1
 
     def _slot(self, *key: str) -> int:
         if key not in self._counters:
-            self._counters[key] = self._tally.slots(key)
+            self._counters[key] = self._file.slots(key)
         return self._counters[key]
+
+
+class CounterFile:
+    """The numbers of one worker. `values[slot] += n` adds to one."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._names = folder / f"{name}.names"
+        self._keys: list[tuple[Key, int]] = []
+        self._used = 0
+        file = os.open(folder / f"{name}.counters", os.O_RDWR | os.O_CREAT, 0o600)
+        # Allocate now: on a disk that is full later, a write to a sparse page would kill the process.
+        size = (SLOTS + SPARE_SLOTS) * WIDTH
+        os.posix_fallocate(file, 0, size)
+        self.values = memoryview(mmap.mmap(file, size)).cast("d")
+        os.close(file)
+
+    def slots(self, key: Key, number: int = 1) -> int:
+        """The first of `number` slots of a name; at most SPARE_SLOTS."""
+        first = self._used
+        if first + number > SLOTS:
+            # A full file does not count new names; it neither fails a request nor corrupts another name.
+            return SLOTS
+        self._used += number
+        self._keys.append((key, number))
+        with suppress(OSError):
+            new = self._names.with_suffix(".new")
+            new.write_text(json.dumps(self._keys))
+            new.replace(self._names)
+        return first
+
+
+def totals(folder: Path) -> dict[Key, list[float]]:
+    """The sums over all workers that ran with this folder, by name."""
+    sums: dict[Key, list[float]] = defaultdict(list)
+    for names in sorted(folder.glob("*.names")):
+        for key, numbers in _read(names):
+            known = sums[key]
+            sums[key] = [a + b for a, b in zip(known, numbers, strict=True)] if known else numbers
+    return sums
+
+
+def _read(names: Path) -> Iterator[tuple[Key, list[float]]]:
+    values = memoryview(names.with_suffix(".counters").read_bytes()).cast("d")
+    first = 0
+    for key, number in json.loads(names.read_text()):
+        yield tuple(key), list(values[first : first + number])
+        first += number

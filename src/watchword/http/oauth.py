@@ -1,12 +1,11 @@
-"""The OAuth doors: introspection (RFC 7662), revocation (RFC 7009), the published keys and the metadata (RFC 8414).
+"""The OAuth endpoints: introspection (RFC 7662), revocation (RFC 7009), keys (JWKS) and metadata (RFC 8414).
 
-Parameters come in the body as a form, each once: no token is read from a query, which others log. An error has the
-shape that OAuth's clients read. Who asks about a token brings one of its own; who ends one needs nothing but it.
+Parameters come in a form in the body, never in the query, which proxies log. Errors have the shape of RFC 6749.
+Introspection needs a token of the caller. Revocation needs only the token to revoke.
 """
 
-from collections import Counter
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -14,8 +13,9 @@ from watchword.domain.actors import Bearer
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.ports import Keys
 from watchword.domain.urns import name_of
-from watchword.http.callers import Callers
-from watchword.http.faults import CHALLENGE, JSON, NO_STORE, fault_headers, redact
+from watchword.http.authentication import Authenticator
+from watchword.http.body import read_form
+from watchword.http.errors import CHALLENGE, JSON, NO_STORE, fault_headers, redact
 from watchword.http.requests import Request, Response
 from watchword.service.introspection import Introspection, Shown
 from watchword.service.refusals import Refusals
@@ -26,24 +26,20 @@ REVOKE = "/oauth2/revoke"
 JWKS = "/.well-known/jwks.json"
 METADATA = "/.well-known/oauth-authorization-server"
 OAUTH = frozenset({INTROSPECT, REVOKE})
-MAX_FORM = 64 * 1024
-MAX_FIELDS = 20
-MAX_ESCAPES = 5_000
-FORM = "application/x-www-form-urlencoded"
 
-# The next key is published before it signs, so whoever keeps the set for so long misses no rotation.
-KEYS_KEPT = ("cache-control", "public, max-age=300")
-METADATA_KEPT = ("cache-control", "public, max-age=3600")
+# The next key is published before it signs, so a client that caches the set for this long misses no rotation.
+KEYS_CACHED = ("cache-control", "public, max-age=300")
+METADATA_CACHED = ("cache-control", "public, max-age=3600")
 INACTIVE = Response(200, [JSON, NO_STORE], b'{"active":false}')
 
-_WORDS = {401: "invalid_token", 403: "insufficient_scope", 500: "server_error", 503: "temporarily_unavailable"}
+_ERROR_CODES = {401: "invalid_token", 403: "insufficient_scope", 500: "server_error", 503: "temporarily_unavailable"}
 
 
-class OAuthDoor:
+class OAuthEndpoints:
     def __init__(
-        self, callers: Callers, introspection: Introspection, tokens: Tokens, keys: Keys, refusals: Refusals
+        self, authenticator: Authenticator, introspection: Introspection, tokens: Tokens, keys: Keys, refusals: Refusals
     ) -> None:
-        self._callers = callers
+        self._authenticator = authenticator
         self._introspection = introspection
         self._tokens = tokens
         self._keys = keys
@@ -55,10 +51,10 @@ class OAuthDoor:
         if isinstance(found, Fault):
             self._refusals.failed(request.client, request.id, INTROSPECT, found)
             return INACTIVE
-        return Response(200, [JSON, NO_STORE], orjson.dumps(_told(found)))
+        return Response(200, [JSON, NO_STORE], orjson.dumps(_introspection(found)))
 
     async def _other(self, request: Request, bearer: Bearer, token: bytes) -> Shown | Fault:
-        caller = self._callers.caller(bearer, request)
+        caller = self._authenticator.caller(bearer, request)
         try:
             return await self._introspection.other(caller, token)
         except Fault as fault:
@@ -71,13 +67,11 @@ class OAuthDoor:
         return Response(200, [NO_STORE])
 
     async def jwks(self, request: Request) -> Response:
-        return Response(200, [JSON, KEYS_KEPT], orjson.dumps(await self._keys.jwks()))
+        return Response(200, [JSON, KEYS_CACHED], orjson.dumps(await self._keys.jwks()))
 
 
 def metadata(issuer: str) -> dict[str, Response]:
-    """The metadata by their addresses: RFC 8414 puts the path of an issuer that has one after the well-known part. An
-    issuer that is a Unix socket has no addresses to name.
-    """
+    """The metadata by path. RFC 8414 appends the path of the issuer. An issuer on a Unix socket has no addresses."""
     parts = urlsplit(issuer)
     if not parts.hostname:
         return {}
@@ -88,33 +82,33 @@ def metadata(issuer: str) -> dict[str, Response]:
         "introspection_endpoint_auth_methods_supported": ["Bearer"],
         "revocation_endpoint": issuer + REVOKE,
         "revocation_endpoint_auth_methods_supported": ["none"],
-        # Nothing is granted by redirects here. Left out, the one would be missing, and the other mean two that are.
+        # Empty lists: the first is required, and a missing second one would mean grant types that are not here.
         "response_types_supported": [],
         "grant_types_supported": [],
     }
-    answer = Response(200, [JSON, METADATA_KEPT], orjson.dumps(content))
-    return dict.fromkeys((METADATA, METADATA + parts.path), answer)
+    response = Response(200, [JSON, METADATA_CACHED], orjson.dumps(content))
+    return dict.fromkeys((METADATA, METADATA + parts.path), response)
 
 
 def oauth_fault(fault: Fault) -> Response:
-    word = _WORDS.get(fault.kind.code, "invalid_request")
+    code = _ERROR_CODES.get(fault.kind.code, "invalid_request")
     headers = [JSON, NO_STORE, *fault_headers(fault)]
     if fault.kind.code == 403:
         headers.append(("www-authenticate", _insufficient(fault)))
-    content = {"error": word, "error_description": redact(fault.message)}
+    content = {"error": code, "error_description": redact(fault.message)}
     return Response(fault.kind.code, headers, orjson.dumps(content))
 
 
 def _insufficient(fault: Fault) -> str:
-    """RFC 6750: the word, and which scope it takes, where it is one."""
+    """RFC 6750: the error code, and the missing scope if it is one."""
     challenge = CHALLENGE + f', error="insufficient_scope", error_description="{fault.message}"'
     privilege = fault.details.get("privilege")
     return challenge if privilege is None else challenge + f', scope="{privilege}"'
 
 
-def _told(found: Shown) -> dict[str, Any]:
+def _introspection(found: Shown) -> dict[str, Any]:
     bearer, claims = found
-    told = {
+    content = {
         "active": True,
         "client_id": claims["client_id"],
         "username": name_of(bearer.actor),
@@ -126,39 +120,18 @@ def _told(found: Shown) -> dict[str, Any]:
         "jti": claims["jti"],
     }
     if "scope" in claims:
-        told["scope"] = claims["scope"]
+        content["scope"] = claims["scope"]
     if bearer.limits.networks is not None:
-        # Not of the RFC: whoever asks must judge from where the token was brought.
-        told["allowed_networks"] = bearer.limits.networks
+        # Not in the RFC: the caller must check from where the token was used.
+        content["allowed_networks"] = bearer.limits.networks
     if bearer.expires_at is not None:
-        # As the store has it: a rotation or a parent may have brought it nearer than what was signed.
-        told["exp"] = bearer.expires_at // 1000
-    return told
+        # From the store: a rotation or the parent may have shortened the signed lifetime.
+        content["exp"] = bearer.expires_at // 1000
+    return content
 
 
 async def _token(request: Request) -> bytes:
-    token = (await _form(request)).get("token")
+    token = (await read_form(request)).get("token")
     if not token:
         raise invalid("token", "token must be given, as a parameter in the body.")
     return token.encode("latin-1")
-
-
-async def _form(request: Request) -> dict[str, str]:
-    """The parameters of the body, byte by byte: what is no UTF-8 is no error, only no token of ours."""
-    kind = request.header("content-type").lower().partition(";")[0].strip()
-    if kind != FORM or request.is_repeated("content-type") or "content-encoding" in request.headers:
-        raise Fault(
-            Reason.INVALID_HEADER,
-            f"Send the parameters in the body as Content-Type: {FORM}, uncompressed.",
-            field="Content-Type",
-        )
-    body = (await request.body(MAX_FORM)).decode("latin-1")
-    if body.count("%") > MAX_ESCAPES:
-        raise invalid("body", f"The body may have at most {MAX_ESCAPES:,} escapes.")
-    try:
-        given = parse_qsl(body, keep_blank_values=True, encoding="latin-1", max_num_fields=MAX_FIELDS)
-    except ValueError:
-        raise invalid("body", f"The body may have at most {MAX_FIELDS} parameters.") from None
-    if any(times > 1 for times in Counter(name for name, _ in given).values()):
-        raise invalid("body", "The body must have each parameter once.")
-    return dict(given)

@@ -16,8 +16,8 @@ from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock
 from watchword.domain.tasks import TaskId, TaskStatus, asked_task, not_readable
 from watchword.domain.truncations import parse_truncation
-from watchword.http.faults import JSON, NO_STORE
-from watchword.http.graphql.endpoint import check_media_type, read_json
+from watchword.http.body import check_media_type, parse_json
+from watchword.http.errors import JSON, NO_STORE
 from watchword.http.requests import Request, Response
 from watchword.service.operations import SIZES, STATUS, TRUNCATE, Operations
 from watchword.service.refusals import Refusals
@@ -29,7 +29,7 @@ Json = dict[str, Any]
 Act = Callable[[Request, Caller, Json], Awaitable[Any]]
 
 
-class OperationsDoor:
+class OperationsEndpoint:
     def __init__(self, operations: Operations, refusals: Refusals, clock: Clock) -> None:
         self._operations = operations
         self._refusals = refusals
@@ -109,7 +109,7 @@ async def _body(request: Request) -> Json:
         return {}
     check_media_type(request)
     body = await request.body()
-    content = read_json(body, "an object with the fields of the action") if body.strip() else {}
+    content = parse_json(body, "an object with the fields of the action") if body.strip() else {}
     if not isinstance(content, dict):
         raise Fault(Reason.INVALID_JSON, "The body must be a JSON object with the fields of the action.")
     return content

@@ -1,15 +1,16 @@
-"""Requests and responses: what the server hands over, read when it is asked for; a body with a bound in size and time.
+"""Requests and responses of the server library, and the body of a request, limited in size and time.
 
-The door speaks RSGI, the server's own interface (docs/decisions/rsgi-vs-asgi.md). It shows header values that are
-visible ASCII, and of others only that they are there; not even that, after one that is. Behind trusted proxies, where
-every line counts, it is ASGI in the same shape (asgi.py).
+The app uses RSGI, granian's interface (docs/decisions/rsgi-vs-asgi.md). RSGI hides the value of a header that is not
+visible ASCII, and hides the whole line when it follows a readable one. Behind trusted proxies a client could so hide
+the `X-Forwarded-For` line to which a proxy appends the client's address. There the app uses ASGI, which shows every
+line and costs more, through the adapters at the end of this module. ASGI does not show whether a target was absolute.
 """
 
 import asyncio
 import ipaddress
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol, TypedDict
 
 from granian.rsgi import ProtocolClosed, ProtocolError  # type: ignore[attr-defined]
 
@@ -19,32 +20,32 @@ from watchword.domain.token_limits import Network, within
 MAX_BODY = 1024 * 1024
 BODY_SECONDS = 15.0
 MAX_DIGITS = 20
-"""Of an announced length."""
+"""Of a Content-Length."""
 SMALL_BODY = 8 * 1024
-"""Up to so many bytes a body is not counted: its connection's own buffers are larger."""
+"""Bytes up to which a body is not counted: the buffers of its connection are larger."""
 SMALL_CHUNKS = 1_000
-"""Of a body. The server hands over each chunk by itself, at a cost that does not depend on its size."""
+"""The server passes on each chunk separately, at a cost that does not depend on its size."""
 CHUNK = 1024
-"""Bytes for which one more is allowed. On a slow network a chunk has about 1,400."""
+"""Bytes that allow one more chunk. On a slow network a chunk has about 1,400."""
 MAX_ARRIVING = 32 * 1024 * 1024
-"""Bytes of all larger bodies that are not whole yet, in a worker."""
+"""Bytes of all incomplete bodies larger than SMALL_BODY, per worker."""
 UNIX_PEER = "unix"
 UNKNOWN_CLIENT = "unknown"
 UNREADABLE = "\ufffd"
-"""The value of a header that is not visible ASCII: like nothing that is expected anywhere."""
+"""Stands for a header value that is not visible ASCII. No header allows it."""
 DROPPED = 0.0
-"""The deadline of a body that is dropped: long over."""
+"""The deadline of a body that is dropped."""
 MAX_HOPS = 20
-"""Of a chain of proxies, the nearest."""
+"""The nearest proxies of a chain that are considered."""
 
-# No dots: what looks like a token must not become a request id, which is logged.
+# No dots: a token must not become a request id, which is logged.
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 Header = tuple[str, str]
 
 
 class Headers(Protocol):
-    """The server's view of the headers. Names are in lower case; RSGI leaves out values that are not visible ASCII."""
+    """Names are in lower case; RSGI leaves out values that are not visible ASCII."""
 
     def __contains__(self, name: str, /) -> bool: ...
     def __iter__(self) -> Iterator[str]: ...
@@ -53,7 +54,7 @@ class Headers(Protocol):
 
 
 class Scope(Protocol):
-    """What the server knows of a request before its body."""
+    """A request without its body."""
 
     @property
     def method(self) -> str: ...
@@ -71,14 +72,14 @@ class Scope(Protocol):
     def http_version(self) -> str: ...
     @property
     def authority(self) -> str | None:
-        """Of a target in absolute form."""
+        """The host of a target in absolute form."""
 
     @property
     def headers(self) -> Headers: ...
 
 
 class Exchange(Protocol):
-    """The server's side of one request: its body, its end, and the one answer."""
+    """The body of a request and its response."""
 
     def __call__(self) -> Awaitable[bytes]: ...
     def __aiter__(self) -> AsyncIterator[bytes]: ...
@@ -94,7 +95,18 @@ class Response(NamedTuple):
 
 
 class Request:
-    __slots__ = ("_exchange", "_gone", "_is_whole", "_reader", "_scope", "actor", "headers", "id", "path", "verdict")
+    __slots__ = (
+        "_disconnect",
+        "_exchange",
+        "_is_read",
+        "_reader",
+        "_scope",
+        "actor",
+        "headers",
+        "id",
+        "path",
+        "verdict",
+    )
 
     def __init__(self, scope: Scope, exchange: Exchange, reader: "RequestReader") -> None:
         self._scope = scope
@@ -105,11 +117,11 @@ class Request:
         given = self.headers.get("x-request-id")
         self.id = reader.new_id() if given is None or not _REQUEST_ID.fullmatch(given) else given
         self.actor: str | None = None
-        """Who it turned out to be, for the log."""
+        """The authenticated caller, for the log."""
         self.verdict: str | None = None
-        """What was said to who it is, for the metrics."""
-        self._gone: asyncio.Task[None] | None = None
-        self._is_whole = False
+        """The result of authentication, for the metrics."""
+        self._disconnect: asyncio.Task[None] | None = None
+        self._is_read = False
 
     @property
     def method(self) -> str:
@@ -125,54 +137,54 @@ class Request:
 
     @property
     def ends(self) -> tuple[str, str]:
-        """The client's and our end of the connection, with their ports."""
+        """The address and port of the client and of the server."""
         return self._scope.client, self._scope.server
 
     @property
     def is_direct(self) -> bool:
-        """In the form in which a client asks a server: HTTP/1.1, and a target without a host."""
+        """HTTP/1.1 with a target in origin form."""
         return self._scope.http_version == "1.1" and self._scope.authority is None
 
     @property
     def peer(self) -> str:
-        """Who is at the other end of the connection."""
+        """The address at the other end of the connection."""
         return self._reader.peer(self._scope.client)
 
     @property
     def client(self) -> str:
-        """Who is calling: the peer, or whom a trusted proxy names."""
+        """The peer, or the client that a trusted proxy names."""
         return self._reader.client(self._scope.client, self.headers)
 
     def header(self, name: str) -> str:
-        """As it came first; empty where it did not come."""
+        """The first value; empty if the header is missing."""
         value = self.headers.get(name)
         if value is None:
             return UNREADABLE if name in self.headers else ""
         return value
 
     def is_repeated(self, name: str) -> bool:
-        """As far as it shows: by RSGI, not when a value that cannot be read comes after one that can."""
+        """RSGI does not show an unreadable value that follows a readable one."""
         readable = len(self.headers.get_all(name))
         return readable > 1 or (readable == 1 and self.headers.get(name) is None)
 
     @property
     def has_unread_body(self) -> bool:
-        """The connection cannot be used again: what is left of the body stands before the next request."""
+        """Then the connection must close: the rest of the body precedes the next request."""
         headers = self.headers
         announced = "transfer-encoding" in headers or headers.get("content-length") not in {None, "0"}
-        return announced and not self._is_whole
+        return announced and not self._is_read
 
-    async def body(self, most: int = MAX_BODY) -> bytes:
+    async def body(self, max_bytes: int = MAX_BODY) -> bytes:
         if not self.has_unread_body:
             return b""
         length = None if "transfer-encoding" in self.headers else self.headers.get("content-length")
-        if length is not None and (not length.isdecimal() or len(length) > MAX_DIGITS or int(length) > most):
-            raise _too_large(most)
+        if length is not None and (not length.isdecimal() or len(length) > MAX_DIGITS or int(length) > max_bytes):
+            raise _too_large(max_bytes)
         is_small = length is not None and int(length) <= SMALL_BODY
         try:
             async with asyncio.timeout(BODY_SECONDS) as arrival:
-                # A length that was announced is kept by the server; without one we count.
-                body = await (self._exchange() if is_small else self._counted(most, arrival))
+                # The server enforces a Content-Length; without one we count.
+                body = await (self._exchange() if is_small else self._counted(max_bytes, arrival))
         except TimeoutError:
             if arrival.when() == DROPPED:
                 raise Fault(
@@ -180,12 +192,12 @@ class Request:
                 ) from None
             raise Fault(Reason.BODY_TIMEOUT, f"The body did not arrive within {BODY_SECONDS:g} seconds.") from None
         except (ProtocolClosed, ProtocolError):
-            raise Fault(Reason.BODY_TIMEOUT, "The caller went away before the body was whole.") from None
-        self._is_whole = True
+            raise Fault(Reason.BODY_TIMEOUT, "The client disconnected before the body was complete.") from None
+        self._is_read = True
         return body
 
-    async def _counted(self, most: int, arrival: asyncio.Timeout) -> bytes:
-        """The server ends with an empty chunk. One more is all it tells of a body that broke off."""
+    async def _counted(self, max_bytes: int, arrival: asyncio.Timeout) -> bytes:
+        """The server ends a body with an empty chunk, and a truncated body with one more."""
         chunks: list[bytes] = []
         size = empty = 0
         arriving = self._reader.arriving
@@ -193,8 +205,8 @@ class Request:
             async for chunk in self._exchange:
                 size += len(chunk)
                 empty += not chunk
-                if size > most:
-                    raise _too_large(most)
+                if size > max_bytes:
+                    raise _too_large(max_bytes)
                 if len(chunks) >= SMALL_CHUNKS + size // CHUNK:
                     raise Fault(
                         Reason.TOO_MANY_CHUNKS,
@@ -206,33 +218,31 @@ class Request:
         finally:
             arriving.remove(arrival)
         if empty > 1:
-            raise Fault(Reason.BODY_TIMEOUT, "The body broke off before it was whole.")
+            raise Fault(Reason.BODY_TIMEOUT, "The body ended before it was complete.")
         return b"".join(chunks)
 
-    def watch(self) -> None:
-        """From now on, note when the caller goes away. Only after the body was read."""
-        self._gone = asyncio.ensure_future(self._until_gone())
+    def watch_disconnect(self) -> None:
+        """Call this after reading the body."""
+        self._disconnect = asyncio.create_task(self._wait_for_disconnect())
 
     @property
-    def is_gone(self) -> bool:
-        return self._gone is not None and self._gone.done()
+    def is_disconnected(self) -> bool:
+        return self._disconnect is not None and self._disconnect.done()
 
-    def unwatch(self) -> None:
-        if self._gone is not None:
-            self._gone.cancel()
+    def unwatch_disconnect(self) -> None:
+        if self._disconnect is not None:
+            self._disconnect.cancel()
 
-    async def _until_gone(self) -> None:
+    async def _wait_for_disconnect(self) -> None:
         await self._exchange.client_disconnect()
 
 
-def _too_large(most: int) -> Fault:
-    return Fault(Reason.BODY_TOO_LARGE, f"The body must have at most {most:,} bytes.")
+def _too_large(max_bytes: int) -> Fault:
+    return Fault(Reason.BODY_TOO_LARGE, f"The body must have at most {max_bytes:,} bytes.")
 
 
 class ArrivingBodies:
-    """What a worker has received of large bodies that are not whole. When it is too much, the body that has been
-    arriving longest is dropped: that is a slow sender's, and later ones are not kept waiting.
-    """
+    """The incomplete large bodies of a worker. Beyond the limit it drops the oldest, which comes from a slow sender."""
 
     def __init__(self) -> None:
         self._sizes: dict[asyncio.Timeout, int] = {}
@@ -251,7 +261,7 @@ class ArrivingBodies:
 
 
 class RequestReader:
-    """What is known of all requests: whom to believe about where they come from, and how they are named."""
+    """Finds the peer and client of a request and makes request ids."""
 
     def __init__(
         self, trusted_proxies: tuple[Network, ...], new_id: Callable[[], str], *, on_unix_socket: bool = False
@@ -262,16 +272,14 @@ class RequestReader:
         self.arriving = ArrivingBodies()
 
     def peer(self, end: str) -> str:
-        """The address without its port. On a Unix socket it would be whatever path the caller gave its own end."""
+        """The address without its port. The client chooses the path of its end of a Unix socket, so that is ignored."""
         if self._on_unix_socket:
             return UNIX_PEER
         address = end.rpartition(":")[0]
         return address[1:-1].partition("%")[0] if address.startswith("[") else address
 
     def client(self, end: str, headers: Headers) -> str:
-        """The last address in the chain that no trusted proxy stands behind. Of a longer chain than there are proxies
-        anywhere, whoever stands before its last hops is nobody.
-        """
+        """The last address in the chain of proxies that is not a trusted proxy; unknown beyond MAX_HOPS."""
         client = self.peer(end)
         if not self._proxies:
             return client
@@ -289,7 +297,7 @@ class RequestReader:
 
 
 def _address(hop: str) -> str:
-    """The address that a proxy names, with or without a port; one that cannot be read is nobody's."""
+    """The address in a hop, with or without a port."""
     host = hop[1 : hop.find("]")] if hop.startswith("[") else hop
     if hop.count(":") == 1:
         host = hop.partition(":")[0]
@@ -297,3 +305,120 @@ def _address(hop: str) -> str:
         return str(ipaddress.ip_address(host))
     except ValueError:
         return UNKNOWN_CLIENT
+
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class AsgiRequest(TypedDict):
+    """The ASGI scope as granian fills it: ports are text, paths are decoded."""
+
+    method: str
+    path: str
+    query_string: bytes
+    scheme: str
+    http_version: str
+    client: tuple[str, str]
+    server: tuple[str, str]
+    headers: list[tuple[bytes, bytes]]
+
+
+class AsgiHeaders:
+    """Every line; UNREADABLE for a value that is not ASCII."""
+
+    __slots__ = ("_lines",)
+
+    def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
+        self._lines: dict[str, list[str]] = {}
+        for name, value in raw:
+            self._lines.setdefault(name.decode(), []).append(value.decode() if value.isascii() else UNREADABLE)
+
+    def __contains__(self, name: str, /) -> bool:
+        return name in self._lines
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def get(self, name: str, /) -> str | None:
+        lines = self._lines.get(name)
+        return None if lines is None else lines[0]
+
+    def get_all(self, name: str, /) -> list[str]:
+        return self._lines.get(name, [])
+
+
+class AsgiScope:
+    __slots__ = ("_scope", "authority", "headers")
+
+    def __init__(self, scope: AsgiRequest) -> None:
+        self._scope = scope
+        self.headers = AsgiHeaders(scope["headers"])
+        self.authority: str | None = None
+
+    @property
+    def method(self) -> str:
+        return self._scope["method"]
+
+    @property
+    def path(self) -> str:
+        return self._scope["path"]
+
+    @property
+    def query_string(self) -> str:
+        return self._scope["query_string"].decode(errors="replace")
+
+    @property
+    def scheme(self) -> str:
+        return self._scope["scheme"]
+
+    @property
+    def http_version(self) -> str:
+        return self._scope["http_version"]
+
+    @property
+    def client(self) -> str:
+        return _end(self._scope["client"])
+
+    @property
+    def server(self) -> str:
+        return _end(self._scope["server"])
+
+
+class AsgiExchange:
+    __slots__ = ("_receive", "_send")
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+
+    async def __call__(self) -> bytes:
+        return b"".join([chunk async for chunk in self])
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ProtocolClosed
+            if message["body"]:
+                yield message["body"]
+            if not message["more_body"]:
+                return
+
+    async def client_disconnect(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def response_empty(self, status: int, headers: list[Header], /) -> None:
+        self.response_bytes(status, headers, b"")
+
+    def response_bytes(self, status: int, headers: list[Header], body: bytes, /) -> None:
+        # granian sends when it is called; there is nothing to await.
+        lines = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+        self._send({"type": "http.response.start", "status": status, "headers": lines})
+        self._send({"type": "http.response.body", "body": body})
+
+
+def _end(address: tuple[str, str]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,7 +1,13 @@
-"""The server: granian with one main process and any number of workers, each a process of its own."""
+"""The HTTP server: granian with one main process and any number of worker processes.
+
+This module uses private parts of granian, because its public interface has no write timeout, no second listener and no
+worker hooks for ASGI: `_spawn_rsgi_worker`, `_spawn_asgi_worker`, `RSGIWorker`, `SocketHolder` and `_futures`.
+The lock files in `requirements` pin granian's version.
+"""
 
 import asyncio
 import errno
+import fcntl
 import ipaddress
 import json
 import os
@@ -9,11 +15,15 @@ import resource
 import signal
 import socket
 import ssl
+import stat
+import struct
 import sys
+import termios
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,26 +35,32 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.net import SocketHolder  # type: ignore[attr-defined]
 from granian.server import Server
+from structlog.typing import FilteringBoundLogger
 
 from watchword import __version__
 from watchword.domain.errors import OperatorError
+from watchword.domain.token_limits import Network, within
 from watchword.http.requests import Exchange, Scope
 from watchword.settings import Endpoint, Settings, SettingsError
 
 HEADER_SECONDS = 15
 WRITE_SECONDS = 20
-"""A client that takes nothing of its answer for so long is disconnected."""
+"""A client that reads nothing of its response for this long is disconnected."""
 BACKLOG = 1_024
 MAX_CONNECTIONS = 16_384
 MAX_HEADERS = 256 * 1024
 HTTP1_SETTINGS = HTTP1Settings(header_read_timeout=HEADER_SECONDS * 1000, max_buffer_size=MAX_HEADERS)
 SECOND_CONNECTIONS = 64
 STOP_SECONDS = 30
+SHARE_CHECK_SECONDS = 1.0
+FULL = 0.75
+"""The part of a worker's connection slots from which peer shares are enforced."""
+PEER_SHARE = 0.5
 
 _LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"json": {"()": "watchword.http.logs.JsonLines"}},
+    "formatters": {"json": {"()": "watchword.http.logs.JsonFormatter"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json", "stream": "ext://sys.stderr"}},
     "loggers": {"_granian": {"handlers": ["stderr"], "level": "WARNING", "propagate": False}},
 }
@@ -53,12 +69,12 @@ Load = Callable[[Settings, Path], Any]
 
 
 def run(settings: Settings, load: Load, run_folder: Path, notes: Sequence[tuple[str, str]] = ()) -> None:
-    """Until told to stop. The notes are said with where it listens: a word each and what there is to say of it."""
-    _refuse_bad_certificate(settings)
-    _refuse_taken_address(settings)
+    """Run until stopped. The notes (a label and a text) are printed with the address."""
+    _check_certificate(settings)
+    _check_address_is_free(settings)
     server = _server(settings)
     threading.Thread(target=_announce, args=(settings, run_folder, notes), daemon=True).start()
-    _keep_signals_for_workers()
+    _block_signals_in_workers()
     server.serve(
         spawn_target=partial(_spawn, settings), target_loader=partial(load, settings, run_folder), wrap_loader=False
     )
@@ -78,7 +94,7 @@ def _server(settings: Settings, *, interface: Interfaces = Interfaces.RSGI) -> A
         websockets=False,
         workers=settings.workers,
         backlog=BACKLOG,
-        backpressure=connection_places(),
+        backpressure=max_connections(),
         workers_kill_timeout=STOP_SECONDS,
         respawn_failed_workers=True,
         ssl_cert=settings.tls_cert,
@@ -89,17 +105,17 @@ def _server(settings: Settings, *, interface: Interfaces = Interfaces.RSGI) -> A
 
 
 def _spawn(settings: Settings, number: int, name: str | None, load: Callable[[], Any], sock: Any, *rest: Any) -> None:
-    """In the worker's process. Its TCP socket is ours, because granian's has no bound on how long a write may take."""
+    """Runs in the worker process. It binds the TCP socket itself: granian's has no write timeout."""
     if settings.socket_path is None:
         sock = ((None, _bound(settings.endpoint)), None)
     if settings.trusted_proxies:
         _spawn_asgi(number, name, load, sock, *rest)
     else:
-        Server._spawn_rsgi_worker(number, name, load, sock, *rest)  # noqa: SLF001 - it calls whatever spawns
+        Server._spawn_rsgi_worker(number, name, load, sock, *rest)  # noqa: SLF001 - see above
 
 
 def _spawn_asgi(number: int, name: str | None, load: Callable[[], Any], sock: Any, *rest: Any) -> None:
-    """A worker that is opened and closed as granian does it for RSGI, and sees every header line."""
+    """An ASGI worker with the start and stop hooks that granian has for RSGI."""
     opened: list[Callable[[], None]] = []
 
     def load_and_open() -> Any:
@@ -108,17 +124,17 @@ def _spawn_asgi(number: int, name: str | None, load: Callable[[], Any], sock: An
         opened.append(lambda: worker.__rsgi_del__(loop))
         return worker.asgi
 
-    Server._spawn_asgi_worker(number, name, load_and_open, sock, *rest)  # noqa: SLF001 - likewise
+    Server._spawn_asgi_worker(number, name, load_and_open, sock, *rest)  # noqa: SLF001 - see above
     for close in opened:
         close()
 
 
 @asynccontextmanager
 async def second_listener(endpoint: Endpoint, app: Callable[[Scope, Exchange], Awaitable[None]]) -> AsyncIterator[None]:
-    """Another of granian's servers in the same worker, on the running loop: plain HTTP, for few connections."""
+    """A second granian server in the same worker and event loop: plain HTTP, few connections."""
     loop, stopped, stop = asyncio.get_running_loop(), asyncio.Event(), WorkerSignal()
     stop.add_cb(lambda: loop.call_soon_threadsafe(stopped.set))
-    # In the order in which granian's own `_spawn_rsgi_worker` gives them.
+    # In the order of granian's `_spawn_rsgi_worker`.
     number, ipc, threads, idle_seconds = 0, None, (1, 1, 1), 30
     http2, websockets, static_files, metrics = None, False, None, (None, None)
     tls: tuple[Any, ...] = (False, None, None, None, str(SSLProtocols.tls13), None, [], False)
@@ -135,26 +151,26 @@ async def second_listener(endpoint: Endpoint, app: Callable[[Scope, Exchange], A
         await stopped.wait()
 
 
-def _untyped(*granians: Any) -> tuple[Any, ...]:
-    """Granian's stubs lack these, or have another signature."""
-    return granians
+def _untyped(*objects: Any) -> tuple[Any, ...]:
+    """Granian's stubs lack these or have another signature."""
+    return objects
 
 
 def _bound(endpoint: Endpoint) -> Any:  # granian's stub has another signature
-    """As granian makes it: each worker has its own on the one port, and listens once the service is open."""
+    """As granian does: each worker has a socket on the same port and listens once the service is open."""
     family, address = endpoint
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # Accepted sockets inherit it. It counts from when the client's window is full, or a packet unacknowledged.
+    # Accepted sockets inherit it. It starts when the client's window is full or a packet is not acknowledged.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, WRITE_SECONDS * 1000)
     listener.bind(address)
     return SocketHolder(listener.detach(), False, BACKLOG)  # type: ignore[call-arg]
 
 
-def connection_places() -> int:
-    """How many connections a worker may hold: as many files as it may open, less what it needs itself."""
+def max_connections() -> int:
+    """Connections per worker: the files it may open, minus those it needs itself."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + 256
     if soft < wanted:
@@ -163,7 +179,7 @@ def connection_places() -> int:
     return max(128, min(MAX_CONNECTIONS, soft - 256))
 
 
-def _refuse_bad_certificate(settings: Settings) -> None:
+def _check_certificate(settings: Settings) -> None:
     if settings.tls_cert is None or settings.tls_key is None:
         return
     try:
@@ -175,18 +191,18 @@ def _refuse_bad_certificate(settings: Settings) -> None:
         ) from None
 
 
-def _refuse_taken_address(settings: Settings) -> None:
-    """The server shares its port among its workers, so it would share it with a stranger too, in silence."""
+def _check_address_is_free(settings: Settings) -> None:
+    """Workers share the port (SO_REUSEPORT), so binding would also succeed beside another program."""
     if settings.socket_path is not None:
         _clear_socket(settings.socket_path)
     elif (error := _bind_error(settings.endpoint)) is not None:
         flag = "--port" if error.errno == errno.EADDRINUSE else "--host"
         raise OperatorError(
-            f"It cannot listen at {settings.listens_at}: {error.strerror}. Choose another address with {flag}."
+            f"Cannot listen at {settings.listens_at}: {error.strerror}. Choose another address with {flag}."
         )
     if settings.metrics_endpoint is not None and (error := _bind_error(settings.metrics_endpoint)) is not None:
         raise OperatorError(
-            f"It cannot listen at WATCHWORD_METRICS_ADDRESS, {settings.metrics_address}: {error.strerror}. "
+            f"Cannot listen at WATCHWORD_METRICS_ADDRESS, {settings.metrics_address}: {error.strerror}. "
             "Choose another address with --metrics-address."
         )
 
@@ -203,7 +219,7 @@ def _bind_error(endpoint: Endpoint) -> OSError | None:
 
 
 def _clear_socket(path: Path) -> None:
-    """A killed server leaves its socket behind, and nobody answers there: it is removed. Anything else is refused."""
+    """Removes the socket that a killed server left behind. Any other file is an error."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             if path.is_socket():
@@ -214,14 +230,14 @@ def _clear_socket(path: Path) -> None:
             pass
         except OSError as error:
             raise SettingsError(
-                f"WATCHWORD_HOST must name a socket that can be made; {path} cannot: {error.strerror or error}."
+                f"WATCHWORD_HOST must name a socket that can be created; {path}: {error.strerror or error}."
             ) from None
     path.unlink()
 
 
-def _keep_signals_for_workers() -> None:
-    """A worker hears no signal until it serves; what was sent meanwhile reaches it then. It would meet the main
-    process's handler, which it inherits, or an event loop between two runs, and be lost.
+def _block_signals_in_workers() -> None:
+    """Block signals in a worker until it serves. Earlier ones would reach the inherited handler of the main process,
+    or an event loop between two runs, and be lost; blocked signals are delivered later.
     """
     masks: list[set[int | signal.Signals]] = []
     os.register_at_fork(
@@ -235,13 +251,13 @@ def _announce(settings: Settings, run_folder: Path, notes: Sequence[tuple[str, s
     while sum(1 for _ in run_folder.glob("ready-*")) < settings.workers or not all(map(_accepts, wanted)):
         time.sleep(0.005)
     try:
-        print(announcement(settings, notes), flush=True)  # noqa: T201 - these lines are for whoever started it
-    except BrokenPipeError:  # nobody reads them; what is left in the buffer must not raise once more at the end
+        print(announcement(settings, notes), flush=True)  # noqa: T201 - for the operator
+    except BrokenPipeError:  # nothing reads them; the rest of the buffer must not raise at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _accepts(endpoint: Endpoint) -> bool:
-    """A worker is ready a moment before it listens; whoever reads the announcement may call at once."""
+    """A worker is ready shortly before it listens; the announcement must wait for both."""
     family, address = endpoint
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         return probe.connect_ex(address) == 0
@@ -284,7 +300,7 @@ def announcement(settings: Settings, notes: Sequence[tuple[str, str]] = ()) -> s
 
 def first_example(settings: Settings) -> list[str]:
     if not settings.local_mode_on:
-        if settings.is_shared:  # its address may hold a password, so it stays where it was set
+        if settings.is_shared:  # the URL may contain a password, so it is not printed
             return [f"watchword token create --local --actor {settings.root_actor} --name first"]
         return [
             f"watchword token create --local --actor {settings.root_actor} --name first --data-dir {settings.data_dir}"
@@ -296,3 +312,67 @@ def first_example(settings: Settings) -> list[str]:
         f"  -H '{settings.actor_headers[0]}: {settings.root_actor}' -H 'Content-Type: application/json' \\",
         f"  -d '{json.dumps({'query': query})}'",
     ]
+
+
+class ConnectionShares:
+    """When a worker runs out of connection slots, limits each peer address to half of them.
+
+    granian has no such limit. The worker inspects its sockets once a second and closes the surplus of an address,
+    connections with unread responses first. Trusted proxies and Unix sockets are exempt.
+    """
+
+    def __init__(self, slots: int, port: int, exempt: tuple[Network, ...], logger: FilteringBoundLogger) -> None:
+        self._slots = slots
+        self._port = port
+        self._exempt = exempt
+        self._logger = logger
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(SHARE_CHECK_SECONDS)
+            files: list[int] = []
+            with suppress(OSError):  # without /proc there are no shares
+                files = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - only names
+            if len(files) >= self._slots * FULL:
+                await asyncio.to_thread(self._enforce, files)
+
+    def _enforce(self, files: list[int]) -> None:
+        held: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for file in files:
+            with suppress(OSError), self._accepted(file) as (connection, peer):
+                held[peer].append((_unsent(connection), file))
+        for peer, theirs in held.items():
+            surplus = sorted(theirs, reverse=True)[: max(0, len(theirs) - int(self._slots * PEER_SHARE))]
+            for _, file in surplus:
+                with suppress(OSError), self._accepted(file) as (connection, now):
+                    if now == peer:  # the descriptor may have been reused
+                        connection.shutdown(socket.SHUT_RDWR)  # granian closes it
+            if surplus:
+                self._logger.warning("too many connections", peer=peer, held=len(theirs), closed=len(surplus))
+
+    @contextmanager
+    def _accepted(self, file: int) -> Iterator[tuple[socket.socket, str]]:
+        """An accepted connection at our port and its peer; OSError for any other file."""
+        if not stat.S_ISSOCK(os.fstat(file).st_mode):
+            raise OSError
+        with socket.socket(fileno=os.dup(file)) as connection:
+            if connection.family == socket.AF_UNIX or connection.getsockname()[1] != self._port:
+                raise OSError
+            peer = connection.getpeername()[0].partition("%")[0]
+            if within(peer, self._exempt):
+                raise OSError
+            yield connection, _subscriber(peer)
+
+
+def _unsent(connection: socket.socket) -> int:
+    """Bytes that the client has not read."""
+    count: int = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0]
+    return count
+
+
+def _subscriber(peer: str) -> str:
+    """For IPv6 the /64 network: one subscriber has all its addresses."""
+    address = ipaddress.ip_address(peer)
+    if address.version == 4 or address.ipv4_mapped:
+        return peer
+    return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))

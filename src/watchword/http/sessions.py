@@ -1,94 +1,181 @@
-"""The session address: sign in with a token (in local mode, as an actor), ask who is signed in, sign out.
+"""The session address of the console: sign in with a token (in local mode, as an actor), show the session, sign out.
 
-The token comes in the body and goes no further: what the browser keeps is the id of a session, in a cookie.
+The token comes in the body. The browser keeps only a session id, in a cookie.
+
+A browser adds the cookie to every request to this server, whichever page sends it. So a session is accepted only in a
+request with a header that no form, link or image can send and no foreign script may send (the server answers no
+preflight), and with the server's own `Origin`. In local mode, where signing in needs no secret, the origin must be a
+loopback address or the public URL: another name that resolves to this machine may be an attacker's (DNS rebinding).
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 
 from watchword import __version__
-from watchword.domain.actors import Caller
 from watchword.domain.errors import UNAUTHENTICATED, UNAUTHORIZED, Fault, Reason, invalid
+from watchword.domain.secret import Secret
+from watchword.domain.token_limits import Network, within
 from watchword.domain.tokens import MAX_AUTHORIZATION
-from watchword.http.callers import Callers
-from watchword.http.faults import JSON, NO_STORE, redact
-from watchword.http.graphql.endpoint import check_media_type, read_json
-from watchword.http.own_pages import OwnPages, forgotten, kept
-from watchword.http.requests import Request, Response
-from watchword.service.sessions import Sessions, Visit
+from watchword.http.authentication import CONSOLE_HEADER, Authenticator, is_loopback_host
+from watchword.http.body import read_json
+from watchword.http.errors import JSON, NO_STORE, redact
+from watchword.http.requests import Header, Request, Response
+from watchword.service.sessions import Sessions
 
 SESSION = "/session"
 MAX_SIGN_IN = 64 * 1024
-_FORM = 'an object with one field: {"token": "..."}, or in local mode {"actor": "urn:..."}'
+PLAIN_COOKIE, SECURE_COOKIE = "watchword", "__Host-watchword"
+_EXPECTED = 'an object with one field: {"token": "..."}, or in local mode {"actor": "urn:..."}'
+_READ_METHODS = frozenset({"GET", "HEAD"})
+_PORTS = {"http": ":80", "https": ":443"}
 
-T = TypeVar("T", Caller, Visit)
-Known = Callable[[Request, Awaitable[T]], Awaitable[T]]
-"""Notes of a request who it turned out to be, or that it was refused."""
+
+class ConsoleRequests:
+    """Checks that a request comes from a page of the console, and reads its session cookie."""
+
+    def __init__(self, public_url: str | None, proxies: tuple[Network, ...], *, local_mode: bool) -> None:
+        self._public = None if public_url is None else _origin(*urlsplit(public_url)[:2])
+        self._proxies = proxies
+        self._local_mode = local_mode
+
+    def check(self, request: Request) -> bool:
+        """Whether it came by https. Raises unless a page of the console sent it."""
+        if request.header(CONSOLE_HEADER) != "1" or request.is_repeated(CONSOLE_HEADER):
+            raise _foreign("A session is accepted only with the header X-Watchword-Console: 1.")
+        own = self._own_origin(request)
+        if self._local_mode and own != self._public and not is_loopback_host(own.partition("://")[2]):
+            raise _foreign(
+                "In local mode, open the console at a loopback address, such as http://127.0.0.1:8080, or at "
+                "WATCHWORD_PUBLIC_URL; not under this Host."
+            )
+        if "origin" in request.headers:
+            origin = request.header("origin").lower()
+            if request.is_repeated("origin") or origin not in {own, self._public}:
+                raise _foreign("The header Origin must be the address of this service. Use the console's own pages.")
+            return origin.startswith("https:")
+        # Browsers omit Origin in same-origin reads; not all send Sec-Fetch-Site.
+        if request.method not in _READ_METHODS or request.header("sec-fetch-site") not in {"", "same-origin"}:
+            raise _foreign("The header Origin must be sent, with the address of this service.")
+        return own.startswith("https:")
+
+    def session_of(self, request: Request) -> Secret[str] | None:
+        """The session id in the cookie; a request with such a cookie must come from a page of the console."""
+        cookies = _cookies(request)
+        if not (PLAIN_COOKIE in cookies or SECURE_COOKIE in cookies):
+            return None
+        secure = self.check(request)
+        # A site that shares a parent domain can set the plain cookie.
+        value = cookies.get(SECURE_COOKIE) or (None if secure else cookies.get(PLAIN_COOKIE))
+        return Secret(value) if value else None
+
+    def _own_origin(self, request: Request) -> str:
+        """The server's origin as the browser sees it, from the request or from a trusted proxy."""
+        scheme, host = request.scheme, _single(request, "host")
+        if self._proxies and within(request.peer, self._proxies):
+            forwarded = _single(request, "x-forwarded-proto").lower()
+            scheme = forwarded if forwarded in _PORTS else scheme
+            host = _single(request, "x-forwarded-host") or host
+        return _origin(scheme, host)
 
 
-class SessionDoor:
-    def __init__(self, pages: OwnPages, callers: Callers, sessions: Sessions) -> None:
-        self._pages = pages
-        self._callers = callers
+class SessionEndpoint:
+    def __init__(self, console: ConsoleRequests, authenticator: Authenticator, sessions: Sessions) -> None:
+        self._console = console
+        self._authenticator = authenticator
         self._sessions = sessions
 
-    async def sign_in(self, request: Request, known: Known[Caller]) -> Response:
-        secure = self._pages.check(request)
-        check_media_type(request)
-        field, value = _asked(read_json(await request.body(MAX_SIGN_IN), _FORM))
+    async def sign_in(self, request: Request) -> Response:
+        secure = self._console.check(request)
+        field, value = _credential(await read_json(request, _EXPECTED, MAX_SIGN_IN))
         if field == "token":
-            caller = await known(request, self._callers.holder(value.encode(), request))
+            caller = await self._authenticator.authenticate_token(value.encode(), request)
         else:
-            caller = await known(request, self._callers.chosen(value, request))
-        held, session = await self._sessions.sign_in(caller)
-        await self._end(request)  # its place in the browser is taken, where nothing could end it any more
+            caller = await self._authenticator.authenticate_actor(value, request)
+        session_id, session = await self._sessions.sign_in(caller)
+        await self._end(request)  # the new cookie replaces the old one, which nothing could end later
         content = {"actorUrn": session.actor, "tokenId": session.token_id, "expiresAt": session.ends_at}
-        return Response(200, [JSON, NO_STORE, kept(held, secure=secure)], orjson.dumps(content))
+        cookie = _set_cookie(session_id.reveal(), secure=secure)
+        return Response(200, [JSON, NO_STORE, cookie], orjson.dumps(content))
 
-    async def tell(self, request: Request, known: Known[Visit]) -> Response:
-        secure = self._pages.check(request)
+    async def show(self, request: Request) -> Response:
+        secure = self._console.check(request)
         content: dict[str, Any] = {
             "signedIn": False,
             "actorUrn": None,
             "tokenId": None,
             "expiresAt": None,
-            "localMode": self._callers.is_local(request),
+            "localMode": self._authenticator.is_local(request),
             "version": __version__,
         }
         headers = [JSON, NO_STORE]
-        held = self._pages.carried(request)
-        if held is not None:
+        session_id = self._console.session_of(request)
+        if session_id is not None:
             try:
-                visit = await known(request, self._callers.visit(held, request))
+                visit = await self._authenticator.authenticate_session(session_id, request)
             except Fault as fault:
                 if fault.kind not in {UNAUTHENTICATED, UNAUTHORIZED}:
                     raise
                 content |= {"reason": fault.reason.word, "message": redact(fault.message)}
-                headers.append(forgotten(secure=secure))
+                headers.append(_clear_cookie(secure=secure))
             else:
-                told = {"actorUrn": visit.actor, "tokenId": visit.bearer_id, "expiresAt": visit.ends_at}
-                content |= {"signedIn": True, **told}
+                content["signedIn"] = True
+                content |= {"actorUrn": visit.actor, "tokenId": visit.bearer_id, "expiresAt": visit.ends_at}
         return Response(200, headers, orjson.dumps(content))
 
     async def sign_out(self, request: Request) -> Response:
-        secure = self._pages.check(request)
+        secure = self._console.check(request)
         await self._end(request)
-        return Response(204, [NO_STORE, forgotten(secure=secure)])
+        return Response(204, [NO_STORE, _clear_cookie(secure=secure)])
 
     async def _end(self, request: Request) -> None:
-        held = self._pages.carried(request)
-        if held is not None:
-            await self._sessions.sign_out(held, request.client, request.id)
+        session_id = self._console.session_of(request)
+        if session_id is not None:
+            await self._sessions.sign_out(session_id, request.client, request.id)
 
 
-def _asked(content: Any) -> tuple[str, str]:
-    """Token or actor, and which."""
+def _credential(content: Any) -> tuple[str, str]:
+    """`token` or `actor`, and its value."""
     if not isinstance(content, dict) or len(content) != 1 or not content.keys() <= {"token", "actor"}:
-        raise Fault(Reason.INVALID_JSON, f"The body must be {_FORM}.")
+        raise Fault(Reason.INVALID_JSON, f"The body must be {_EXPECTED}.")
     ((field, value),) = content.items()
     value = value.strip() if isinstance(value, str) else ""
     if not value or len(value) > MAX_AUTHORIZATION:
         raise invalid(field, f"{field} must be a text of 1 to {MAX_AUTHORIZATION:,} characters.")
     return field, value
+
+
+def _set_cookie(value: str, *, secure: bool) -> Header:
+    """No script can read it, and pages of other sites do not send it."""
+    name, flag = (SECURE_COOKIE, "; Secure") if secure else (PLAIN_COOKIE, "")
+    return "set-cookie", f"{name}={value}; Path=/; HttpOnly; SameSite=Strict{flag}"
+
+
+def _clear_cookie(*, secure: bool) -> Header:
+    name, value = _set_cookie("", secure=secure)
+    return name, value + "; Max-Age=0"
+
+
+def _cookies(request: Request) -> dict[str, str]:
+    """By name; empty for a repeated name, because it is unclear which to use."""
+    found: dict[str, str] = {}
+    for line in request.headers.get_all("cookie"):
+        for part in line.split(";"):
+            name, _, value = part.strip().partition("=")
+            found[name] = "" if name in found else value
+    return found
+
+
+def _single(request: Request, name: str) -> str:
+    """The value of a header; empty for several values."""
+    value = request.header(name).strip()
+    return "" if request.is_repeated(name) or "," in value else value
+
+
+def _origin(scheme: str, host: str) -> str:
+    return f"{scheme}://{host.lower().removesuffix(_PORTS.get(scheme, ' '))}".lower()
+
+
+def _foreign(message: str) -> Fault:
+    return Fault(Reason.FOREIGN_REQUEST, message)

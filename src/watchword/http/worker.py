@@ -14,25 +14,31 @@ from structlog.typing import FilteringBoundLogger
 
 from watchword.domain.engine import Engine
 from watchword.domain.ports import Keys, Store
-from watchword.http.app import App, MetricsApp, Parts
-from watchword.http.asgi import AsgiExchange, AsgiScope, HttpScope, Receive, Send
-from watchword.http.callers import Callers, TrustRules
-from watchword.http.connections import ConnectionShares
+from watchword.http.app import App, AppParts, MetricsApp
+from watchword.http.authentication import Authenticator, ServerUser, TrustRules
 from watchword.http.console import Console
 from watchword.http.graphql.budget import ProcessorBudget
-from watchword.http.graphql.endpoint import GraphQLEndpoint, Services
+from watchword.http.graphql.context import Services
+from watchword.http.graphql.endpoint import GraphQLEndpoint
 from watchword.http.graphql.schema import make_schema
 from watchword.http.health import Health
 from watchword.http.logs import AccessLog, make_logger
 from watchword.http.metrics import Metrics
-from watchword.http.oauth import OAuthDoor
-from watchword.http.operations import OperationsDoor
-from watchword.http.own_pages import OwnPages
-from watchword.http.requests import Exchange, RequestReader, Scope
-from watchword.http.requirements import Requirements
-from watchword.http.server import connection_places, second_listener
-from watchword.http.sessions import SessionDoor
-from watchword.http.socket_owner import OwnUser
+from watchword.http.oauth import OAuthEndpoints
+from watchword.http.operations import OperationsEndpoint
+from watchword.http.requests import (
+    AsgiExchange,
+    AsgiRequest,
+    AsgiScope,
+    Exchange,
+    Receive,
+    RequestReader,
+    Scope,
+    Send,
+)
+from watchword.http.server import ConnectionShares, max_connections, second_listener
+from watchword.http.sessions import ConsoleRequests, SessionEndpoint
+from watchword.http.verify import ForwardAuth
 from watchword.service.accounts import Accounts
 from watchword.service.audit import Audit
 from watchword.service.authority import Authority
@@ -132,7 +138,7 @@ class Worker:
         assert self._app is not None
         return self._app(scope, exchange)
 
-    def asgi(self, scope: HttpScope, receive: Receive, send: Send) -> Awaitable[None]:
+    def asgi(self, scope: AsgiRequest, receive: Receive, send: Send) -> Awaitable[None]:
         """The same, behind trusted proxies."""
         assert self._app is not None
         return self._app(AsgiScope(scope), AsgiExchange(receive, send))
@@ -165,7 +171,7 @@ class Worker:
         )
         service = whole.core
         loops = Loops(partial(_tell_loop, logger))
-        shares = ConnectionShares(connection_places(), settings.port, settings.trusted_proxies, logger)
+        shares = ConnectionShares(max_connections(), settings.port, settings.trusted_proxies, logger)
         for name, loop in (
             ("uses", service.uses.run),
             ("purge", service.purge.run),
@@ -192,23 +198,35 @@ class Worker:
             actor_headers=tuple(name.lower() for name in settings.actor_headers),
             audience=settings.issuer,
         )
-        pages = OwnPages(settings.public_url, settings.trusted_proxies, local_mode=rules.local_mode)
-        callers = Callers(service.authority, rules, OwnUser(), service.sessions, pages if settings.console else None)
+        console = ConsoleRequests(settings.public_url, settings.trusted_proxies, local_mode=rules.local_mode)
+        authenticator = Authenticator(
+            service.authority,
+            rules,
+            ServerUser(),
+            service.sessions,
+            service.refusals,
+            console if settings.console else None,
+        )
         health = Health(service.store, whole.engine, loops)
         self._app = App(
-            Parts(
+            AppParts(
                 reader=RequestReader(
                     settings.trusted_proxies, self._request_ids, on_unix_socket=settings.socket_path is not None
                 ),
-                callers=callers,
+                authenticator=authenticator,
                 graphql=GraphQLEndpoint(
-                    schema, services, logger, ProcessorBudget(settings.actor_processor_percent / 100)
+                    schema,
+                    services,
+                    logger,
+                    ProcessorBudget(settings.actor_processor_percent / 100),
+                    metrics.graphql_fallback,
                 ),
-                requirements=Requirements(callers, service.authority, service.refusals),
-                operations=OperationsDoor(whole.operations, service.refusals, service.store.clock),
-                oauth=OAuthDoor(callers, service.introspection, service.tokens, service.keys, service.refusals),
+                forward_auth=ForwardAuth(authenticator, service.authority, service.refusals),
+                operations=OperationsEndpoint(whole.operations, service.refusals, service.store.clock),
+                oauth=OAuthEndpoints(
+                    authenticator, service.introspection, service.tokens, service.keys, service.refusals
+                ),
                 health=health,
-                refusals=service.refusals,
                 metrics=metrics,
                 access_log=AccessLog(logger, settings.access_log),
                 logger=logger,
@@ -216,7 +234,7 @@ class Worker:
                 hsts=settings.sends_hsts,
                 has_metrics_listener=settings.metrics_address is not None,
                 console=Console() if settings.console else None,
-                sessions=SessionDoor(pages, callers, service.sessions),
+                sessions=SessionEndpoint(console, authenticator, service.sessions),
             )
         )
         if settings.metrics_endpoint is not None:

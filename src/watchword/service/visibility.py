@@ -15,7 +15,7 @@ MINIMUM = Privilege.GENERATE_PERSONAL_ACCESS_TOKENS
 MANAGE_ALL = Privilege.MANAGE_ACCESS_TOKENS
 ACCOUNTS = Privilege.MANAGE_SERVICE_ACCOUNTS
 _MAKERS = ("minted_with", "parent")
-_WHOSE = TokenRecord.part_of(("actor_urn", "owner_urn", "type"))
+_WHOSE = frozenset({"actor_urn", "owner_urn", "type"})
 
 
 def open_token_api(grant: Grant) -> None:
@@ -97,4 +97,4 @@ def _of_ids(ids: Collection[str]) -> Search:
     """The tokens of these ids, revoked ones too: as much of each as tells who may see it."""
     statuses = tuple(status.value for status in TokenStatus)
     filters = (Filter(Field.ID, Condition.IN, tuple(ids)), Filter(Field.STATUS, Condition.IN, statuses))
-    return Search(count=len(ids), filters=filters, form=_WHOSE)
+    return Search(count=len(ids), filters=filters, record_fields=_WHOSE)

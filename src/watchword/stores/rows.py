@@ -1,8 +1,9 @@
 """Rows: what is kept of each thing, the same in every store, and what it means. JSON is kept as text."""
 
+from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any
 
 import orjson
 
@@ -15,7 +16,7 @@ from watchword.domain.policy_sets import ChangeKind, PolicyChange
 from watchword.domain.store_urls import LastStart
 from watchword.domain.tasks import TaskId
 from watchword.domain.token_limits import unpacked
-from watchword.domain.tokens import Form, TokenRecord, TokenType
+from watchword.domain.tokens import TokenRecord, TokenType
 
 ACCOUNT = "urn, name, description, created_at, created_by, deleted_at"
 SESSION = "id, actor_urn, token_id, created_at, ends_at"
@@ -87,29 +88,33 @@ def words(kinds: Iterable[str]) -> str:
     return ", ".join(f"'{word}'" for word in kinds)
 
 
-def tokens_as(form: Form) -> tuple[str, Callable[[Row], TokenRecord]]:
-    """What to select for a record, or a part of one, and what makes it of a row."""
-    return _tokens_as(cast("Any", form))  # a class of named tuples is as hashable as any, which mypy does not see
-
-
 @lru_cache(64)
-def _tokens_as(form: Form) -> tuple[str, Callable[[Row], TokenRecord]]:
-    fields = form._fields
+def token_reader(wanted: frozenset[str] | None) -> tuple[str, Callable[[Row], TokenRecord]]:
+    """The columns to select, and the function that turns a row into a record. With `wanted` the record has only these
+    fields and its id: that halves the cost of a long list. To read another field is an AttributeError.
+    """
+    fields = [name for name in TokenRecord._fields if wanted is None or name in wanted or name == "id"]
+    record: type[TokenRecord] = TokenRecord
+    if wanted is not None:
+        make_class: Any = namedtuple  # noqa: PYI024 - its fields are known only here
+        partial_record = make_class("PartialTokenRecord", fields)
+        partial_record.status = TokenRecord.status
+        partial_record.projection_of = TokenRecord
+        record = partial_record
     read = [(fields.index(name), meaning) for name, meaning in _MEANINGS.items() if name in fields]
 
     def make(row: Row) -> TokenRecord:
         values = list(row)
         for index, meaning in read:
             values[index] = meaning(values[index])
-        return form._make(values)
+        return record._make(values)
 
-    # Of many rows each step counts: one without columns that have a meaning of their own is taken as it comes.
-    return ", ".join("false" if name == "suspended" else name for name in fields), make if read else partial(
-        tuple.__new__, form
-    )
+    columns = ", ".join("false" if name == "suspended" else name for name in fields)
+    # A row without columns to convert needs no Python code.
+    return columns, make if read else partial(tuple.__new__, record)
 
 
-TOKEN, token_of = tokens_as(TokenRecord)
+TOKEN, token_of = token_reader(None)
 TOKEN_COLUMNS = TOKEN.removesuffix(", false")
 
 

@@ -7,7 +7,7 @@ from watchword.domain.accounts import ServiceAccount, check_account
 from watchword.domain.actors import ActorStatus
 from watchword.domain.texts import check_description, check_name, check_text
 from watchword.domain.urns import MAX_LENGTH, name_of
-from watchword.http.graphql.token_resolvers import Info, Json, page_of
+from watchword.http.graphql.context import Info, Json, page_of
 
 
 async def _create(_: Any, info: Info, input: Json) -> Json:  # noqa: A002 - the schema's word

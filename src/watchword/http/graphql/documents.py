@@ -1,44 +1,79 @@
-"""Documents: parsed, limited and validated once, then kept under a bound of bytes."""
+"""Documents: parse, limit, validate and cache GraphQL documents.
+
+Limits are checked before validation: at most 100 kB of text, 5,000 lexical tokens, a depth of 20, 20 root fields, and
+1,000 fields after expanding fragments, of which 100 may repeat another field of the same selection, because validation
+compares each with each. Lines, definitions, variables, directives and literal values are limited too.
+"""
 
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from inspect import isawaitable
+from typing import Any, NamedTuple
 
 from graphql import (
+    ArgumentNode,
+    DirectiveNode,
     DocumentNode,
+    ExecutionResult,
+    FieldNode,
+    FragmentDefinitionNode,
+    FragmentSpreadNode,
     GraphQLError,
     GraphQLSchema,
+    InlineFragmentNode,
+    ListValueNode,
     NamedTypeNode,
     NameNode,
+    ObjectValueNode,
     OperationDefinitionNode,
     OperationType,
+    SelectionNode,
+    SelectionSetNode,
+    ValueNode,
     VariableDefinitionNode,
     Visitor,
+    execute,
     parse,
     validate,
     visit,
 )
 from graphql.validation.rules import overlapping_fields_can_be_merged
 
-from watchword.http.graphql.limits import MAX_TOKENS, check_limits, check_text, too_complex
-from watchword.http.graphql.plans import UNMETERED, Metered, Plans
+from watchword.domain.errors import Fault, Reason
+from watchword.http.graphql.fastpath import UNMETERED, Fallback, FastPath, Meter
 
+MAX_BYTES = 100_000
+MAX_TOKENS = 5_000
+MAX_DEPTH = 20
+MAX_ROOT_FIELDS = 20
+MAX_FIELDS = 1_000
+MAX_REPEATED = 100
+MAX_INTROSPECTIONS = 2
+MAX_LINES = 5_000
+"""Each error reports its line number, and counts lines to find it."""
+MAX_OPERATIONS = 50
+MAX_FRAGMENTS = 50
+MAX_VARIABLES = 100
+MAX_DIRECTIVES = 100
+MAX_WRITTEN = 1_200
+
+_INTROSPECTIONS = frozenset({"__schema", "__type"})
 CACHE_BYTES = 32 * 1024 * 1024
-# A parsed document weighs this many bytes for each of its text, measured with tracemalloc; see the test.
+# Measured with tracemalloc (tests/http/test_documents.py): bytes per byte of text, per plan, and per field of a plan.
 WEIGHT = 200
-# A plan, of which there is one for each shape that a document may have, weighs so much, and so much for each field.
 PLAN_WEIGHT, FIELD_WEIGHT = 8_000, 800
 MAX_ERRORS = 5
-# Validation compares fields that may be merged. An operation of 1,000 fields, 100 of them repeated, takes 141,000;
-# the library's own bound of 500,000 would let many operations in one document take several times as long.
+# Comparisons of fields that may be merged. 1,000 fields with 100 repeated take 141,000; the library's limit of 500,000
+# would let a document with many operations take several times as long.
 overlapping_fields_can_be_merged.MAX_COMPLEXITY_BUDGET = 150_000
 
-# Names under which other clients declare their variables.
+# Input type names that DataHub clients use.
 SYNONYMS = {"CreateAccessTokenInput": "GetAccessTokenInput", "ListAccessTokenInput": "ListAccessTokensInput"}
 
 
 class InvalidDocument(Exception):
-    """The document does not parse or does not fit the schema."""
+    """The document does not parse or does not match the schema."""
 
     def __init__(self, errors: list[GraphQLError], document: DocumentNode | None = None) -> None:
         super().__init__("invalid document")
@@ -46,57 +81,97 @@ class InvalidDocument(Exception):
         self.document = document
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Execution(NamedTuple):
+    result: ExecutionResult
+    fallback: str | None
+    """Why graphql-core executed it; None: the fast path did."""
+
+
+@dataclass(slots=True)
+class PreparedDocument:
+    schema: GraphQLSchema
+    node: DocumentNode
     mutates: bool
-    """Whether any operation in it is a mutation."""
-    widest: int
-    """How many fields its widest root field has."""
-    plans: Plans
+    """Whether it contains a mutation."""
+    max_row_fields: int
+    """The number of fields of its largest root field, so of each row of a list."""
+    fastpath: FastPath
     weight: int
-    """In bytes, with all plans there may be of it."""
+    """Bytes, including all plans it can have."""
+    fallback_logged: bool = False
+
+    async def execute(
+        self,
+        name: str | None,
+        variables: dict[str, Any],
+        context: Any,
+        meter: Meter = UNMETERED,
+        *,
+        use_fastpath: bool = True,
+    ) -> Execution:
+        """Executes an operation on the fast path, or else with graphql-core. Compiling a plan, and execution by
+        graphql-core from the start, run within `meter`.
+        """
+        fallback = Fallback("disabled")
+        if use_fastpath:
+            found = await self.fastpath.execute(name, variables, context, meter)
+            if isinstance(found, ExecutionResult):
+                return Execution(found, None)
+            fallback = found
+        with meter if fallback.middleware is None else UNMETERED:
+            result = execute(
+                self.schema,
+                self.node,
+                context_value=context,
+                variable_values=variables,
+                operation_name=name,
+                max_coercion_errors=5,
+                hide_suggestions=True,
+                middleware=fallback.middleware,
+            )
+        return Execution(await result if isawaitable(result) else result, fallback.cause)
 
 
-class _Cache:
-    """Keeps what was used last, under a bound of bytes."""
+class _DocumentCache:
+    """Least recently used, limited in bytes."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
-        self._kept: OrderedDict[str, Prepared] = OrderedDict()
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._documents: OrderedDict[str, PreparedDocument] = OrderedDict()
         self.bytes = 0
 
-    def get(self, text: str) -> Prepared | None:
-        found = self._kept.get(text)
+    def get(self, text: str) -> PreparedDocument | None:
+        found = self._documents.get(text)
         if found is not None:
-            self._kept.move_to_end(text)
+            self._documents.move_to_end(text)
         return found
 
-    def add(self, text: str, prepared: Prepared) -> None:
-        self._kept[text] = prepared
+    def add(self, text: str, prepared: PreparedDocument) -> None:
+        self._documents[text] = prepared
         self.bytes += prepared.weight
-        while self.bytes > self._most:
-            _, oldest = self._kept.popitem(last=False)
+        while self.bytes > self._max_bytes:
+            _, oldest = self._documents.popitem(last=False)
             self.bytes -= oldest.weight
 
-    def take(self, text: str) -> Prepared | None:
-        found = self._kept.pop(text, None)
+    def take(self, text: str) -> PreparedDocument | None:
+        found = self._documents.pop(text, None)
         if found is not None:
             self.bytes -= found.weight
         return found
 
 
 class Documents:
-    def __init__(self, schema: GraphQLSchema, most_bytes: int = CACHE_BYTES) -> None:
-        """Half of the bytes are for documents that came once, so that they cannot displace those that came again."""
+    def __init__(self, schema: GraphQLSchema, max_bytes: int = CACHE_BYTES) -> None:
+        """Half of the bytes hold documents seen once, so that those cannot evict documents in regular use."""
         self._schema = schema
-        self._seen_once, self._seen_again = _Cache(most_bytes // 2), _Cache(most_bytes // 2)
+        self._seen_once, self._seen_again = _DocumentCache(max_bytes // 2), _DocumentCache(max_bytes // 2)
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         return self._seen_once.bytes + self._seen_again.bytes
 
-    def get(self, text: str, metered: Metered = UNMETERED) -> Prepared:
-        """What is not kept is prepared within `metered`."""
+    def get(self, text: str, meter: Meter = UNMETERED) -> PreparedDocument:
+        """Prepares a document that is not cached within `meter`."""
         found = self._seen_again.get(text)
         if found is not None:
             return found
@@ -104,12 +179,12 @@ class Documents:
         if found is not None:
             self._seen_again.add(text, found)
             return found
-        with metered:
+        with meter:
             prepared = self._prepare(text)
         self._seen_once.add(text, prepared)
         return prepared
 
-    def _prepare(self, text: str) -> Prepared:
+    def _prepare(self, text: str) -> PreparedDocument:
         check_text(text)
         try:
             document = parse(
@@ -118,9 +193,9 @@ class Documents:
                 max_comments=MAX_TOKENS,
                 allow_empty_selection_sets=False,
             )
-            extent = check_limits(document)
+            size = check_limits(document)
             if any(name in text for name in SYNONYMS):
-                document = visit(document, _Rename())
+                document = visit(document, _RenameTypes())
             errors = validate(self._schema, document, max_errors=MAX_ERRORS, hide_suggestions=True)
         except GraphQLError as error:
             if error.message.endswith("Parsing aborted."):
@@ -130,19 +205,19 @@ class Documents:
             raise InvalidDocument([error]) from None
         except RecursionError:
             raise too_complex("The document is nested too deeply.") from None
-        if any(error.message == "Validation aborted." for error in errors):  # the library's own budget
+        if any(error.message == "Validation aborted." for error in errors):  # MAX_COMPLEXITY_BUDGET
             raise too_complex("The document must not repeat a field hundreds of times or nest fragments deeply.")
         if errors:
             raise InvalidDocument(errors, document)
         operations = [d for d in document.definitions if isinstance(d, OperationDefinitionNode)]
-        plans = Plans(self._schema, document)
-        weight = len(text) * WEIGHT + plans.most_shapes * (PLAN_WEIGHT + extent.fields * FIELD_WEIGHT)
+        fastpath = FastPath(self._schema, document)
+        weight = len(text) * WEIGHT + fastpath.max_plans * (PLAN_WEIGHT + size.fields * FIELD_WEIGHT)
         mutates = any(d.operation is OperationType.MUTATION for d in operations)
-        return Prepared(mutates, extent.widest, plans, weight)
+        return PreparedDocument(self._schema, document, mutates, size.widest, fastpath, weight)
 
 
-class _Rename(Visitor):
-    """Puts our names where other clients' stand in the types of variables."""
+class _RenameTypes(Visitor):
+    """Replaces the synonyms in variable types."""
 
     def enter_variable_definition(self, node: VariableDefinitionNode, *_: Any) -> VariableDefinitionNode:
         renamed: VariableDefinitionNode = visit(node, _RenameType())
@@ -153,3 +228,176 @@ class _RenameType(Visitor):
     def leave_named_type(self, node: NamedTypeNode, *_: Any) -> NamedTypeNode | None:
         ours = SYNONYMS.get(node.name.value)
         return NamedTypeNode(name=NameNode(value=ours, loc=node.name.loc), loc=node.loc) if ours else None
+
+
+def too_complex(message: str) -> Fault:
+    return Fault(Reason.DOCUMENT_TOO_COMPLEX, message)
+
+
+@dataclass(frozen=True, slots=True)
+class _SelectionSize:
+    roots: int = 0
+    fields: int = 0
+    depth: int = 0
+    repeated: int = 0
+    renamed: int = 0
+    """Fields that repeat another field under another alias."""
+    introspections: int = 0
+    """Includes fields repeated below them."""
+    widest: int = 0
+    """The size of its largest field, the field itself included."""
+    keys: frozenset[str] = frozenset()
+    """Response keys."""
+    names: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class _Counter:
+    fragments: dict[str, FragmentDefinitionNode]
+    written: int = 0
+    """Arguments and literal values in the document."""
+    directives: int = 0
+    _known: dict[str, _SelectionSize] = field(default_factory=dict)
+    _open: set[str] = field(default_factory=set)
+
+    def size(self, selections: SelectionSetNode) -> _SelectionSize:
+        roots = fields = depth = repeated = renamed = introspections = widest = 0
+        keys: set[str] = set()
+        names: set[str] = set()
+        for node in selections.selections:
+            part = self._part(node)
+            roots += part.roots
+            # Stop counting at the limit: nested fragments could make the numbers huge.
+            fields = min(fields + part.fields, MAX_FIELDS + 1)
+            depth = max(depth, part.depth)
+            repeated = min(repeated + part.repeated + len(keys & part.keys), MAX_REPEATED + 1)
+            renamed = min(renamed + part.renamed + len(names & part.names), MAX_REPEATED + 1)
+            introspections = min(introspections + part.introspections, MAX_INTROSPECTIONS + 1)
+            widest = max(widest, part.widest)
+            keys |= part.keys
+            names |= part.names
+        found = (roots, fields, depth, repeated, renamed, introspections, widest)
+        return _SelectionSize(*found, frozenset(keys), frozenset(names))
+
+    def fragment(self, name: str) -> _SelectionSize:
+        """A cycle or an unknown name counts as empty: validation rejects it."""
+        if name not in self._known:
+            if name in self._open or name not in self.fragments:
+                return _SelectionSize()
+            self._open.add(name)
+            self._known[name] = self.size(self.fragments[name].selection_set)
+            self._open.discard(name)
+        return self._known[name]
+
+    def note(self, directives: Iterable[DirectiveNode] | None) -> None:
+        for directive in directives or ():
+            self.directives += 1
+            self.note_arguments(directive.arguments)
+
+    def note_arguments(self, arguments: Iterable[ArgumentNode] | None) -> None:
+        for argument in arguments or ():
+            self.written += 1
+            self.note_value(argument.value)
+
+    def note_value(self, value: ValueNode) -> None:
+        below = [value]
+        while below:
+            node = below.pop()
+            if isinstance(node, ListValueNode):
+                below += node.values
+                self.written += len(node.values)
+            elif isinstance(node, ObjectValueNode):
+                below += [one.value for one in node.fields]
+                self.written += len(node.fields)
+
+    def _part(self, node: SelectionNode) -> _SelectionSize:
+        self.note(node.directives)
+        match node:
+            case FieldNode():
+                self.note_arguments(node.arguments)
+                return self._field(node)
+            case InlineFragmentNode():
+                return self.size(node.selection_set)
+            case FragmentSpreadNode():
+                return self.fragment(node.name.value)
+        return _SelectionSize()
+
+    def _field(self, node: FieldNode) -> _SelectionSize:
+        name = node.name.value
+        below = self.size(node.selection_set) if node.selection_set else _SelectionSize()
+        return _SelectionSize(
+            roots=1,
+            fields=1 + below.fields,
+            depth=1 + below.depth,
+            repeated=below.repeated,
+            renamed=below.renamed,
+            introspections=1 + below.renamed if name in _INTROSPECTIONS else 0,
+            widest=1 + below.fields,
+            keys=frozenset({node.alias.value if node.alias else name}),
+            names=frozenset({name}),
+        )
+
+
+def check_text(text: str) -> None:
+    if len(text) > MAX_BYTES or len(text.encode()) > MAX_BYTES:
+        raise too_complex(f"The document must have at most {MAX_BYTES:,} bytes.")
+    if text.count("\n") + text.count("\r") >= MAX_LINES:
+        raise too_complex(f"The document must have at most {MAX_TOKENS:,} lexical tokens and {MAX_LINES:,} lines.")
+
+
+class DocumentSize(NamedTuple):
+    widest: int
+    """The number of fields of its largest root field."""
+    fields: int
+    """The fields that its operations select, fragments included."""
+
+
+def check_limits(document: DocumentNode) -> DocumentSize:
+    operations = [d for d in document.definitions if isinstance(d, OperationDefinitionNode)]
+    fragments = {d.name.value: d for d in document.definitions if isinstance(d, FragmentDefinitionNode)}
+    counter = _Counter(fragments)
+    sizes = [counter.size(operation.selection_set) for operation in operations]
+    for size in (*sizes, *(counter.fragment(name) for name in fragments)):
+        _check_size(size)
+    if any(size.roots > MAX_ROOT_FIELDS for size in sizes):
+        raise too_complex(f"An operation must not have more than {MAX_ROOT_FIELDS} root fields.")
+    if len(document.definitions) - len(operations) > MAX_FRAGMENTS:
+        raise too_complex(f"The document must not have more than {MAX_FRAGMENTS} fragments, nor nest them deeply.")
+    if len(operations) > MAX_OPERATIONS:
+        raise too_complex(f"The document must not have more than {MAX_OPERATIONS} operations.")
+    for operation in operations:
+        _check_variables(operation, counter)
+    for definition in (*operations, *fragments.values()):
+        counter.note(definition.directives)
+    if counter.directives > MAX_DIRECTIVES:
+        raise too_complex(f"The document must not have more than {MAX_DIRECTIVES} directives.")
+    if counter.written > MAX_WRITTEN:
+        raise too_complex(
+            f"The document must not have more than {MAX_WRITTEN:,} literal arguments and values; "
+            "send them as variables."
+        )
+    return DocumentSize(max((size.widest for size in sizes), default=0), sum(size.fields for size in sizes))
+
+
+def _check_variables(operation: OperationDefinitionNode, counter: _Counter) -> None:
+    variables = operation.variable_definitions or ()
+    if len(variables) > MAX_VARIABLES:
+        raise too_complex(f"An operation must not declare more than {MAX_VARIABLES} variables.")
+    for variable in variables:
+        counter.note(variable.directives)
+        if variable.default_value is not None:
+            counter.note_value(variable.default_value)
+
+
+def _check_size(size: _SelectionSize) -> None:
+    if size.depth > MAX_DEPTH:
+        raise too_complex(f"The document must not nest fields deeper than {MAX_DEPTH}.")
+    if size.fields > MAX_FIELDS:
+        raise too_complex(f"The document must not select more than {MAX_FIELDS:,} fields, fragments included.")
+    if size.repeated > MAX_REPEATED:
+        raise too_complex(f"The document must not repeat fields in one place more than {MAX_REPEATED} times in all.")
+    if size.introspections > MAX_INTROSPECTIONS:
+        raise too_complex(
+            f"The document must not ask for __schema and __type more than {MAX_INTROSPECTIONS} times, "
+            "fields repeated below them included."
+        )

@@ -21,31 +21,31 @@ from graphql import (
 from graphql.language import BREAK
 
 from watchword.domain.errors import Fault, Reason
-from watchword.http.faults import LONGEST_LOOK, graphql_error, internal_fault, without_tokens
+from watchword.http.errors import MAX_SEARCHED, graphql_error, internal_fault, without_tokens
 
 _ENUM = re.compile(r"(?:in '(\w+)' enum|Enum '(\w+)' cannot represent)")
 _INPUT = re.compile(r"Expected value of type '(\w+)' not to include unknown field")
 _SELECTED = re.compile(r"Cannot query field '\w+' on type '(\w+)'")
 _ARGUMENT = re.compile(r"Unknown argument '\w+' on field '(\w+)\.(\w+)'")
 _FOUND = re.compile(r",? [Ff]ound: .*", re.DOTALL)
-# What is wrong stands at the beginning of the library's sentences and at their end; between may be all that was sent.
-_BEGINNING, _END = 250, 150
+# The start and end of the library's messages state the problem; the middle may repeat the input.
+_START, _END = 250, 150
 
 
-def refused(error: GraphQLError, schema: GraphQLSchema, document: DocumentNode | None) -> dict[str, Any]:
-    """A document or variable that does not fit the schema."""
-    message = _explained(error.message, schema)
-    name = _place(error, document) if document is not None else None
+def document_error(error: GraphQLError, schema: GraphQLSchema, document: DocumentNode | None) -> dict[str, Any]:
+    """For a document or variable that does not match the schema."""
+    message = _explain(error.message, schema)
+    name = _field_of(error, document) if document is not None else None
     if name is not None:
         message = f"{name}: {message}"
     return _with_locations(graphql_error(Fault(Reason.INVALID_DOCUMENT, message)), error)
 
 
-def failed(error: GraphQLError, schema: GraphQLSchema) -> tuple[dict[str, Any], Fault]:
-    """A field that could not be answered: refused, or given an argument that only now proves not to fit."""
+def field_error(error: GraphQLError, schema: GraphQLSchema) -> tuple[dict[str, Any], Fault]:
+    """For a field that failed or was denied, or that has an invalid argument."""
     cause = error.original_error
     if cause is None or isinstance(cause, GraphQLError):
-        fault = Fault(Reason.INVALID_DOCUMENT, _explained(error.message, schema))
+        fault = Fault(Reason.INVALID_DOCUMENT, _explain(error.message, schema))
     else:
         fault = cause if isinstance(cause, Fault) else internal_fault(cause)
     content = graphql_error(fault)
@@ -60,20 +60,20 @@ def _with_locations(content: dict[str, Any], error: GraphQLError) -> dict[str, A
     return content
 
 
-def _explained(message: str, schema: GraphQLSchema) -> str:
-    """The library's sentence, without the value that was found and with what is allowed."""
-    if len(message) > 2 * LONGEST_LOOK:
-        message = message[:LONGEST_LOOK] + message[-LONGEST_LOOK:]
+def _explain(message: str, schema: GraphQLSchema) -> str:
+    """The library's message without the value in question, and with the allowed names."""
+    if len(message) > 2 * MAX_SEARCHED:
+        message = message[:MAX_SEARCHED] + message[-MAX_SEARCHED:]
     message = without_tokens(message)
-    if len(message) > _BEGINNING + _END:
-        message = f"{message[:_BEGINNING]}…{message[-_END:]}"
+    if len(message) > _START + _END:
+        message = f"{message[:_START]}…{message[-_END:]}"
     allowed = _allowed(message, schema)
     message = _FOUND.sub(".", message)
     return message if allowed is None else f"{message} Allowed: {', '.join(allowed)}."
 
 
 def _allowed(message: str, schema: GraphQLSchema) -> Iterable[str] | None:
-    """The names that would have been right where an unknown one stood."""
+    """The names that are allowed in place of an unknown one."""
     if match := _ENUM.search(message):
         kind = schema.get_type(match[1] or match[2])
         return kind.values if isinstance(kind, GraphQLEnumType) else None
@@ -87,7 +87,7 @@ def _allowed(message: str, schema: GraphQLSchema) -> Iterable[str] | None:
     return None
 
 
-class _Place(Visitor):
+class _ValueFinder(Visitor):
     def __init__(self, wanted: Node) -> None:
         super().__init__()
         self.wanted = wanted
@@ -100,10 +100,10 @@ class _Place(Visitor):
         return None
 
 
-def _place(error: GraphQLError, document: DocumentNode) -> str | None:
-    """The name of the argument or field whose value was refused, where the error is about a value."""
+def _field_of(error: GraphQLError, document: DocumentNode) -> str | None:
+    """The name of the argument or field that has an invalid value."""
     if not error.nodes or not isinstance(error.nodes[0], ValueNode):
         return None
-    finder = _Place(error.nodes[0])
+    finder = _ValueFinder(error.nodes[0])
     visit(document, finder)
     return finder.found

@@ -3,7 +3,7 @@
 from typing import Any
 
 from watchword.domain.events import Action, KeptEvent, parse_event_search
-from watchword.http.graphql.token_resolvers import Info, Json, Resolvers
+from watchword.http.graphql.context import Info, Json, Resolvers
 
 
 async def _list(_: Any, info: Info, input: Json | None = None) -> Json:  # noqa: A002 - the schema's word

@@ -6,8 +6,8 @@ from watchword.domain.actors import ActorStatus
 from watchword.domain.offboarding import OffboardingPlan, OffboardingReceipt, RevokedTokens
 from watchword.domain.urns import check_actor
 from watchword.http.graphql.account_resolvers import shown_account
+from watchword.http.graphql.context import Info, Json, Resolvers
 from watchword.http.graphql.policy_resolvers import shown_policy
-from watchword.http.graphql.token_resolvers import Info, Json, Resolvers
 
 
 async def _offboard(_: Any, info: Info, input: Json) -> Json:  # noqa: A002 - the schema's word

@@ -7,7 +7,7 @@ from watchword.domain.operations import EngineTask, Operation, Plan, PostCheck
 from watchword.domain.ports import Clock
 from watchword.domain.tasks import Counters, TaskId, TaskStatus
 from watchword.domain.truncations import asked_aspect, parse_truncation
-from watchword.http.graphql.token_resolvers import Info, Json, Resolvers, page_of
+from watchword.http.graphql.context import Info, Json, Resolvers, page_of
 from watchword.http.operations import shown_size
 
 

@@ -10,7 +10,8 @@ from watchword.domain.policy_sets import DEFAULT_SET, PolicyChange, PolicyDeclar
 from watchword.domain.ports import Group
 from watchword.domain.texts import check_description, check_name
 from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX, check_actor, check_group, check_short_id, check_urn
-from watchword.http.graphql.token_resolvers import Info, Json, Resolvers, page_of, shown_user
+from watchword.http.graphql.context import Info, Json, Resolvers, page_of
+from watchword.http.graphql.token_resolvers import shown_user
 
 _PRIVILEGE_FIELDS = {
     "generatePersonalAccessTokens": Privilege.GENERATE_PERSONAL_ACCESS_TOKENS,

@@ -5,7 +5,7 @@ from typing import Any
 from watchword.domain.actors import KnownActor, parse_actor_search
 from watchword.domain.policies import PolicyMatch, Privilege, included, privilege_of
 from watchword.domain.urns import check_actor, name_of
-from watchword.http.graphql.token_resolvers import Info, Json, Resolvers
+from watchword.http.graphql.context import Info, Json, Resolvers
 
 
 async def _explain(_: Any, info: Info, input: Json) -> Json:  # noqa: A002 - the schema's word

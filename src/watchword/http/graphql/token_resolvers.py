@@ -1,17 +1,15 @@
 """Tokens in GraphQL: its words turned into the service's, and the answers back. No rule lives here."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from watchword.domain.bulk_revocation import Selection, check_selection
 from watchword.domain.errors import invalid
 from watchword.domain.filters import (
     BY_END,
-    DEFAULT_COUNT,
     Filter,
     Search,
     check_filter_sizes,
-    check_page,
     check_tests,
     parse_filter,
     parse_sort,
@@ -24,7 +22,6 @@ from watchword.domain.token_limits import Limits, check_limits
 from watchword.domain.tokens import (
     MAX_AUTHORIZATION,
     SUSPENDED,
-    Form,
     NewToken,
     TokenRecord,
     TokenStatus,
@@ -32,20 +29,10 @@ from watchword.domain.tokens import (
     check_token_id,
 )
 from watchword.domain.urns import TOKEN_PREFIX, check_actor, name_of
-from watchword.http.graphql.completers import Reader
-from watchword.http.graphql.endpoint import Context
+from watchword.http.graphql.context import Context, Info, Json, Resolvers, page_of
+from watchword.http.graphql.fastpath.completers import Reader
 from watchword.service.minting import CreatedToken
 from watchword.service.tokens import DerivedTokenRequest, Lifetime
-
-Json = dict[str, Any]
-Resolvers = dict[str, Callable[..., Any]]
-
-
-class Info(Protocol):
-    """What a resolver is told by graphql-core and by a plan. A plan tells too which part of a record is enough."""
-
-    @property
-    def context(self) -> Context: ...
 
 
 class TokenResolvers:
@@ -147,7 +134,7 @@ class TokenResolvers:
         context = info.context
 
         def wanted() -> Search:
-            search = _search(input or {}, self._clock(), getattr(info, "part", None) or TokenRecord)
+            search = _search(input or {}, self._clock(), getattr(info, "record_fields", None))
             context.search(search)
             return search
 
@@ -224,14 +211,6 @@ def shown_user(urn: str) -> Json:
     return {"urn": urn, "type": "CORP_USER", "username": name_of(urn), "exists": True}
 
 
-def page_of(input: Json) -> tuple[int, int]:  # noqa: A002
-    """Where a page starts and how long it is; an explicit null is as good as nothing."""
-    start, count = input.get("start"), input.get("count")
-    start, count = 0 if start is None else start, DEFAULT_COUNT if count is None else count
-    check_page(start, count)
-    return start, count
-
-
 async def _durations(_: Any, info: Info) -> list[str]:
     return [duration.name for duration in info.context.services.tokens.allowed_durations]
 
@@ -267,7 +246,7 @@ def _selection(input: Json, now: int) -> Selection:  # noqa: A002
     )
 
 
-def _search(input: Json, now: int, form: Form) -> Search:  # noqa: A002
+def _search(input: Json, now: int, record_fields: frozenset[str] | None) -> Search:  # noqa: A002
     start, count = page_of(input)
     sort = input.get("sort")
     return Search(
@@ -275,7 +254,7 @@ def _search(input: Json, now: int, form: Form) -> Search:  # noqa: A002
         count=count,
         filters=_filters(input, now),
         sort=parse_sort(sort["field"], sort.get("order") != "ASCENDING") if sort else BY_END,
-        form=form,
+        record_fields=record_fields,
     )
 
 

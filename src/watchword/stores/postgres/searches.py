@@ -93,7 +93,7 @@ def translate(search: Search) -> Statement:
         total = f"(SELECT count(*) FROM tokens WHERE {where})"  # noqa: S608 - literal pieces; values are bound
     key, order = _COLUMNS[search.sort.field.value], _order(search)
     count, start = bound.add(search.count, "bigint"), bound.add(search.start, "bigint")
-    columns, _ = rows.tokens_as(search.form)
+    columns, _ = rows.token_reader(search.record_fields)
     text = (
         f"SELECT counted.total, {columns} FROM (SELECT {total} AS total) AS counted LEFT JOIN ("  # noqa: S608
         f"SELECT {columns}, {key} AS sorted_by FROM tokens WHERE {where} ORDER BY {key} {order}"

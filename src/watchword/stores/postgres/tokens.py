@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from watchword.domain.actors import ActorSnapshot, Bearer
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.ports import Page, Use
-from watchword.domain.tokens import Form, TokenRecord
+from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
 from watchword.stores.postgres.clock import DatabaseClock
 from watchword.stores.postgres.connections import Connection
@@ -47,8 +47,8 @@ class PostgresTokens:
     async def search(self, search: Search, seconds: float = SEARCH_SECONDS) -> Page:
         statement = translate(search)
         if statement.inline:
-            return await self._db.read(lambda c: _page(c, statement, search.form))
-        return await self._db.scan(lambda c: _page(c, statement, search.form), seconds)
+            return await self._db.read(lambda c: _page(c, statement, search))
+        return await self._db.scan(lambda c: _page(c, statement, search), seconds)
 
     async def record_uses(self, uses: Mapping[str, Use]) -> None:
         seen = list(uses.values())
@@ -59,10 +59,10 @@ class PostgresTokens:
             raise unknown_outcome(lost.why) from lost
 
 
-async def _page(c: Connection, statement: Statement, form: Form) -> Page:
+async def _page(c: Connection, statement: Statement, search: Search) -> Page:
     began = time.perf_counter()
     found = await c.fetch(statement.text, *statement.bound)
     seconds = time.perf_counter() - began
     total = found[0][0]
-    _, make = rows.tokens_as(form)
+    _, make = rows.token_reader(search.record_fields)
     return Page(total, tuple(make(row[1:]) for row in found if row[1] is not None), seconds)

@@ -135,7 +135,7 @@ def _page(c: apsw.Connection, statement: Statement, search: Search) -> Page:
         total = c.execute(f"SELECT count(*) FROM tokens WHERE {statement.where}", statement.bound).get  # noqa: S608
     if search.count == 0 or search.start >= total:
         return Page(total, (), time.thread_time() - began)
-    columns, make = rows.tokens_as(search.form)
+    columns, make = rows.token_reader(search.record_fields)
     found = c.execute(
         f"SELECT {columns} FROM tokens WHERE {statement.where}"  # noqa: S608 - literal pieces; values are bound
         f" ORDER BY {statement.order} LIMIT :count OFFSET :start",

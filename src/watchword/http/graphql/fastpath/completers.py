@@ -1,7 +1,7 @@
-"""Completers: from what root resolvers returned to what is answered, as a Python function written for one selection.
+"""Completers: turn the results of root resolvers into response data, with a Python function generated per selection.
 
-A completer knows the good case alone. Whatever else it meets - null where there must be something, a value of another
-class, something that is yet to be awaited - it raises, and graphql-core completes the same values in its own way.
+A completer handles only the good case. It raises on anything else (null for a non-null field, a value of another
+class, an awaitable), and graphql-core completes the same results.
 """
 
 from collections.abc import Callable
@@ -25,17 +25,20 @@ from graphql import (
 from graphql.execution.collect_fields import FieldDetailsList, GroupedFieldSet
 from graphql.type.scalars import GRAPHQL_MAX_INT, GRAPHQL_MIN_INT
 
-from watchword.http.graphql.inputs import Unplanned
+from watchword.http.graphql.fastpath.inputs import Unplanned
 
 Subfields = Callable[[GraphQLObjectType, FieldDetailsList], GroupedFieldSet]
 Complete = Callable[..., dict[str, Any]]
-Part = type | None
 
 _CLASSES = {GraphQLString.name: "str", GraphQLID.name: "str", GraphQLBoolean.name: "bool"}
 
 
 class Reader:
-    """A resolver that only looks at its source, which is of one class: a path of attributes, or a function of some."""
+    """A resolver that reads its source object: an attribute path, or a function of some attributes.
+
+    The source is an instance of one class, or a projection: an object whose `projection_of` is that class and that
+    has at least the attributes that the selection reads.
+    """
 
     def __init__(self, source: type, read: str | Callable[[Any], Any], attributes: tuple[str, ...] = ()) -> None:
         self.source = source
@@ -51,53 +54,54 @@ def is_typename(details: FieldDetailsList) -> bool:
     return details[0].node.name.value == "__typename"
 
 
-def completer(kind: GraphQLObjectType, roots: GroupedFieldSet, subfields: Subfields) -> tuple[Complete, Part]:
-    """Takes what the root fields returned, but for `__typename`; and which part of a record is enough for it."""
-    writer = _Writer(subfields)
-    taken, shown = [], []
+def completer(
+    kind: GraphQLObjectType, roots: GroupedFieldSet, subfields: Subfields
+) -> tuple[Complete, frozenset[str] | None]:
+    """A function that takes the results of the root fields except `__typename`, and the record fields it reads."""
+    writer = _FunctionWriter(subfields)
+    parameters, items = [], []
     for key, details in roots.items():
         if is_typename(details):
-            shown.append(f"{key!r}: {kind.name!r}")
+            items.append(f"{key!r}: {kind.name!r}")
             continue
-        taken.append(value := writer.new_name())
-        shown.append(f"{key!r}: {value}")
+        parameters.append(value := writer.new_name())
+        items.append(f"{key!r}: {value}")
         writer.value(kind.fields[details[0].node.name.value].type, details, value, 1)
-    writer.say(1, f"return {{{', '.join(shown)}}}")
-    return writer.written(f"def complete({', '.join(taken)}):")
+    writer.line(1, f"return {{{', '.join(items)}}}")
+    return writer.compile(f"def complete({', '.join(parameters)}):")
 
 
-class _Writer:
-    """Every value has a variable, which holds first what was read and then what is answered."""
+class _FunctionWriter:
+    """Each value has a variable: first the result that was read, then the completed value."""
 
     def __init__(self, subfields: Subfields) -> None:
         self._subfields = subfields
         self._lines: list[str] = []
         self._numbers = count()
-        self._known: dict[str, Any] = {"Part": None}
-        self._attributes: dict[Any, set[str]] = {}
+        self._constants: dict[str, Any] = {}
+        self._record_fields: set[str] | None = None
 
-    def written(self, head: str) -> tuple[Complete, Part]:
+    def compile(self, head: str) -> tuple[Complete, frozenset[str] | None]:
         try:
             code = compile("\n".join([head, *self._lines]), "<plan>", "exec")
-        except SyntaxError:  # Python does not nest as deeply
+        except SyntaxError:  # nested too deeply for Python
             raise Unplanned from None
-        exec(code, self._known)  # noqa: S102 - made of names that GraphQL's grammar and the schema allow, and of our words
-        for source, attributes in self._attributes.items():
-            self._known["Part"] = source.part_of(attributes)
-        return self._known.pop("complete"), self._known["Part"]
+        exec(code, self._constants)  # noqa: S102 - contains only GraphQL names, schema names and the words below
+        fields = self._record_fields
+        return self._constants.pop("complete"), None if fields is None else frozenset(fields)
 
-    def say(self, depth: int, line: str) -> None:
-        self._lines.append(" " * depth + line)
+    def line(self, depth: int, text: str) -> None:
+        self._lines.append(" " * depth + text)
 
     def new_name(self) -> str:
         return f"v{next(self._numbers)}"
 
     def value(self, kind: Any, details: FieldDetailsList, name: str, depth: int) -> None:
-        """What is written for each kind raises for null, which is let past where it may be."""
+        """The code for each kind raises for null; the code around it skips null where the type is nullable."""
         if isinstance(kind, GraphQLNonNull):
             kind = kind.of_type
         else:
-            self.say(depth, f"if {name} is not None:")
+            self.line(depth, f"if {name} is not None:")
             depth += 1
         if isinstance(kind, GraphQLList):
             self._list(kind, details, name, depth)
@@ -106,7 +110,7 @@ class _Writer:
         elif isinstance(kind, GraphQLEnumType):
             values = [one.value for one in kind.values.values() if one.value is not None]
             words = {value: kind.coerce_output_value(value) for value in values}
-            self.say(depth, f"{name} = {self._constant(words)}[{name}]")
+            self.line(depth, f"{name} = {self._constant(words)}[{name}]")
         elif isinstance(kind, GraphQLScalarType):
             self._scalar(kind, name, depth)
         else:
@@ -114,57 +118,61 @@ class _Writer:
 
     def _list(self, kind: GraphQLList[Any], details: FieldDetailsList, name: str, depth: int) -> None:
         items, item = self.new_name(), self.new_name()
-        self.say(depth, f"if {name}.__class__ is not list and {name}.__class__ is not tuple: raise TypeError")
-        self.say(depth, f"{items} = []")
-        self.say(depth, f"for {item} in {name}:")
+        self.line(depth, f"if {name}.__class__ is not list and {name}.__class__ is not tuple: raise TypeError")
+        self.line(depth, f"{items} = []")
+        self.line(depth, f"for {item} in {name}:")
         self.value(kind.of_type, details, item, depth + 1)
-        self.say(depth + 1, f"{items}.append({item})")
-        self.say(depth, f"{name} = {items}")
+        self.line(depth + 1, f"{items}.append({item})")
+        self.line(depth, f"{name} = {items}")
 
     def _object(self, kind: GraphQLObjectType, details: FieldDetailsList, name: str, depth: int) -> None:
-        source = self._constant(_source_of(kind))
-        self.say(depth, f"if {name}.__class__ is not {source} and {name}.__class__ is not Part: raise TypeError")
-        shown = []
+        source_class = _source_class(kind)
+        source = self._constant(source_class)
+        test = f"{name}.__class__ is not {source}"
+        if source_class is not dict:
+            test += f" and getattr({name}, 'projection_of', None) is not {source}"
+        self.line(depth, f"if {test}: raise TypeError")
+        items = []
         for key, below in self._subfields(kind, details).items():
             if is_typename(below):
-                shown.append(f"{key!r}: {kind.name!r}")
+                items.append(f"{key!r}: {kind.name!r}")
                 continue
             field_name = below[0].node.name.value
             value, field = self.new_name(), kind.fields[field_name]
-            self.say(depth, f"{value} = {self._read(field, field_name, name)}")
+            self.line(depth, f"{value} = {self._read(field, field_name, name)}")
             self.value(field.type, below, value, depth)
-            shown.append(f"{key!r}: {value}")
-        self.say(depth, f"{name} = {{{', '.join(shown)}}}")
+            items.append(f"{key!r}: {value}")
+        self.line(depth, f"{name} = {{{', '.join(items)}}}")
 
     def _read(self, field: Any, field_name: str, source: str) -> str:
         if field.args:
             raise Unplanned
         if field.resolve is None:
             return f"{source}.get({field_name!r})"
-        assert isinstance(field.resolve, Reader)  # or the type's source would not be known
+        assert isinstance(field.resolve, Reader)  # _source_class checked it
         path = field.resolve.path
-        self._attributes.setdefault(field.resolve.source, set()).update(field.resolve.attributes)
+        self._record_fields = (self._record_fields or set()) | set(field.resolve.attributes)
         return f"{self._constant(field.resolve.read)}({source})" if path is None else f"{source}.{path}"
 
     def _scalar(self, kind: GraphQLScalarType, name: str, depth: int) -> None:
         coerce = kind.coerce_output_value
         bounds = (GRAPHQL_MIN_INT, GRAPHQL_MAX_INT) if kind is GraphQLInt else getattr(coerce, "bounds", None)
         if kind.name in _CLASSES:
-            self.say(depth, f"if {name}.__class__ is not {_CLASSES[kind.name]}: raise TypeError")
+            self.line(depth, f"if {name}.__class__ is not {_CLASSES[kind.name]}: raise TypeError")
         elif bounds is not None:
             least, most = bounds
-            self.say(depth, f"if {name}.__class__ is not int or not {least} <= {name} <= {most}: raise ValueError")
+            self.line(depth, f"if {name}.__class__ is not int or not {least} <= {name} <= {most}: raise ValueError")
         else:
-            self.say(depth, f"{name} = {self._constant(partial(_leaf, coerce))}({name})")
+            self.line(depth, f"{name} = {self._constant(partial(_leaf, coerce))}({name})")
 
     def _constant(self, value: Any) -> str:
-        name = f"c{len(self._known)}"
-        self._known[name] = value
+        name = f"c{len(self._constants)}"
+        self._constants[name] = value
         return name
 
 
-def _source_of(kind: GraphQLObjectType) -> type:
-    """The class of what is shown as this type: of its readers, or a dict where its fields are just looked up."""
+def _source_class(kind: GraphQLObjectType) -> type:
+    """The class of the objects that resolvers return for this type: that of its readers, or dict."""
     resolvers = {field.resolve for field in kind.fields.values()}
     sources = {dict if one is None else one.source if isinstance(one, Reader) else None for one in resolvers}
     source = sources.pop()
@@ -176,7 +184,7 @@ def _source_of(kind: GraphQLObjectType) -> type:
 def _leaf(coerce: Callable[[Any], Any], value: Any) -> Any:
     if isinstance(value, Exception) or isawaitable(value):
         raise TypeError
-    shown = coerce(value)
-    if shown is None:
+    coerced = coerce(value)
+    if coerced is None:
         raise ValueError
-    return shown
+    return coerced

@@ -1,7 +1,7 @@
-"""Inputs: variables and arguments of one operation, made ready to be coerced the way graphql-core does it.
+"""Inputs: functions that coerce the variables and arguments of one operation as graphql-core does.
 
-What is made here knows the good case alone. Whatever else it meets it leaves to graphql-core, which then refuses it in
-its own words; nothing was executed yet.
+They handle only valid input and raise on anything else. No resolver ran yet, so graphql-core can start over and report
+the error.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -28,14 +28,14 @@ from graphql.execution.get_variable_signature import get_variable_signature
 from graphql.execution.values import VariableValues, VariableValueSource
 from graphql.utilities.coerce_input_value import coerce_default_value, coerce_input_literal
 
-Sent = dict[str, Any]
+Variables = dict[str, Any]
 Coerce = Callable[[Any], Any]
-Make = Callable[[VariableValues], Any]
-"""Makes a value of those of the variables; Undefined where it is a variable that has none."""
+MakeValue = Callable[[VariableValues], Any]
+"""Makes a value from the variables; Undefined for a variable without a value."""
 
 
 class Unplanned(Exception):
-    """Left to graphql-core."""
+    """The fast path does not support this; graphql-core does."""
 
 
 class _Member(NamedTuple):
@@ -43,14 +43,16 @@ class _Member(NamedTuple):
 
     name: str
     coerce: Coerce
-    """Of what is not null."""
+    """For a value that is not null."""
     required: bool
-    """Whether it must not be null."""
+    """Not nullable."""
     default: Any
 
 
-def variables(schema: GraphQLSchema, nodes: Iterable[VariableDefinitionNode]) -> Callable[[Sent], VariableValues]:
-    """What makes the values of an operation's variables of those that were sent, which may be more."""
+def variable_coercer(
+    schema: GraphQLSchema, nodes: Iterable[VariableDefinitionNode]
+) -> Callable[[Variables], VariableValues]:
+    """A function that coerces the variables of a request. It ignores undeclared ones."""
     members, signatures = [], {}
     for node in nodes:
         signature = get_variable_signature(schema, node)
@@ -58,11 +60,11 @@ def variables(schema: GraphQLSchema, nodes: Iterable[VariableDefinitionNode]) ->
         members.append(_member(signature.name, signature.type, coerce_default_value(signature), ()))
         signatures[signature.name] = signature
 
-    def made(sent: Sent) -> VariableValues:
-        sources = {name: VariableValueSource(kind, sent.get(name, Undefined)) for name, kind in signatures.items()}
-        return VariableValues(sources, _coerced(members, sent))
+    def coerce(variables: Variables) -> VariableValues:
+        sources = {name: VariableValueSource(kind, variables.get(name, Undefined)) for name, kind in signatures.items()}
+        return VariableValues(sources, _coerced(members, variables))
 
-    return made
+    return coerce
 
 
 def _member(name: str, kind: GraphQLInputType, default: Any, within: tuple[str, ...]) -> _Member:
@@ -72,10 +74,10 @@ def _member(name: str, kind: GraphQLInputType, default: Any, within: tuple[str, 
 
 
 def _coercer(kind: Any, within: tuple[str, ...]) -> Coerce:
-    """For what is not null, as JSON has it."""
+    """Coerces a JSON value that is not null."""
     if isinstance(kind, GraphQLList):
         item = _member("", kind.of_type, Undefined, within)
-        return lambda sent: [_one(item, value) for value in (sent if sent.__class__ is list else (sent,))]
+        return lambda value: [_one(item, one) for one in (value if value.__class__ is list else (value,))]
     if isinstance(kind, GraphQLInputObjectType):
         return _object_coercer(kind, within)
     leaf: Coerce = kind.coerce_input_value
@@ -90,10 +92,10 @@ def _object_coercer(kind: GraphQLInputObjectType, within: tuple[str, ...]) -> Co
     inside = (*within, kind.name)
     members = [_member(name, one.type, coerce_default_value(one), inside) for name, one in kind.fields.items()]
 
-    def coerce(sent: Any) -> Any:
-        if sent.__class__ is not dict or not sent.keys() <= names:
+    def coerce(value: Any) -> Any:
+        if value.__class__ is not dict or not value.keys() <= names:
             raise Unplanned
-        return _coerced(members, sent)
+        return _coerced(members, value)
 
     return coerce
 
@@ -106,10 +108,10 @@ def _one(member: _Member, value: Any) -> Any:
     return None
 
 
-def _coerced(members: list[_Member], sent: Sent) -> dict[str, Any]:
+def _coerced(members: list[_Member], source: Variables) -> dict[str, Any]:
     values = {}
     for member in members:
-        value = sent.get(member.name, Undefined)
+        value = source.get(member.name, Undefined)
         if value is not Undefined:
             values[member.name] = _one(member, value)
         elif member.default is not Undefined:
@@ -119,17 +121,17 @@ def _coerced(members: list[_Member], sent: Sent) -> dict[str, Any]:
     return values
 
 
-def arguments(definitions: Mapping[str, GraphQLArgument], nodes: Iterable[ArgumentNode]) -> Make:
-    """What makes the arguments of a field of the values of variables."""
+def argument_maker(definitions: Mapping[str, GraphQLArgument], nodes: Iterable[ArgumentNode]) -> MakeValue:
+    """A function that makes the arguments of a field from the variables."""
     given = {node.name.value: node.value for node in nodes}
-    parts: list[tuple[str, Make, Any, bool]] = []
+    parts: list[tuple[str, MakeValue, Any, bool]] = []
     for name, definition in definitions.items():
         node, default = given.get(name), coerce_default_value(definition)
         make = _always(Undefined) if node is None else _literal(node, definition.type)
         required = isinstance(definition.type, GraphQLNonNull) and default is Undefined
         parts.append((definition.out_name or name, make, default, required))
 
-    def made(known: VariableValues) -> dict[str, Any]:
+    def make_arguments(known: VariableValues) -> dict[str, Any]:
         values = {}
         for name, make, default, required in parts:
             value = make(known)
@@ -141,11 +143,13 @@ def arguments(definitions: Mapping[str, GraphQLArgument], nodes: Iterable[Argume
                 raise Unplanned
         return values
 
-    return made if any(_has_variable(node) for node in given.values()) else _always(made(VariableValues({}, {})))
+    if any(_has_variable(node) for node in given.values()):
+        return make_arguments
+    return _always(make_arguments(VariableValues({}, {})))
 
 
-def _literal(node: ValueNode, kind: GraphQLInputType) -> Make:
-    """A variable is looked up; what has variables within is left to graphql-core's own coercion each time."""
+def _literal(node: ValueNode, kind: GraphQLInputType) -> MakeValue:
+    """Looks a variable up. A literal that contains variables is coerced by graphql-core each time."""
     if isinstance(node, VariableNode):
         name, required = node.name.value, isinstance(kind, GraphQLNonNull)
 
@@ -168,7 +172,7 @@ def _coerced_literal(node: ValueNode, kind: GraphQLInputType, known: VariableVal
     return value
 
 
-def _always(value: Any) -> Make:
+def _always(value: Any) -> MakeValue:
     return lambda _: value
 
 

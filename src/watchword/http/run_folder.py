@@ -1,6 +1,7 @@
-"""Who runs on a data folder: each server holds a lock in a folder of its own below `run`, taken through one gate.
+"""The run folder: which servers run on a data folder.
 
-Whoever holds the gate knows that no server starts meanwhile; whoever finds every lock free knows that none runs.
+Each server locks a file in its own folder below `run`. It takes that lock while it holds the start lock `run/lock`. So
+a process that holds the start lock knows that no server starts, and if all other locks are free, that none runs.
 """
 
 import fcntl
@@ -17,9 +18,9 @@ from watchword.files import open_lock
 
 @contextmanager
 def run_folder(data_dir: Path) -> Iterator[Path]:
-    """A folder for what the workers share while they run, held by a lock; those of killed servers are removed."""
+    """A locked folder that the workers of this server share. Removes the folders of killed servers."""
     with ExitStack() as stack:
-        with _gate(data_dir) as parent:
+        with _start_lock(data_dir) as parent:
             for old in parent.glob("*/lock"):
                 with suppress(OSError), os.fdopen(open_lock(old)) as held:
                     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -31,25 +32,25 @@ def run_folder(data_dir: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def held_off(data_dir: Path) -> Iterator[None]:
-    """While the block runs no server does: a running one is refused, and one that starts waits for the end."""
-    with _gate(data_dir):
+def no_server_running(data_dir: Path) -> Iterator[None]:
+    """Fails if a server runs, and makes a server that starts wait for the end of the block."""
+    with _start_lock(data_dir):
         if is_running(data_dir):
             raise OperatorError(f"The service runs on {data_dir}. Stop it first, then try again.")
         yield
 
 
 def is_running(data_dir: Path) -> bool:
-    """Looks, and leaves everything as it was."""
+    """Changes nothing."""
     return any(_is_held(lock) for lock in (data_dir / "run").glob("*/lock"))
 
 
 @contextmanager
-def _gate(data_dir: Path) -> Iterator[Path]:
+def _start_lock(data_dir: Path) -> Iterator[Path]:
     parent = data_dir / "run"
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with os.fdopen(open_lock(parent / "lock")) as gate:
-        fcntl.flock(gate, fcntl.LOCK_EX)
+    with os.fdopen(open_lock(parent / "lock")) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield parent
 
 
@@ -59,6 +60,6 @@ def _is_held(lock: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except FileNotFoundError:  # it ended this moment
+    except FileNotFoundError:  # the server has just stopped
         return False
     return False

@@ -1,0 +1,382 @@
+"""Authentication: who is calling, from the headers and the connection of a request.
+
+A bearer token is proof: any `Authorization` header decides alone. The actor header is a claim. It is accepted only on
+the GraphQL addresses, and only from a trusted peer or, in local mode, from a process of the server's own user, when
+nothing in the request indicates a browser page or a proxy. On the same addresses the console sends a session cookie.
+"""
+
+import ipaddress
+import os
+import pwd
+import re
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar, cast
+
+from watchword.domain.actors import Bearer, Caller
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.secret import Secret
+from watchword.domain.token_limits import Limits, Network, within
+from watchword.domain.tokens import AUTHORIZATION_TOO_LONG, MAX_AUTHORIZATION
+from watchword.http.errors import printable, redact
+from watchword.http.requests import UNIX_PEER, UNREADABLE, Request
+from watchword.service.authority import Authority
+from watchword.service.refusals import Refusals
+from watchword.service.sessions import Sessions, Visit
+
+CONSOLE_HEADER = "x-watchword-console"
+"""The console sends it with every request."""
+HOW_TO_AUTHENTICATE = "Send a token: Authorization: Bearer <token>."
+MAX_HEADER_NAME = 60
+MAX_LOGGED_PATH = 200
+
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^:\[\]/@]+)(?::\d{1,5})?")
+_FORWARDED = frozenset({"forwarded", "x-real-ip", "via", "cf-connecting-ip", "true-client-ip", "x-client-ip"})
+_FORWARDED_PREFIXES = ("x-forwarded-", "x-envoy-", "tailscale-")
+_OWN_SITES = frozenset({"same-origin", "none"})
+_VERDICTS = {
+    Reason.MISSING_CREDENTIAL: "missing",
+    Reason.INVALID_TOKEN: "invalid",
+    Reason.TOKEN_EXPIRED: "expired",
+    Reason.TOKEN_REVOKED: "revoked",
+    Reason.SESSION_OVER: "invalid",
+    Reason.INVALID_HEADER: "invalid",
+    Reason.STORE_UNAVAILABLE: "unavailable",
+}
+
+_OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
+_DEFAULT_OVERFLOW_UID = 65_534
+
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_NLM_F_REQUEST = 1
+_ESTABLISHED = 1
+_NO_COOKIE = (0xFFFF_FFFF, 0xFFFF_FFFF)
+_EVERY_STATE = 0xFFFF_FFFF
+
+_HEADER = struct.Struct("=IHHII")
+"""nlmsghdr: length, type, flags, sequence, port."""
+_QUERY = struct.Struct("=BBBxI")
+"""inet_diag_req_v2 up to its socket id: family, protocol, extensions, states."""
+_ENDS = struct.Struct("!HH16s16s")
+"""inet_diag_sockid: local and remote port, local and remote address."""
+_REST_OF_ID = struct.Struct("=III")
+"""inet_diag_sockid, continued: interface, cookie."""
+_FOUND = struct.Struct(f"=BBxx{_ENDS.size + _REST_OF_ID.size}x12xII")
+"""inet_diag_msg: family, state; then uid and inode."""
+
+P = TypeVar("P", Bearer, Caller, Visit)
+
+
+@dataclass(frozen=True, slots=True)
+class TrustRules:
+    local_mode: bool
+    trusted_peers: tuple[Network | None, ...]
+    actor_headers: tuple[str, ...]
+    audience: str = ""
+    """The audience that a token limited to audiences must name to be used here."""
+
+
+class SessionCookies(Protocol):
+    def session_of(self, request: Request, /) -> Secret[str] | None: ...
+
+
+class Authenticator:
+    """Every `authenticate_*` method records the result: in the metrics, the access log and the audit log."""
+
+    def __init__(
+        self,
+        authority: Authority,
+        rules: TrustRules,
+        server_user: "ServerUser",
+        sessions: Sessions,
+        refusals: Refusals,
+        cookies: SessionCookies | None = None,
+    ) -> None:
+        """Without `cookies` no session is accepted."""
+        self._authority = authority
+        self._rules = rules
+        self._server_user = server_user
+        self._sessions = sessions
+        self._refusals = refusals
+        self._cookies = cookies
+        self._networks = cast("tuple[Network, ...]", tuple(p for p in rules.trusted_peers if p is not None))
+        self._trusts_unix = None in rules.trusted_peers
+
+    def authenticate_bearer(self, request: Request) -> Awaitable[Bearer]:
+        """By bearer token only, whatever its audience."""
+        return self._recorded(request, self._bearer)
+
+    def authenticate(self, request: Request) -> Awaitable[Caller]:
+        """By bearer token only, for this service."""
+        return self._recorded(request, self._bearer_caller)
+
+    def authenticate_graphql(self, request: Request) -> Awaitable[Caller]:
+        """By bearer token, actor header or session."""
+        return self._recorded(request, self._graphql_caller)
+
+    def authenticate_session(self, session: Secret[str], request: Request) -> Awaitable[Visit]:
+        return self._recorded(request, partial(self._session, session))
+
+    def authenticate_token(self, token: bytes, request: Request) -> Awaitable[Caller]:
+        """By a token in the body, to sign in."""
+        return self._recorded(request, partial(self._token, token))
+
+    def authenticate_actor(self, actor: str, request: Request) -> Awaitable[Caller]:
+        """By choosing an actor, to sign in in local mode."""
+        return self._recorded(request, partial(self._chosen_actor, actor))
+
+    async def _recorded(self, request: Request, method: Callable[[Request], Awaitable[P]]) -> P:
+        try:
+            principal = await method(request)
+        except Fault as fault:
+            request.verdict = _VERDICTS.get(fault.reason, "refused")
+            path = printable(redact(request.path))[:MAX_LOGGED_PATH]
+            self._refusals.failed(request.client, request.id, path, fault)
+            raise
+        request.verdict = "believed" if principal.bearer_id is None else "accepted"
+        request.actor = principal.actor
+        return principal
+
+    def _bearer(self, request: Request) -> Awaitable[Bearer]:
+        return self._authority.verify(bearer_token(request), request.client, request.id)
+
+    async def _bearer_caller(self, request: Request) -> Caller:
+        if "authorization" not in request.headers:
+            raise missing_credential()
+        return self.caller(await self._bearer(request), request)
+
+    async def _graphql_caller(self, request: Request) -> Caller:
+        if "authorization" in request.headers:
+            return self.caller(await self._bearer(request), request)
+        # The console uses its session, whatever headers a gateway adds.
+        is_console = CONSOLE_HEADER in request.headers
+        headers = [] if is_console else [name for name in self._rules.actor_headers if name in request.headers]
+        objection = self._objection(request) if headers else None
+        if headers and objection is None:
+            return await self._claimed(_claimed_actor(request, headers), headers[0], request)
+        session = None if self._cookies is None else self._cookies.session_of(request)
+        if session is not None:
+            return (await self._session(session, request)).caller
+        if objection is not None:
+            raise Fault(Reason.MISSING_CREDENTIAL, f"{headers[0]} is not accepted: {objection}. {HOW_TO_AUTHENTICATE}")
+        raise not_signed_in() if is_console else missing_credential()
+
+    async def _token(self, token: bytes, request: Request) -> Caller:
+        return self.caller(await self._authority.verify(token, request.client, request.id), request)
+
+    async def _chosen_actor(self, actor: str, request: Request) -> Caller:
+        objection = self._not_local(request)
+        if objection is not None:
+            raise Fault(
+                Reason.FOREIGN_REQUEST,
+                "An actor can be chosen only in local mode, by the user that the server runs as; "
+                f"{objection}. Sign in with a token.",
+            )
+        return await self._claimed(actor, "actor", request)
+
+    async def _session(self, session: Secret[str], request: Request) -> Visit:
+        visit = await self._sessions.visit(session, request.client, request.id, local=self.is_local(request))
+        self.require_audience(visit.caller.limits)
+        return visit
+
+    def caller(self, bearer: Bearer, request: Request) -> Caller:
+        self.require_audience(bearer.limits)
+        return Caller.with_bearer(bearer, request.client, request.id)
+
+    def require_audience(self, limits: Limits) -> None:
+        """Raise unless the token may be used with this service."""
+        if limits.audience is not None and self._rules.audience not in limits.audience:
+            raise Fault(
+                Reason.WRONG_AUDIENCE,
+                f"The token is limited to another audience. Use one whose audience names {self._rules.audience}.",
+            )
+
+    async def _claimed(self, actor: str, field: str, request: Request) -> Caller:
+        return Caller(actor, await self._authority.claim(actor, field), None, request.client, request.id)
+
+    def _objection(self, request: Request) -> str | None:
+        """Why the actor header of this request is not accepted; None: it is."""
+        if not self._is_trusted(request):
+            return self._not_local(request)
+        if "origin" not in request.headers and "sec-fetch-site" not in request.headers:
+            return None
+        # The peer may be a browser on a trusted machine that shows a page of another site.
+        if self.is_local(request):
+            return None
+        return "a browser page sent it (Origin or Sec-Fetch-Site is present)"
+
+    def _is_trusted(self, request: Request) -> bool:
+        if request.peer == UNIX_PEER:
+            return self._trusts_unix
+        return bool(self._networks) and within(request.peer, self._networks)
+
+    def is_local(self, request: Request) -> bool:
+        """Whether a process of the server's own user sent it directly. That user can read the data folder anyway."""
+        return self._not_local(request) is None
+
+    def _not_local(self, request: Request) -> str | None:
+        """Why a request is not local; None: it is. The query to the kernel comes last."""
+        if not self._rules.local_mode:
+            return "local mode is off"
+        if not is_loopback(request.peer):
+            return "the connection does not come from loopback"
+        if not request.is_direct:
+            return "it is not an HTTP/1.1 request in origin form, so a proxy may have sent it"
+        forwarded = next(filter(is_forwarded, request.headers), None)
+        if forwarded is not None:
+            return f"the header {forwarded[:MAX_HEADER_NAME]} shows a proxy"
+        if request.is_repeated("host") or not is_loopback_host(request.header("host")):
+            return "Host is not a loopback name"
+        if not is_own_origin(request):
+            return "Origin is another site"
+        if "sec-fetch-site" in request.headers and (
+            request.is_repeated("sec-fetch-site") or request.header("sec-fetch-site") not in _OWN_SITES
+        ):
+            return "Sec-Fetch-Site shows a page of another site"
+        return self._server_user.objection(*request.ends)
+
+
+def _claimed_actor(request: Request, headers: list[str]) -> str:
+    actors = {request.header(name).strip() for name in headers}
+    if len(actors) > 1 or any(map(request.is_repeated, headers)):
+        raise Fault(Reason.INVALID_HEADER, "The actor header must be given once.", field=headers[0])
+    return actors.pop()
+
+
+def is_forwarded(name: str) -> bool:
+    return name in _FORWARDED or name.startswith(_FORWARDED_PREFIXES)
+
+
+def bearer_token(request: Request) -> bytes:
+    given = request.headers.get_all("authorization")
+    if len(given) != 1 or request.headers.get("authorization") is None:
+        return _unreadable_bearer(request, len(given))
+    value = given[0]
+    if len(value) > MAX_AUTHORIZATION:
+        raise Fault(Reason.INVALID_HEADER, AUTHORIZATION_TOO_LONG, field="Authorization")
+    scheme, _, token = value.partition(" ")
+    if scheme.lower() != "bearer":
+        if value == UNREADABLE:
+            return UNREADABLE.encode()
+        raise missing_credential()
+    return token.strip(" ").encode()
+
+
+def _unreadable_bearer(request: Request, times: int) -> bytes:
+    """No header, several, or one that is not ASCII and so no token of this service."""
+    if times:
+        raise Fault(Reason.INVALID_HEADER, "The Authorization header must be given once.", field="Authorization")
+    if "authorization" not in request.headers:
+        raise missing_credential()
+    return UNREADABLE.encode()
+
+
+def missing_credential() -> Fault:
+    return Fault(Reason.MISSING_CREDENTIAL, HOW_TO_AUTHENTICATE)
+
+
+def not_signed_in() -> Fault:
+    return Fault(Reason.MISSING_CREDENTIAL, "Not signed in. Sign in first.")
+
+
+def is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def is_loopback_host(host: str) -> bool:
+    match = _HOST.fullmatch(host)
+    if match is None:
+        return False
+    name = match["name"].strip("[]").lower()
+    return name == "localhost" or is_loopback(name)
+
+
+def is_own_origin(request: Request) -> bool:
+    if "origin" not in request.headers:
+        return True
+    own = f"{request.scheme}://{request.header('host')}"
+    return not request.is_repeated("origin") and request.header("origin").lower() == own.lower()
+
+
+class SocketAddress(NamedTuple):
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "SocketAddress":
+        """Read `127.0.0.1:8080` or `[::1]:8080`; ValueError for anything else."""
+        host, _, port = text.rpartition(":")
+        return cls(ipaddress.ip_address(host.removeprefix("[").removesuffix("]")), int(port))
+
+
+class ServerUser:
+    """The user that the server runs as."""
+
+    def __init__(self) -> None:
+        self._uid = os.geteuid()
+        self._overflow = _overflow_uid()
+
+    def objection(self, client: str, server: str) -> str | None:
+        """Why the client of this connection is not known to be this user; None: it is."""
+        try:
+            owner = socket_owner(SocketAddress.parse(client), SocketAddress.parse(server))
+        except (OSError, ValueError):
+            return "the server cannot look up which user's process connected (sock_diag)"
+        if owner is None:
+            return "the client has closed its end of the connection, so its user is unknown"
+        if owner == self._overflow:  # every user that is not mapped in our namespace
+            return f"the connection comes from a process of a user that the server cannot identify (uid {owner})"
+        if owner != self._uid:
+            return f"the connection comes from a process of {_name(owner)}; the server runs as {_name(self._uid)}"
+        return None
+
+
+def socket_owner(local: SocketAddress, remote: SocketAddress) -> int | None:
+    """The uid that owns the established socket with these addresses, by one exact `sock_diag` query (man 7 sock_diag).
+    None: there is no such socket, or no process holds it. OSError: the kernel does not answer.
+
+    The query needs no privilege, walks no table, and finds a socket opened as IPv6 for an IPv4-mapped address. For a
+    process that sends and closes, the kernel reports uid 0 and inode 0: state and inode are checked before the uid.
+    """
+    family = socket.AF_INET if isinstance(local.address, ipaddress.IPv4Address) else socket.AF_INET6
+    query = (
+        _QUERY.pack(family, socket.IPPROTO_TCP, 0, _EVERY_STATE)
+        + _ENDS.pack(local.port, remote.port, local.address.packed, remote.address.packed)
+        + _REST_OF_ID.pack(0, *_NO_COOKIE)
+    )
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
+        kernel.send(_HEADER.pack(_HEADER.size + len(query), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0) + query)
+        # The kernel answers before `send` returns; only the kernel has the sender number 0.
+        answer, (sender, _) = kernel.recvfrom(8_192, socket.MSG_DONTWAIT)
+    if (
+        sender != 0
+        or len(answer) < _HEADER.size + _FOUND.size
+        or _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY
+    ):
+        return None
+    # Without such a connection the kernel returns the listening socket at the local address, in another state.
+    _, state, uid, inode = _FOUND.unpack_from(answer, _HEADER.size)
+    return int(uid) if state == _ESTABLISHED and inode != 0 else None
+
+
+@lru_cache(maxsize=64)
+def _name(uid: int) -> str:
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _overflow_uid() -> int:
+    try:
+        return int(_OVERFLOW_UID.read_text())
+    except (OSError, ValueError):  # systemd's ProcSubset=pid hides it
+        return _DEFAULT_OVERFLOW_UID

@@ -1,0 +1,138 @@
+"""Forward authentication for gateways at `/auth`: what a gateway requires of a live token.
+
+Requirements are query parameters, and all must hold: `watchword.privilege`, `watchword.scope`, `watchword.audience`.
+Other parameters are ignored: some gateways append those of the application. `watchword.status=200` asks for 200 instead
+of 204, which Envoy does not accept.
+
+With `watchword.audience` the gateway names itself, and a token limited to audiences must name that audience. Without it
+the token must name this service. A required privilege is one of this service, so its token must name this service.
+"""
+
+import re
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from watchword.domain.actors import Bearer, Caller
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.policies import Privilege, denied
+from watchword.http.authentication import Authenticator
+from watchword.http.errors import NO_STORE, fault_response
+from watchword.http.requests import Header, Request, Response
+from watchword.service.authority import Authority
+from watchword.service.refusals import Refusals
+
+PREFIX = b"watchword."
+MAX_REQUIREMENTS = 200
+"""More than a token can hold of all kinds together."""
+MAX_QUERY = 16_384
+"""Characters. Beyond it the answer is 403: gateways treat most other statuses as failures of the service."""
+NO_SCOPES = ("x-auth-scopes", "")
+
+
+def _spellings(character: int) -> bytes:
+    """A character in either case, literal or percent-encoded."""
+    both = sorted({*b"%c" % character, *(b"%c" % character).upper()})
+    return b"|".join([*(re.escape(b"%c" % one) for one in both), *(b"%%%02x|%%%02X" % (one, one) for one in both)])
+
+
+# A parameter whose name begins with the prefix. The leading set of single characters skips other parameters quickly.
+_PARAMETER = re.compile(
+    rb"[wW%](?<![^&].)(?:(?<=[wW])|[57]7)" + b"".join(b"(?:%s)" % _spellings(c) for c in PREFIX[1:]) + rb"[^&]*",
+    re.DOTALL,
+)
+
+
+class Requirement(NamedTuple):
+    kind: str
+    value: str
+
+
+STATUS_200 = Requirement("status", "200")
+"""Requires nothing of the token. Any 2xx is a yes to other gateways, so anyone may send it."""
+
+
+def parse_requirements(query: str) -> list[Requirement]:
+    """Scans the query for our parameters only, because the query may be long. Unknown ones are kept: no token meets
+    them.
+    """
+    if len(query) > MAX_QUERY:
+        raise Fault(Reason.MISSING_SCOPE, f"The query must have at most {MAX_QUERY:,} characters to be checked.")
+    found: list[Requirement] = []
+    for match in _PARAMETER.finditer(query.encode()):
+        name, _, value = match[0].partition(b"=")
+        kind = unquote_to_bytes(name).lower()[len(PREFIX) :].decode("utf-8", "replace")
+        found.append(Requirement(kind, unquote_to_bytes(value.replace(b"+", b" ")).decode("utf-8", "replace")))
+        if len(found) > MAX_REQUIREMENTS:
+            break
+    return found
+
+
+class ForwardAuth:
+    def __init__(self, authenticator: Authenticator, authority: Authority, refusals: Refusals) -> None:
+        self._authenticator = authenticator
+        self._authority = authority
+        self._refusals = refusals
+
+    async def answer(self, request: Request, bearer: Bearer) -> Response:
+        """For a live token that is limited, or of which the gateway requires something."""
+        headers = identity_headers(bearer.actor, bearer.token_id, " ".join(bearer.limits.scopes or ()))
+        try:
+            required = parse_requirements(request.query)
+            await self._check(bearer, request, required)
+        except Fault as fault:
+            response = fault_response(fault, graphql=False)
+            response.headers.extend(headers[1:])
+            return response
+        return Response(200 if STATUS_200 in required else 204, headers)
+
+    async def _check(self, bearer: Bearer, request: Request, required: list[Requirement]) -> None:
+        """Raise unless the token's audience allows its use and every requirement holds."""
+        if len(required) > MAX_REQUIREMENTS:
+            raise Fault(
+                Reason.MISSING_SCOPE,
+                f"The gateway sends more than {MAX_REQUIREMENTS} requirements.",
+            )
+        limits = bearer.limits
+        if all(kind != "audience" for kind, _ in required):
+            self._authenticator.require_audience(limits)
+        for kind, value in required:
+            if (kind, value) == STATUS_200:
+                continue
+            match kind:
+                case "privilege":
+                    await self._check_privilege(self._authenticator.caller(bearer, request), value)
+                case "scope":
+                    if not limits.holds_scope(value):
+                        raise _not_met(Reason.MISSING_SCOPE, "scope", value)
+                case "audience":
+                    if not limits.holds_audience(value):
+                        raise _not_met(Reason.WRONG_AUDIENCE, "audience", value)
+                case _:
+                    raise Fault(
+                        Reason.MISSING_SCOPE,
+                        f"The gateway requires watchword.{kind[:200]}, which is unknown. "
+                        "Known are watchword.privilege, .scope, .audience and .status=200.",
+                    )
+
+    async def _check_privilege(self, caller: Caller, name: str) -> None:
+        if name not in Privilege.__members__:
+            raise Fault(Reason.MISSING_PRIVILEGE, "The gateway requires an unknown privilege.", privilege=name)
+        privilege = Privilege[name]
+        if not (await self._authority.grant(caller)).may(privilege):
+            fault = denied(privilege)
+            self._refusals.denied(caller, "/auth", fault)
+            raise fault
+
+
+def identity_headers(urn: str, token_id: str, scopes: str = "") -> list[Header]:
+    """All three in every response: some gateways pass on the client's header where the response has none."""
+    return [
+        NO_STORE,
+        ("x-auth-urn", urn),
+        ("x-auth-token-id", token_id),
+        ("x-auth-scopes", scopes) if scopes else NO_SCOPES,
+    ]
+
+
+def _not_met(reason: Reason, what: str, value: str) -> Fault:
+    return Fault(reason, f"The gateway requires the {what} {value[:200] or '(empty)'}, which the token does not have.")
