@@ -78,8 +78,8 @@ class Metrics(Collector):
         if verdict is not None:
             values[verdicts] += 1
 
-    def graphql_fallback(self, cause: str) -> None:
-        self._values[self._slot("watchword_graphql_fallbacks", cause)] += 1
+    def graphql_fallback(self, cause: str, number: int = 1) -> None:
+        self._values[self._slot("watchword_graphql_fallbacks", cause)] += number
 
     def store(self, operation: str, seconds: float) -> None:
         histogram = self._operations.get(operation)

@@ -19,6 +19,7 @@ from watchword.http.graphql.budget import Meter, ProcessorBudget
 from watchword.http.graphql.context import Context, Services
 from watchword.http.graphql.documents import Documents, InvalidDocument, PreparedDocument
 from watchword.http.graphql.errors import document_error, field_error
+from watchword.http.graphql.fastpath import CAUSES
 from watchword.http.requests import Header, Request, Response
 
 GRAPHQL_RESPONSE = "application/graphql-response+json"
@@ -42,7 +43,7 @@ class GraphQLEndpoint:
         services: Services,
         logger: FilteringBoundLogger,
         budget: ProcessorBudget,
-        count_fallback: Callable[[str], None],
+        count_fallback: Callable[[str, int], None],
     ) -> None:
         self._schema = schema
         self._services = services
@@ -50,6 +51,8 @@ class GraphQLEndpoint:
         self._documents = Documents(schema)
         self._budget = budget
         self._count_fallback = count_fallback
+        for cause in CAUSES:  # metrics show a zero for each
+            count_fallback(cause, 0)
 
     async def answer(self, request: Request, caller: Caller) -> Response:
         meter = Meter(self._budget, caller.actor)
@@ -89,7 +92,7 @@ class GraphQLEndpoint:
 
     def _note_fallback(self, document: PreparedDocument, text: str, cause: str, caller: Caller) -> None:
         """Counts every fallback to graphql-core; logs the first of each cached document, by its hash."""
-        self._count_fallback(cause)
+        self._count_fallback(cause, 1)
         if not document.fallback_logged:
             document.fallback_logged = True
             digest = sha256(text.encode()).hexdigest()[:16]

@@ -50,6 +50,14 @@ UNSUPPORTED_OPERATION = "unsupported_operation"
 TOO_MANY_PLANS = "too_many_plans"
 INVALID_INPUT = "invalid_input"
 UNEXPECTED_RESULT = "unexpected_result"
+CAUSES = (
+    INTROSPECTION,
+    UNKNOWN_OPERATION,
+    UNSUPPORTED_OPERATION,
+    TOO_MANY_PLANS,
+    INVALID_INPUT,
+    UNEXPECTED_RESULT,
+)
 
 
 class Fallback(NamedTuple):
