@@ -12,7 +12,7 @@ from bench.bare import bare, bare_rsgi, serve_app
 from watchword import wiring
 from watchword.domain.actors import Bearer
 from watchword.domain.token_limits import unpacked
-from watchword.service.uses import Uses
+from watchword.service.background import UsageRecorder
 from watchword.settings import Settings, load
 from watchword.stores.postgres import PostgresStore
 from watchword.stores.postgres.lanes import STATEMENT
@@ -38,25 +38,25 @@ def load_one_by_one(settings: Settings, folder: Path) -> Any:
     return LOAD_APP(settings, folder)
 
 
-def note_nothing(self: Uses, token_id: str, at: int, client: str) -> None:
+def note_nothing(self: UsageRecorder, token_id: str, at: int, client: str) -> None:
     """As if no token had been used."""
 
 
-async def write_nothing(self: Uses) -> bool:
+async def write_nothing(self: UsageRecorder) -> bool:
     """What was gathered waits."""
     return True
 
 
 def load_switched(settings: Settings, folder: Path) -> Any:
     """The same service, which records uses while a file in its data folder says so."""
-    ways = {"recorded": (Uses.note, Uses.flush), "unrecorded": (note_nothing, write_nothing)}
+    ways = {"recorded": (UsageRecorder.record, UsageRecorder.flush), "unrecorded": (note_nothing, write_nothing)}
 
     def watch() -> None:
         seen = ""
         while True:
             wanted = _read(settings.data_dir / SWITCH)
             if wanted != seen and wanted in ways:
-                Uses.note, Uses.flush = ways[wanted]  # type: ignore[method-assign]
+                UsageRecorder.record, UsageRecorder.flush = ways[wanted]  # type: ignore[method-assign]
                 (settings.data_dir / SEEN).write_text(wanted)
                 seen = wanted
             time.sleep(SWITCH_SECONDS)

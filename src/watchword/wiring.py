@@ -33,20 +33,15 @@ from watchword.engines.embedded.engine import EmbeddedEngine
 from watchword.engines.embedded.file import prepare as prepare_index
 from watchword.engines.embedded.helper import Helper
 from watchword.loading import left_out, settle_memory
-from watchword.service.accounts import Accounts
-from watchword.service.audit import Audit
+from watchword.service.actors import Accounts
+from watchword.service.audit import AuditLog, RejectionLog
 from watchword.service.authority import Authority
-from watchword.service.bulk_revocation import Endings
-from watchword.service.introspection import Introspection
-from watchword.service.minting import Minting, TokenRules
+from watchword.service.background import Purge, UsageRecorder
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
-from watchword.service.purge import Purge
-from watchword.service.refusals import Refusals
 from watchword.service.sessions import Sessions
 from watchword.service.supervisor import Supervisor, Tell
-from watchword.service.tokens import Counted, Tokens
-from watchword.service.uses import Uses
+from watchword.service.tokens import TokenCounters, TokenRules, Tokens
 from watchword.settings import Settings
 from watchword.signing.keyring import KeyRing
 from watchword.signing.sealing import Sealer, load_master_key, make_master_key
@@ -95,14 +90,12 @@ class Opened:
     keys: KeyRing
     authority: Authority
     tokens: Tokens
-    endings: Endings
     accounts: Accounts
     sessions: Sessions
-    introspection: Introspection
     policies: Policies
-    audit: Audit
-    refusals: Refusals
-    uses: Uses
+    audit: AuditLog
+    rejections: RejectionLog
+    usage: UsageRecorder
     purge: Purge
     salt: Secret[bytes]
 
@@ -125,7 +118,7 @@ def uncounted(number: int) -> None:
 async def open_service(
     settings: Settings,
     observe: Observe = ignore,
-    counted: Counted = Counted(uncounted, uncounted),  # noqa: B008 - frozen
+    counters: TokenCounters = TokenCounters(uncounted, uncounted),  # noqa: B008 - frozen
     *,
     as_started: bool = False,
 ) -> AsyncIterator[Opened]:
@@ -137,28 +130,25 @@ async def open_service(
         started = await store.last_start() if as_started else None
         keys = KeyRing(store, sealer, settings.issuer if started is None else started.issuer, clock)
         salt = await keys.settle()
-        uses = Uses(store)
-        refusals = Refusals(store, clock)
-        authority = Authority(store, salt, uses)
+        usage = UsageRecorder(store)
+        rejections = RejectionLog(store, clock)
+        authority = Authority(store, salt, usage)
         rules = TokenRules(settings.lifetimes, settings.max_live_tokens)
-        minting = Minting(store, keys, salt, rules, clock, counted.issued)
         yield Opened(
             store=store,
             keys=keys,
             authority=authority,
-            tokens=Tokens(store, authority, minting, salt, clock, counted),
-            endings=Endings(store, authority, counted.revoked),
-            accounts=Accounts(store, authority, settings.root_actor, new_id, clock, counted.revoked),
+            tokens=Tokens(store, authority, keys, salt, rules, clock, counters),
+            accounts=Accounts(store, authority, settings.root_actor, new_id, clock, counters.revoked),
             sessions=Sessions(store, authority, salt, clock, settings.session_hours, new_session),
-            introspection=Introspection(authority, salt),
             policies=Policies(store, authority, settings.root_actor, new_id),
-            audit=Audit(store, authority, refusals, clock, settings.event_days),
-            refusals=refusals,
-            uses=uses,
+            audit=AuditLog(store, authority, rejections, clock, settings.event_days),
+            rejections=rejections,
+            usage=usage,
             purge=Purge(store, clock, settings.dead_token_days),
             salt=salt,
         )
-        for flush in (uses.flush, refusals.close):
+        for flush in (usage.flush, rejections.close):
             with suppress(Fault):
                 await flush()
     finally:
@@ -171,8 +161,8 @@ def open_local(settings: Settings) -> AbstractAsyncContextManager[Opened]:
 
 
 @asynccontextmanager
-async def open_whole(settings: Settings, observe: Observe, counted: Counted, tell: Tell) -> AsyncIterator[Whole]:
-    async with open_service(settings, observe, counted) as core:
+async def open_whole(settings: Settings, observe: Observe, counters: TokenCounters, tell: Tell) -> AsyncIterator[Whole]:
+    async with open_service(settings, observe, counters) as core:
         engine = open_index(settings)
         try:
             clock, home = core.store.clock, _home(settings, engine)

@@ -13,7 +13,7 @@ from tests.support.backends import NOW, AdjustableClock
 from tests.support.strategies import numbered_id
 from tests.support.waiting import SECONDS
 from watchword.domain.ports import Issue, Store
-from watchword.service.uses import Uses
+from watchword.service.background import UsageRecorder
 from watchword.stores.sqlite import open_store, prepare
 
 HOURS = 3_600.0
@@ -36,9 +36,9 @@ async def is_used(store: Store, token_id: str) -> bool:
 def test_uses_are_added_to_what_is_known_and_the_time_never_goes_back(given: Given) -> None:
     token = given.token(1)
     for at, client in ((NOW + 5, "10.0.0.1"), (NOW + 9, "10.0.1.1"), (NOW + 7, "10.0.2.1")):
-        gathered = Uses(given.store)
+        gathered = UsageRecorder(given.store)
         for _ in range(3):
-            gathered.note(token.id, at, client)
+            gathered.record(token.id, at, client)
         assert given.run(gathered.flush())
     kept = given.kept(token)
     assert kept is not None
@@ -49,11 +49,11 @@ def test_many_tokens_do_not_wait_for_the_end_of_the_interval(given: Given) -> No
     token = given.token(1)
 
     async def story() -> None:
-        gathered = Uses(given.store, HOURS, many=1_200)
+        gathered = UsageRecorder(given.store, HOURS, many=1_200)
         running = asyncio.ensure_future(gathered.run())
-        gathered.note(token.id, NOW, "unix")
+        gathered.record(token.id, NOW, "unix")
         for number in range(2, 1_201):
-            gathered.note(numbered_id(number), NOW, "unix")
+            gathered.record(numbered_id(number), NOW, "unix")
         await until(lambda: is_used(given.store, token.id))
         running.cancel()
 
@@ -91,13 +91,13 @@ async def counts(store: Store) -> list[int]:
 def test_what_could_not_be_written_is_written_with_what_follows(run: Run, file: Path) -> None:
     async def story() -> None:
         store = await opened(file)
-        gathered = Uses(store)
-        gathered.note(numbered_id(0), NOW + 1, "10.0.0.1")
-        gathered.note(numbered_id(1), NOW + 2, "10.0.0.1")
+        gathered = UsageRecorder(store)
+        gathered.record(numbered_id(0), NOW + 1, "10.0.0.1")
+        gathered.record(numbered_id(1), NOW + 2, "10.0.0.1")
         with locked(file):
             assert not await gathered.flush()
-            gathered.note(numbered_id(1), NOW + 3, "10.0.1.1")
-            gathered.note(numbered_id(2), NOW + 4, "10.0.0.1")
+            gathered.record(numbered_id(1), NOW + 3, "10.0.1.1")
+            gathered.record(numbered_id(2), NOW + 4, "10.0.0.1")
         assert await counts(store) == [0, 0, 0]
         assert await gathered.flush()
         assert await counts(store) == [1, 2, 1]
@@ -112,15 +112,15 @@ def test_what_could_not_be_written_is_written_with_what_follows(run: Run, file: 
 def test_what_is_just_being_written_when_the_service_stops_is_counted_once(run: Run, file: Path) -> None:
     async def story() -> None:
         store = await opened(file)
-        gathered = Uses(store, 0.001)
-        gathered.note(numbered_id(0), NOW, "unix")
+        gathered = UsageRecorder(store, 0.001)
+        gathered.record(numbered_id(0), NOW, "unix")
         with locked(file):
             running = asyncio.ensure_future(gathered.run())
             before = len(asyncio.all_tasks())
             await until(lambda: len(asyncio.all_tasks()) > before)
             running.cancel()
-            gathered.note(numbered_id(0), NOW + 1, "unix")
-            gathered.note(numbered_id(1), NOW + 1, "unix")
+            gathered.record(numbered_id(0), NOW + 1, "unix")
+            gathered.record(numbered_id(1), NOW + 1, "unix")
         await gathered.flush()
         assert await counts(store) == [2, 1, 0]
         await store.close()
@@ -131,10 +131,10 @@ def test_what_is_just_being_written_when_the_service_stops_is_counted_once(run: 
 def test_while_nothing_can_be_written_no_more_than_twice_as_many_are_kept(run: Run, file: Path) -> None:
     async def story() -> None:
         store = await opened(file)
-        gathered = Uses(store, many=1)
+        gathered = UsageRecorder(store, many=1)
         for number in range(3):
             for _ in range(2):
-                gathered.note(numbered_id(number), NOW, "unix")
+                gathered.record(numbered_id(number), NOW, "unix")
         with locked(file):
             assert not await gathered.flush()
         assert await gathered.flush()

@@ -14,7 +14,7 @@ from watchword.domain.ports import Store
 from watchword.domain.sessions import FoundSession, Session
 from watchword.domain.token_limits import Limits
 from watchword.domain.tokens import TokenRecord
-from watchword.service.purge import Purge
+from watchword.service.background import Purge
 
 FEW = 3
 

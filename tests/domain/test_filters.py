@@ -24,7 +24,7 @@ from watchword.domain.filters import (
     value_of,
 )
 from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType
-from watchword.service.visibility import own_search
+from watchword.service.visibility import constrained
 
 OPTIONAL = [
     Field.DESCRIPTION,
@@ -271,7 +271,7 @@ OF_ANN = Grant(Caller(ANN, ActorSnapshot(False, (), 1), None, "127.0.0.1", ""), 
 def test_the_constraint_of_ownership_is_widened_by_no_filter(among: list[TokenRecord], data: st.DataObject) -> None:
     field = data.draw(st.sampled_from([Field.ACTOR_URN, Field.OWNER_URN]))
     others = data.draw(st.lists(filters(among), max_size=2))
-    asked = own_search(Search(filters=(*others, Filter(field, Condition.EQUAL, (ANN,)))), OF_ANN)
+    asked = constrained(Search(filters=(*others, Filter(field, Condition.EQUAL, (ANN,)))), OF_ANN)
     assert asked.own is not None
     held, owner = asked.own
     assert owner == ANN
@@ -286,7 +286,7 @@ def test_only_a_filter_that_pins_the_caller_asks_for_the_callers_own(f: Filter) 
         and not f.negated
         and f.values == (ANN,)
     )
-    assert (own_search(Search(filters=(f,)), OF_ANN).own is not None) == pinned
+    assert (constrained(Search(filters=(f,)), OF_ANN).own is not None) == pinned
 
 
 def test_the_status_is_judged_at_the_moment_of_the_search() -> None:

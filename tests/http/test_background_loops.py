@@ -8,7 +8,7 @@ from typing import Any
 from tests.support.server import Server
 from tests.support.store_file import change_store, look
 from tests.support.waiting import until
-from watchword.service.loops import Loops
+from watchword.service.background import BackgroundTasks
 
 MakeServer = Callable[..., Server]
 
@@ -23,8 +23,8 @@ def test_loop_that_meets_a_defect_is_reported_and_goes_on_after_it(make_server: 
     until(lambda: health(server)["status"] == "degraded", "that is shown")
     assert server.http.get("/health/ready").status_code == 200
     background = health(server)["parts"]["background"]
-    assert (background["status"], background["failing"]) == ("degraded", ["refusals"])
-    assert {line["loop"] for line in failures(server)} == {"refusals"}
+    assert (background["status"], background["failing"]) == ("degraded", ["rejections"])
+    assert {line["task"] for line in failures(server)} == {"rejections"}
     assert "no such table" in failures(server)[0]["why"]
 
     change_store(server, "ALTER TABLE misplaced RENAME TO events")
@@ -34,7 +34,7 @@ def test_loop_that_meets_a_defect_is_reported_and_goes_on_after_it(make_server: 
 
 def failures(server: Server) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in server.err.read_text().splitlines() if line.startswith("{")]
-    return [line for line in lines if line["event"] == "background loop failed"]
+    return [line for line in lines if line["event"] == "background task failed"]
 
 
 def health(server: Server) -> Any:
@@ -46,7 +46,7 @@ def test_loop_is_started_again_after_any_error_until_it_is_cancelled() -> None:
     started: list[int] = []
 
     async def story() -> None:
-        loops = Loops(lambda name, why: told.append((name, why)))
+        loops = BackgroundTasks(lambda name, why: told.append((name, why)))
         runs = asyncio.Event()
 
         async def loop() -> None:
@@ -56,7 +56,7 @@ def test_loop_is_started_again_after_any_error_until_it_is_cancelled() -> None:
             runs.set()
             await asyncio.sleep(3_600)
 
-        kept = asyncio.ensure_future(loops.keep("example", loop))
+        kept = asyncio.ensure_future(loops.keep_running("example", loop))
         await runs.wait()
         assert loops.failing == ["example"]
         kept.cancel()

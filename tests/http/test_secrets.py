@@ -19,7 +19,7 @@ from watchword.domain.errors import Fault, Reason
 from watchword.domain.ports import Claims
 from watchword.domain.secret import Secret
 from watchword.service.authority import Authority
-from watchword.service.minting import CreatedToken
+from watchword.service.tokens import CreatedToken
 from watchword.settings import Settings, load
 from watchword.signing.keyring import KeyRing
 from watchword.signing.sealing import MasterKeyError, Sealer, load_master_key
@@ -271,7 +271,7 @@ def test_nothing_that_holds_a_secret_shows_it_when_printed(loud: Loud, keys: dic
 
     async def things() -> list[object]:
         async with open_service(settings) as service:
-            held = [service, service.keys, service.authority, service.tokens, service.policies, service.uses]
+            held = [service, service.keys, service.authority, service.tokens, service.policies, service.usage]
             return [*held, service.salt, service.keys.sign(Claims(ADMIN, 0, None))]
 
     found = asyncio.run(things())

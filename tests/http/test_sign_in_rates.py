@@ -11,7 +11,7 @@ from tests.support.browsing import Browser, reason_of
 from tests.support.console import first_token
 from tests.support.server import ADMIN, Server
 from watchword.domain.sessions import MOST_OF_ONE, SIGN_INS_AN_HOUR
-from watchword.service.sessions import AT_ONCE
+from watchword.service.sessions import ADDRESS_BURST
 
 EVENTS = "query ($targets: [String!]) { listEvents(input: {targets: $targets}) { events { action } } }"
 MakeServer = Callable[..., Server]
@@ -53,14 +53,14 @@ class TestSigningInTooOften:
                 if restart:
                     server.stop()
                     server.start()
-                for _ in range(AT_ONCE + 30):
+                for _ in range(ADDRESS_BURST + 30):
                     assert reason_of(browser.sign_in(token=token)) == (429, "too_many_sign_ins")
                 assert browser.sign_in(token=other).status_code == 200
 
     def test_from_one_address_is_refused_whatever_the_tokens(self, make_server: MakeServer) -> None:
         server = make_server("--trusted-proxies", "127.0.0.1/32")
         first, _ = first_token(server)
-        made = [server.create(ADMIN, token=first)["accessToken"] for _ in range(2 * AT_ONCE // SIGN_INS_AN_HOUR)]
+        made = [server.create(ADMIN, token=first)["accessToken"] for _ in range(2 * ADDRESS_BURST // SIGN_INS_AN_HOUR)]
         with closing(Browser(server)) as browser:
             allowed = 0
             for number in itertools.count():
@@ -71,7 +71,7 @@ class TestSigningInTooOften:
                 allowed += 1
             assert reason_of(answer) == (429, "too_many_sign_ins")
             assert answer.headers["retry-after"] == "1"
-            assert allowed >= AT_ONCE
+            assert allowed >= ADDRESS_BURST
             assert sign_in_from(browser, "2001:db8:0:1::1", made[0]).status_code == 200
 
 

@@ -23,8 +23,8 @@ from watchword.http.graphql.budget import Meter, ProcessorBudget
 from watchword.http.graphql.context import Context, Services
 from watchword.http.graphql.documents import PreparedDocument
 from watchword.http.graphql.errors import field_error
-from watchword.service.offboarding import Offboarding
-from watchword.service.tokens import Counted, Lifetime
+from watchword.service.actors import Offboarding
+from watchword.service.tokens import Lifetime, TokenCounters
 from watchword.settings import Settings, load
 
 HOLDER, VICTIM, NO_ACTOR = (f"urn:li:corpuser:{name}" for name in ("holder", "victim", "nobody"))
@@ -71,7 +71,7 @@ async def _furnish(settings: Settings, folder: Path) -> Furnished:
         for number, actor in enumerate([HOLDER, HOLDER, VICTIM, VICTIM, VICTIM, ADMIN]):
             limits = Limits(scopes=(GENERATE, "repo:read")) if number == 1 else Limits()
             new = NewToken(TokenType.PERSONAL, actor, f"number {number}", "é" if number % 2 else None, limits)
-            made.append(await service.tokens.mint(precondition, new, hour))
+            made.append(await service.tokens.create_unchecked(precondition, new, hour))
         await service.store.revoke_token(precondition, made[-2].record.id, None)
         return Furnished(folder, [one.token.reveal() for one in made], [one.record.id for one in made])
 
@@ -88,17 +88,16 @@ async def opened(home: Furnished) -> AsyncIterator[Home]:
     def ignore(*_: Any) -> None:
         """Nobody is told."""
 
-    async with wiring.open_whole(settings_of(home.folder), ignore, Counted(ignore, ignore), ignore) as whole:
+    async with wiring.open_whole(settings_of(home.folder), ignore, TokenCounters(ignore, ignore), ignore) as whole:
         core = whole.core
         services = Services(
             core.tokens,
-            core.endings,
             core.accounts,
             core.policies,
             core.audit,
             whole.operations,
-            core.refusals,
-            Offboarding(core.store, core.authority, core.policies, core.endings),
+            core.rejections,
+            Offboarding(core.store, core.authority, core.policies, core.tokens),
         )
         bearers = [await core.authority.verify(token.encode(), "127.0.0.1") for token in home.tokens[:2]]
         claimed = [Caller(urn, await core.authority.claim(urn, ""), None, "127.0.0.1", "") for urn in (ADMIN, NO_ACTOR)]

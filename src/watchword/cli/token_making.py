@@ -284,7 +284,7 @@ async def _create(backstage: Backstage, settings: Settings, new: NewToken, lives
     async with open_existing(backstage, settings) as service:
         duration = Duration.__members__.get(lives)
         iso = lives if duration is None else None
-        made = await service.tokens.mint(system_precondition("command line"), new, Lifetime(duration, iso))
+        made = await service.tokens.create_unchecked(system_precondition("command line"), new, Lifetime(duration, iso))
     return made.token.reveal(), _as_listed(made.record)
 
 

@@ -212,6 +212,8 @@ class Grant(NamedTuple):
 
     caller: Caller
     privileges: frozenset[Privilege]
+    required: tuple[Privilege, ...] = ()
+    """One of these was required. A write that authorizes again requires it again."""
 
     def may(self, privilege: Privilege) -> bool:
         return privilege in self.privileges

@@ -24,9 +24,9 @@ from watchword.domain.token_limits import Limits, Network, within
 from watchword.domain.tokens import AUTHORIZATION_TOO_LONG, MAX_AUTHORIZATION
 from watchword.http.errors import printable, redact
 from watchword.http.requests import UNIX_PEER, UNREADABLE, Request
+from watchword.service.audit import RejectionLog
 from watchword.service.authority import Authority
-from watchword.service.refusals import Refusals
-from watchword.service.sessions import Sessions, Visit
+from watchword.service.sessions import SessionCaller, Sessions
 
 CONSOLE_HEADER = "x-watchword-console"
 """The console sends it with every request."""
@@ -69,7 +69,7 @@ _REST_OF_ID = struct.Struct("=III")
 _FOUND = struct.Struct(f"=BBxx{_ENDS.size + _REST_OF_ID.size}x12xII")
 """inet_diag_msg: family, state; then uid and inode."""
 
-P = TypeVar("P", Bearer, Caller, Visit)
+P = TypeVar("P", Bearer, Caller, SessionCaller)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Authenticator:
         rules: TrustRules,
         server_user: "ServerUser",
         sessions: Sessions,
-        refusals: Refusals,
+        rejections: RejectionLog,
         cookies: SessionCookies | None = None,
     ) -> None:
         """Without `cookies` no session is accepted."""
@@ -102,7 +102,7 @@ class Authenticator:
         self._rules = rules
         self._server_user = server_user
         self._sessions = sessions
-        self._refusals = refusals
+        self._rejections = rejections
         self._cookies = cookies
         self._networks = cast("tuple[Network, ...]", tuple(p for p in rules.trusted_peers if p is not None))
         self._trusts_unix = None in rules.trusted_peers
@@ -119,7 +119,7 @@ class Authenticator:
         """By bearer token, actor header or session."""
         return self._recorded(request, self._graphql_caller)
 
-    def authenticate_session(self, session: Secret[str], request: Request) -> Awaitable[Visit]:
+    def authenticate_session(self, session: Secret[str], request: Request) -> Awaitable[SessionCaller]:
         return self._recorded(request, partial(self._session, session))
 
     def authenticate_token(self, token: bytes, request: Request) -> Awaitable[Caller]:
@@ -136,7 +136,7 @@ class Authenticator:
         except Fault as fault:
             request.verdict = _VERDICTS.get(fault.reason, "refused")
             path = printable(redact(request.path))[:MAX_LOGGED_PATH]
-            self._refusals.failed(request.client, request.id, path, fault)
+            self._rejections.record_failed_authentication(request.client, request.id, path, fault)
             raise
         request.verdict = "believed" if principal.bearer_id is None else "accepted"
         request.actor = principal.actor
@@ -179,10 +179,10 @@ class Authenticator:
             )
         return await self._claimed(actor, "actor", request)
 
-    async def _session(self, session: Secret[str], request: Request) -> Visit:
-        visit = await self._sessions.visit(session, request.client, request.id, local=self.is_local(request))
-        self.require_audience(visit.caller.limits)
-        return visit
+    async def _session(self, session: Secret[str], request: Request) -> SessionCaller:
+        found = await self._sessions.authenticate(session, request.client, request.id, local=self.is_local(request))
+        self.require_audience(found.caller.limits)
+        return found
 
     def caller(self, bearer: Bearer, request: Request) -> Caller:
         self.require_audience(bearer.limits)

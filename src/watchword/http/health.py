@@ -15,7 +15,7 @@ from watchword.domain.errors import Fault, Reason
 from watchword.domain.ports import Store
 from watchword.http.errors import JSON, NO_STORE, RETRY_AFTER
 from watchword.http.requests import Response
-from watchword.service.loops import Loops
+from watchword.service.background import BackgroundTasks
 
 PROBE_SECONDS = 1.0
 
@@ -24,10 +24,10 @@ READY: dict[str, Any] = {"status": "ready"}
 
 
 class Health:
-    def __init__(self, store: Store, engine: Engine, loops: Loops) -> None:
+    def __init__(self, store: Store, engine: Engine, tasks: BackgroundTasks) -> None:
         self._store = store
         self._engine = engine
-        self._loops = loops
+        self._tasks = tasks
         self._lock = asyncio.Lock()
         self._probed_at = float("-inf")
         self._answer = LIVE
@@ -47,7 +47,7 @@ class Health:
     async def _probe(self) -> Response:
         store, index = await asyncio.gather(self._probe_store(), self._probe_index())
         parts = {"store": store, "index": index}
-        if failing := self._loops.failing:
+        if failing := self._tasks.failing:
             parts["background"] = {"status": "degraded", "failing": failing, "message": "The log says why."}
         if store is not READY:
             body = {"status": "unavailable", "parts": parts}

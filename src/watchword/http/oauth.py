@@ -17,9 +17,8 @@ from watchword.http.authentication import Authenticator
 from watchword.http.body import read_form
 from watchword.http.errors import CHALLENGE, JSON, NO_STORE, fault_headers, redact
 from watchword.http.requests import Request, Response
-from watchword.service.introspection import Introspection, Shown
-from watchword.service.refusals import Refusals
-from watchword.service.tokens import Tokens
+from watchword.service.audit import RejectionLog
+from watchword.service.tokens import TokenIntrospection, Tokens
 
 INTROSPECT = "/oauth2/introspect"
 REVOKE = "/oauth2/revoke"
@@ -36,31 +35,29 @@ _ERROR_CODES = {401: "invalid_token", 403: "insufficient_scope", 500: "server_er
 
 
 class OAuthEndpoints:
-    def __init__(
-        self, authenticator: Authenticator, introspection: Introspection, tokens: Tokens, keys: Keys, refusals: Refusals
-    ) -> None:
+    def __init__(self, authenticator: Authenticator, tokens: Tokens, keys: Keys, rejections: RejectionLog) -> None:
         self._authenticator = authenticator
-        self._introspection = introspection
         self._tokens = tokens
         self._keys = keys
-        self._refusals = refusals
+        self._rejections = rejections
 
     async def introspect(self, request: Request, bearer: Bearer) -> Response:
         token = await _token(request)
-        found = self._introspection.own(bearer, token) or await self._other(request, bearer, token)
+        found = self._tokens.introspect_own(bearer, token) or await self._introspect(request, bearer, token)
         if isinstance(found, Fault):
-            self._refusals.failed(request.client, request.id, INTROSPECT, found)
+            self._rejections.record_failed_authentication(request.client, request.id, INTROSPECT, found)
             return INACTIVE
         return Response(200, [JSON, NO_STORE], orjson.dumps(_introspection(found)))
 
-    async def _other(self, request: Request, bearer: Bearer, token: bytes) -> Shown | Fault:
+    async def _introspect(self, request: Request, bearer: Bearer, token: bytes) -> TokenIntrospection | Fault:
         caller = self._authenticator.caller(bearer, request)
         try:
-            return await self._introspection.other(caller, token)
+            grant = await self._tokens.authorize_introspect(caller)
         except Fault as fault:
             if fault.reason is Reason.MISSING_PRIVILEGE:
-                self._refusals.denied(caller, "introspect", fault)
+                self._rejections.record_denial(caller, "introspect", fault)
             raise
+        return await self._tokens.introspect(grant, token)
 
     async def revoke(self, request: Request) -> Response:
         await self._tokens.revoke_by_possession(await _token(request), request.client, request.id)
@@ -106,7 +103,7 @@ def _insufficient(fault: Fault) -> str:
     return challenge if privilege is None else challenge + f', scope="{privilege}"'
 
 
-def _introspection(found: Shown) -> dict[str, Any]:
+def _introspection(found: TokenIntrospection) -> dict[str, Any]:
     bearer, claims = found
     content = {
         "active": True,

@@ -19,8 +19,8 @@ from watchword.domain.truncations import parse_truncation
 from watchword.http.body import check_media_type, parse_json
 from watchword.http.errors import JSON, NO_STORE
 from watchword.http.requests import Request, Response
+from watchword.service.audit import RejectionLog
 from watchword.service.operations import SIZES, STATUS, TRUNCATE, Operations
-from watchword.service.refusals import Refusals
 
 REST_LI = "x-restli-protocol-version"
 MAX_QUERY_FIELDS = 50
@@ -30,9 +30,9 @@ Act = Callable[[Request, Caller, Json], Awaitable[Any]]
 
 
 class OperationsEndpoint:
-    def __init__(self, operations: Operations, refusals: Refusals, clock: Clock) -> None:
+    def __init__(self, operations: Operations, rejections: RejectionLog, clock: Clock) -> None:
         self._operations = operations
-        self._refusals = refusals
+        self._rejections = rejections
         self._clock = clock
         self._actions: dict[str, tuple[Privilege, Act]] = {
             "getEsTaskStatus": (STATUS, self._task_status),
@@ -53,7 +53,7 @@ class OperationsEndpoint:
             content = await act(request, caller, await _body(request))
         except Fault as fault:
             if fault.reason is Reason.MISSING_PRIVILEGE:
-                self._refusals.denied(caller, name, fault)
+                self._rejections.record_denial(caller, name, fault)
             raise
         return Response(200, [JSON, NO_STORE], orjson.dumps(content))
 

@@ -113,7 +113,7 @@ class SessionEndpoint:
         session_id = self._console.session_of(request)
         if session_id is not None:
             try:
-                visit = await self._authenticator.authenticate_session(session_id, request)
+                session = await self._authenticator.authenticate_session(session_id, request)
             except Fault as fault:
                 if fault.kind not in {UNAUTHENTICATED, UNAUTHORIZED}:
                     raise
@@ -121,7 +121,7 @@ class SessionEndpoint:
                 headers.append(_clear_cookie(secure=secure))
             else:
                 content["signedIn"] = True
-                content |= {"actorUrn": visit.actor, "tokenId": visit.bearer_id, "expiresAt": visit.ends_at}
+                content |= {"actorUrn": session.actor, "tokenId": session.bearer_id, "expiresAt": session.ends_at}
         return Response(200, headers, orjson.dumps(content))
 
     async def sign_out(self, request: Request) -> Response:

@@ -18,8 +18,8 @@ from watchword.domain.policies import Privilege, denied
 from watchword.http.authentication import Authenticator
 from watchword.http.errors import NO_STORE, fault_response
 from watchword.http.requests import Header, Request, Response
+from watchword.service.audit import RejectionLog
 from watchword.service.authority import Authority
-from watchword.service.refusals import Refusals
 
 PREFIX = b"watchword."
 MAX_REQUIREMENTS = 200
@@ -68,10 +68,10 @@ def parse_requirements(query: str) -> list[Requirement]:
 
 
 class ForwardAuth:
-    def __init__(self, authenticator: Authenticator, authority: Authority, refusals: Refusals) -> None:
+    def __init__(self, authenticator: Authenticator, authority: Authority, rejections: RejectionLog) -> None:
         self._authenticator = authenticator
         self._authority = authority
-        self._refusals = refusals
+        self._rejections = rejections
 
     async def answer(self, request: Request, bearer: Bearer) -> Response:
         """For a live token that is limited, or of which the gateway requires something."""
@@ -118,9 +118,9 @@ class ForwardAuth:
         if name not in Privilege.__members__:
             raise Fault(Reason.MISSING_PRIVILEGE, "The gateway requires an unknown privilege.", privilege=name)
         privilege = Privilege[name]
-        if not (await self._authority.grant(caller)).may(privilege):
+        if not (await self._authority.authorize(caller)).may(privilege):
             fault = denied(privilege)
-            self._refusals.denied(caller, "/auth", fault)
+            self._rejections.record_denial(caller, "/auth", fault)
             raise fault
 
 

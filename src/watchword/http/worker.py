@@ -1,4 +1,4 @@
-"""A worker process: opens the service when the server starts it, answers, and closes it when told to stop."""
+"""A worker process: opens the service, serves requests, and closes it."""
 
 import asyncio
 import os
@@ -39,26 +39,20 @@ from watchword.http.requests import (
 from watchword.http.server import ConnectionShares, max_connections, second_listener
 from watchword.http.sessions import ConsoleRequests, SessionEndpoint
 from watchword.http.verify import ForwardAuth
-from watchword.service.accounts import Accounts
-from watchword.service.audit import Audit
+from watchword.service.actors import Accounts, Offboarding
+from watchword.service.audit import AuditLog, RejectionLog
 from watchword.service.authority import Authority
-from watchword.service.bulk_revocation import Endings
-from watchword.service.introspection import Introspection
-from watchword.service.loops import Loops
-from watchword.service.offboarding import Offboarding
+from watchword.service.background import BackgroundTasks, Purge, UsageRecorder
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
-from watchword.service.purge import Purge
-from watchword.service.refusals import Refusals
 from watchword.service.sessions import Sessions
 from watchword.service.supervisor import Supervisor, Tell
-from watchword.service.tokens import Counted, Tokens
-from watchword.service.uses import Uses
+from watchword.service.tokens import TokenCounters, Tokens
 from watchword.settings import Settings
 
 
 class Core(Protocol):
-    """What a worker is handed of the service as it is open on its store."""
+    """The service, open on its store (see wiring.py)."""
 
     @property
     def store(self) -> Store: ...
@@ -69,27 +63,23 @@ class Core(Protocol):
     @property
     def tokens(self) -> Tokens: ...
     @property
-    def endings(self) -> Endings: ...
-    @property
     def accounts(self) -> Accounts: ...
     @property
     def sessions(self) -> Sessions: ...
     @property
-    def introspection(self) -> Introspection: ...
-    @property
     def policies(self) -> Policies: ...
     @property
-    def audit(self) -> Audit: ...
+    def audit(self) -> AuditLog: ...
     @property
-    def refusals(self) -> Refusals: ...
+    def rejections(self) -> RejectionLog: ...
     @property
-    def uses(self) -> Uses: ...
+    def usage(self) -> UsageRecorder: ...
     @property
     def purge(self) -> Purge: ...
 
 
 class OpenService(Protocol):
-    """The same, open on its search index too."""
+    """The service, open on its store and search index."""
 
     @property
     def core(self) -> Core: ...
@@ -101,7 +91,7 @@ class OpenService(Protocol):
     def supervisor(self) -> Supervisor: ...
 
 
-Open = Callable[[Settings, Callable[[str, float], None], Counted, Tell], AbstractAsyncContextManager[OpenService]]
+Open = Callable[[Settings, Callable[[str, float], None], TokenCounters, Tell], AbstractAsyncContextManager[OpenService]]
 
 
 class Worker:
@@ -122,34 +112,34 @@ class Worker:
         self._stack = AsyncExitStack()
 
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Called by the server before the first request."""
+        """Granian calls this before the first request."""
         try:
             loop.run_until_complete(self._start())
-        except Exception as error:  # noqa: BLE001 - said, and the process ends
+        except Exception as error:  # noqa: BLE001 - logged, and the process ends
             make_logger(self._settings.log_level).error(
                 "worker failed to start", why=f"{type(error).__name__}: {error}"
             )
             sys.exit(1)
-        # The loop has stopped and is run again for requests; only then does this fire.
-        loop.call_soon(self._serves)
+        # Runs when the event loop runs again, to serve requests.
+        loop.call_soon(self._serving)
 
     def __rsgi__(self, scope: Scope, exchange: Exchange) -> Awaitable[None]:
-        """Called by the server for each request."""
+        """Granian calls this for each request."""
         assert self._app is not None
         return self._app(scope, exchange)
 
     def asgi(self, scope: AsgiRequest, receive: Receive, send: Send) -> Awaitable[None]:
-        """The same, behind trusted proxies."""
+        """Granian calls this for each request behind trusted proxies."""
         assert self._app is not None
         return self._app(AsgiScope(scope), AsgiExchange(receive, send))
 
     def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Called by the server after the last request."""
+        """Granian calls this after the last request."""
         loop.run_until_complete(self._stack.aclose())
 
-    def _serves(self) -> None:
+    def _serving(self) -> None:
         (self._run_folder / f"ready-{os.getpid()}").touch()
-        # It was held back until here. Not SIGINT: the main process says when it is over, whoever a key reaches first.
+        # Blocked until here. SIGINT stays blocked: the main process stops its workers, also after Ctrl-C.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
     async def _start(self) -> None:
@@ -165,32 +155,31 @@ class Worker:
             self._open(
                 settings,
                 metrics.store,
-                Counted(metrics.issued, metrics.revoked),
-                partial(_tell, logger),
+                TokenCounters(metrics.issued, metrics.revoked),
+                partial(_log_operation, logger),
             )
         )
         service = whole.core
-        loops = Loops(partial(_tell_loop, logger))
+        tasks = BackgroundTasks(partial(_log_task_failure, logger))
         shares = ConnectionShares(max_connections(), settings.port, settings.trusted_proxies, logger)
-        for name, loop in (
-            ("uses", service.uses.run),
+        for name, task in (
+            ("usage", service.usage.run),
             ("purge", service.purge.run),
-            ("refusals", service.audit.run_flushes),
-            ("events", service.audit.run_prunes),
+            ("rejections", service.rejections.run),
+            ("events", service.audit.run),
             ("operations", whole.supervisor.run),
             ("connections", shares.run),
         ):
-            stack.push_async_callback(_stopped, asyncio.ensure_future(loops.keep(name, loop)))
+            stack.push_async_callback(_stopped, asyncio.ensure_future(tasks.keep_running(name, task)))
         schema = make_schema(service.store.clock, self._new_id)
         services = Services(
             tokens=service.tokens,
-            endings=service.endings,
             accounts=service.accounts,
             policies=service.policies,
             audit=service.audit,
             operations=whole.operations,
-            refusals=service.refusals,
-            offboarding=Offboarding(service.store, service.authority, service.policies, service.endings),
+            rejections=service.rejections,
+            offboarding=Offboarding(service.store, service.authority, service.policies, service.tokens),
         )
         rules = TrustRules(
             local_mode=settings.local_mode_on,
@@ -204,10 +193,10 @@ class Worker:
             rules,
             ServerUser(),
             service.sessions,
-            service.refusals,
+            service.rejections,
             console if settings.console else None,
         )
-        health = Health(service.store, whole.engine, loops)
+        health = Health(service.store, whole.engine, tasks)
         self._app = App(
             AppParts(
                 reader=RequestReader(
@@ -221,11 +210,9 @@ class Worker:
                     ProcessorBudget(settings.actor_processor_percent / 100),
                     metrics.graphql_fallback,
                 ),
-                forward_auth=ForwardAuth(authenticator, service.authority, service.refusals),
-                operations=OperationsEndpoint(whole.operations, service.refusals, service.store.clock),
-                oauth=OAuthEndpoints(
-                    authenticator, service.introspection, service.tokens, service.keys, service.refusals
-                ),
+                forward_auth=ForwardAuth(authenticator, service.authority, service.rejections),
+                operations=OperationsEndpoint(whole.operations, service.rejections, service.store.clock),
+                oauth=OAuthEndpoints(authenticator, service.tokens, service.keys, service.rejections),
                 health=health,
                 metrics=metrics,
                 access_log=AccessLog(logger, settings.access_log),
@@ -242,12 +229,12 @@ class Worker:
             await stack.enter_async_context(listener)
 
 
-def _tell(logger: FilteringBoundLogger, operation: str, why: str) -> None:
+def _log_operation(logger: FilteringBoundLogger, operation: str, why: str) -> None:
     logger.warning("operation", operation=operation, why=why)
 
 
-def _tell_loop(logger: FilteringBoundLogger, loop: str, why: str) -> None:
-    logger.error("background loop failed", loop=loop, why=why)
+def _log_task_failure(logger: FilteringBoundLogger, task: str, why: str) -> None:
+    logger.error("background task failed", task=task, why=why)
 
 
 async def _stopped(task: asyncio.Task[None]) -> None:

@@ -1,45 +1,238 @@
-"""The audit log: read with View Audit Log, kept for as long as a setting says, pruned in small batches."""
+"""The audit log: reading and pruning events, and recording rejected requests."""
 
 import asyncio
-from collections.abc import Callable
+import ipaddress
+from collections import OrderedDict
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass, field, replace
 
-from watchword.domain.actors import Caller
-from watchword.domain.errors import Fault
-from watchword.domain.events import Cursor, EventSearch, KeptEvent
+from watchword.domain.actors import Caller, Grant
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.events import Action, Cursor, EventSearch, KeptEvent
 from watchword.domain.lifetimes import DAY
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock, EventStore
+from watchword.domain.urns import UNKNOWN_ACTOR
 from watchword.service.authority import Authority
-from watchword.service.refusals import Refusals
 
 FLUSH_SECONDS = 1.0
 PRUNE_SECONDS = 600.0
 BATCH = 500
 BATCH_PAUSE = 0.05
 
+WINDOW = 3_600_000
+RECORDED_EACH = 20
+RECORDED_IN_ALL = 500
+MAX_ORIGINS = 500
+MAX_COLLECTED = 10_000
+MAX_TOKENS = 10_000
+"""Tokens whose first rejection is remembered, at a few hundred bytes each."""
+IPV6_NETWORK = 64
+REJECTED_CREDENTIALS = frozenset(
+    {Reason.INVALID_TOKEN, Reason.TOKEN_EXPIRED, Reason.TOKEN_REVOKED, Reason.SESSION_OVER}
+)
+"""A request without a credential is not among them."""
+OTHER_ORIGINS = "many"
 
-class Audit:
+
+@dataclass(slots=True)
+class _Origin:
+    last: KeptEvent
+    seen: int = 0
+    left_out: int = 0
+
+    def event(self) -> KeptEvent:
+        """The last event, with the number left out since the one recorded before."""
+        event, left_out = self.last, self.left_out
+        self.left_out = 0
+        return replace(event, detail={**event.detail, "leftOut": left_out}) if left_out else event
+
+
+@dataclass(slots=True)
+class _RejectionWindow:
+    """Rejections of one kind within one hour."""
+
+    recorded: int = 0
+    origins: dict[str, _Origin] = field(default_factory=dict)
+
+    def add(self, key: str, event: KeptEvent) -> KeptEvent | None:
+        """The event to record; None: it is only counted."""
+        if key not in self.origins and len(self.origins) >= MAX_ORIGINS:
+            key = OTHER_ORIGINS
+            event = replace(event, actor=UNKNOWN_ACTOR, bearer_id=None, peer=OTHER_ORIGINS)
+        origin = self.origins.setdefault(key, _Origin(event))
+        origin.last = event
+        origin.seen += 1
+        if not _is_recorded(origin.seen) or self.recorded >= RECORDED_IN_ALL:
+            origin.left_out += 1
+            return None
+        self.recorded += 1
+        return origin.event()
+
+    def close(self) -> Iterator[KeptEvent]:
+        """The events that report what was left out since."""
+        for origin in self.origins.values():
+            if origin.left_out:
+                origin.left_out -= 1  # the event itself
+                yield origin.event()
+
+
+class _FirstRejections:
+    """The first rejection of each token and reason in a day."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._collected: list[KeptEvent] = []
+
+    def add(self, event: KeptEvent) -> bool:
+        """Whether it is the first, and was collected."""
+        key = _token_and_reason(event)
+        if self._seen.get(key, 0) > event.at - DAY or len(self._collected) >= MAX_COLLECTED:
+            return False
+        self._seen[key] = event.at
+        self._seen.move_to_end(key)
+        if len(self._seen) > MAX_TOKENS:
+            self._seen.popitem(last=False)
+        self._collected.append(event)
+        return True
+
+    def take(self) -> list[KeptEvent]:
+        taken, self._collected = self._collected, []
+        return taken
+
+    def put_back(self, unwritten: list[KeptEvent]) -> None:
+        """Forgets events without room, so that the next one counts as first again."""
+        together = unwritten + self._collected
+        self._collected = together[:MAX_COLLECTED]
+        for event in together[MAX_COLLECTED:]:
+            self._seen.pop(_token_and_reason(event), None)
+
+
+class RejectionLog:
+    """Records denials and failed authentications as events, limited so that no client can fill the disk.
+
+    Within an hour the first rejections of an origin are recorded one by one, later ones each time their number has
+    doubled, and once at the end of the hour, with the number left out. An origin is the actor of a denial, and the peer
+    of a failed authentication (an IPv6 network counts as one peer). All origins together have a limit too; beyond it
+    they count as one. Denials, ended tokens and unknown credentials have separate limits.
+
+    The first rejection of an ended token is always recorded, once a day for each token and reason. Memory holds which
+    tokens had theirs, as far as there is room; the store, which has the events, does not record a second one that day.
+
+    Events are collected in memory and written in the background: a crash loses at most the last second.
+    """
+
+    def __init__(self, store: EventStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._window = 0
+        self._collected: list[KeptEvent] = []
+        self._firsts = _FirstRejections()
+        self._flushing = asyncio.Lock()
+        self._denials, self._ended, self._unknown = _RejectionWindow(), _RejectionWindow(), _RejectionWindow()
+
+    def record_denial(self, caller: Caller, operation: str, fault: Fault) -> None:
+        event = KeptEvent(
+            at=self._clock(),
+            actor=caller.actor,
+            bearer_id=caller.bearer_id,
+            action=Action.ACCESS_DENIED.value,
+            target=operation,
+            peer=caller.peer,
+            request_id=caller.request_id,
+            detail={"privilege": fault.details.get("privilege")},
+        )
+        self._start_window(event.at)
+        self._collect(self._denials.add(caller.actor, event))
+
+    def record_failed_authentication(self, peer: str, request_id: str, address: str, fault: Fault) -> None:
+        if fault.reason not in REJECTED_CREDENTIALS:
+            return
+        subject = fault.subject
+        because = {"because": subject.because} if subject and subject.because else {}
+        event = KeptEvent(
+            at=self._clock(),
+            actor=subject.actor if subject else UNKNOWN_ACTOR,
+            bearer_id=subject.token_id if subject else None,
+            action=Action.AUTHENTICATION_FAILED.value,
+            target=address,
+            peer=peer,
+            request_id=request_id,
+            detail={"reason": fault.reason.word} | because,
+        )
+        self._start_window(event.at)
+        if event.bearer_id is not None and self._firsts.add(event):
+            return
+        self._collect((self._ended if subject else self._unknown).add(network(peer), event))
+
+    async def flush(self) -> None:
+        """Write what was collected, including by a concurrent call. What cannot be written now is kept for later, as
+        far as there is room.
+        """
+        async with self._flushing:
+            self._start_window(self._clock())
+            events, self._collected = self._collected, []
+            firsts = self._firsts.take()
+            if not events and not firsts:
+                return
+            try:
+                await self._store.keep_events(events, firsts, DAY)
+            except Exception as error:
+                self._collected = (events + self._collected)[:MAX_COLLECTED]
+                self._firsts.put_back(firsts)
+                if not (isinstance(error, Fault) and error.is_outage):
+                    raise
+
+    async def close(self) -> None:
+        """Write everything before the service stops."""
+        self._close_window()
+        await self.flush()
+
+    async def run(self) -> None:
+        """Flush until cancelled."""
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            await self.flush()
+
+    def _collect(self, event: KeptEvent | None) -> None:
+        if event is not None and len(self._collected) < MAX_COLLECTED:
+            self._collected.append(event)
+
+    def _start_window(self, now: int) -> None:
+        if now // WINDOW != self._window:
+            self._close_window()
+            self._window = now // WINDOW
+
+    def _close_window(self) -> None:
+        for window in (self._denials, self._ended, self._unknown):
+            for event in window.close():
+                self._collect(event)
+        self._denials, self._ended, self._unknown = _RejectionWindow(), _RejectionWindow(), _RejectionWindow()
+
+
+class AuditLog:
     def __init__(
-        self, store: EventStore, authority: Authority, refusals: Refusals, clock: Clock, keep_days: int
+        self, store: EventStore, authority: Authority, rejections: RejectionLog, clock: Clock, keep_days: int
     ) -> None:
         self._store = store
         self._authority = authority
-        self._refusals = refusals
+        self._rejections = rejections
         self._clock = clock
         self._keep = keep_days * DAY
 
+    def authorize(self, caller: Caller) -> Awaitable[Grant]:
+        return self._authority.authorize(caller, Privilege.VIEW_AUDIT_LOG)
+
     async def list(
-        self, caller: Caller, wanted: Callable[[], EventSearch], seconds: float
-    ) -> tuple[EventSearch, tuple[KeptEvent, ...], Cursor | None]:
-        """A page, newest first, and where the next one begins; None where there is none."""
-        (await self._authority.grant(caller)).require(Privilege.VIEW_AUDIT_LOG)
-        search = wanted()
-        await self._refusals.flush()
+        self, _grant: Grant, search: EventSearch, seconds: float
+    ) -> tuple[tuple[KeptEvent, ...], Cursor | None]:
+        """A page, newest first, and the cursor of the next page if there is one."""
+        await self._rejections.flush()
         events, more = await self._store.events(search, seconds)
-        return search, events, Cursor(events[-1].at, events[-1].seq) if more else None
+        return events, Cursor(events[-1].at, events[-1].seq) if more else None
 
     async def prune(self) -> int:
-        """Remove what is older than is kept, in batches with pauses, so that no other write waits long."""
+        """Delete old events, in batches with pauses, so that other writes do not wait long."""
         pruned = 0
         while True:
             batch = await self._store.prune_events(self._clock() - self._keep, BATCH)
@@ -48,14 +241,8 @@ class Audit:
                 return pruned
             await asyncio.sleep(BATCH_PAUSE)
 
-    async def run_flushes(self) -> None:
-        """Write refusals, again and again, until cancelled."""
-        while True:
-            await asyncio.sleep(FLUSH_SECONDS)
-            await self._refusals.flush()
-
-    async def run_prunes(self) -> None:
-        """Prune old events, again and again, until cancelled."""
+    async def run(self) -> None:
+        """Prune until cancelled."""
         while True:
             try:
                 await self.prune()
@@ -63,3 +250,24 @@ class Audit:
                 if not fault.is_outage:
                     raise
             await asyncio.sleep(PRUNE_SECONDS)
+
+
+def _token_and_reason(event: KeptEvent) -> tuple[str, str]:
+    return str(event.bearer_id), str(event.detail)
+
+
+def _is_recorded(seen: int) -> bool:
+    return seen <= RECORDED_EACH or (seen % RECORDED_EACH == 0 and (seen // RECORDED_EACH).bit_count() == 1)
+
+
+def network(peer: str) -> str:
+    """The origin of a peer: an IPv6 network, one for all loopback addresses, otherwise the address."""
+    try:
+        address = ipaddress.ip_address(peer)
+    except ValueError:
+        return peer
+    if address.is_loopback:
+        return "loopback"
+    if address.version == 4 or address.ipv4_mapped is not None:
+        return peer
+    return str(ipaddress.ip_network((int(address), IPV6_NETWORK), strict=False))

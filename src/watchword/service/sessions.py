@@ -1,7 +1,7 @@
-"""Sessions: a browser signs in with a token and from then on acts exactly as that token does, for as long as it does.
+"""Sessions of the console: a browser signs in with a token, and its session has the rights of the token.
 
-Nothing of a session is kept in memory: each request reads it with its token, so whatever ends the token, suspends its
-actor or signs it out counts from the next request on, in every process.
+No session is cached: each request reads the session and its token, so a revocation, suspension or sign-out takes effect
+at the next request in every process.
 """
 
 from collections import OrderedDict
@@ -21,57 +21,53 @@ from watchword.domain.sessions import (
     session_identifier,
     signed_in_too_often,
 )
+from watchword.service.audit import network
 from watchword.service.authority import Authority
-from watchword.service.refusals import network
 
 NewSecret = Callable[[], Secret[str]]
 
-
-AT_ONCE = 300
-"""Sign-ins from one address: more than one token or chosen actor has, so that none uses up the share of all there."""
-EACH = 1_000
-"""Milliseconds after which it has one more."""
-REMEMBERED = 10_000
-"""Of how many addresses, and of how many tokens and actors, is known how often they signed in."""
+ADDRESS_BURST = 300
+"""Sign-ins from one address: more than one token or actor may have, so that none can use up those of an address."""
+ADDRESS_INTERVAL = 1_000
+"""Milliseconds until an address gets one more."""
+MAX_REMEMBERED = 10_000
+"""Addresses, and tokens and actors, whose sign-ins are remembered."""
 
 
 class SignInRate:
-    """How often each address, or each token or actor, signs in, in this process: `at_once`, and one more after every
-    `each` milliseconds.
-    """
+    """Limits the sign-ins of each key in this process: `burst` at once, and one more every `interval` milliseconds."""
 
-    def __init__(self, clock: Clock, at_once: int, each: int) -> None:
+    def __init__(self, clock: Clock, burst: int, interval: int) -> None:
         self._clock = clock
-        self._each = each
-        self._saved = (at_once - 1) * each
-        self._spent: OrderedDict[str, int] = OrderedDict()
-        """When all of it is saved up again."""
+        self._interval = interval
+        self._capacity = (burst - 1) * interval
+        self._full_at: OrderedDict[str, int] = OrderedDict()
+        """When the key has its whole burst again."""
 
     def take(self, key: str, whose: str) -> None:
         now = self._clock()
-        spent = max(self._spent.get(key, now), now)
-        wait = spent - now - self._saved
+        full_at = max(self._full_at.get(key, now), now)
+        wait = full_at - now - self._capacity
         if wait > 0:
             raise signed_in_too_often(wait, whose)
-        self._set(key, spent + self._each)
+        self._set(key, full_at + self._interval)
 
     def give_back(self, key: str) -> None:
-        if key in self._spent:
-            self._spent[key] -= self._each
+        if key in self._full_at:
+            self._full_at[key] -= self._interval
 
-    def refuse(self, key: str, millis: int) -> None:
-        """For so long."""
-        self._set(key, self._clock() + millis + self._saved)
+    def block(self, key: str, millis: int) -> None:
+        self._set(key, self._clock() + millis + self._capacity)
 
-    def _set(self, key: str, spent: int) -> None:
-        self._spent[key] = spent
-        self._spent.move_to_end(key)
-        if len(self._spent) > REMEMBERED:
-            self._spent.popitem(last=False)
+    def _set(self, key: str, full_at: int) -> None:
+        self._full_at[key] = full_at
+        self._full_at.move_to_end(key)
+        if len(self._full_at) > MAX_REMEMBERED:
+            self._full_at.popitem(last=False)
 
 
-class Visit(NamedTuple):
-    """Who calls with a session, and when that ends."""
+class SessionCaller(NamedTuple):
+    """The caller of a session, and when the session ends."""
 
     caller: Caller
     ends_at: int
@@ -87,24 +83,30 @@ class Visit(NamedTuple):
 
 class Sessions:
     def __init__(
-        self, store: SessionStore, authority: Authority, salt: Secret[bytes], clock: Clock, hours: int, new: NewSecret
+        self,
+        store: SessionStore,
+        authority: Authority,
+        salt: Secret[bytes],
+        clock: Clock,
+        hours: int,
+        new_id: NewSecret,
     ) -> None:
         self._store = store
         self._authority = authority
         self._digest = session_identifier(salt)
         self._clock = clock
-        self._life = hours * HOUR
-        self._new = new
-        self._addresses = SignInRate(clock, AT_ONCE, EACH)
+        self._lifetime = hours * HOUR
+        self._new_id = new_id
+        self._addresses = SignInRate(clock, ADDRESS_BURST, ADDRESS_INTERVAL)
         self._holders = SignInRate(clock, SIGN_INS_AN_HOUR, HOUR // SIGN_INS_AN_HOUR)
 
     async def sign_in(self, caller: Caller) -> tuple[Secret[str], Session]:
-        """A session of this caller, and the id its browser holds. One that its token or actor may not have costs its
-        address nothing: others sign in from there too.
+        """The secret id for the browser, and the session. A sign-in that its token or actor may not have does not count
+        for its address, which others share.
         """
-        held, now = self._new(), self._clock()
-        end = now + self._life if caller.ends_at is None else min(now + self._life, caller.ends_at)
-        session = Session(self._digest(held), caller.actor, caller.bearer_id, now, end)
+        session_id, now = self._new_id(), self._clock()
+        end = now + self._lifetime if caller.ends_at is None else min(now + self._lifetime, caller.ends_at)
+        session = Session(self._digest(session_id), caller.actor, caller.bearer_id, now, end)
         precondition = session.precondition(caller.peer, caller.request_id)
         address = network(caller.peer)
         self._holders.take(session.holder, session.whose)
@@ -112,17 +114,15 @@ class Sessions:
         try:
             await self._store.add_session(precondition, session, MOST_OF_ONE, SIGN_INS_AN_HOUR)
         except Fault as fault:
-            if fault.reason is Reason.TOO_MANY_SIGN_INS:  # the store counts what other processes let in too
+            if fault.reason is Reason.TOO_MANY_SIGN_INS:  # the store also counts those of other processes
                 self._addresses.give_back(address)
-                self._holders.refuse(session.holder, fault.details["retryAfter"] * 1_000)
+                self._holders.block(session.holder, fault.details["retryAfter"] * 1_000)
             raise
-        return held, session
+        return session_id, session
 
-    async def visit(self, held: Secret[str], peer: str, request_id: str, *, local: bool) -> Visit:
-        """The session that this is the id of; refused as its token would be. One without a token counts only in a
-        request that is local.
-        """
-        found = await self._store.find_session(self._digest(held))
+    async def authenticate(self, session_id: Secret[str], peer: str, request_id: str, *, local: bool) -> SessionCaller:
+        """Rejected as its token would be. A session without a token is accepted only in a local request."""
+        found = await self._store.find_session(self._digest(session_id))
         if found is None or (found.session.token_id is None and not local):
             raise over()
         if found.session.token_id is None:
@@ -131,11 +131,11 @@ class Sessions:
         else:
             bearer = await self._authority.accept(found.bearer, peer, request_id)
             caller = Caller.with_bearer(bearer, peer, request_id)
-        return Visit(caller._replace(session_id=found.session.id), found.ends_at)
+        return SessionCaller(caller._replace(session_id=found.session.id), found.ends_at)
 
-    async def sign_out(self, held: Secret[str], peer: str, request_id: str) -> None:
-        """Whatever has become of its token. One that is over stays so."""
-        found = await self._store.find_session(self._digest(held))
+    async def sign_out(self, session_id: Secret[str], peer: str, request_id: str) -> None:
+        """Works even if its token has ended."""
+        found = await self._store.find_session(self._digest(session_id))
         if found is not None:
             session = found.session
             await self._store.end_session(session.precondition(peer, request_id), session)

@@ -1,45 +1,69 @@
-"""Tokens: create, derive, rotate, list, find and revoke. The privilege is asked before anything is looked up."""
+"""Tokens: create, derive, rotate, list, look up, revoke and introspect.
 
-from collections.abc import Callable
+A caller first gets a grant from an `authorize` method, which denies before any input is parsed. The methods that take
+the grant check what depends on the input, and every write re-checks its precondition in its transaction.
+"""
+
+import json
+from base64 import urlsafe_b64decode
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from hmac import compare_digest
+from typing import Any, NamedTuple, TypeVar
 
 from watchword.domain.accounts import is_account
-from watchword.domain.actors import Caller, Grant, WritePrecondition, possession_precondition
-from watchword.domain.bulk_revocation import Revocation
-from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.actors import Bearer, Caller, Grant, WritePrecondition, possession_precondition
+from watchword.domain.bulk_revocation import Receipt, Revocation, RevocationPreview, Selection
+from watchword.domain.errors import Fault, Reason, Stale, invalid
 from watchword.domain.filters import Search
-from watchword.domain.lifetimes import Duration
+from watchword.domain.idempotency import (
+    IdempotencyRecord,
+    IdempotentRequest,
+    other_request,
+    signing_key_gone,
+    token_ended,
+)
+from watchword.domain.lifetimes import Duration, Lifetimes
 from watchword.domain.lifetimes import iso as iso_time
-from watchword.domain.ports import Clock, Issue, Page, TokenStore
+from watchword.domain.policies import Privilege
+from watchword.domain.ports import Claims, Clock, Issue, Page, Repeated, TokenSigner, TokenStore
 from watchword.domain.rotation import RotationWindow, check_rotates
 from watchword.domain.secret import Secret
 from watchword.domain.token_limits import Limits, inherited, wider
 from watchword.domain.tokens import NewToken, TokenRecord, TokenType, token_id
+from watchword.service.audit import REJECTED_CREDENTIALS
 from watchword.service.authority import Authority
-from watchword.service.minting import UNKEYED, CreatedToken, Draft, Minting, Request, Span
 from watchword.service.visibility import (
     ACCOUNTS,
     MANAGE_ALL,
     MINIMUM,
-    check_makers,
-    open_token_api,
-    own_search,
-    shown_to,
+    check_maker_filters,
+    constrain,
+    constrained,
     visibility,
+    without_hidden_makers,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """What is told to whoever counts: how many tokens were made and ended here."""
+class TokenCounters:
+    """Called with the number of tokens issued and revoked, for the metrics."""
 
     issued: Callable[[int], None]
     revoked: Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
+class TokenRules:
+    lifetimes: Lifetimes
+    max_live: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lifetime:
-    """As it is asked for; neither: for as long as may be."""
+    """A requested lifetime; without either, the longest allowed."""
 
     duration: Duration | None = None
     iso: str | None = None
@@ -51,11 +75,22 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True)
 class DerivedTokenRequest:
-    """A derived token as it is asked for."""
-
     name: str
     description: str | None
     limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedToken:
+    token: Secret[str]
+    record: TokenRecord
+
+
+class TokenIntrospection(NamedTuple):
+    """A live token: its state in the store and its signed claims."""
+
+    bearer: Bearer
+    claims: dict[str, Any]
 
 
 class Tokens:
@@ -63,143 +98,140 @@ class Tokens:
         self,
         store: TokenStore,
         authority: Authority,
-        minting: Minting,
+        signer: TokenSigner,
         salt: Secret[bytes],
+        rules: TokenRules,
         clock: Clock,
-        counted: Counted,
+        counters: TokenCounters,
     ) -> None:
         self._store = store
         self._authority = authority
-        self._minting = minting
+        self._signer = signer
         self._salt = salt
+        self._rules = rules
         self._clock = clock
-        self._counted = counted
+        self._counters = counters
 
     @property
     def allowed_durations(self) -> tuple[Duration, ...]:
-        allowed = self._minting.rules.lifetimes.allowed
+        allowed = self._rules.lifetimes.allowed
         return tuple(duration for duration in Duration if duration in allowed)
 
-    async def create(
-        self, caller: Caller, new: Callable[[], NewToken], lifetime: Lifetime, request: Request = UNKEYED
-    ) -> CreatedToken:
-        """`new` is asked for only once the caller may use the token API at all: deny first, then judge the input."""
+    def authorize(self, caller: Caller) -> Awaitable[Grant]:
+        """For everything but `derive` and `introspect`: a caller with neither privilege cannot use the token API."""
+        return self._authority.authorize(caller, MINIMUM, ACCOUNTS)
 
+    async def authorize_derive(self, caller: Caller) -> Grant:
+        grant = await self._authority.authorize(caller, MINIMUM)
+        if caller.bearer_id is None:
+            raise invalid("Authorization", "A token is derived from the bearer token of the request. Send one.")
+        return grant
+
+    def authorize_introspect(self, caller: Caller) -> Awaitable[Grant]:
+        return self._authority.authorize(caller, Privilege.INTROSPECT_TOKENS)
+
+    def idempotent(self, caller: Caller, key: str, content: Mapping[str, Any]) -> IdempotentRequest:
+        """A request with an Idempotency-Key."""
+        return IdempotentRequest(self._salt, caller.actor, key, content, caller.credential)
+
+    async def create(
+        self, grant: Grant, new: NewToken, lifetime: Lifetime, request: IdempotentRequest | None = None
+    ) -> CreatedToken:
         async def write(grant: Grant) -> CreatedToken:
-            open_token_api(grant)
-            asked = new()
-            _allow(grant, asked)
+            _require_create(grant, new)
             maker = grant.caller
-            limits = inherited(maker.limits, asked.limits)
+            limits = inherited(maker.limits, new.limits)
             if not maker.limits.are_none:
                 limits = limits._replace(until=_earlier(maker.limits.until, maker.ends_at))
             parent = maker.bearer_id if maker.is_derived else None
-            # What is made with a limited or derived bearer does not outlive it.
+            # A token created with a limited or derived bearer does not outlive it.
             ends_by = maker.ends_at if maker.is_bounded else None
-            draft = Draft(
-                type=asked.type,
-                name=asked.name,
-                description=asked.description,
-                actor_urn=asked.actor_urn,
-                owner_urn=maker.actor,
-                limits=limits,
-                span=lambda now: Span(_earlier(self._end(now, lifetime), ends_by)),
-                parent=parent,
-                root=await self._root(parent),
-                ends_by=ends_by,
+            draft = _draft(new, grant.precondition)._replace(
+                limits=limits, parent=parent, root=await self._family_of(parent)
             )
-            return await self._minting.make(grant.precondition, draft, request, self._store.add_token)
+            replayed = await self._replay(grant.precondition, draft, request, ends_by)
+            if replayed is not None:
+                return replayed
+            now = self._clock()
+            return await self._add(
+                grant.precondition,
+                draft._replace(created_at=now, expires_at=_earlier(self._expiry(now, lifetime), ends_by)),
+                request,
+            )
 
-        return await self._authority.authorize_and_write(caller, write)
+        return await self._authority.write(grant, write)
 
-    async def mint(self, precondition: WritePrecondition, new: NewToken, lifetime: Lifetime) -> CreatedToken:
-        """A token under a warrant that needs no further proof."""
-        draft = Draft(
-            type=new.type,
-            name=new.name,
-            description=new.description,
-            actor_urn=new.actor_urn,
-            owner_urn=precondition.actor,
-            limits=new.limits,
-            span=lambda now: Span(self._end(now, lifetime)),
-        )
-        return await self._minting.make(precondition, draft, UNKEYED, self._store.add_token)
+    async def create_unchecked(
+        self, precondition: WritePrecondition, new: NewToken, lifetime: Lifetime
+    ) -> CreatedToken:
+        """Create a token for a command that works on the store itself: no privilege is checked."""
+        now = self._clock()
+        draft = _draft(new, precondition)._replace(created_at=now, expires_at=self._expiry(now, lifetime))
+        return await self._add(precondition, draft, None)
 
     async def derive(
-        self, caller: Caller, new: Callable[[], DerivedTokenRequest], lifetime: Lifetime, request: Request = UNKEYED
+        self, grant: Grant, new: DerivedTokenRequest, lifetime: Lifetime, request: IdempotentRequest | None = None
     ) -> CreatedToken:
-        """A narrower and shorter one of the bearer, with which it dies."""
+        """Create a narrower and shorter token from the bearer, which ends with it."""
 
         async def write(grant: Grant) -> CreatedToken:
-            grant.require(MINIMUM)
             maker = grant.caller
-            if maker.bearer_id is None:
-                raise invalid(
-                    "Authorization", "A token is derived from the one this is asked with; send a bearer token."
-                )
-            asked = new()
-            draft = Draft(
-                type=TokenType.SERVICE_ACCOUNT if is_account(maker.actor) else TokenType.PERSONAL,
-                name=asked.name,
-                description=asked.description,
-                actor_urn=maker.actor,
-                owner_urn=maker.actor,
-                limits=inherited(maker.limits, asked.limits),
-                span=lambda now: Span(self._shorter(now, lifetime, maker)),
+            kind = TokenType.SERVICE_ACCOUNT if is_account(maker.actor) else TokenType.PERSONAL
+            draft = _draft(NewToken(kind, maker.actor, new.name, new.description), grant.precondition)._replace(
+                limits=inherited(maker.limits, new.limits),
                 parent=maker.bearer_id,
-                root=await self._root(maker.bearer_id),
+                root=await self._family_of(maker.bearer_id),
             )
-            return await self._minting.make(grant.precondition, draft, request, self._store.add_token)
+            replayed = await self._replay(grant.precondition, draft, request)
+            if replayed is not None:
+                return replayed
+            now = self._clock()
+            expires_at = self._derived_expiry(now, lifetime, maker)
+            return await self._add(grant.precondition, draft._replace(created_at=now, expires_at=expires_at), request)
 
-        return await self._authority.authorize_and_write(caller, write)
+        return await self._authority.write(grant, write)
 
     async def rotate(
-        self, caller: Caller, wanted: Callable[[], tuple[str, RotationWindow]], request: Request = UNKEYED
+        self, grant: Grant, wanted: str, window: RotationWindow, request: IdempotentRequest | None = None
     ) -> CreatedToken:
-        """A successor of a token, for whoever might have made it."""
+        """Create a successor. Anyone who may create the token may rotate it."""
 
         async def write(grant: Grant) -> CreatedToken:
-            open_token_api(grant)
-            wanted_id, window = wanted()
-            old = await self._visible(grant, wanted_id)
-            _allow_rotation(grant, old)
-            (shown,) = await shown_to(self._store, grant, (old,))
+            old = await self._visible(grant, wanted)
+            _require_rotate(grant, old)
+            (shown,) = await without_hidden_makers(self._store, grant, (old,))
             parent = None if old.parent is None else await self._store.get_token(old.parent)
             before = None if old.replaces is None else await self._store.get_token(old.replaces)
-            draft = Draft(
-                type=old.type,
-                name=old.name,
-                description=old.description,
-                actor_urn=old.actor_urn,
-                owner_urn=old.owner_urn,
-                limits=old.limits,
-                span=lambda now: self._succession(now, old, before, parent, window),
-                parent=old.parent,
-                root=old.family,
-                replaces=old.id,
-                grace=window.grace,
+            precondition = grant.precondition
+            new = NewToken(old.type, old.actor_urn, old.name, old.description, old.limits)
+            draft = _draft(new, precondition)._replace(
+                owner_urn=old.owner_urn, parent=old.parent, root=old.family, replaces=old.id, grace=window.grace
             )
+            created = await self._replay(precondition, draft, request)
+            if created is None:
+                now = self._clock()
+                check_rotates(old, before, now)
+                end = self._successor_expiry(now, old, parent)
+                draft = draft._replace(
+                    created_at=now, expires_at=_earlier(window.overlap_of(old, now), end), full_end=end
+                )
+                created, issue = self._sign(draft, request)
+                self._counters.revoked(
+                    await self._save(self._store.rotate_token(precondition, old, created.record, issue))
+                )
+            return CreatedToken(created.token, created.record._replace(parent=shown.parent))
 
-            async def replace(precondition: WritePrecondition, record: TokenRecord, issue: Issue) -> None:
-                self._counted.revoked(await self._store.rotate_token(precondition, old, record, issue))
+        return await self._authority.write(grant, write)
 
-            made = await self._minting.make(grant.precondition, draft, request, replace)
-            return CreatedToken(made.token, made.record._replace(parent=shown.parent))
-
-        return await self._authority.authorize_and_write(caller, write)
-
-    async def revoke(self, caller: Caller, wanted: Callable[[], str], *, cascade: bool = False) -> int:
+    async def revoke(self, grant: Grant, wanted: str, *, cascade: bool = False) -> None:
         async def write(grant: Grant) -> Revocation:
-            open_token_api(grant)
-            return await self._store.revoke_token(grant.precondition, wanted(), visibility(grant), cascade=cascade)
+            return await self._store.revoke_token(grant.precondition, wanted, visibility(grant), cascade=cascade)
 
-        revocation = await self._authority.authorize_and_write(caller, write)
-        self._counted.revoked(revocation.number)
-        return revocation.at
+        self._counters.revoked((await self._authority.write(grant, write)).number)
 
     async def revoke_by_possession(self, token: bytes, peer: str, request_id: str) -> None:
-        """End a token for whoever holds it; what is unknown or over is left as it is, and nobody is told. A suspended
-        actor's is ended too, lest it comes back with its actor.
+        """Revoke a token for its holder; an unknown or ended one is ignored. That of a suspended actor is revoked too,
+        or it would be valid again when the actor is reactivated.
         """
         bearer = await self._store.find_bearer(token_id(token, self._salt))
         if bearer is None or (bearer.has_ended and bearer.revoked_at is None):
@@ -212,41 +244,69 @@ class Tokens:
             if fault.reason not in (Reason.ALREADY_REVOKED, Reason.TOKEN_NOT_FOUND):
                 raise
         else:
-            self._counted.revoked(revocation.number)
+            self._counters.revoked(revocation.number)
 
     async def withdraw(self, precondition: WritePrecondition, token_id: str) -> None:
-        """End a token whose answer reached nobody."""
-        self._counted.revoked(await self._store.withdraw_token(precondition, token_id))
+        """Revoke a new token that did not reach its client."""
+        self._counters.revoked(await self._store.withdraw_token(precondition, token_id))
 
-    async def list(self, caller: Caller, wanted: Callable[[], Search], seconds: float) -> tuple[Search, Page]:
-        grant = await self._authority.grant(caller)
-        open_token_api(grant)
-        search = own_search(wanted(), grant)
-        if search.own is None:
+    async def preview_revocation(self, grant: Grant, selection: Selection, seconds: float) -> RevocationPreview:
+        return await self._store.revocation_preview(await self._constrain(grant, selection, seconds), seconds)
+
+    async def revoke_selected(self, grant: Grant, selection: Selection, seconds: float) -> Receipt:
+        """Revoke many tokens in one transaction."""
+
+        async def write(grant: Grant) -> Receipt:
+            constrained = await self._constrain(grant, selection, seconds)
+            return await self._store.revoke_tokens(grant.precondition, constrained, seconds)
+
+        receipt = await self._authority.write(grant, write)
+        self._counters.revoked(receipt.count)
+        return receipt
+
+    async def _constrain(self, grant: Grant, selection: Selection, seconds: float) -> Selection:
+        """The selection limited to the tokens that the caller may revoke."""
+        search = constrained(Search(filters=selection.filters), grant)
+        if selection.ids is None and search.own is None:
             grant.require(MANAGE_ALL)
-        elif search.own[1] == caller.actor:
+        if search.own is not None and search.own[1] == grant.caller.actor:
             grant.require(MINIMUM)
-        await check_makers(self._store, grant, search.filters, seconds)
-        page = await self._store.search(search, seconds)
-        rows = await self._with_suspensions(await shown_to(self._store, grant, page.rows, seconds), caller)
-        return search, replace(page, rows=rows)
+        await check_maker_filters(self._store, grant, selection.filters, seconds)
+        return replace(selection, visibility=visibility(grant))
 
-    async def find(self, caller: Caller, token: Callable[[], bytes]) -> TokenRecord:
-        """The record of a token somebody holds in their hands."""
-        return await self.get(caller, lambda: token_id(token(), self._salt))
+    async def list(self, grant: Grant, search: Search, seconds: float) -> Page:
+        page = await self._store.search(await constrain(self._store, grant, search, seconds), seconds)
+        rows = await without_hidden_makers(self._store, grant, page.rows, seconds)
+        return replace(page, rows=await self._with_suspensions(rows, grant.caller))
 
-    async def get(self, caller: Caller, wanted: Callable[[], str]) -> TokenRecord:
-        """The record of this id, for its actor, its creator, or whoever manages it."""
-        grant = await self._authority.grant(caller)
-        open_token_api(grant)
-        shown = await shown_to(self._store, grant, (await self._visible(grant, wanted()),))
-        (record,) = await self._with_suspensions(shown, caller)
+    async def find(self, grant: Grant, token: bytes) -> TokenRecord:
+        """The record of a token by its text."""
+        return await self.get(grant, token_id(token, self._salt))
+
+    async def get(self, grant: Grant, wanted: str) -> TokenRecord:
+        rows = await without_hidden_makers(self._store, grant, (await self._visible(grant, wanted),))
+        (record,) = await self._with_suspensions(rows, grant.caller)
         return record
 
-    async def _with_suspensions(self, records: tuple[TokenRecord, ...], caller: Caller) -> tuple[TokenRecord, ...]:
-        """The records, which tell whether their actors are suspended: one look-up for all of them, and none for a
-        caller's own or where it is not asked for.
+    def introspect_own(self, bearer: Bearer, token: bytes) -> TokenIntrospection | None:
+        """The bearer, if the token in question is that of the request."""
+        return TokenIntrospection(bearer, _claims(token)) if token_id(token, self._salt) == bearer.token_id else None
+
+    async def introspect(self, grant: Grant, token: bytes) -> TokenIntrospection | Fault:
+        """The live token with this text; or why it is not live, for the audit log. The client's network is not checked:
+        only the caller knows where the token was used.
         """
+        try:
+            caller = grant.caller
+            bearer = await self._authority.verify(token, caller.peer, caller.request_id, anywhere=True)
+        except Fault as fault:
+            if fault.reason in REJECTED_CREDENTIALS:
+                return fault
+            raise
+        return TokenIntrospection(bearer, _claims(token))
+
+    async def _with_suspensions(self, records: tuple[TokenRecord, ...], caller: Caller) -> tuple[TokenRecord, ...]:
+        """Sets `suspended` with one query; with none if all tokens are the caller's or the field is not read."""
         if not records or "suspended" not in records[0]._fields:
             return records
         others = {record.actor_urn for record in records} - {caller.actor}
@@ -257,71 +317,146 @@ class Tokens:
 
     async def _visible(self, grant: Grant, wanted: str) -> TokenRecord:
         record = await self._store.get_token(wanted)
-        may = visibility(grant)
-        if record is None or not (may is None or may.covers(record)):
+        visible = visibility(grant)
+        if record is None or not (visible is None or visible.covers(record)):
             raise Fault(Reason.TOKEN_NOT_FOUND, "There is no such token among those you may see.")
         return record
 
-    async def _root(self, parent: str | None) -> str | None:
-        """The oldest of the family that a child of this token is born into."""
+    async def _family_of(self, parent: str | None) -> str | None:
+        """The root of the family that a child of this token joins."""
         record = None if parent is None else await self._store.get_token(parent)
         return None if record is None else record.family
 
-    def _end(self, now: int, lifetime: Lifetime) -> int | None:
-        return self._minting.rules.lifetimes.expiry(now, lifetime.duration, lifetime.iso)
+    async def _add(
+        self, precondition: WritePrecondition, draft: TokenRecord, request: IdempotentRequest | None
+    ) -> CreatedToken:
+        created, issue = self._sign(draft, request)
+        await self._save(self._store.add_token(precondition, created.record, issue))
+        return created
 
-    def _shorter(self, now: int, lifetime: Lifetime, maker: Caller) -> int | None:
+    def _sign(self, draft: TokenRecord, request: IdempotentRequest | None) -> tuple[CreatedToken, Issue]:
+        end = draft.expires_at if draft.grace is None else draft.full_end
+        jti = None if request is None else request.jti()
+        signed = self._signer.sign(Claims(draft.actor_urn, draft.created_at, end, draft.limits, jti))
+        record = draft._replace(id=token_id(signed.token.reveal().encode(), self._salt))
+        kept = None
+        if request is not None:
+            kept = IdempotencyRecord(request.actor, request.digest, signed.kid, record.id, record.created_at, end)
+        return CreatedToken(signed.token, record), Issue(signed.kid, self._rules.max_live, kept)
+
+    async def _save(self, writing: Awaitable[T]) -> T:
+        try:
+            result = await writing
+        except Stale:
+            await self._signer.refresh()
+            raise
+        except Repeated:
+            raise Stale from None  # the retry replays the token of the concurrent request
+        self._counters.issued(1)
+        return result
+
+    async def _replay(
+        self,
+        precondition: WritePrecondition,
+        draft: TokenRecord,
+        request: IdempotentRequest | None,
+        ends_by: int | None = None,
+    ) -> CreatedToken | None:
+        """The token that was created with this Idempotency-Key and credential, signed again; None: there is none. It
+        must equal what the request would create now. An event is written before it is returned.
+        """
+        kept = None if request is None else await self._store.get_idempotency_record(request.actor, request.digest)
+        if request is None or kept is None:
+            return None
+        claims = Claims(draft.actor_urn, kept.created_at, kept.expires_at, draft.limits, request.jti())
+        signed = await self._signer.sign_again(claims, kept.kid)
+        if signed is None:
+            raise signing_key_gone()
+        if not compare_digest(token_id(signed.token.reveal().encode(), self._salt), kept.token_id):
+            raise other_request()
+        record = await self._store.get_token(kept.token_id)
+        if record is None or not record.is_live(self._clock()):
+            raise token_ended()
+        same = (record.limits, record.parent, record.replaces) == (draft.limits, draft.parent, draft.replaces)
+        if not same or (ends_by is not None and (kept.expires_at is None or kept.expires_at > ends_by)):
+            raise other_request()
+        if not await self._store.note_replay(precondition, record):
+            raise token_ended()
+        return CreatedToken(signed.token, record)
+
+    def _expiry(self, now: int, lifetime: Lifetime) -> int | None:
+        return self._rules.lifetimes.expiry(now, lifetime.duration, lifetime.iso)
+
+    def _derived_expiry(self, now: int, lifetime: Lifetime, maker: Caller) -> int | None:
         if not lifetime.is_given:
             return maker.ends_at
-        end = self._end(now, lifetime)
+        end = self._expiry(now, lifetime)
         if maker.ends_at is not None and (end is None or end > maker.ends_at):
             field = "duration" if lifetime.duration is not None else "durationIso"
             raise wider(field, f"It ends at {iso_time(maker.ends_at)}")
         return end
 
-    def _succession(
-        self, now: int, old: TokenRecord, before: TokenRecord | None, parent: TokenRecord | None, window: RotationWindow
-    ) -> Span:
-        """The successor lives as long as the old one was made for, as far as that is still allowed."""
-        check_rotates(old, before, now)
-        overlap = window.overlap_of(old, now)
-        lifetimes = self._minting.rules.lifetimes
+    def _successor_expiry(self, now: int, old: TokenRecord, parent: TokenRecord | None) -> int | None:
+        """The lifetime of the old token again, as far as it is still allowed."""
+        lifetimes = self._rules.lifetimes
         if old.expires_at is not None:
             end: int | None = now + min(old.expires_at - old.created_at, lifetimes.longest)
         else:
             end = None if Duration.NO_EXPIRY in lifetimes.allowed else now + lifetimes.longest
-        end = _earlier(_earlier(end, old.limits.until), None if parent is None else parent.expires_at)
-        return Span(_earlier(overlap, end), end)
+        return _earlier(_earlier(end, old.limits.until), None if parent is None else parent.expires_at)
 
 
-def _allow(grant: Grant, asked: NewToken) -> None:
-    """Whether the caller may make this token: decided by the form of the actor's urn, not by whether it exists."""
-    account = is_account(asked.actor_urn)
-    if asked.actor_urn == grant.caller.actor:
+def _draft(new: NewToken, precondition: WritePrecondition) -> TokenRecord:
+    """A record without id, times and family."""
+    return TokenRecord(
+        id="",
+        type=new.type,
+        name=new.name,
+        description=new.description,
+        actor_urn=new.actor_urn,
+        owner_urn=precondition.actor,
+        created_at=0,
+        expires_at=None,
+        minted_with=precondition.bearer_id,
+        limits=new.limits,
+    )
+
+
+def _require_create(grant: Grant, new: NewToken) -> None:
+    """The form of the actor's urn decides, not whether the actor exists."""
+    account = is_account(new.actor_urn)
+    if new.actor_urn == grant.caller.actor:
         grant.require(MINIMUM)
-    elif account or asked.type is TokenType.SERVICE_ACCOUNT:
+    elif account or new.type is TokenType.SERVICE_ACCOUNT:
         grant.require(ACCOUNTS)
     else:
         grant.require(MINIMUM)
         grant.require(MANAGE_ALL)
-    if account != (asked.type is TokenType.SERVICE_ACCOUNT):
-        kind = "SERVICE_ACCOUNT for the urn of a service account" if account else "PERSONAL for anybody else"
+    if account != (new.type is TokenType.SERVICE_ACCOUNT):
+        kind = "SERVICE_ACCOUNT for the urn of a service account" if account else "PERSONAL for any other actor"
         raise invalid("type", f"type must be {kind}.")
 
 
-def _allow_rotation(grant: Grant, old: TokenRecord) -> None:
+def _require_rotate(grant: Grant, old: TokenRecord) -> None:
     if old.actor_urn == grant.caller.actor:
         grant.require(MINIMUM)
     else:
         grant.require(ACCOUNTS if old.type is TokenType.SERVICE_ACCOUNT else MANAGE_ALL)
     maker = grant.caller
     if maker.is_bounded and maker.bearer_id != old.id:
-        message = "A token that is limited or derived can rotate itself alone."
+        message = "A token that is limited or derived can rotate only itself."
         raise Fault(Reason.WIDER_THAN_MAKER, message, field="tokenId")
 
 
 def _earlier(one: int | None, other: int | None) -> int | None:
-    """Of two ends; None: never."""
+    """The earlier of two expiries; None: never."""
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)
+
+
+def _claims(token: bytes) -> dict[str, Any]:
+    """The payload of a token. The store has its digest, so this service signed it."""
+    payload = token.split(b".")[1]
+    claims: dict[str, Any] = json.loads(urlsafe_b64decode(payload + b"=" * (-len(payload) % 4)))
+    return claims

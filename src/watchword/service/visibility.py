@@ -1,4 +1,4 @@
-"""Visibility: which tokens a caller may see, list and end, and what else it is told of them."""
+"""Visibility: which tokens a caller may see, list and revoke, and which of their fields."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -14,30 +14,25 @@ from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType
 MINIMUM = Privilege.GENERATE_PERSONAL_ACCESS_TOKENS
 MANAGE_ALL = Privilege.MANAGE_ACCESS_TOKENS
 ACCOUNTS = Privilege.MANAGE_SERVICE_ACCOUNTS
-_MAKERS = ("minted_with", "parent")
-_WHOSE = frozenset({"actor_urn", "owner_urn", "type"})
-
-
-def open_token_api(grant: Grant) -> None:
-    """Whoever has neither privilege cannot use the token API at all."""
-    grant.require_any(MINIMUM, ACCOUNTS)
+_MAKER_FIELDS = ("minted_with", "parent")
+_VISIBILITY_FIELDS = frozenset({"actor_urn", "owner_urn", "type"})
 
 
 def visibility(grant: Grant) -> TokenVisibility | None:
-    """Whose tokens the caller may see and end; None: anybody's."""
+    """The tokens that the caller may see and revoke; None: all."""
     if grant.may(MANAGE_ALL):
         return None
     actor = grant.caller.actor if grant.may(MINIMUM) else NO_ACTOR
     return TokenVisibility(actor, grant.may(ACCOUNTS), created=not grant.caller.is_bounded)
 
 
-def own_search(search: Search, grant: Grant) -> Search:
-    """The search held to the caller's own tokens, when one of its filters asks for just that; or, for who manages
-    service accounts, to the tokens of one or of all of them. To a limited or derived bearer those that its actor made
-    for others are not its own.
+def constrained(search: Search, grant: Grant) -> Search:
+    """The search constrained to the caller's tokens if one of its filters selects them; or, with Manage Service
+    Accounts, to the tokens of one or all service accounts. A limited or derived bearer does not own the tokens that its
+    actor created for others.
 
-    The filter only says what the caller means; what holds the search is the constraint laid on it here, which no
-    `negated` or `condition` elsewhere can widen.
+    The filter only shows what the caller wants. The constraint added here limits the search: no `negated` or
+    `condition` of another filter can widen it.
     """
     actor = grant.caller.actor
     for field in (Field.ACTOR_URN,) if grant.caller.is_bounded else (Field.ACTOR_URN, Field.OWNER_URN):
@@ -54,38 +49,49 @@ def own_search(search: Search, grant: Grant) -> Search:
     return search
 
 
-async def check_makers(store: TokenStore, grant: Grant, filters: Sequence[Filter], seconds: float) -> None:
-    """Without the privilege to see all tokens, a filter by makers only names tokens that the caller may see: others
-    would tell by what they find that there are such makers.
+async def constrain(store: TokenStore, grant: Grant, search: Search, seconds: float) -> Search:
+    """The search constrained to what the caller may see; raises a denial if it asks for more."""
+    search = constrained(search, grant)
+    if search.own is None:
+        grant.require(MANAGE_ALL)
+    elif search.own[1] == grant.caller.actor:
+        grant.require(MINIMUM)
+    await check_maker_filters(store, grant, search.filters, seconds)
+    return search
+
+
+async def check_maker_filters(store: TokenStore, grant: Grant, filters: Sequence[Filter], seconds: float) -> None:
+    """Without Manage All, filters by `mintedWith` and `parentId` may name only visible tokens: the result would reveal
+    that others exist.
     """
-    may = visibility(grant)
-    asked = [f for f in filters if f.field in (Field.MINTED_WITH, Field.PARENT)]
-    if may is None or not asked:
+    visible = visibility(grant)
+    makers = [f for f in filters if f.field in (Field.MINTED_WITH, Field.PARENT)]
+    if visible is None or not makers:
         return
-    if all(f.values and not f.negated for f in asked):
-        ids = {str(value) for f in asked for value in f.values}
-        makers = await store.search(_of_ids(ids), seconds)
-        if sum(may.covers(maker) for maker in makers.rows) == len(ids):
+    if all(f.values and not f.negated for f in makers):
+        ids = {str(value) for f in makers for value in f.values}
+        found = await store.search(_by_ids(ids), seconds)
+        if sum(visible.covers(maker) for maker in found.rows) == len(ids):
             return
     grant.require(MANAGE_ALL)
 
 
-async def shown_to(
+async def without_hidden_makers(
     store: TokenStore, grant: Grant, rows: Sequence[TokenRecord], seconds: float = SEARCH_SECONDS
 ) -> tuple[TokenRecord, ...]:
-    """These, without the ids of the tokens they were made with or derived from where the caller may not see those.
-    The rows may be parts of records.
+    """The records without `minted_with` and `parent` where the caller may not see that token. The records may be
+    projections.
     """
-    may = visibility(grant)
-    fields = [name for name in _MAKERS if rows and name in rows[0]._fields]
-    if may is None or not fields:
+    visible = visibility(grant)
+    fields = [name for name in _MAKER_FIELDS if rows and name in rows[0]._fields]
+    if visible is None or not fields:
         return tuple(rows)
-    visible = {row.id for row in rows} | {grant.caller.bearer_id, None}
-    asked = {getattr(row, name) for row in rows for name in fields} - visible
-    if asked:
-        found = await store.search(_of_ids(asked), seconds)
-        visible |= {maker.id for maker in found.rows if may.covers(maker)}
-    return tuple(_without(row, [name for name in fields if getattr(row, name) not in visible]) for row in rows)
+    shown = {row.id for row in rows} | {grant.caller.bearer_id, None}
+    unknown = {getattr(row, name) for row in rows for name in fields} - shown
+    if unknown:
+        found = await store.search(_by_ids(unknown), seconds)
+        shown |= {maker.id for maker in found.rows if visible.covers(maker)}
+    return tuple(_without(row, [name for name in fields if getattr(row, name) not in shown]) for row in rows)
 
 
 def _without(row: TokenRecord, names: Collection[str]) -> TokenRecord:
@@ -93,8 +99,8 @@ def _without(row: TokenRecord, names: Collection[str]) -> TokenRecord:
     return row._replace(**nothing) if names else row
 
 
-def _of_ids(ids: Collection[str]) -> Search:
-    """The tokens of these ids, revoked ones too: as much of each as tells who may see it."""
+def _by_ids(ids: Collection[str]) -> Search:
+    """Tokens of any status, with the fields that decide their visibility."""
     statuses = tuple(status.value for status in TokenStatus)
     filters = (Filter(Field.ID, Condition.IN, tuple(ids)), Filter(Field.STATUS, Condition.IN, statuses))
-    return Search(count=len(ids), filters=filters, record_fields=_WHOSE)
+    return Search(count=len(ids), filters=filters, record_fields=_VISIBILITY_FIELDS)

@@ -9,17 +9,12 @@ from typing import Any, Protocol
 from watchword.domain.actors import Caller
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.filters import DEFAULT_COUNT, SEARCH_SECONDS, Search, check_effort, check_page, check_shown
-from watchword.domain.idempotency import HEADER
+from watchword.domain.idempotency import HEADER, IdempotentRequest
 from watchword.http.graphql.budget import Meter
-from watchword.service.accounts import Accounts
-from watchword.service.audit import Audit
-from watchword.service.bulk_revocation import Endings
-from watchword.service.minting import UNKEYED
-from watchword.service.minting import Request as MintRequest
-from watchword.service.offboarding import Offboarding
+from watchword.service.actors import Accounts, Offboarding
+from watchword.service.audit import AuditLog, RejectionLog
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
-from watchword.service.refusals import Refusals
 from watchword.service.tokens import Tokens
 
 Json = dict[str, Any]
@@ -29,12 +24,11 @@ Resolvers = dict[str, Callable[..., Any]]
 @dataclass(frozen=True, slots=True)
 class Services:
     tokens: Tokens
-    endings: Endings
     accounts: Accounts
     policies: Policies
-    audit: Audit
+    audit: AuditLog
     operations: Operations
-    refusals: Refusals
+    rejections: RejectionLog
     offboarding: Offboarding
 
 
@@ -62,14 +56,14 @@ class Context:
             self._searching = asyncio.Lock()
         return self._searching
 
-    def request(self, operation: str, content: dict[str, Any]) -> MintRequest:
-        """The idempotency data of a new token. A key creates one token."""
+    def idempotent_request(self, operation: str, content: Json) -> IdempotentRequest | None:
+        """For a new token, if the request has a key. A key creates one token."""
         key, self.key = self.key, "" if self.key is not None else None
         if key == "":
             raise Fault(Reason.INVALID_HEADER, f"A request with an {HEADER} may create only one token.", field=HEADER)
         if key is None:
-            return UNKEYED
-        return MintRequest(key, {"operation": operation, **content}, self.caller.credential)
+            return None
+        return self.services.tokens.idempotent(self.caller, key, {"operation": operation, **content})
 
     def time_left(self) -> float:
         """Seconds left for searches."""

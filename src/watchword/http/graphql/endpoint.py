@@ -110,7 +110,7 @@ class GraphQLEndpoint:
                 formatted, fault = field_error(error, self._schema)
                 content["errors"].append(formatted)
                 if fault.reason is Reason.MISSING_PRIVILEGE:
-                    self._services.refusals.denied(caller, _field_name(error), fault)
+                    self._services.rejections.record_denial(caller, _field_name(error), fault)
                 if fault.kind is THROTTLED:
                     headers = fault_headers(fault)
                 if fault.why is not None:

@@ -26,7 +26,7 @@ class OperationResolvers:
             "cancelOperation": self._cancel,
         }
 
-    async def _list(self, _: Any, info: Info, input: Json | None = None) -> Json:  # noqa: A002 - the schema's word
+    async def _list(self, _: Any, info: Info, input: Json | None = None) -> Json:
         context = info.context
         asked = input or {}
         async with context.searching:
@@ -39,7 +39,7 @@ class OperationResolvers:
             "operations": [self._shown(TaskId(node, one.number), one) for one in page.rows],
         }
 
-    async def _get(self, _: Any, info: Info, id: str) -> Json:  # noqa: A002
+    async def _get(self, _: Any, info: Info, id: str) -> Json:
         context = info.context
         found = await context.services.operations.get(context.caller, lambda: TaskId.parse(id, "id"))
         return self._shown(found.id, found.operation)
@@ -57,7 +57,7 @@ class OperationResolvers:
             sizes = await context.services.operations.sizes(context.caller)
         return [shown_size(size, aspect) for size, aspect in sizes]
 
-    async def _histogram(self, _: Any, info: Info, input: Json) -> Json:  # noqa: A002
+    async def _histogram(self, _: Any, info: Info, input: Json) -> Json:
         context = info.context
         async with context.searching:
             index, found = await context.services.operations.histogram(
@@ -65,7 +65,7 @@ class OperationResolvers:
             )
         return _shown_histogram(index, found)
 
-    async def _truncate(self, _: Any, info: Info, input: Json) -> Json:  # noqa: A002
+    async def _truncate(self, _: Any, info: Info, input: Json) -> Json:
         context = info.context
         async with context.searching:
             plan, recorded = await context.services.operations.truncate(
@@ -74,7 +74,7 @@ class OperationResolvers:
         operation = None if recorded is None else self._shown(recorded.id, recorded.operation)
         return {"plan": _shown_plan(plan), "operation": operation}
 
-    async def _cancel(self, _: Any, info: Info, id: str) -> Json:  # noqa: A002
+    async def _cancel(self, _: Any, info: Info, id: str) -> Json:
         context = info.context
         found = await context.services.operations.cancel(context.caller, lambda: TaskId.parse(id, "id"))
         return self._shown(found.id, found.operation)

@@ -1,4 +1,4 @@
-"""The schema: SDL from its file, with the resolvers put in their places."""
+"""The GraphQL schema: SDL from its file, with resolvers attached."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,13 +16,13 @@ from graphql import (
 )
 
 from watchword.domain.ports import Clock
-from watchword.http.graphql import account_resolvers, event_resolvers, offboarding_resolvers, rights_resolvers
+from watchword.http.graphql import actor_resolvers
 from watchword.http.graphql.operation_resolvers import OperationResolvers
 from watchword.http.graphql.policy_resolvers import PolicyResolvers
 from watchword.http.graphql.token_resolvers import TokenResolvers
 
-LARGEST = 2**63 - 1
-LONGEST_WORD = 200
+MAX_LONG = 2**63 - 1
+MAX_ENUM_VALUE = 200
 
 
 def sdl() -> str:
@@ -33,20 +33,20 @@ _built: list[GraphQLSchema] = []
 
 
 def prebuild() -> None:
-    """For the process that workers are forked from: the first `make_schema` of each then finds it built."""
+    """Build the schema in the main process, so that forked workers need not."""
     _built[:] = [build_schema(sdl())]
 
 
 def make_schema(clock: Clock, new_id: Callable[[], str]) -> GraphQLSchema:
     schema = _built.pop() if _built else build_schema(sdl())
     tokens, policies, operations = TokenResolvers(clock), PolicyResolvers(new_id), OperationResolvers(clock)
-    queries = tokens.queries | account_resolvers.QUERIES | policies.queries | event_resolvers.QUERIES
-    _attach(schema.query_type, queries | operations.queries | rights_resolvers.QUERIES)
-    mutations = tokens.mutations | account_resolvers.MUTATIONS | policies.mutations | operations.mutations
-    _attach(schema.mutation_type, mutations | offboarding_resolvers.MUTATIONS)
+    queries = tokens.queries | policies.queries | actor_resolvers.QUERIES | operations.queries
+    mutations = tokens.mutations | policies.mutations | actor_resolvers.MUTATIONS | operations.mutations
+    _attach(schema.query_type, queries)
+    _attach(schema.mutation_type, mutations)
     long = schema.get_type("Long")
     assert isinstance(long, GraphQLScalarType)
-    long.coerce_output_value = long.coerce_input_value = _Long()
+    long.coerce_output_value = long.coerce_input_value = _LongCoercer()
     for kind in schema.type_map.values():
         if isinstance(kind, GraphQLEnumType):
             kind.coerce_input_value = partial(_enum_value, kind)  # type: ignore[method-assign]
@@ -63,14 +63,14 @@ def _attach(kind: GraphQLNamedType | None, resolvers: Mapping[str, Callable[...,
 
 
 def _enum_value(kind: GraphQLEnumType, value: Any, _hide_suggestions: bool = True) -> Any:
-    """Of a variable. The library looks for similar words, which no client is shown: for 1 MB it took half a second."""
-    if isinstance(value, str) and len(value) > LONGEST_WORD:
+    """For variables. The library would look for similar words, which are never shown: half a second for 1 MB."""
+    if isinstance(value, str) and len(value) > MAX_ENUM_VALUE:
         raise GraphQLError(f"A value of {len(value):,} characters does not exist in '{kind.name}' enum.")
     return GraphQLEnumType.coerce_input_value(kind, value, hide_suggestions=True)
 
 
-class _Long:
-    bounds = (-LARGEST - 1, LARGEST)
+class _LongCoercer:
+    bounds = (-MAX_LONG - 1, MAX_LONG)
 
     def __call__(self, value: Any) -> int:
         least, most = self.bounds

@@ -1,4 +1,4 @@
-"""Tokens in GraphQL: its words turned into the service's, and the answers back. No rule lives here."""
+"""GraphQL resolvers for tokens."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,8 +31,7 @@ from watchword.domain.tokens import (
 from watchword.domain.urns import TOKEN_PREFIX, check_actor, name_of
 from watchword.http.graphql.context import Context, Info, Json, Resolvers, page_of
 from watchword.http.graphql.fastpath.completers import Reader
-from watchword.service.minting import CreatedToken
-from watchword.service.tokens import DerivedTokenRequest, Lifetime
+from watchword.service.tokens import CreatedToken, DerivedTokenRequest, Lifetime
 
 
 class TokenResolvers:
@@ -53,114 +52,90 @@ class TokenResolvers:
             "revokeAccessTokens": self._revoke_many,
         }
 
-    async def _create(self, _: Any, info: Info, input: Json) -> Json:  # noqa: A002 - the schema's word
-        context = info.context
-        request = context.request("createAccessToken", input)
-        made = await context.services.tokens.create(
-            context.caller, lambda: _new_token(input), _lifetime(input), request
-        )
-        return self._handed_over(context, made)
+    async def _create(self, _: Any, info: Info, input: Json) -> Json:
+        context, tokens = info.context, info.context.services.tokens
+        request = context.idempotent_request("createAccessToken", input)
+        grant = await tokens.authorize(context.caller)
+        created = await tokens.create(grant, _new_token(input), _lifetime(input), request)
+        return _deliver(context, created)
 
-    async def _derive(self, _: Any, info: Info, input: Json) -> Json:  # noqa: A002
-        context = info.context
-        request = context.request("deriveAccessToken", input)
-        made = await context.services.tokens.derive(context.caller, lambda: _narrower(input), _lifetime(input), request)
-        return self._handed_over(context, made)
+    async def _derive(self, _: Any, info: Info, input: Json) -> Json:
+        context, tokens = info.context, info.context.services.tokens
+        request = context.idempotent_request("deriveAccessToken", input)
+        grant = await tokens.authorize_derive(context.caller)
+        name, description = check_name(input["name"]), check_description(input.get("description"))
+        new = DerivedTokenRequest(name, description, _limits(input))
+        return _deliver(context, await tokens.derive(grant, new, _lifetime(input), request))
 
     async def _rotate(
-        self,
-        _: Any,
-        info: Info,
-        tokenId: str,  # noqa: N803 - the schema's word
-        overlap: str | None = None,
-        grace: str | None = None,
+        self, _: Any, info: Info, tokenId: str, overlap: str | None = None, grace: str | None = None
     ) -> Json:
-        context = info.context
-        request = context.request("rotateAccessToken", {"tokenId": tokenId, "overlap": overlap, "grace": grace})
-        made = await context.services.tokens.rotate(
-            context.caller, lambda: (check_token_id(tokenId, "tokenId"), check_rotation_window(overlap, grace)), request
-        )
-        return self._handed_over(context, made)
+        context, tokens = info.context, info.context.services.tokens
+        content = {"tokenId": tokenId, "overlap": overlap, "grace": grace}
+        request = context.idempotent_request("rotateAccessToken", content)
+        grant = await tokens.authorize(context.caller)
+        token_id, window = check_token_id(tokenId, "tokenId"), check_rotation_window(overlap, grace)
+        return _deliver(context, await tokens.rotate(grant, token_id, window, request))
 
-    @staticmethod
-    def _handed_over(context: Context, made: CreatedToken) -> Json:
-        context.created.append(made.record.id)
-        return {"accessToken": made.token.reveal(), "metadata": made.record}
-
-    async def _revoke(
-        self,
-        _: Any,
-        info: Info,
-        tokenId: str,  # noqa: N803 - the schema's word
-        cascade: bool | None = None,
-    ) -> bool:
-        context = info.context
-        await context.services.tokens.revoke(
-            context.caller, lambda: check_token_id(tokenId, "tokenId"), cascade=bool(cascade)
-        )
+    async def _revoke(self, _: Any, info: Info, tokenId: str, cascade: bool | None = None) -> bool:
+        tokens = info.context.services.tokens
+        grant = await tokens.authorize(info.context.caller)
+        await tokens.revoke(grant, check_token_id(tokenId, "tokenId"), cascade=bool(cascade))
         return True
 
-    async def _revoke_many(self, _: Any, info: Info, input: Json) -> Json:  # noqa: A002
-        context = info.context
-        dry = input.get("dryRun") is not False
-        search: Search | None = None
-
-        def meant() -> Selection:
-            nonlocal search
-            selection = _selection(input, self._clock())
-            if selection.ids is None and search is None:  # a write that is tried again counts once
-                search = Search(filters=selection.filters)
-                if dry or search.pinned is not None:
-                    context.search(search)
-            return selection
-
-        if not dry:
-            async with context.searching:
-                receipt = await context.services.endings.end(context.caller, meant, context.time_left())
-            return {
-                "dryRun": False,
-                "count": receipt.count,
-                "digest": receipt.digest,
-                "revokedAt": receipt.revoked_at,
-            }
+    async def _revoke_many(self, _: Any, info: Info, input: Json) -> Json:
+        context, tokens = info.context, info.context.services.tokens
+        dry_run = input.get("dryRun") is not False
         async with context.searching:
-            found = await context.services.endings.preview(context.caller, meant, context.time_left())
+            grant = await tokens.authorize(context.caller)
+            selection = _selection(input, self._clock())
+            search = Search(filters=selection.filters) if selection.ids is None else None
+            if search is not None and (dry_run or search.pinned is not None):
+                context.search(search)
+            if not dry_run:
+                receipt = await tokens.revoke_selected(grant, selection, context.time_left())
+                return {
+                    "dryRun": False,
+                    "count": receipt.count,
+                    "digest": receipt.digest,
+                    "revokedAt": receipt.revoked_at,
+                }
+            preview = await tokens.preview_revocation(grant, selection, context.time_left())
             if search is not None:
-                context.searched(search, found.seconds)
-        actors = [{"actorUrn": share.actor_urn, "count": share.count} for share in found.actors]
-        return {"dryRun": True, "count": found.count, "actors": actors}
+                context.searched(search, preview.seconds)
+        actors = [{"actorUrn": share.actor_urn, "count": share.count} for share in preview.actors]
+        return {"dryRun": True, "count": preview.count, "actors": actors}
 
-    async def _list(self, _: Any, info: Info, input: Json | None = None) -> Json:  # noqa: A002
-        context = info.context
-
-        def wanted() -> Search:
+    async def _list(self, _: Any, info: Info, input: Json | None = None) -> Json:
+        context, tokens = info.context, info.context.services.tokens
+        # One search at a time within one deadline, so that a request cannot occupy all threads.
+        async with context.searching:
+            grant = await tokens.authorize(context.caller)
             search = _search(input or {}, self._clock(), getattr(info, "record_fields", None))
             context.search(search)
-            return search
-
-        # One search of a request at a time, all of them within one deadline: nobody takes all threads with one request.
-        async with context.searching:
-            search, page = await context.services.tokens.list(context.caller, wanted, context.time_left())
+            page = await tokens.list(grant, search, context.time_left())
             context.searched(search, page.seconds)
             context.show(len(page.rows))
-        return {
-            "start": search.start,
-            "count": search.count,
-            "total": page.total,
-            "tokens": page.rows,
-        }
+        return {"start": search.start, "count": search.count, "total": page.total, "tokens": page.rows}
 
-    async def _get(self, _: Any, info: Info, id: str) -> TokenRecord:  # noqa: A002
-        context = info.context
-        return await context.services.tokens.get(context.caller, lambda: check_token_id(id, "id"))
+    async def _get(self, _: Any, info: Info, id: str) -> TokenRecord:
+        tokens = info.context.services.tokens
+        grant = await tokens.authorize(info.context.caller)
+        return await tokens.get(grant, check_token_id(id, "id"))
 
     async def _find(self, _: Any, info: Info, token: str) -> TokenRecord:
-        context = info.context
-        return await context.services.tokens.find(context.caller, lambda: _raw_token(token))
+        tokens = info.context.services.tokens
+        grant = await tokens.authorize(info.context.caller)
+        return await tokens.find(grant, _raw_token(token))
+
+
+def _deliver(context: Context, created: CreatedToken) -> Json:
+    context.created.append(created.record.id)
+    return {"accessToken": created.token.reveal(), "metadata": created.record}
 
 
 def _readers(clock: Clock) -> dict[str, Reader]:
-    """How each field of a token's record is shown."""
+    """How each field of a token is read from its record."""
     paths = {
         "id": "id",
         "name": "name",
@@ -183,10 +158,10 @@ def _readers(clock: Clock) -> dict[str, Reader]:
         "replacedBy": "replaced_by",
         "replacedAt": "replaced_at",
     }
-    made: dict[str, tuple[Callable[[TokenRecord], Any], tuple[str, ...]]] = {
+    computed: dict[str, tuple[Callable[[TokenRecord], Any], tuple[str, ...]]] = {
         "urn": (lambda record: TOKEN_PREFIX + record.id, ("id",)),
         "type": (lambda _: "ACCESS_TOKEN", ()),
-        "owner": (lambda record: shown_user(record.owner_urn), ("owner_urn",)),
+        "owner": (lambda record: user_json(record.owner_urn), ("owner_urn",)),
         "status": (lambda record: record.status(clock()).value, ("revoked_at", "expires_at")),
         "effectiveStatus": (
             lambda record: _effective(record, clock()),
@@ -199,7 +174,7 @@ def _readers(clock: Clock) -> dict[str, Reader]:
         ),
     }
     readers = {name: Reader(TokenRecord, path) for name, path in paths.items()}
-    return readers | {name: Reader(TokenRecord, read, fields) for name, (read, fields) in made.items()}
+    return readers | {name: Reader(TokenRecord, read, fields) for name, (read, fields) in computed.items()}
 
 
 def _effective(record: TokenRecord, now: int) -> str:
@@ -207,7 +182,7 @@ def _effective(record: TokenRecord, now: int) -> str:
     return SUSPENDED if record.suspended and status is TokenStatus.ACTIVE else status.value
 
 
-def shown_user(urn: str) -> Json:
+def user_json(urn: str) -> Json:
     return {"urn": urn, "type": "CORP_USER", "username": name_of(urn), "exists": True}
 
 
@@ -215,7 +190,7 @@ async def _durations(_: Any, info: Info) -> list[str]:
     return [duration.name for duration in info.context.services.tokens.allowed_durations]
 
 
-def _new_token(input: Json) -> NewToken:  # noqa: A002
+def _new_token(input: Json) -> NewToken:
     return NewToken(
         type=TokenType(input["type"]),
         actor_urn=check_actor(input["actorUrn"], "actorUrn"),
@@ -225,20 +200,16 @@ def _new_token(input: Json) -> NewToken:  # noqa: A002
     )
 
 
-def _narrower(input: Json) -> DerivedTokenRequest:  # noqa: A002
-    return DerivedTokenRequest(check_name(input["name"]), check_description(input.get("description")), _limits(input))
-
-
-def _limits(input: Json) -> Limits:  # noqa: A002
+def _limits(input: Json) -> Limits:
     return check_limits(input.get("scopes"), input.get("audience"), input.get("allowedNetworks"))
 
 
-def _lifetime(input: Json) -> Lifetime:  # noqa: A002
+def _lifetime(input: Json) -> Lifetime:
     duration = input.get("duration")
     return Lifetime(None if duration is None else Duration[duration], input.get("durationIso"))
 
 
-def _selection(input: Json, now: int) -> Selection:  # noqa: A002
+def _selection(input: Json, now: int) -> Selection:
     ids = input.get("ids")
     wanted = None if ids is None else [check_token_id(text, f"ids[{index}]") for index, text in enumerate(ids)]
     return check_selection(
@@ -246,7 +217,7 @@ def _selection(input: Json, now: int) -> Selection:  # noqa: A002
     )
 
 
-def _search(input: Json, now: int, record_fields: frozenset[str] | None) -> Search:  # noqa: A002
+def _search(input: Json, now: int, record_fields: frozenset[str] | None) -> Search:
     start, count = page_of(input)
     sort = input.get("sort")
     return Search(
@@ -258,7 +229,7 @@ def _search(input: Json, now: int, record_fields: frozenset[str] | None) -> Sear
     )
 
 
-def _filters(input: Json, now: int) -> tuple[Filter, ...]:  # noqa: A002
+def _filters(input: Json, now: int) -> tuple[Filter, ...]:
     filters = input.get("filters") or []
     check_filter_sizes([len(f.get("values") or ()) for f in filters])
     parsed = tuple(

@@ -1,4 +1,4 @@
-"""Refusals become events, and nobody can fill the disk with them: what is left out is counted, never lost."""
+"""RejectionLog become events, and nobody can fill the disk with them: what is left out is counted, never lost."""
 
 import asyncio
 
@@ -14,29 +14,29 @@ from watchword.domain.events import EventSearch, KeptEvent
 from watchword.domain.policies import Privilege, denied
 from watchword.domain.ports import Store
 from watchword.domain.urns import UNKNOWN_ACTOR
-from watchword.service.refusals import KEPT_IN_ALL, ORIGINS, TOKENS, Refusals
+from watchword.service.audit import MAX_ORIGINS, MAX_TOKENS, RECORDED_IN_ALL, RejectionLog
 
 BAD = Fault(Reason.INVALID_TOKEN, "no")
 
 
 @pytest.fixture
-def refusals(store: Store, clock: AdjustableClock) -> Refusals:
-    return Refusals(store, clock)
+def rejections(store: Store, clock: AdjustableClock) -> RejectionLog:
+    return RejectionLog(store, clock)
 
 
-def fail(refusals: Refusals, peer: str = "192.0.2.1", times: int = 1, fault: Fault = BAD) -> None:
+def fail(rejections: RejectionLog, peer: str = "192.0.2.1", times: int = 1, fault: Fault = BAD) -> None:
     for _ in range(times):
-        refusals.failed(peer, "r", "/auth", fault)
+        rejections.record_failed_authentication(peer, "r", "/auth", fault)
 
 
 def dead(token_id: str, reason: Reason = Reason.TOKEN_REVOKED) -> Fault:
     return Fault(reason, "no", subject=Subject(ANN, token_id))
 
 
-def deny(refusals: Refusals, actor: str, times: int = 1) -> None:
+def deny(rejections: RejectionLog, actor: str, times: int = 1) -> None:
     caller = Caller(actor, ActorSnapshot(False, (), 1), None, "192.0.2.9", "r")
     for _ in range(times):
-        refusals.denied(caller, "listAccessTokens", denied(Privilege.MANAGE_ACCESS_TOKENS))
+        rejections.record_denial(caller, "listAccessTokens", denied(Privilege.MANAGE_ACCESS_TOKENS))
 
 
 def kept(run: Run, store: Store) -> list[KeptEvent]:
@@ -44,71 +44,71 @@ def kept(run: Run, store: Store) -> list[KeptEvent]:
 
 
 def told(events: list[KeptEvent]) -> int:
-    """How many refusals these events speak of."""
+    """How many rejections these events speak of."""
     return sum(1 + event.detail.get("leftOut", 0) for event in events)
 
 
 class TestAFailedAuthentication:
-    def test_names_the_peer_the_address_and_the_reason(self, run: Run, store: Store, refusals: Refusals) -> None:
-        fail(refusals)
-        run(refusals.flush())
+    def test_names_the_peer_the_address_and_the_reason(self, run: Run, store: Store, rejections: RejectionLog) -> None:
+        fail(rejections)
+        run(rejections.flush())
         (event,) = kept(run, store)
         assert (event.actor, event.bearer_id, event.target, event.peer) == (UNKNOWN_ACTOR, None, "/auth", "192.0.2.1")
         assert event.detail == {"reason": "invalid_token"}
 
     def test_is_written_for_whoever_waits_while_another_is_just_writing_it(
-        self, run: Run, store: Store, refusals: Refusals
+        self, run: Run, store: Store, rejections: RejectionLog
     ) -> None:
         async def second() -> list[KeptEvent]:
-            first = asyncio.ensure_future(refusals.flush())
+            first = asyncio.ensure_future(rejections.flush())
             await asyncio.sleep(0)
-            await refusals.flush()
+            await rejections.flush()
             found = (await store.events(EventSearch(count=10))).events
             await first
             return list(found)
 
-        fail(refusals)
+        fail(rejections)
         assert len(run(second())) == 1
 
-    def test_by_a_dead_token_names_token_and_actor(self, run: Run, store: Store, refusals: Refusals) -> None:
-        fail(refusals, fault=Fault(Reason.TOKEN_REVOKED, "no", subject=Subject(ANN, "its id")))
-        run(refusals.flush())
+    def test_by_a_dead_token_names_token_and_actor(self, run: Run, store: Store, rejections: RejectionLog) -> None:
+        fail(rejections, fault=Fault(Reason.TOKEN_REVOKED, "no", subject=Subject(ANN, "its id")))
+        run(rejections.flush())
         (event,) = kept(run, store)
         assert (event.actor, event.bearer_id, event.detail) == (ANN, "its id", {"reason": "token_revoked"})
 
-    def test_without_a_credential_is_none(self, run: Run, store: Store, refusals: Refusals) -> None:
-        fail(refusals, fault=Fault(Reason.MISSING_CREDENTIAL, "no"))
-        fail(refusals, fault=Fault(Reason.STORE_UNAVAILABLE, "no"))
-        run(refusals.close())
+    def test_without_a_credential_is_none(self, run: Run, store: Store, rejections: RejectionLog) -> None:
+        fail(rejections, fault=Fault(Reason.MISSING_CREDENTIAL, "no"))
+        fail(rejections, fault=Fault(Reason.STORE_UNAVAILABLE, "no"))
+        run(rejections.close())
         assert kept(run, store) == []
 
 
 class TestTheBound:
     def test_keeps_a_handful_of_a_hundred_thousand_from_one_peer(
-        self, run: Run, store: Store, refusals: Refusals
+        self, run: Run, store: Store, rejections: RejectionLog
     ) -> None:
-        fail(refusals, times=100_000)
-        run(refusals.close())
+        fail(rejections, times=100_000)
+        run(rejections.close())
         events = kept(run, store)
         assert len(events) < 40
         assert told(events) == 100_000
 
     def test_does_not_let_noise_hide_the_use_of_a_revoked_token(
-        self, run: Run, store: Store, refusals: Refusals
+        self, run: Run, store: Store, rejections: RejectionLog
     ) -> None:
-        fail(refusals, times=1_000)
-        fail(refusals, fault=Fault(Reason.TOKEN_REVOKED, "no", subject=Subject(ANN, "its id")))
-        run(refusals.flush())
+        fail(rejections, times=1_000)
+        fail(rejections, fault=Fault(Reason.TOKEN_REVOKED, "no", subject=Subject(ANN, "its id")))
+        run(rejections.flush())
         assert [event.bearer_id for event in kept(run, store) if event.actor == ANN] == ["its id"]
 
     def test_leaves_the_first_refusal_of_each_token_and_reason(
-        self, run: Run, store: Store, refusals: Refusals
+        self, run: Run, store: Store, rejections: RejectionLog
     ) -> None:
         for number in range(2_000):
-            fail(refusals, peer=f"10.0.{number >> 8}.{number & 255}", fault=dead("noise"))
-        fail(refusals, fault=dead("stolen"), times=1_000)
-        fail(refusals, fault=dead("stolen", Reason.TOKEN_EXPIRED))
-        run(refusals.close())
+            fail(rejections, peer=f"10.0.{number >> 8}.{number & 255}", fault=dead("noise"))
+        fail(rejections, fault=dead("stolen"), times=1_000)
+        fail(rejections, fault=dead("stolen", Reason.TOKEN_EXPIRED))
+        run(rejections.close())
         reasons = {e.detail["reason"] for e in kept(run, store) if e.bearer_id == "stolen"}
         assert reasons == {"token_revoked", "token_expired"}
         assert told(kept(run, store)) == 3_001
@@ -118,64 +118,64 @@ class TestTheBound:
     ) -> None:
         for hours in (0, 1, 23):
             clock.now = NOW + hours * HOUR
-            for refusals in (Refusals(store, clock), Refusals(store, clock)):
-                fail(refusals, fault=dead("stolen"))
-                run(refusals.close())
+            for rejections in (RejectionLog(store, clock), RejectionLog(store, clock)):
+                fail(rejections, fault=dead("stolen"))
+                run(rejections.close())
         assert [event.at for event in kept(run, store)] == [NOW]
         clock.now = NOW + 24 * HOUR
-        fail(refusals, fault=dead("stolen"))
-        run(refusals.flush())
+        fail(rejections, fault=dead("stolen"))
+        run(rejections.flush())
         assert [event.at for event in kept(run, store)] == [NOW + 24 * HOUR, NOW]
 
-    def test_holds_for_more_tokens_than_are_remembered(self, run: Run, store: Store, refusals: Refusals) -> None:
-        ids = [f"dead {number}" for number in range(TOKENS + 10)]
+    def test_holds_for_more_tokens_than_are_remembered(self, run: Run, store: Store, rejections: RejectionLog) -> None:
+        ids = [f"dead {number}" for number in range(MAX_TOKENS + 10)]
         for _ in range(2):
             for token_id in ids:
-                fail(refusals, fault=dead(token_id))
-                if token_id in (ids[TOKENS // 2], ids[-1]):
-                    run(refusals.flush())
-        tokens = [str(event.bearer_id) for event in run(store.events(EventSearch(count=2 * TOKENS))).events]
+                fail(rejections, fault=dead(token_id))
+                if token_id in (ids[MAX_TOKENS // 2], ids[-1]):
+                    run(rejections.flush())
+        tokens = [str(event.bearer_id) for event in run(store.events(EventSearch(count=2 * MAX_TOKENS))).events]
         assert sorted(tokens) == sorted(ids)
 
-    def test_is_for_each_peer_and_each_actor_of_its_own(self, run: Run, store: Store, refusals: Refusals) -> None:
-        fail(refusals, times=1_000)
-        deny(refusals, ANN, times=1_000)
-        fail(refusals, peer="192.0.2.2")
-        deny(refusals, BOB)
-        run(refusals.flush())
+    def test_is_for_each_peer_and_each_actor_of_its_own(self, run: Run, store: Store, rejections: RejectionLog) -> None:
+        fail(rejections, times=1_000)
+        deny(rejections, ANN, times=1_000)
+        fail(rejections, peer="192.0.2.2")
+        deny(rejections, BOB)
+        run(rejections.flush())
         seen = [(event.actor, event.peer) for event in kept(run, store)]
         assert (UNKNOWN_ACTOR, "192.0.2.2") in seen
         assert (BOB, "192.0.2.9") in seen
 
-    def test_counts_an_ipv6_network_as_one_peer(self, run: Run, store: Store, refusals: Refusals) -> None:
+    def test_counts_an_ipv6_network_as_one_peer(self, run: Run, store: Store, rejections: RejectionLog) -> None:
         for number in range(5_000):
-            fail(refusals, peer=f"2001:db8::{number:x}")
-        run(refusals.close())
+            fail(rejections, peer=f"2001:db8::{number:x}")
+        run(rejections.close())
         assert len(kept(run, store)) < 40
 
-    def test_of_strangers_leaves_denials_their_room(self, run: Run, store: Store, refusals: Refusals) -> None:
+    def test_of_strangers_leaves_denials_their_room(self, run: Run, store: Store, rejections: RejectionLog) -> None:
         for number in range(5_000):
-            fail(refusals, peer=f"10.0.{number >> 8}.{number & 255}")
-        deny(refusals, ANN, times=3)
-        run(refusals.flush())
+            fail(rejections, peer=f"10.0.{number >> 8}.{number & 255}")
+        deny(rejections, ANN, times=3)
+        run(rejections.flush())
         assert [event.actor for event in kept(run, store) if event.action == "access.denied"] == [ANN] * 3
 
-    def test_holds_for_any_number_of_peers_together(self, run: Run, store: Store, refusals: Refusals) -> None:
+    def test_holds_for_any_number_of_peers_together(self, run: Run, store: Store, rejections: RejectionLog) -> None:
         peers = 10_000
         for number in range(peers):
-            fail(refusals, peer=f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", times=2)
-        run(refusals.close())
+            fail(rejections, peer=f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", times=2)
+        run(rejections.close())
         events = kept(run, store)
-        assert len(events) <= KEPT_IN_ALL + ORIGINS + 1
+        assert len(events) <= RECORDED_IN_ALL + MAX_ORIGINS + 1
         assert told(events) == 2 * peers
 
     def test_begins_anew_with_the_hour(
-        self, run: Run, store: Store, refusals: Refusals, clock: AdjustableClock
+        self, run: Run, store: Store, rejections: RejectionLog, clock: AdjustableClock
     ) -> None:
-        fail(refusals, times=20)
+        fail(rejections, times=20)
         clock.now = NOW + HOUR
-        fail(refusals, times=20)
-        run(refusals.flush())
+        fail(rejections, times=20)
+        run(rejections.flush())
         assert [event.detail for event in kept(run, store)] == [{"reason": "invalid_token"}] * 40
 
     @given(steps=st.lists(st.tuples(st.sampled_from((ANN, BOB, ADMIN)), st.integers(1, 200), st.integers(0, HOUR))))
@@ -184,10 +184,10 @@ class TestTheBound:
         self, run: Run, store: Store, clock: AdjustableClock, steps: list[tuple[str, int, int]]
     ) -> None:
         before = told(kept(run, store))
-        refusals = Refusals(store, clock)
+        rejections = RejectionLog(store, clock)
         for actor, times, pause in steps:
-            deny(refusals, actor, times)
+            deny(rejections, actor, times)
             clock.now += pause
-        run(refusals.close())
+        run(rejections.close())
         assert told(kept(run, store)) - before == sum(times for _, times, _ in steps)
         run(store.prune_events(clock.now + 1, 10_000))

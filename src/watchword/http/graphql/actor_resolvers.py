@@ -1,0 +1,240 @@
+"""GraphQL resolvers for actors: `me`, status, service accounts, offboarding, and the audit log of their actions."""
+
+from typing import Any
+
+from watchword.domain.accounts import ServiceAccount, check_account
+from watchword.domain.actors import ActorStatus, KnownActor, parse_actor_search
+from watchword.domain.events import Action, KeptEvent, parse_event_search
+from watchword.domain.offboarding import OffboardingPlan, OffboardingReceipt, RevokedTokens
+from watchword.domain.policies import Privilege
+from watchword.domain.texts import check_description, check_name, check_text
+from watchword.domain.urns import MAX_LENGTH, check_actor, name_of
+from watchword.http.graphql.context import Info, Json, Resolvers, page_of
+from watchword.http.graphql.policy_resolvers import policy_json
+from watchword.http.graphql.token_resolvers import user_json
+
+PRIVILEGE_FIELDS = {
+    "generatePersonalAccessTokens": Privilege.GENERATE_PERSONAL_ACCESS_TOKENS,
+    "manageTokens": Privilege.MANAGE_ACCESS_TOKENS,
+    "manageServiceAccounts": Privilege.MANAGE_SERVICE_ACCOUNTS,
+    "introspectTokens": Privilege.INTROSPECT_TOKENS,
+    "managePolicies": Privilege.MANAGE_POLICIES,
+    "getTaskStatus": Privilege.GET_ES_TASK_STATUS_PRIVILEGE,
+    "getIndexSizes": Privilege.GET_TIMESERIES_INDEX_SIZES_PRIVILEGE,
+    "truncateTimeseries": Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE,
+    "manageSystemOperations": Privilege.MANAGE_SYSTEM_OPERATIONS,
+    "viewAuditLog": Privilege.VIEW_AUDIT_LOG,
+}
+
+
+async def _me(_: Any, info: Info) -> Json:
+    caller, policies = info.context.caller, info.context.services.policies
+    granted = await policies.granted(await policies.authorize_for(caller, caller.actor), caller.actor)
+    return {
+        "corpUser": user_json(caller.actor),
+        "platformPrivileges": {field: privilege in granted for field, privilege in PRIVILEGE_FIELDS.items()},
+    }
+
+
+async def _get_actor(_: Any, info: Info, urn: str) -> Json:
+    policies = info.context.services.policies
+    grant = await policies.authorize(info.context.caller)
+    state, holdings = await policies.actor_state(grant, check_actor(urn, "urn"))
+    return {
+        "urn": state.urn,
+        "status": state.status.value,
+        "changedAt": state.changed_at,
+        "changedBy": state.changed_by,
+        "known": holdings.known,
+        "liveTokenCount": holdings.live_tokens,
+        "sessionCount": holdings.sessions,
+    }
+
+
+async def _list_actors(_: Any, info: Info, input: Json | None = None) -> Json:
+    context, policies = info.context, info.context.services.policies
+    async with context.searching:
+        grant = await policies.authorize_list_actors(context.caller)
+        asked = input or {}
+        search = parse_actor_search(
+            asked.get("count"), asked.get("cursor"), asked.get("prefix"), only_suspended=asked.get("onlySuspended")
+        )
+        page = await policies.actors(grant, search, context.time_left())
+        context.show(len(page.actors))
+    return {
+        "count": search.count,
+        "actors": [_actor_json(actor) for actor in page.actors],
+        "cursor": page.actors[-1].state.urn if page.more else None,
+    }
+
+
+async def _update_status(_: Any, info: Info, urn: str, status: str) -> str:
+    policies = info.context.services.policies
+    grant = await policies.authorize(info.context.caller)
+    await policies.set_actor_status(grant, check_actor(urn, "urn"), ActorStatus(status))
+    return urn
+
+
+async def _create_account(_: Any, info: Info, input: Json) -> Json:
+    accounts = info.context.services.accounts
+    grant = await accounts.authorize(info.context.caller)
+    name = check_name(input["displayName"], "displayName")
+    return _account_json(await accounts.create(grant, name, check_description(input.get("description"))))
+
+
+async def _get_account(_: Any, info: Info, urn: str) -> Json:
+    accounts = info.context.services.accounts
+    grant = await accounts.authorize(info.context.caller)
+    return _account_json(await accounts.get(grant, check_account(urn, "urn")))
+
+
+async def _list_accounts(_: Any, info: Info, input: Json | None = None) -> Json:
+    context, accounts = info.context, info.context.services.accounts
+    async with context.searching:
+        grant = await accounts.authorize(context.caller)
+        start, count = page_of(input or {})
+        query = check_text((input or {}).get("query") or "", "query", MAX_LENGTH)
+        page = await accounts.list(grant, start, count, query)
+    return {
+        "start": start,
+        "count": count,
+        "total": page.total,
+        "serviceAccounts": [_account_json(account) for account in page.rows],
+    }
+
+
+async def _delete_account(_: Any, info: Info, urn: str) -> bool:
+    accounts = info.context.services.accounts
+    grant = await accounts.authorize(info.context.caller)
+    await accounts.delete(grant, check_account(urn, "urn"))
+    return True
+
+
+async def _offboard(_: Any, info: Info, input: Json) -> Json:
+    context, offboarding = info.context, info.context.services.offboarding
+    async with context.searching:
+        grant = await offboarding.authorize(context.caller)
+        plan = await offboarding.plan(grant, check_actor(input["urn"], "urn"), context.time_left())
+        context.show(len(plan.tokens.rows) + len(plan.minted.rows))
+        receipt = None
+        if input.get("dryRun") is False:
+            receipt = await offboarding.offboard(
+                grant, plan, revoke_minted=bool(input.get("revokeMinted")), seconds=context.time_left()
+            )
+    return _offboarding_json(plan, receipt)
+
+
+async def _list_events(_: Any, info: Info, input: Json | None = None) -> Json:
+    context, audit = info.context, info.context.services.audit
+    names = ("count", "cursor", "actorUrns", "actions", "targets", "since", "until")
+    async with context.searching:
+        grant = await audit.authorize(context.caller)
+        search = parse_event_search(*((input or {}).get(name) for name in names))
+        events, cursor = await audit.list(grant, search, context.time_left())
+        context.show(len(events))
+    return {
+        "count": search.count,
+        "events": [_event_json(event) for event in events],
+        "cursor": None if cursor is None else str(cursor),
+    }
+
+
+async def _list_event_actions(_: Any, __: Info) -> list[Json]:
+    return [{"name": action.value, "means": action.meaning} for action in Action]
+
+
+def _actor_json(actor: KnownActor) -> Json:
+    state = actor.state
+    return {
+        "urn": state.urn,
+        "username": name_of(state.urn),
+        "status": state.status.value,
+        "changedAt": state.changed_at,
+        "changedBy": state.changed_by,
+        "tokenCount": actor.tokens,
+        "groups": list(actor.groups),
+    }
+
+
+def _account_json(account: ServiceAccount) -> Json:
+    return {
+        "urn": account.urn,
+        "type": "CORP_USER",
+        "name": name_of(account.urn),
+        "displayName": account.name,
+        "description": account.description,
+        "createdBy": account.created_by,
+        "createdAt": account.created_at,
+        "updatedAt": account.created_at,
+        "status": (ActorStatus.SUSPENDED if account.suspended else ActorStatus.ACTIVE).value,
+    }
+
+
+def _offboarding_json(plan: OffboardingPlan, receipt: OffboardingReceipt | None) -> Json:
+    return {
+        "dryRun": receipt is None,
+        "urn": plan.state.urn,
+        "status": plan.state.status.value,
+        "known": plan.holdings.known,
+        "tokenCount": plan.tokens.total,
+        "tokens": plan.tokens.rows,
+        "mintedTokenCount": plan.minted.total,
+        "mintedTokens": plan.minted.rows,
+        "sessionCount": plan.holdings.sessions,
+        "serviceAccounts": [_account_json(account) for account in plan.accounts],
+        "groups": list(plan.groups),
+        "policies": [policy_json(policy) for policy in plan.policies],
+        "receipt": None if receipt is None else _receipt_json(receipt),
+    }
+
+
+def _receipt_json(receipt: OffboardingReceipt) -> Json:
+    return {
+        "at": receipt.at,
+        "status": ActorStatus.SUSPENDED.value,
+        "tokens": _revoked_json(receipt.tokens),
+        "mintedTokens": None if receipt.minted is None else _revoked_json(receipt.minted),
+        "sessionCount": receipt.sessions,
+        "groups": list(receipt.groups),
+    }
+
+
+def _revoked_json(revoked: RevokedTokens) -> Json:
+    receipt = revoked.receipt
+    return {
+        "count": receipt.count,
+        "digest": receipt.digest,
+        "revokedAt": receipt.revoked_at,
+        "ids": list(revoked.ids),
+    }
+
+
+def _event_json(event: KeptEvent) -> Json:
+    return {
+        "id": str(event.seq),
+        "at": event.at,
+        "action": event.action,
+        "actorUrn": event.actor,
+        "tokenId": event.bearer_id,
+        "target": event.target,
+        "peer": event.peer,
+        "requestId": event.request_id,
+        "detail": event.detail,
+    }
+
+
+QUERIES: Resolvers = {
+    "me": _me,
+    "getActor": _get_actor,
+    "listActors": _list_actors,
+    "getServiceAccount": _get_account,
+    "listServiceAccounts": _list_accounts,
+    "listEvents": _list_events,
+    "listEventActions": _list_event_actions,
+}
+MUTATIONS: Resolvers = {
+    "updateUserStatus": _update_status,
+    "createServiceAccount": _create_account,
+    "deleteServiceAccount": _delete_account,
+    "offboardActor": _offboard,
+}

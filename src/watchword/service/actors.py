@@ -1,0 +1,138 @@
+"""Service accounts, and the offboarding of an actor.
+
+Offboarding suspends an actor, revokes its tokens, ends its sessions and removes it from its groups. Each step is a
+transaction, and the suspension comes first: from then on every credential of the actor is rejected, even if a later
+step fails. A repeated step changes nothing, so a failed offboarding can be run again. Policies that name the actor and
+service accounts that it created are only listed: others may rely on them.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from watchword.domain.accounts import ACCOUNT_PREFIX, AccountPage, ServiceAccount
+from watchword.domain.actors import ActorStatus, Caller, Grant
+from watchword.domain.bulk_revocation import Selection
+from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.filters import Condition, Field, Filter, Search
+from watchword.domain.offboarding import MAX_IDS, MAX_SHOWN, OffboardingPlan, OffboardingReceipt, RevokedTokens
+from watchword.domain.policies import Privilege
+from watchword.domain.ports import AccountStore, Clock, Store
+from watchword.domain.tokens import TokenStatus
+from watchword.service.authority import Authority
+from watchword.service.policies import Policies
+from watchword.service.tokens import Tokens
+
+_ACTIVE = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.ACTIVE.value,))
+_REVOKED = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.REVOKED.value,))
+
+
+class Accounts:
+    """Only callers with Manage Service Accounts can learn that an account exists."""
+
+    def __init__(
+        self,
+        store: AccountStore,
+        authority: Authority,
+        root_actor: str,
+        new_id: Callable[[], str],
+        clock: Clock,
+        count_revoked: Callable[[int], None],
+    ) -> None:
+        self._store = store
+        self._authority = authority
+        self._root_actor = root_actor
+        self._new_id = new_id
+        self._clock = clock
+        self._count_revoked = count_revoked
+
+    def authorize(self, caller: Caller) -> Awaitable[Grant]:
+        return self._authority.authorize(caller, Privilege.MANAGE_SERVICE_ACCOUNTS)
+
+    async def create(self, grant: Grant, name: str, description: str | None) -> ServiceAccount:
+        urn = ACCOUNT_PREFIX + self._new_id()
+        account = ServiceAccount(urn, name, description, self._clock(), grant.caller.actor)
+        await self._authority.write(grant, lambda grant: self._store.add_account(grant.precondition, account))
+        return account
+
+    async def get(self, _grant: Grant, urn: str) -> ServiceAccount:
+        return await self._store.get_account(urn)
+
+    async def list(self, _grant: Grant, start: int, count: int, query: str) -> AccountPage:
+        return await self._store.accounts(start, count, query)
+
+    async def delete(self, grant: Grant, urn: str) -> None:
+        """Deletes the account and revokes its tokens."""
+        if urn == self._root_actor:
+            raise Fault(Reason.NOT_EDITABLE, "The root actor cannot be deleted; change WATCHWORD_ROOT_ACTOR instead.")
+        revoked = await self._authority.write(grant, lambda grant: self._store.delete_account(grant.precondition, urn))
+        self._count_revoked(revoked)
+
+
+class Offboarding:
+    def __init__(self, store: Store, authority: Authority, policies: Policies, tokens: Tokens) -> None:
+        self._store = store
+        self._authority = authority
+        self._policies = policies
+        self._tokens = tokens
+
+    async def authorize(self, caller: Caller) -> Grant:
+        """For status and groups, tokens, and the list of service accounts."""
+        grant = await self._authority.authorize(caller, Privilege.MANAGE_POLICIES)
+        grant.require(Privilege.MANAGE_ACCESS_TOKENS)
+        grant.require(Privilege.MANAGE_SERVICE_ACCOUNTS)
+        return grant
+
+    async def plan(self, grant: Grant, urn: str, seconds: float) -> OffboardingPlan:
+        self._policies.check_suspendable(urn)
+        if urn == grant.caller.actor:
+            raise invalid("urn", "urn must not be the caller's own: later steps would be denied.")
+        search = self._store.search
+        return OffboardingPlan(
+            state=await self._store.actor_state(urn),
+            holdings=await self._store.actor_holdings(urn),
+            tokens=await search(Search(filters=(*_of_actor(urn), _ACTIVE), count=MAX_SHOWN), seconds),
+            minted=await search(Search(filters=(*_created_for_others(urn), _ACTIVE), count=MAX_SHOWN), seconds),
+            accounts=await self._store.accounts_of(urn, MAX_SHOWN),
+            groups=(await self._store.snapshot(urn)).groups,
+            policies=tuple(policy for policy in (await self._store.policies()).policies if urn in policy.users),
+        )
+
+    async def offboard(
+        self, grant: Grant, plan: OffboardingPlan, *, revoke_minted: bool, seconds: float
+    ) -> OffboardingReceipt:
+        """Carries out a plan, including what was added since it was made. Each step is authorized again."""
+        urn = plan.state.urn
+        await self._policies.set_actor_status(grant, urn, ActorStatus.SUSPENDED)
+        tokens = await self._revoke(grant.caller, _of_actor(urn), seconds)
+        minted = await self._revoke(grant.caller, _created_for_others(urn), seconds) if revoke_minted else None
+        sessions = await self._authority.write(
+            grant, lambda grant: self._store.end_sessions_of(grant.precondition, urn)
+        )
+        groups = (await self._store.snapshot(urn)).groups
+        for group in groups:
+            await self._leave_group(grant, group, urn)
+        return OffboardingReceipt(tokens.receipt.revoked_at, tokens, minted, sessions, groups)
+
+    async def _revoke(self, caller: Caller, filters: tuple[Filter, ...], seconds: float) -> RevokedTokens:
+        grant = await self._tokens.authorize(caller)
+        receipt = await self._tokens.revoke_selected(grant, Selection(filters=filters), seconds)
+        then = Filter(Field.REVOKED_AT, Condition.EQUAL, (receipt.revoked_at,))
+        found = await self._store.search(Search(filters=(*filters, _REVOKED, then), count=MAX_IDS), seconds)
+        return RevokedTokens(receipt, tuple(record.id for record in found.rows))
+
+    async def _leave_group(self, grant: Grant, group: str, urn: str) -> None:
+        try:
+            await self._policies.change_members(grant, group, remove=(urn,))
+        except Fault as fault:
+            if fault.reason is not Reason.GROUP_NOT_FOUND:  # deleted concurrently
+                raise
+
+
+def _of_actor(urn: str) -> tuple[Filter, ...]:
+    return (Filter(Field.ACTOR_URN, Condition.EQUAL, (urn,)),)
+
+
+def _created_for_others(urn: str) -> tuple[Filter, ...]:
+    return (
+        Filter(Field.OWNER_URN, Condition.EQUAL, (urn,)),
+        Filter(Field.ACTOR_URN, Condition.EQUAL, (urn,), negated=True),
+    )

@@ -1,0 +1,191 @@
+"""Background work of a worker: recording token usage, purging old data, and the tasks that run them."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain, islice
+
+from watchword.domain.clients import network_of
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.lifetimes import DAY
+from watchword.domain.ports import Clock, Store, TokenStore, Use
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+REPORTED_SECONDS = 900.0
+"""How long a failure is reported: the slowest task runs again within this time."""
+BATCH = 500
+USAGE_SECONDS = 30.0
+MANY_TOKENS = 50_000
+"""Usage of this many tokens is written before the interval ends. Twice as many are kept while the store fails."""
+PURGE_SECONDS = 600.0
+PURGE_RESTS = 50
+SHORTEST_REST, LONGEST_REST = 0.05, 5.0
+
+
+class BackgroundTasks:
+    """Restarts a task that fails after a pause, logs the failure, and reports it in `/health/ready`.
+
+    A task runs until it is cancelled and handles outages of the store itself. Any other end is a bug.
+    """
+
+    def __init__(self, log_failure: Callable[[str, str], None]) -> None:
+        """`log_failure` takes the name of the task and the reason."""
+        self._log_failure = log_failure
+        self._failed_at: dict[str, float] = {}
+
+    @property
+    def failing(self) -> list[str]:
+        """The names of tasks that failed recently."""
+        since = time.monotonic() - REPORTED_SECONDS
+        return sorted(name for name, at in self._failed_at.items() if at > since)
+
+    async def keep_running(self, name: str, task: Callable[[], Awaitable[None]]) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            began = time.monotonic()
+            try:
+                await task()
+            except Exception as error:  # noqa: BLE001 - logged, and the task runs again
+                why = f"{type(error).__name__}: {getattr(error, 'why', None) or error}"
+            else:
+                why = "it returned"
+            self._log_failure(name, why)
+            self._failed_at[name] = time.monotonic()
+            if time.monotonic() - began > LONGEST_PAUSE:
+                pause = FIRST_PAUSE
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+
+@dataclass(slots=True)
+class _Usage:
+    last: int
+    count: int
+    client: str
+
+
+class UsageRecorder:
+    """When, how often and from where each token was used: collected in memory and written in the background.
+
+    A crash loses at most the last interval. What could not be written is written later, as far as there is room.
+    Nothing is counted twice: after a write with an unknown outcome the time is written again, the count is not.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        interval: float = USAGE_SECONDS,
+        many: int = MANY_TOKENS,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._store = store
+        self._interval = interval
+        self._many = many
+        self._jitter = jitter
+        self._collected: dict[str, _Usage] = {}
+        self._are_many = asyncio.Event()
+        self._flushing = asyncio.Lock()
+
+    def record(self, token_id: str, at: int, client: str) -> None:
+        """Runs in every verification, so it does very little: the network is computed when it is written."""
+        try:
+            usage = self._collected[token_id]
+        except KeyError:
+            self._add(token_id, _Usage(at, 1, client))
+        else:
+            usage.last = at
+            usage.count += 1
+            usage.client = client
+
+    async def run(self) -> None:
+        """Flush until cancelled; a flush in progress completes. Jitter keeps processes out of step."""
+        while True:
+            pause = self._interval * (1 - self._jitter() / 4)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._are_many.wait()
+            if not await asyncio.shield(asyncio.ensure_future(self.flush())):
+                await asyncio.sleep(pause)
+
+    async def flush(self) -> bool:
+        """Write what was collected, including by a concurrent call, in small batches, so that other writes do not wait
+        long. Returns whether all of it was written.
+        """
+        async with self._flushing:
+            collected, self._collected = self._collected, {}
+            self._are_many.clear()
+            left = iter(collected.items())
+            while batch := dict(islice(left, BATCH)):
+                try:
+                    await self._store.record_uses(
+                        {one: Use(usage.last, usage.count, network_of(usage.client)) for one, usage in batch.items()}
+                    )
+                except Exception as error:
+                    if isinstance(error, Fault) and error.reason is Reason.OUTCOME_UNKNOWN:
+                        for unknown in batch.values():
+                            unknown.count = 0
+                    self._put_back(chain(batch.items(), left))
+                    if isinstance(error, Fault) and error.is_outage:
+                        return False
+                    raise
+            return True
+
+    def _add(self, token_id: str, usage: _Usage) -> None:
+        if len(self._collected) < 2 * self._many:
+            self._collected[token_id] = usage
+        if len(self._collected) >= self._many:
+            self._are_many.set()
+
+    def _put_back(self, unwritten: Iterable[tuple[str, _Usage]]) -> None:
+        """Merge with what was collected meanwhile."""
+        for token_id, old in unwritten:
+            new = self._collected.get(token_id)
+            if new is None:
+                self._add(token_id, old)
+                continue
+            new.count += old.count
+            if new.last < old.last:
+                new.last, new.client = old.last, old.client
+
+
+class Purge:
+    """Deletes tokens that ended long ago, old idempotency records and old sessions.
+
+    Verifications must not notice: batches are small, and after each the purge rests many times as long as it took. Any
+    number of processes may purge concurrently.
+    """
+
+    def __init__(self, store: Store, clock: Clock, keep_days: int, jitter: Callable[[], float] = random.random) -> None:
+        self._store = store
+        self._clock = clock
+        self._keep = keep_days * DAY
+        self._jitter = jitter
+
+    async def run(self) -> None:
+        """Purge until cancelled. Jitter keeps processes out of step."""
+        while True:
+            try:
+                await self.purge()
+            except Fault as fault:
+                if not fault.is_outage:
+                    raise
+            await asyncio.sleep(PURGE_SECONDS * (0.5 + self._jitter()))
+
+    async def purge(self) -> int:
+        """Returns the number of deleted tokens."""
+        await self._in_batches(self._store.purge_idempotency_records)
+        await self._in_batches(self._store.purge_sessions)
+        return await self._in_batches(lambda most: self._store.purge_tokens(self._clock() - self._keep, most))
+
+    async def _in_batches(self, delete: Callable[[int], Awaitable[int]]) -> int:
+        deleted = 0
+        while True:
+            began = time.monotonic()
+            batch = await delete(BATCH)
+            deleted += batch
+            if batch < BATCH:
+                return deleted
+            await asyncio.sleep(min(max(SHORTEST_REST, PURGE_RESTS * (time.monotonic() - began)), LONGEST_REST))
