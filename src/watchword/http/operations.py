@@ -1,6 +1,6 @@
-"""The operations address: three actions on the search index, each authorized before anything of it is parsed.
+"""`POST /operations`: three actions on the search index. Each is authorized before its body is read.
 
-A task's status has two shapes: the given one, and the one that rest.li's clients read, told apart by their header.
+The status of a task has two shapes: the given one, and another for clients that send the rest.li header.
 """
 
 from collections.abc import Awaitable, Callable

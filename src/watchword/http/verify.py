@@ -48,7 +48,7 @@ class Requirement(NamedTuple):
 
 
 STATUS_200 = Requirement("status", "200")
-"""Requires nothing of the token. Any 2xx is a yes to other gateways, so anyone may send it."""
+"""Requires nothing of the token. Other gateways accept any 2xx, so any client may send it."""
 
 
 def parse_requirements(query: str) -> list[Requirement]:

@@ -1,13 +1,12 @@
-"""Processor budget: what one actor may cost a worker beyond the ordinary.
+"""The processor budget: limits what one actor may cost a worker beyond ordinary requests.
 
-Documents that the worker has not seen yet are parsed, validated and planned on the event loop that verifies tokens, and
-what has no plan, such as introspection, is executed there by graphql-core. Going through one's own tokens takes a
-thread. All of it is charged to the actor in seconds of processor time. Parsing a known document and the first page of
-one's own tokens cost nothing here.
+Charged in seconds of processor time: parsing, validating and compiling documents that the worker has not cached, and
+execution by graphql-core, such as introspection, which all run on the event loop that verifies tokens; and searches of
+the caller's own tokens, which take a thread. Cached documents and the first page of a caller's own tokens are free.
 
-Each actor has a bucket that fills at a share of a processor, and all actors of a worker together have another one.
-Work starts while there is anything left, and is charged in full: a bucket in debt fills up first. As the shared bucket
-runs out, actors that used much of their own wait first, so that others still get something.
+Each actor has a token bucket that fills at a share of a processor, and all actors of a worker share another one. Work
+starts while a bucket is not empty and is charged in full, so a bucket can go into debt. As the shared bucket runs out,
+it stops the actors first that used most of their own.
 """
 
 import gc
@@ -20,13 +19,13 @@ from types import TracebackType
 from watchword.domain.errors import Fault, Reason
 
 ACTOR_SHARE = 0.05
-"""Of a processor, unless a setting says otherwise. All actors together have four times as much, and never all of it."""
-TOGETHER, MOST_TOGETHER = 4, 0.8
+"""The default share of a processor. All actors together have four times as much, at most MAX_SHARED."""
+SHARED_FACTOR, MAX_SHARED = 4, 0.8
 ACTOR_BURST, WORKER_BURST = 1.0, 2.5
-"""Seconds that may be used at once."""
+"""The capacity of the buckets, in seconds."""
 MAX_ACTORS = 4_096
-"""BoundedCache at a time. A forgotten actor starts with a full bucket; the shared one stays as it is."""
-LONGEST_WAIT = 60
+"""Actors remembered. A forgotten actor starts with a full bucket; the shared bucket is not affected."""
+MAX_WAIT = 60
 
 
 class _Bucket:
@@ -41,36 +40,36 @@ class _Bucket:
         self._at = now
 
     def fill(self, now: float) -> float:
-        """How full it is: 1 at most, below 0 in debt."""
+        """1 at most, below 0 in debt."""
         self.spend(0.0, now)
         return self._level / self._burst
 
 
 class ProcessorBudget:
-    """Of one worker. With a share of 0 nothing is refused."""
+    """The budget of one worker. A share of 0 disables it."""
 
     def __init__(self, share: float = ACTOR_SHARE, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._share, self._shared = share, min(MOST_TOGETHER, TOGETHER * share)
+        self._share, self._shared = share, min(MAX_SHARED, SHARED_FACTOR * share)
         self._everyone = _Bucket(self._shared, WORKER_BURST, clock())
         self._actors: OrderedDict[str, _Bucket] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many actors it remembers."""
+        """The number of remembered actors."""
         return len(self._actors)
 
     def check(self, actor: str) -> None:
-        """Raise unless work for this actor may start."""
+        """Raises if work for this actor must wait."""
         now = self._clock()
         bucket = self._actors.get(actor)
         own = 1.0 if bucket is None else bucket.fill(now)
-        # While half of the shared bucket is left, it holds nobody back.
+        # The shared bucket limits nothing until half of it is used.
         needed = max(0.0, 1.0 - 2.0 * self._everyone.fill(now))
         if own > needed or not self._share:
             return
         own_rate, shared_rate = self._share / ACTOR_BURST, 2.0 * self._shared / WORKER_BURST
         wait = max(-own / own_rate, (needed - own) / (own_rate + shared_rate))
-        seconds = min(LONGEST_WAIT, math.floor(wait) + 1)
+        seconds = min(MAX_WAIT, math.floor(wait) + 1)
         raise Fault(
             Reason.PROCESSOR_BUDGET_USED,
             "Your processor time for new GraphQL documents, introspection and searches of your own tokens is used up. "
@@ -93,21 +92,20 @@ class ProcessorBudget:
 
 
 class Meter:
-    """Of one request: charges its actor for what runs within it. Checked once, so that what was begun is completed."""
+    """Charges the actor of one request for the code within it. It checks the budget once per request."""
 
-    __slots__ = ("_actor", "_began", "_budget", "_checked", "_collects", "has_refused")
+    __slots__ = ("_actor", "_began", "_budget", "_checked", "_collects", "has_rejected")
 
     def __init__(self, budget: ProcessorBudget, actor: str) -> None:
         self._budget, self._actor = budget, actor
         self._checked = False
-        self.has_refused = False
+        self.has_rejected = False
 
     def __enter__(self) -> None:
         if not self._checked:
             self.check()
             self._checked = True
-        # The collector would go through all documents that are kept, several times while one more is made: it took
-        # two thirds of the time.
+        # The garbage collector would traverse all cached documents several times: two thirds of the time.
         self._collects = gc.isenabled()
         gc.disable()
         self._began = time.thread_time()
@@ -121,7 +119,7 @@ class Meter:
         try:
             self._budget.check(self._actor)
         except Fault:
-            self.has_refused = True
+            self.has_rejected = True
             raise
 
     def charge(self, seconds: float) -> None:

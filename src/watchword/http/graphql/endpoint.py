@@ -60,7 +60,7 @@ class GraphQLEndpoint:
             return await self._answer(request, caller, meter)
         finally:
             # A client that retries immediately would cost as much as any other request.
-            if meter.has_refused:
+            if meter.has_rejected:
                 await asyncio.sleep(THROTTLED_SECONDS)
 
     async def _answer(self, request: Request, caller: Caller, meter: Meter) -> Response:
