@@ -17,7 +17,7 @@ from watchword.http.graphql.budget import (
     ACTOR_BURST,
     ACTOR_SHARE,
     MAX_ACTORS,
-    TOGETHER,
+    SHARED_FACTOR,
     WORKER_BURST,
     ProcessorBudget,
 )
@@ -165,7 +165,7 @@ def test_an_actor_and_all_of_them_stay_within_their_shares(work: list[tuple[str,
         totals[actor] = totals.get(actor, 0.0) + used(budget, actor, seconds)
         # What was begun within the budget is completed beyond it: once.
         assert totals[actor] <= ACTOR_BURST + clock.now * ACTOR_SHARE + 0.4 + 1e-6
-        assert sum(totals.values()) <= WORKER_BURST + clock.now * ACTOR_SHARE * TOGETHER + 0.4 + 1e-6
+        assert sum(totals.values()) <= WORKER_BURST + clock.now * ACTOR_SHARE * SHARED_FACTOR + 0.4 + 1e-6
         clock.now += pause
 
 
