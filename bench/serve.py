@@ -11,11 +11,10 @@ from granian.constants import Interfaces
 from bench.bare import bare, bare_rsgi, serve_app
 from watchword import wiring
 from watchword.domain.actors import Bearer
-from watchword.domain.token_limits import unpacked
 from watchword.service.background import UsageRecorder
 from watchword.settings import Settings, load
 from watchword.stores.postgres import PostgresStore
-from watchword.stores.postgres.lanes import STATEMENT
+from watchword.stores.postgres.verify_batcher import STATEMENT, bearer_of
 
 LOAD_APP = wiring.load_app
 SWITCH, SEEN = "record-uses", "records-uses"
@@ -24,17 +23,13 @@ SWITCH_SECONDS = 0.05
 
 async def find_one(self: PostgresStore, token_id: str) -> Bearer | None:
     """What most services do: each verification a query of its own, on a connection of the pool."""
-    found = await self._db.rows(STATEMENT, [token_id])
-    if not found:
-        return None
-    _, actor, expires_at, revoked_at, suspended, groups, version, now, limits, *kinds = found[0]
-    snapshot = (suspended, tuple(groups), version)
-    return Bearer(token_id, actor, expires_at, revoked_at, *snapshot, now, unpacked(limits), *kinds)
+    found = await self._db.fetch(STATEMENT, [token_id])
+    return bearer_of(found[0]) if found else None
 
 
 def load_one_by_one(settings: Settings, folder: Path) -> Any:
     """The same service, whose verifications share no read."""
-    PostgresStore.find_bearer = find_one  # type: ignore[method-assign,assignment]
+    PostgresStore.find_bearer = find_one  # type: ignore[method-assign]
     return LOAD_APP(settings, folder)
 
 

@@ -102,11 +102,11 @@ class Given:
 
     def first_start(self) -> None:
         self.run(self.store.settle_keys(b"sealed salt", key(1), key(2)))
-        self.run(self.store.settle(root_policy(ADMIN), ()))
+        self.run(self.store.apply_startup_policies(root_policy(ADMIN), ()))
 
     def precondition(self, actor: str = ADMIN, bearer: TokenRecord | None = None) -> WritePrecondition:
         """What the actor would write by at this moment."""
-        version = self.run(self.store.snapshot(actor)).policy_version
+        version = self.run(self.store.actor_snapshot(actor)).policy_version
         return WritePrecondition(actor, bearer.id if bearer else None, version, "127.0.0.1", "request-1")
 
     def token(self, number: int, actor: str = ANN, **fields: Any) -> TokenRecord:

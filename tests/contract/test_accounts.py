@@ -96,7 +96,7 @@ def test_a_deleted_account_stays_dead(first: Given, place: Place) -> None:
         assert fault.reason is Reason.NOT_EDITABLE
     state = first.run(first.store.actor_state(FIRST.urn))
     assert state == ActorState(FIRST.urn, ActorStatus.SUSPENDED, NOW, SYSTEM.actor)
-    assert first.run(first.store.snapshot(FIRST.urn)).suspended
+    assert first.run(first.store.actor_snapshot(FIRST.urn)).suspended
     with pytest.raises(Fault):
         first.run(first.store.add_account(SYSTEM, FIRST))
     assert place.problems() == []

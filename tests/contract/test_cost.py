@@ -16,8 +16,9 @@ from watchword.domain.actors import ActorSearch
 from watchword.domain.events import Cursor, EventSearch
 from watchword.domain.filters import Condition, Field, Filter, Search
 from watchword.domain.policies import root_policy
-from watchword.stores.sqlite.actors import translate as actors_page
-from watchword.stores.sqlite.events import translate
+from watchword.stores.sql.events import events_sql
+from watchword.stores.sql.policies import known_actors_sql
+from watchword.stores.sqlite.database import DIALECT, sqlite_text
 
 FEW, MANY = 1_000, 100_000
 ACTORS = 20
@@ -33,7 +34,7 @@ def measure(folder: Path, size: int) -> dict[str, Cost]:
     fill(path, size, now=NOW, actors=ACTORS)
     with asyncio.Runner() as runner, Watched(runner.run, path, AdjustableClock()) as watched:
         runner.run(watched.store.settle_keys(b"salt", key(1), key(2)))
-        runner.run(watched.store.settle(root_policy(ADMIN), ()))
+        runner.run(watched.store.apply_startup_policies(root_policy(ADMIN), ()))
         for name, work in operations(NOW, ACTORS, UNUSED + 1).items():
             if name not in {"add_token", "revoke_token"}:  # once before, so that nothing is read for the first time
                 runner.run(work(watched.store))
@@ -125,18 +126,18 @@ def test_no_plan_scans_the_tokens(watched: Watched, operation: str) -> None:
     ids=str,
 )
 def test_a_page_of_events_is_read_off_an_index_in_its_order(watched: Watched, search: EventSearch, index: str) -> None:
-    statement, bound = translate(search)
+    statement, bound = events_sql(search, DIALECT)
     with closing(apsw.Connection(str(watched.path))) as file:
-        plan = [str(row[3]) for row in file.execute(f"EXPLAIN QUERY PLAN {statement}", bound)]
+        plan = [str(row[3]) for row in file.execute(f"EXPLAIN QUERY PLAN {sqlite_text(statement)}", tuple(bound))]
     assert any(f"INDEX {index}" in step for step in plan), plan
     assert not any("TEMP B-TREE" in step for step in plan), plan
 
 
 @pytest.mark.parametrize("search", [ActorSearch(), ActorSearch(after=ADMIN, prefix="urn:li:corpuser:")], ids=str)
 def test_a_page_of_known_actors_reads_no_more_than_a_page_of_each_index(watched: Watched, search: ActorSearch) -> None:
-    statement, bound = actors_page(search)
+    statement, bound = known_actors_sql(search, DIALECT)
     with closing(apsw.Connection(str(watched.path))) as file:
-        plan = [str(row[3]) for row in file.execute(f"EXPLAIN QUERY PLAN {statement}", bound)]
+        plan = [str(row[3]) for row in file.execute(f"EXPLAIN QUERY PLAN {sqlite_text(statement)}", tuple(bound))]
     walked = [step for step in plan if step.startswith("SCAN") and ("token" in step or "member" in step)]
     assert walked == []
     assert any(step.startswith("SEARCH token_totals USING PRIMARY KEY (urn>? AND urn<?)") for step in plan)

@@ -124,25 +124,27 @@ def test_every_change_moves_the_version_on_and_leaves_its_event(given: Given, pl
 
 class TestAStart:
     def test_with_a_file_puts_it_in_force(self, given: Given) -> None:
-        changes = given.run(given.store.settle(root_policy(ADMIN), (), whole(declared(1, ANN)))).changes
+        changes = given.run(given.store.apply_startup_policies(root_policy(ADMIN), (), whole(declared(1, ANN)))).changes
         assert [change.kind for change in changes] == [ChangeKind.CREATE]
         assert kept(given) == {declared(1).urn: declared(1, ANN)}
 
     def test_without_a_file_leaves_what_a_file_declared(self, given: Given) -> None:
-        given.run(given.store.settle(root_policy(ADMIN), (), whole(declared(1, ANN))))
-        assert given.run(given.store.settle(root_policy(ADMIN), ())) == PolicyPlan()
+        given.run(given.store.apply_startup_policies(root_policy(ADMIN), (), whole(declared(1, ANN))))
+        assert given.run(given.store.apply_startup_policies(root_policy(ADMIN), ())) == PolicyPlan()
         assert kept(given) == {declared(1).urn: declared(1, ANN)}
 
     def test_with_an_empty_file_removes_what_a_file_declared_and_nothing_else(self, given: Given) -> None:
         given.run(given.store.add_policy(given.precondition(), policy(9, BOB)))
-        given.run(given.store.settle(root_policy(ADMIN), (), whole(declared(1, ANN))))
-        given.run(given.store.settle(root_policy(ADMIN), (), whole()))
+        given.run(given.store.apply_startup_policies(root_policy(ADMIN), (), whole(declared(1, ANN))))
+        given.run(given.store.apply_startup_policies(root_policy(ADMIN), (), whole()))
         assert kept(given) == {policy(9).urn: policy(9, BOB)}
 
     def test_whose_file_declares_the_root_policy_changes_nothing(self, given: Given, place: Place) -> None:
         before = place.events()
         root = replace(root_policy(BOB), source=PolicySource.FILE)
-        refusal = given.refused(given.store.settle(root_policy(BOB), default_policies(), whole(declared(1, ANN), root)))
+        refusal = given.refused(
+            given.store.apply_startup_policies(root_policy(BOB), default_policies(), whole(declared(1, ANN), root))
+        )
         assert refusal.reason is Reason.NOT_EDITABLE
         assert place.events() == before
 
@@ -159,9 +161,9 @@ class TestAStart:
     def test_tells_which_settings_are_others_than_at_the_last(
         self, given: Given, place: Place, now: dict[str, str], told: list[tuple[str, dict[str, str | None]]]
     ) -> None:
-        given.run(given.store.settle(root_policy(ADMIN), (), None, {"A": "1", "B": "2"}))
+        given.run(given.store.apply_startup_policies(root_policy(ADMIN), (), None, {"A": "1", "B": "2"}))
         first = len(place.events())
-        given.run(given.store.settle(root_policy(ADMIN), (), None, now))
+        given.run(given.store.apply_startup_policies(root_policy(ADMIN), (), None, now))
         assert [(event.target, event.detail) for event in place.events()[first:]] == told
-        given.run(given.store.settle(root_policy(ADMIN), (), None, now))
+        given.run(given.store.apply_startup_policies(root_policy(ADMIN), (), None, now))
         assert len(place.events()) == first + len(told)

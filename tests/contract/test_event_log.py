@@ -69,14 +69,14 @@ class TestReading:
         assert found == expected
 
     def test_a_page_is_not_moved_by_what_happens_meanwhile(self, run: Run, store: Store, clock: Hand) -> None:
-        run(store.keep_events([_event(at=NOW + number) for number in range(6)]))
+        run(store.add_events([_event(at=NOW + number) for number in range(6)]))
         first = run(store.events(EventSearch(count=3))).events
-        run(store.keep_events([_event(at=NOW + 100)]))
+        run(store.add_events([_event(at=NOW + 100)]))
         second = run(store.events(EventSearch(count=3, after=Cursor(first[-1].at, first[-1].seq)))).events
         assert [event.at - NOW for event in (*first, *second)] == [5, 4, 3, 2, 1, 0]
 
     def test_a_heavy_page_ends_early_and_says_that_there_is_more(self, run: Run, store: Store) -> None:
-        run(store.keep_events([_event(at=NOW + number, detail={"x": "y" * 700_000}) for number in range(4)]))
+        run(store.add_events([_event(at=NOW + number, detail={"x": "y" * 700_000}) for number in range(4)]))
         seen: list[int] = []
         after = None
         while True:
@@ -89,13 +89,13 @@ class TestReading:
         assert seen == [3, 2, 1, 0]
 
     def test_sees_an_event_that_another_process_committed(self, run: Run, store: Store, other: Store) -> None:
-        run(other.keep_events([_event()]))
+        run(other.add_events([_event()]))
         assert [event.target for event in run(store.events(EventSearch())).events] == ["a"]
 
 
 class TestPruning:
     def test_removes_the_oldest_first_and_no_more_than_asked(self, run: Run, store: Store) -> None:
-        run(store.keep_events([_event(at=NOW + number) for number in (3, 1, 2, 0, 9)]))
+        run(store.add_events([_event(at=NOW + number) for number in (3, 1, 2, 0, 9)]))
         assert run(store.prune_events(NOW + 4, 3)) == 3
         assert [event.at - NOW for event in run(store.events(EventSearch())).events] == [9, 3]
         assert run(store.prune_events(NOW + 4, 3)) == 1
@@ -120,7 +120,7 @@ def _event(**fields: Any) -> KeptEvent:
 def _kept(run: Run, store: Store, events: list[KeptEvent]) -> list[KeptEvent]:
     """These and no others, with the numbers the store gave them."""
     run(store.prune_events(NOW + 1_000_000, 10_000))
-    run(store.keep_events(events))
+    run(store.add_events(events))
     everything = list(run(store.events(EventSearch(count=1_000))).events)
     by_number = sorted(everything, key=lambda event: event.seq)
     assert [replace(event, seq=0) for event in by_number] == events

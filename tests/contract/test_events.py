@@ -160,7 +160,7 @@ def test_the_first_start_leaves_its_events(given: Given, place: Place) -> None:
 
 
 def test_the_default_policies_leave_theirs(run: Run, store: Store, place: Place) -> None:
-    run(store.settle(root_policy(ADMIN), default_policies()))
+    run(store.apply_startup_policies(root_policy(ADMIN), default_policies()))
     told = [(event.action, event.target) for event in place.events()]
     assert told == [("policy.created", urn) for urn in (*(made.urn for made in default_policies()), ROOT_POLICY)]
 

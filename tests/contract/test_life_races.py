@@ -77,7 +77,7 @@ class Hands:
         pick = self._random
         seen = await store.get_token(pick.choice(self._known).id)
         assert seen is not None
-        version = (await store.snapshot(seen.actor_urn)).policy_version
+        version = (await store.actor_snapshot(seen.actor_urn)).policy_version
         bearer = WritePrecondition(seen.actor_urn, seen.id, version, "peer", f"r{number}")
         verbs: tuple[Callable[[], Any], ...] = (
             lambda: self._keep(store, bearer, record(number, pick.choice((ANN, BOB)), minted_with=seen.id)),
@@ -98,7 +98,7 @@ class Hands:
 
     async def _keep(self, store: Store, precondition: WritePrecondition, token: TokenRecord) -> None:
         retry = IdempotencyRecord(precondition.actor, f"d{self._random.randrange(8)}", "kid-1", token.id, NOW, None)
-        issue = replace(ISSUE, retry=retry if self._random.random() < 0.2 else None)
+        issue = replace(ISSUE, idempotency=retry if self._random.random() < 0.2 else None)
         await store.add_token(precondition, token, issue)
         self._known.append(token)
 

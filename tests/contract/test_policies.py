@@ -92,7 +92,7 @@ def test_every_change_of_a_policy_or_group_moves_the_version_on(given: Given) ->
     for change in changes:
         given.run(change())
         seen.append(version(given))
-        assert given.run(store.snapshot(ANN)).policy_version == seen[-1]
+        assert given.run(store.actor_snapshot(ANN)).policy_version == seen[-1]
     assert seen == sorted(set(seen))
 
 
@@ -108,7 +108,7 @@ def test_a_group_is_kept_with_its_members_and_their_number(given: Given) -> None
     given.run(given.store.change_members(SYSTEM, OPS.urn, add=[BOB, ANN, BOB]))
     assert given.run(given.store.groups(0, 10)) == (1, (replace(OPS, members=2),))
     assert given.run(given.store.members(OPS.urn, 0, 10)) == (2, (ANN, BOB))
-    assert given.run(given.store.snapshot(ANN)).groups == (OPS.urn,)
+    assert given.run(given.store.actor_snapshot(ANN)).groups == (OPS.urn,)
 
 
 def test_adding_a_member_twice_and_removing_a_stranger_change_nothing(given: Given) -> None:
@@ -122,7 +122,7 @@ def test_a_group_that_is_deleted_takes_its_memberships_along(given: Given) -> No
     given.run(given.store.add_group(SYSTEM, OPS))
     given.run(given.store.change_members(SYSTEM, OPS.urn, add=[ANN, BOB]))
     given.run(given.store.delete_group(SYSTEM, OPS.urn))
-    assert given.run(given.store.snapshot(ANN)).groups == ()
+    assert given.run(given.store.actor_snapshot(ANN)).groups == ()
     given.run(given.store.add_group(SYSTEM, OPS))
     assert given.run(given.store.members(OPS.urn, 0, 10)) == (0, ())
 
@@ -141,7 +141,7 @@ def test_an_unknown_group_has_no_members_to_add_or_list(given: Given) -> None:
         given.store.delete_group(SYSTEM, OPS.urn),
     ):
         assert given.refused(work).reason is Reason.GROUP_NOT_FOUND
-    assert given.run(given.store.snapshot(ANN)).groups == ()
+    assert given.run(given.store.actor_snapshot(ANN)).groups == ()
 
 
 def test_an_actor_may_be_in_many_groups(given: Given) -> None:
@@ -149,7 +149,7 @@ def test_an_actor_may_be_in_many_groups(given: Given) -> None:
     for urn in urns:
         given.run(given.store.add_group(SYSTEM, Group(urn, "group", None)))
         given.run(given.store.change_members(SYSTEM, urn, add=[ANN]))
-    assert sorted(given.run(given.store.snapshot(ANN)).groups) == urns
+    assert sorted(given.run(given.store.actor_snapshot(ANN)).groups) == urns
 
 
 @pytest.mark.parametrize(("start", "count"), [(0, 0), (0, 2), (2, 2), (4, 10), (10, 10), (0, 1_000)])
@@ -172,11 +172,11 @@ def test_an_actor_is_active_until_somebody_suspends_it(given: Given) -> None:
 def test_who_suspended_and_resumed_an_actor_and_when_is_kept(given: Given) -> None:
     given.run(given.store.set_actor_status(given.precondition(), ANN, ActorStatus.SUSPENDED))
     assert given.run(given.store.actor_state(ANN)) == ActorState(ANN, ActorStatus.SUSPENDED, NOW, ADMIN)
-    assert given.run(given.store.snapshot(ANN)).suspended
+    assert given.run(given.store.actor_snapshot(ANN)).suspended
     given.clock.now = NOW + 9
     given.run(given.store.set_actor_status(SYSTEM, ANN, ActorStatus.ACTIVE))
     assert given.run(given.store.actor_state(ANN)) == ActorState(ANN, ActorStatus.ACTIVE, NOW + 9, SYSTEM.actor)
-    assert not given.run(given.store.snapshot(ANN)).suspended
+    assert not given.run(given.store.actor_snapshot(ANN)).suspended
 
 
 def test_suspending_a_suspended_actor_changes_nothing(given: Given, place: Place) -> None:
@@ -189,29 +189,29 @@ def test_suspending_a_suspended_actor_changes_nothing(given: Given, place: Place
 
 
 def test_the_first_start_makes_the_root_policy_and_the_defaults(run: Run, store: Store) -> None:
-    run(store.settle(root_policy(ADMIN), default_policies()))
+    run(store.apply_startup_policies(root_policy(ADMIN), default_policies()))
     kept = run(store.policies())
     assert set(kept.policies) == {root_policy(ADMIN), *default_policies()}
 
 
 def test_a_default_policy_that_was_deleted_or_changed_is_never_made_again(run: Run, store: Store) -> None:
     one, two = policy(1, ANN), policy(2, ANN)
-    run(store.settle(root_policy(ADMIN), (one, two)))
+    run(store.apply_startup_policies(root_policy(ADMIN), (one, two)))
     run(store.delete_policy(SYSTEM, one.urn))
     run(store.replace_policy(SYSTEM, replace(two, description="changed")))
     for _ in range(2):
-        run(store.settle(root_policy(BOB), (one, two, policy(3, ANN))))
+        run(store.apply_startup_policies(root_policy(BOB), (one, two, policy(3, ANN))))
     assert set(run(store.policies()).policies) == {root_policy(BOB), replace(two, description="changed")}
 
 
 def test_the_root_policy_follows_the_setting_at_each_start(given: Given) -> None:
     before = version(given)
-    given.run(given.store.settle(root_policy(EVE), ()))
+    given.run(given.store.apply_startup_policies(root_policy(EVE), ()))
     assert given.run(given.store.policies()).policies == (root_policy(EVE),)
     assert version(given) > before
 
 
 def test_a_start_that_changes_nothing_moves_no_version_and_leaves_no_event(given: Given, place: Place) -> None:
     before = version(given), place.events()
-    given.run(given.store.settle(root_policy(ADMIN), default_policies()))
+    given.run(given.store.apply_startup_policies(root_policy(ADMIN), default_policies()))
     assert (version(given), place.events()) == before

@@ -35,11 +35,11 @@ def test_a_revocation_is_seen_by_the_other_store_every_time(given: Given, other:
 
 def test_a_suspension_and_a_membership_are_seen_by_the_other_store(given: Given, other: Store) -> None:
     given.run(given.store.set_actor_status(SYSTEM, ANN, ActorStatus.SUSPENDED))
-    assert given.run(other.snapshot(ANN)).suspended
+    assert given.run(other.actor_snapshot(ANN)).suspended
     assert given.run(other.actor_state(ANN)).status is ActorStatus.SUSPENDED
     given.run(given.store.add_group(SYSTEM, OPS))
     given.run(given.store.change_members(SYSTEM, OPS.urn, add=[ANN]))
-    assert given.run(other.snapshot(ANN)).groups == (OPS.urn,)
+    assert given.run(other.actor_snapshot(ANN)).groups == (OPS.urn,)
     assert given.run(other.groups(0, 10)) == (1, (replace(OPS, members=1),))
     assert given.run(other.members(OPS.urn, 0, 10)) == (1, (ANN,))
 
@@ -48,7 +48,7 @@ def test_a_policy_and_its_withdrawal_are_seen_by_the_other_store(given: Given, o
     given.run(given.store.add_policy(SYSTEM, policy(1, ANN)))
     seen = given.run(other.policies())
     assert policy(1, ANN) in seen.policies
-    assert given.run(other.snapshot(BOB)).policy_version == seen.version
+    assert given.run(other.actor_snapshot(BOB)).policy_version == seen.version
     given.run(given.store.delete_policy(SYSTEM, policy(1).urn))
     assert given.run(other.policies()).policies == (root_policy(ADMIN),)
 

@@ -28,7 +28,7 @@ async def fill(store: Store, clock: Hand, among: list[TokenRecord]) -> None:
     for record in bare:
         if record.parent is not None:
             actor = parents[record.parent].actor_urn
-            version = (await store.snapshot(actor)).policy_version
+            version = (await store.actor_snapshot(actor)).policy_version
             await store.add_token(WritePrecondition(actor, record.parent, version, "127.0.0.1", ""), record, ISSUE)
     await store.record_uses(
         {

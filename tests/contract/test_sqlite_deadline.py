@@ -4,23 +4,21 @@ import asyncio
 import threading
 from pathlib import Path
 
-import apsw
 import pytest
 
 from watchword.domain.errors import Fault, Reason
+from watchword.stores.sql.transaction import Transaction
 from watchword.stores.sqlite import prepare
-from watchword.stores.sqlite.database import SCAN_THREADS, Database
+from watchword.stores.sqlite.database import SCAN_THREADS, SqliteDatabase
 from watchword.stores.sqlite.writer import MAX_WAITING
 
 
-def endless(connection: apsw.Connection) -> object:
-    return connection.execute(
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
-    ).get
+async def endless(tx: Transaction) -> object:
+    return await tx.fetchval("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
 
 
-def quick(connection: apsw.Connection) -> object:
-    return connection.execute("SELECT count(*) FROM tokens").get
+async def quick(tx: Transaction) -> object:
+    return await tx.fetchval("SELECT count(*) FROM tokens")
 
 
 def test_a_search_beyond_its_deadline_is_refused_and_the_next_ones_are_answered(tmp_path: Path) -> None:
@@ -28,7 +26,7 @@ def test_a_search_beyond_its_deadline_is_refused_and_the_next_ones_are_answered(
     prepare(path)
 
     async def story() -> None:
-        database = Database(path)
+        database = SqliteDatabase(path)
         cut_off = await asyncio.gather(
             *(database.scan(endless, 0.2) for _ in range(SCAN_THREADS)), return_exceptions=True
         )
@@ -44,7 +42,7 @@ def test_the_wait_for_a_thread_counts_into_the_deadline(tmp_path: Path) -> None:
     prepare(path)
 
     async def story() -> None:
-        database = Database(path)
+        database = SqliteDatabase(path)
         busy = [asyncio.ensure_future(database.scan(endless, 0.2)) for _ in range(SCAN_THREADS)]
         await asyncio.sleep(0)
         with pytest.raises(Fault) as late:
@@ -61,12 +59,12 @@ def test_writes_beyond_the_queue_are_refused_and_the_others_are_done(tmp_path: P
     prepare(path)
     stalled, released = threading.Event(), threading.Event()
 
-    def stall(_: apsw.Connection) -> None:
+    async def stall(_: Transaction) -> None:
         stalled.set()
         released.wait()
 
     async def story() -> None:
-        database = Database(path)
+        database = SqliteDatabase(path)
         first = asyncio.ensure_future(database.write(stall))
         await asyncio.to_thread(stalled.wait)
         writes = [asyncio.ensure_future(database.write(quick)) for _ in range(MAX_WAITING + 5)]
@@ -87,17 +85,23 @@ def test_write_that_is_withdrawn_at_its_deadline_is_never_done(tmp_path: Path) -
     stalled, released = threading.Event(), threading.Event()
     done: list[str] = []
 
-    def stall(_: apsw.Connection) -> None:
+    async def stall(_: Transaction) -> None:
         stalled.set()
         released.wait()
         done.append("begun")
 
+    async def undo(_: Transaction) -> None:
+        done.append("undone")
+
+    async def withdraw(_: Transaction) -> None:
+        done.append("withdrawn")
+
     async def story() -> None:
-        database = Database(path)
-        begun = asyncio.ensure_future(database.write(stall, 0.2, lambda _: done.append("undone")))
+        database = SqliteDatabase(path)
+        begun = asyncio.ensure_future(database.write(stall, 0.2, undo))
         await asyncio.to_thread(stalled.wait)
         with pytest.raises(Fault) as withdrawn:
-            await database.write(lambda _: done.append("withdrawn"), 0.2)
+            await database.write(withdraw, 0.2)
         assert withdrawn.value.reason is Reason.STORE_UNAVAILABLE
         with pytest.raises(Fault) as unknown:
             await begun

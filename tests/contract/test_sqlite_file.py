@@ -242,7 +242,7 @@ def test_a_store_after_work_is_sound_by_every_law_of_the_check(path: Path, run: 
     clock = AdjustableClock()
     store = open_store(path, clock)
     run(store.settle_keys(b"salt", key(1), key(2)))
-    run(store.settle(root_policy(ADMIN), default_policies()))
+    run(store.apply_startup_policies(root_policy(ADMIN), default_policies()))
     for number in range(20):
         run(store.add_token(SYSTEM, record(number), Issue("kid-1", PLENTY)))
     for number in range(0, 20, 3):

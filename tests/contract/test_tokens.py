@@ -50,13 +50,15 @@ def test_a_bearer_comes_with_the_standing_of_its_actor(given: Given) -> None:
     assert found is not None
     assert found.snapshot.suspended
     assert found.snapshot.groups == (OPS.urn,)
-    assert found.snapshot == given.run(given.store.snapshot(ANN))
-    assert not given.run(given.store.snapshot(BOB)).suspended
+    assert found.snapshot == given.run(given.store.actor_snapshot(ANN))
+    assert not given.run(given.store.actor_snapshot(BOB)).suspended
 
 
 def test_an_actor_that_nobody_has_heard_of_stands_well_and_in_no_group(given: Given) -> None:
     version = given.run(given.store.policies()).version
-    assert given.run(given.store.snapshot(EVE)) == ActorSnapshot(suspended=False, groups=(), policy_version=version)
+    assert given.run(given.store.actor_snapshot(EVE)) == ActorSnapshot(
+        suspended=False, groups=(), policy_version=version
+    )
 
 
 @pytest.mark.parametrize("kid", ["kid-1", "never heard of", ""])

@@ -58,7 +58,7 @@ def test_a_token_asked_for_under_a_key_is_not_withdrawn_when_its_answer_is_lost(
     assert caught.value.reason is Reason.OUTCOME_UNKNOWN
     strait.calm()
     kept = run(store.get_idempotency_record(ANN, "digest"))
-    assert kept == issue.retry
+    assert kept == issue.idempotency
     run(store.close())  # which brings every withdrawal to its end
     assert alive(database, made.id) == [True]
 

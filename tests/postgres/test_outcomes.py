@@ -54,7 +54,7 @@ def store(run: Run, database: Home, strait: Strait, patience: float) -> Iterator
     keeping.prepare(place(database, database.address.port, 30))
     opened = run(keeping.open_store(place(database, strait.port, patience), lambda: 0, keeping.ignore))
     run(opened.settle_keys(b"sealed salt", key(1), key(2)))
-    run(opened.settle(root_policy(ADMIN), ()))
+    run(opened.apply_startup_policies(root_policy(ADMIN), ()))
     run(opened.find_bearer("nobody's"))
     # Done once, so that each is one request from now on.
     run(opened.add_token(SYSTEM, record(99), Issue(key(1).kid, PLENTY)))
@@ -199,7 +199,7 @@ def test_creates_of_the_same_actors_in_any_order_never_wait_for_each_other(
 async def crowd(there: PostgresUrl) -> list[object]:
     stores = [await keeping.open_store(replace(there, pool=4), lambda: 0, keeping.ignore) for _ in range(4)]
     await stores[0].settle_keys(b"sealed salt", key(1), key(2))
-    await stores[0].settle(root_policy(ADMIN), ())
+    await stores[0].apply_startup_policies(root_policy(ADMIN), ())
     actors = [f"urn:li:corpuser:user{number}" for number in range(20)]
 
     async def client(number: int) -> list[object]:

@@ -15,7 +15,9 @@ from watchword.domain.actors import system_precondition
 from watchword.domain.filters import Condition, Field, Filter, Search
 from watchword.domain.ports import Clock, Issue, Use
 from watchword.domain.tokens import TokenRecord, TokenType
+from watchword.stores.sql.transaction import Transaction
 from watchword.stores.sqlite import SqliteStore, open_store
+from watchword.stores.sqlite.database import SqliteTransaction
 
 SYSTEM = system_precondition("a test")
 
@@ -44,7 +46,7 @@ class Watched:
         self.store: SqliteStore = open_store(path, clock)
         self.path = path
         database = self.store._db
-        self._connections: list[apsw.Connection] = [database._reader, run(database.write(lambda c: c))]
+        self._connections: list[apsw.Connection] = [database._reader, run(database.write(_connection))]
         self._seen: list[dict[str, Any]] = []
         for connection in self._connections:
             connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, self._seen.append)
@@ -73,6 +75,7 @@ class Watched:
         """How SQLite goes about the statements, step by step."""
         steps: list[str] = []
         with closing(apsw.Connection(str(self.path))) as file:
+            file.create_scalar_function("now_ms", lambda *_: 0, 0)
             reader, _ = self._connections
             for (view,) in reader.execute("SELECT sql FROM temp.sqlite_master WHERE type = 'view'"):
                 file.execute(view.replace("CREATE VIEW", "CREATE TEMP VIEW", 1))
@@ -87,6 +90,11 @@ class Watched:
     def _pages(self) -> int:
         counters = (apsw.SQLITE_DBSTATUS_CACHE_HIT, apsw.SQLITE_DBSTATUS_CACHE_MISS)
         return sum(connection.status(counter)[0] for connection in self._connections for counter in counters)
+
+
+async def _connection(tx: Transaction) -> apsw.Connection:
+    assert isinstance(tx, SqliteTransaction)
+    return tx.connection
 
 
 def operations(
@@ -115,7 +123,7 @@ def operations(
     return {
         "find_bearer": lambda store: store.find_bearer(filled_id(7)),
         "find_bearer of an unknown token": lambda store: store.find_bearer("x" * 44),
-        "standing": lambda store: store.snapshot(actor),
+        "standing": lambda store: store.actor_snapshot(actor),
         "add_token": lambda store: store.add_token(SYSTEM, made, Issue(kid, 10_000)),
         "revoke_token": lambda store: store.revoke_token(SYSTEM, filled_id(5), None),
         "record_uses": lambda store: store.record_uses({filled_id(7): Use(now, 1, "10.0.0.0/24")}),

@@ -1,13 +1,13 @@
-"""Ports: what the service asks of a store.
+"""Ports: what the service needs from a store.
 
-The law for every implementation:
+Every implementation guarantees:
 
-- A read sees everything committed before it began, by whichever process, and nothing else.
-- A write is durable when it returns. It proves its warrant inside its own transaction and raises `Stale` when
-  the bearer is no longer live, the actor is suspended, or the policies are of another version.
-- Each change and its event are one transaction.
-- When the store cannot answer in time it raises `Fault(STORE_UNAVAILABLE)`; an unanswered write changed nothing
-  that anyone was told of.
+- A read sees everything that any process committed before the read began, and nothing else.
+- A write is durable when it returns. It re-checks its precondition in its own transaction and raises `Stale` if the
+  bearer is no longer live, the actor is suspended, or the policies have another version.
+- A change and its event are one transaction.
+- A store that cannot answer in time raises `Fault(STORE_UNAVAILABLE)`, and nothing was changed; or
+  `Fault(OUTCOME_UNKNOWN)` if it cannot tell.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -51,7 +51,7 @@ class Page:
     total: int
     rows: tuple[TokenRecord, ...]
     seconds: float = field(default=0.0, compare=False)
-    """Of a processor, that the store took for it."""
+    """Processor time that the store used for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class SealedKey:
-    """A signing key as the store keeps it. Published until its last token is dead; None: for as long as it is known."""
+    """A signing key as stored. It is published until its last token has expired; `published_until` None: for good."""
 
     kid: str
     public: bytes
@@ -85,7 +85,7 @@ class Signed:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a token says of itself. `jti` is random where it is not given."""
+    """The claims of a token. `jti` is random if it is not given."""
 
     actor: str
     created_at: int
@@ -99,15 +99,15 @@ class TokenSigner(Protocol):
         """The token, and the key it was signed with."""
 
     async def sign_again(self, claims: Claims, kid: str) -> Signed | None:
-        """With the key it was signed with before; None where that is gone."""
+        """With the key it was signed with before; None if that key is gone."""
 
     async def refresh(self) -> None:
-        """Sign with the key the store names now."""
+        """Load the current key from the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What was gathered of the uses of one token since they were last written."""
+    """The uses of one token since the last write."""
 
     last: int
     count: int
@@ -116,20 +116,20 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """What it takes to keep a new token besides its record."""
+    """What a new token needs besides its record."""
 
     kid: str
     max_live: int
-    retry: IdempotencyRecord | None = None
-    """Kept in the same transaction, where the request came under a key."""
+    idempotency: IdempotencyRecord | None = None
+    """Stored in the same transaction, if the request has an idempotency key."""
 
 
 class Repeated(Exception):
-    """Another request under the same key was quicker. Never reaches a client."""
+    """Another request with the same idempotency key was first. Never reaches a client."""
 
 
 class Keys(Protocol):
-    """The signing keys, as doors see them."""
+    """The signing keys, as the HTTP layer uses them."""
 
     async def all(self) -> tuple[SealedKey, ...]: ...
 
@@ -141,39 +141,41 @@ class Keys(Protocol):
 
 class TokenStore(Protocol):
     async def find_bearer(self, token_id: str) -> Bearer | None:
-        """The token of this id with its actor's standing, in one read. Costs the same at any size."""
+        """The token with this id and the state of its actor, in one read. Costs the same at any size."""
 
-    async def snapshot(self, actor: str) -> ActorSnapshot: ...
+    async def actor_snapshot(self, actor: str) -> ActorSnapshot: ...
 
     async def suspended_among(self, actors: Collection[str]) -> frozenset[str]: ...
 
     async def add_token(self, precondition: WritePrecondition, record: TokenRecord, issue: Issue) -> None:
-        """Keep a new token. `Stale` when the key is no longer the one to sign with, or the parent (which is the
-        warrant's bearer) would end before it or awaits its first use; TOO_MANY_TOKENS beyond `max_live`;
-        ACTOR_SUSPENDED when the token's actor is; ACCOUNT_NOT_FOUND for one of a service account that does not exist;
-        `Repeated` where the retry is kept already, of less than a day ago.
+        """Add a new token. `Stale` if the signing key has changed, or the parent (the bearer) expires before the token
+        or was never used; TOO_MANY_TOKENS beyond `max_live`; ACTOR_SUSPENDED if the token's actor is suspended;
+        ACCOUNT_NOT_FOUND if the service account does not exist; `Repeated` if the idempotency key was used less than a
+        day ago.
         """
 
     async def rotate_token(
         self, precondition: WritePrecondition, seen: TokenRecord, successor: TokenRecord, issue: Issue
     ) -> int:
-        """Keep the successor of a token and note in that one who it is; a successor of it that was never used is
-        revoked; returns how many were. `Stale` unless the token is as it was seen, or when the key is no longer the one
-        to sign with; `Repeated` as above. Is never refused for the number of tokens.
+        """Add the successor of a token. An earlier successor that was never used is revoked; returns how many were.
+        `Stale` if the token is not as it was seen, or the signing key has changed; `Repeated` as above. The limit on
+        the number of tokens does not apply.
         """
 
     async def note_first_use(self, precondition: WritePrecondition, token_id: str) -> None:
-        """Of a successor: from now on it lives its own life, and the one it replaces, with all derived from it, ends
-        after the grace. Does nothing where it was used before, or is dead.
+        """Note the first use of a successor: it gets its full lifetime, and the token it replaces, with all tokens
+        derived from it, expires after the grace period. Does nothing if it was used before, is revoked or has expired.
         """
 
     async def get_token(self, token_id: str) -> TokenRecord | None: ...
 
     async def get_idempotency_record(self, actor: str, digest: str) -> IdempotencyRecord | None:
-        """What is kept of a request under a key, of less than a day ago."""
+        """The record of a request with this idempotency key, if it is less than a day old."""
 
     async def note_replay(self, precondition: WritePrecondition, record: TokenRecord) -> bool:
-        """Leave the event of a token that is given out again under its key. False, and no event, where it is dead."""
+        """Write the event of a token that is returned again for its idempotency key. False, and no event, if the token
+        is revoked or has expired.
+        """
 
     async def revoke_token(
         self,
@@ -183,79 +185,76 @@ class TokenStore(Protocol):
         *,
         cascade: bool = False,
     ) -> Revocation:
-        """Revoke, and say when and how many; with it everything derived from it, and the one it replaces or that
-        replaces it while the older of the two is alive; with `cascade` also everything minted with any of them. Each
-        leaves its event.
-        Within a reach, a token beyond it is TOKEN_NOT_FOUND, as one that does not exist. ALREADY_REVOKED otherwise
-        where it was. More than MOST by a cascade: TOO_MANY_AT_ONCE. Of those that die with it the dead are left as they
-        are.
+        """Revoke a token; returns when, and how many. Revoked with it are the live tokens derived from it, and the
+        token it replaces or that replaces it while the older of the two is live; with `cascade` also the live tokens
+        minted with any of them. Each has its event. TOKEN_NOT_FOUND if the token does not exist or is not visible;
+        ALREADY_REVOKED; TOO_MANY_AT_ONCE if a cascade would revoke more than MOST.
         """
 
     async def withdraw_token(self, precondition: WritePrecondition, token_id: str) -> int:
-        """End a token that nobody received, and nothing else: the one it would replace goes on. Returns how many were
-        ended: none where it was over.
+        """Revoke a token that its caller never received, and no other: the token it would replace stays valid. Returns
+        how many were revoked: 0 if it already was.
         """
 
     async def revoke_tokens(
         self, precondition: WritePrecondition, selection: Selection, seconds: float = SEARCH_SECONDS
     ) -> Receipt:
-        """Revoke all live ones that are meant, and what dies with them, whole or not at all. Where it is not plain who
-        is meant they are looked for before, within so many seconds, else DEADLINE. Each leaves its event, and one tells
-        of all.
-        TOO_MANY_AT_ONCE, MORE_THAN_ALLOWED_FOR, or INVALID_FIELD where it means everything without saying so.
+        """Revoke all selected live tokens, and the tokens that are revoked with them, in one transaction. A selection
+        that needs a search is searched first, under a deadline (DEADLINE). Each token has its event, and there is one
+        for all. TOO_MANY_AT_ONCE, MORE_THAN_ALLOWED_FOR, or INVALID_FIELD if it selects everything without saying so.
         """
 
     async def revocation_preview(self, selection: Selection, seconds: float = SEARCH_SECONDS) -> RevocationPreview:
-        """What that would end, however many were allowed for; else the same refusals."""
+        """What `revoke_tokens` would revoke, whatever `at_most` is; otherwise the same errors."""
 
     async def search(self, search: Search, seconds: float = SEARCH_SECONDS) -> Page:
-        """Rows and total from one snapshot; DEADLINE when that takes longer than so many seconds."""
+        """Rows and total from one snapshot; DEADLINE if that takes longer."""
 
     async def record_uses(self, uses: Mapping[str, Use]) -> None:
-        """Add to what is known of the uses of tokens (by id). Never moves a time back."""
+        """Add to the counts of uses, by token id. Never moves a time back."""
 
     async def purge_tokens(self, before: int, most: int) -> int:
-        """Remove tokens that were dead before then, at most so many; returns how many. What one of them minted counts
-        as minted with what that was.
+        """Delete at most `most` tokens that were revoked or expired before this time; returns how many. A token that a
+        deleted one minted counts as minted with that one's minter.
         """
 
     async def purge_idempotency_records(self, most: int) -> int:
-        """Remove what is kept of requests under a key that are over, at most so many; returns how many."""
+        """Delete at most `most` idempotency records that are older than a day; returns how many."""
 
 
 class AccountStore(Protocol):
     async def add_account(self, precondition: WritePrecondition, account: ServiceAccount) -> None: ...
 
     async def get_account(self, urn: str) -> ServiceAccount:
-        """ACCOUNT_NOT_FOUND where there is none, or it was deleted."""
+        """ACCOUNT_NOT_FOUND if it does not exist or was deleted."""
 
     async def accounts(self, start: int, count: int, query: str = "") -> AccountPage:
-        """By name, then urn; those whose name or urn contains the query."""
+        """Accounts whose name or urn contains the query, by name, then urn."""
 
     async def accounts_of(self, creator: str, most: int) -> tuple[ServiceAccount, ...]:
-        """Those that this actor made and that were not deleted, by urn."""
+        """Accounts that this actor created and that were not deleted, by urn."""
 
     async def delete_account(self, precondition: WritePrecondition, urn: str) -> int:
-        """With all its tokens, which die in the same commit; returns how many. Its urn stays dead."""
+        """Revokes its tokens in the same transaction; returns how many. Its urn cannot be used again."""
 
 
 class SessionStore(Protocol):
     async def add_session(self, precondition: WritePrecondition, session: Session, most: int, an_hour: int) -> None:
-        """Keep a new session. Beyond so many of one token, or of one actor without a token, the oldest end. More than
+        """Add a session. Beyond `most` for one token, or for one actor without a token, the oldest end. More than
         `an_hour` within an hour: TOO_MANY_SIGN_INS.
         """
 
     async def find_session(self, session_id: str) -> FoundSession | None:
-        """The session of this digest that is not over, with its token as it stands, in one read."""
+        """The session with this digest, if it has not ended, and its token, in one read."""
 
     async def end_session(self, precondition: WritePrecondition, session: Session) -> None:
-        """Leaves its event, unless it was ended before."""
+        """Writes the event, unless the session had ended."""
 
     async def end_sessions_of(self, precondition: WritePrecondition, actor: str) -> int:
-        """End all sessions of an actor; returns how many were not over. One event tells of all of them."""
+        """End all sessions of an actor; returns how many were live. There is one event for all."""
 
     async def purge_sessions(self, most: int) -> int:
-        """Remove sessions that are over, at most so many; returns how many."""
+        """Delete at most `most` sessions that have ended; returns how many."""
 
 
 class PolicyStore(Protocol):
@@ -264,7 +263,7 @@ class PolicyStore(Protocol):
     async def add_policy(self, precondition: WritePrecondition, policy: Policy) -> None: ...
 
     async def replace_policy(self, precondition: WritePrecondition, policy: Policy) -> None:
-        """POLICY_NOT_FOUND where there is none, NOT_EDITABLE where it is the service's own."""
+        """POLICY_NOT_FOUND; NOT_EDITABLE if the service keeps it itself."""
 
     async def delete_policy(self, precondition: WritePrecondition, urn: str) -> None: ...
 
@@ -279,10 +278,10 @@ class PolicyStore(Protocol):
     async def apply_policies(
         self, precondition: WritePrecondition, declared: PolicyDeclaration, *, prune: bool
     ) -> PolicyPlan:
-        """Bring the policies of a set to what is declared, whole or not at all; returns what was changed."""
+        """Make the policies of a set equal to the declaration, in one transaction; returns what was changed."""
 
     async def get_group(self, urn: str) -> Group:
-        """GROUP_NOT_FOUND where there is none."""
+        """GROUP_NOT_FOUND if it does not exist."""
 
     async def groups(self, start: int, count: int) -> tuple[int, tuple[Group, ...]]: ...
 
@@ -293,25 +292,25 @@ class PolicyStore(Protocol):
     async def actor_holdings(self, actor: str) -> ActorHoldings: ...
 
     async def known_actors(self, search: ActorSearch, seconds: float = SEARCH_SECONDS) -> ActorPage:
-        """By urn: who has, or had, tokens, a status or a group, or is named by a policy. Costs what the page costs, and
-        the policies; DEADLINE when that takes longer.
+        """Actors, by urn, that have or had tokens, a status or a group, or that a policy names. Costs what the page and
+        the policies cost; DEADLINE if that takes longer.
         """
 
     async def set_actor_status(self, precondition: WritePrecondition, actor: str, status: ActorStatus) -> None:
-        """NOT_EDITABLE for a service account that was deleted."""
+        """NOT_EDITABLE if the actor is a deleted service account."""
 
     async def last_start(self) -> LastStart | None: ...
 
-    async def settle(
+    async def apply_startup_policies(
         self,
         root: Policy,
         defaults: tuple[Policy, ...],
         declared: PolicyDeclaration | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> PolicyPlan:
-        """At start, whole or not at all: put the root policy in force; make the default policies if this store never
-        had them; bring the set of the policy file to what it declares, pruned; note which settings are others
-        than at the last start. Returns what the file changed.
+        """At start, in one transaction: apply the root policy; add the default policies if this store never had them;
+        make the set of the policy file equal to its declaration; write an event for each setting that differs from the
+        last start. Returns what the file changed.
         """
 
 
@@ -322,41 +321,41 @@ class KeyStore(Protocol):
         """Newest first."""
 
     async def next_key(self) -> SealedKey | None:
-        """The one that will sign after the next rotation; None where none is kept yet."""
+        """The key that signs after the next rotation; None if there is none yet."""
 
     async def settle_keys(self, salt: bytes, key: SealedKey, following: SealedKey) -> None:
-        """Keep the first salt, the first key and the next one, unless another process was quicker."""
+        """Store the first salt, the first key and the next key, unless another process was first."""
 
     async def settle_next(self, following: SealedKey) -> None:
-        """Keep it as the next key, unless there is one."""
+        """Store the next key, unless there is one."""
 
     async def rotate_key(self, precondition: WritePrecondition, kid: str, following: SealedKey) -> None:
-        """Sign with the next key from now on, and keep another as the next; the key before stays published until its
-        last token is dead. `Stale` unless the next key is of this name: two that saw the same rotate once.
+        """Sign with the next key from now on, and store another as the next; the old key stays published until its last
+        token has expired. `Stale` unless the next key has this id: of two concurrent rotations one succeeds.
         """
 
 
 class EventStore(Protocol):
     async def events(self, search: EventSearch, seconds: float = SEARCH_SECONDS) -> EventPage:
-        """The newest that match, newest first: at least one if any does, at most `count`, and no more than
-        MAX_PAGE_BYTES of details beyond the first; DEADLINE when that takes longer.
+        """The newest events that match, newest first: at least one if any matches, at most `count`, and at most
+        MAX_PAGE_BYTES of details after the first; DEADLINE if that takes longer.
         """
 
-    async def keep_events(self, events: Sequence[KeptEvent], firsts: Sequence[KeptEvent] = (), within: int = 0) -> None:
-        """Keep events that belong to no change. Of `firsts`, failed authentications by known tokens, one is left out
-        where there is another of the same token and detail from the time `within` before it.
+    async def add_events(self, events: Sequence[KeptEvent], firsts: Sequence[KeptEvent] = (), within: int = 0) -> None:
+        """Add events that belong to no change. `firsts` are failed authentications with known tokens: one is left out
+        if there is another with the same token and detail from the time `within` before it.
         """
 
     async def prune_events(self, before: int, most: int) -> int:
-        """Remove the oldest events from before then, at most so many; returns how many."""
+        """Delete at most `most` of the oldest events from before this time; returns how many."""
 
 
 class OperationStore(Protocol):
     async def node_id(self) -> str:
-        """What stands before the colon in the id of every operation of this store. Never changes."""
+        """The part before the colon in the id of every operation of this store. Never changes."""
 
     async def add_operation(self, precondition: WritePrecondition, plan: Plan) -> Operation:
-        """Record what shall be done, PLANNED. OPERATION_RUNNING where one on the same index is not over."""
+        """Add a PLANNED operation. OPERATION_RUNNING if another on the same index is active."""
 
     async def operation(self, number: int) -> Operation | None: ...
 
@@ -364,27 +363,28 @@ class OperationStore(Protocol):
         """Newest first."""
 
     async def ask_cancel(self, precondition: WritePrecondition, number: int) -> Operation:
-        """Note that somebody wants it to end; asked twice is asked once. OPERATION_NOT_FOUND, TOO_LATE_TO_CANCEL."""
+        """Record the request to cancel; a second request changes nothing. OPERATION_NOT_FOUND, TOO_LATE_TO_CANCEL."""
 
     async def lease_operation(self, millis: int, home: str = "") -> Operation | None:
-        """One on this search index that is not over and that nobody holds a lease on, held for so long, under a fence
-        higher than before.
+        """Lease an active operation on this search index that has no lease, for so many milliseconds and with a higher
+        fence.
         """
 
     async def save_operation(self, operation: Operation, millis: int) -> Operation:
-        """Keep its state and work, and hold it for so long from now; 0: let go of it. Returns it as it is now.
+        """Save its state and work, and renew its lease for so many milliseconds; 0: end the lease. Returns it as it is
+        now.
 
-        A change of state leaves its event. `LeaseLost` where its fence is no longer in force; `CancelAsked` where it
-        would begin SWAPPING and somebody has asked to cancel it.
+        A change of state has its event. `LeaseLost` if its fence is no longer the current one; `CancelAsked` if it
+        would begin SWAPPING after a request to cancel it.
         """
 
 
 class Store(TokenStore, AccountStore, SessionStore, PolicyStore, KeyStore, EventStore, OperationStore, Protocol):
     @property
     def clock(self) -> Clock:
-        """The time by which this store's tokens begin and end."""
+        """The clock by which tokens are created and expire."""
 
     async def probe(self) -> None:
-        """Prove that a write can be made."""
+        """Check that the store can be written to."""
 
     async def close(self) -> None: ...

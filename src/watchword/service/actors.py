@@ -92,7 +92,7 @@ class Offboarding:
             tokens=await search(Search(filters=(*_of_actor(urn), _ACTIVE), count=MAX_SHOWN), seconds),
             minted=await search(Search(filters=(*_created_for_others(urn), _ACTIVE), count=MAX_SHOWN), seconds),
             accounts=await self._store.accounts_of(urn, MAX_SHOWN),
-            groups=(await self._store.snapshot(urn)).groups,
+            groups=(await self._store.actor_snapshot(urn)).groups,
             policies=tuple(policy for policy in (await self._store.policies()).policies if urn in policy.users),
         )
 
@@ -107,7 +107,7 @@ class Offboarding:
         sessions = await self._authority.write(
             grant, lambda grant: self._store.end_sessions_of(grant.precondition, urn)
         )
-        groups = (await self._store.snapshot(urn)).groups
+        groups = (await self._store.actor_snapshot(urn)).groups
         for group in groups:
             await self._leave_group(grant, group, urn)
         return OffboardingReceipt(tokens.receipt.revoked_at, tokens, minted, sessions, groups)

@@ -176,7 +176,7 @@ class RejectionLog:
             if not events and not firsts:
                 return
             try:
-                await self._store.keep_events(events, firsts, DAY)
+                await self._store.add_events(events, firsts, DAY)
             except Exception as error:
                 self._collected = (events + self._collected)[:MAX_COLLECTED]
                 self._firsts.put_back(firsts)

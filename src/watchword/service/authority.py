@@ -51,7 +51,7 @@ class Authority:
         """The snapshot of an actor that a header or a session names; a suspended actor is rejected like a token."""
         if is_reserved(actor):
             raise not_accepted()
-        snapshot = await self._store.snapshot(check_actor(actor, header))
+        snapshot = await self._store.actor_snapshot(check_actor(actor, header))
         if snapshot.suspended:
             raise not_accepted(Subject(actor, None, Reason.ACTOR_SUSPENDED.word))
         return snapshot
@@ -97,7 +97,7 @@ class Authority:
     async def snapshot_and_policies(self, actor: str) -> tuple[ActorSnapshot, PolicySet]:
         """Both of the same version."""
         for _ in range(ATTEMPTS):
-            snapshot = await self._store.snapshot(actor)
+            snapshot = await self._store.actor_snapshot(actor)
             policies = await self._policies_at(snapshot.policy_version)
             if policies.version == snapshot.policy_version:
                 return snapshot, policies

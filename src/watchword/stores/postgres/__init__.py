@@ -1,67 +1,255 @@
-"""The store on PostgreSQL: one database, any number of instances."""
+"""The store on PostgreSQL: one database, any number of instances.
 
-from collections.abc import Callable
+Here is what is written apart from `stores.sql` for speed: verification, the insert of a token, the revocation of one
+token that has no relatives, and searches. The insert and the revocation are one statement each, so that they take one
+round trip, and an instance that is stopped holds none of their locks.
+"""
 
+import asyncio
+import time
+from dataclasses import astuple
+from typing import Any
+
+from watchword.domain.accounts import no_account
+from watchword.domain.actors import Bearer, WritePrecondition, system_precondition
+from watchword.domain.bulk_revocation import Revocation, TokenVisibility
+from watchword.domain.errors import Fault, Stale
+from watchword.domain.filters import SEARCH_SECONDS, Search
+from watchword.domain.ports import Issue, Page, Repeated
+from watchword.domain.sessions import FoundSession, Session
 from watchword.domain.store_urls import PostgresUrl
-from watchword.stores.postgres.accounts import PostgresAccounts
-from watchword.stores.postgres.actors import PostgresActors
-from watchword.stores.postgres.clock import DatabaseClock
-from watchword.stores.postgres.connections import Connection
-from watchword.stores.postgres.database import Database, make_pool
-from watchword.stores.postgres.doorstep import ConnectionBackoff
-from watchword.stores.postgres.events import PostgresEvents
-from watchword.stores.postgres.issuing import PostgresIssuing
-from watchword.stores.postgres.keys import PostgresKeys
-from watchword.stores.postgres.lanes import VerifyBatcher
-from watchword.stores.postgres.lives import PostgresLives
-from watchword.stores.postgres.operations import PostgresOperations
-from watchword.stores.postgres.policies import PostgresPolicies
-from watchword.stores.postgres.sessions import PostgresSessions
-from watchword.stores.postgres.tokens import PostgresTokens
+from watchword.domain.tokens import TokenRecord
+from watchword.stores import rows
+from watchword.stores.postgres.connections import ConnectionBackoff, folded, store_fault
+from watchword.stores.postgres.create_batcher import CreateBatcher
+from watchword.stores.postgres.database import (
+    DIALECT,
+    Lost,
+    Observe,
+    PostgresDatabase,
+    PostgresTransaction,
+    make_pool,
+    unknown_outcome,
+)
+from watchword.stores.postgres.verify_batcher import BEARER, DatabaseClock, VerifyBatcher, bearer_of
+from watchword.stores.sql.search import key_of, translate
+from watchword.stores.sql.store import SqlStore
+from watchword.stores.sql.transaction import Transaction
 
-Observe = Callable[[str, float], None]
+_PLAIN_COLUMNS = 12
+"""How many of the values of a new token one has that replaces no other."""
+WITHDRAW_AGAIN = 1.0
+
+# The token as a verification sees it. The session's end is checked by the database's clock.
+_FIND_SESSION = f"""
+SELECT s.id, s.actor_urn, s.token_id, s.created_at, s.ends_at, {BEARER}
+FROM sessions AS s LEFT JOIN tokens AS t ON t.id = s.token_id WHERE s.id = $1 AND s.ends_at > (SELECT now_ms())
+"""
+REVOKE = "SELECT outcome, at FROM revoke_token($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+_REVOKED_BY = "SELECT actor, request_id, at FROM events WHERE target = $1 AND action = 'token.revoked'"
+_WITHDRAW = "SELECT withdraw_token($1, $2, $3, $4)"
 
 
-class PostgresStore(
-    PostgresTokens,
-    PostgresIssuing,
-    PostgresLives,
-    PostgresAccounts,
-    PostgresSessions,
-    PostgresPolicies,
-    PostgresActors,
-    PostgresKeys,
-    PostgresEvents,
-    PostgresOperations,
-):
+class PostgresStore(SqlStore):
+    def __init__(self, database: PostgresDatabase, verifier: VerifyBatcher, clock: DatabaseClock) -> None:
+        self._db: PostgresDatabase = database
+        self._verifier = verifier
+        self.clock = clock
+        self._creator = CreateBatcher(database)
+        self._withdrawals: set[asyncio.Task[None]] = set()
+
+    async def find_bearer(self, token_id: str) -> Bearer | None:
+        return await self._verifier.find(token_id)
+
+    async def find_session(self, session_id: str) -> FoundSession | None:
+        row = await self._db.row(_FIND_SESSION, session_id)
+        if row is None:
+            return None
+        return FoundSession(Session(*row[:5]), None if row[5] is None else bearer_of(row[5:]))
+
+    async def search(self, search: Search, seconds: float = SEARCH_SECONDS) -> Page:
+        sql, bound, inline = search_sql(search)
+        _, make = rows.token_reader(search.record_fields)
+
+        async def page(tx: Transaction) -> Page:
+            began = time.perf_counter()
+            found = await tx.fetch(sql, *bound)
+            took = time.perf_counter() - began
+            return Page(found[0][0], tuple(make(row[1:]) for row in found if row[1] is not None), took)
+
+        if inline:
+            return await self._db.read(lambda c: page(PostgresTransaction(c)))
+        return await self._db.scan(page, seconds)
+
+    async def add_token(self, precondition: WritePrecondition, record: TokenRecord, issue: Issue) -> None:
+        event = rows.created(record)
+        idempotency = (None,) * 6 if issue.idempotency is None else astuple(issue.idempotency)
+        bound = (
+            *(*_checked(precondition), precondition.peer, precondition.request_id, issue.kid, issue.max_live),
+            *(event.action.value, rows.json_text(event.detail), *idempotency),
+            *(*rows.token_values(record)[:_PLAIN_COLUMNS], folded(record.name), folded(record.description)),
+        )
+        deadline = self._db.deadline()
+        lost: BaseException | None = None
+        outcome = "again"
+        try:
+            while outcome == "again":
+                try:
+                    outcome = await self._creator.add(bound, deadline)
+                except Lost as error:
+                    lost = error.why  # sent again with the same id: it is added once
+        except Fault as fault:
+            if lost is None:
+                raise
+            self._withdraw(record, issue)
+            raise unknown_outcome(lost) from fault
+        if outcome == "there" and lost is not None:
+            outcome = "kept"  # by an earlier attempt
+        if lost is not None and outcome != "kept":
+            self._withdraw(record, issue)  # the first statement may still arrive
+        if outcome == "kept":
+            return
+        if outcome == "there" and issue.idempotency is None:
+            raise store_fault(ValueError(f"the id {record.id} is in use"))
+        raise _rejected("repeated" if outcome == "there" else outcome, issue)
+
+    async def revoke_token(
+        self,
+        precondition: WritePrecondition,
+        token_id: str,
+        visibility: TokenVisibility | None,
+        *,
+        cascade: bool = False,
+    ) -> Revocation:
+        if cascade:
+            return await super().revoke_token(precondition, token_id, visibility, cascade=True)
+        seen = (
+            (None, False, False) if visibility is None else (visibility.actor, visibility.accounts, visibility.created)
+        )
+        origin = (*_checked(precondition), precondition.peer, precondition.request_id)
+        deadline = self._db.deadline()
+        lost: BaseException | None = None
+        while True:
+            try:
+                outcome, at = await self._db.call(
+                    REVOKE,
+                    *(*origin, token_id, *seen, precondition.by_possession),
+                    deadline=deadline,
+                    doubt=lambda row: row[0] == "already",
+                )
+                break
+            except Lost as error:
+                lost = error.why  # sent again: a token is revoked once
+            except Fault as fault:
+                if lost is None:
+                    raise
+                raise unknown_outcome(lost) from fault
+        if outcome in ("already", "stale") and lost is not None:
+            # Perhaps by our own first attempt.
+            row = await self._db.confirmed_row(_REVOKED_BY, token_id)
+            if row is not None and tuple(row[:2]) == (precondition.actor, precondition.request_id):
+                outcome, at = "revoked", row[2]
+        match outcome:
+            case "revoked":
+                return Revocation(at, 1)
+            case "already":
+                raise rows.already_revoked(at)
+            case "unknown":
+                raise rows.no_token()
+            case "family":
+                return await super().revoke_token(precondition, token_id, visibility)
+            case _:
+                raise Stale
+
     async def probe(self) -> None:
-        await self._db.write(lambda c: c.execute("UPDATE probes SET at = now_ms()"))
+        await self._db.write(lambda tx: tx.execute("UPDATE probes SET at = now_ms()"))
         if self._db.was_full:
-            # That row fits into a page that is there, and proves nothing about the disk.
-            await self._db.write(_take_room)
+            # That row fits into an existing page, and says nothing about the disk.
+            await self._db.write(_grow)
             self._db.was_full = False
 
     async def close(self) -> None:
-        await self._lanes.close()
-        await self._creates.finish()
-        await self.settle_withdrawals()
+        await self._verifier.close()
+        await self._creator.finish()
+        if self._withdrawals:
+            await asyncio.wait(self._withdrawals, timeout=self._db.timeout)
+        for task in list(self._withdrawals):
+            task.cancel()
+        await asyncio.gather(*self._withdrawals, return_exceptions=True)
         await self._db.close()
 
+    def _withdraw(self, record: TokenRecord, issue: Issue) -> None:
+        """Revoke a token that its caller never received. With an idempotency key the caller asks for it again."""
+        if issue.idempotency is None:
+            task = asyncio.get_running_loop().create_task(self._withdrawn(record))
+            self._withdrawals.add(task)
+            task.add_done_callback(self._withdrawals.discard)
 
-async def _take_room(c: Connection) -> None:
-    """Write a row as large as a page until the table has grown, which it only does where the disk has room."""
+    async def _withdrawn(self, record: TokenRecord) -> None:
+        system = system_precondition("undelivered")
+        while True:
+            try:
+                bound = (record.id, record.family, system.actor, system.peer)
+                await self._db.call(_WITHDRAW, *bound, doubt=lambda _: True)
+            except (Fault, Lost):
+                await asyncio.sleep(WITHDRAW_AGAIN)
+            else:
+                return
+
+
+def search_sql(search: Search) -> tuple[str, list[Any], bool]:
+    """Total and rows from one statement, so from one snapshot; its parameters; whether it needs no deadline."""
+    where, order, bound, counted, inline = translate(search, DIALECT)
+    total = f"(SELECT count(*) FROM tokens WHERE {where})"
+    if counted is not None:
+        # As a subquery it runs once; the function alone would be called again for every row of the page.
+        total = f"(SELECT total_of(${len(bound) + 1}::text, ${len(bound) + 2}::text))"
+        bound += counted
+    columns, _ = rows.token_reader(search.record_fields)
+    key = key_of(search.sort)
+    sorted_by = order.replace(key, "sorted_by", 1) if order.startswith(key) else "sorted_by" + order[2:]
+    sql = (
+        f"SELECT counted.total, {columns} FROM (SELECT {total} AS total) AS counted LEFT JOIN ("
+        f"SELECT {columns}, {key} AS sorted_by FROM tokens WHERE {where} ORDER BY {order}"
+        f" LIMIT ${len(bound) + 1}::bigint OFFSET ${len(bound) + 2}::bigint) AS page ON true ORDER BY {sorted_by}"
+    )
+    return sql, [*bound, search.count, search.start], inline
+
+
+def _checked(precondition: WritePrecondition) -> tuple[str, str | None, int | None]:
+    """Actor, bearer and version as the schema's functions take them."""
+    unconditional = precondition.is_unconditional
+    return (precondition.actor, precondition.bearer_id, None if unconditional else precondition.policy_version)
+
+
+def _rejected(outcome: str, issue: Issue) -> Exception:
+    match outcome:
+        case "repeated":
+            return Repeated()
+        case "unknown":
+            return no_account()
+        case "suspended":
+            return rows.actor_suspended()
+        case "full":
+            return rows.no_room(issue.max_live)
+        case _:
+            return Stale()
+
+
+async def _grow(tx: Transaction) -> None:
+    """Write a row as large as a page until the table has grown, which takes room on the disk."""
     size = "SELECT pg_relation_size('probes')"
-    before = await c.fetchval(size)
-    while await c.fetchval(size) <= before:
-        await c.execute("UPDATE probes SET filler = repeat('x', 8000)")
-    await c.execute("UPDATE probes SET filler = NULL")
+    before = await tx.fetchval(size)
+    while await tx.fetchval(size) <= before:
+        await tx.execute("UPDATE probes SET filler = repeat('x', 8000)")
+    await tx.execute("UPDATE probes SET filler = NULL")
 
 
 async def open_store(place: PostgresUrl, observe: Observe) -> PostgresStore:
-    """The store in this database, which `migrate` has brought to this version. Opens although it is away: then nothing
-    is answered until it is back.
+    """The store in this database, which `migrate` has brought to this version. Opens although the database is away:
+    requests fail until it is back.
     """
-    doorstep = ConnectionBackoff(place)
+    backoff = ConnectionBackoff(place)
     clock = DatabaseClock()
-    database = Database(doorstep, await make_pool(doorstep), observe)
-    return PostgresStore(database, VerifyBatcher(doorstep, clock, observe), clock)
+    database = PostgresDatabase(backoff, await make_pool(backoff), observe)
+    return PostgresStore(database, VerifyBatcher(backoff, clock, observe), clock)

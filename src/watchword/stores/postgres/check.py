@@ -14,9 +14,8 @@ from watchword.domain.token_limits import unpacked
 from watchword.domain.tokens import TokenType
 from watchword.stores import rows
 from watchword.stores.migrate import latest
-from watchword.stores.postgres.connections import SNAPSHOT, Connection
+from watchword.stores.postgres.connections import SNAPSHOT, Connection, folded
 from watchword.stores.postgres.migrations import DIALECT, schema_version
-from watchword.stores.postgres.searches import folded
 from watchword.stores.postgres.whole import at_work
 from watchword.stores.transfer import BATCH
 

@@ -6,7 +6,9 @@ nothing of ours waits or holds a lock for longer than we do.
 """
 
 import asyncio
+import random
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -18,7 +20,6 @@ from asyncpg import exceptions as pg
 
 from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.store_urls import PostgresUrl
-from watchword.stores.postgres.replication import WaitCancelled, WatchedConnection
 
 Row = Sequence[Any]
 
@@ -46,6 +47,8 @@ class Connection(Protocol):
     def is_closed(self) -> bool: ...
     def is_in_transaction(self) -> bool: ...
     def terminate(self) -> None: ...
+    def watch(self) -> None: ...
+    def unwatch(self) -> None: ...
 
 
 OLDEST = 14
@@ -62,6 +65,67 @@ NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _AWAY = "The store cannot be reached."
 _POOLED = "The store is reached through a pooler that mixes up our sessions: it must be in session mode."
 _CHANGED = "The store was taken away or changed."
+
+
+# PostgreSQL commits on the primary and then waits for the standby. A wait that is cancelled ends in success and a
+# warning; our connections report such a statement as one without an answer.
+#
+# This statement takes a transaction id, so that its commit waits for the standby to confirm all that was committed
+# before.
+CONFIRM = """SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
+    THEN pg_logical_emit_message(true, 'watchword', '') END"""
+WARNING = "01000"
+WAITS = "syncrep.c"
+"""The source file of the warning. Its text is translated, and other warnings have the same SQLSTATE."""
+
+
+class WaitCancelled(ConnectionError):
+    """The primary committed, and its wait for the synchronous standby was cancelled: a failover may undo it."""
+
+
+class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]  # comes without types
+    """Raises `WaitCancelled` in place of the result of a statement that no standby confirmed. Prepared statements are
+    not watched: ours only read.
+    """
+
+    __slots__ = ("_wait_cancelled",)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._wait_cancelled = False
+        self.watch()
+
+    def watch(self) -> None:
+        """The pool wants no listener on a connection that it takes back."""
+        self.add_log_listener(self._notice)
+
+    def unwatch(self) -> None:
+        self.remove_log_listener(self._notice)
+
+    async def execute(self, *args: Any, **kwargs: Any) -> Any:
+        return self._confirmed(await super().execute(*args, **kwargs))
+
+    async def executemany(self, *args: Any, **kwargs: Any) -> Any:
+        return self._confirmed(await super().executemany(*args, **kwargs))
+
+    async def fetch(self, *args: Any, **kwargs: Any) -> Any:
+        return self._confirmed(await super().fetch(*args, **kwargs))
+
+    async def fetchrow(self, *args: Any, **kwargs: Any) -> Any:
+        return self._confirmed(await super().fetchrow(*args, **kwargs))
+
+    async def fetchval(self, *args: Any, **kwargs: Any) -> Any:
+        return self._confirmed(await super().fetchval(*args, **kwargs))
+
+    def _notice(self, _: Any, message: Any) -> None:
+        """Called before the statement's result is handed on: the server sends the warning first."""
+        if message.sqlstate == WARNING and message.server_source_filename in (None, WAITS):
+            self._wait_cancelled = True
+
+    def _confirmed(self, result: Any) -> Any:
+        if self._wait_cancelled:
+            raise WaitCancelled("the wait for the synchronous standby was cancelled")
+        return result
 
 
 class NoTls(ConnectionError):
@@ -264,6 +328,11 @@ async def _set(connection: Connection, place: PostgresUrl, session: Session) -> 
     )
 
 
+def folded(text: str | None) -> str | None:
+    """In lower case, where the database's lower() for ASCII would not do."""
+    return None if text is None or text.isascii() else text.lower()
+
+
 def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
@@ -377,3 +446,34 @@ def advice(place: PostgresUrl, error: BaseException) -> OperatorError:
         if isinstance(error, kind):
             return OperatorError(sentence(place))
     return OperatorError(f"PostgreSQL at {place.where}: {store_fault(error).message}")
+
+
+FIRST_PAUSE = 0.02
+LONGEST_PAUSE = 0.5
+
+
+class ConnectionBackoff:
+    """Opens connections. While the server is away each attempt waits longer than the one before, by a random share, up
+    to half a second. All that want a connection share the wait: a crowd of requests connects no more often than one.
+    """
+
+    def __init__(self, place: PostgresUrl) -> None:
+        self.place = place
+        self.problem: BaseException | None = None
+        """Why the last attempt failed; None after one that did not."""
+        self._pause = 0.0
+        self._not_before = 0.0
+
+    async def connect(self, session: Session = Session()) -> Connection:  # noqa: B008 - frozen
+        while (wait := self._not_before - time.monotonic()) > 0:  # noqa: ASYNC110 - a moment, not an event
+            await asyncio.sleep(wait)
+        try:
+            connection = await connect(self.place, session)
+        except (*DRIVER_ERRORS, OperatorError) as error:
+            self.problem = error
+            self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
+            self._not_before = time.monotonic() + self._pause * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+            raise
+        self._pause = 0.0
+        self.problem = None
+        return connection

@@ -1,18 +1,20 @@
-"""Ways to the database besides verification: a point read, a snapshot, a search, a write. All within one deadline.
+"""The PostgreSQL driver: a point read, a search, a transaction, a single statement. All within one deadline.
 
-- What surely changed nothing is tried again while there is time: the server was restarted, a connection was cut.
-- A commit that got no answer is resolved by looking: each transaction leaves a mark, which is there just if it took
-  place.
-- What the primary shows may be undone by a failover while a synchronous standby has not confirmed it. So what a look-up
-  finds, and what a write is refused for, is answered once the standby has confirmed all that was read.
-- Nothing is cut off because a caller went away: what was begun is brought to its end, within the deadline.
+- What certainly changed nothing is retried while there is time: the server restarted, a connection was cut.
+- A commit that got no answer is resolved by a look-up: each transaction writes a mark, which is there only if it
+  committed.
+- A failover may undo what the primary shows while a synchronous standby has not confirmed it. So what a look-up finds,
+  and what a write is refused for, is answered after the standby has confirmed all that was read.
+- A caller that goes away cuts nothing off: a transaction that has begun is brought to its end, within the deadline.
+- An instance that is stopped within a transaction loses it, and its locks, before those that wait for them time out
+  (`HOLDING_SHARE`).
 """
 
 import asyncio
 import random
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -21,27 +23,152 @@ from asyncpg import exceptions as pg
 
 from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.filters import SEARCH_SECONDS
+from watchword.domain.tokens import TokenRecord
+from watchword.stores import rows
 from watchword.stores.postgres.connections import (
+    CONFIRM,
     DRIVER_ERRORS,
+    SEARCHED,
     SEARCHING,
     SNAPSHOT,
     Connection,
-    Row,
+    ConnectionBackoff,
+    folded,
     is_lost,
     store_fault,
 )
-from watchword.stores.postgres.doorstep import ConnectionBackoff
-from watchword.stores.postgres.replication import CONFIRM
+from watchword.stores.sql.transaction import Dialect, Work
 
 T = TypeVar("T")
-Work = Callable[[Connection], Awaitable[T]]
-Doubt = Callable[[Row], bool]
+Query = Callable[[Connection], Awaitable[T]]
+Doubt = Callable[[rows.Row], bool]
 Observe = Callable[[str, float], None]
 
 SEARCHES = 4
 """That run at once, or half of the pool: they must leave connections for others."""
 IDLE_SECONDS = 300.0
 LOOK_AGAIN = 0.02
+
+
+LONG_SECONDS = 60.0
+"""A change to many tokens may take this long."""
+STREAMED_ROWS = 100
+
+_FOLDED = {
+    # What lower() in the C collation cannot fold is stored folded.
+    "tokens.name": "coalesce(tokens.name_folded, lower(tokens.name))",
+    "tokens.description": "coalesce(tokens.description_folded, lower(tokens.description))",
+}
+# The bearer's family is read before it is locked: it never changes.
+_LOCK = "SELECT hold($1::text[] || ('token:' || family_of($3::text)), $2::text[])"
+# In one order, so that no two transactions that change the same rows wait for each other.
+_LOCK_TOKENS = "SELECT 1 FROM tokens WHERE id = ANY ($1::text[]) ORDER BY id FOR NO KEY UPDATE"
+_INSERT = """
+INSERT INTO tokens (id, type, name, description, actor_urn, owner_urn, created_at, expires_at, minted_with,
+    limits, parent, root, replaces, grace, full_end, name_folded, description_folded)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+"""
+_COUNT = "SELECT set_config('watchword.counts', $1, true)"
+# Counts the revoked tokens itself: the trigger would update the same few totals once for each of them. Not in the words
+# of the partial indexes: a plan made on an empty table would go through one of them.
+_MARK_REVOKED = """
+WITH revoked AS (
+    UPDATE tokens SET revoked_at = $2 WHERE id = ANY ($1::text[]) AND coalesce(revoked_at, 0) = 0
+    RETURNING id, actor_urn, owner_urn
+), counted AS (
+    INSERT INTO token_totals AS t (kind, urn, slot, total)
+    SELECT kind, urn, own_slot_number(), -count(*) FROM revoked, LATERAL (
+        VALUES ('actor', actor_urn), ('all', ''), ('owner', owner_urn)) AS each_of (kind, urn)
+    GROUP BY kind, urn
+    ON CONFLICT ON CONSTRAINT token_totals_pkey DO UPDATE SET total = t.total + excluded.total
+)
+SELECT id, actor_urn FROM revoked"""
+
+
+class PostgresDialect(Dialect):
+    for_update = "FOR UPDATE"
+    skip_locked = "FOR UPDATE SKIP LOCKED"
+    # A number that is never used twice, not even by a standby that took over without the last ones: an instance that
+    # has read a version has read its policies.
+    next_policy_version = """
+    UPDATE state SET policy_version = greatest(policy_version + 1, now_ms() * 1000 + floor(random() * 1000)::bigint)"""
+    policy_users = """, LATERAL (SELECT user_urn COLLATE "C" AS value
+        FROM json_array_elements_text(policies.users::json) AS user_urn) AS named"""
+
+    def any_of(self, parameter: str, kind: str = "text") -> str:
+        return f"= ANY ({parameter}::{kind}[])"
+
+    def each_of(self, parameter: str, kind: str) -> str:
+        return f"unnest({parameter}::{kind}[]) AS each_of (value)"
+
+    def folded(self, text: str) -> str:
+        return _FOLDED.get(text, f'lower({text} COLLATE "C")')
+
+    def position(self, text: str, part: str) -> str:
+        return f"strpos({text}, {part})"
+
+    def ends_with(self, text: str, part: str) -> str:
+        return f"right({text}, length({part})) = {part}"
+
+    def json_array(self, column: str, source: str) -> str:
+        return f"array_to_json(ARRAY(SELECT {column} FROM {source}))::text"
+
+
+DIALECT = PostgresDialect()
+
+
+class PostgresTransaction:
+    """A transaction that is open on this connection."""
+
+    __slots__ = ("connection", "executemany", "fetch", "fetchrow", "fetchval")
+    dialect: Dialect = DIALECT
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.executemany = connection.executemany
+        self.fetch = connection.fetch
+        self.fetchrow = connection.fetchrow
+        self.fetchval = connection.fetchval
+
+    async def execute(self, sql: str, *bound: Any) -> int:
+        tag = (await self.connection.execute(sql, *bound)).rpartition(" ")[2]  # such as DELETE 3
+        return int(tag) if tag.isdigit() else 0
+
+    async def search(self, sql: str, *bound: Any) -> list[rows.Row]:
+        await self.connection.execute(SEARCHING)
+        found = await self.connection.fetch(sql, *bound)
+        await self.connection.execute(SEARCHED)
+        return found
+
+    def stream(self, sql: str, *bound: Any) -> AsyncIterator[rows.Row]:
+        return self.connection.cursor(sql, *bound, prefetch=STREAMED_ROWS)
+
+    async def now(self) -> int:
+        return int(await self.connection.fetchval("SELECT now_ms()"))
+
+    async def lock(
+        self, *, shared: Iterable[str] = (), exclusive: Iterable[str] = (), bearer: str | None = None
+    ) -> None:
+        await self.connection.execute(_LOCK, list(shared), list(exclusive), bearer)
+
+    async def root_of(self, token_id: str) -> str | None:
+        return str(await self.connection.fetchval("SELECT family_of($1)", token_id))
+
+    async def take_slot(self) -> None:
+        await self.connection.execute("SELECT own_slot()")
+
+    async def lock_tokens(self, ids: Sequence[str]) -> None:
+        await self.connection.execute(_LOCK_TOKENS, list(ids))
+
+    async def insert_token(self, record: TokenRecord) -> None:
+        folds = (folded(record.name), folded(record.description))
+        await self.connection.execute(_INSERT, *rows.token_values(record), *folds)
+
+    async def mark_revoked(self, ids: Sequence[str], now: int) -> list[rows.Row]:
+        await self.connection.execute(_COUNT, "together")
+        revoked = await self.connection.fetch(_MARK_REVOKED, list(ids), now)
+        await self.connection.execute(_COUNT, "")
+        return revoked
 
 
 class Lost(Exception):
@@ -52,43 +179,37 @@ class Lost(Exception):
         self.why = why
 
 
-class Database:
-    def __init__(self, doorstep: ConnectionBackoff, pool: Any, observe: Observe) -> None:
-        self.timeout = doorstep.place.timeout
-        self._doorstep = doorstep
+class PostgresDatabase:
+    dialect: Dialect = DIALECT
+
+    def __init__(self, backoff: ConnectionBackoff, pool: Any, observe: Observe) -> None:
+        self.timeout = backoff.place.timeout
+        self._backoff = backoff
         self._pool = pool
         self._observe = observe
-        self._searches = asyncio.Semaphore(max(1, min(SEARCHES, doorstep.place.pool // 2)))
+        self._searches = asyncio.Semaphore(max(1, min(SEARCHES, backoff.place.pool // 2)))
         self._closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self.was_full = False
-        """Whether a write met a full disk, and none has shown since that there is room again."""
+        """Whether a write found the disk full, and none has shown since that there is room again."""
 
-    async def row(self, statement: str, *bound: Any) -> Any:
-        """The one row of a point read, or None."""
-        return await self.read(lambda c: c.fetchrow(statement, *bound))
+    async def row(self, sql: str, *bound: Any) -> rows.Row | None:
+        return await self.read(lambda c: c.fetchrow(sql, *bound))
 
-    async def confirmed_row(self, statement: str, *bound: Any) -> Any:
-        """The same of what may tell the outcome of an earlier request."""
-
-        async def look(connection: Connection) -> Any:
-            row = await connection.fetchrow(statement, *bound)
+    async def confirmed_row(self, sql: str, *bound: Any) -> rows.Row | None:
+        async def look(connection: Connection) -> rows.Row | None:
+            row = await connection.fetchrow(sql, *bound)
             if row is not None:
                 await connection.execute(CONFIRM)
             return row
 
         return await self.read(look)
 
-    async def rows(self, statement: str, *bound: Any) -> list[Any]:
-        """What one statement finds: one state of the database."""
-        return await self.read(lambda c: c.fetch(statement, *bound))
+    async def fetch(self, sql: str, *bound: Any) -> list[rows.Row]:
+        return await self.read(lambda c: c.fetch(sql, *bound))
 
-    async def read(self, work: Work[T]) -> T:
-        return await self._timed("read", self._again(self._once, work))
-
-    async def snapshot(self, work: Work[T]) -> T:
-        """Several reads on one state."""
-        return await self._timed("read", self._again(self._in_snapshot, work))
+    async def read(self, query: Query[T]) -> T:
+        return await self._timed("read", self._again(self._once, query))
 
     async def scan(self, work: Work[T], seconds: float = SEARCH_SECONDS) -> T:
         """A search in one snapshot under a deadline of its own, which counts the wait for its turn too."""
@@ -97,7 +218,7 @@ class Database:
             deadline = time.monotonic() + seconds
             try:
                 async with asyncio.timeout(seconds), self._searches:
-                    return await self._again(self._in_snapshot, work, deadline)
+                    return await self._again(self._in_snapshot, _transaction(work), deadline)
             except TimeoutError as error:
                 raise too_slow() from error
             except Fault as fault:
@@ -107,12 +228,21 @@ class Database:
 
         return await self._timed("scan", search())
 
-    async def write(self, work: Work[T], deadline: float | None = None) -> T:
-        """Run the work in a transaction; return when it is durable. The work may run again when it changed nothing."""
-        return await self._timed("write", self._again(self._in_transaction, work, deadline))
+    async def write(self, work: Work[T]) -> T:
+        return await self._timed("write", self._again(self._in_transaction, _transaction(work)))
+
+    async def write_long(self, work: Work[T]) -> T:
+        seconds = max(LONG_SECONDS, self.timeout)
+
+        async def long(connection: Connection) -> T:
+            for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
+                await connection.execute(f"SET LOCAL {name} = {int(seconds * 1000):d}")
+            return await work(PostgresTransaction(connection))
+
+        return await self._timed("write", self._again(self._in_transaction, long, time.monotonic() + seconds))
 
     def deadline(self) -> float:
-        """Until when whoever asks now must be answered."""
+        """By when a request that comes now must be answered."""
         return time.monotonic() + self.timeout
 
     async def call(
@@ -128,7 +258,7 @@ class Database:
                 await connection.execute(CONFIRM)
             return row
 
-        async def once(connection: Connection, work: Work[Any], deadline: float) -> Any:
+        async def once(connection: Connection, work: Query[Any], deadline: float) -> Any:
             try:
                 return await work(connection)
             except asyncio.CancelledError as error:  # its time was up
@@ -174,8 +304,8 @@ class Database:
 
     async def _again(
         self,
-        attempt: Callable[[Connection, Work[T], float], Awaitable[T]],
-        work: Work[T],
+        attempt: Callable[[Connection, Query[T], float], Awaitable[T]],
+        work: Query[T],
         deadline: float | None = None,
     ) -> T:
         deadline = self.deadline() if deadline is None else deadline
@@ -195,36 +325,37 @@ class Database:
                 await asyncio.sleep(pause)
 
     async def _attempt(
-        self, attempt: Callable[[Connection, Work[T], float], Awaitable[T]], work: Work[T], deadline: float
+        self, attempt: Callable[[Connection, Query[T], float], Awaitable[T]], work: Query[T], deadline: float
     ) -> T:
         try:
             connection = await self._pool.acquire(timeout=max(deadline - time.monotonic(), 0.001))
         except TimeoutError as error:
-            raise store_fault(self._doorstep.problem or error) from error
-        raw = _raw(connection)
+            raise store_fault(self._backoff.problem or error) from error
         try:
+            connection.watch()
             async with asyncio.timeout(deadline - time.monotonic()):
-                return await attempt(raw, work, deadline)
+                return await attempt(connection, work, deadline)
         except BaseException as error:
-            # What is left in the middle of something is not used again.
-            told = not is_lost(error) and not isinstance(error, Lost | asyncio.CancelledError)
-            if not told or (not raw.is_closed() and raw.is_in_transaction()):
-                raw.terminate()
+            # A connection that was left in the middle of something is not used again.
+            answered = not is_lost(error) and not isinstance(error, Lost | asyncio.CancelledError)
+            if not answered or (not connection.is_closed() and connection.is_in_transaction()):
+                connection.terminate()
             raise
         finally:
+            connection.unwatch()
             await self._pool.release(connection)
 
-    async def _once(self, connection: Connection, work: Work[T], deadline: float) -> T:
+    async def _once(self, connection: Connection, work: Query[T], deadline: float) -> T:
         return await work(connection)
 
-    async def _in_snapshot(self, connection: Connection, work: Work[T], deadline: float) -> T:
+    async def _in_snapshot(self, connection: Connection, work: Query[T], deadline: float) -> T:
         left = max(int((deadline - time.monotonic()) * 1000), 1)
         await connection.execute(f"{SNAPSHOT}; SET LOCAL statement_timeout = {left:d}; {SEARCHING}")
         result = await self._or_roll_back(connection, work)
         await connection.execute("COMMIT")
         return result
 
-    async def _in_transaction(self, connection: Connection, work: Work[T], deadline: float) -> T:
+    async def _in_transaction(self, connection: Connection, work: Query[T], deadline: float) -> T:
         await connection.execute("BEGIN")
         result = await self._or_roll_back(connection, work)
         mark = secrets.token_hex(16)
@@ -242,7 +373,7 @@ class Database:
         return result
 
     @staticmethod
-    async def _or_roll_back(connection: Connection, work: Work[T]) -> T:
+    async def _or_roll_back(connection: Connection, work: Query[T]) -> T:
         try:
             return await work(connection)
         except asyncio.CancelledError:
@@ -286,25 +417,24 @@ def too_slow() -> Fault:
     )
 
 
-def _raw(connection: Any) -> Connection:
-    """The connection behind the pool's proxy, which costs a call each time."""
-    raw: Connection = connection._con  # noqa: SLF001
-    return raw
+def _transaction(work: Work[T]) -> Query[T]:
+    return lambda connection: work(PostgresTransaction(connection))
 
 
-async def make_pool(doorstep: ConnectionBackoff) -> Any:
+async def make_pool(backoff: ConnectionBackoff) -> Any:
     """Opens nothing before it is needed."""
 
     async def connect(*_: Any, **__: Any) -> Connection:
-        return await doorstep.connect()
+        connection = await backoff.connect()
+        connection.unwatch()
+        return connection
 
-    async def keep(connection: Any) -> None:
-        """Settings stay: a session is only ever used by us, and always set alike."""
-        connection.watch()
+    async def keep(_: Any) -> None:
+        """Settings stay: only we use a session, and always with the same settings."""
 
     return await asyncpg.create_pool(
         min_size=0,
-        max_size=doorstep.place.pool,
+        max_size=backoff.place.pool,
         max_queries=1_000_000_000,
         max_inactive_connection_lifetime=IDLE_SECONDS,
         connect=connect,

@@ -3,8 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from watchword.stores.postgres.connections import Connection
-from watchword.stores.postgres.searches import folded
+from watchword.stores.postgres.connections import Connection, folded
 from watchword.stores.transfer import BATCH, NUMBERED, TABLES, Batch, Table
 
 _FOLDED = ("name", "description")

@@ -1,15 +1,17 @@
-"""Three ways to the one file: a point read, a search, a write.
+"""The SQLite driver: three ways to the one file, and transactions on it.
 
-- `read` runs on the event loop itself: an indexed point read takes microseconds, less than handing it to a thread.
+- A point read runs on the event loop itself: by an index it takes microseconds, less than handing it to a thread.
 - `scan` runs in a thread of its own, in one snapshot, and is cut off at a deadline.
-- `write` goes through the writer and returns when it is durable, or refuses at a deadline.
+- `write` goes through the writer and returns when it is durable, or fails at a deadline.
 """
 
 import asyncio
+import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,11 +19,16 @@ import apsw
 
 from watchword.domain.errors import Fault, Reason, Stale
 from watchword.domain.filters import SEARCH_SECONDS
-from watchword.stores.sqlite.connections import connect, store_fault
-from watchword.stores.sqlite.writer import WRITE_SECONDS, Work, Writer
+from watchword.domain.ports import Clock
+from watchword.domain.tokens import TokenRecord
+from watchword.stores import rows
+from watchword.stores.sql.transaction import Dialect, Work
+from watchword.stores.sqlite.connections import connect, folded, store_fault
+from watchword.stores.sqlite.writer import WRITE_SECONDS, Writer
 
 T = TypeVar("T")
 Observe = Callable[[str, float], None]
+Read = Callable[[apsw.Connection], T]
 
 SCAN_THREADS = 4
 STEPS_BETWEEN_LOOKS = 20_000
@@ -31,17 +38,150 @@ CACHE_MIB = 8
 SCAN_CACHE_MIB = 2
 
 
+_INSERT = """
+INSERT INTO tokens (id, type, name, description, actor_urn, owner_urn, created_at, expires_at, minted_with,
+    limits, parent, root, replaces, grace, full_end)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_REVOKE = "UPDATE tokens SET revoked_at = ?2 WHERE id {ids} AND revoked_at IS NULL RETURNING id, actor_urn"
+_PARAMETER = re.compile(r'\$(\d+)(?:::\w+(?:\[\])?)?(?: COLLATE "C")?')
+
+
 def ignore(operation: str, seconds: float) -> None:
-    """An observer that notes nothing."""
+    """An observer that does nothing."""
 
 
-class Database:
-    def __init__(self, path: Path, *, patience: float = 2.0, observe: Observe = ignore) -> None:
+def wall_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@lru_cache(1024)
+def sqlite_text(sql: str) -> str:
+    """`$1::text` becomes `?1`: SQLite's parameters have no types."""
+    return _PARAMETER.sub(r"?\1", sql)
+
+
+class SqliteDialect(Dialect):
+    for_update = ""
+    skip_locked = ""
+    next_policy_version = "UPDATE state SET policy_version = policy_version + 1"
+    policy_users = ", json_each(policies.users) AS named"
+
+    def any_of(self, parameter: str, kind: str = "text") -> str:
+        return f"IN (SELECT value FROM json_each({parameter}))"
+
+    def each_of(self, parameter: str, kind: str) -> str:
+        return f"json_each({parameter}) AS each_of"
+
+    def folded(self, text: str) -> str:
+        return folded(text)
+
+    def position(self, text: str, part: str) -> str:
+        return f"instr({text}, {part})"
+
+    def ends_with(self, text: str, part: str) -> str:
+        # By bytes, which are not counted for each token as characters are: a text ends with what its bytes end with.
+        return (
+            f"CASE {part} WHEN '' THEN {text} IS NOT NULL"
+            f" ELSE substr(CAST({text} AS BLOB), -octet_length({part})) = CAST({part} AS BLOB) END"
+        )
+
+    def json_array(self, column: str, source: str) -> str:
+        return f"(SELECT json_group_array({column}) FROM (SELECT {column} FROM {source}))"
+
+
+DIALECT = SqliteDialect()
+
+
+class SqliteTransaction:
+    """A transaction that is open on this connection. Nothing in it waits: it is run to its end in one go."""
+
+    __slots__ = ("clock", "connection")
+    dialect: Dialect = DIALECT
+
+    def __init__(self, connection: apsw.Connection, clock: Clock) -> None:
+        self.connection = connection
+        self.clock = clock
+
+    async def execute(self, sql: str, *bound: Any) -> int:
+        self.connection.execute(sqlite_text(sql), _values(bound)).fetchall()
+        return self.connection.changes()
+
+    async def executemany(self, sql: str, bound: Iterable[Sequence[Any]]) -> None:
+        self.connection.executemany(sqlite_text(sql), bound)
+
+    async def fetch(self, sql: str, *bound: Any) -> Sequence[rows.Row]:
+        return self.connection.execute(sqlite_text(sql), _values(bound)).fetchall()
+
+    search = fetch
+
+    async def fetchrow(self, sql: str, *bound: Any) -> rows.Row | None:
+        return self.connection.execute(sqlite_text(sql), _values(bound)).fetchone()
+
+    async def fetchval(self, sql: str, *bound: Any) -> Any:
+        row = self.connection.execute(sqlite_text(sql), _values(bound)).fetchone()
+        return None if row is None else row[0]
+
+    async def stream(self, sql: str, *bound: Any) -> AsyncIterator[rows.Row]:
+        for row in self.connection.execute(sqlite_text(sql), _values(bound)):
+            yield row
+
+    async def now(self) -> int:
+        return self.clock()
+
+    async def lock(
+        self, *, shared: Iterable[str] = (), exclusive: Iterable[str] = (), bearer: str | None = None
+    ) -> None:
+        """There is one writer at a time."""
+
+    async def root_of(self, token_id: str) -> str | None:
+        """There is one writer at a time."""
+
+    async def take_slot(self) -> None:
+        """There is one writer at a time."""
+
+    async def lock_tokens(self, ids: Sequence[str]) -> None:
+        """There is one writer at a time."""
+
+    async def insert_token(self, record: TokenRecord) -> None:
+        self.connection.execute(_INSERT, rows.token_values(record))
+
+    async def mark_revoked(self, ids: Sequence[str], now: int) -> Sequence[rows.Row]:
+        if len(ids) == 1:
+            return self.connection.execute(_REVOKE.format(ids="= ?1"), (ids[0], now)).fetchall()
+        return await self.fetch(_REVOKE.format(ids=DIALECT.any_of("?1")), list(ids), now)
+
+
+def _values(bound: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A list is bound as JSON."""
+    for value in bound:
+        if type(value) is list:
+            return tuple([rows.json_text(value) if type(value) is list else value for value in bound])
+    return bound
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    coroutine.close()
+    raise AssertionError("a transaction waited for something other than its database")
+
+
+class SqliteDatabase:
+    dialect: Dialect = DIALECT
+
+    def __init__(
+        self, path: Path, clock: Clock = wall_clock, *, patience: float = 2.0, observe: Observe = ignore
+    ) -> None:
         self.path = path
+        self.clock = clock
         self._patience = patience
         self._observe = observe
         self._closed = False
-        self._reader = connect(path, busy_ms=int(patience * 1000), read_only=True, cache_mib=CACHE_MIB)
+        self._reader = self._connect(CACHE_MIB, read_only=True)
         self._reader.set_busy_timeout(0)
         self._cursor = self._reader.cursor()
         self._scanners = ThreadPoolExecutor(SCAN_THREADS, thread_name_prefix="watchword-scan")
@@ -50,33 +190,37 @@ class Database:
         self._writer = Writer(self._connect_writer)
 
     def define(self, view: str) -> None:
-        """Give a long query of point reads a short name: the driver looks at the whole text of a statement each time it
-        is asked for it.
-        """
+        """Give a long query a short name: the driver looks at the whole text of a statement each time it runs it."""
         self._reader.execute("PRAGMA query_only = OFF")
         self._reader.execute(f"CREATE TEMP VIEW {view}")
         self._reader.execute("PRAGMA query_only = ON")
 
     @property
     def at_once(self) -> Callable[[str, tuple[Any, ...]], apsw.Cursor]:
-        """Executes a point read where every microsecond counts: it is not observed, and waits for nobody. The cursor is
-        always the same, and its `get` leaves it at its end, so that no snapshot outlives the read. After an
-        `apsw.Error`, `row` finds out what is wrong.
+        """Executes a point read where every microsecond counts: it is not observed and does not wait for a lock. The
+        cursor is always the same, and its `get` leaves it at its end, so that no snapshot outlives the read. After an
+        `apsw.Error`, ask `row`, which reports what is wrong.
         """
         return self._cursor.execute
 
-    async def row(self, statement: str, *bound: Any) -> tuple[Any, ...] | None:
-        """The one row of a point read, or None."""
-        return await self.read(lambda c: c.execute(statement, bound).fetchone())
+    async def row(self, sql: str, *bound: Any) -> rows.Row | None:
+        text, values = sqlite_text(sql), _values(bound)
+        return await self.read(lambda c: c.execute(text, values).fetchone())
 
-    async def read(self, work: Work[T]) -> T:
+    confirmed_row = row
+
+    async def fetch(self, sql: str, *bound: Any) -> Sequence[rows.Row]:
+        text, values = sqlite_text(sql), _values(bound)
+        return await self.read(lambda c: c.execute(text, values).fetchall())
+
+    async def read(self, read: Read[T]) -> T:
         """A point read of the committed state. Waits, without holding up others, while the file is locked."""
         self._check_open()
         began = time.perf_counter()
         pause = 0.002
         while True:
             try:
-                result = work(self._reader)
+                result = read(self._reader)
             except apsw.BusyError as error:
                 if time.perf_counter() - began + pause > self._patience:
                     raise store_fault(error) from error
@@ -89,11 +233,14 @@ class Database:
             pause *= 1.5
 
     async def scan(self, work: Work[T], seconds: float = SEARCH_SECONDS) -> T:
-        """A search in one snapshot, in a thread, under the deadline, which counts the wait for a thread too."""
+        """Reads in one snapshot, in a thread, under a deadline, which counts the wait for a thread too."""
+        return await self.scan_file(lambda c: run(work(SqliteTransaction(c, self.clock))), seconds)
+
+    async def scan_file(self, read: Read[T], seconds: float = SEARCH_SECONDS) -> T:
         self._check_open()
         began = time.perf_counter()
         deadline = time.monotonic() + seconds
-        result = await asyncio.get_running_loop().run_in_executor(self._scanners, self._scan, work, deadline)
+        result = await asyncio.get_running_loop().run_in_executor(self._scanners, self._scan, read, deadline)
         self._observe("scan", time.perf_counter() - began)
         return result
 
@@ -101,13 +248,19 @@ class Database:
         """A transaction, durable when this returns, within so many seconds. See `Writer.run` for `undo`."""
         began = time.perf_counter()
         try:
-            return await self._writer.run(work, seconds, undo)
+            return await self._writer.run(self._job(work), seconds, None if undo is None else self._job(undo))
         except (Fault, Stale):
             raise
         except apsw.Error as error:
             raise store_fault(error) from error
         finally:
             self._observe("write", time.perf_counter() - began)
+
+    async def write_long(self, work: Work[T]) -> T:
+        return await self.write(work)
+
+    def _job(self, work: Work[T]) -> Read[T]:
+        return lambda c: run(work(SqliteTransaction(c, self.clock)))
 
     async def close(self) -> None:
         self._closed = True
@@ -117,26 +270,30 @@ class Database:
             connection.close(True)
 
     def _connect_writer(self) -> apsw.Connection:
-        connection = connect(self.path, busy_ms=int(self._patience * 1000), cache_mib=CACHE_MIB)
+        connection = self._connect(CACHE_MIB)
         # What a savepoint would put back is kept in memory: in a file it was a third of all that was written.
         connection.execute("PRAGMA temp_store = MEMORY")
+        return connection
+
+    def _connect(self, cache_mib: int, *, read_only: bool = False) -> apsw.Connection:
+        connection = connect(self.path, busy_ms=int(self._patience * 1000), read_only=read_only, cache_mib=cache_mib)
+        connection.create_scalar_function("now_ms", lambda *_: self.clock(), 0)
         return connection
 
     def _check_open(self) -> None:
         if self._closed:
             raise Fault(Reason.STOPPING, "The service is stopping.")
 
-    def _scan(self, work: Work[T], deadline: float) -> T:
+    def _scan(self, read: Read[T], deadline: float) -> T:
         if time.monotonic() > deadline:
             raise _too_slow()
         connection = getattr(self._local, "connection", None)
         try:
             if connection is None:
-                patience = int(self._patience * 1000)
-                connection = connect(self.path, busy_ms=patience, read_only=True, cache_mib=SCAN_CACHE_MIB)
+                connection = self._connect(SCAN_CACHE_MIB, read_only=True)
                 self._local.connection = connection
                 self._scan_connections.append(connection)
-            return in_snapshot(connection, lambda c: _until(deadline, c, work))
+            return in_snapshot(connection, lambda c: _until(deadline, c, read))
         except apsw.InterruptError as error:
             raise _too_slow() from error
         except apsw.Error as error:
@@ -149,20 +306,20 @@ def _too_slow() -> Fault:
     )
 
 
-def _until(deadline: float, connection: apsw.Connection, work: Work[T]) -> T:
+def _until(deadline: float, connection: apsw.Connection, read: Read[T]) -> T:
     connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_LOOKS)
     try:
-        return work(connection)
+        return read(connection)
     finally:
         # What ends the snapshot must not be cut off too.
         connection.set_progress_handler(None)
 
 
-def in_snapshot(connection: apsw.Connection, work: Work[T]) -> T:
+def in_snapshot(connection: apsw.Connection, read: Read[T]) -> T:
     """Run several reads on one state of the file."""
     connection.execute("BEGIN")
     try:
-        return work(connection)
+        return read(connection)
     finally:
         if connection.in_transaction:
             connection.execute("COMMIT")

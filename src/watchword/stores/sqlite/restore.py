@@ -21,6 +21,7 @@ from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.events import Action, Detail, Event
 from watchword.files import create, draft_folder, publish, sync
 from watchword.stores.migrate import MigrationError, latest, migrations
+from watchword.stores.sql.transaction import write_events
 from watchword.stores.sqlite.backup import LIVE, companions, contents_of, make_single, refuse_unsound
 from watchword.stores.sqlite.check import laws
 from watchword.stores.sqlite.connections import (
@@ -33,8 +34,8 @@ from watchword.stores.sqlite.connections import (
     store_fault,
     unchanging,
 )
+from watchword.stores.sqlite.database import SqliteTransaction, run
 from watchword.stores.sqlite.keys import Sealed, sealed_of
-from watchword.stores.sqlite.warrants import leave_event
 
 # Whether they have expired is not asked: a clock that is ahead must not leave any of them alive.
 _REVOKED_EVENTS = f"""
@@ -287,7 +288,8 @@ def make_ready(draft: Path, seen: RestorePreview, choice: Choice, precondition: 
             connection.execute(_REVOKE, {"now": now})
             revoked = connection.changes()
         connection.execute(_VERSION_ON, (seen.since.policy_version if seen.since else 0,))
-        leave_event(connection, precondition, Event(Action.STORE_RESTORED, seen.file.name, _detail(seen, choice)), now)
+        event = Event(Action.STORE_RESTORED, seen.file.name, _detail(seen, choice))
+        run(write_events(SqliteTransaction(connection, lambda: now), precondition, [event], now))
         connection.execute("COMMIT")
         return revoked
 

@@ -45,7 +45,7 @@ def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Postgre
     async def first_start() -> None:
         store = await keeping.open_store(made, lambda: 0, keeping.ignore)
         await store.settle_keys(b"sealed salt", key(1), key(2))
-        await store.settle(root_policy(ADMIN), ())
+        await store.apply_startup_policies(root_policy(ADMIN), ())
         for token in TOKENS:
             await store.add_token(SYSTEM, token._replace(expires_at=None), Issue(key(1).kid, PLENTY))
         await store.close()
@@ -83,7 +83,7 @@ def store(run: Run, place: PostgresUrl, reads: list[float]) -> Iterator[Store]:
 async def opened_lanes(store: Store) -> None:
     """Who asks first waits for one lane; the others open meanwhile."""
     async with asyncio.timeout(TIMEOUT):
-        lanes = store._lanes._lanes  # type: ignore[attr-defined]
+        lanes = store._verifier._lanes  # type: ignore[attr-defined]
         while any(lane.connection is None for lane in lanes):  # noqa: ASYNC110 - nobody tells of it
             await asyncio.sleep(0.01)
 
@@ -241,7 +241,7 @@ def test_a_connection_found_closed_before_its_answer_is_missed_takes_nobody_with
     """The watch may see that a connection is gone before the statement on it fails."""
 
     async def lose() -> list[Bearer | BaseException | None]:
-        lanes = store._lanes  # type: ignore[attr-defined]
+        lanes = store._verifier  # type: ignore[attr-defined]
         found: list[Bearer | BaseException | None] = []
         for _ in range(20):
             asked = asyncio.ensure_future(find_all(store, [token.id for token in TOKENS]))

@@ -1,7 +1,7 @@
-"""Creates that wait together are kept by one statement and share one commit; each is judged by itself.
+"""One statement adds all new tokens that wait together, in one commit; each has its own outcome.
 
-As with SQLite's writer: nobody is answered before the commit is on disk. Should the statement fail for what one of them
-brings, each is tried alone.
+As with SQLite's writer, no request is answered before the commit is on disk. If the statement fails because of one of
+them, each is tried alone.
 """
 
 import asyncio
@@ -10,13 +10,13 @@ from typing import Any
 
 from watchword.domain.errors import Fault, Reason
 from watchword.stores.postgres.connections import store_fault
-from watchword.stores.postgres.database import Database, Lost
+from watchword.stores.postgres.database import Lost, PostgresDatabase
 
-AT_ONCE = 2
+CONCURRENT = 2
 MOST = 32
-"""In one commit: each holds a few locks, of which the database has a bounded number."""
+"""Tokens in one commit: each takes a few locks, and the database has a bounded number of them."""
 LEFT = 0.25
-"""Of the time in which an answer must come, what must be left when a statement is sent."""
+"""Share of the timeout that must be left when a statement is sent."""
 ADD = """SELECT add_tokens(
     $1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[],
     $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::text[],
@@ -26,39 +26,39 @@ ADD = """SELECT add_tokens(
 Job = tuple[tuple[Any, ...], float, asyncio.Future[str]]
 
 
-class Creates:
-    def __init__(self, database: Database) -> None:
+class CreateBatcher:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._db = database
         self._waiting: list[Job] = []
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def add(self, bound: tuple[Any, ...], deadline: float) -> str:
-        """What became of it. `Lost` when nobody knows, and the `Fault` that all its companions met."""
+        """The outcome. `Lost` if it is unknown; the `Fault` that failed the whole batch."""
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting.append((bound, deadline, answer))
         self._pump()
         return await answer
 
     async def finish(self) -> None:
-        """Bring to its end what was handed in; each has its deadline."""
+        """Finish what was handed in; each has its deadline."""
         while self._waiting or self._under_way:
             await asyncio.wait(self._under_way)
 
     def _pump(self) -> None:
         self._refuse_late()
-        while self._waiting and len(self._under_way) < AT_ONCE:
+        while self._waiting and len(self._under_way) < CONCURRENT:
             sealed, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
             task = asyncio.get_running_loop().create_task(self._send(sealed))
             self._under_way.add(task)
             task.add_done_callback(self._ended)
 
     def _refuse_late(self) -> None:
-        """Whoever waited so long that too little time is left for the commit: the others' must not be cut short. Those
-        who came first are first, and all have the same time.
+        """Fail the requests with too little time left for the commit, which must not be cut short for the others. All
+        have the same timeout, so the first in the queue are the first to be late.
         """
         soon = time.monotonic() + LEFT * self._db.timeout
         while self._waiting and self._waiting[0][1] < soon:
-            _refuse(self._waiting.pop(0), store_fault(TimeoutError("too many creates wait")))
+            _refuse(self._waiting.pop(0), store_fault(TimeoutError("too many creates are waiting")))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)

@@ -1,36 +1,37 @@
-"""Verification by shared reads: all verifications that wait together are answered by one statement.
+"""Verification by shared reads: one statement answers all verifications that wait together.
 
-- A batch is sealed before its statement is sent, so everyone in it asked before the database looked. While it is under
-  way the next one gathers.
-- The statement is one, autocommitted, on the primary: it sees everything that was committed before it began. It brings
-  all a verdict rests on, and the database's clock. No answer is kept.
-- A second lane takes over while the first is slow. Whoever was in a batch that got no answer is asked for again: a read
-  changes nothing. Whom nobody answered in time is told so; nobody is ever accepted without an answer.
+- A batch is closed before its statement is sent, so every request in it came before the database read. The next batch
+  fills meanwhile.
+- The statement is one, autocommitted, on the primary: it sees everything that was committed before it began. It returns
+  all that a verdict needs, and the database's time. No answer is cached.
+- A second connection takes over while the first is slow. A batch without an answer is read again: a read changes
+  nothing. A request without an answer in time fails; no token is accepted without an answer.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
 from watchword.domain.actors import Bearer
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.token_limits import unpacked
-from watchword.stores.postgres.clock import DatabaseClock
+from watchword.stores import rows
 from watchword.stores.postgres.connections import (
     DRIVER_ERRORS,
     READING_MANY_TOKENS,
     Connection,
+    ConnectionBackoff,
     store_fault,
 )
-from watchword.stores.postgres.doorstep import ConnectionBackoff
 from watchword.stores.postgres.running import join
 
 LANES = 2
 MOST = 512
 SLOW = 0.02
-"""After so many seconds without an answer the other lane takes the next batch."""
+"""Seconds without an answer after which the other lane takes the next batch."""
 STALLED = 0.25
-"""After this share of the time in which an answer must come, a lane is given up and its batch asked for again."""
+"""Share of the timeout after which a lane is closed and its batch is read again."""
 LOOK = 0.05
 
 # Not EXISTS, which PostgreSQL 18 may plan as a hash of all suspended actors whatever the session's settings are.
@@ -43,16 +44,38 @@ BEARER = """t.id, t.actor_urn, t.expires_at, t.revoked_at,
 STATEMENT = f"""
 SELECT {BEARER}
 FROM unnest($1::text[]) AS wanted (id) JOIN tokens AS t ON t.id = wanted.id
-"""  # noqa: S608 - literal pieces
+"""
 
 Answer = asyncio.Future[Bearer | None]
 Batch = dict[str, list[tuple[Answer, float]]]
-"""By its id, who wants to know of a token, and since when."""
+"""By token id: the futures that wait for it, and since when."""
 Observe = Callable[[str, float], None]
 
 
+class DatabaseClock:
+    """The database's time: what it last said, and what has passed since by the monotonic clock. Instances may disagree
+    about the time; the database they share does not. A verdict uses the time that came with its own read.
+    """
+
+    def __init__(self) -> None:
+        self._ahead = time.time_ns() - time.monotonic_ns()
+
+    def set(self, now: int) -> None:
+        self._ahead = now * 1_000_000 - time.monotonic_ns()
+
+    def __call__(self) -> int:
+        return (time.monotonic_ns() + self._ahead) // 1_000_000
+
+
+def bearer_of(row: rows.Row) -> Bearer:
+    """Of a row of BEARER."""
+    token_id, actor, expires_at, revoked_at, suspended, groups, version, now, limits, *kinds = row
+    snapshot = (suspended, tuple(groups), version)
+    return Bearer(token_id, actor, expires_at, revoked_at, *snapshot, now, unpacked(limits), *kinds)
+
+
 class _Lane:
-    """One connection, and the batch it is asked for."""
+    """One connection, and the batch it reads."""
 
     def __init__(self) -> None:
         self.connection: Connection | None = None
@@ -66,18 +89,18 @@ class _Lane:
         return self.connection is not None and self.batch is None
 
     def give_up(self) -> None:
-        """Never to be heard of again: what the old connection may still say is not listened to."""
+        """Close the connection; a late answer on it is ignored."""
         if self.connection is not None:
             self.connection.terminate()
         self.connection = self.ask = self.batch = None
 
 
 class VerifyBatcher:
-    def __init__(self, doorstep: ConnectionBackoff, clock: DatabaseClock, observe: Observe) -> None:
-        self._doorstep = doorstep
+    def __init__(self, backoff: ConnectionBackoff, clock: DatabaseClock, observe: Observe) -> None:
+        self._backoff = backoff
         self._clock = clock
         self._observe = observe
-        self._timeout = doorstep.place.timeout
+        self._timeout = backoff.place.timeout
         self._waiting: Batch = {}
         self._lanes = tuple(_Lane() for _ in range(LANES))
         self._loop = asyncio.get_running_loop()
@@ -92,17 +115,17 @@ class VerifyBatcher:
         if self._closed:
             answer.set_exception(_stopping())
         elif not token_id.isascii() or "\0" in token_id:
-            answer.set_result(None)  # what cannot be an id is none, and must not spoil the batch
+            answer.set_result(None)  # not an id, and it would make the whole batch fail
         else:
             self._gather(token_id, answer, self._loop.time())
             if not self._pump_soon:
-                # After all that was read from the network in this turn: they travel together.
+                # After all requests that the loop reads in this turn, so that they share a batch.
                 self._pump_soon = True
                 self._loop.call_soon(self._pump)
         return answer
 
     async def close(self) -> None:
-        """Answer those who wait, then end."""
+        """Answer the waiting requests, then stop."""
         self._closed = True
         those = [answer for same in self._waiting.values() for answer, _ in same]
         those += [answer for lane in self._lanes for same in (lane.batch or {}).values() for answer, _ in same]
@@ -118,7 +141,7 @@ class VerifyBatcher:
         for lane in self._lanes:
             self._refuse(lane.batch or {}, _stopping)
             lane.give_up()
-        await asyncio.sleep(0)  # the loop's turn, in which what was ended is let go of
+        await asyncio.sleep(0)  # lets the loop release the closed transports
 
     def _gather(self, token_id: str, answer: Answer, since: float) -> None:
         same = self._waiting.get(token_id)
@@ -128,7 +151,7 @@ class VerifyBatcher:
             same.append((answer, since))
 
     def _pump(self) -> None:
-        """Send what waits, where a lane is free for it."""
+        """Send the waiting batch if a lane is free."""
         self._pump_soon = False
         if not self._waiting:
             return
@@ -139,7 +162,7 @@ class VerifyBatcher:
                 self._send(lane)
                 return
             if lane.batch is not None and self._loop.time() - lane.since < SLOW:
-                return  # its answer is about to come, and what gathers until then goes as one
+                return  # its answer is about to come: let the next batch fill
 
     def _send(self, lane: _Lane) -> None:
         if len(self._waiting) <= MOST:
@@ -152,23 +175,20 @@ class VerifyBatcher:
 
     async def _ask(self, lane: _Lane, ask: Any, sealed: Batch) -> None:
         try:
-            rows = await ask(list(sealed))
+            found = await ask(list(sealed))
         except DRIVER_ERRORS as error:
             if lane.batch is sealed:
                 self._failed(lane, sealed, error)
             return
         if lane.batch is not sealed:
-            return  # given up meanwhile, and asked for again
+            return  # the lane was closed meanwhile, and the batch is read again
         self._observe("verify", self._loop.time() - lane.since)
         lane.batch = None
-        self._pump()  # the next batch is on its way before this one's callers are served
-        if rows:
-            self._clock.set(rows[0][7])
-        for row in rows:
-            token_id, actor, expires_at, revoked_at, suspended, groups, version, now, limits, *kinds = row
-            snapshot = (suspended, tuple(groups), version)
-            bearer = Bearer(token_id, actor, expires_at, revoked_at, *snapshot, now, unpacked(limits), *kinds)
-            _settle(sealed.pop(token_id), bearer)
+        self._pump()  # send the next batch before answering this one
+        if found:
+            self._clock.set(found[0][7])
+        for row in found:
+            _settle(sealed.pop(row[0]), bearer_of(row))
         for unknown in sealed.values():
             _settle(unknown, None)
 
@@ -182,12 +202,12 @@ class VerifyBatcher:
         self._pump()
 
     def _wait_again(self, sealed: Batch) -> None:
-        later, self._waiting = self._waiting, dict(sealed)  # another, so that no late answer is taken for its own
+        later, self._waiting = self._waiting, dict(sealed)  # a new dict, so that a late answer does not match it
         for token_id, same in later.items():
             self._waiting.setdefault(token_id, []).extend(same)
 
     def _reopen(self, lane: _Lane) -> None:
-        """Whoever was still in its batch is asked for again."""
+        """Put its batch back into the queue."""
         if lane.batch is not None:
             self._wait_again(lane.batch)
         lane.give_up()
@@ -199,19 +219,19 @@ class VerifyBatcher:
             try:
                 lane.connection, lane.ask = await self._opened()
                 break
-            except Exception as error:  # noqa: BLE001 - whatever it is, a lane is not given up for good
+            except Exception as error:  # noqa: BLE001 - a lane never gives up
                 self._last_problem = error
-                await asyncio.sleep(LOOK)  # one that is let in and then refused must not knock without a pause
+                await asyncio.sleep(LOOK)  # pause even if connecting worked and the rest failed
         task = asyncio.current_task()
         assert task is not None
         self._openers.discard(task)
         self._pump()
 
     async def _opened(self) -> tuple[Connection, Any]:
-        connection = await self._doorstep.connect(READING_MANY_TOKENS)
+        connection = await self._backoff.connect(READING_MANY_TOKENS)
         try:
             async with asyncio.timeout(self._timeout):
-                await join(connection, self._doorstep.place)
+                await join(connection, self._backoff.place)
                 ask = (await connection.prepare(STATEMENT)).fetch
                 self._clock.set(await connection.fetchval("SELECT now_ms()"))
         except BaseException:
@@ -220,7 +240,7 @@ class VerifyBatcher:
         return connection, ask
 
     def _look(self) -> None:
-        """Once in a while, as long as anybody waits: give up what hangs, answer whom nobody answered in time."""
+        """While requests wait: reopen lanes that hang, and fail requests that are past their deadline."""
         now = self._loop.time()
         for lane in self._lanes:
             if (lane.batch is not None and now - lane.since > STALLED * self._timeout) or (
@@ -251,7 +271,7 @@ class VerifyBatcher:
 
 def _settle(same: list[tuple[Answer, float]], bearer: Bearer | None) -> None:
     for answer, _ in same:
-        if not answer.done():  # whoever went away meanwhile holds up nobody
+        if not answer.done():  # the caller may have gone away
             answer.set_result(bearer)
 
 

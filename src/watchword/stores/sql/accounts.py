@@ -1,0 +1,145 @@
+"""Service accounts and browser sessions."""
+
+import sys
+
+from watchword.domain.accounts import AccountPage, ServiceAccount, no_account
+from watchword.domain.actors import ActorStatus, WritePrecondition
+from watchword.domain.events import Action, Event
+from watchword.domain.sessions import HOUR, Session, sessions_ended, signed_in_too_often
+from watchword.stores import rows
+from watchword.stores.sql.policies import put_status
+from watchword.stores.sql.token_lifecycle import MEMBER, dying_with, revoke
+from watchword.stores.sql.transaction import (
+    TOKENS,
+    Database,
+    Transaction,
+    actor_lock,
+    check_precondition,
+    write_events,
+)
+
+_COLUMNS = """urn, name, description, created_at, created_by,
+    EXISTS (SELECT 1 FROM actors WHERE actors.urn = service_accounts.urn AND status = 'SUSPENDED')"""
+GET = f"SELECT {_COLUMNS} FROM service_accounts WHERE urn = $1 AND deleted_at IS NULL"
+_ADD = "INSERT INTO service_accounts (urn, name, description, created_at, created_by) VALUES ($1, $2, $3, $4, $5)"
+_CREATED_BY = f"""
+SELECT {_COLUMNS} FROM service_accounts WHERE created_by = $1 AND deleted_at IS NULL ORDER BY urn LIMIT $2"""
+_TOKENS_OF = f"SELECT {MEMBER} FROM tokens WHERE actor_urn = $1 AND revoked_at IS NULL"
+
+_ADD_SESSION = f"INSERT INTO sessions ({rows.SESSION}) VALUES ($1, $2, $3, $4, $5)"
+# The limit is none: only the offset counts.
+_SURPLUS = """
+DELETE FROM sessions WHERE id IN (
+    SELECT id FROM sessions WHERE {of} ORDER BY created_at DESC, id LIMIT 1000000000 OFFSET $2)"""
+# The last sign-in but so many. By the index on targets: the action must not choose another.
+_EARLIER = """
+SELECT at FROM events WHERE target = $1 AND at > $2 AND action || '' = 'session.started'
+ORDER BY at DESC LIMIT 1 OFFSET $3"""
+
+
+class SqlAccounts:
+    _db: Database
+
+    async def add_account(self, precondition: WritePrecondition, account: ServiceAccount) -> None:
+        async def work(tx: Transaction) -> None:
+            now = await check_precondition(tx, precondition, exclusive=[actor_lock(account.urn)])
+            values = (account.urn, account.name, account.description, account.created_at, account.created_by)
+            await tx.execute(_ADD, *values)
+            event = Event(Action.ACCOUNT_CREATED, account.urn, {"name": account.name})
+            await write_events(tx, precondition, [event], now)
+
+        await self._db.write(work)
+
+    async def get_account(self, urn: str) -> ServiceAccount:
+        row = await self._db.row(GET, urn)
+        if row is None:
+            raise no_account()
+        return _account(row)
+
+    async def accounts(self, start: int, count: int, query: str = "") -> AccountPage:
+        async def work(tx: Transaction) -> AccountPage:
+            d = tx.dialect
+            by_name = f"{d.position(d.folded('name'), d.folded('$1::text'))} > 0"
+            by_urn = f"{d.position('urn', '$1::text')} > 0"
+            matching = f"deleted_at IS NULL AND ($1::text = '' OR {by_name} OR {by_urn})"
+            total = await tx.fetchval(f"SELECT count(*) FROM service_accounts WHERE {matching}", query)
+            found = await tx.fetch(
+                f"SELECT {_COLUMNS} FROM service_accounts WHERE {matching} ORDER BY name, urn LIMIT $2 OFFSET $3",
+                query,
+                count,
+                start,
+            )
+            return AccountPage(total, tuple(_account(row) for row in found))
+
+        return await self._db.scan(work)
+
+    async def accounts_of(self, creator: str, most: int) -> tuple[ServiceAccount, ...]:
+        async def work(tx: Transaction) -> tuple[ServiceAccount, ...]:
+            return tuple(_account(row) for row in await tx.fetch(_CREATED_BY, creator, most))
+
+        return await self._db.scan(work)
+
+    async def delete_account(self, precondition: WritePrecondition, urn: str) -> int:
+        async def work(tx: Transaction) -> int:
+            now = await check_precondition(tx, precondition, exclusive=[actor_lock(urn), TOKENS])
+            if await tx.fetchrow(GET, urn) is None:
+                raise no_account()
+            await tx.execute("UPDATE service_accounts SET deleted_at = $2 WHERE urn = $1", urn, now)
+            await put_status(tx, precondition, urn, ActorStatus.SUSPENDED, now)
+            tokens = await tx.fetch(_TOKENS_OF, urn)
+            ids = await dying_with(tx, tokens, now, cascade=False, expired=True, most=sys.maxsize)
+            revoked = await revoke(tx, precondition, list(ids), now, lock_rows=False)
+            event = Event(Action.ACCOUNT_DELETED, urn, {"tokens": revoked})
+            await write_events(tx, precondition, [event], now)
+            return revoked
+
+        return await self._db.write_long(work)
+
+
+class SqlSessions:
+    _db: Database
+
+    async def add_session(self, precondition: WritePrecondition, session: Session, most: int, an_hour: int) -> None:
+        async def work(tx: Transaction) -> None:
+            now = await check_precondition(tx, precondition, exclusive=[f"sessions:{session.holder}"])
+            earlier = await tx.fetchval(_EARLIER, session.holder, now - HOUR, an_hour - 1)
+            if earlier is not None:
+                raise signed_in_too_often(earlier + HOUR - now, session.whose)
+            # Before the new session is added: its time may not be later than the others'.
+            of = "token_id = $1" if session.token_id is not None else "actor_urn = $1 AND token_id IS NULL"
+            await tx.execute(_SURPLUS.format(of=of), session.holder, most - 1)
+            await tx.execute(_ADD_SESSION, *session)
+            await write_events(tx, precondition, [session.event(Action.SESSION_STARTED)], now)
+
+        await self._db.write(work)
+
+    async def end_session(self, precondition: WritePrecondition, session: Session) -> None:
+        async def work(tx: Transaction) -> None:
+            now = await check_precondition(tx, precondition)
+            if await tx.execute("DELETE FROM sessions WHERE id = $1", session.id):
+                await write_events(tx, precondition, [session.event(Action.SESSION_ENDED)], now)
+
+        await self._db.write(work)
+
+    async def end_sessions_of(self, precondition: WritePrecondition, actor: str) -> int:
+        async def work(tx: Transaction) -> int:
+            now = await check_precondition(tx, precondition)
+            ends = await tx.fetch("DELETE FROM sessions WHERE actor_urn = $1 RETURNING ends_at", actor)
+            live = sum(1 for (ends_at,) in ends if ends_at > now)
+            if live:
+                await write_events(tx, precondition, [sessions_ended(actor, live)], now)
+            return live
+
+        return await self._db.write(work)
+
+    async def purge_sessions(self, most: int) -> int:
+        async def work(tx: Transaction) -> int:
+            over = f"SELECT id FROM sessions WHERE ends_at <= $1 ORDER BY ends_at LIMIT $2 {tx.dialect.skip_locked}"
+            return await tx.execute(f"DELETE FROM sessions WHERE id IN ({over})", await tx.now(), most)
+
+        return await self._db.write(work)
+
+
+def _account(row: rows.Row) -> ServiceAccount:
+    urn, name, description, created_at, created_by, suspended = row
+    return ServiceAccount(urn, name, description, created_at, created_by, bool(suspended))

@@ -1,0 +1,84 @@
+"""Signing keys: the sealed salt, the sealed keys, and the next key."""
+
+from typing import Any
+
+from watchword.domain.actors import WritePrecondition, system_precondition
+from watchword.domain.errors import Stale
+from watchword.domain.events import Action, Event
+from watchword.domain.ports import SealedKey
+from watchword.stores.sql.transaction import KEYS, Database, Transaction, check_precondition, write_events
+
+_ALL = "SELECT kid, public, sealed_private, created_at, retired_at, published_until FROM keys ORDER BY seq DESC"
+_ADD = "INSERT INTO keys (kid, public, sealed_private, created_at) VALUES ($1, $2, $3, $4)"
+_NEXT = "SELECT kid, public, sealed_private, created_at FROM next_key"
+_ADD_NEXT = "INSERT INTO next_key (one, kid, public, sealed_private, created_at) VALUES (1, $1, $2, $3, $4)"
+_PROMOTE = f"INSERT INTO keys (kid, public, sealed_private, created_at) {_NEXT}"
+# Every token signed so far expires by the latest expiry of all tokens, or by the full one of a successor that was never
+# used. A token that never expires keeps its key published for good.
+_NEVER_ENDING = """
+SELECT EXISTS (SELECT 1 FROM tokens WHERE revoked_at IS NULL AND expires_at IS NULL)
+    OR EXISTS (SELECT 1 FROM tokens WHERE revoked_at IS NULL AND grace IS NOT NULL AND full_end IS NULL)"""
+_LAST_END = "SELECT expires_at FROM tokens WHERE revoked_at IS NULL ORDER BY expires_at DESC NULLS LAST LIMIT 1"
+_LAST_FULL_END = "SELECT max(full_end) FROM tokens WHERE revoked_at IS NULL AND grace IS NOT NULL"
+
+
+class SqlKeys:
+    _db: Database
+
+    async def sealed_salt(self) -> bytes | None:
+        row = await self._db.row("SELECT sealed_salt FROM state")
+        return None if row is None else row[0]
+
+    async def keys(self) -> tuple[SealedKey, ...]:
+        return tuple(SealedKey(*row) for row in await self._db.fetch(_ALL))
+
+    async def next_key(self) -> SealedKey | None:
+        row = await self._db.row(_NEXT)
+        return None if row is None else SealedKey(*row)
+
+    async def settle_keys(self, salt: bytes, key: SealedKey, following: SealedKey) -> None:
+        async def work(tx: Transaction) -> None:
+            now = await check_precondition(tx, system_precondition("start"), exclusive=[KEYS])
+            if await tx.fetchval("SELECT sealed_salt IS NOT NULL FROM state"):
+                return
+            await tx.execute("UPDATE state SET sealed_salt = $1", salt)
+            await tx.execute(_ADD, *_values(key))
+            await tx.execute(_ADD_NEXT, *_values(following))
+            await write_events(tx, system_precondition("start"), [Event(Action.KEY_CREATED, key.kid)], now)
+
+        await self._db.write(work)
+
+    async def settle_next(self, following: SealedKey) -> None:
+        async def work(tx: Transaction) -> None:
+            await check_precondition(tx, system_precondition("start"), exclusive=[KEYS])
+            if await tx.fetchval("SELECT kid FROM next_key") is None:
+                await tx.execute(_ADD_NEXT, *_values(following))
+
+        await self._db.write(work)
+
+    async def rotate_key(self, precondition: WritePrecondition, kid: str, following: SealedKey) -> None:
+        async def work(tx: Transaction) -> None:
+            now = await check_precondition(tx, precondition, exclusive=[KEYS])
+            if await tx.fetchval("SELECT kid FROM next_key") != kid:
+                raise Stale
+            await tx.execute(
+                "UPDATE keys SET retired_at = $1, published_until = $2 WHERE retired_at IS NULL",
+                now,
+                await _published_until(tx, now),
+            )
+            await tx.execute(_PROMOTE)
+            await tx.execute("DELETE FROM next_key")
+            await tx.execute(_ADD_NEXT, *_values(following))
+            await write_events(tx, precondition, [Event(Action.KEY_ROTATED, kid)], now)
+
+        await self._db.write(work)
+
+
+async def _published_until(tx: Transaction, now: int) -> int | None:
+    if await tx.fetchval(_NEVER_ENDING):
+        return None
+    return max(now, await tx.fetchval(_LAST_END) or 0, await tx.fetchval(_LAST_FULL_END) or 0)
+
+
+def _values(key: SealedKey) -> tuple[Any, ...]:
+    return (key.kid, key.public, key.sealed_private, key.created_at)

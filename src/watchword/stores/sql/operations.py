@@ -1,0 +1,132 @@
+"""Operations: at most one active operation per index, and no write under an old fence."""
+
+from dataclasses import replace
+
+from watchword.domain.actors import WritePrecondition, system_precondition
+from watchword.domain.events import Action, Event
+from watchword.domain.operations import CancelAsked, LeaseLost, Operation, OperationPage, Plan, State, Work, event_of
+from watchword.domain.tasks import TaskId
+from watchword.stores import rows
+from watchword.stores.sql.transaction import Database, Transaction, check_precondition, write_events
+
+_GET = f"SELECT {rows.OPERATION} FROM operations WHERE number = $1"
+_RUNNING = f"SELECT number FROM operations WHERE {rows.OPERATION_ACTIVE} AND home = $1 AND index_name = $2"
+_ADD = f"""
+INSERT INTO operations (home, index_name, state, plan, work, asked_by, asked_at, changed_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $7) RETURNING {rows.OPERATION}"""
+_FREE = f"""
+SELECT number FROM operations
+WHERE {rows.OPERATION_ACTIVE} AND home = $1
+    AND (held_until <= (SELECT now_ms()) OR held_until > (SELECT now_ms()) + {rows.LONGEST_HOLD})
+ORDER BY number LIMIT 1"""
+_SAVE = f"""
+UPDATE operations SET state = $2, work = $3, started_at = $4, changed_at = $5, finished_at = $6, held_until = $7
+WHERE number = $1 RETURNING {rows.OPERATION}"""
+_ASK_CANCEL = f"""
+UPDATE operations SET cancel_asked_at = $2, cancel_asked_by = $3 WHERE number = $1 RETURNING {rows.OPERATION}"""
+
+
+class SqlOperations:
+    _db: Database
+
+    async def node_id(self) -> str:
+        row = await self._db.row("SELECT node_id FROM state")
+        assert row is not None
+        return str(row[0])
+
+    async def add_operation(self, precondition: WritePrecondition, plan: Plan) -> Operation:
+        async def work(tx: Transaction) -> Operation:
+            now = await check_precondition(tx, precondition, exclusive=[f"index:{plan.home}/{plan.index}"])
+            running = await tx.fetchval(_RUNNING, plan.home, plan.index)
+            if running is not None:
+                raise rows.operation_running(await _task(tx, running))
+            packed, begun = rows.json_text(plan.packed()), rows.json_text(Work().packed())
+            values = (plan.home, plan.index, State.PLANNED.value, packed, begun, precondition.actor, now)
+            operation = _operation(await tx.fetchrow(_ADD, *values))
+            await _write_event(tx, precondition, operation, now)
+            return operation
+
+        return await self._db.write(work)
+
+    async def operation(self, number: int) -> Operation | None:
+        row = await self._db.row(_GET, number)
+        return None if row is None else rows.operation_of(row)
+
+    async def operations(self, start: int, count: int) -> OperationPage:
+        async def work(tx: Transaction) -> OperationPage:
+            total = await tx.fetchval("SELECT count(*) FROM operations")
+            sql = f"SELECT {rows.OPERATION} FROM operations ORDER BY number DESC LIMIT $1 OFFSET $2"
+            return OperationPage(total, tuple(rows.operation_of(row) for row in await tx.fetch(sql, count, start)))
+
+        return await self._db.scan(work)
+
+    async def ask_cancel(self, precondition: WritePrecondition, number: int) -> Operation:
+        async def work(tx: Transaction) -> Operation:
+            now = await check_precondition(tx, precondition)
+            operation = await _locked(tx, number)
+            if operation is None:
+                raise rows.no_operation()
+            if operation.cancel_asked_at is not None and not operation.state.is_over:
+                return operation
+            if not operation.state.may_be_cancelled:
+                raise rows.too_late_to_cancel(operation)
+            event = Event(Action.OPERATION_CANCEL_ASKED, str(await _task(tx, number)))
+            await write_events(tx, precondition, [event], now)
+            return _operation(await tx.fetchrow(_ASK_CANCEL, number, now, precondition.actor))
+
+        return await self._db.write(work)
+
+    async def lease_operation(self, millis: int, home: str = "") -> Operation | None:
+        async def work(tx: Transaction) -> Operation | None:
+            row = await tx.fetchrow(
+                f"""UPDATE operations SET fence = fence + 1, held_until = (SELECT now_ms()) + $2
+                WHERE number = ({_FREE} {tx.dialect.skip_locked}) RETURNING {rows.OPERATION}""",
+                home,
+                millis,
+            )
+            return None if row is None else rows.operation_of(row)
+
+        # Looked for by a read first, so that idle instances write nothing.
+        if await self._db.row(_FREE, home) is None:
+            return None
+        return await self._db.write(work)
+
+    async def save_operation(self, operation: Operation, millis: int) -> Operation:
+        async def work(tx: Transaction) -> Operation:
+            before = await _locked(tx, operation.number)
+            if before is None or before.fence != operation.fence or before.state.is_over:
+                raise LeaseLost
+            moved = before.state is not operation.state
+            if moved and operation.state is State.SWAPPING and before.cancel_asked_at is not None:
+                raise CancelAsked
+            now = await tx.now()
+            started = before.started_at or (now if operation.state is State.RUNNING else None)
+            finished = now if operation.state.is_over else None
+            packed = rows.json_text(operation.work.packed())
+            values = (operation.state.value, packed, started, now, finished, now + millis if millis else 0)
+            saved = _operation(await tx.fetchrow(_SAVE, operation.number, *values))
+            if moved:
+                await _write_event(tx, system_precondition("supervisor"), saved, now)
+            return saved
+
+        return await self._db.write(work)
+
+
+async def _write_event(tx: Transaction, precondition: WritePrecondition, operation: Operation, now: int) -> None:
+    event = replace(event_of(operation), target=str(await _task(tx, operation.number)))
+    await write_events(tx, precondition, [event], now)
+
+
+async def _task(tx: Transaction, number: int) -> TaskId:
+    return TaskId(str(await tx.fetchval("SELECT node_id FROM state")), number)
+
+
+async def _locked(tx: Transaction, number: int) -> Operation | None:
+    """Locked until the commit."""
+    row = await tx.fetchrow(f"{_GET} {tx.dialect.for_update}", number)
+    return None if row is None else rows.operation_of(row)
+
+
+def _operation(row: rows.Row | None) -> Operation:
+    assert row is not None
+    return rows.operation_of(row)

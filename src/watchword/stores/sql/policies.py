@@ -1,0 +1,331 @@
+"""Policies, groups and actors. Every change that can alter a decision advances the policy version."""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from watchword.domain.actors import (
+    MAX_GROUPS_SHOWN,
+    ActorHoldings,
+    ActorPage,
+    ActorSearch,
+    ActorSnapshot,
+    ActorState,
+    ActorStatus,
+    KnownActor,
+    WritePrecondition,
+    system_precondition,
+)
+from watchword.domain.events import Action, Event
+from watchword.domain.filters import SEARCH_SECONDS
+from watchword.domain.policies import Policy, PolicySet
+from watchword.domain.policy_sets import ChangeKind, PolicyChange, PolicyDeclaration, PolicyPlan, reconcile
+from watchword.domain.ports import Group
+from watchword.domain.store_urls import LastStart
+from watchword.stores import rows
+from watchword.stores.sql.transaction import (
+    POLICIES,
+    Database,
+    Dialect,
+    Transaction,
+    actor_lock,
+    check_precondition,
+    write_events,
+)
+
+_ALL = f"SELECT {rows.POLICY} FROM policies ORDER BY name, urn"
+# The version comes with every row, and on a row of its own if there is no policy: one statement, one snapshot.
+_ALL_WITH_VERSION = f"""
+SELECT s.policy_version, {rows.POLICY.replace("state", "p.state")} FROM state AS s LEFT JOIN policies AS p ON true
+ORDER BY p.name, p.urn"""
+_GET = f"SELECT {rows.POLICY} FROM policies WHERE urn = $1"
+_PUT = f"""
+INSERT INTO policies ({rows.POLICY}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT (urn) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in rows.POLICY.split(", ")[1:])}"""
+_GROUP = f"SELECT {rows.GROUP} FROM groups WHERE urn = $1"
+_ADD_MEMBER = "INSERT INTO group_members (actor_urn, group_urn) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+_SET_STATUS = """
+INSERT INTO actors (urn, status, changed_at, changed_by) VALUES ($1, $2, $3, $4)
+ON CONFLICT (urn) DO UPDATE SET status = excluded.status, changed_at = excluded.changed_at,
+    changed_by = excluded.changed_by"""
+
+Change = Callable[[Transaction], Awaitable[list[Event]]]
+
+
+class SqlPolicies:
+    _db: Database
+
+    async def policies(self) -> PolicySet:
+        found = await self._db.fetch(_ALL_WITH_VERSION)
+        return PolicySet(found[0][0], tuple(rows.policy_of(row[1:]) for row in found if row[1] is not None))
+
+    async def add_policy(self, precondition: WritePrecondition, policy: Policy) -> None:
+        async def change(tx: Transaction) -> list[Event]:
+            if await tx.fetchrow(_GET, policy.urn) is not None:
+                raise rows.policy_exists()
+            await tx.execute(_PUT, *rows.policy_values(policy))
+            return [rows.policy_event(Action.POLICY_CREATED, policy)]
+
+        await self._change(precondition, change)
+
+    async def replace_policy(self, precondition: WritePrecondition, policy: Policy) -> None:
+        async def change(tx: Transaction) -> list[Event]:
+            before = rows.editable(await tx.fetchrow(_GET, policy.urn))
+            updated = replace(policy, source=before.source, set_name=before.set_name)
+            await tx.execute(_PUT, *rows.policy_values(updated))
+            return [rows.policy_event(Action.POLICY_UPDATED, updated)]
+
+        await self._change(precondition, change)
+
+    async def delete_policy(self, precondition: WritePrecondition, urn: str) -> None:
+        async def change(tx: Transaction) -> list[Event]:
+            rows.editable(await tx.fetchrow(_GET, urn))
+            await tx.execute("DELETE FROM policies WHERE urn = $1", urn)
+            return [Event(Action.POLICY_DELETED, urn)]
+
+        await self._change(precondition, change)
+
+    async def apply_policies(
+        self, precondition: WritePrecondition, declared: PolicyDeclaration, *, prune: bool
+    ) -> PolicyPlan:
+        plan = PolicyPlan()
+
+        async def change(tx: Transaction) -> list[Event]:
+            nonlocal plan
+            plan = reconcile(await _all(tx), declared, prune=prune)
+            return await _apply(tx, plan.changes)
+
+        await self._change(precondition, change)
+        return plan
+
+    async def last_start(self) -> LastStart | None:
+        row = await self._db.row("SELECT settings FROM state")
+        return rows.last_start(None if row is None else row[0])
+
+    async def apply_startup_policies(
+        self,
+        root: Policy,
+        defaults: tuple[Policy, ...],
+        declared: PolicyDeclaration | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> PolicyPlan:
+        plan = PolicyPlan()
+
+        async def change(tx: Transaction) -> list[Event]:
+            nonlocal plan
+            added = () if await tx.fetchval("SELECT defaults_made FROM state") else defaults
+            await tx.execute("UPDATE state SET defaults_made = 1 WHERE defaults_made <> 1")
+            row = await tx.fetchrow(_GET, root.urn)
+            events = [rows.policy_event(Action.POLICY_CREATED, policy) for policy in added]
+            if row is None or rows.policy_of(row) != root:
+                added = (*added, root)
+                events.append(rows.policy_event(Action.POLICY_CREATED if row is None else Action.POLICY_UPDATED, root))
+            await tx.executemany(_PUT, [rows.policy_values(policy) for policy in added])
+            if declared is not None:
+                plan = reconcile(await _all(tx), declared, prune=True)
+            return [*events, *await _apply(tx, plan.changes), *await _changed_settings(tx, settings)]
+
+        await self._change(system_precondition("start"), change)
+        return plan
+
+    async def add_group(self, precondition: WritePrecondition, group: Group) -> None:
+        async def change(tx: Transaction) -> list[Event]:
+            if await tx.fetchrow(_GROUP, group.urn) is not None:
+                raise rows.group_exists()
+            values = (group.urn, group.name, group.description)
+            await tx.execute("INSERT INTO groups (urn, name, description) VALUES ($1, $2, $3)", *values)
+            return [Event(Action.GROUP_CREATED, group.urn)]
+
+        await self._change(precondition, change)
+
+    async def delete_group(self, precondition: WritePrecondition, urn: str) -> None:
+        async def change(tx: Transaction) -> list[Event]:
+            await _existing_group(tx, urn)
+            await tx.execute("DELETE FROM groups WHERE urn = $1", urn)
+            return [Event(Action.GROUP_DELETED, urn)]
+
+        await self._change(precondition, change)
+
+    async def change_members(
+        self, precondition: WritePrecondition, group: str, *, add: Collection[str] = (), remove: Collection[str] = ()
+    ) -> None:
+        async def change(tx: Transaction) -> list[Event]:
+            await _existing_group(tx, group)
+            await tx.executemany(_ADD_MEMBER, [(member, group) for member in add])
+            await tx.execute(
+                f"DELETE FROM group_members WHERE group_urn = $1 AND actor_urn {tx.dialect.any_of('$2')}",
+                group,
+                list(remove),
+            )
+            changes = ((Action.GROUP_MEMBERS_ADDED, add), (Action.GROUP_MEMBERS_REMOVED, remove))
+            return [Event(action, group, {"members": sorted(set(members))}) for action, members in changes if members]
+
+        await self._change(precondition, change)
+
+    async def get_group(self, urn: str) -> Group:
+        row = await self._db.row(_GROUP, urn)
+        if row is None:
+            raise rows.no_group()
+        return Group(*row)
+
+    async def groups(self, start: int, count: int) -> tuple[int, tuple[Group, ...]]:
+        async def work(tx: Transaction) -> tuple[int, tuple[Group, ...]]:
+            total = await tx.fetchval("SELECT count(*) FROM groups")
+            sql = f"SELECT {rows.GROUP} FROM groups ORDER BY name, urn LIMIT $1 OFFSET $2"
+            return total, tuple(Group(*row) for row in await tx.fetch(sql, count, start))
+
+        return await self._db.scan(work)
+
+    async def members(self, group: str, start: int, count: int) -> tuple[int, tuple[str, ...]]:
+        async def work(tx: Transaction) -> tuple[int, tuple[str, ...]]:
+            found = await _existing_group(tx, group)
+            sql = "SELECT actor_urn FROM group_members WHERE group_urn = $1 ORDER BY actor_urn LIMIT $2 OFFSET $3"
+            return found.members, tuple(urn for (urn,) in await tx.fetch(sql, group, count, start))
+
+        return await self._db.scan(work)
+
+    async def _change(self, precondition: WritePrecondition, change: Change) -> None:
+        """Check, change, advance the version, write the events: one transaction, one at a time."""
+
+        async def work(tx: Transaction) -> None:
+            now = await check_precondition(tx, precondition, exclusive=[POLICIES])
+            events = await change(tx)
+            if events:
+                await tx.execute(tx.dialect.next_policy_version)
+                await write_events(tx, precondition, events, now)
+
+        await self._db.write(work)
+
+
+class SqlActors:
+    _db: Database
+
+    async def actor_snapshot(self, actor: str) -> ActorSnapshot:
+        groups = self._db.dialect.json_array("group_urn", "group_members WHERE actor_urn = $1::text")
+        row = await self._db.row(
+            f"""SELECT EXISTS (SELECT 1 FROM actors WHERE urn = $1::text AND status = 'SUSPENDED'), {groups},
+                (SELECT policy_version FROM state WHERE one = 1)""",
+            actor,
+        )
+        assert row is not None
+        return ActorSnapshot(bool(row[0]), tuple(orjson.loads(row[1])), row[2])
+
+    async def suspended_among(self, actors: Collection[str]) -> frozenset[str]:
+        sql = f"SELECT urn FROM actors WHERE status = 'SUSPENDED' AND urn {self._db.dialect.any_of('$1')}"
+        return frozenset(urn for (urn,) in await self._db.fetch(sql, list(actors)))
+
+    async def actor_state(self, actor: str) -> ActorState:
+        row = await self._db.row("SELECT status, changed_at, changed_by FROM actors WHERE urn = $1", actor)
+        if row is None:
+            return ActorState(actor, ActorStatus.ACTIVE)
+        return ActorState(actor, ActorStatus(row[0]), row[1], row[2])
+
+    async def set_actor_status(self, precondition: WritePrecondition, actor: str, status: ActorStatus) -> None:
+        async def work(tx: Transaction) -> None:
+            now = await check_precondition(tx, precondition, exclusive=[actor_lock(actor)])
+            if await tx.fetchval("SELECT deleted_at FROM service_accounts WHERE urn = $1", actor) is not None:
+                raise rows.deleted_account()
+            before = await tx.fetchval("SELECT status FROM actors WHERE urn = $1", actor)
+            if (before or ActorStatus.ACTIVE.value) == status.value:
+                return
+            await put_status(tx, precondition, actor, status, now)
+            action = Action.ACTOR_SUSPENDED if status is ActorStatus.SUSPENDED else Action.ACTOR_RESUMED
+            await write_events(tx, precondition, [Event(action, actor)], now)
+
+        await self._db.write(work)
+
+    async def actor_holdings(self, actor: str) -> ActorHoldings:
+        async def work(tx: Transaction) -> ActorHoldings:
+            row = await tx.fetchrow(
+                f"""
+                SELECT (SELECT count(*) FROM tokens WHERE actor_urn = $1::text AND revoked_at IS NULL
+                        AND (expires_at IS NULL OR expires_at > (SELECT now_ms()))),
+                    (SELECT count(*) FROM sessions WHERE actor_urn = $1::text AND ends_at > (SELECT now_ms())),
+                    EXISTS (SELECT 1 FROM token_totals WHERE urn = $1::text)
+                    OR EXISTS (SELECT 1 FROM group_members WHERE actor_urn = $1::text)
+                    OR EXISTS (SELECT 1 FROM sessions WHERE actor_urn = $1::text)
+                    OR EXISTS (SELECT 1 FROM service_accounts WHERE urn = $1::text)
+                    OR EXISTS (SELECT 1 FROM policies {tx.dialect.policy_users} WHERE named.value = $1::text)""",
+                actor,
+            )
+            assert row is not None
+            tokens, sessions, known = row
+            return ActorHoldings(tokens, sessions, bool(known))
+
+        return await self._db.scan(work)
+
+    async def known_actors(self, search: ActorSearch, seconds: float = SEARCH_SECONDS) -> ActorPage:
+        sql, bound = known_actors_sql(search, self._db.dialect)
+
+        async def work(tx: Transaction) -> ActorPage:
+            found = [_known_actor(row) for row in await tx.fetch(sql, *bound)]
+            return ActorPage(tuple(found[: search.count]), more=len(found) > search.count)
+
+        return await self._db.scan(work, seconds)
+
+
+def known_actors_sql(search: ActorSearch, dialect: Dialect) -> tuple[str, tuple[Any, ...]]:
+    """The statement that reads this page, and its parameters."""
+    between = "urn >= $1::text AND urn < $2::text"
+    page = "ORDER BY urn LIMIT $3"
+    known = f"SELECT urn FROM actors WHERE {between} AND status = 'SUSPENDED' {page}"
+    if not search.only_suspended:
+        # Each source gives its first ones, so that together they hold the first of all.
+        known = f"""
+        SELECT urn FROM (SELECT DISTINCT urn FROM token_totals WHERE kind = 'actor' AND {between} {page}) AS counted
+        UNION SELECT urn FROM (SELECT urn FROM actors WHERE {between} {page}) AS with_status
+        UNION SELECT urn FROM (SELECT DISTINCT actor_urn AS urn FROM group_members
+            WHERE actor_urn >= $1::text AND actor_urn < $2::text ORDER BY actor_urn LIMIT $3) AS in_groups
+        UNION SELECT named.value FROM policies {dialect.policy_users}
+            WHERE named.value >= $1::text AND named.value < $2::text
+        {page}"""
+    groups = dialect.json_array(
+        "group_urn", "group_members WHERE actor_urn = known.urn ORDER BY group_urn LIMIT $4::bigint"
+    )
+    sql = f"""
+    SELECT known.urn, coalesce(actors.status, 'ACTIVE'), actors.changed_at, actors.changed_by,
+        coalesce((SELECT sum(total) FROM token_totals WHERE kind = 'actor' AND urn = known.urn), 0), {groups}
+    FROM ({known}) AS known LEFT JOIN actors ON actors.urn = known.urn ORDER BY known.urn"""
+    return sql, (search.least, search.bound, search.count + 1, MAX_GROUPS_SHOWN)
+
+
+async def put_status(
+    tx: Transaction, precondition: WritePrecondition, actor: str, status: ActorStatus, now: int
+) -> None:
+    await tx.execute(_SET_STATUS, actor, status.value, now, precondition.actor)
+
+
+def _known_actor(row: rows.Row) -> KnownActor:
+    urn, status, changed_at, changed_by, tokens, groups = row
+    state = ActorState(urn, ActorStatus(status), changed_at, changed_by)
+    return KnownActor(state, int(tokens), tuple(orjson.loads(groups)))
+
+
+async def _all(tx: Transaction) -> tuple[Policy, ...]:
+    return tuple(rows.policy_of(row) for row in await tx.fetch(_ALL))
+
+
+async def _apply(tx: Transaction, changes: Sequence[PolicyChange]) -> list[Event]:
+    await tx.executemany(_PUT, [rows.policy_values(change.after) for change in changes if change.after is not None])
+    deleted = [change.urn for change in changes if change.kind is ChangeKind.DELETE]
+    await tx.execute(f"DELETE FROM policies WHERE urn {tx.dialect.any_of('$1')}", deleted)
+    return rows.change_events(changes)
+
+
+async def _changed_settings(tx: Transaction, settings: Mapping[str, str] | None) -> list[Event]:
+    if settings is None:
+        return []
+    before = await tx.fetchval("SELECT settings FROM state")
+    text = rows.json_text(dict(settings))
+    if before != text:
+        await tx.execute("UPDATE state SET settings = $1", text)
+    return rows.setting_events(before, settings)
+
+
+async def _existing_group(tx: Transaction, urn: str) -> Group:
+    row = await tx.fetchrow(_GROUP, urn)
+    if row is None:
+        raise rows.no_group()
+    return Group(*row)

@@ -1,0 +1,173 @@
+"""Searches for tokens: the rules of `domain.filters` in SQL. Literal pieces are joined; values are bound."""
+
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+from watchword.domain.bulk_revocation import Selection
+from watchword.domain.filters import BY_END, Condition, Field, Filter, Search, Sort, SortField
+from watchword.domain.urns import TOKEN_PREFIX
+from watchword.stores.sql.transaction import Dialect
+
+INLINE_ROWS = 200
+
+_STATUS = (
+    "(CASE WHEN tokens.revoked_at IS NOT NULL THEN 'REVOKED' WHEN tokens.expires_at IS NOT NULL"
+    " AND tokens.expires_at <= (SELECT now_ms()) THEN 'EXPIRED' ELSE 'ACTIVE' END)"
+)
+# Columns are named with their table: SQLite's json_each has an id and a type too.
+_COLUMNS: dict[Field, str] = {
+    Field.ID: "tokens.id",
+    Field.URN: f"('{TOKEN_PREFIX}' || tokens.id)",
+    Field.NAME: "tokens.name",
+    Field.DESCRIPTION: "tokens.description",
+    Field.ACTOR_URN: "tokens.actor_urn",
+    Field.OWNER_URN: "tokens.owner_urn",
+    Field.TOKEN_TYPE: "tokens.type",
+    Field.STATUS: _STATUS,
+    Field.PARENT: "tokens.parent",
+    Field.MINTED_WITH: "tokens.minted_with",
+    Field.CREATED_AT: "tokens.created_at",
+    Field.EXPIRES_AT: "tokens.expires_at",
+    Field.LAST_USED_AT: "tokens.last_used_at",
+    Field.LAST_ACTIVITY_AT: "coalesce(tokens.last_used_at, tokens.created_at)",
+    Field.REVOKED_AT: "tokens.revoked_at",
+    Field.USE_COUNT: "tokens.use_count",
+    Field.LAST_NETWORK: "tokens.last_network",
+}
+_COMPARISONS: dict[Condition, str] = {
+    Condition.EQUAL: "=",
+    Condition.IN: "=",
+    Condition.IEQUAL: "=",
+    Condition.GREATER_THAN: ">",
+    Condition.GREATER_THAN_OR_EQUAL_TO: ">=",
+    Condition.LESS_THAN: "<",
+    Condition.LESS_THAN_OR_EQUAL_TO: "<=",
+}
+_COUNTED = {Field.ACTOR_URN: "actor", Field.OWNER_URN: "owner"}
+
+Wording = tuple[Field, Condition, bool, int]
+"""A filter without its values: of these only their number matters (none, one, or a list)."""
+
+
+class TokenStatement(NamedTuple):
+    where: str
+    order: str
+    bound: list[Any]
+    counted: tuple[str, str] | None
+    """Kind and urn of the stored total that answers this search, if one does."""
+    inline: bool
+    """Whether the page costs the same at any size, so that it needs no deadline of its own."""
+
+
+def translate(search: Search, dialect: Dialect) -> TokenStatement:
+    filters = _with_own(search)
+    counted = stored_total(filters)
+    where, bound = _translate(filters, dialect, shows_revoked=search.shows_revoked)
+    return TokenStatement(
+        where or "true",
+        _order(search.sort),
+        bound,
+        counted,
+        inline=counted is not None and search.sort == BY_END and search.start + search.count <= INLINE_ROWS,
+    )
+
+
+def chosen(selection: Selection, dialect: Dialect) -> tuple[str, list[Any]]:
+    """The condition of the selected tokens, and its parameters."""
+    where, bound = _translate(selection.seeds, dialect, shows_revoked=selection.follows_dead)
+    terms = [where] if where else []
+    if selection.ids is not None:
+        bound.append(list(selection.ids))
+        terms.append(f"tokens.id {dialect.any_of(f'${len(bound)}')}")
+    if selection.visibility is not None:
+        bound.append(selection.visibility.actor)
+        actor = f"${len(bound)}::text"
+        created = f" OR owner_urn = {actor}" if selection.visibility.created else ""
+        accounts = " OR tokens.type = 'SERVICE_ACCOUNT'" if selection.visibility.accounts else ""
+        terms.append(f"(actor_urn = {actor}{created}{accounts})")
+    return " AND ".join(terms) or "true", bound
+
+
+def key_of(sort: Sort) -> str:
+    return _COLUMNS[sort.field.value]
+
+
+def stored_total(filters: tuple[Filter, ...]) -> tuple[str, str] | None:
+    """Kind and urn of the stored total of tokens that are not revoked which answers these filters, if one does."""
+    if not filters:
+        return ("all", "")
+    if len(filters) == 1:
+        (only,) = filters
+        kind = _COUNTED.get(only.field)
+        value = only.values[0] if len(only.values) == 1 else None
+        if kind is not None and isinstance(value, str) and only.pins(only.field, value):
+            return (kind, value)
+    return None
+
+
+def _with_own(search: Search) -> tuple[Filter, ...]:
+    """The filters, with the restriction to the caller's own tokens among them, once."""
+    if search.own is None:
+        return search.filters
+    field, owner = search.own
+    own = Filter(field, Condition.EQUAL, (owner,))
+    return (own, *(f for f in search.filters if not f.pins(field, owner)))
+
+
+def _translate(filters: tuple[Filter, ...], dialect: Dialect, *, shows_revoked: bool) -> tuple[str, list[Any]]:
+    bound: list[Any] = []
+    for f in filters:
+        if f.values:
+            values = [str(value).lower() for value in f.values] if f.condition is Condition.IEQUAL else list(f.values)
+            bound.append(values[0] if len(values) == 1 else values)
+    wordings = tuple([(f.field, f.condition, f.negated, min(len(f.values), 2)) for f in filters])
+    return _where(wordings, shows_revoked, dialect), bound
+
+
+@lru_cache(512)
+def _where(wordings: tuple[Wording, ...], shows_revoked: bool, dialect: Dialect) -> str:
+    # In the words of the partial indexes.
+    terms = [] if shows_revoked else ["tokens.revoked_at IS NULL"]
+    number = 0
+    for wording in wordings:
+        number += wording[3] > 0
+        terms.append(_term(f"${number}", wording, dialect))
+    return " AND ".join(terms)
+
+
+def _term(parameter: str, wording: Wording, dialect: Dialect) -> str:
+    field, condition, negated, values = wording
+    column = _COLUMNS[field]
+    if condition is Condition.EXISTS:
+        return f"{column} IS {'' if negated else 'NOT '}NULL"
+    tested = dialect.folded(column) if condition is Condition.IEQUAL else column
+    numeric = field.kind.numeric
+    if values == 1:
+        value = f"{parameter}::bigint" if numeric else f'{parameter}::text COLLATE "C"'
+        test = _test(condition, tested, value, dialect)
+    elif _COMPARISONS.get(condition) == "=":
+        test = f"{tested} {dialect.any_of(parameter, 'bigint' if numeric else 'text')}"
+    else:
+        test = _test(condition, tested, "each_of.value", dialect)
+        each = dialect.each_of(parameter, "bigint" if numeric else "text")
+        test = f"({column} IS NOT NULL AND EXISTS (SELECT 1 FROM {each} WHERE {test}))"
+    # NULL is neither true nor false in SQL: a missing value matches neither the test nor its negation.
+    return f"({column} IS NOT NULL AND NOT ({test}))" if negated else test
+
+
+def _test(condition: Condition, column: str, value: str, dialect: Dialect) -> str:
+    if condition is Condition.CONTAIN:
+        return f"{dialect.position(column, value)} > 0"
+    if condition is Condition.START_WITH:
+        return f"{dialect.position(column, value)} = 1"
+    if condition is Condition.END_WITH:
+        return dialect.ends_with(column, value)
+    return f"{column} {_COMPARISONS[condition]} {value}"
+
+
+@cache
+def _order(sort: Sort) -> str:
+    direction = "DESC" if sort.descending else "ASC"
+    if sort.field is SortField.ID:
+        return f"id {direction}"
+    return f"{key_of(sort)} {direction} NULLS LAST, id"

@@ -1,0 +1,460 @@
+"""The life of a token: created, rotated, first used, revoked with its relatives, purged after its retention."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple
+
+from watchword.domain.accounts import no_account
+from watchword.domain.actors import WritePrecondition
+from watchword.domain.bulk_revocation import (
+    MOST,
+    MOST_ACTORS,
+    Receipt,
+    Revocation,
+    RevocationPreview,
+    Selection,
+    Share,
+    TokenVisibility,
+    check_confirmed,
+    check_count,
+    receipt,
+)
+from watchword.domain.errors import Stale
+from watchword.domain.events import Action, Detail, Event
+from watchword.domain.filters import SEARCH_SECONDS
+from watchword.domain.idempotency import KEPT, IdempotencyRecord
+from watchword.domain.ports import Issue, Repeated, Use
+from watchword.domain.tokens import TokenRecord, TokenType
+from watchword.stores import rows
+from watchword.stores.sql.search import chosen
+from watchword.stores.sql.transaction import (
+    KEYS,
+    TOKENS,
+    Database,
+    Transaction,
+    actor_lock,
+    check_precondition,
+    family_lock,
+    idempotency_lock,
+    write_events,
+)
+
+LARGE_FAMILY = 2_000
+"""A larger family is revoked under the lock of all families, and may take longer than an answer usually may."""
+_CHUNK = 10_000
+"""Ids in one parameter."""
+_GENERATIONS = 100
+
+GET = f"SELECT {rows.TOKEN} FROM tokens WHERE id = $1"
+_KEY_IN_USE = "SELECT kid FROM keys ORDER BY seq DESC LIMIT 1"
+_SUSPENDED = "SELECT 1 FROM actors WHERE urn = $1 AND status = 'SUSPENDED'"
+_ACCOUNT = "SELECT 1 FROM service_accounts WHERE urn = $1 AND deleted_at IS NULL"
+# A successor that was never used has no children: it can be revoked alone.
+_PARENT = "SELECT expires_at FROM tokens WHERE id = $1 AND revoked_at IS NULL AND grace IS NULL"
+GET_IDEMPOTENCY = f"SELECT {rows.RETRY} FROM retries WHERE actor = $1 AND digest = $2 AND created_at > $3"
+_PUT_IDEMPOTENCY = f"""
+INSERT INTO retries ({rows.RETRY}) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (actor, digest) DO UPDATE SET kid = excluded.kid, token_id = excluded.token_id,
+    created_at = excluded.created_at, expires_at = excluded.expires_at"""
+_TOTAL = "SELECT coalesce(sum(total), 0) FROM token_totals WHERE kind = 'actor' AND urn = $1"
+# Bounded by its LIMIT, and asked only of an actor with that many tokens that are not revoked.
+_LIVE_OF = """
+SELECT count(*) FROM (
+    SELECT 1 FROM tokens WHERE actor_urn = $1 AND revoked_at IS NULL AND expires_at IS NULL
+    UNION ALL
+    SELECT 1 FROM tokens WHERE actor_urn = $1 AND revoked_at IS NULL AND expires_at > $2
+    LIMIT $3) AS live"""
+_LIVE_UP_TO = """
+SELECT count(*) FROM (
+    SELECT 1 FROM tokens WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1) LIMIT $2) AS live"""
+
+MEMBER = "id, actor_urn, replaces, replaced_by, revoked_at, expires_at"
+# The old token, and every token derived from it. An expired successor that was never used is among them: its full
+# expiry must not be later than its parent's.
+_LINE = """
+WITH RECURSIVE line (id) AS (
+    SELECT id FROM tokens WHERE id = $1
+    UNION SELECT t.id FROM line AS l JOIN tokens AS t ON t.parent = l.id
+    WHERE t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > $2 OR t.grace IS NOT NULL))
+SELECT id FROM line"""
+_SHORTEN = """
+UPDATE tokens SET expires_at = CASE WHEN expires_at <= $2 THEN expires_at ELSE $2 END,
+    full_end = CASE WHEN grace IS NULL OR full_end <= $2 THEN full_end ELSE $2 END
+WHERE id {any_of} AND revoked_at IS NULL AND (
+    expires_at IS NULL OR expires_at > $2 OR (grace IS NOT NULL AND (full_end IS NULL OR full_end > $2)))"""
+# Counts grow; a time never moves back, and the network is that of the latest use.
+_USE = """
+UPDATE tokens SET use_count = use_count + $2,
+    last_network = CASE WHEN coalesce(last_used_at, 0) <= $3 THEN $4 ELSE last_network END,
+    last_used_at = CASE WHEN coalesce(last_used_at, 0) <= $3 THEN $3 ELSE last_used_at END
+WHERE id = $1"""
+_LONG_REVOKED = "SELECT id FROM tokens WHERE revoked_at IS NOT NULL AND revoked_at < $1 ORDER BY revoked_at LIMIT $2"
+_LONG_EXPIRED = """
+SELECT id FROM tokens WHERE revoked_at IS NULL AND expires_at < $1 ORDER BY expires_at NULLS FIRST LIMIT $2"""
+
+
+class _LargeFamily(Exception):
+    """More than LARGE_FAMILY tokens are revoked together."""
+
+
+class SqlTokens:
+    _db: Database
+
+    async def get_token(self, token_id: str) -> TokenRecord | None:
+        row = await self._db.row(GET, token_id)
+        return None if row is None else rows.token_of(row)
+
+    async def rotate_token(
+        self, precondition: WritePrecondition, seen: TokenRecord, successor: TokenRecord, issue: Issue
+    ) -> int:
+        async def work(tx: Transaction) -> int:
+            changed = [family_lock(seen.family), family_lock(successor.id)]
+            if issue.idempotency is not None:
+                changed.append(idempotency_lock(issue.idempotency))
+            relied = [TOKENS, KEYS, actor_lock(successor.actor_urn)]
+            now = await check_precondition(tx, precondition, shared=relied, exclusive=changed)
+            await check_issue(tx, successor, issue, now)
+            old = await _get(tx, seen.id)
+            if old is None or rows.course(old) != rows.course(seen) or not old.is_live(now):
+                raise Stale
+            unused = [] if old.replaced_by is None else [old.replaced_by]
+            await tx.take_slot()
+            await tx.lock_tokens([old.id, *unused])
+            revoked = await revoke(tx, precondition, unused, now, reason=old.id, lock_rows=False) if unused else 0
+            await add(tx, precondition, successor, now)
+            await tx.execute("UPDATE tokens SET replaced_by = $2 WHERE id = $1", old.id, successor.id)
+            return revoked
+
+        return await self._db.write(work)
+
+    async def note_first_use(self, precondition: WritePrecondition, token_id: str) -> None:
+        async def work(tx: Transaction) -> None:
+            await tx.lock(shared=[TOKENS], exclusive=[family_lock(await tx.root_of(token_id))])
+            now = await tx.now()
+            new = await _get(tx, token_id)
+            if new is None or new.grace is None or not new.is_live(now):
+                return
+            end = now + new.grace
+            line = [row[0] for row in await tx.fetch(_LINE, new.replaces, now)]
+            await tx.lock_tokens([*line, new.id])
+            await tx.execute("UPDATE tokens SET expires_at = full_end, grace = NULL WHERE id = $1", new.id)
+            await tx.execute("UPDATE tokens SET replaced_at = $2 WHERE id = $1", new.replaces, now)
+            await tx.execute(_SHORTEN.format(any_of=tx.dialect.any_of("$1")), line, end)
+            await write_events(tx, precondition, [rows.replaced(new, end)], now)
+
+        await self._db.write(work)
+
+    async def get_idempotency_record(self, actor: str, digest: str) -> IdempotencyRecord | None:
+        sql = GET_IDEMPOTENCY.replace("$3", f"(SELECT now_ms()) - {KEPT}")
+        row = await self._db.confirmed_row(sql, actor, digest)
+        return None if row is None else IdempotencyRecord(*row)
+
+    async def note_replay(self, precondition: WritePrecondition, record: TokenRecord) -> bool:
+        async def work(tx: Transaction) -> bool:
+            now = await check_precondition(tx, precondition, shared=[TOKENS, family_lock(record.family)])
+            found = await _get(tx, record.id)
+            if found is None or not found.is_live(now):
+                return False
+            await write_events(tx, precondition, [rows.replayed(found)], now)
+            return True
+
+        return await self._db.write(work)
+
+    async def revoke_token(
+        self,
+        precondition: WritePrecondition,
+        token_id: str,
+        visibility: TokenVisibility | None,
+        *,
+        cascade: bool = False,
+    ) -> Revocation:
+        async def work(tx: Transaction) -> Revocation:
+            return await _revoke_with_relatives(tx, precondition, token_id, visibility)
+
+        async def work_on_many(tx: Transaction) -> Revocation:
+            now = await check_precondition(tx, precondition, exclusive=[TOKENS])
+            record = await _revocable(tx, token_id, visibility, cascade=cascade)
+            most = MOST if cascade else sys.maxsize
+            ids = await dying_with(tx, [_member(record)], now, cascade=cascade, expired=True, most=most)
+            if not ids:
+                raise rows.already_revoked(record.revoked_at or now)
+            if cascade:
+                check_count(len(ids))
+            number = await revoke(tx, precondition, list(ids), now, reason=token_id, lock_rows=False)
+            return Revocation(now, number)
+
+        if not cascade:
+            try:
+                return await self._db.write(work)
+            except _LargeFamily:
+                pass
+        return await self._db.write_long(work_on_many)
+
+    async def withdraw_token(self, precondition: WritePrecondition, token_id: str) -> int:
+        async def work(tx: Transaction) -> int:
+            root = await tx.root_of(token_id)
+            now = await check_precondition(tx, precondition, shared=[TOKENS], exclusive=[family_lock(root)])
+            return await revoke(tx, precondition, [token_id], now)
+
+        return await self._db.write(work)
+
+    async def revoke_tokens(
+        self, precondition: WritePrecondition, selection: Selection, seconds: float = SEARCH_SECONDS
+    ) -> Receipt:
+        where, bound = chosen(selection, self._db.dialect)
+        matching = f"SELECT {MEMBER} FROM tokens WHERE {where} LIMIT {MOST + 1:d}"
+
+        async def look(tx: Transaction) -> list[str]:
+            return [row[0] for row in await tx.search(matching, *bound)]
+
+        found = None if selection.is_plain else await self._db.scan(look, seconds)
+
+        async def work(tx: Transaction) -> Receipt:
+            now = await check_precondition(tx, precondition, exclusive=[TOKENS])
+            if found is None:
+                seeds = await tx.search(matching, *bound)
+            else:
+                seeds = [row for row in await _members(tx, found) if selection.cascade or row[4] is None]
+            dying = await dying_with(tx, seeds, now, cascade=selection.cascade, expired=False, most=MOST)
+            await _check_selected(tx, selection, len(dying), now, selection.at_most)
+            ids = sorted(dying)
+            made = receipt(ids, now)
+            await revoke(tx, precondition, ids, now, lock_rows=False)
+            await write_events(tx, precondition, [rows.many_revoked(selection, made)], now)
+            return made
+
+        return await self._db.write_long(work)
+
+    async def revocation_preview(self, selection: Selection, seconds: float = SEARCH_SECONDS) -> RevocationPreview:
+        where, bound = chosen(selection, self._db.dialect)
+
+        async def work(tx: Transaction) -> RevocationPreview:
+            began = time.thread_time()
+            now = await tx.now()
+            seeds = await tx.search(f"SELECT {MEMBER} FROM tokens WHERE {where} LIMIT {MOST + 1:d}", *bound)
+            dying = await dying_with(tx, seeds, now, cascade=selection.cascade, expired=False, most=MOST)
+            await _check_selected(tx, selection, len(dying), now)
+            actors = sorted(Counter(dying.values()).items(), key=lambda share: (-share[1], share[0]))
+            shares = tuple(Share(*share) for share in actors[:MOST_ACTORS])
+            return RevocationPreview(len(dying), shares, len(actors), time.thread_time() - began)
+
+        return await self._db.scan(work, seconds)
+
+    async def record_uses(self, uses: Mapping[str, Use]) -> None:
+        async def work(tx: Transaction) -> None:
+            await tx.lock(shared=[TOKENS])
+            await tx.lock_tokens(list(uses))
+            await tx.executemany(_USE, [(i, use.count, use.last, use.network) for i, use in uses.items()])
+
+        await self._db.write(work)
+
+    async def purge_tokens(self, before: int, most: int) -> int:
+        async def work(tx: Transaction) -> int:
+            await tx.lock(shared=[TOKENS])
+            await tx.take_slot()
+            # A row that another transaction has locked is left for the next purge.
+            skip, any_of = tx.dialect.skip_locked, tx.dialect.any_of("$1")
+            ids = [row[0] for row in await tx.fetch(f"{_LONG_REVOKED} {skip}", before, most)]
+            ids += [row[0] for row in await tx.fetch(f"{_LONG_EXPIRED} {skip}", before, most - len(ids))]
+            gone = set(ids)
+            # A token that a purged one minted counts as minted with the purged one's minter: a cascade still finds it.
+            # That minter may be purged too, and so on.
+            for _ in range(_GENERATIONS):
+                minted = await tx.fetch(f"SELECT id FROM tokens WHERE minted_with {any_of}", ids)
+                orphans = [row[0] for row in minted if row[0] not in gone]
+                if not orphans:
+                    break
+                await tx.lock_tokens(orphans)
+                await tx.execute(
+                    f"""UPDATE tokens SET minted_with = (
+                        SELECT minter.minted_with FROM tokens AS minter WHERE minter.id = tokens.minted_with)
+                    WHERE id {any_of}""",
+                    orphans,
+                )
+            await tx.execute(f"DELETE FROM tokens WHERE id {any_of}", ids)
+            return len(ids)
+
+        return await self._db.write(work)
+
+    async def purge_idempotency_records(self, most: int) -> int:
+        async def work(tx: Transaction) -> int:
+            oldest = "SELECT actor, digest FROM retries WHERE created_at <= $1 ORDER BY created_at LIMIT $2"
+            return await tx.execute(
+                f"DELETE FROM retries WHERE (actor, digest) IN ({oldest} {tx.dialect.skip_locked})",
+                await tx.now() - KEPT,
+                most,
+            )
+
+        return await self._db.write(work)
+
+
+async def check_issue(tx: Transaction, record: TokenRecord, issue: Issue, now: int) -> None:
+    """Raise unless this token may be added now; record the request's idempotency key."""
+    idempotency = issue.idempotency
+    if idempotency is not None and await tx.fetchrow(
+        GET_IDEMPOTENCY, idempotency.actor, idempotency.digest, now - KEPT
+    ):
+        raise Repeated
+    if await tx.fetchval(_KEY_IN_USE) != issue.kid:
+        raise Stale
+    if record.type is TokenType.SERVICE_ACCOUNT and not await tx.fetchval(_ACCOUNT, record.actor_urn):
+        raise no_account()
+    if await tx.fetchval(_SUSPENDED, record.actor_urn):
+        raise rows.actor_suspended()
+    if record.parent is not None:
+        found = await tx.fetchrow(_PARENT, record.parent)
+        if found is None or not _expires_by(record, found[0]):
+            raise Stale
+    if idempotency is not None:
+        await tx.execute(_PUT_IDEMPOTENCY, *astuple(idempotency))
+
+
+async def check_room(tx: Transaction, actor: str, max_live: int, now: int) -> None:
+    if await tx.fetchval(_TOTAL, actor) < max_live:
+        return
+    if await tx.fetchval(_LIVE_OF, actor, now, max_live) >= max_live:
+        raise rows.no_room(max_live)
+
+
+async def add(tx: Transaction, precondition: WritePrecondition, record: TokenRecord, now: int) -> None:
+    await tx.insert_token(record)
+    await write_events(tx, precondition, [rows.created(record)], now)
+
+
+async def revoke(
+    tx: Transaction,
+    precondition: WritePrecondition,
+    ids: Sequence[str],
+    now: int,
+    *,
+    reason: str | None = None,
+    lock_rows: bool = True,
+) -> int:
+    """Revoke just these, each with its event; returns how many were not revoked yet. `reason` is the token they are
+    revoked with. A transaction that has the lock of all families need not lock their rows.
+    """
+    await tx.take_slot()
+    if lock_rows:
+        await tx.lock_tokens(ids)
+    revoked = await tx.mark_revoked(ids, now)
+    await write_events(
+        tx, precondition, (_revoked(precondition, token_id, actor, reason) for token_id, actor in revoked), now
+    )
+    return len(revoked)
+
+
+async def dying_with(
+    tx: Transaction, seeds: Iterable[rows.Row], now: int, *, cascade: bool, expired: bool, most: int
+) -> dict[str, str]:
+    """Which tokens are revoked with these rows of MEMBER, themselves included: id and actor of each, `most` and one at
+    the most.
+
+    These are the live ones derived from them and the other token of a rotation while both are live; with `cascade` also
+    the ones minted with them. With `expired` the seeds are revoked although they are expired. In a cascade a dead token
+    leads on to what it minted and to its successor, so that revoking one token does not hide the others.
+    """
+    known: set[str] = set()
+    dying: dict[str, str] = {}
+    frontier = list(seeds)
+    are_seeds = True
+    while frontier and len(dying) <= most:
+        parents, partners = [], set()
+        for token_id, actor, replaces, replaced_by, revoked_at, expires_at in frontier:
+            if token_id in known:
+                continue
+            known.add(token_id)
+            live = revoked_at is None and (expires_at is None or expires_at > now)
+            if live or (are_seeds and expired and revoked_at is None):
+                dying[token_id] = actor
+            parents.append(token_id)
+            if replaced_by is not None and (live or cascade):
+                partners.add(replaced_by)
+            if replaces is not None and live:
+                partners.add(replaces)
+        frontier = await _relatives(tx, parents, now, cascade=cascade)
+        frontier += await _members(tx, sorted(partners - known))
+        are_seeds = False
+    return dict(list(dying.items())[: most + 1]) if len(dying) > most else dying
+
+
+async def _relatives(tx: Transaction, ids: Sequence[str], now: int, *, cascade: bool) -> list[rows.Row]:
+    """The live tokens derived from these; with `cascade` also those minted with them."""
+    live = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)"
+    if len(ids) == 1 and not cascade:  # as in most revocations: no list to unpack
+        return list(await tx.fetch(f"SELECT {MEMBER} FROM tokens WHERE parent = $1 AND {live}", ids[0], now))
+    any_of = tx.dialect.any_of("$1")
+    derived = f"SELECT {MEMBER} FROM tokens WHERE parent {any_of} AND parent IS NOT NULL AND {live}"
+    minted = f"SELECT {MEMBER} FROM tokens WHERE minted_with {any_of} AND minted_with IS NOT NULL"
+    found: list[rows.Row] = []
+    for chunk in _chunks(ids):
+        found += await tx.fetch(derived, chunk, now)
+        if cascade:
+            found += await tx.fetch(minted, chunk)
+    return found
+
+
+async def _members(tx: Transaction, ids: Sequence[str]) -> list[rows.Row]:
+    sql = f"SELECT {MEMBER} FROM tokens WHERE id {tx.dialect.any_of('$1')}"
+    return [row for chunk in _chunks(ids) for row in await tx.fetch(sql, chunk)]
+
+
+def _chunks(ids: Sequence[str]) -> Iterator[list[str]]:
+    return (list(ids[start : start + _CHUNK]) for start in range(0, len(ids), _CHUNK))
+
+
+async def _revoke_with_relatives(
+    tx: Transaction, precondition: WritePrecondition, token_id: str, visibility: TokenVisibility | None
+) -> Revocation:
+    root = await tx.root_of(token_id)
+    now = await check_precondition(tx, precondition, shared=[TOKENS], exclusive=[family_lock(root)])
+    record = await _revocable(tx, token_id, visibility, cascade=False)
+    if root not in (None, record.family):
+        raise rows.no_token()  # created since the lock was taken: it did not exist when the request came
+    ids = await dying_with(tx, [_member(record)], now, cascade=False, expired=True, most=LARGE_FAMILY)
+    if len(ids) > LARGE_FAMILY:
+        raise _LargeFamily
+    return Revocation(now, await revoke(tx, precondition, list(ids), now, reason=token_id))
+
+
+async def _revocable(
+    tx: Transaction, token_id: str, visibility: TokenVisibility | None, *, cascade: bool
+) -> TokenRecord:
+    record = await _get(tx, token_id)
+    if record is None or not (visibility is None or visibility.covers(record)):
+        raise rows.no_token()
+    if record.revoked_at is not None and not cascade:
+        raise rows.already_revoked(record.revoked_at)
+    return record
+
+
+async def _check_selected(
+    tx: Transaction, selection: Selection, count: int, now: int, at_most: int | None = None
+) -> None:
+    check_count(count, at_most)
+    if not selection.may_be_all:
+        check_confirmed(selection, count, spares=await tx.fetchval(_LIVE_UP_TO, now, count + 1) > count)
+
+
+async def _get(tx: Transaction, token_id: str) -> TokenRecord | None:
+    row = await tx.fetchrow(GET, token_id)
+    return None if row is None else rows.token_of(row)
+
+
+def _member(record: TokenRecord) -> rows.Row:
+    return (record.id, record.actor_urn, record.replaces, record.replaced_by, record.revoked_at, record.expires_at)
+
+
+def _expires_by(record: TokenRecord, parent_end: int | None) -> bool:
+    end = record.expires_at if record.grace is None else record.full_end
+    return parent_end is None or (end is not None and end <= parent_end)
+
+
+def _revoked(precondition: WritePrecondition, token_id: str, actor: str, reason: str | None) -> Event:
+    detail: dict[str, Detail] = {"actorUrn": actor}
+    if reason is not None and reason != token_id:
+        detail["with"] = reason
+    if precondition.by_possession:
+        detail["byPossession"] = True
+    return Event(Action.TOKEN_REVOKED, token_id, detail)

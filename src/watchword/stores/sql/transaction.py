@@ -1,0 +1,196 @@
+"""What a transaction sees of its database, and what every write does first and last.
+
+Each transaction is a coroutine over `Transaction`, written once for both databases, with `$1` parameters. A driver runs
+it: SQLite's writer thread to its end without a pause, PostgreSQL's on a connection of the pool. What the two databases
+say differently has a name in `Dialect`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from watchword.domain.actors import WritePrecondition
+from watchword.domain.errors import Stale
+from watchword.domain.events import Event
+from watchword.domain.filters import SEARCH_SECONDS
+from watchword.domain.idempotency import IdempotencyRecord
+from watchword.domain.tokens import TokenRecord
+from watchword.stores import rows
+
+T = TypeVar("T")
+
+# Names of locks. PostgreSQL takes them in one order; SQLite has one writer and takes none.
+POLICIES = "policies"
+KEYS = "keys"
+TOKENS = "tokens"
+"""Every token family: shared by all that change a token, exclusive for changes to many families."""
+
+
+def actor_lock(urn: str) -> str:
+    return f"actor:{urn}"
+
+
+def family_lock(root: str | None) -> str:
+    """A token family, by the id of its oldest token."""
+    return f"token:{root}"
+
+
+def idempotency_lock(record: IdempotencyRecord) -> str:
+    return f"retry:{record.digest}{record.actor}"
+
+
+class Dialect(ABC):
+    """Pieces of SQL that differ. Values stay parameters."""
+
+    for_update: str
+    """At the end of a SELECT: lock the rows until the commit."""
+    skip_locked: str
+    """The same, without those that another transaction has locked."""
+    next_policy_version: str
+    policy_users: str
+    """Joined to `policies`: a row `named` with a `value` for each user a policy names."""
+
+    @abstractmethod
+    def any_of(self, parameter: str, kind: str = "text") -> str:
+        """After a column: equals one of the list bound to this parameter."""
+
+    @abstractmethod
+    def folded(self, text: str) -> str:
+        """The text in lower case."""
+
+    @abstractmethod
+    def position(self, text: str, part: str) -> str:
+        """Where the part begins in the text, from 1; 0: nowhere."""
+
+    @abstractmethod
+    def ends_with(self, text: str, part: str) -> str: ...
+
+    @abstractmethod
+    def json_array(self, column: str, source: str) -> str:
+        """The JSON text of an array of this column, from `source` (`table WHERE …`)."""
+
+    @abstractmethod
+    def each_of(self, parameter: str, kind: str) -> str:
+        """A table with one column `value`, of the list bound to this parameter."""
+
+
+class Transaction(Protocol):
+    dialect: Dialect
+
+    async def execute(self, sql: str, *bound: Any) -> int:
+        """Returns how many rows were changed."""
+
+    async def executemany(self, sql: str, bound: Iterable[Sequence[Any]]) -> None: ...
+
+    async def fetch(self, sql: str, *bound: Any) -> Sequence[rows.Row]: ...
+
+    async def fetchrow(self, sql: str, *bound: Any) -> rows.Row | None: ...
+
+    async def fetchval(self, sql: str, *bound: Any) -> Any: ...
+
+    async def search(self, sql: str, *bound: Any) -> Sequence[rows.Row]:
+        """A `fetch` that is planned for the values it brings."""
+
+    def stream(self, sql: str, *bound: Any) -> AsyncIterator[rows.Row]: ...
+
+    async def now(self) -> int: ...
+
+    async def lock(
+        self, *, shared: Iterable[str] = (), exclusive: Iterable[str] = (), bearer: str | None = None
+    ) -> None:
+        """Hold these locks until the commit, and share that of the bearer's family."""
+
+    async def root_of(self, token_id: str) -> str | None:
+        """The oldest token of its family, which never changes, for the lock of the family; of a token that does not
+        exist, itself. None in a database without locks.
+        """
+
+    async def take_slot(self) -> None:
+        """Before the first change to the number of tokens, and before `lock_tokens`."""
+
+    async def lock_tokens(self, ids: Sequence[str]) -> None:
+        """Lock these rows until the commit."""
+
+    async def insert_token(self, record: TokenRecord) -> None: ...
+
+    async def mark_revoked(self, ids: Sequence[str], now: int) -> Sequence[rows.Row]:
+        """Revoke those that are not revoked yet; returns the id and actor of each."""
+
+
+Work = Callable[[Transaction], Coroutine[Any, Any, T]]
+
+
+class Database(Protocol):
+    dialect: Dialect
+
+    async def row(self, sql: str, *bound: Any) -> rows.Row | None:
+        """The row that one statement finds, or None."""
+
+    async def fetch(self, sql: str, *bound: Any) -> Sequence[rows.Row]: ...
+
+    async def confirmed_row(self, sql: str, *bound: Any) -> rows.Row | None:
+        """The same of what may show the outcome of an earlier request: a row that a failover may still undo is not
+        returned.
+        """
+
+    async def scan(self, work: Work[T], seconds: float = SEARCH_SECONDS) -> T:
+        """Several reads on one snapshot, under a deadline."""
+
+    async def write(self, work: Work[T]) -> T:
+        """One transaction, durable when this returns. The work may run again if its first run changed nothing."""
+
+    async def write_long(self, work: Work[T]) -> T:
+        """A write that may take longer than an answer usually may."""
+
+
+_HOLDS = """
+SELECT (SELECT policy_version FROM state WHERE one = 1) = $1::bigint
+   AND NOT EXISTS (SELECT 1 FROM actors WHERE urn = $2::text AND status = 'SUSPENDED')
+   AND ($3::text IS NULL OR EXISTS (
+        SELECT 1 FROM tokens
+        WHERE id = $3::text AND actor_urn = $2::text AND revoked_at IS NULL
+          AND (expires_at IS NULL OR expires_at > (SELECT now_ms())))),
+   now_ms()
+"""
+ADD_EVENT = f"INSERT INTO events ({rows.EVENT}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
+
+
+async def check_precondition(
+    tx: Transaction, precondition: WritePrecondition, *, shared: Iterable[str] = (), exclusive: Iterable[str] = ()
+) -> int:
+    """Lock what the write relies on and what it changes; raise `Stale` unless the bearer is live, its actor is not
+    suspended and the policies are of the same version. Returns the time.
+    """
+    relied = list(shared)
+    if not precondition.is_unconditional:
+        relied += [POLICIES, actor_lock(precondition.actor)]
+    if precondition.bearer_id is not None:
+        relied.append(TOKENS)
+    await tx.lock(shared=relied, exclusive=exclusive, bearer=precondition.bearer_id)
+    if precondition.is_unconditional:
+        return await tx.now()
+    row = await tx.fetchrow(_HOLDS, precondition.policy_version, precondition.actor, precondition.bearer_id)
+    assert row is not None
+    holds, now = row
+    if not holds:
+        raise Stale
+    return int(now)
+
+
+async def write_events(tx: Transaction, precondition: WritePrecondition, events: Iterable[Event], now: int) -> None:
+    await tx.executemany(
+        ADD_EVENT,
+        [
+            (
+                now,
+                precondition.actor,
+                precondition.bearer_id,
+                event.action.value,
+                event.target,
+                precondition.peer,
+                precondition.request_id,
+                rows.json_text(event.detail),
+            )
+            for event in events
+        ],
+    )
