@@ -1,4 +1,4 @@
-"""The benches run, on real load, and keep what they found: one of them in every run of the suite, all in the soak."""
+"""The benchmarks run under real load and write their results: one of them in every test run, all in the soak."""
 
 import argparse
 import asyncio
@@ -51,7 +51,7 @@ def bench(*words: str, seconds: float = 120) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
 
 
-def test_a_bench_measures_beside_bare_answers_says_whether_its_laws_hold_and_draws_all_of_it(tmp_path: Path) -> None:
+def test_bench_measures_beside_bare_answers_checks_targets_and_draws_a_chart(tmp_path: Path) -> None:
     done = bench("verify", *SHORT, "--sizes", "1000", "--folder", str(ROOT), "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     kept = json.loads((tmp_path / "verify.json").read_text())
@@ -66,7 +66,7 @@ def test_a_bench_measures_beside_bare_answers_says_whether_its_laws_hold_and_dra
     assert {law["name"] for law in kept["laws"]} <= words
 
 
-def test_a_run_that_was_twice_as_fast_is_told_from_one_that_was_the_same(tmp_path: Path) -> None:
+def test_compare_distinguishes_a_faster_run_from_an_equal_one(tmp_path: Path) -> None:
     names = [kept_run(tmp_path / folder, times) for folder, times in (("one", 1), ("again", 1), ("faster", 2))]
     one, again, faster = names
     for words, ratio, word in (
@@ -81,7 +81,7 @@ def test_a_run_that_was_twice_as_fast_is_told_from_one_that_was_the_same(tmp_pat
 
 
 def kept_run(out: Path, times: int) -> str:
-    """The file of a bench that found the bare answer as fast as ever, and Watchword so many times as fast."""
+    """Write a result in which the bare answer has its usual rate and Watchword `times` its usual rate."""
     bare = [Measured(rate, 1e6 / rate, 1, 2) for rate in (50_000, 51_000, 52_000)]
     ours = [Measured(rate * times, 1e6 / rate / times, 1, 2) for rate in (20_000, 20_100, 20_900)]
     results = Results({("verify", BARE, None): bare, ("verify", WATCHWORD, 1_000): ours})
@@ -89,7 +89,7 @@ def kept_run(out: Path, times: int) -> str:
     return str(out / "verify.json")
 
 
-def test_the_tables_of_the_performance_page_are_what_the_published_runs_found() -> None:
+def test_performance_page_matches_the_published_results() -> None:
     runs = publish.published()
     page = publish.PAGE.read_text()
     assert set(re.findall(r"\(charts/(\w+)\.svg\)", page)) <= {run["name"] for run in runs}
@@ -97,7 +97,7 @@ def test_the_tables_of_the_performance_page_are_what_the_published_runs_found() 
     assert publish.NUMBERS.read_text() == publish.numbers(runs)
 
 
-def test_the_bench_of_shapes_holds_an_expensive_request_to_a_normal_one(tmp_path: Path) -> None:
+def test_bench_shapes_compares_an_expensive_request_with_a_normal_one(tmp_path: Path) -> None:
     flags = ["--tokens", "1000", "--seconds", "0.1", "--only", "90 lines of 200 hops"]
     ran = bench("shapes", *flags, "--folder", str(ROOT), "--out", str(tmp_path))
     assert ran.returncode == 0, ran.stderr
@@ -109,13 +109,13 @@ def test_the_bench_of_shapes_holds_an_expensive_request_to_a_normal_one(tmp_path
     assert "| 90 lines of 200 hops |" in (tmp_path / "shapes.md").read_text()
 
 
-def test_the_bench_does_not_measure_commits_in_memory(tmp_path: Path) -> None:
+def test_bench_rejects_a_folder_in_memory(tmp_path: Path) -> None:
     done = bench("verify", "--folder", "/dev/shm", "--out", str(tmp_path))
     assert done.returncode != 0
     assert "--folder must be on a real disk" in done.stderr
 
 
-def test_a_bench_that_is_not_there_is_refused_by_the_names_of_those_that_are() -> None:
+def test_unknown_bench_is_rejected_with_the_known_names() -> None:
     done = bench("verfy")
     assert done.returncode == 2
     assert "there is no bench verfy; there are verify, lists, writes" in done.stderr
@@ -123,9 +123,9 @@ def test_a_bench_that_is_not_there_is_refused_by_the_names_of_those_that_are() -
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", ALL)
-def test_every_bench_runs_and_keeps_its_laws_and_its_chart(name: str, tmp_path: Path) -> None:
+def test_every_bench_runs_and_writes_results_and_chart(name: str, tmp_path: Path) -> None:
     if name in {"postgres", "endings"}:
-        programs(DEBIAN)  # skips where it cannot be had
+        programs(DEBIAN)  # skips if it cannot be installed
     done = bench(name, *ALL[name], "--folder", str(ROOT), "--out", str(tmp_path), seconds=600)
     assert done.returncode == 0, done.stderr
     kept = json.loads((tmp_path / f"{name}.json").read_text())
@@ -157,7 +157,7 @@ def _look_at_index(kept: Any) -> None:
 LOOKS = {"uses": [_look_at_uses], "index": [_look_at_index]}
 
 
-def test_an_index_filled_for_the_bench_is_what_writing_its_rows_would_have_made(tmp_path: Path) -> None:
+def test_index_filled_for_the_bench_equals_a_written_one(tmp_path: Path) -> None:
     filled, written = tmp_path / "filled.db", tmp_path / "written.db"
     fill_index(filled, 2_000, now=1_800_000_000_000)
     rows = [Row(source, one) for one, source in look(filled, "SELECT id, source FROM documents ORDER BY place")]

@@ -1,4 +1,4 @@
-"""The shell blocks of the documentation, run word for word against a real server."""
+"""The shell blocks of the documentation run unchanged against a real server and print what the pages show."""
 
 import json
 import re
@@ -59,7 +59,9 @@ RUN = [
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
-def test_what_a_page_shows_is_what_happens(page: Path, make_server: Callable[..., Server], tmp_path: Path) -> None:
+def test_blocks_of_a_page_print_what_the_page_shows(
+    page: Path, make_server: Callable[..., Server], tmp_path: Path
+) -> None:
     folder = tmp_path / "clone"
     server = make_server("--data-dir", str(folder / "watchword-data"), folder=folder)
     programs = [client_env("datahub") / "bin"] if page == CLIENTS else []
@@ -80,7 +82,7 @@ def test_what_a_page_shows_is_what_happens(page: Path, make_server: Callable[...
 
 @contextmanager
 def postgres_of(page: Path, folder: Path) -> Iterator[dict[str, str]]:
-    """For a page that uses one: a server of its own, as PostgreSQL's own programs and libraries find it."""
+    """Start a PostgreSQL server for a page that uses one; yield the variables by which clients find it."""
     if not any("postgresql://" in block.code for block in blocks(page)):
         yield {}
         return
@@ -89,9 +91,9 @@ def postgres_of(page: Path, folder: Path) -> Iterator[dict[str, str]]:
 
 
 def start_and_stop(command: str, folder: Path, log: Path) -> None:
-    """A command that runs until it is told to stop: it says where it listens, and ends with 0."""
+    """Start a command that runs until it is stopped; check that it prints its address and exits with 0."""
     port = str(free_port())
-    assert command.startswith("watchword serve"), f"{command} ends by itself: mark its block sh"
+    assert command.startswith("watchword serve"), f"{command} exits by itself: mark its block sh"
     here = re.sub(r"--port \d+", "", command).replace("0.0.0.0", "127.0.0.1")
     flags = f"--port {port}" + ("" if "--data-dir" in here else f" --data-dir unending-{port}")
     with log.open("wb") as out:
@@ -130,7 +132,7 @@ def test_first_examples_lead_from_a_created_token_to_its_rejection(page: Path, s
     assert shown[-1].endswith("401")
 
 
-def test_the_readme_shows_a_denial_then_a_policy_then_the_same_command_obeyed() -> None:
+def test_readme_shows_a_denial_then_a_policy_then_the_same_command_succeeding() -> None:
     found = blocks(README)
     denied = next(i for i, block in enumerate(found) if "You lack the privilege" in (block.shown or ""))
     command = found[denied].code.splitlines()[-1].partition(" || ")[0]
@@ -140,7 +142,7 @@ def test_the_readme_shows_a_denial_then_a_policy_then_the_same_command_obeyed() 
     assert "lack" not in (found[denied + 2].shown or "lack")
 
 
-def test_the_tutorial_leads_to_a_revoked_token_refused_and_the_log_of_it() -> None:
+def test_first_tutorial_shows_a_revoked_token_rejected_and_logged() -> None:
     *_, refused, logged, _ = blocks(TUTORIAL)
     assert "/auth" in refused.code
     assert "token_revoked" in (refused.shown or "")
@@ -149,20 +151,20 @@ def test_the_tutorial_leads_to_a_revoked_token_refused_and_the_log_of_it() -> No
     assert "token_revoked" in (logged.shown or "").splitlines()[1]
 
 
-def test_the_tutorial_ends_with_a_plan_that_is_shown_before_it_is_carried_out() -> None:
+def test_first_tutorial_ends_with_a_dry_run_before_the_real_run() -> None:
     *_, last = blocks(TUTORIAL)
     assert last.code.index("--dry-run") < last.code.index("--yes")
     assert "To delete" in (last.shown or "")
     assert "Post-check passed" in (last.shown or "").splitlines()[-1]
 
 
-def test_the_gateway_of_the_tutorial_is_the_recipe_with_one_thing_required() -> None:
+def test_gateway_tutorial_uses_the_nginx_recipe_with_a_required_scope() -> None:
     (written,) = [block.code for block in blocks(PROTECT) if "nginx.conf <<" in block.code]
     recipe = next(recipe for recipe in RECIPES if recipe.name == "nginx").block("nginx")
     assert recipe.replace("/auth;", "/auth?watchword.scope=reports;") in written
 
 
-def test_the_tutorial_of_a_service_leads_from_a_call_that_passes_to_the_same_call_refused() -> None:
+def test_gateway_tutorial_shows_a_call_accepted_and_then_rejected() -> None:
     found = blocks(PROTECT)
     passed = next(i for i, block in enumerate(found) if (block.shown or "").startswith("The report, for urn:"))
     revoked = next(i for i, block in enumerate(found) if "token revoke" in block.code)
@@ -172,19 +174,19 @@ def test_the_tutorial_of_a_service_leads_from_a_call_that_passes_to_the_same_cal
     assert "401" in (found[revoked].shown or "").splitlines()[-1]
 
 
-def test_every_page_with_blocks_to_run_is_run() -> None:
+def test_every_page_with_shell_blocks_is_run() -> None:
     makes = {page for page in pages() if all(line.startswith("make ") for line in unending(page))}
     assert {page for page in pages() if blocks(page) or page not in makes} == set(RUN)
 
 
-def test_every_block_is_of_a_kind_that_is_tried() -> None:
+def test_every_block_has_a_tested_kind() -> None:
     tried = {"sh", "text", "console", "json"}
     also = {CLIENTS: {"python", "js"}}  # tests/clients/test_page.py
     also |= {recipe.page: {recipe.kind, "bash"} for recipe in RECIPES}  # tests/gateways
     assert [page for page in pages() if kinds(page) - tried - also.get(page, set())] == []
 
 
-def test_every_target_of_make_that_a_page_names_exists() -> None:
+def test_every_make_target_in_the_documentation_exists() -> None:
     named = {line for page in pages() for line in unending(page) if line.startswith("make ")}
     assert len(named) > 5
     for line in sorted(named):
@@ -192,7 +194,7 @@ def test_every_target_of_make_that_a_page_names_exists() -> None:
         assert ran.returncode == 0, ran.stderr
 
 
-def test_every_block_of_json_is_json() -> None:
+def test_every_json_block_is_valid_json() -> None:
     for page in pages():
         for block in re.findall(r"^```json\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
             json.loads(block)

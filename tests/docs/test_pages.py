@@ -1,4 +1,4 @@
-"""The documentation says nothing that is not so: links lead somewhere, and every name in it exists."""
+"""Links in the documentation work, and every name in it exists."""
 
 import re
 import subprocess
@@ -23,7 +23,7 @@ from watchword.settings_table import TABLE
 REFERENCE = ROOT / "docs/reference"
 
 
-def test_every_relative_link_leads_to_a_file_of_the_project() -> None:
+def test_every_relative_link_names_an_existing_file() -> None:
     broken = [
         f"{page.relative_to(ROOT)}: {link}"
         for page in pages()
@@ -33,7 +33,7 @@ def test_every_relative_link_leads_to_a_file_of_the_project() -> None:
     assert broken == []
 
 
-def test_every_link_to_a_part_of_a_page_names_one_of_its_headings() -> None:
+def test_every_anchor_in_a_link_is_a_heading_of_its_page() -> None:
     broken = []
     for page in pages():
         for link in links(page):
@@ -44,24 +44,24 @@ def test_every_link_to_a_part_of_a_page_names_one_of_its_headings() -> None:
 
 
 def _headings(page: Path) -> list[str]:
-    """As links name them: small letters, hyphens for spaces, no other marks."""
+    """Anchors of the headings: lower case, hyphens for spaces, no punctuation."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     found = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found]
 
 
-def test_every_page_of_the_documentation_is_linked_from_another() -> None:
+def test_every_page_is_linked_from_another_page() -> None:
     linked = {(page.parent / link.partition("#")[0]).resolve() for page in pages() for link in links(page)}
     first = {"README.md", "index.md"}
     assert [page for page in pages() if page.name not in first and page.resolve() not in linked] == []
 
 
-def test_the_generated_references_are_current() -> None:
+def test_generated_pages_are_current() -> None:
     ran = _reference("--check")
     assert ran.returncode == 0, ran.stderr
 
 
-def test_a_generated_reference_that_is_out_of_date_is_told(tmp_path: Path) -> None:
+def test_reference_check_names_outdated_pages(tmp_path: Path) -> None:
     for page in ("privileges.md", "errors.md", "cli.md"):
         (tmp_path / page).write_bytes((REFERENCE / page).read_bytes())
     (tmp_path / "settings.md").write_text("# Settings\n")
@@ -81,12 +81,12 @@ def _reference(*flags: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_settings_page_lists_every_setting() -> None:
+def test_settings_page_lists_every_setting() -> None:
     text = (REFERENCE / "settings.md").read_text()
     assert re.findall(r"^## `(WATCHWORD_\w+)`$", text, re.MULTILINE) == [setting.variable for setting in TABLE]
 
 
-def test_the_graphql_page_has_every_root_field_with_its_arguments() -> None:
+def test_graphql_page_lists_every_root_field_with_its_arguments() -> None:
     text = (REFERENCE / "graphql.md").read_text()
     schema = build_schema(sdl())
     assert schema.query_type is not None
@@ -97,7 +97,7 @@ def test_the_graphql_page_has_every_root_field_with_its_arguments() -> None:
             assert re.search(rf"`{name}\({argument}\b|`{name}\([^`]*\b{argument}: ", text), f"{name}({argument})"
 
 
-def test_the_filters_page_has_every_field_with_just_its_conditions() -> None:
+def test_filters_page_lists_every_field_with_its_conditions() -> None:
     text = (REFERENCE / "filters.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|", text, re.MULTILINE))
     assert set(rows) == {field.word for field in Field}
@@ -107,7 +107,7 @@ def test_the_filters_page_has_every_field_with_just_its_conditions() -> None:
     assert all(f"`{sort.value.word}`" in text.partition("## Order")[2] for sort in SortField)
 
 
-def test_the_operations_page_has_every_field_counter_state_and_known_aspect() -> None:
+def test_operations_page_lists_every_field_counter_state_and_aspect() -> None:
     text = (REFERENCE / "operations.md").read_text()
     rows = re.findall(r"^\| (`[^|]*) \|", text, re.MULTILINE)
     first = {word for row in rows for word in re.findall(r"`(\w+)`", row)}
@@ -117,7 +117,7 @@ def test_the_operations_page_has_every_field_counter_state_and_known_aspect() ->
     assert re.findall(r"^- `(\w+\.\w+)`$", text, re.MULTILINE) == known.split(",")
 
 
-def test_the_operations_page_has_every_action_and_no_other(server: Server) -> None:
+def test_operations_page_lists_every_action(server: Server) -> None:
     text = (REFERENCE / "operations.md").read_text()
     refused = server.http.post(
         "/operations", headers={"Authorization": f"Bearer {server.create(ADMIN)['accessToken']}"}, json={}
@@ -125,7 +125,7 @@ def test_the_operations_page_has_every_action_and_no_other(server: Server) -> No
     assert re.findall(r"^\| \[`(\w+)`\]", text, re.MULTILINE) == refused.json()["error"]["actions"]
 
 
-def test_every_address_of_the_http_page_is_served(server: Server) -> None:
+def test_http_page_lists_only_served_addresses(server: Server) -> None:
     text = (REFERENCE / "http.md").read_text()
     rows = re.findall(r"^\| `([A-Z]+) (/\S*)` \|", text, re.MULTILINE)
     assert len(rows) > 8
@@ -133,7 +133,7 @@ def test_every_address_of_the_http_page_is_served(server: Server) -> None:
         assert server.http.request(method, path).status_code not in (404, 405), f"{method} {path}"
 
 
-def test_every_metric_of_the_http_page_is_measured(server: Server, actor: str) -> None:
+def test_http_page_lists_only_exported_metrics(server: Server, actor: str) -> None:
     text = (REFERENCE / "http.md").read_text()
     named = set(re.findall(r"`(watchword_\w+)`", text))
     made = server.create(ADMIN, of=actor)
@@ -143,14 +143,14 @@ def test_every_metric_of_the_http_page_is_measured(server: Server, actor: str) -
     assert [name for name in sorted(named) if not re.search(rf"^{name}(_count)?[ {{]", measured, re.MULTILINE)] == []
 
 
-def test_every_setting_named_in_the_documentation_exists() -> None:
+def test_every_setting_in_the_documentation_exists() -> None:
     known = {setting.variable for setting in TABLE} | {one.file_variable for one in TABLE if one.secret} | _OTHERS
     for page in pages():
         named = set(re.findall(r"\bWATCHWORD_[A-Z_]*[A-Z]\b", page.read_text()))
         assert named - known <= {"WATCHWORD_SERVICE"}, page
 
 
-def test_every_command_and_flag_named_in_the_documentation_exists() -> None:
+def test_every_command_and_flag_in_the_documentation_exists() -> None:
     for page in pages():
         for line in re.findall(r"^ *(?:\$ )?(?:sudo )?watchword ((?!\d)\S.*)$", _code(page), re.MULTILINE):
             command, flags = _command(line.split())
@@ -159,7 +159,7 @@ def test_every_command_and_flag_named_in_the_documentation_exists() -> None:
             assert flags <= options | {"--help"}, f"{page}: {line}"
 
 
-def test_every_wait_in_the_documentation_ends_and_then_prints_the_log() -> None:
+def test_every_wait_in_the_documentation_has_a_timeout_and_prints_the_log() -> None:
     waits = [
         (page, line) for page in pages() for line in _code(page).splitlines() if re.search(r"\buntil .*; do\b", line)
     ]
@@ -185,7 +185,7 @@ def _command(words: list[str]) -> tuple[click.Command | None, set[str]]:
     return command, {word for word in words if word.startswith("--")}
 
 
-def test_every_claim_of_the_threats_page_names_a_test_that_exists() -> None:
+def test_every_row_of_the_threats_page_names_an_existing_test() -> None:
     rows = [line for line in (ROOT / "docs/explanation/threats.md").read_text().splitlines() if line.startswith("| ")]
     claims = [row for row in rows if not row.startswith("| Attack |")]
     assert len(claims) > 50

@@ -1,4 +1,4 @@
-"""The recipe of the page about several instances, word for word, before instances that would show a fault in it."""
+"""The nginx recipe of the page about several instances, unchanged, in front of instances that trust this machine."""
 
 import json
 import os
@@ -43,7 +43,7 @@ class Balanced:
 
 @pytest.fixture
 def balanced(database: Home, make_server: Callable[..., Server], tmp_path: Path) -> Iterator[Balanced]:
-    """Two instances that believe all that this machine says, and the page's nginx before them."""
+    """Two instances that trust peers and proxies on this machine, with the page's nginx in front of them."""
     nginx = Path(need_program("nginx", "nginx-light"))
     believing = ("--trusted-peers", "127.0.0.1/32", "--trusted-proxies", "127.0.0.1/32")
     servers = [make_server(*believing, env=database.env) for _ in range(2)]
@@ -69,7 +69,7 @@ def balanced(database: Home, make_server: Callable[..., Server], tmp_path: Path)
 
 
 @pytest.mark.parametrize("header", ["X-Service-Actor", "X-DataHub-Actor"])
-def test_a_name_that_an_instance_would_believe_does_not_come_through(balanced: Balanced, header: str) -> None:
+def test_recipe_strips_the_actor_header(balanced: Balanced, header: str) -> None:
     for server in balanced.servers:
         believed = server.http.post("/api/graphql", json=ME, headers={header: ADMIN})
         assert believed.json()["data"]["me"]["corpUser"]["urn"] == ADMIN
@@ -77,7 +77,7 @@ def test_a_name_that_an_instance_would_believe_does_not_come_through(balanced: B
         assert client.post("/api/graphql", json=ME, headers={header: ADMIN}).status_code == 401
 
 
-def test_the_address_of_the_caller_cannot_be_made_up(balanced: Balanced) -> None:
+def test_recipe_overwrites_a_forged_client_address(balanced: Balanced) -> None:
     sent = {"X-Forwarded-For": "192.0.2.7", "X-Request-Id": "made-up"}
     with balanced.client() as client:
         assert client.post("/api/graphql", json=ME, headers=sent).status_code == 401
@@ -92,7 +92,7 @@ def await_more(count: Callable[[], int]) -> None:
     until(lambda: count() > before + 20, "more requests are answered")
 
 
-def test_instances_restarted_one_after_the_other_leave_no_request_unanswered(balanced: Balanced) -> None:
+def test_rolling_restart_answers_every_request(balanced: Balanced) -> None:
     token = balanced.servers[0].create(ADMIN)["accessToken"]
     told, over = Counter[str](), threading.Event()
 
@@ -102,8 +102,8 @@ def test_instances_restarted_one_after_the_other_leave_no_request_unanswered(bal
                 key = {"Idempotency-Key": secrets.token_hex(8)}
                 answer = client.request(method, path, json=body, headers=key)
                 if method == "POST" and answer.status_code == 502:
-                    # It was sent on a kept connection in the moment in which the instance closed it. nginx does not
-                    # send a POST again, but under a key whoever asked may.
+                    # nginx sent it on a kept connection just as the instance closed it. nginx does not retry a POST,
+                    # but with a key the client may.
                     answer = client.request(method, path, json=body, headers=key)
                 told[f"{method} {answer.status_code} {'errors' in answer.text}"] += 1
 

@@ -1,4 +1,4 @@
-"""The documentation's site: built strictly and whole; nothing in it leads nowhere or comes from elsewhere."""
+"""The documentation site: the strict build succeeds, links work, and nothing is loaded from other hosts."""
 
 import re
 import shutil
@@ -21,12 +21,12 @@ FETCHED = {
     "audio": "src", "embed": "src", "iframe": "src", "img": "src", "input": "src", "link": "href", "object": "data",
     "script": "src", "source": "src", "track": "src", "use": "href", "video": "src",
 }  # fmt: skip
-"""What a browser fetches without being asked to."""
+"""Elements that a browser loads by itself, with the attribute that names the address."""
 
 
 @dataclass
 class Page(HTMLParser):
-    """A page of the built site: what it links, what it fetches, and its parts."""
+    """A page of the built site: its links, what it loads, and its anchors."""
 
     path: Path
     links: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Site:
 
 
 def build(folder: Path, project: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    client_env("docs")  # skips where it cannot be had
+    client_env("docs")  # skips if it cannot be installed
     return subprocess.run(
         [sys.executable, str(project / "scripts/site"), "build", "--folder", str(folder)],
         capture_output=True, text=True, timeout=SECONDS, check=False,
@@ -84,13 +84,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return Site(made, {path: Page(path) for path in sorted(made.rglob("*.html"))})
 
 
-def test_every_link_of_the_site_leads_to_a_page_and_a_part_that_are_there(site: Site) -> None:
+def test_every_link_and_anchor_of_the_site_exists(site: Site) -> None:
     assert sum(len(page.links) for page in site.pages.values()) > 1_000
     broken = {str(path): found for path, page in site.pages.items() if (found := list(site.leads_nowhere(page)))}
     assert broken == {}
 
 
-def test_the_site_fetches_nothing_from_elsewhere(site: Site) -> None:
+def test_site_loads_nothing_from_other_hosts(site: Site) -> None:
     fetched = {one for page in site.pages.values() for one in page.fetched}
     assert any(one.endswith(".css") for one in fetched)
     assert any(one.endswith(".js") for one in fetched)
@@ -102,13 +102,13 @@ def test_the_site_fetches_nothing_from_elsewhere(site: Site) -> None:
         assert named == [], sheet.name
 
 
-def test_the_site_links_no_other_sites_than_those_that_the_pages_name(site: Site) -> None:
+def test_site_links_only_hosts_named_in_the_pages(site: Site) -> None:
     linked = {link for page in site.pages.values() for link in page.links if urlsplit(link).scheme.startswith("http")}
     written = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob("docs/**/*.md"))
     assert [link for link in sorted(linked) if link not in written] == []
 
 
-def test_every_page_is_in_the_navigation_once_and_nothing_else_is(site: Site) -> None:
+def test_navigation_lists_every_page_once(site: Site) -> None:
     text = re.sub(r"!!python/\S+ ", "", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     named = list(_leaves(yaml.safe_load(text)["nav"]))
     own = {str(path.relative_to(ROOT / "docs")) for path in ROOT.glob("docs/**/*.md")}
@@ -130,7 +130,7 @@ def _leaves(nav: object) -> Iterator[str]:
             yield from _leaves(one)
 
 
-def test_what_is_looked_for_is_found_in_every_page(site: Site) -> None:
+def test_search_index_covers_every_page(site: Site) -> None:
     index = (site.folder / "search.json").read_text(encoding="utf-8")
     for path in site.pages:
         if path.name != "404.html":
@@ -142,10 +142,10 @@ def test_what_is_looked_for_is_found_in_every_page(site: Site) -> None:
     [
         ("how-to/nowhere.md", "page does not exist"),
         ("how-to/run-it.md#no-such-part", "anchor does not exist"),
-        ("../src/watchword/nothing.py", "nothing.py is linked and is not there"),
+        ("../src/watchword/nothing.py", "nothing.py is linked but does not exist"),
     ],
 )
-def test_a_link_that_leads_nowhere_stops_the_build(link: str, told: str, tmp_path: Path) -> None:
+def test_broken_link_fails_the_build(link: str, told: str, tmp_path: Path) -> None:
     project = tmp_path / "project"
     for name in ("docs", "scripts"):
         shutil.copytree(ROOT / name, project / name)

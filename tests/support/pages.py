@@ -1,9 +1,8 @@
-"""The documentation as tests read it: pages, their blocks, and the blocks run word for word.
+"""Read the pages of the documentation and run their blocks unchanged.
 
-A block marked `sh` is run; a block marked `text` right after it is what it prints, errors included, where `…` stands
-for anything within a line. All blocks of a page are one shell session. A block marked `console` holds commands that do
-not end by themselves, which are started and stopped again, and targets of `make`, which CI runs. A block marked `json`
-is JSON.
+A block marked `sh` is run; a block marked `text` right after it is its output, errors included, where `…` matches
+anything within a line. All blocks of a page are one shell session. A block marked `console` has commands that run until
+they are stopped, and targets of `make`, which CI runs. A block marked `json` is JSON.
 """
 
 import os
@@ -26,7 +25,7 @@ ADDRESS = "http://127.0.0.1:8080"
 POSTGRES_PORT = "5432"
 PLACE = ADDRESS.removeprefix("http://")
 OTHER_PORTS = ("8081", "8082", "8443", "8000", "9000")
-"""Of services that a page starts itself."""
+"""Ports of services that a page starts."""
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
@@ -37,7 +36,7 @@ _MARK = "=== end of block ==="
 class Block:
     code: str
     shown: str | None
-    """What the page says it prints."""
+    """The output that the page shows."""
 
     def prints(self, output: str) -> bool:
         assert self.shown is not None
@@ -63,7 +62,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def unending(page: Path) -> list[str]:
-    """The commands of the `console` blocks, one a line."""
+    """The commands of the `console` blocks, one per line."""
     found = [match[2] for match in _BLOCK.finditer(page.read_text(encoding="utf-8")) if match[1] == "console"]
     lines = "".join(found).replace("\\\n", " ").splitlines()
     return [line.partition("  #")[0].strip() for line in lines if line.strip()]
@@ -82,8 +81,8 @@ def links(page: Path) -> Iterator[str]:
 
 
 def environment(*programs: Path, **more: str) -> dict[str, str]:
-    """As a reader's shell: `watchword` is found, and what lies in the folders `programs`; nothing else is set but what
-    a test must say instead of a page.
+    """A reader's environment: `watchword` and the folders `programs` are on the path; `more` is what a test must set
+    instead of a page.
     """
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("WATCHWORD_", "XDG_CONFIG_"))}
     path = ":".join([str(Path(sys.executable).parent), *map(str, programs), clean["PATH"]])
@@ -91,13 +90,13 @@ def environment(*programs: Path, **more: str) -> dict[str, str]:
 
 
 def run_blocks(page: Path, server: Server, *programs: Path, **more: str) -> list[tuple[Block, str]]:
-    """Each block with what it printed. Nothing is changed in it but addresses of servers: of the service, and of
-    PostgreSQL where `PGPORT` says which is meant.
+    """Run the blocks and return each with its output. Only the addresses of servers are replaced: the service's, and
+    PostgreSQL's if `PGPORT` is given.
     """
     need_program("curl", "curl")
     found = blocks(page)
     database = more.get("PGPORT", POSTGRES_PORT)
-    # In one pass: a free port may have another's digits in it.
+    # In one pass: a free port may contain the digits of another.
     meant = {port: str(free_port()) for port in OTHER_PORTS} | {POSTGRES_PORT: database}
     meant |= {ADDRESS: server.url, PLACE: server.url.removeprefix("http://")}
     script = f"\necho '{_MARK}'\n".join(block.code for block in found)
@@ -110,7 +109,7 @@ def run_blocks(page: Path, server: Server, *programs: Path, **more: str) -> list
 
 
 def _run(script: str, folder: Path, surroundings: dict[str, str]) -> str:
-    """What the script prints. Whatever it started and did not stop is stopped with it."""
+    """Run the script, return its output, and kill the processes it left running."""
     words = ["bash", "-eu", "-o", "pipefail", "-c", script]
     with subprocess.Popen(
         words,
