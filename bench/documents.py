@@ -9,8 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from watchword.engines.embedded.documents import place
-from watchword.engines.embedded.file import connect, prepare
+from watchword.engines.embedded.index_file import connect, place, prepare
 
 NAME = "dataset_operationaspect_v1"
 ENTITY, ASPECT = "dataset", "operation"
@@ -48,7 +47,7 @@ def fill_index(path: Path, count: int, *, now: int) -> None:
         later: list[Any] = file.execute(_MADE_LATER).fetchall()
         for kind, name, _ in later:
             file.execute(f"DROP {kind} {name}")
-        file.execute("INSERT INTO indices (name, uuid) VALUES (?, 'bench')", (NAME,))
+        file.execute("INSERT INTO indices (name) VALUES (?)", (NAME,))
         index = file.last_insert_rowid()
         bound = {"count": count, "index": index, "place": place(index, 0)}
         file.execute(_ROWS, {**bound, "first": now - SPAN, "span": SPAN, "hour": HOUR})

@@ -1,8 +1,8 @@
 """`python -m bench index`: what a truncation on the embedded search index takes from those who verify tokens.
 
-One run fills an index, and truncates half of it once by deletion and once by copy, each on a fresh copy of the files.
-While the truncation is under way `wrk` verifies tokens in turns: the engine's process is held, works on the server's
-core, or works on any core. Turns stand next to each other, so that a machine that is slow for a while is slow for all.
+One run fills an index and truncates half of it, each time on a fresh copy of the files. While the truncation runs,
+`wrk` verifies tokens in turns: the engine's process is stopped, works on the server's core, or works on any core. Turns
+follow each other closely, so that a machine that is slow for a while is slow for all.
 """
 
 import argparse
@@ -32,7 +32,6 @@ TOKENS = 10_000
 LEAST_SHARE = 0.8
 """Verification while an index is truncated at the default rate, of its rate while nothing is done there."""
 MOST_MIB = 300
-FORCE = {"deletion": "forceDeleteByQuery", "copy": "forceReindex"}
 HELD, SAME_CORE, ANY_CORE = "held", "same core", "any core"
 PLACES = (HELD, SAME_CORE, ANY_CORE)
 OPERATION = "query ($id: String!) { operation(id: $id) { state error attempts postCheck { passed rows rowsLeft } } }"
@@ -59,7 +58,6 @@ class Turns:
 class Truncated:
     """One truncation, from its beginning to its end."""
 
-    way: str
     rate: int
     turns: Turns = field(default_factory=Turns)
     rows_alone: float = 0.0
@@ -82,10 +80,10 @@ class Bench:
     documents: int
     until: int
 
-    def truncated(self, way: str, rate: int, *, whole: bool) -> Truncated:
+    def truncated(self, rate: int, *, whole: bool) -> Truncated:
         """With `whole` to its end and to the last page given back; otherwise for a while, alone and under load."""
-        result = Truncated(way, rate)
-        folder = self.folder / f"{way}-{rate}"
+        result = Truncated(rate)
+        folder = self.folder / f"rate-{rate}"
         population = populate(folder / "data", TOKENS)
         file = IndexFile(folder / "data" / "index.db")
         file.copy_from(self.index)
@@ -97,7 +95,7 @@ class Bench:
             self._warm(server)
             result.mib_before = file.size() / MIB
             most = stack.enter_context(Most(server, file))
-            began, task = time.monotonic(), self._begin(server, way)
+            began, task = time.monotonic(), self._begin(server)
             _wait(lambda: file.rows_done() > 0, "the truncation begins")
             result.rows_alone = self._alone(file)
             self._take_turns(server, engine, file, result.turns, file.is_at_work)
@@ -129,8 +127,8 @@ class Bench:
         result.tidy_seconds = time.monotonic() - ended
         result.mib_after = file.size() / MIB
 
-    def _begin(self, server: Contender, way: str) -> str:
-        asked = {"entityType": ENTITY, "aspect": ASPECT, "endTimeMillis": self.until, "dryRun": False, FORCE[way]: True}
+    def _begin(self, server: Contender) -> str:
+        asked = {"entityType": ENTITY, "aspect": ASPECT, "endTimeMillis": self.until, "dryRun": False}
         answer = httpx.post(
             f"{server.url}/operations?action=truncateTimeseriesAspect",
             json=asked,
@@ -200,7 +198,6 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench index", description="Verify while an index is truncated.")
     parser.add_argument("--documents", type=int, default=DOCUMENTS, help="in the index, half of which go")
     parser.add_argument("--filled", type=Path, help="the file of an index: made if it is not there, and left as it is")
-    parser.add_argument("--ways", nargs="+", choices=[*FORCE], default=[*FORCE], metavar="WAY", help=", ".join(FORCE))
     parser.add_argument("--rate", type=int, default=rate, help="rows a second; the default is the service's")
     parser.add_argument("--rounds", type=int, default=20, help="of three turns")
     parser.add_argument("--seconds", type=int, default=2, help="of one turn")
@@ -219,17 +216,16 @@ def run(asked: argparse.Namespace, folder: Path) -> tuple[list[Truncated], int, 
     seconds = time.monotonic() - began
     bench = Bench(asked, folder, index, *middle(index))
     results = []
-    for way in asked.ways:
-        for rate in (asked.rate,) if asked.throttled_only else (asked.rate, 0):
-            progress(f"{way}, {rate or 'any number of'} rows a second")
-            results.append(bench.truncated(way, rate, whole=rate == asked.rate))
-            print(shown(results[-1]), flush=True)
+    for rate in (asked.rate,) if asked.throttled_only else (asked.rate, 0):
+        progress(f"{rate or 'any number of'} rows a second")
+        results.append(bench.truncated(rate, whole=rate == asked.rate))
+        print(shown(results[-1]), flush=True)
     return results, bench.documents, seconds
 
 
 def shown(one: Truncated) -> str:
     """Medians of verifications and of rows a second; shares within a round."""
-    lines = [f"Half of the rows by {one.way}, {f'{one.rate:,} rows a second' if one.rate else 'no limit'}"]
+    lines = [f"Half of the rows, {f'{one.rate:,} rows a second' if one.rate else 'no limit'}"]
     lines.append(f"  nobody verifies: {one.rows_alone:,.0f} rows a second")
     lines += _lines("truncating", one.turns) + _lines("giving space back", one.tidying)
     if one.seconds:
@@ -258,8 +254,8 @@ def verdicts(results: list[Truncated], rate: int) -> list[Law]:
         for when, turns in (("truncating", one.turns), ("giving space back", one.tidying)):
             for place in (SAME_CORE, ANY_CORE) if turns.verify[HELD] else ():
                 shares = (turns.shares(place), turns.shares(place, "cpu_us"))
-                said.append(Law(f"{one.way}, {when}, engine on {place}: verify ÷ held", *shares, least=LEAST_SHARE))
-        said.append(Law(f"{one.way}: all processes together", [one.resident["together"]], most=MOST_MIB, unit=" MiB"))
+                said.append(Law(f"{when}, engine on {place}: verify ÷ held", *shares, least=LEAST_SHARE))
+        said.append(Law("all processes together", [one.resident["together"]], most=MOST_MIB, unit=" MiB"))
     return said
 
 

@@ -11,7 +11,7 @@ from watchword.domain.actors import system_precondition
 from watchword.domain.diagnostics import Diagnostic
 from watchword.domain.errors import OperatorError
 from watchword.domain.store_urls import SqliteUrl, StoreUrl
-from watchword.engines.embedded.file import look as look_at_index
+from watchword.engines.embedded.index_file import look as look_at_index
 from watchword.settings import Settings
 from watchword.signing.keyring import prove_opens
 from watchword.signing.sealing import MasterKeyError, Sealer, load_master_key

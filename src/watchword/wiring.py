@@ -28,10 +28,10 @@ from watchword.domain.policy_sets import PolicyPlan, summary
 from watchword.domain.ports import Store
 from watchword.domain.secret import Secret
 from watchword.domain.store_urls import SchemaVersions
-from watchword.engines import embedded
 from watchword.engines.embedded.engine import EmbeddedEngine
-from watchword.engines.embedded.file import prepare as prepare_index
-from watchword.engines.embedded.helper import Helper
+from watchword.engines.embedded.engine import open_engine as open_embedded
+from watchword.engines.embedded.index_file import prepare as prepare_index
+from watchword.engines.embedded.process import EngineProcess
 from watchword.loading import left_out, settle_memory
 from watchword.service.actors import Accounts
 from watchword.service.audit import AuditLog, RejectionLog
@@ -40,7 +40,7 @@ from watchword.service.background import Purge, UsageRecorder
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
 from watchword.service.sessions import Sessions
-from watchword.service.supervisor import Supervisor, Tell
+from watchword.service.supervisor import LogProblem, Supervisor
 from watchword.service.tokens import TokenCounters, TokenRules, Tokens
 from watchword.settings import Settings
 from watchword.signing.keyring import KeyRing
@@ -161,13 +161,15 @@ def open_local(settings: Settings) -> AbstractAsyncContextManager[Opened]:
 
 
 @asynccontextmanager
-async def open_whole(settings: Settings, observe: Observe, counters: TokenCounters, tell: Tell) -> AsyncIterator[Whole]:
+async def open_whole(
+    settings: Settings, observe: Observe, counters: TokenCounters, log: LogProblem
+) -> AsyncIterator[Whole]:
     async with open_service(settings, observe, counters) as core:
         engine = open_index(settings)
         try:
             clock, home = core.store.clock, _home(settings, engine)
             names = index_names(settings)
-            supervisor = Supervisor(core.store, engine, settings.index_rate, clock, tell, home)
+            supervisor = Supervisor(core.store, engine, settings.index_rate, clock, log, home)
             operations = Operations(core.store, core.authority, engine, names, clock, supervisor.wake, home)
             yield Whole(core, engine, operations, supervisor)
         finally:
@@ -189,7 +191,7 @@ def open_index(settings: Settings) -> Engine:
     """The search index of the settings: embedded, or by its address."""
     address = settings.index_url
     if address is None:
-        return embedded.open_engine(settings.index_path)
+        return open_embedded(settings.index_path)
     from watchword.engines import opensearch
 
     return opensearch.open_engine(
@@ -269,7 +271,7 @@ def _index_process(settings: Settings) -> AbstractContextManager[object]:
     if settings.index_url is not None:
         return nullcontext()
     prepare_index(settings.index_path)
-    return Helper(settings.index_path)
+    return EngineProcess(settings.index_path)
 
 
 def load_app(settings: Settings, run_folder: Path) -> "Worker":

@@ -26,16 +26,16 @@ def test_a_plan_counts_what_would_go_and_changes_nothing(server: Server, connect
     assert rows_of(server, index) == 100
 
 
-@pytest.mark.parametrize(("old", "strategy"), [(30, "DELETE_BY_QUERY"), (70, "REINDEX")])
+@pytest.mark.parametrize("old", [30, 70])
 def test_a_truncation_is_watched_to_its_end_and_leaves_what_is_younger(
-    server: Server, connect: Clients, old: int, strategy: str
+    server: Server, connect: Clients, old: int
 ) -> None:
     aspect, client = new_aspect(), connect(server.url, actor=ADMIN)
     index = fill(server, aspect, old=old, young=100 - old)
     end = datetime.now(UTC) - timedelta(days=30)
     started = client.truncate("dataset", aspect, end)
     done = ended(client, started)
-    assert (started.state, started.actor_urn, started.plan.strategy) == ("PLANNED", ADMIN, strategy)
+    assert (started.state, started.actor_urn, started.plan.strategy) == ("PLANNED", ADMIN, "DELETE_BY_QUERY")
     assert abs(started.plan.end_time - end) < timedelta(milliseconds=1)
     assert (done.id, done.state, done.is_over, done.percent) == (started.id, "DONE", True, 100.0)
     assert done.finished is not None
@@ -44,15 +44,17 @@ def test_a_truncation_is_watched_to_its_end_and_leaves_what_is_younger(
     assert rows_of(server, index) == 100 - old
 
 
-def test_the_way_can_be_chosen(server: Server, connect: Clients) -> None:
+def test_embedded_index_deletes_whatever_strategy_is_forced(server: Server, connect: Clients) -> None:
     client, aspect, end = connect(server.url, actor=ADMIN), new_aspect(), now() - 30 * DAY
-    fill(server, aspect, old=1, young=9)
-    assert client.plan_truncation("dataset", aspect, end, force_reindex=True).strategy == "REINDEX"
-    copied = ended(client, client.truncate("dataset", aspect, end, force_reindex=True))
-    assert copied.target_index is not None
-    assert (copied.state, copied.status.created, copied.status.done) == ("DONE", 9, 9)
     fill(server, aspect, old=9, young=1)
-    assert client.plan_truncation("dataset", aspect, end, force_delete_by_query=True).strategy == "DELETE_BY_QUERY"
+    for plan in (
+        client.plan_truncation("dataset", aspect, end, force_reindex=True),
+        client.plan_truncation("dataset", aspect, end, force_delete_by_query=True),
+    ):
+        assert (plan.strategy, plan.reason) == ("DELETE_BY_QUERY", "the embedded index always deletes in batches")
+    done = ended(client, client.truncate("dataset", aspect, end, force_reindex=True))
+    assert done.target_index is None
+    assert (done.state, done.status.deleted, done.status.done) == ("DONE", 9, 9)
     with pytest.raises(BadRequest):
         client.plan_truncation("dataset", aspect, end, force_delete_by_query=True, force_reindex=True)
 

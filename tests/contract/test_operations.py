@@ -225,7 +225,7 @@ def test_work_is_unpacked_as_it_was_packed(work: Work) -> None:
 def test_where_the_work_stands_is_kept(given: Given) -> None:
     given.run(given.store.add_operation(SYSTEM, plan()))
     task = EngineTask(TaskId("node", 7), "copy", Counters(total=9, created=4, requests_per_second=5.5))
-    work = Work(source="s", target="t", marks=(-1, 3), trash=("a", "b"), tasks=(task,), check=PostCheck(1, 2, 3))
+    work = Work(source="s", target="t", checkpoints=(-1, 3), trash=("a", "b"), tasks=(task,), check=PostCheck(1, 2, 3))
     kept = given.run(given.store.save_operation(replace(leased(given.run, given.store), work=work), LEASE))
     found = given.run(given.store.operation(kept.number))
     assert found is not None

@@ -25,7 +25,7 @@ from tests.support.pages import ROOT
 from tests.support.postgres import DEBIAN, programs
 from tests.support.system import missing, need_program
 from watchword.domain.indices import Row
-from watchword.engines.embedded import open_engine
+from watchword.engines.embedded.engine import open_engine
 
 SVG = "{http://www.w3.org/2000/svg}"
 SHORT = ("--repeats", "1", "--seconds", "1", "--warm", "0")
@@ -143,8 +143,7 @@ def _look_at_uses(kept: Any) -> None:
 
 def _look_at_index(kept: Any) -> None:
     assert kept["documents"] == 40_000
-    ran_so = [(one["way"], one["rate"]) for one in kept["truncations"]]
-    assert ran_so == [("deletion", 4_000), ("deletion", 0), ("copy", 4_000), ("copy", 0)]
+    assert [one["rate"] for one in kept["truncations"]] == [4_000, 0]
     for one in kept["truncations"]:
         assert one["rows_alone"] > 0
         assert one["resident"]["together"] > one["resident"]["engine"] > 0
@@ -174,7 +173,7 @@ def test_index_filled_for_the_bench_equals_a_written_one(tmp_path: Path) -> None
     asyncio.run(write())
     for query in (
         "SELECT * FROM documents ORDER BY place",
-        "SELECT number, name, blocked, rows, bytes, last FROM indices",
+        "SELECT number, name, rows, bytes, last FROM indices",
         "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name",
         "PRAGMA user_version",
         "PRAGMA application_id",

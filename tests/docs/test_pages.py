@@ -13,9 +13,8 @@ from tests.support.server import ADMIN, Server
 from tests.support.waiting import SECONDS
 from watchword.cli import cli
 from watchword.domain.filters import Condition, Field, SortField
-from watchword.domain.operations import State
+from watchword.domain.operations import FIELDS, State
 from watchword.domain.tasks import Counters
-from watchword.domain.truncations import FIELDS
 from watchword.http.graphql.schema import sdl
 from watchword.settings import _OTHERS
 from watchword.settings_table import TABLE

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchword.domain.errors import Fault
-from watchword.domain.tasks import Counters, TaskId, TaskStatus, asked_task
+from watchword.domain.tasks import Counters, TaskId, TaskStatus, requested_task
 
 _nodes = st.text("abcXYZ019_-", min_size=1, max_size=64)
 _numbers = st.integers(0, 2**63 - 1)
@@ -34,10 +34,10 @@ def test_whatever_is_no_id_is_refused_by_its_field(text: str) -> None:
 @given(_nodes, _numbers)
 def test_both_forms_name_the_same_task(node: str, number: int) -> None:
     task = TaskId(node, number)
-    assert asked_task(str(task), None, None) == task
-    assert asked_task(None, node, number) == task
-    assert asked_task(None, node, str(number)) == task
-    assert asked_task(str(task), node, number) == task
+    assert requested_task(str(task), None, None) == task
+    assert requested_task(None, node, number) == task
+    assert requested_task(None, node, str(number)) == task
+    assert requested_task(str(task), node, number) == task
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_both_forms_name_the_same_task(node: str, number: int) -> None:
 )
 def test_a_malformed_missing_or_contradictory_name_is_refused(task: Any, node: Any, number: Any, field: str) -> None:
     with pytest.raises(Fault) as refused:
-        asked_task(task, node, number)
+        requested_task(task, node, number)
     assert refused.value.kind.code == 400
     assert refused.value.details["field"] == field
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from watchword.domain.errors import Fault
 from watchword.domain.indices import Aspect, IndexNames, check_word
-from watchword.domain.operations import Strategy
-from watchword.domain.truncations import parse_truncation
+from watchword.domain.operations import Strategy, parse_truncation
 
 NOW = 1_790_000_000_000
 ASKED = {"entityType": "dataset", "aspect": "operation", "endTimeMillis": NOW - 1}
@@ -107,14 +106,14 @@ def test_it_is_a_dry_run_unless_that_is_switched_off() -> None:
 @given(st.integers(0, 10**12), st.integers(0, 10**12))
 def test_more_than_half_by_the_real_half_is_copied(rows: int, old: int) -> None:
     old = min(old, rows)
-    plan = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "a_baspect_v1", rows, old, 0)
+    plan = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "a_baspect_v1", rows, old, 0, can_copy=True)
     assert (plan.strategy is Strategy.REINDEX) == (old * 2 > rows)
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12))
 def test_clients_find_both_numbers_first_in_the_summary(rows: int, old: int) -> None:
     old = min(old, rows)
-    summary = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "a_baspect_v1", rows, old, 0).summary()
+    summary = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "a_baspect_v1", rows, old, 0, can_copy=True).summary()
     assert [int(number) for number in re.findall(r"\d+", summary)[:2]] == [old, rows]
     assert "This was a dry run" in summary
 
@@ -128,12 +127,19 @@ def test_clients_find_both_numbers_first_in_the_summary(rows: int, old: int) -> 
     ],
 )
 def test_the_summary_has_the_given_words(rows: int, old: int, told: str) -> None:
-    summary = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "a_baspect_v1", rows, old, 0).summary()
+    summary = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "a_baspect_v1", rows, old, 0, can_copy=True).summary()
     assert summary == told + "This was a dry run. Run with dryRun = false to execute."
 
 
-def test_force_decides_the_way() -> None:
-    forced = parse_truncation(ASKED | {"forceDeleteByQuery": True}, NOW).plan(Aspect("a", "b"), "i", 10, 10, 0)
-    assert forced.strategy is Strategy.DELETE_BY_QUERY
-    forced = parse_truncation(ASKED | {"forceReindex": True}, NOW).plan(Aspect("a", "b"), "i", 10, 0, 0)
-    assert forced.strategy is Strategy.REINDEX
+@pytest.mark.parametrize("force", [{}, {"forceReindex": True}, {"forceDeleteByQuery": True}], ids=str)
+def test_engine_that_cannot_copy_always_deletes_and_says_so(force: dict[str, bool]) -> None:
+    plan = parse_truncation(ASKED | force, NOW).plan(Aspect("a", "b"), "i", 10, 9, 0, can_copy=False)
+    assert plan.strategy is Strategy.DELETE_BY_QUERY
+    assert plan.reason == "the embedded index always deletes in batches"
+
+
+@pytest.mark.parametrize(("force", "strategy"), [("DeleteByQuery", "DELETE_BY_QUERY"), ("Reindex", "REINDEX")])
+def test_force_decides_the_strategy(force: str, strategy: str) -> None:
+    truncation = parse_truncation(ASKED | {f"force{force}": True}, NOW)
+    for old in (0, 10):
+        assert truncation.plan(Aspect("a", "b"), "i", 10, old, 0, can_copy=True).strategy.value == strategy

@@ -8,15 +8,19 @@ from typing import Any
 
 import pytest
 
-from tests.engines.given import Given, Run
+from tests.engines.given import ClusterGiven, Given, Run
+from tests.support.engine_nodes import NODE_ENGINES
 from tests.support.engines import ENGINES, Backend, Place
 from tests.support.nodes import KINDS
-from watchword.domain.engine import Engine
+from watchword.domain.engine import ClusterEngine
 
 
 def _param(name: str) -> Any:
     """All engines in the long form; in the short one, one of each make."""
     return name if name in ("embedded", KINDS[0]) else pytest.param(name, marks=pytest.mark.soak)
+
+
+ON_CLUSTERS = pytest.mark.parametrize("backend", [_param(name) for name in sorted(NODE_ENGINES)], indirect=True)
 
 
 @pytest.fixture(scope="session", params=[_param(name) for name in sorted(ENGINES)])
@@ -42,6 +46,6 @@ def run() -> Iterator[Run]:
 
 @pytest.fixture
 def given(place: Place, run: Run) -> Iterator[Given]:
-    engine: Engine = run(place.open())
-    yield Given(run, engine, place)
+    engine = run(place.open())
+    yield ClusterGiven(run, engine, place) if isinstance(engine, ClusterEngine) else Given(run, engine, place)
     run(engine.close())

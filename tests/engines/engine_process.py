@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from watchword.engines.embedded.file import connect
+from watchword.engines.embedded.index_file import connect
 
 COMMAND = (sys.executable, "-m", "watchword.engines.embedded.process")
 

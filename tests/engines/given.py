@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.engines import Place, Source
 from tests.support.waiting import SECONDS
-from watchword.domain.engine import Engine, Pace
+from watchword.domain.engine import ClusterEngine, Engine, Pace
 from watchword.domain.errors import Fault
 from watchword.domain.indices import Row
 from watchword.domain.tasks import TaskId, TaskStatus
@@ -74,23 +74,6 @@ class Given:
     def write(self, index: str, rows: Mapping[str, Source]) -> None:
         self.run(self.engine.write(index, as_rows(rows)))
 
-    def copy_of(self, source: str, word: str = "copy") -> str:
-        """A new, empty index like the source."""
-        target = self.place.name(word)
-        self.run(self.engine.make_like(source, target))
-        return target
-
-    def copied(self, source: str, word: str = "copy") -> str:
-        """A copy of what stays."""
-        target = self.copy_of(source, word)
-        self.ended(self.run(self.engine.start_copy(source, target, UNTIL, QUICK)))
-        return target
-
-    def caught_up(self, source: str, target: str, since: tuple[int, ...], *, over: bool = False) -> list[TaskStatus]:
-        tasks = self.run(self.engine.start_catch_up(source, target, UNTIL, since, QUICK, over=over))
-        assert tasks
-        return [self.ended(task) for task in tasks]
-
     def status(self, task: TaskId) -> TaskStatus:
         status = self.run(self.engine.task(task))
         assert status is not None, f"{task} is not known"
@@ -126,3 +109,29 @@ class Given:
         with pytest.raises(Fault) as caught:
             self.run(work)
         return caught.value
+
+
+class ClusterGiven(Given):
+    engine: ClusterEngine
+
+    def __init__(self, run: Run, engine: ClusterEngine, place: Place) -> None:
+        super().__init__(run, engine, place)
+
+    def copy_of(self, source: str, word: str = "copy") -> str:
+        """A new, empty index like the source."""
+        target = self.place.name(word)
+        self.run(self.engine.make_like(source, target))
+        return target
+
+    def copied(self, source: str, word: str = "copy") -> str:
+        """A copy of what stays."""
+        target = self.copy_of(source, word)
+        self.ended(self.run(self.engine.start_copy(source, target, UNTIL, QUICK)))
+        return target
+
+    def caught_up(
+        self, source: str, target: str, since: tuple[int, ...], *, overwrite: bool = False
+    ) -> list[TaskStatus]:
+        tasks = self.run(self.engine.start_catch_up(source, target, UNTIL, since, QUICK, overwrite=overwrite))
+        assert tasks
+        return [self.ended(task) for task in tasks]

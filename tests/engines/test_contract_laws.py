@@ -7,9 +7,10 @@ from hypothesis import HealthCheck, example, settings
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from tests.engines.given import QUICK, SLOW, TAG, UNTIL, Given, Rows, old, row, staying, timeless, young
+from tests.engines.conftest import ON_CLUSTERS
+from tests.engines.given import QUICK, SLOW, TAG, UNTIL, ClusterGiven, Given, Rows, old, row, staying, timeless, young
 from tests.support.engines import Source
-from watchword.domain.engine import Marks, Pace
+from watchword.domain.engine import Checkpoints, Pace
 
 _examples = itertools.count()
 
@@ -29,7 +30,7 @@ _changes = st.lists(
 )
 
 
-def apply(given: Given, index: str, changes: list[Change], model: Rows) -> None:
+def apply(given: ClusterGiven, index: str, changes: list[Change], model: Rows) -> None:
     for row_id, source in changes:
         if source is None:
             given.place.remove(index, row_id)
@@ -39,11 +40,12 @@ def apply(given: Given, index: str, changes: list[Change], model: Rows) -> None:
             model[row_id] = source
 
 
-def catch_up(given: Given, index: str, target: str, since: Marks) -> None:
+def catch_up(given: ClusterGiven, index: str, target: str, since: Checkpoints) -> None:
     if any(status.counters.version_conflicts for status in given.caught_up(index, target, since)):
-        given.caught_up(index, target, since, over=True)
+        given.caught_up(index, target, since, overwrite=True)
 
 
+@ON_CLUSTERS
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @drawn(first=_changes, meanwhile=_changes, after=_changes, last=_changes)
 @example(
@@ -52,22 +54,22 @@ def catch_up(given: Given, index: str, target: str, since: Marks) -> None:
     after=[Change("b", row(4, UNTIL))],
     last=[Change("c", row(5, UNTIL + 1)), Change("a", None)],
 )
-def test_a_copy_brought_up_to_its_index_is_what_a_model_says(
-    given: Given, first: list[Change], meanwhile: list[Change], after: list[Change], last: list[Change]
+def test_caught_up_copy_equals_the_model(
+    given: ClusterGiven, first: list[Change], meanwhile: list[Change], after: list[Change], last: list[Change]
 ) -> None:
     number = next(_examples)
     model: Rows = {}
     index = given.index(f"source_{number}")
     apply(given, index, first, model)
 
-    marks = given.run(given.engine.marks(index))
+    marks = given.run(given.engine.checkpoints(index))
     target = given.copy_of(index, f"copy_{number}")
     task = given.run(given.engine.start_copy(index, target, UNTIL, Pace(TAG, batch=2)))
     apply(given, index, meanwhile, model)
     given.over(task)
     apply(given, index, after, model)
 
-    then = given.run(given.engine.marks(index))
+    then = given.run(given.engine.checkpoints(index))
     catch_up(given, index, target, marks)
     apply(given, index, last, model)
     given.run(given.engine.block(index))
@@ -100,7 +102,8 @@ def test_no_call_touches_an_index_with_a_similar_name(given: Given) -> None:
     def untouched() -> None:
         assert [given.rows(name) for name in bystanders] == [rows] * len(bystanders)
         assert [given.run(given.engine.resolve(name)) for name in bystanders] == before
-        assert not any(given.run(given.engine.is_blocked(name)) for name in bystanders)
+        if isinstance(given, ClusterGiven):
+            assert not any(given.run(given.engine.is_blocked(name)) for name in bystanders)
 
     name = given.index("dataset_usage", rows)
     untouched()
@@ -109,7 +112,9 @@ def test_no_call_touches_an_index_with_a_similar_name(given: Given) -> None:
     given.run(given.engine.cancel(cancelled))
     given.over(cancelled)
     untouched()
-    marks = given.run(given.engine.marks(name))
+    if not isinstance(given, ClusterGiven):
+        return
+    marks = given.run(given.engine.checkpoints(name))
     target = given.copied(name)
     given.run(given.engine.block(name))
     untouched()

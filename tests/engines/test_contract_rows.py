@@ -111,15 +111,6 @@ def test_an_index_is_made_once(given: Given) -> None:
     assert given.rows(index) == old(2)
 
 
-def test_rows_are_written_by_an_alias_too(given: Given) -> None:
-    index, alias = given.index("one", old(1)), given.place.name("alias")
-    assert given.place.alias(alias, index)
-    given.run(given.engine.make(alias))
-    given.write(alias, young(1))
-    assert given.rows(index) == given.rows(alias) == old(1) | young(1)
-    assert given.concrete(alias) == index
-
-
 def test_an_index_is_found_by_its_name(given: Given) -> None:
     index = given.index("one")
     resolved = given.run(given.engine.resolve(index))
@@ -128,57 +119,9 @@ def test_an_index_is_found_by_its_name(given: Given) -> None:
     assert resolved.uuid
 
 
-def test_an_index_is_found_by_its_alias(given: Given) -> None:
-    index, alias = given.index("one"), given.place.name("alias")
-    assert given.place.alias(alias, index)
-    by_name, by_alias = given.run(given.engine.resolve(index)), given.run(given.engine.resolve(alias))
-    assert by_name is not None
-    assert by_alias is not None
-    assert (by_alias.concrete, by_alias.uuid, by_alias.by_alias) == (index, by_name.uuid, True)
-
-
 def test_what_is_not_there_is_not_found(given: Given) -> None:
     given.index("one_more")
     assert given.run(given.engine.resolve(given.place.name("one"))) is None
-
-
-def test_an_alias_of_several_indices_is_ambiguous(given: Given) -> None:
-    one, two, alias = given.index("one"), given.index("two"), given.place.name("alias")
-    assert given.place.alias(alias, one)
-    if given.place.alias(alias, two):
-        assert given.refused(given.engine.resolve(alias)).reason is Reason.INDEX_AMBIGUOUS
-    else:
-        assert given.concrete(alias) == one
-
-
-def test_an_index_that_is_made_again_is_another_one(given: Given) -> None:
-    index = given.index("one", old(3))
-    before = given.run(given.engine.resolve(index))
-    given.run(given.engine.drop(index))
-    assert given.run(given.engine.resolve(index)) is None
-    given.index("one", young(1))
-    after = given.run(given.engine.resolve(index))
-    assert before is not None
-    assert after is not None
-    assert after.uuid != before.uuid
-    assert given.rows(index) == young(1)
-    counted = given.run(given.engine.count(index, UNTIL))
-    assert (counted.total, counted.old) == (1, 0)
-
-
-def test_what_is_gone_may_be_dropped_again(given: Given) -> None:
-    index = given.index("one")
-    given.run(given.engine.drop(index))
-    given.run(given.engine.drop(index))
-    assert given.run(given.engine.resolve(index)) is None
-
-
-def test_an_alias_is_never_dropped(given: Given) -> None:
-    index, alias = given.index("one", old(2)), given.place.name("alias")
-    assert given.place.alias(alias, index)
-    assert given.refused(given.engine.drop(alias)).reason is Reason.INDEX_REFUSED
-    assert given.concrete(alias) == index
-    assert given.rows(index) == old(2)
 
 
 def test_sizes_are_those_of_the_indices_whose_names_fit_by_name(given: Given) -> None:
@@ -192,15 +135,6 @@ def test_sizes_are_those_of_the_indices_whose_names_fit_by_name(given: Given) ->
     assert [size.name for size in sizes] == [large, small]
     assert [size.rows for size in sizes] == [40, 1]
     assert all(size.size_bytes > 0 for size in sizes)
-
-
-def test_a_size_has_the_name_of_the_alias_that_fits(given: Given) -> None:
-    ending = "aspect_v1"
-    index, alias = given.index("a_aspect_v1_1767225600000", old(3)), given.place.name(f"a_{ending}")
-    assert given.place.alias(alias, index)
-    given.run(given.engine.count(index, UNTIL))
-    sizes = given.run(given.engine.sizes(given.place.name(""), ending))
-    assert [(size.name, size.rows) for size in sizes] == [(alias, 3)]
 
 
 def test_an_index_with_more_rows_weighs_more(given: Given) -> None:

@@ -42,31 +42,6 @@ def test_deleting_where_nothing_is_old_ends_well(given: Given) -> None:
     assert given.rows(index) == young(3)
 
 
-def test_a_copy_has_just_what_stays_with_its_content(given: Given) -> None:
-    index = given.index("one", MIXED)
-    target = given.copy_of(index)
-    status = given.ended(given.run(given.engine.start_copy(index, target, UNTIL, QUICK)))
-    assert given.rows(target) == staying(MIXED)
-    assert given.rows(index) == MIXED
-    assert (status.counters.total, status.counters.created, status.counters.done) == (30, 30, 30)
-
-
-@pytest.mark.parametrize("batch", [1, 7, 1_000])
-def test_a_copy_is_the_same_whatever_the_batch(given: Given, batch: int) -> None:
-    index = given.index("one", MIXED)
-    target = given.copy_of(index)
-    given.ended(given.run(given.engine.start_copy(index, target, UNTIL, Pace(TAG, batch))))
-    assert given.rows(target) == staying(MIXED)
-
-
-def test_a_copy_made_twice_is_the_same_and_says_that_rows_were_there(given: Given) -> None:
-    index = given.index("one", MIXED)
-    target = given.copied(index)
-    again = given.over(given.run(given.engine.start_copy(index, target, UNTIL, QUICK)))
-    assert (again.counters.created, again.counters.updated, again.counters.version_conflicts) == (0, 0, 30)
-    assert given.rows(target) == staying(MIXED)
-
-
 def test_a_throttled_task_says_so_while_it_grows(given: Given) -> None:
     index = given.index("one", old(MANY))
     task = given.run(given.engine.start_delete(index, UNTIL, SLOW))
@@ -168,15 +143,9 @@ def test_running_tasks_are_found_by_their_tag_and_no_others(given: Given) -> Non
     assert given.status(task).tag == tag
 
 
-def test_a_task_needs_its_indices(given: Given) -> None:
-    index, none = given.index("one", young(2)), given.place.name("none")
-    for work in (
-        given.engine.start_delete(none, UNTIL, QUICK),
-        given.engine.start_copy(none, index, UNTIL, QUICK),
-        given.engine.start_copy(index, none, UNTIL, QUICK),
-    ):
-        assert given.refused(work).reason is Reason.INDEX_REFUSED
-    assert given.rows(index) == young(2)
+def test_deletion_needs_an_existing_index(given: Given) -> None:
+    none = given.place.name("none")
+    assert given.refused(given.engine.start_delete(none, UNTIL, QUICK)).reason is Reason.INDEX_REFUSED
     assert given.run(given.engine.resolve(none)) is None
 
 

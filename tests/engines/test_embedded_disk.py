@@ -15,7 +15,6 @@ from tests.support.tracing import failing
 from tests.support.waiting import until
 from watchword.domain.errors import Reason
 from watchword.domain.indices import Row
-from watchword.engines.embedded.worker import RESERVE_BYTES
 
 PAD = "x" * 1_500
 ROWS = {row_id: {**source, "pad": PAD} for row_id, source in (old(500) | young(3_000)).items()}
@@ -46,24 +45,6 @@ def filled(disk: Path, left: int) -> Iterator[None]:
             yield
         finally:
             file.truncate(0)
-
-
-def test_a_copy_for_which_there_is_no_room_fails_and_can_be_made_when_there_is(given: Given, path: Path) -> None:
-    index = given.index("one", ROWS)
-    target = given.copy_of(index, "first")
-    with working(path):
-        with filled(path.parent, RESERVE_BYTES + 2 * 1024 * 1024):
-            status = given.over(given.run(given.engine.start_copy(index, target, UNTIL, QUICK)))
-            assert status.error is not None
-            assert "no room for the copy" in status.error
-            assert 0 < status.counters.created < 3_000
-            assert len(given.rows(target)) == status.counters.created
-            assert shutil.disk_usage(path.parent).free > RESERVE_BYTES // 2
-            given.write(index, {"new": row(1)})
-            given.run(given.engine.drop(target))
-        assert given.rows(index) == ROWS | {"new": row(1)}
-        assert given.rows(given.copied(index, "second")) == staying(ROWS)
-    assert problems(path) == []
 
 
 def test_on_a_full_disk_it_is_unavailable_and_nothing_is_lost(given: Given, path: Path) -> None:

@@ -1,7 +1,6 @@
 """What is the embedded engine's alone: its file, what its driver's errors mean, and how much memory it takes."""
 
 import asyncio
-import json
 import stat
 import subprocess
 import sys
@@ -18,14 +17,11 @@ from tests.support.engines import EmbeddedPlace
 from tests.support.waiting import until
 from watchword.domain.errors import OperatorError, Reason
 from watchword.domain.indices import Row
-from watchword.domain.tasks import TaskId
-from watchword.engines.embedded import open_engine
-from watchword.engines.embedded.chores import FREE_PAGES
-from watchword.engines.embedded.documents import place
-from watchword.engines.embedded.file import _version as file_version
-from watchword.engines.embedded.file import index_fault
-from watchword.engines.embedded.schema import APPLICATION_ID, VERSION
-from watchword.engines.embedded.tasks import KEPT_MILLIS
+from watchword.engines.embedded.engine import open_engine
+from watchword.engines.embedded.index_file import APPLICATION_ID, STEPS, VERSION, index_fault, place
+from watchword.engines.embedded.index_file import _version as file_version
+from watchword.engines.embedded.tasks import RETENTION_MILLIS
+from watchword.engines.embedded.worker import FREE_PAGES
 
 ERRORS = sorted(
     (
@@ -37,13 +33,13 @@ ERRORS = sorted(
 )
 OPEN = """
 import sys, pathlib
-from watchword.engines.embedded import open_engine
+from watchword.engines.embedded.engine import open_engine
 sys.stdin.readline()
 print(open_engine(pathlib.Path(sys.argv[1])).node)
 """
 ASK = """
 import asyncio, pathlib, sys
-from watchword.engines.embedded import open_engine
+from watchword.engines.embedded.engine import open_engine
 
 async def main(path, index, until):
     engine = open_engine(pathlib.Path(path))
@@ -209,21 +205,6 @@ def test_a_time_beyond_what_the_file_can_hold_is_compared_all_the_same(given: Gi
     assert given.rows(index) == {"far": row(1, at)}
 
 
-def test_an_alias_is_no_index_where_an_index_is_meant(given: Given) -> None:
-    index, alias = given.index("one", old(1)), given.place.name("alias")
-    assert given.place.alias(alias, index)
-    for work in (
-        given.engine.count(alias, UNTIL),
-        given.engine.block(alias),
-        given.engine.start_delete(alias, UNTIL, QUICK),
-        given.engine.make_like(index, alias),
-    ):
-        fault = given.refused(work)
-        assert fault.reason is Reason.INDEX_REFUSED
-        assert "is an alias" in fault.message
-    assert given.rows(index) == old(1)
-
-
 def test_tasks_that_ended_a_week_ago_are_forgotten(given: Given, path: Path) -> None:
     index = given.index("one", old(2))
     with working(path):
@@ -231,45 +212,57 @@ def test_tasks_that_ended_a_week_ago_are_forgotten(given: Given, path: Path) -> 
         for task in tasks:
             given.ended(task)
     waiting = given.run(given.engine.start_delete(index, UNTIL, QUICK))
-    look(path, "UPDATE tasks SET started_at = started_at - ?", KEPT_MILLIS + 60_000)
-    look(path, "UPDATE tasks SET ended_at = ended_at - ? WHERE number = ?", KEPT_MILLIS + 1, tasks[0].number)
+    look(path, "UPDATE tasks SET started_at = started_at - ?", RETENTION_MILLIS + 60_000)
+    look(path, "UPDATE tasks SET ended_at = ended_at - ? WHERE number = ?", RETENTION_MILLIS + 1, tasks[0].number)
     with working(path):
         given.ended(waiting)
         until(lambda: given.run(given.engine.task(tasks[0])) is None, "it is forgotten")
     assert given.status(tasks[1]).completed
 
 
-def test_pages_of_a_dropped_index_are_given_back(given: Given, path: Path) -> None:
-    index = given.index("one", {f"row-{n}": {"pad": "x" * 2_000} for n in range(10_000)})
-    kept = given.index("two", old(20))
+def test_pages_of_deleted_rows_are_given_back(given: Given, path: Path) -> None:
+    rows = {f"row-{n}": {"pad": "x" * 2_000, "timestampMillis": UNTIL - n} for n in range(10_000)}
+    index = given.index("one", rows | young(20))
 
     def pages() -> int:
         count: int = look(path, "PRAGMA page_count")[0][0]
         return count
 
-    before = pages()
-    assert before > 5 * FREE_PAGES
-    given.run(given.engine.drop(index))
+    assert pages() > 5 * FREE_PAGES
+    task = given.run(given.engine.start_delete(index, UNTIL, QUICK))
     with working(path):
+        given.ended(task)
         until(lambda: pages() <= FREE_PAGES + 100, "the pages are given back")
         until(lambda: path.stat().st_size <= 4096 * (FREE_PAGES + 100), "the file is shorter")
-    assert given.rows(kept) == old(20)
+    assert given.rows(index) == young(20)
     assert problems(path) == []
 
 
-@pytest.mark.parametrize("at", [UNTIL + 1, None])
-def test_very_many_rows_of_one_moment_are_compared_by_their_ids(given: Given, path: Path, at: int | None) -> None:
-    rows = {f"row-{n}": row(n, at) for n in range(3_000)} | young(700) | old(10)
-    index = given.index("one", rows)
-    target = given.copy_of(index)
-    gone = [f"row-{n}" for n in range(0, 3_000, 7)] + [f"young-{n}" for n in range(650, 700)]
+def test_file_with_copies_of_the_first_schema_is_migrated(path: Path, run: Run) -> None:
+    """Version 1 had aliases, and dropped indices whose rows were deleted later."""
+    path.parent.mkdir()
+    path.touch(0o600)
+    with closing(apsw.Connection(str(path))) as file:
+        file.execute(STEPS[0])
+        file.execute(f"PRAGMA user_version = 1; PRAGMA application_id = {APPLICATION_ID}")
+        file.execute("INSERT INTO meta VALUES (1, 'node')")
+        file.execute(
+            "INSERT INTO indices (name, uuid, last) VALUES (NULL, 'a', 1), ('one_17', 'b', 1), ('two', 'c', 0)"
+        )
+        file.execute("INSERT INTO aliases VALUES ('one', 2)")
+        for index in (1, 2):
+            file.execute("INSERT INTO documents VALUES (?, ?, 'it', 1, 5, '{}')", (place(index, 1), index))
+    engine = open_engine(path)
+    assert [run(engine.resolve(name)) is not None for name in ("one", "one_17", "two")] == [True, False, True]
+    assert run(engine.count("one", 5)).old == 1
+    run(engine.write("one", [Row(b'{"timestampMillis": 5}', "new")]))
     with working(path):
-        given.ended(given.run(given.engine.start_copy(index, target, UNTIL, QUICK)))
-        places = "SELECT d.place FROM json_each(?) j JOIN documents d ON d.index_number = 1 AND d.id = j.value"
-        look(path, f"DELETE FROM documents WHERE place IN ({places})", json.dumps(gone))
-        assert given.run(given.engine.reconcile(index, target, UNTIL)) == len(gone)
-    assert given.rows(target) == {row_id: source for row_id, source in rows.items() if row_id not in {*gone, *old(10)}}
+        task = run(engine.start_delete("one", 5, QUICK))
+        until(lambda: (status := run(engine.task(task))) is not None and status.completed, "the rows are deleted")
+    assert run(engine.count("one", 5)).total == 0
+    run(engine.close())
     assert problems(path) == []
+    assert look(path, "SELECT count(*) FROM documents") == [(0,)]
 
 
 def fill(given: Given, path: Path, rows: int, width: int) -> str:
@@ -292,27 +285,16 @@ def peak_mib(status: str) -> float:
 
 
 def little_memory(given: Given, path: Path, rows: int, enough: int, width: int) -> None:
-    """Of the process that works, while each task does so many rows, and of one that asks beside it."""
+    """Of the engine process while it deletes `enough` rows, and of a process that counts."""
     index = fill(given, path, rows, width)
-    target = given.copy_of(index)
     with working(path) as process:
-
-        def do(task: TaskId) -> None:
-            given.until(task, lambda s: s.completed or s.counters.done >= enough, "enough is done", 1_800)
-            given.run(given.engine.cancel(task))
-            assert given.over(task).counters.done >= min(enough, rows // 2)
-
-        do(given.run(given.engine.start_copy(index, target, UNTIL, QUICK)))
-        do(given.run(given.engine.start_delete(index, UNTIL, QUICK)))
-        given.run(given.engine.reconcile(index, target, UNTIL))
-        given.run(given.engine.drop(index))
-        left = max(0, rows // 2 - enough)
-        until(
-            lambda: look(path, "SELECT count(*) FROM documents WHERE index_number = 1")[0][0] <= left, "it goes", 1_800
-        )
+        task = given.run(given.engine.start_delete(index, UNTIL, QUICK))
+        given.until(task, lambda s: s.completed or s.counters.done >= enough, "enough is done", 1_800)
+        given.run(given.engine.cancel(task))
+        assert given.over(task).counters.done >= min(enough, rows // 2)
         assert peak_mib(Path(f"/proc/{process.pid}/status").read_text()) < MEMORY_MIB
     told = subprocess.run(
-        [sys.executable, "-c", ASK, str(path), target, str(UNTIL + rows)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", ASK, str(path), index, str(UNTIL + rows)], capture_output=True, text=True, check=True
     ).stdout
     assert peak_mib(told) < MEMORY_MIB
 

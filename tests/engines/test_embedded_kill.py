@@ -4,7 +4,7 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,6 @@ from tests.support.waiting import until
 from watchword.domain.engine import Pace
 from watchword.domain.tasks import TaskId
 
-Work = Callable[[Given, Path, int, random.Random], None]
 ROWS = old(1_500) | young(1_500) | timeless(20)
 
 
@@ -60,7 +59,7 @@ def killed_again_and_again(given: Given, path: Path, task: TaskId, times: int, m
     assert met, "it was over before the first kill: give it more to do"
 
 
-def a_deletion(given: Given, path: Path, times: int, moments: random.Random) -> None:
+def kill_and_resume_deletion(given: Given, path: Path, times: int, moments: random.Random) -> None:
     index = given.index("one", ROWS)
     task = given.run(given.engine.start_delete(index, UNTIL, Pace(TAG, max(1, 1_500 // (20 * times)))))
     killed_again_and_again(given, path, task, times, moments)
@@ -73,36 +72,20 @@ def a_deletion(given: Given, path: Path, times: int, moments: random.Random) -> 
     assert problems(path) == []
 
 
-def a_copy(given: Given, path: Path, times: int, moments: random.Random) -> None:
-    index = given.index("one", ROWS)
-    target = given.copy_of(index)
-    task = given.run(given.engine.start_copy(index, target, UNTIL, Pace(TAG, max(1, 1_500 // (20 * times)))))
-    killed_again_and_again(given, path, task, times, moments)
-    with working(path):
-        status = given.ended(task)
-    counters = status.counters
-    assert (counters.total, counters.created, counters.updated, counters.version_conflicts) == (1_520, 1_520, 0, 0)
-    assert given.rows(target) == staying(ROWS)
-    assert given.rows(index) == ROWS
-    assert problems(path) == []
-
-
-@pytest.mark.parametrize("work", [a_deletion, a_copy])
-def test_a_task_whose_process_is_killed_again_and_again_is_done_once(
-    given: Given, path: Path, moments: random.Random, work: Work
+def test_deletion_killed_ten_times_resumes_and_deletes_each_row_once(
+    given: Given, path: Path, moments: random.Random
 ) -> None:
-    work(given, path, 10, moments)
+    kill_and_resume_deletion(given, path, 10, moments)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("work", [a_deletion, a_copy])
-def test_a_task_whose_process_is_killed_a_hundred_times_is_done_once(
-    given: Given, path: Path, moments: random.Random, work: Work
+def test_deletion_killed_a_hundred_times_resumes_and_deletes_each_row_once(
+    given: Given, path: Path, moments: random.Random
 ) -> None:
-    work(given, path, 100, moments)
+    kill_and_resume_deletion(given, path, 100, moments)
 
 
-def test_a_task_that_nobody_works_on_waits_for_the_next_process(given: Given, path: Path) -> None:
+def test_task_waits_for_the_next_engine_process(given: Given, path: Path) -> None:
     index = given.index("one", old(10))
     task = given.run(given.engine.start_delete(index, UNTIL, QUICK))
     assert not given.status(task).completed
@@ -112,7 +95,7 @@ def test_a_task_that_nobody_works_on_waits_for_the_next_process(given: Given, pa
     assert given.rows(index) == {}
 
 
-def test_numbers_of_tasks_and_the_node_are_the_same_story_after_a_restart(given: Given, path: Path) -> None:
+def test_node_id_and_task_numbers_survive_a_restart(given: Given, path: Path) -> None:
     index = given.index("one", old(10))
     with working(path):
         first = given.run(given.engine.start_delete(index, UNTIL, QUICK))
@@ -125,21 +108,3 @@ def test_numbers_of_tasks_and_the_node_are_the_same_story_after_a_restart(given:
         given.run(other.close())
     assert second.node == first.node
     assert second.number > first.number
-
-
-def test_rows_of_a_dropped_index_go_although_the_process_is_killed(given: Given, path: Path) -> None:
-    index, kept = given.index("one", ROWS), given.index("two", old(5))
-    given.run(given.engine.drop(index))
-    assert given.rows(kept) == old(5)
-    for left in (2_500, 1_500, 500):
-        process = start(path)
-        try:
-            until(lambda left=left: look(path, "SELECT count(*) FROM documents")[0][0] < left, "some are gone")  # type: ignore[misc]
-        finally:
-            process.kill()
-            process.wait()
-    with working(path):
-        until(lambda: look(path, "SELECT count(*) FROM indices") == [(1,)], "the index is gone for good")
-    assert look(path, "SELECT count(*) FROM documents") == [(5,)]
-    assert given.rows(kept) == old(5)
-    assert problems(path) == []

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.engines.given import QUICK, SLOW, UNTIL, Given, Run, as_rows, old, row, staying, timeless, young
+from tests.engines.given import QUICK, SLOW, UNTIL, ClusterGiven, Run, as_rows, old, row, staying, timeless, young
 from tests.support.engine_nodes import NodePlace, engine_at
 from tests.support.nodes import KINDS_IN_TURN, Client, unique_prefix
 from tests.support.waiting import until
@@ -18,7 +18,7 @@ OPENSEARCH_ALONE = pytest.mark.parametrize("search_node", KINDS_IN_TURN[:2], ind
 """For what Elasticsearch 7 does not have."""
 
 
-class OnNode(Given):
+class OnNode(ClusterGiven):
     """The same, with an engine that may be asked to write over newer versions, and the node itself."""
 
     def __init__(self, run: Run, engine: OpenSearchEngine, place: NodePlace) -> None:
@@ -33,7 +33,7 @@ class OnNode(Given):
         return index
 
     def written_over(self, source: str, target: str, since: tuple[int, ...]) -> list[TaskStatus]:
-        tasks = self.run(self.opensearch.start_catch_up(source, target, UNTIL, since, QUICK, over=True))
+        tasks = self.run(self.opensearch.start_catch_up(source, target, UNTIL, since, QUICK, overwrite=True))
         return [self.ended(task) for task in tasks]
 
     def made_again(self, index: str, row_id: str, source: dict[str, Any]) -> int:
@@ -67,7 +67,7 @@ def test_a_row_deleted_and_made_again_long_after_wins_when_written_over(on: OnNo
     for number in range(3):
         on.place.put(index, "a", row(number, UNTIL + 5))  # version 3
     on.place.put(index, "b", row(1, UNTIL + 5))
-    marks = on.run(on.engine.marks(index))
+    marks = on.run(on.engine.checkpoints(index))
     target = on.copied(index)
     until(lambda: on.made_again(index, "a", row(9, UNTIL + 6)) == 1, "it is forgotten that there was such a row")
     on.run(on.engine.block(index))
@@ -82,7 +82,7 @@ def test_a_row_deleted_and_made_again_long_after_wins_when_written_over(on: OnNo
 def test_catching_up_copies_of_each_shard_just_what_came_after_its_mark(on: OnNode) -> None:
     index = on.shaped("one", {"number_of_shards": 3})
     on.write(index, young(300))
-    marks = on.run(on.engine.marks(index))
+    marks = on.run(on.engine.checkpoints(index))
     assert len(marks) == 3
     target = on.copied(index)
     on.write(index, young(40, first=290) | timeless(5))
@@ -215,7 +215,7 @@ def test_a_name_that_became_an_alias_is_not_taken_for_the_index_it_was(on: OnNod
         on.engine.block(index),
         on.engine.start_delete(index, UNTIL, QUICK),
         on.engine.start_copy(index, target, UNTIL, QUICK),
-        on.engine.marks(index),
+        on.engine.checkpoints(index),
         on.engine.make_like(index, on.place.name("another")),
         on.engine.reconcile(index, target, UNTIL),
         on.engine.swap(index, index, target),
@@ -243,7 +243,7 @@ def test_reconciling_tells_rows_of_one_id_by_their_routing(on: OnNode) -> None:
     index = on.shaped("one", {"number_of_shards": 2, "number_of_routing_shards": 2})
     for routing in ("a", "b", "c", "d"):
         on.node.ask("PUT", f"/{index}/_doc/same?routing={routing}", row(1, UNTIL + 1))
-    marks = on.run(on.engine.marks(index))
+    marks = on.run(on.engine.checkpoints(index))
     before = on.run(on.engine.count(index, UNTIL)).total
     assert before == 2, "one in each shard"
     target = on.copied(index)
@@ -281,7 +281,7 @@ def test_times_are_read_as_numbers_however_they_are_mapped(on: OnNode, mapping: 
 @OPENSEARCH_ALONE
 def test_an_index_whose_replicas_lag_behind_is_not_copied(on: OnNode) -> None:
     index = on.shaped("one", {"replication.type": "SEGMENT", "number_of_replicas": 1})
-    fault = on.refused(on.engine.marks(index))
+    fault = on.refused(on.engine.checkpoints(index))
     assert fault.reason is Reason.INDEX_REFUSED
     assert "replicates by segments" in (fault.why or "")
 

@@ -52,7 +52,7 @@ CALLS: list[Call] = [
     lambda e, n: e.start_delete(n, 0, PACE),
     lambda e, n: e.start_copy(n, "a", 0, PACE),
     lambda e, n: e.start_catch_up(n, "a", 0, (0,), PACE),
-    lambda e, n: e.marks(n),
+    lambda e, n: e.checkpoints(n),
     lambda e, n: e.make_like(n, "a"),
     lambda e, n: e.block(n),
     lambda e, n: e.unblock(n),

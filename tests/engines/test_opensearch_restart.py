@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.given import QUICK, SLOW, UNTIL, Given, Run, old, young
+from tests.engines.given import QUICK, SLOW, UNTIL, ClusterGiven, Run, old, young
 from tests.support.engine_nodes import NodePlace, engine_at
 from tests.support.nodes import KINDS_IN_TURN, own_node, unique_prefix
 from watchword.domain.errors import Reason
@@ -14,7 +14,7 @@ from watchword.domain.errors import Reason
 def test_after_a_restart_ended_tasks_are_known_and_lost_ones_are_not(kind: str, tmp_path: Path, run: Run) -> None:
     with own_node(kind, tmp_path) as node:
         engine = engine_at(node.url)
-        given = Given(run, engine, NodePlace(node, unique_prefix()))
+        given = ClusterGiven(run, engine, NodePlace(node, unique_prefix()))
         index = given.index("one", old(2_000) | young(3))
         target = given.copied(index)
         ended = run(engine.start_copy(index, target, UNTIL, QUICK._replace(tag="ended")))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.engines.given import QUICK, UNTIL, Given, Run, old, young
+from tests.engines.given import QUICK, UNTIL, ClusterGiven, Run, old, young
 from tests.support.breaker import Breaker
 from tests.support.engine_nodes import NodePlace, engine_at
 from tests.support.gate import Gate, asks
@@ -29,10 +29,10 @@ def breaker(node: Client) -> Iterator[Breaker]:
 
 
 @pytest.fixture
-def broken(node: Client, breaker: Breaker, run: Run) -> Iterator[Given]:
+def broken(node: Client, breaker: Breaker, run: Run) -> Iterator[ClusterGiven]:
     """An engine that reaches the node through the breaker, and an index."""
     engine = engine_at(breaker.url)
-    given = Given(run, engine, NodePlace(node, unique_prefix()))
+    given = ClusterGiven(run, engine, NodePlace(node, unique_prefix()))
     given.index("one", old(3) | young(2))
     yield given
     breaker.mend()
@@ -41,7 +41,7 @@ def broken(node: Client, breaker: Breaker, run: Run) -> Iterator[Given]:
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_what_is_read_is_asked_again_after_an_answer_to_come_back(broken: Given, breaker: Breaker, status: int) -> None:
+def test_read_is_retried_after_a_retriable_status(broken: ClusterGiven, breaker: Breaker, status: int) -> None:
     breaker.answer(asks("POST", "_search"), status, times=2)
     assert broken.run(broken.engine.count(broken.place.name("one"), UNTIL)).old == 3
     assert breaker.asked(asks("POST", "_search")) == 3
@@ -49,7 +49,7 @@ def test_what_is_read_is_asked_again_after_an_answer_to_come_back(broken: Given,
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_cluster_that_never_has_time_is_unavailable_after_a_few_tries(
-    broken: Given, breaker: Breaker, status: int
+    broken: ClusterGiven, breaker: Breaker, status: int
 ) -> None:
     breaker.answer(asks("GET", "_settings"), status)
     fault = broken.refused(broken.engine.is_blocked(broken.place.name("one")))
@@ -57,12 +57,12 @@ def test_a_cluster_that_never_has_time_is_unavailable_after_a_few_tries(
     assert breaker.asked(asks("GET", "_settings")) - 2 <= TRIES  # two were the fixture's
 
 
-def test_what_is_read_is_asked_again_after_a_lost_answer(broken: Given, breaker: Breaker) -> None:
+def test_what_is_read_is_asked_again_after_a_lost_answer(broken: ClusterGiven, breaker: Breaker) -> None:
     breaker.lose_answer(asks("POST", "_search"), times=1)
     assert broken.run(broken.engine.count(broken.place.name("one"), UNTIL)).total == 5
 
 
-def test_a_task_whose_answer_was_lost_is_started_once_and_found_by_its_tag(broken: Given, breaker: Breaker) -> None:
+def test_task_whose_answer_was_lost_is_found_by_its_tag(broken: ClusterGiven, breaker: Breaker) -> None:
     index = broken.place.name("one")
     slow = QUICK._replace(tag=f"lost-{index}", batch=1, rate=0.5)
     breaker.lose_answer(asks("POST", "_delete_by_query"))
@@ -74,7 +74,7 @@ def test_a_task_whose_answer_was_lost_is_started_once_and_found_by_its_tag(broke
     assert broken.over(task).error == "cancelled"
 
 
-def test_a_connection_that_its_other_end_closed_keeps_no_task_from_starting(broken: Given, breaker: Breaker) -> None:
+def test_task_starts_although_the_kept_connection_was_closed(broken: ClusterGiven, breaker: Breaker) -> None:
     breaker.polite = False
     for _ in range(10):
         broken.ended(broken.run(broken.engine.start_delete(broken.place.name("one"), UNTIL, QUICK)))
@@ -82,7 +82,7 @@ def test_a_connection_that_its_other_end_closed_keeps_no_task_from_starting(brok
 
 @pytest.mark.parametrize("status", [502, 504])
 def test_a_task_that_a_gateway_may_have_started_is_not_started_again(
-    broken: Given, breaker: Breaker, status: int
+    broken: ClusterGiven, breaker: Breaker, status: int
 ) -> None:
     breaker.answer(asks("POST", "_delete_by_query"), status)
     fault = broken.refused(broken.engine.start_delete(broken.place.name("one"), UNTIL, QUICK))
@@ -92,14 +92,14 @@ def test_a_task_that_a_gateway_may_have_started_is_not_started_again(
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_task_that_was_not_started_for_want_of_time_is_started_then(
-    broken: Given, breaker: Breaker, status: int
+    broken: ClusterGiven, breaker: Breaker, status: int
 ) -> None:
     breaker.answer(asks("POST", "_delete_by_query"), status, times=1)
     task = broken.run(broken.engine.start_delete(broken.place.name("one"), UNTIL, QUICK))
     assert broken.ended(task).counters.deleted == 3
 
 
-def test_a_swap_whose_answer_was_lost_is_known_to_be_done(broken: Given, breaker: Breaker) -> None:
+def test_a_swap_whose_answer_was_lost_is_known_to_be_done(broken: ClusterGiven, breaker: Breaker) -> None:
     index = broken.place.name("one")
     target = broken.copied(index)
     breaker.lose_answer(asks("POST", "_aliases"))
@@ -107,7 +107,7 @@ def test_a_swap_whose_answer_was_lost_is_known_to_be_done(broken: Given, breaker
     assert broken.concrete(index) == target
 
 
-def test_a_write_whose_answer_was_lost_makes_no_row_twice(broken: Given, breaker: Breaker) -> None:
+def test_a_write_whose_answer_was_lost_makes_no_row_twice(broken: ClusterGiven, breaker: Breaker) -> None:
     index = broken.place.name("one")
     breaker.lose_answer(asks("POST", "_bulk"), times=1)
     broken.run(broken.engine.write(index, [Row(b'{"urn":\n"u"}')]))
@@ -134,13 +134,13 @@ def test_where_nobody_listens_the_index_is_unavailable(run: Run) -> None:
     run(engine.close())
 
 
-def test_a_probe_is_one_try(broken: Given, breaker: Breaker) -> None:
+def test_a_probe_is_one_try(broken: ClusterGiven, breaker: Breaker) -> None:
     breaker.answer(lambda line: line.startswith(b"GET / "), 503)
     assert broken.refused(broken.engine.probe()).reason is Reason.INDEX_UNAVAILABLE
     assert breaker.asked(lambda line: line.startswith(b"GET / ")) == 1
 
 
-def test_what_the_cluster_refuses_is_told_in_its_words_and_not_asked_again(broken: Given, breaker: Breaker) -> None:
+def test_rejected_request_is_quoted_and_not_retried(broken: ClusterGiven, breaker: Breaker) -> None:
     absent = broken.place.name("absent")
     fault = broken.refused(broken.engine.count(absent, UNTIL))
     assert fault.reason is Reason.INDEX_REFUSED
@@ -151,7 +151,7 @@ def test_what_the_cluster_refuses_is_told_in_its_words_and_not_asked_again(broke
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_credentials_that_are_not_accepted_are_named_as_the_trouble(
-    broken: Given, breaker: Breaker, status: int
+    broken: ClusterGiven, breaker: Breaker, status: int
 ) -> None:
     breaker.answer(asks("GET", "_settings"), status, b'{"error": {"type": "security_exception", "reason": "no"}}')
     fault = broken.refused(broken.engine.resolve("a"))
@@ -159,7 +159,7 @@ def test_credentials_that_are_not_accepted_are_named_as_the_trouble(
     assert "credentials" in fault.message
 
 
-def test_a_full_disk_is_a_refusal_and_not_asked_again(broken: Given, breaker: Breaker) -> None:
+def test_a_full_disk_is_a_refusal_and_not_asked_again(broken: ClusterGiven, breaker: Breaker) -> None:
     said = b'{"error": {"type": "cluster_block_exception", "reason": "disk usage exceeded flood-stage watermark"}}'
     breaker.answer(asks("POST", "_aliases"), 429, said)
     fault = broken.refused(broken.engine.make_like(broken.place.name("one"), broken.place.name("two")))
@@ -167,7 +167,7 @@ def test_a_full_disk_is_a_refusal_and_not_asked_again(broken: Given, breaker: Br
     assert breaker.asked(asks("POST", "_aliases")) == 1
 
 
-def test_a_redirect_is_not_followed(broken: Given, breaker: Breaker, node: Client) -> None:
+def test_a_redirect_is_not_followed(broken: ClusterGiven, breaker: Breaker, node: Client) -> None:
     breaker.answer(asks("GET", "_settings"), 302, b"", f"Location: {node.url}/_all")
     fault = broken.refused(broken.engine.resolve("a"))
     assert fault.reason is Reason.INDEX_UNAVAILABLE
@@ -175,17 +175,17 @@ def test_a_redirect_is_not_followed(broken: Given, breaker: Breaker, node: Clien
 
 @pytest.mark.parametrize("body", [b"<html>", b"{" + b" " * MOST_BYTES], ids=["no JSON", "endless"])
 def test_an_answer_that_is_no_true_one_makes_the_index_unavailable(
-    broken: Given, breaker: Breaker, body: bytes
+    broken: ClusterGiven, breaker: Breaker, body: bytes
 ) -> None:
     breaker.answer(asks("GET", "_settings"), 200, body)
     assert broken.refused(broken.engine.resolve("a")).reason is Reason.INDEX_UNAVAILABLE
 
 
 @pytest.mark.parametrize("body", [b"[]", b'{"other": 1}', b'{"a": {"settings": []}}', b'{"a": null}'])
-def test_answer_in_another_shape_makes_the_index_unavailable(broken: Given, breaker: Breaker, body: bytes) -> None:
+def test_malformed_answer_makes_the_index_unavailable(broken: ClusterGiven, breaker: Breaker, body: bytes) -> None:
     breaker.answer(lambda _: True, 200, body)
     engine = broken.engine
-    calls = (engine.probe, lambda: engine.resolve("a"), lambda: engine.count("a", 0), lambda: engine.marks("a"),
+    calls = (engine.probe, lambda: engine.resolve("a"), lambda: engine.count("a", 0), lambda: engine.checkpoints("a"),
              lambda: engine.running("a"), lambda: engine.sizes("a", "b"), lambda: engine.start_delete("a", 0, QUICK),
              lambda: engine.block("a"), lambda: engine.histogram("a", 3))  # fmt: skip
     reasons = {broken.refused(call()).reason for call in calls}
@@ -193,7 +193,7 @@ def test_answer_in_another_shape_makes_the_index_unavailable(broken: Given, brea
     assert Reason.INDEX_UNAVAILABLE in reasons
 
 
-def test_defect_of_our_own_is_not_taken_for_the_cluster(broken: Given) -> None:
+def test_defect_of_our_own_is_not_taken_for_the_cluster(broken: ClusterGiven) -> None:
     with pytest.raises(TypeError):
         broken.run(broken.engine.count(broken.place.name("one"), object()))  # type: ignore[arg-type]
     with pytest.raises(TypeError):
@@ -216,7 +216,7 @@ def test_a_host_that_failed_is_left_out_for_a_while(node: Client, breaker: Break
     run(engine.close())
 
 
-def test_a_task_is_started_on_another_host_where_one_is_dead(broken: Given, node: Client, run: Run) -> None:
+def test_a_task_is_started_on_another_host_where_one_is_dead(broken: ClusterGiven, node: Client, run: Run) -> None:
     dead = f"http://127.0.0.1:{free_port()}"
     engine = engine_at(dead, node.url, dead)
     task = run(engine.start_delete(broken.place.name("one"), UNTIL, QUICK))

@@ -41,7 +41,9 @@ class TestTruncation:
             "Delete 4 out of 10 rows (40.00%). Issuing a delete by query request. "
             "This was a dry run. Run with dryRun = false to execute."
         )
-        assert series.plan(start - 3 * DAY, dryRun=True).startswith("Delete 7 out of 10 rows (70.00%). Reindexing ")
+        many = series.plan(start - 3 * DAY, dryRun=True)
+        how = "Reindexing the aspect" if isinstance(series.index, NodeIndex) else "Issuing a delete by query"
+        assert many.startswith(f"Delete 7 out of 10 rows (70.00%). {how}")
         assert series.rows() == rows
 
     @pytest.mark.parametrize(
@@ -128,10 +130,11 @@ class TestTruncation:
         series, start = slow_series(), now()
         rows = times(600, start, step=1)
         series.load(rows)
-        ended = series.over(series.truncate(start - 500, forceReindex=True, timeoutSeconds=1, batchSize=50))
+        ended = series.over(series.truncate(start - 300, forceReindex=True, timeoutSeconds=1, batchSize=50))
         assert ended["state"] == "FAILED"
         assert "timeoutSeconds" in ended["error"]
-        assert series.rows() == rows
+        left = series.rows()
+        assert left == rows if isinstance(series.index, NodeIndex) else 300 < len(left) <= 600
 
 
 class TestTaskStatus:
@@ -207,13 +210,14 @@ class TestTaskStatus:
         series, start = slow_series(), now()
         rows = times(6_000, start, step=1)
         series.load(rows)
-        task = series.truncate(start - 5_900, forceReindex=True, batchSize=25)
+        task = series.truncate(start - 3_000, forceReindex=True, batchSize=25)
         until(lambda: bool(series.operation(task)["rowsDone"]), "it has begun")
         series.server.ask(CANCEL, {"id": task}, actor=ADMIN)
         assert series.over(task)["state"] == "CANCELLED"
         found = json.loads(status(series, {"task": task}))
         assert (found["completed"], found["error"]) == (True, "cancelled")
-        assert series.rows() == rows
+        left = series.rows()
+        assert left == rows if isinstance(series.index, NodeIndex) else 3_000 < len(left) < 6_000
         series.load({"after": {"timestampMillis": start}})
 
 
@@ -262,10 +266,8 @@ def reads(server: Server) -> str:
     return line
 
 
-def test_defect_in_a_call_to_the_index_fails_the_operation_at_once_and_lifts_the_block(
-    series: Series, index: Index
-) -> None:
-    """A damaged record stands for a defect: a number where the service itself puts a name."""
+def test_bug_fails_the_operation_and_unblocks_writes(series: Series, index: Index) -> None:
+    """A damaged record stands for a bug: values of wrong types in the plan."""
     series.truncate_nothing()
     work = orjson.dumps(replace(Work(), source=series.name, blocked_at=now()).packed()).decode()
     columns = "home, asked_by, asked_at, changed_at"
@@ -274,15 +276,15 @@ def test_defect_in_a_call_to_the_index_fails_the_operation_at_once_and_lifts_the
     change_store(
         series.server,
         f"INSERT INTO operations ({columns}, index_name, state, plan, work) SELECT {columns}, 'damaged', 'VERIFYING', "
-        "json_set(plan, '$.index', 5, '$.strategy', ?), ? FROM operations ORDER BY number DESC LIMIT 1",
+        "json_set(plan, '$.index', 5, '$.until', json('[5]'), '$.strategy', ?), ? FROM operations "
+        "ORDER BY number DESC LIMIT 1",
         Strategy.REINDEX.value,
         work,
     )
     ((node, number),) = look(series.server, "SELECT node_id, (SELECT max(number) FROM operations) FROM state")
     failed = series.over(f"{node}:{number}")
     assert failed["state"] == "FAILED"
-    if isinstance(index, NodeIndex):
-        assert failed["error"] == "A defect of the service; its log says more."
-        assert "defect: TypeError" in series.server.err.read_text()
+    assert failed["error"] == "Internal error. See the log of the service."
+    assert "bug: TypeError" in series.server.err.read_text()
     series.load({"new": {"timestampMillis": DAY}})
     assert "new" in series.rows()

@@ -11,16 +11,15 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import apsw
 import pytest
 
 from tests.support.engine_nodes import NODE_ENGINES
 from watchword.domain.engine import Engine
 from watchword.domain.indices import Row
-from watchword.engines.embedded import open_engine
-from watchword.engines.embedded.documents import put
-from watchword.engines.embedded.file import connect, transact
-from watchword.engines.embedded.helper import Helper
-from watchword.engines.embedded.indices import find
+from watchword.engines.embedded.engine import EmbeddedIndex, find_index, open_engine, put_rows
+from watchword.engines.embedded.index_file import connect, transact
+from watchword.engines.embedded.process import EngineProcess
 
 Source = dict[str, Any]
 
@@ -43,7 +42,7 @@ class Place(Protocol):
         """Everything that is there now, by id."""
 
     def alias(self, name: str, index: str) -> bool:
-        """Let the name lead to the index, beside others it leads to; whether the engine can have that."""
+        """Let the name lead to the index, beside others it leads to; whether the engine has aliases."""
 
 
 class Backend(Protocol):
@@ -68,33 +67,28 @@ class EmbeddedPlace:
     def put(self, index: str, row_id: str, source: Source) -> bool:
         with closing(connect(self.path)) as file:
             row = Row(json.dumps(source).encode(), row_id)
-            transact(file, lambda c: put(c, number_of(c, index), [row], str))
+            transact(file, lambda c: put_rows(c, found(c, index), [row]))
         return True
 
     def remove(self, index: str, row_id: str) -> None:
         with closing(connect(self.path)) as file:
-            bound = (number_of(file, index), row_id)
+            bound = (found(file, index).number, row_id)
             file.execute("DELETE FROM documents WHERE index_number = ? AND id = ?", bound)
 
     def rows(self, name: str) -> dict[str, Source]:
-        query = """SELECT d.id, d.source FROM documents d JOIN indices i ON i.number = d.index_number
-                   WHERE i.name = :name OR i.number = (SELECT index_number FROM aliases WHERE name = :name)"""
+        query = "SELECT d.id, d.source FROM documents d JOIN indices i ON i.number = d.index_number WHERE i.name = ?"
         with closing(connect(self.path)) as file:
-            found: Any = file.execute(query, {"name": name})
-            return {row_id: json.loads(source) for row_id, source in found}
+            rows: Any = file.execute(query, (name,))
+            return {row_id: json.loads(source) for row_id, source in rows}
 
     def alias(self, name: str, index: str) -> bool:
-        with closing(connect(self.path)) as file:
-            if file.execute("SELECT 1 FROM aliases WHERE name = ?", (name,)).get is not None:
-                return False
-            file.execute("INSERT INTO aliases VALUES (?, ?)", (name, number_of(file, index)))
-            return True
+        return False
 
 
-def number_of(file: Any, index: str) -> int:
-    found = find(file, index)
-    assert found is not None, f"there is no index {index}"
-    return found.number
+def found(file: apsw.Connection, name: str) -> EmbeddedIndex:
+    index = find_index(file, name)
+    assert index is not None, f"there is no index {name}"
+    return index
 
 
 class EmbeddedBackend:
@@ -109,7 +103,7 @@ class EmbeddedBackend:
 def embedded(folders: pytest.TempPathFactory) -> Iterator[Backend]:
     """One file for all places, with the one process that works on it."""
     path = folders.mktemp("embedded") / "index.db"
-    with Helper(path):
+    with EngineProcess(path):
         yield EmbeddedBackend(path)
 
 

@@ -18,7 +18,7 @@ from watchword.domain.lifetimes import Duration
 from watchword.domain.policies import Policy, PolicyState, Privilege
 from watchword.domain.token_limits import Limits
 from watchword.domain.tokens import NewToken, TokenType
-from watchword.engines.embedded.file import prepare as prepare_index
+from watchword.engines.embedded.index_file import prepare as prepare_index
 from watchword.http.graphql.budget import Meter, ProcessorBudget
 from watchword.http.graphql.context import Context, Services
 from watchword.http.graphql.documents import PreparedDocument

@@ -15,7 +15,7 @@ from tests.support.traffic import rows_of
 from tests.support.waiting import until
 from watchword.domain.engine import Engine
 from watchword.domain.indices import Row
-from watchword.engines.embedded import open_engine as open_embedded
+from watchword.engines.embedded.engine import open_engine as open_embedded
 
 DAY = 86_400_000
 OPERATION = """query ($id: String!) { operation(id: $id) { id state percent rowsDone rowsToDo note error attempts
@@ -52,10 +52,7 @@ class EmbeddedIndex:
         path = server.data_dir / "index.db"
         with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as file:
             file.set_busy_timeout(10_000)
-            number = file.execute(
-                "SELECT number FROM indices WHERE name = ?1 "
-                "UNION SELECT index_number FROM aliases WHERE name = ?1", (name,)
-            ).get  # fmt: skip
+            number = file.execute("SELECT number FROM indices WHERE name = ?", (name,)).get
             if number is None:
                 raise KeyError(name)
             found = file.execute("SELECT id, source FROM documents WHERE index_number = ?", (number,))

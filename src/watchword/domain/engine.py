@@ -1,32 +1,32 @@
-"""Port: what the service asks of a search index.
+"""Ports of the search index: what every engine does, and what a cluster does on top of it.
 
-The law for every implementation:
+Rules for every implementation:
 
-- Every index is named by its whole concrete name, except where the argument is called `name`. No call ever touches
-  another one than it names.
-- A row is old when its `timestampMillis` is a number and at most `until`. All others stay.
-- Tasks run in the engine, not in the caller: they go on when the caller dies, and their ids stay valid. Starting one
-  answers as soon as it has an id.
-- Everything may be asked twice: what is there already, or gone already, is no error, except where it says so.
-- When the index cannot answer in time, after a few tries, it raises `Fault(INDEX_UNAVAILABLE)`. When it answers that
-  something cannot be done, `Fault(INDEX_REFUSED)`, whose `why` is what it said.
+- Every argument names one concrete index, except one called `name`, which may be an alias. No call touches another
+  index.
+- A row is old when its `timestampMillis` is a number and at most `until`. All other rows stay.
+- Tasks run in the engine, not in the caller: they continue when the caller dies, and their ids stay valid. A call that
+  starts one returns as soon as the task has an id.
+- Every call may be repeated: what exists already, or is gone already, is no error unless the call says so.
+- An index that does not answer in time, after a few tries, raises `Fault(INDEX_UNAVAILABLE)`. An index that rejects the
+  request raises `Fault(INDEX_REFUSED)`, whose `why` quotes it.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from watchword.domain.indices import Histogram, IndexSize, Resolved, Row, RowCount
 from watchword.domain.tasks import TaskId, TaskStatus
 
-Marks = tuple[int, ...]
-"""How far each shard had come: up to these sequence numbers everything is in the index and can be read."""
+Checkpoints = tuple[int, ...]
+"""One sequence number per shard: every write up to it is in the index and can be read."""
 
 DEFAULT_BATCH = 1_000
 UNTHROTTLED = -1.0
 
 
 class Pace(NamedTuple):
-    """How a task works: so many rows at a time, at most so many a second, and under which tag it can be found again."""
+    """How a task works: rows per batch, rows per second at most, and the tag by which it can be found."""
 
     tag: str
     batch: int = DEFAULT_BATCH
@@ -35,96 +35,89 @@ class Pace(NamedTuple):
 
 class Engine(Protocol):
     async def probe(self) -> str:
-        """What it is, in a word or two, such as `opensearch 2.19.3`. One try, and no longer than a second."""
+        """Its name and version, such as `opensearch 2.19.3`. One try, at most a second."""
 
     async def resolve(self, name: str) -> Resolved | None:
-        """The index with this name, or behind this alias. None where there is none; INDEX_AMBIGUOUS where the alias
-        stands for several.
-        """
+        """The index of this name or alias. INDEX_AMBIGUOUS where the alias leads to several."""
 
     async def sizes(self, head: str, ending: str) -> tuple[IndexSize, ...]:
-        """The indices whose name (their alias, where they have one that fits) begins and ends so, by name."""
+        """The indices whose name, or alias, begins and ends so, sorted by name."""
 
     async def count(self, index: str, until: int) -> RowCount:
-        """Everything that was acknowledged before counts."""
+        """Includes every write that was acknowledged before."""
 
     async def histogram(self, index: str, spans: int) -> Histogram:
-        """How its rows lie in time, in at most so many spans; a row is in one by the same reading of its time by which
-        it is old.
-        """
-
-    # Tasks.
+        """Rows by time, in at most this many spans."""
 
     async def start_delete(self, index: str, until: int, pace: Pace) -> TaskId:
-        """Remove what is old. Rows that change meanwhile are left out and counted as version conflicts."""
-
-    async def start_copy(self, source: str, target: str, until: int, pace: Pace) -> TaskId:
-        """Copy what stays as it is now, with its versions."""
-
-    async def start_catch_up(
-        self, source: str, target: str, until: int, since: Marks, pace: Pace, *, over: bool = False
-    ) -> tuple[TaskId, ...]:
-        """Copy what stays and was written after these marks, where it is not older than what the target has; `over`:
-        whatever the target has. What looks older is counted as a version conflict. Nothing else may be writing into
-        the target.
-        """
+        """Delete old rows. Rows that change meanwhile are skipped and counted as version conflicts."""
 
     async def task(self, task: TaskId) -> TaskStatus | None:
-        """A running or ended task of this engine; None where it knows none of this id that can be read so."""
+        """None where the engine knows no such task, or one of another kind."""
 
     async def cancel(self, task: TaskId) -> None:
-        """Ask a task to end early. It does so soon, not at once."""
+        """Ask a task to end early. It ends soon after the call, not before it returns."""
 
     async def running(self, tag: str) -> tuple[TaskId, ...]:
-        """Tasks that were started under this tag and have not ended."""
+        """Unfinished tasks that were started with this tag."""
 
-    # Copying without loss.
+    async def make(self, name: str) -> None:
+        """Create an empty index for rows of a time series, unless the name leads to one."""
 
-    async def marks(self, index: str) -> Marks:
-        """Note how far each shard has come, and make everything up to there readable."""
+    async def write(self, name: str, rows: Sequence[Row]) -> None:
+        """Add rows, or replace those of the same id.
+
+        INDEX_BLOCKED while writes are blocked: no row was written. INDEX_REFUSED where a row was rejected: others may
+        have been written.
+        """
+
+    async def close(self) -> None: ...
+
+
+@runtime_checkable
+class ClusterEngine(Engine, Protocol):
+    """An engine that can copy the rows that stay to a new index and swap it in under the old name."""
+
+    async def start_copy(self, source: str, target: str, until: int, pace: Pace) -> TaskId:
+        """Copy the rows that stay, with their versions."""
+
+    async def start_catch_up(
+        self, source: str, target: str, until: int, since: Checkpoints, pace: Pace, *, overwrite: bool = False
+    ) -> tuple[TaskId, ...]:
+        """Copy rows that stay and were written after these checkpoints, unless the target has a newer version, which
+        counts as a version conflict. With `overwrite`, replace that too. Nothing else may write to the target.
+        """
+
+    async def checkpoints(self, index: str) -> Checkpoints:
+        """Everything up to the returned checkpoints can be read."""
 
     async def make_like(self, source: str, target: str) -> None:
-        """A new empty index with the source's settings and mappings, and never its write block."""
+        """Create an empty index with the source's settings and mappings, without its write block."""
 
     async def block(self, index: str) -> None:
-        """Refuse writes. When this returns, none is under way, and what was acknowledged can be read."""
+        """Reject writes. On return no write is in progress, and every acknowledged one can be read."""
 
     async def unblock(self, index: str) -> None: ...
 
     async def is_blocked(self, index: str) -> bool: ...
 
     async def flush(self, index: str) -> None:
-        """What can be read of it is on disk, whatever its settings say about when that must be so."""
+        """Write everything that can be read to disk."""
 
     async def reconcile(self, source: str, target: str, until: int) -> int:
-        """Remove from the target what the source does not hold among what stays; returns how many rows. The target
-        holds everything else that stays.
+        """Delete rows of the target that are not among the source's rows that stay; returns how many. The target must
+        hold all rows that stay.
         """
 
     async def swap(self, name: str, source: str, target: str) -> None:
-        """In one step: `name`, and every other alias of the source, leads to the target and no longer to the source.
-        INDEX_REFUSED, and nothing is changed, where the source or the target is not there. Where `name` is the source
-        itself, the source is removed in the same step.
+        """Move `name` and every other alias from the source to the target in one step. Where `name` is the source
+        itself, the same step removes the source. INDEX_REFUSED, with no change, where source or target is missing.
         """
 
-    async def withdraw(self, target: str) -> bool:
-        """From now on no swap can lead to this copy, whenever it was sent. False, and nothing is changed, where one
-        does already.
+    async def abandon(self, target: str) -> bool:
+        """Make every later swap to this copy fail, including one already sent. False, with no change, where a swap has
+        succeeded.
         """
 
     async def drop(self, index: str) -> None:
         """Remove this index. Never an alias."""
-
-    # Filling.
-
-    async def make(self, name: str) -> None:
-        """A new empty index for rows of a time series, unless the name leads to one already, as index or alias."""
-
-    async def write(self, name: str, rows: Sequence[Row]) -> None:
-        """Add rows to the index that the name leads to, or replace those of the same id.
-
-        INDEX_BLOCKED, and none was taken, while writes to it are held back; INDEX_REFUSED where one was not taken, and
-        others may have been.
-        """
-
-    async def close(self) -> None: ...

@@ -1,7 +1,6 @@
-"""Indices: one per aspect of an entity, by a name that is made of the two and of nothing else.
+"""Indices: one per aspect of an entity, named after both.
 
-A name from outside never reaches the search engine: entity and aspect are letters and digits alone, so that no
-wildcard, list, path or system index can be said with them.
+Entity and aspect consist of letters and digits, so no request can name a wildcard, list, path or system index.
 """
 
 import re
@@ -12,7 +11,7 @@ from watchword.domain.errors import invalid
 
 ENDING = "aspect_v1"
 TIME = "timestampMillis"
-"""The member by which a row is old. Rows without it, or with something else than a number in it, stay."""
+"""The field by which a row is old. Rows without it, or with something other than a number in it, stay."""
 
 _WORD = re.compile(r"[A-Za-z0-9]{1,80}", re.ASCII)
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9-]{0,39}", re.ASCII)
@@ -20,7 +19,7 @@ _BYTES_IN_MB = 1024 * 1024
 
 
 class Aspect(NamedTuple):
-    """An aspect of an entity, as it is written; two that differ in case alone are the same."""
+    """Case-insensitive; keeps the spelling."""
 
     entity: str
     name: str
@@ -48,7 +47,7 @@ def is_prefix(text: str) -> bool:
 
 
 def parse_aspect(text: str) -> Aspect:
-    """From `entity.aspect`; ValueError where it is none."""
+    """From `entity.aspect`; ValueError where it is malformed."""
     entity, dot, name = text.partition(".")
     if not dot or not _WORD.fullmatch(entity) or not _WORD.fullmatch(name):
         raise ValueError(text)
@@ -57,11 +56,11 @@ def parse_aspect(text: str) -> Aspect:
 
 @dataclass(frozen=True, slots=True)
 class IndexNames:
-    """How indices are called here: `[prefix_]<entity>_<aspect>aspect_v1`."""
+    """Names of indices: `[prefix_]<entity>_<aspect>aspect_v1`."""
 
     prefix: str = ""
     known: tuple[Aspect, ...] = ()
-    """Aspects that exist even where no index does yet, as they are written."""
+    """Aspects that exist even without an index, in their spelling."""
 
     @property
     def head(self) -> str:
@@ -72,7 +71,7 @@ class IndexNames:
         return f"{self.head}{entity}_{name}{ENDING}"
 
     def aspect_of(self, index: str) -> Aspect | None:
-        """The aspect whose index has this name; None where it is no such name."""
+        """None where the name is not that of an aspect's index."""
         entity, _, name = index.removeprefix(self.head).removesuffix(ENDING).partition("_")
         if not _WORD.fullmatch(entity) or not _WORD.fullmatch(name):
             return None
@@ -83,23 +82,23 @@ class IndexNames:
         return any(one.key == aspect.key for one in self.known)
 
     def written(self, aspect: Aspect) -> Aspect:
-        """As the known one is written, where it is known."""
+        """In the spelling of the known aspect, where there is one."""
         return next((one for one in self.known if one.key == aspect.key), aspect)
 
 
-def is_own(name: str, concrete: str) -> bool:
-    """Whether an index that the name leads to is the name's own: itself, or a copy of it."""
+def is_index_or_copy(name: str, concrete: str) -> bool:
+    """Whether a concrete index is the one of this name, or a copy of it."""
     return concrete == name or re.fullmatch(re.escape(name) + r"_[0-9]+", concrete, re.ASCII) is not None
 
 
 def copy_name(index: str, millis: int) -> str:
-    """What a copy of this index is called. Never used twice: the moment is one at which none was made before."""
+    """The name of a copy made at this moment. Never used twice."""
     return f"{index}_{millis}"
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The one concrete index that a name leads to. `uuid` tells it from another one made later under its name."""
+    """The concrete index behind a name. `uuid` differs for an index created later under the same name."""
 
     concrete: str
     uuid: str
@@ -108,8 +107,6 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class RowCount:
-    """How many rows an index has, how many of them are old, and what all of them weigh."""
-
     total: int
     old: int
     size_bytes: int
@@ -122,8 +119,8 @@ _FIRST_MOMENT, _LAST_MOMENT = -62_135_596_800_000, 253_402_300_799_999
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Equal parts of a time axis, without a gap, from the oldest row to the youngest. The outermost hold whatever lies
-    beyond the years 1 to 9999 too.
+    """Equal parts of the time from the oldest row to the newest. The outermost include times beyond the years 1 to
+    9999.
     """
 
     start: int
@@ -131,9 +128,9 @@ class Spans:
     count: int
 
     @classmethod
-    def between(cls, oldest: float, youngest: float, most: int) -> Self:
-        """At most so many, each of whole milliseconds."""
-        first, last = (int(max(_FIRST_MOMENT, min(_LAST_MOMENT, one)) // 1) for one in (oldest, youngest))
+    def between(cls, oldest: float, newest: float, most: int) -> Self:
+        """At most `most` spans of whole milliseconds."""
+        first, last = (int(max(_FIRST_MOMENT, min(_LAST_MOMENT, one)) // 1) for one in (oldest, newest))
         step = -(-(last + 1 - first) // most)
         return cls(first, step, -(-(last + 1 - first) // step))
 
@@ -143,7 +140,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How the rows of an index lie in time: how many in each span. Without spans, no row has a time."""
+    """Rows per span of time. No spans: no row has a time."""
 
     total: int
     spans: Spans | None = None
@@ -151,7 +148,7 @@ class Histogram:
 
     @property
     def timeless(self) -> int:
-        """Rows that no truncation ever takes."""
+        """Rows that no truncation deletes."""
         return max(0, self.total - sum(self.counts))
 
 
@@ -163,8 +160,6 @@ def check_spans(value: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class IndexSize:
-    """An index by the name it is reached by."""
-
     name: str
     size_bytes: int
     rows: int
@@ -176,7 +171,7 @@ class IndexSize:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A document on its way into an index. `id` None: the engine makes one up."""
+    """A document to write. With `id` None the engine generates one."""
 
     source: bytes
     """A JSON object."""

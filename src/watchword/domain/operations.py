@@ -1,30 +1,38 @@
-"""Operations: long work on an index that the service governs, from the plan to the post-check.
+"""Operations: truncations of an index, from the request to the post-check.
 
-    PLANNED ── RUNNING ── VERIFYING ──────────── DONE      by deletion
-    PLANNED ── RUNNING ── VERIFYING ── SWAPPING ─ DONE     by copy
-       └──────────┴───────────┴──────────┴─────── FAILED   (or CANCELLED: before SWAPPING alone)
+    PLANNED ── RUNNING ── VERIFYING ──────────── DONE      delete by query
+    PLANNED ── RUNNING ── VERIFYING ── SWAPPING ─ DONE     copy and swap
+       └──────────┴───────────┴──────────┴─────── FAILED   (or CANCELLED, but not from SWAPPING)
 
-Who works on an operation holds its lease; each lease has a higher fence than the one before, and nothing is
-written under an old one.
+An instance holds the lease of the operation it works on. Each lease has a higher fence than the one before, and the
+store rejects writes with an older fence.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, NamedTuple, Self
 
+from watchword.domain.engine import DEFAULT_BATCH
+from watchword.domain.errors import invalid
 from watchword.domain.events import Action, Detail, Event
-from watchword.domain.indices import Aspect
+from watchword.domain.indices import Aspect, check_word
 from watchword.domain.tasks import CANCELLED, Counters, TaskId, TaskStatus
 
-MILLION = 1_000_000
+MAX_BATCH = 10_000
+MAX_TIMEOUT = 7 * 24 * 3_600
+FIELDS = (
+    "entityType", "aspect", "endTimeMillis", "dryRun", "batchSize", "timeoutSeconds", "forceDeleteByQuery",
+    "forceReindex",
+)  # fmt: skip
 
 
 class LeaseLost(Exception):
-    """Somebody else works on the operation now. Whoever learns it touches nothing any more."""
+    """Another instance works on the operation now. This one must not touch the index any more."""
 
 
 class CancelAsked(Exception):
-    """Somebody wants the operation to end."""
+    """A caller wants the operation to end."""
 
 
 class State(Enum):
@@ -50,33 +58,34 @@ ACTIVE = tuple(state for state in State if state not in _OVER)
 
 
 class Strategy(Enum):
-    """How old rows go: taken out one by one, or left behind when the others are copied."""
-
     DELETE_BY_QUERY = "DELETE_BY_QUERY"
+    """Delete the old rows in batches."""
     REINDEX = "REINDEX"
+    """Copy the rows that stay to a new index and swap it in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a truncation would do, counted before anything is done."""
+    """What a truncation would do, counted before anything is changed."""
 
     aspect: Aspect
     index: str
-    """The name of the index: where nothing has been counted there may be none yet."""
+    """The name of the index, which may not exist yet."""
     until: int
     rows: int
     rows_to_delete: int
     size_bytes: int
     strategy: Strategy
     reason: str
+    """Why this strategy was chosen."""
     batch_size: int
     timeout_seconds: int | None = None
     home: str = ""
-    """Which search index it lies in: '' for the one that all instances share, else the embedded one of one instance."""
+    """The node of the embedded index, or '' for the search index that all instances share."""
 
     @property
     def share(self) -> float:
-        """Of the rows, how many in a hundred would go."""
+        """Percent of rows to delete."""
         return self.rows_to_delete * 100 / self.rows if self.rows else 0.0
 
     @property
@@ -92,7 +101,7 @@ class Plan:
         return cls(**content | {"aspect": Aspect(*content["aspect"]), "strategy": Strategy(content["strategy"])})
 
     def summary(self) -> str:
-        """The given words, which clients read."""
+        """Clients parse this text."""
         how = {
             Strategy.REINDEX: "Reindexing the aspect without the deleted records. ",
             Strategy.DELETE_BY_QUERY: "Issuing a delete by query request. ",
@@ -103,19 +112,98 @@ class Plan:
         )
 
 
-def choose_strategy(rows: int, old: int, *, force_delete: bool, force_copy: bool) -> tuple[Strategy, str]:
-    """More than half, by the real half, is quicker left behind than taken out."""
-    if force_delete:
-        return Strategy.DELETE_BY_QUERY, "forceDeleteByQuery is set"
-    if force_copy:
-        return Strategy.REINDEX, "forceReindex is set"
-    if 2 * old > rows:
-        return Strategy.REINDEX, "more than half of the rows are old, so the rest is copied"
-    return Strategy.DELETE_BY_QUERY, "at most half of the rows are old, so they are deleted"
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """A caller's request to delete the rows of an aspect up to a moment."""
+
+    aspect: Aspect
+    until: int
+    dry_run: bool = True
+    batch_size: int = DEFAULT_BATCH
+    timeout_seconds: int | None = None
+    force_delete: bool = False
+    force_copy: bool = False
+
+    def plan(
+        self, aspect: Aspect, index: str, rows: int, old: int, size_bytes: int, *, can_copy: bool, home: str = ""
+    ) -> Plan:
+        strategy, reason = self._strategy(rows, old, can_copy=can_copy)
+        return Plan(
+            aspect=aspect,
+            index=index,
+            until=self.until,
+            rows=rows,
+            rows_to_delete=old,
+            size_bytes=size_bytes,
+            strategy=strategy,
+            reason=reason,
+            batch_size=self.batch_size,
+            timeout_seconds=self.timeout_seconds,
+            home=home,
+        )
+
+    def _strategy(self, rows: int, old: int, *, can_copy: bool) -> tuple[Strategy, str]:
+        """A copy is faster where more than half of the rows are old."""
+        if not can_copy:
+            return Strategy.DELETE_BY_QUERY, "the embedded index always deletes in batches"
+        if self.force_delete:
+            return Strategy.DELETE_BY_QUERY, "forceDeleteByQuery is set"
+        if self.force_copy:
+            return Strategy.REINDEX, "forceReindex is set"
+        if 2 * old > rows:
+            return Strategy.REINDEX, "more than half of the rows are old, so the rest is copied"
+        return Strategy.DELETE_BY_QUERY, "at most half of the rows are old, so they are deleted"
+
+
+def requested_aspect(asked: Mapping[str, Any]) -> Aspect:
+    return Aspect(check_word(asked.get("entityType"), "entityType"), check_word(asked.get("aspect"), "aspect"))
+
+
+def parse_truncation(asked: Mapping[str, Any], now: int) -> Truncation:
+    """Rejects unknown fields: a misspelt dryRun must not start a real run."""
+    for name in asked:
+        if name not in FIELDS:
+            raise invalid(name[:80], f"There is no field {name[:80]!r}; there are: {', '.join(FIELDS)}.")
+    aspect = requested_aspect(asked)
+    until = _integer(asked, "endTimeMillis", 0, now, f"milliseconds since 1970, not in the future ({now})")
+    if until is None:
+        raise invalid("endTimeMillis", "endTimeMillis must be given: rows up to this moment are deleted.")
+    batch = _integer(asked, "batchSize", 1, MAX_BATCH, f"a whole number from 1 to {MAX_BATCH:,}")
+    timeout = _integer(asked, "timeoutSeconds", 1, MAX_TIMEOUT, f"a whole number from 1 to {MAX_TIMEOUT:,}")
+    force_delete, force_copy = _boolean(asked, "forceDeleteByQuery"), _boolean(asked, "forceReindex")
+    if force_delete and force_copy:
+        raise invalid("forceReindex", "forceDeleteByQuery and forceReindex must not both be true.")
+    return Truncation(
+        aspect=aspect,
+        until=until,
+        dry_run=_boolean(asked, "dryRun", default=True),
+        batch_size=DEFAULT_BATCH if batch is None else batch,
+        timeout_seconds=timeout,
+        force_delete=force_delete,
+        force_copy=force_copy,
+    )
+
+
+def _integer(asked: Mapping[str, Any], name: str, least: int, most: int, allowed: str) -> int | None:
+    value = asked.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise invalid(name, f"{name} must be {allowed}.")
+    return value
+
+
+def _boolean(asked: Mapping[str, Any], name: str, *, default: bool = False) -> bool:
+    value = asked.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise invalid(name, f"{name} must be true or false.")
+    return value
 
 
 class EngineTask(NamedTuple):
-    """A task of the engine that worked for an operation, and what it had done when it was last asked."""
+    """A task that the engine ran for an operation, with its last known counters."""
 
     id: TaskId
     purpose: str
@@ -126,14 +214,12 @@ class EngineTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PostCheck:
-    """What was found when the work was done."""
-
     rows: int
-    """That are there now: in the index, or in the copy at the moment of the swap."""
+    """In the index, or in the copy just before the swap."""
     rows_left: int
-    """Old ones among them: written, or written again, while the work was under way."""
+    """Old rows among them, written while the operation ran."""
     expected: int | None = None
-    """How many the copy must have, counted in the source while nobody could write to it."""
+    """Rows that the copy must have, counted in the source while writes were blocked."""
 
     @property
     def passed(self) -> bool:
@@ -142,34 +228,33 @@ class PostCheck:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Where the work stands: everything another instance needs to take it up."""
+    """Progress of an operation: everything another instance needs to continue it."""
 
     source: str | None = None
-    """The concrete index the rows are in."""
+    """The concrete index that holds the rows."""
     source_uuid: str | None = None
     target: str | None = None
-    """The copy, from the moment it is decided on; never used again once it was given up."""
+    """The copy, recorded before it is created. An abandoned name is never reused."""
     made: bool = False
-    """Whether the copy is there."""
+    """Whether the copy exists."""
     copied: bool = False
-    """Whether the copy was complete once; from then on it is brought up to the source."""
-    marks: tuple[int, ...] | None = None
-    """How far the source had come when the copy was last brought up to it."""
+    """Whether all rows were copied once. From then on the copy only catches up with the source."""
+    checkpoints: tuple[int, ...] | None = None
+    """Up to where the copy has caught up."""
     blocked_at: int | None = None
-    """Since when writes to the source may be refused on our behalf."""
+    """Since when this operation may block writes to the source."""
     trash: tuple[str, ...] = ()
-    """Indices that nothing will lead to any more, not removed yet."""
+    """Indices to remove: no name leads to them any more."""
     ending: str | None = None
-    """FAILED or CANCELLED, once that is decided and what was made is being removed."""
+    """FAILED or CANCELLED once decided, while the operation cleans up."""
     tasks: tuple[EngineTask, ...] = ()
     rows_done: int = 0
     rows_to_do: int = 0
     phase_at: int | None = None
-    """Since when rows_done is counted."""
+    """Since when rows_done counts."""
     attempts: int = 0
-    """How often it was begun again."""
     note: str | None = None
-    """What is being done now, in a few words."""
+    """What happens now, in a few words."""
     error: str | None = None
     check: PostCheck | None = None
 
@@ -185,12 +270,11 @@ class Work:
         return tuple(task for task in self.tasks if not task.completed)
 
     def with_status(self, task: EngineTask, status: TaskStatus) -> "Work":
-        """The same, with this task as it is now."""
         now = EngineTask(task.id, task.purpose, status.counters, status.completed)
         return replace(self, tasks=tuple(now if one.id == task.id else one for one in self.tasks))
 
     def packed(self) -> dict[str, Any]:
-        """As it is kept: plain values."""
+        """Plain values, for the store."""
         content = asdict(replace(self, tasks=()))
         content["tasks"] = [
             {"id": str(t.id), "purpose": t.purpose, "status": t.counters.shown(), "completed": t.completed}
@@ -204,23 +288,23 @@ class Work:
             EngineTask(TaskId.parse(t["id"]), t["purpose"], Counters.read(t["status"]), t["completed"])
             for t in content["tasks"]
         )
-        marks, check = content["marks"], content["check"]
+        checkpoints, check = content.get("checkpoints"), content["check"]
         return cls(
             **{k: v for k, v in content.items() if k in _PLAIN},
             tasks=tasks,
             trash=tuple(content["trash"]),
-            marks=None if marks is None else tuple(marks),
+            checkpoints=None if checkpoints is None else tuple(checkpoints),
             check=None if check is None else PostCheck(**check),
         )
 
 
-# A newer version may have kept more.
-_PLAIN = frozenset(f.name for f in fields(Work)) - {"tasks", "marks", "check", "trash"}
+# Unknown fields, from a newer version, are ignored.
+_PLAIN = frozenset(f.name for f in fields(Work)) - {"tasks", "checkpoints", "check", "trash"}
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A truncation as it is recorded."""
+    """A truncation as the store records it."""
 
     number: int
     plan: Plan
@@ -243,7 +327,7 @@ class Operation:
         return min(99.9, work.rows_done * 100 / work.rows_to_do) if work.rows_to_do else 0.0
 
     def rate(self, now: int) -> float | None:
-        """Rows a second since the phase began; None before anything can be said."""
+        """Rows per second in this phase, where known."""
         work = self.work
         end = self.finished_at or now
         if work.phase_at is None or end <= work.phase_at or not work.rows_done:
@@ -251,7 +335,7 @@ class Operation:
         return work.rows_done * 1_000 / (end - work.phase_at)
 
     def ends_at(self, now: int) -> int | None:
-        """When the rows will be done at this rate; an estimate."""
+        """An estimate, by the current rate."""
         rate = self.rate(now)
         if self.state is not State.RUNNING or rate is None:
             return None
@@ -266,14 +350,14 @@ class Operation:
         return TaskStatus(
             id=TaskId(node, self.number),
             completed=self.state.is_over,
-            run_time_nanos=max(0, (self.finished_at or now) - began) * MILLION,
+            run_time_nanos=max(0, (self.finished_at or now) - began) * 1_000_000,
             counters=self.work.counters,
             error=error,
         )
 
 
 def event_of(operation: Operation) -> Event:
-    """What is told when an operation has come to its state."""
+    """The audit event for the state that an operation has reached."""
     plan, work = operation.plan, operation.work
     detail: dict[str, Detail] = {
         "aspect": str(plan.aspect),

@@ -1,4 +1,4 @@
-"""Tasks: long work in the search index, told apart by `<node>:<number>` and watched by its counters."""
+"""Tasks of the search index: ids of the form `<node>:<number>`, counters and status."""
 
 import re
 from dataclasses import dataclass, field, fields, replace
@@ -9,7 +9,7 @@ from watchword.domain.errors import Fault, invalid
 LARGEST = 2**63 - 1
 CANCELLED = "cancelled"
 
-# As search engines make them up, and nothing that could be another address: no slash, dot, star or comma.
+# What search engines use. No slash, dot, star or comma, so that an id is never another address.
 _NODE = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,19}", re.ASCII)
 
@@ -32,20 +32,20 @@ class TaskId:
         return cls(node, int(number))
 
 
-def asked_task(task: object, node: object, number: object) -> TaskId:
-    """The task that a request names in form A (`task`), form B (`nodeId` and `taskId`), or both, which must agree."""
+def requested_task(task: object, node: object, number: object) -> TaskId:
+    """The task named by `task`, by `nodeId` and `taskId`, or by both, which must agree."""
     if task is None and node is None and number is None:
         raise invalid("task", f"{FORM}; or give nodeId and taskId.")
-    whole = None
+    named = None
     if task is not None:
         if not isinstance(task, str):
             raise invalid("task", f"{FORM}, a string.")
-        whole = TaskId.parse(task)
+        named = TaskId.parse(task)
     if node is None and number is None:
-        assert whole is not None
-        return whole
+        assert named is not None
+        return named
     parts = _from_parts(node, number)
-    if whole is not None and whole != parts:
+    if named is not None and named != parts:
         raise invalid("task", "task and nodeId with taskId must name the same task; give one of the two forms.")
     return parts
 
@@ -65,7 +65,7 @@ def _from_parts(node: object, number: object) -> TaskId:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What a task has done so far, in the words of search engines. Rows are what they call documents."""
+    """Progress of a task, under the names that search engines use."""
 
     total: int = 0
     updated: int = 0
@@ -78,17 +78,17 @@ class Counters:
     search_retries: int = 0
     throttled_millis: int = 0
     requests_per_second: float = -1.0
-    """Rows a second it is held to; -1: as fast as it can."""
+    """The limit in rows per second; -1: none."""
     throttled_until_millis: int = 0
-    """How many milliseconds it still pauses."""
+    """Milliseconds left of the current pause."""
 
     @property
     def done(self) -> int:
-        """Rows it is through with."""
+        """Rows handled so far."""
         return self.updated + self.created + self.deleted + self.noops + self.version_conflicts
 
     def plus(self, later: "Counters") -> "Counters":
-        """Both together; pace and pause are those of the later one."""
+        """The sum; rate and pause are those of the later task."""
         sums = {name: getattr(self, name) + getattr(later, name) for name in _SUMMED}
         return Counters(
             **sums,
@@ -97,7 +97,7 @@ class Counters:
         )
 
     def shown(self) -> dict[str, Any]:
-        """The given `status` object."""
+        """The `status` object of the interface."""
         return {
             "total": self.total,
             "updated": self.updated,
@@ -114,11 +114,11 @@ class Counters:
 
     @classmethod
     def read(cls, status: dict[str, Any]) -> Self:
-        """From the given `status` object, as search engines answer it too. KeyError or TypeError where it is none."""
+        """From a `status` object. KeyError, TypeError or ValueError where it is malformed."""
         retries = status["retries"]
-        whole = {name: int(status[name]) for name in _SUMMED if name not in ("bulk_retries", "search_retries")}
+        numbers = {name: int(status[name]) for name in _SUMMED if name not in ("bulk_retries", "search_retries")}
         return cls(
-            **whole,
+            **numbers,
             bulk_retries=int(retries["bulk"]),
             search_retries=int(retries["search"]),
             requests_per_second=float(status["requests_per_second"]),
@@ -136,18 +136,18 @@ class TaskStatus:
     run_time_nanos: int
     counters: Counters
     failures: tuple[str, ...] = field(default=())
-    """Sentences about rows it could not do, or about why it ended early."""
+    """Rows that failed, or why the task ended early."""
     error: str | None = None
-    """Why it failed as a whole, or that it was cancelled."""
+    """Why the whole task failed, or `cancelled`."""
     tag: str | None = None
-    """Under which it was started. Engines give the number of a task that was lost to another one later."""
+    """The tag it was started with. An engine may give the number of a lost task to another one."""
 
     @property
     def failed(self) -> bool:
         return self.error is not None or bool(self.failures)
 
     def shown(self) -> dict[str, Any]:
-        """The given object; what failed says so in members of its own."""
+        """The object of the interface, with `failures` and `error` where the task failed."""
         answer: dict[str, Any] = {
             "completed": self.completed,
             "taskId": str(self.id),
@@ -161,7 +161,7 @@ class TaskStatus:
         return answer
 
     def without_contents(self) -> "TaskStatus":
-        """For those who may not see what is in the index: how it failed often quotes a row."""
+        """For callers who may not see rows: failures often quote one."""
         failures = (f"Failures: {len(self.failures)}",) if self.failures else ()
         error = self.error if self.error in (None, CANCELLED) else "failed"
         return replace(self, failures=failures, error=error)

@@ -12,21 +12,21 @@ import orjson
 from watchword.domain.actors import Caller
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import Aspect, IndexSize
+from watchword.domain.operations import parse_truncation
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock
-from watchword.domain.tasks import TaskId, TaskStatus, asked_task, not_readable
-from watchword.domain.truncations import parse_truncation
+from watchword.domain.tasks import TaskId, TaskStatus, not_readable, requested_task
 from watchword.http.body import check_media_type, parse_json
 from watchword.http.errors import JSON, NO_STORE
 from watchword.http.requests import Request, Response
 from watchword.service.audit import RejectionLog
-from watchword.service.operations import SIZES, STATUS, TRUNCATE, Operations
+from watchword.service.operations import SIZES, STATUS, TRUNCATE, OperationGrant, Operations
 
 REST_LI = "x-restli-protocol-version"
 MAX_QUERY_FIELDS = 50
 
 Json = dict[str, Any]
-Act = Callable[[Request, Caller, Json], Awaitable[Any]]
+Act = Callable[[Request, OperationGrant, Json], Awaitable[Any]]
 
 
 class OperationsEndpoint:
@@ -49,26 +49,25 @@ class OperationsEndpoint:
             raise Fault(Reason.UNKNOWN_ACTION, message, actions=actions)
         privilege, act = found
         try:
-            await self._operations.require(caller, privilege)
-            content = await act(request, caller, await _body(request))
+            granted = await self._operations.authorize(caller, privilege)
+            content = await act(request, granted, await _body(request))
         except Fault as fault:
             if fault.reason is Reason.MISSING_PRIVILEGE:
                 self._rejections.record_denial(caller, name, fault)
             raise
         return Response(200, [JSON, NO_STORE], orjson.dumps(content))
 
-    async def _task_status(self, request: Request, caller: Caller, asked: Json) -> Any:
-        task, status = await self._operations.task_status(
-            caller, lambda: asked_task(asked.get("task"), asked.get("nodeId"), asked.get("taskId"))
-        )
+    async def _task_status(self, request: Request, granted: OperationGrant, asked: Json) -> Any:
+        task = requested_task(asked.get("task"), asked.get("nodeId"), asked.get("taskId"))
+        status = await self._operations.task_status(granted, task)
         return _for_rest_li(task, status) if REST_LI in request.headers else _as_given(task, status)
 
-    async def _truncate(self, request: Request, caller: Caller, asked: Json) -> Json:
-        plan, recorded = await self._operations.truncate(caller, lambda: parse_truncation(asked, self._clock()))
-        return {"value": plan.summary() if recorded is None else str(recorded.id)}
+    async def _truncate(self, request: Request, granted: OperationGrant, asked: Json) -> Json:
+        plan, operation = await self._operations.truncate(granted, parse_truncation(asked, self._clock()))
+        return {"value": plan.summary() if operation is None else str(operation.id)}
 
-    async def _sizes(self, request: Request, caller: Caller, asked: Json) -> Json:
-        sizes = await self._operations.sizes(caller)
+    async def _sizes(self, request: Request, granted: OperationGrant, asked: Json) -> Json:
+        sizes = await self._operations.sizes(granted)
         return {"value": {"indexSizes": [shown_size(size, aspect) for size, aspect in sizes]}}
 
 
@@ -104,7 +103,7 @@ def _action(query: str) -> str:
 
 
 async def _body(request: Request) -> Json:
-    """A JSON object; none at all is an empty one."""
+    """A JSON object; no body counts as an empty one."""
     if "content-type" not in request.headers and not request.has_unread_body:
         return {}
     check_media_type(request)

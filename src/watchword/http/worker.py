@@ -46,7 +46,7 @@ from watchword.service.background import BackgroundTasks, Purge, UsageRecorder
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
 from watchword.service.sessions import Sessions
-from watchword.service.supervisor import Supervisor, Tell
+from watchword.service.supervisor import LogProblem, Supervisor
 from watchword.service.tokens import TokenCounters, Tokens
 from watchword.settings import Settings
 
@@ -91,7 +91,9 @@ class OpenService(Protocol):
     def supervisor(self) -> Supervisor: ...
 
 
-Open = Callable[[Settings, Callable[[str, float], None], TokenCounters, Tell], AbstractAsyncContextManager[OpenService]]
+Open = Callable[
+    [Settings, Callable[[str, float], None], TokenCounters, LogProblem], AbstractAsyncContextManager[OpenService]
+]
 
 
 class Worker:

@@ -1,31 +1,44 @@
-"""Operations in the search index: task status, sizes, truncation. The privilege is asked before all else."""
+"""Operations in the search index: task status, sizes, histograms, truncation.
+
+`authorize` checks the privilege, before the arguments are parsed. Every other method takes the grant that it returns.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from watchword.domain.actors import Caller, Grant
-from watchword.domain.engine import Engine
+from watchword.domain.actors import Caller, Grant, WritePrecondition
+from watchword.domain.engine import ClusterEngine, Engine
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.indices import ENDING, Aspect, Histogram, IndexNames, IndexSize, is_own
-from watchword.domain.operations import Operation, OperationPage, Plan
+from watchword.domain.indices import ENDING, Aspect, Histogram, IndexNames, IndexSize, is_index_or_copy
+from watchword.domain.operations import Operation, OperationPage, Plan, Truncation
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock, OperationStore
 from watchword.domain.tasks import TaskId, TaskStatus
-from watchword.domain.truncations import Truncation
 from watchword.service.authority import Authority
 
 STATUS = Privilege.GET_ES_TASK_STATUS_PRIVILEGE
 SIZES = Privilege.GET_TIMESERIES_INDEX_SIZES_PRIVILEGE
 TRUNCATE = Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE
-MOST_AT_ONCE = 8
-MOST_WAITING = 24
+MAX_CONCURRENT = 8
+MAX_WAITING = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """An operation with the id it is known by."""
+class OperationGrant(NamedTuple):
+    """Made by `Operations.authorize` alone: the caller holds this privilege."""
+
+    grant: Grant
+    privilege: Privilege
+
+    def check(self, needed: Privilege) -> None:
+        """Against a wrong call in this program; the caller was authorized before."""
+        if self.privilege is not needed:
+            raise AssertionError(f"authorized for {self.privilege}, not for {needed}")
+
+
+class TrackedOperation(NamedTuple):
+    """An operation with the id that clients know."""
 
     id: TaskId
     operation: Operation
@@ -39,113 +52,113 @@ class Operations:
         engine: Engine,
         names: IndexNames,
         clock: Clock,
-        planned: Callable[[], None],
+        wake: Callable[[], None],
         home: str = "",
     ) -> None:
-        """`planned` is called when there is something new to do; `home` says which search index the engine is."""
+        """`wake` tells the supervisor of this process about new work; `home` is that of `Plan`."""
         self._store = store
         self._authority = authority
         self._engine = engine
         self._names = names
         self._clock = clock
-        self._planned = planned
+        self._wake = wake
         self._home = home
         self._node: str | None = None
-        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
         self._waiting = 0
 
-    async def require(self, caller: Caller, privilege: Privilege) -> None:
-        (await self._authority.grant(caller)).require(privilege)
-
-    async def task_status(self, caller: Caller, wanted: Callable[[], TaskId]) -> tuple[TaskId, TaskStatus | None]:
-        """An operation of ours, or a task of the engine; None where it is not found or cannot be read now."""
+    async def authorize(self, caller: Caller, privilege: Privilege) -> OperationGrant:
         grant = await self._authority.grant(caller)
-        grant.require(STATUS)
-        task = wanted()
+        grant.require(privilege)
+        return OperationGrant(grant, privilege)
+
+    async def task_status(self, granted: OperationGrant, task: TaskId) -> TaskStatus | None:
+        """Of an operation or of a task of the engine; None where it is unknown or cannot be read now."""
+        granted.check(STATUS)
         status = await self._status(task)
-        return task, status if status is None or grant.may(TRUNCATE) else status.without_contents()
+        return status if status is None or granted.grant.may(TRUNCATE) else status.without_contents()
 
     async def _status(self, task: TaskId) -> TaskStatus | None:
         if task.node == await self._node_id():
             operation = await self._store.operation(task.number)
             return None if operation is None else operation.status(task.node, self._clock())
         try:
-            async with self._turn():
+            async with self._slot():
                 return await self._engine.task(task)
         except Fault as fault:
             if fault.reason in (Reason.INDEX_UNAVAILABLE, Reason.INDEX_REFUSED):
                 return None
             raise
 
-    async def sizes(self, caller: Caller) -> list[tuple[IndexSize, Aspect]]:
-        await self.require(caller, SIZES)
-        async with self._turn():
+    async def sizes(self, granted: OperationGrant) -> list[tuple[IndexSize, Aspect]]:
+        granted.check(SIZES)
+        async with self._slot():
             found = await self._engine.sizes(self._names.head, ENDING)
         return [(size, aspect) for size in found if (aspect := self._names.aspect_of(size.name)) is not None]
 
-    async def histogram(self, caller: Caller, wanted: Callable[[], tuple[Aspect, int]]) -> tuple[str, Histogram]:
-        """The name of the index, and how its rows lie in time: what a plan would cut."""
-        await self.require(caller, TRUNCATE)
-        aspect, spans = wanted()
-        async with self._turn():
-            index, source = await self._source(self._names.written(aspect))
+    async def histogram(self, granted: OperationGrant, aspect: Aspect, spans: int) -> tuple[str, Histogram]:
+        """The name of the index, and its rows by time."""
+        granted.check(TRUNCATE)
+        async with self._slot():
+            index, source = await self._resolve(self._names.written(aspect))
             return index, Histogram(0) if source is None else await self._engine.histogram(source, spans)
 
-    async def truncate(self, caller: Caller, wanted: Callable[[], Truncation]) -> tuple[Plan, Recorded | None]:
-        """The plan; and, unless that was all that was asked for, the operation that will carry it out."""
-        await self.require(caller, TRUNCATE)
-        truncation = wanted()
-        async with self._turn():
-            plan = replace(await self._plan(truncation), home=self._home)
+    async def truncate(self, granted: OperationGrant, truncation: Truncation) -> tuple[Plan, TrackedOperation | None]:
+        """The plan, and the operation that carries it out unless this is a dry run."""
+        granted.check(TRUNCATE)
+        async with self._slot():
+            plan = await self._plan(truncation)
         if truncation.dry_run:
             return plan, None
+        return plan, await self._write(granted, lambda checked: self._store.add_operation(checked, plan))
 
-        async def write(grant: Grant) -> Operation:
-            grant.require(TRUNCATE)
-            return await self._store.add_operation(grant.precondition, plan)
+    async def get(self, granted: OperationGrant, task: TaskId) -> TrackedOperation:
+        granted.check(TRUNCATE)
+        return await self._tracked(await self._find(task))
 
-        operation = await self._authority.authorize_and_write(caller, write)
-        self._planned()
-        return plan, await self._recorded(operation)
+    async def list(self, granted: OperationGrant, start: int, count: int) -> tuple[OperationPage, str]:
+        """Newest first, and the node part of their ids."""
+        granted.check(TRUNCATE)
+        return await self._store.operations(start, count), await self._node_id()
 
-    async def get(self, caller: Caller, wanted: Callable[[], TaskId]) -> Recorded:
-        await self.require(caller, TRUNCATE)
-        return await self._recorded(await self._find(wanted()))
+    async def cancel(self, granted: OperationGrant, task: TaskId) -> TrackedOperation:
+        granted.check(TRUNCATE)
+        number = (await self._find(task)).number
+        return await self._write(granted, lambda checked: self._store.ask_cancel(checked, number))
 
-    async def list(self, caller: Caller, page: Callable[[], tuple[int, int]]) -> tuple[OperationPage, str]:
-        """Newest first, and what stands before the colon in their ids."""
-        await self.require(caller, TRUNCATE)
-        return await self._store.operations(*page()), await self._node_id()
+    async def _write(
+        self, granted: OperationGrant, write: Callable[[WritePrecondition], Awaitable[Operation]]
+    ) -> TrackedOperation:
+        async def authorized(current: Grant) -> Operation:
+            current.require(granted.privilege)  # policies may have changed since `authorize`
+            return await write(current.precondition)
 
-    async def cancel(self, caller: Caller, wanted: Callable[[], TaskId]) -> Recorded:
-        async def write(grant: Grant) -> Operation:
-            grant.require(TRUNCATE)
-            return await self._store.ask_cancel(grant.precondition, (await self._find(wanted())).number)
-
-        operation = await self._authority.authorize_and_write(caller, write)
-        self._planned()
-        return await self._recorded(operation)
+        operation = await self._authority.authorize_and_write(granted.grant.caller, authorized)
+        self._wake()
+        return await self._tracked(operation)
 
     async def _plan(self, truncation: Truncation) -> Plan:
         aspect = self._names.written(truncation.aspect)
-        index, source = await self._source(aspect)
-        if source is None:
-            return truncation.plan(aspect, index, 0, 0, 0)
-        count = await self._engine.count(source, truncation.until)
-        return truncation.plan(aspect, index, count.total, count.old, count.size_bytes)
+        index, source = await self._resolve(aspect)
+        rows = old = size = 0
+        if source is not None:
+            count = await self._engine.count(source, truncation.until)
+            rows, old, size = count.total, count.old, count.size_bytes
+        can_copy = isinstance(self._engine, ClusterEngine)
+        return truncation.plan(aspect, index, rows, old, size, can_copy=can_copy, home=self._home)
 
-    async def _source(self, aspect: Aspect) -> tuple[str, str | None]:
-        """The name of its index and the concrete one that it leads to; None where the aspect is known and has none."""
+    async def _resolve(self, aspect: Aspect) -> tuple[str, str | None]:
+        """The name of its index, and the concrete index; None where a known aspect has none."""
         index = self._names.index_of(aspect)
         resolved = await self._engine.resolve(index)
         if resolved is None:
             if not self._names.is_known(aspect):
                 raise self._unknown(aspect)
             return index, None
-        if not is_own(index, resolved.concrete):
+        if not is_index_or_copy(index, resolved.concrete):
             raise Fault(
                 Reason.INDEX_AMBIGUOUS,
-                f"{index} leads to {resolved.concrete}, which is no copy of it, so it is not touched.",
+                f"{index} is an alias of {resolved.concrete}, which is not a copy of it. Nothing was changed.",
             )
         return index, resolved.concrete
 
@@ -158,13 +171,13 @@ class Operations:
         )
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
-        """Few at a time ask the index, and few wait: those who verify tokens share the process with them."""
-        if self._waiting >= MOST_WAITING:
-            raise Fault(Reason.INDEX_UNAVAILABLE, "Too many ask the search index at once; try again.")
+    async def _slot(self) -> AsyncIterator[None]:
+        """Limits requests to the index: token verification shares this process."""
+        if self._waiting >= MAX_WAITING:
+            raise Fault(Reason.INDEX_UNAVAILABLE, "Too many concurrent requests to the search index. Retry later.")
         self._waiting += 1
         try:
-            async with self._turns:
+            async with self._slots:
                 yield
         finally:
             self._waiting -= 1
@@ -175,8 +188,8 @@ class Operations:
             raise Fault(Reason.OPERATION_NOT_FOUND, "There is no operation with this id.")
         return found
 
-    async def _recorded(self, operation: Operation) -> Recorded:
-        return Recorded(TaskId(await self._node_id(), operation.number), operation)
+    async def _tracked(self, operation: Operation) -> TrackedOperation:
+        return TrackedOperation(TaskId(await self._node_id(), operation.number), operation)
 
     async def _node_id(self) -> str:
         if self._node is None:

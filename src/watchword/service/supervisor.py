@@ -1,79 +1,79 @@
-"""The supervisor: takes up operations that nobody works on, and drives each to its end under a lease.
+"""The supervisor leases unfinished operations and drives each to its end.
 
-Every worker of every instance runs one. Which of them works on an operation is decided in the store, by the lease; when
-it dies, another takes the operation up where it stood.
+Every worker of every instance runs one. The lease in the store decides which of them works on an operation. When that
+one dies, another continues where it stopped.
 """
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from watchword.domain.engine import UNTHROTTLED, Engine
+from watchword.domain.engine import UNTHROTTLED, ClusterEngine, Engine
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.indices import is_own
+from watchword.domain.indices import is_index_or_copy
 from watchword.domain.operations import CancelAsked, LeaseLost, Operation, PostCheck, State, Strategy
 from watchword.domain.ports import Clock, OperationStore
-from watchword.service.copying import Copying
-from watchword.service.deletion import Deletion
-from watchword.service.leases import LEASE_MILLIS, Lease
-from watchword.service.steps import OperationFailed
+from watchword.service.copy_and_swap import CopyAndSwap
+from watchword.service.truncation_steps import LEASE_MILLIS, Deletion, Lease, OperationFailed, TruncationSteps
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 IDLE_SECONDS = 5.0
-"""The longest pause between two looks of a worker that found nothing. What it plans itself it takes up at once."""
-MOST_AT_ONCE = 8
-LET_GO_SECONDS = 3.0
-MOST_REFUSALS = 20
-"""How often the index may refuse a clean-up before what is left of an operation is named and left alone."""
-MOST_DEFECTS = 4
-"""The same for defects of our own, which do not pass by themselves."""
-# The store is away, or this instance stops: not the operation's fault. Whoever takes it up next goes on.
-_NOT_ITS_FAULT = frozenset({Reason.STORE_UNAVAILABLE, Reason.OUTCOME_UNKNOWN, Reason.STOPPING, Reason.DEADLINE})
+"""The longest pause between two polls. Operations planned by this worker start without one."""
+MAX_CONCURRENT = 8
+STOP_SECONDS = 3.0
+MAX_CLEAN_UPS = 20
+"""After this many failed clean-ups the operation ends, and its error names what is left."""
+CLEAN_UPS_PER_BUG = 5
+"""A bug counts for several, because retrying does not help."""
+# This instance stops, or its store is unavailable: the next lease holder continues.
+_NOT_THE_OPERATIONS_FAULT = frozenset(
+    {Reason.STORE_UNAVAILABLE, Reason.OUTCOME_UNKNOWN, Reason.STOPPING, Reason.DEADLINE}
+)
 
-Tell = Callable[[str, str], None]
-"""Told the id of an operation and what went wrong with it, for the log."""
+LogProblem = Callable[[str, str], None]
+"""Takes the id of an operation and what went wrong."""
 
 
 class Supervisor:
     def __init__(
-        self, store: OperationStore, engine: Engine, rate: int, clock: Clock, tell: Tell, home: str = ""
+        self, store: OperationStore, engine: Engine, rate: int, clock: Clock, log: LogProblem, home: str = ""
     ) -> None:
         self._store = store
         self._engine = engine
         self._rate = float(rate) or UNTHROTTLED
         self._clock = clock
-        self._tell = tell
+        self._log = log
         self._home = home
         self._woken = asyncio.Event()
         self._driven: set[asyncio.Task[None]] = set()
 
     def wake(self) -> None:
-        """There is something to do."""
+        """Poll now."""
         self._woken.set()
 
     async def run(self) -> None:
         """Until cancelled."""
-        pause = LOOK_SECONDS
+        pause = POLL_SECONDS
         try:
             while True:
                 self._woken.clear()
                 try:
-                    await self._take_up()
+                    await self._lease_operations()
                 except Fault as fault:
                     if not fault.is_outage:
                         raise
-                pause = LOOK_SECONDS if self._driven else min(pause * 2, IDLE_SECONDS)
+                pause = POLL_SECONDS if self._driven else min(pause * 2, IDLE_SECONDS)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), pause)
         except asyncio.CancelledError:
-            # The service stops. After a defect of this loop, what it drives goes on.
+            # The service stops. After a bug in this loop, the driven operations continue.
             for task in self._driven:
                 task.cancel()
             await asyncio.gather(*self._driven, return_exceptions=True)
             raise
 
-    async def _take_up(self) -> None:
-        while len(self._driven) < MOST_AT_ONCE:
+    async def _lease_operations(self) -> None:
+        while len(self._driven) < MAX_CONCURRENT:
             operation = await self._store.lease_operation(LEASE_MILLIS, self._home)
             if operation is None:
                 return
@@ -84,95 +84,78 @@ class Supervisor:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._driven.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._tell("", f"defect: {type(error).__name__}: {error}")
+            self._log("", f"bug: {type(error).__name__}: {error}")
 
     async def _drive(self, operation: Operation) -> None:
-        tag = f"{await self._store.node_id()}:{operation.number}"
+        id_ = f"{await self._store.node_id()}:{operation.number}"
         lease = Lease(self._store, operation)
-        kind = Deletion if operation.plan.strategy is Strategy.DELETE_BY_QUERY else Copying
-        steps = kind(lease, self._engine, f"watchword-{tag}", self._rate, self._clock)
-        async with lease.kept():
+        steps = self._steps(lease, f"watchword-{id_}")
+        async with lease.renewed():
             try:
-                await self._to_its_end(steps, tag)
+                while not steps.operation.state.is_over:
+                    await self._step(steps, id_)
             except LeaseLost:
                 return
             except Fault as fault:
-                self._tell_fault(tag, fault)
+                self._log_fault(id_, fault)
                 with suppress(Fault):
-                    await steps.let_in_at_once()
+                    await steps.unblock_without_store()
                 await lease.release()
             except asyncio.CancelledError:
                 with suppress(TimeoutError, LeaseLost, CancelAsked, Fault, OperationFailed):
-                    async with asyncio.timeout(LET_GO_SECONDS):
-                        await steps.let_go()
+                    async with asyncio.timeout(STOP_SECONDS):
+                        await steps.unblock_on_stop()
                 await lease.release()
                 raise
 
-    async def _to_its_end(self, steps: Deletion | Copying, tag: str) -> None:
-        refusals = 0
-        while not steps.operation.state.is_over:
-            try:
-                await self._step(steps)
-            except LeaseLost:
+    def _steps(self, lease: Lease, tag: str) -> TruncationSteps:
+        if lease.operation.plan.strategy is Strategy.REINDEX and isinstance(self._engine, ClusterEngine):
+            return CopyAndSwap(lease, self._engine, tag, self._rate, self._clock)
+        return Deletion(lease, self._engine, tag, self._rate, self._clock)
+
+    async def _step(self, steps: TruncationSteps, id_: str) -> None:
+        try:
+            await _next_step(steps)
+        except LeaseLost:
+            raise
+        except CancelAsked:
+            await steps.lease.save(ending=State.CANCELLED.value, note="cancelling")
+        except OperationFailed as failed:
+            await steps.lease.save(ending=State.FAILED.value, error=str(failed), note="cleaning up")
+        except Fault as fault:
+            if fault.reason in _NOT_THE_OPERATIONS_FAULT:
                 raise
-            except CancelAsked:
-                await steps.lease.save(ending=State.CANCELLED.value, note="being cancelled")
-            except OperationFailed as hopeless:
-                await steps.lease.save(ending=State.FAILED.value, error=str(hopeless), note="taking back what was made")
-            except Fault as fault:
-                if fault.reason in _NOT_ITS_FAULT:
-                    raise
-                self._tell_fault(tag, fault)
-                if steps.work.ending is not None:
-                    refusals += 1
-                    await self._clean_up_again(steps, refusals)
-                    continue
-                await steps.lease.save(ending=State.FAILED.value, error=fault.message, note="taking back what was made")
-            except Exception as defect:  # noqa: BLE001 - said, and the operation does not hang for ever
-                self._tell(tag, f"defect: {type(defect).__name__}: {defect}")
-                if steps.work.ending is not None:
-                    refusals += MOST_REFUSALS // MOST_DEFECTS
-                    await self._clean_up_again(steps, refusals)
-                    continue
-                await steps.lease.save(ending=State.FAILED.value, error="A defect of the service; its log says more.")
+            self._log_fault(id_, fault)
+            await _fail(steps, fault.message)
+        except Exception as bug:  # noqa: BLE001 - logged, and the operation ends
+            self._log(id_, f"bug: {type(bug).__name__}: {bug}")
+            await _fail(steps, "Internal error. See the log of the service.", CLEAN_UPS_PER_BUG)
 
-    def _tell_fault(self, tag: str, fault: Fault) -> None:
-        self._tell(tag, f"{fault.message} {fault.why or ''}".strip())
-
-    async def _clean_up_again(self, steps: Deletion | Copying, refusals: int) -> None:
-        """What cannot be removed after some tries is left, and named in the operation's error."""
-        await asyncio.sleep(LOOK_SECONDS)
-        work = steps.work
-        if refusals >= MOST_REFUSALS and work.ending is not None:
-            left = [index for index in (work.target, *work.trash) if index is not None]
-            told = f"{work.error or 'It was cancelled.'} What was made could not be taken back"
-            error = f"{told}: {', '.join(left)}." if left else f"{told}."
-            if work.blocked_at is not None:
-                error += f" Writes to {work.source} may still be blocked."
-            await steps.lease.save(State(work.ending), error=error, note=None)
-
-    async def _step(self, steps: Deletion | Copying) -> None:
-        work, state = steps.work, steps.operation.state
-        if work.ending is not None:
-            other = await steps.clean_up()
-            await steps.lease.save(other or State(work.ending), note=None)
-            return
-        steps.heed()
-        match state:
-            case State.PLANNED:
-                await _begin(steps)
-            case State.RUNNING:
-                await steps.run()
-            case State.VERIFYING:
-                await steps.verify()
-            case State.SWAPPING:
-                await steps.swap()
-            case _:
-                raise AssertionError(state)
+    def _log_fault(self, id_: str, fault: Fault) -> None:
+        self._log(id_, f"{fault.message} {fault.why or ''}".strip())
 
 
-async def _begin(steps: Deletion | Copying) -> None:
-    """Find the index; where there is nothing in it to remove, the operation is done."""
+async def _next_step(steps: TruncationSteps) -> None:
+    if steps.work.ending is not None:
+        state = await steps.clean_up() or State(steps.work.ending)
+        await steps.lease.save(state, note=None)
+        return
+    steps.check_interrupted()
+    match steps.operation.state:
+        case State.PLANNED:
+            await _begin(steps)
+        case State.RUNNING:
+            await steps.run()
+        case State.VERIFYING:
+            await steps.verify()
+        case State.SWAPPING:
+            await steps.swap()
+        case state:
+            raise AssertionError(state)
+
+
+async def _begin(steps: TruncationSteps) -> None:
+    """Find the index. An index that was planned as empty and does not exist is done."""
     plan = steps.plan
     resolved = await steps.ask(lambda: steps.engine.resolve(plan.index))
     if resolved is None:
@@ -180,13 +163,25 @@ async def _begin(steps: Deletion | Copying) -> None:
             raise OperationFailed("The index is gone.")
         await steps.lease.save(State.DONE, check=PostCheck(0, 0))
         return
-    if not is_own(plan.index, resolved.concrete):
-        raise OperationFailed("The name leads to an index that is not its own.")
+    if not is_index_or_copy(plan.index, resolved.concrete):
+        raise OperationFailed(f"{plan.index} is an alias of {resolved.concrete}, which is not a copy of it.")
     await steps.lease.save(
-        State.RUNNING,
-        source=resolved.concrete,
-        source_uuid=resolved.uuid,
-        rows_to_do=plan.rows_to_delete
-        if plan.strategy is Strategy.DELETE_BY_QUERY
-        else plan.rows - plan.rows_to_delete,
+        State.RUNNING, source=resolved.concrete, source_uuid=resolved.uuid, rows_to_do=steps.rows_to_do
     )
+
+
+async def _fail(steps: TruncationSteps, error: str, clean_ups: int = 1) -> None:
+    """Start to clean up, or try that again, at most MAX_CLEAN_UPS times."""
+    work = steps.work
+    if work.ending is None:
+        await steps.lease.save(ending=State.FAILED.value, error=error, note="cleaning up")
+        return
+    await asyncio.sleep(POLL_SECONDS)
+    steps.failed_clean_ups += clean_ups
+    if steps.failed_clean_ups >= MAX_CLEAN_UPS:
+        left = [index for index in (work.target, *work.trash) if index is not None]
+        problem = f"{work.error or 'The operation was cancelled.'} Clean-up failed"
+        problem += f"; remove these indices by hand: {', '.join(left)}." if left else "."
+        if work.blocked_at is not None:
+            problem += f" Writes to {work.source} may still be blocked."
+        await steps.lease.save(State(work.ending), error=problem, note=None)

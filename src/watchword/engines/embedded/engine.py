@@ -1,6 +1,4 @@
-"""The search engine of its own, on one file: what is asked is a short statement in a thread; what takes long is a task
-of the engine's process.
-"""
+"""The embedded search engine, on one SQLite file: queries run in threads, deletions in the engine's own process."""
 
 import asyncio
 import secrets
@@ -8,29 +6,47 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import apsw
+import orjson
 
-from watchword.domain.engine import Marks, Pace
+from watchword.domain.engine import Pace
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.indices import Histogram, IndexSize, Resolved, Row, RowCount
+from watchword.domain.indices import TIME, Histogram, IndexSize, Resolved, Row, RowCount, Spans
 from watchword.domain.tasks import TaskId, TaskStatus
-from watchword.engines.embedded import documents, indices, tasks
-from watchword.engines.embedded.file import connect, index_fault, refusal, transact
-from watchword.engines.embedded.tasks import Kind, Order
+from watchword.engines.embedded import tasks
+from watchword.engines.embedded.index_file import connect, index_fault, place, prepare, transact
+from watchword.engines.embedded.tasks import DeletionOrder
 
 T = TypeVar("T")
-Work = Callable[[apsw.Connection], T]
+Query = Callable[[apsw.Connection], T]
 
 THREADS = 4
 ANSWER_SECONDS = 20.0
-STEPS_BETWEEN_LOOKS = 50_000
-LOOK_SECONDS = 0.02
-STUCK_SECONDS = 30.0
-"""A task that is waited for and does not move for so long has nobody who works on it."""
+STEPS_BETWEEN_DEADLINE_CHECKS = 50_000
+MAX_ID_BYTES = 512
+_LARGEST = 2**63 - 1
+
+# Each end by its own query: SQLite finds both by the index, where one query would read every time.
+_ENDS = """SELECT (SELECT min(time) FROM documents WHERE index_number = :index),
+(SELECT max(time) FROM documents WHERE index_number = :index)"""
+_SPANS = """SELECT max(0, min(:count - 1, CAST(floor((time - :start) / :step) AS INTEGER))) AS span, count(*)
+FROM documents WHERE index_number = :index AND time IS NOT NULL GROUP BY span"""
+
+
+class EmbeddedIndex(NamedTuple):
+    number: int
+    rows: int
+    bytes: int
+    last: int
+    """How many rows were ever written."""
+
+
+def open_engine(path: Path) -> "EmbeddedEngine":
+    """Creates the file where it is missing. `EngineProcess` runs the tasks."""
+    return EmbeddedEngine(path, prepare(path), lambda: time.time_ns() // 1_000_000)
 
 
 class EmbeddedEngine:
@@ -48,39 +64,36 @@ class EmbeddedEngine:
         return f"embedded {apsw.sqlite_lib_version()}"
 
     async def resolve(self, name: str) -> Resolved | None:
-        return await self._read(lambda c: indices.resolve(c, name))
+        found = await self._read(lambda c: find_index(c, name))
+        return None if found is None else Resolved(name, str(found.number), by_alias=False)
 
     async def sizes(self, head: str, ending: str) -> tuple[IndexSize, ...]:
-        return await self._read(lambda c: indices.sizes(c, head, ending))
+        def sizes(c: apsw.Connection) -> tuple[IndexSize, ...]:
+            query = """SELECT name, bytes, rows FROM indices WHERE length(name) >= length(:head || :ending)
+                AND substr(name, 1, length(:head)) = :head AND substr(name, -length(:ending)) = :ending ORDER BY name"""
+            found: Any = c.execute(query, {"head": head, "ending": ending})
+            return tuple(IndexSize(*row) for row in found)
+
+        return await self._read(sizes)
 
     async def count(self, index: str, until: int) -> RowCount:
         def count(c: apsw.Connection) -> RowCount:
-            found = indices.named(c, index)
-            old = c.execute(
-                "SELECT count(*) FROM documents WHERE index_number = ? AND time <= ?", (found.number, until)
-            ).get
-            return RowCount(found.rows, old, found.bytes)
+            found = _require_index(c, index)
+            query = "SELECT count(*) FROM documents WHERE index_number = ? AND time <= ?"
+            return RowCount(found.rows, c.execute(query, (found.number, until)).get, found.bytes)
 
         return await self._read(count)
 
     async def histogram(self, index: str, spans: int) -> Histogram:
-        return await self._read(lambda c: documents.histogram(c, indices.named(c, index), spans))
-
-    # Tasks.
+        return await self._read(lambda c: _histogram(c, _require_index(c, index), spans))
 
     async def start_delete(self, index: str, until: int, pace: Pace) -> TaskId:
-        return await self._start(Kind.DELETE, index, None, until, pace)
+        def start(c: apsw.Connection) -> int:
+            found = _require_index(c, index)
+            order = DeletionOrder(pace.tag, found.number, until, found.last, max(1, pace.batch), pace.rate)
+            return tasks.add(c, order, self._clock())
 
-    async def start_copy(self, source: str, target: str, until: int, pace: Pace) -> TaskId:
-        return await self._start(Kind.COPY, source, target, until, pace)
-
-    async def start_catch_up(
-        self, source: str, target: str, until: int, since: Marks, pace: Pace, *, over: bool = False
-    ) -> tuple[TaskId, ...]:
-        """What was written after the marks is newer, whatever its version: it goes over the target's in any case."""
-        if len(since) != 1:
-            raise refusal(f"An index here has one mark; {len(since)} were given.")
-        return (await self._start(Kind.CATCH_UP, source, target, until, pace, since[0]),)
+        return TaskId(self.node, await self._write(start))
 
     async def task(self, task: TaskId) -> TaskStatus | None:
         if task.node != self.node:
@@ -89,85 +102,17 @@ class EmbeddedEngine:
 
     async def cancel(self, task: TaskId) -> None:
         if task.node == self.node:
-            await self._write(lambda c: tasks.ask_to_cancel(c, task.number))
+            await self._write(lambda c: tasks.request_cancel(c, task.number))
 
     async def running(self, tag: str) -> tuple[TaskId, ...]:
         found = await self._read(lambda c: tasks.running(c, tag))
         return tuple(TaskId(self.node, number) for number in found)
 
-    # Copying without loss.
-
-    async def marks(self, index: str) -> Marks:
-        return (await self._read(lambda c: indices.named(c, index).last),)
-
-    async def make_like(self, source: str, target: str) -> None:
-        def make(c: apsw.Connection) -> None:
-            indices.named(c, source)
-            if indices.find(c, target) is not None:
-                raise refusal(f"There is an index {target} already.")
-            indices.make(c, target, self._new_id())
-
-        await self._write(make)
-
-    async def block(self, index: str) -> None:
-        await self._write(lambda c: indices.block(c, index, on=True))
-
-    async def unblock(self, index: str) -> None:
-        def unblock(c: apsw.Connection) -> None:
-            if indices.find(c, index) is not None:
-                indices.block(c, index, on=False)
-
-        await self._write(unblock)
-
-    async def is_blocked(self, index: str) -> bool:
-        return await self._read(lambda c: bool(indices.named(c, index).blocked))
-
-    async def flush(self, index: str) -> None:
-        """Every commit is on disk when it returns."""
-
-    async def reconcile(self, source: str, target: str, until: int) -> int:
-        task = await self._start(Kind.RECONCILE, source, target, until, Pace(""))
-        try:
-            status = await self._finished(task)
-        except BaseException:
-            # Whoever waited does so no more. Not awaited: it may be that we are cancelled.
-            self._threads.submit(self._forget, task)
-            raise
-        if status.error is not None:
-            raise refusal(f"{target} could not be compared with {source}: {status.error}")
-        return status.counters.deleted
-
-    async def swap(self, name: str, source: str, target: str) -> None:
-        def swap(c: apsw.Connection) -> None:
-            new = indices.swap(c, name, source, target)
-            # From here on the target is written by others, and is nobody's copy any more.
-            tasks.end_writers(c, new.number, self._clock(), f"cancelled: {target} is in use now")
-
-        await self._write(swap)
-
-    async def withdraw(self, target: str) -> bool:
-        return await self._write(lambda c: indices.withdraw(c, target))
-
-    async def drop(self, index: str) -> None:
-        await self._write(lambda c: indices.drop(c, index))
-
-    # Filling.
-
     async def make(self, name: str) -> None:
-        def make(c: apsw.Connection) -> None:
-            if indices.resolve(c, name) is None:
-                indices.make(c, name, self._new_id())
-
-        await self._write(make)
+        await self._write(lambda c: c.execute("INSERT INTO indices (name) VALUES (?) ON CONFLICT DO NOTHING", (name,)))
 
     async def write(self, name: str, rows: Sequence[Row]) -> None:
-        def write(c: apsw.Connection) -> None:
-            found = indices.resolve(c, name)
-            if found is None:
-                raise refusal(f"There is no index {name}.")
-            documents.put(c, indices.writable(c, found.concrete).number, rows, self._new_id)
-
-        await self._write(write)
+        await self._write(lambda c: put_rows(c, _require_index(c, name), rows))
 
     async def close(self) -> None:
         if self._closed:
@@ -177,68 +122,23 @@ class EmbeddedEngine:
         for connection in self._connections:
             connection.close(True)
 
-    # How.
+    async def _read(self, query: Query[T], seconds: float = ANSWER_SECONDS) -> T:
+        return await self._run(query, "DEFERRED", seconds)
 
-    @staticmethod
-    def _new_id() -> str:
-        """Twenty characters, as search engines make them up."""
-        return secrets.token_urlsafe(15)
+    async def _write(self, query: Query[T]) -> T:
+        return await self._run(query, "IMMEDIATE", ANSWER_SECONDS)
 
-    async def _start(
-        self, kind: Kind, source: str, target: str | None, until: int, pace: Pace, since: int = 0
-    ) -> TaskId:
-        def start(c: apsw.Connection) -> int:
-            origin = indices.named(c, source) if target is not None else indices.writable(c, source)
-            goal = None if target is None else indices.writable(c, target).number
-            if goal == origin.number:
-                raise refusal(f"{source} cannot be copied into itself.")
-            tag, batch, rate = pace
-            order = Order(kind, tag or None, origin.number, goal, until, since, origin.last, max(1, batch), rate)
-            return tasks.add(c, order, self._clock())
-
-        return TaskId(self.node, await self._write(start))
-
-    async def _finished(self, task: TaskId) -> TaskStatus:
-        before, moved = None, time.monotonic()
-        while True:
-            status = await self.task(task)
-            if status is None:
-                raise Fault(Reason.INDEX_UNAVAILABLE, "The search index lost a task.", why=f"{task} is not there")
-            if status.completed:
-                return status
-            if status.counters != before:
-                before, moved = status.counters, time.monotonic()
-            elif time.monotonic() - moved > STUCK_SECONDS:
-                raise Fault(
-                    Reason.INDEX_UNAVAILABLE,
-                    "The search index could not be asked in time.",
-                    why=f"nothing works on {task}: is the engine's process running?",
-                )
-            await asyncio.sleep(LOOK_SECONDS)
-
-    def _forget(self, task: TaskId) -> None:
-        with suppress(Fault):
-            self._in_thread(
-                lambda c: transact(c, lambda c: tasks.ask_to_cancel(c, task.number)), time.monotonic() + ANSWER_SECONDS
-            )
-
-    async def _read(self, work: Work[T], seconds: float = ANSWER_SECONDS) -> T:
-        return await self._run(lambda c: transact(c, work, "DEFERRED"), seconds)
-
-    async def _write(self, work: Work[T]) -> T:
-        return await self._run(lambda c: transact(c, work), ANSWER_SECONDS)
-
-    async def _run(self, work: Work[T], seconds: float) -> T:
+    async def _run(self, query: Query[T], mode: str, seconds: float) -> T:
         if self._closed:
             raise Fault(Reason.STOPPING, "The service is stopping.")
         deadline = time.monotonic() + seconds
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._in_thread, work, deadline)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._in_thread, query, mode, deadline)
 
-    def _in_thread(self, work: Work[T], deadline: float) -> T:
+    def _in_thread(self, query: Query[T], mode: str, deadline: float) -> T:
         try:
             connection = self._connection()
-            connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_LOOKS)
-            return work(connection)
+            connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_DEADLINE_CHECKS)
+            return transact(connection, query, mode)
         except apsw.Error as error:
             raise index_fault(error) from error
 
@@ -248,3 +148,74 @@ class EmbeddedEngine:
             connection = self._local.connection = connect(self._path)
             self._connections.append(connection)
         return connection
+
+
+def find_index(c: apsw.Connection, name: str) -> EmbeddedIndex | None:
+    row: Any = c.execute("SELECT number, rows, bytes, last FROM indices WHERE name = ?", (name,)).fetchone()
+    return None if row is None else EmbeddedIndex(*row)
+
+
+def _require_index(c: apsw.Connection, name: str) -> EmbeddedIndex:
+    index = find_index(c, name)
+    if index is None:
+        raise _refused(f"There is no index {name}.")
+    return index
+
+
+def _refused(message: str) -> Fault:
+    return Fault(Reason.INDEX_REFUSED, message, why=message)
+
+
+def put_rows(c: apsw.Connection, index: EmbeddedIndex, rows: Sequence[Row]) -> None:
+    """Inside the caller's transaction: all rows or none."""
+    for number, row in enumerate(rows, 1):
+        at, row_id = _time(row.source, number), _id(row.id, number)
+        found: Any = c.execute(
+            "SELECT place, version FROM documents WHERE index_number = ? AND id = ?", (index.number, row_id)
+        ).fetchone()
+        version = 1
+        if found is not None:
+            version = found[1] + 1
+            c.execute("DELETE FROM documents WHERE place = ?", (found[0],))
+        c.execute(
+            "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?)",
+            (place(index.number, index.last + number), index.number, row_id, version, at, row.source),
+        )
+    c.execute("UPDATE indices SET last = last + ? WHERE number = ?", (len(rows), index.number))
+
+
+def _id(row_id: str | None, number: int) -> str:
+    if row_id is None:
+        return secrets.token_urlsafe(15)  # 20 characters, like the ids that search engines make
+    try:
+        size = len(row_id.encode())
+    except UnicodeEncodeError:
+        size = 0
+    if not 1 <= size <= MAX_ID_BYTES:
+        raise _refused(f"The id of row {number} must be text of 1 to {MAX_ID_BYTES} bytes. No row was written.")
+    return row_id
+
+
+def _time(source: bytes, number: int) -> int | float | None:
+    try:
+        content: Any = orjson.loads(source)
+    except orjson.JSONDecodeError as error:
+        raise _refused(f"Row {number} must be a JSON object: {error}. No row was written.") from None
+    if not isinstance(content, dict):
+        raise _refused(f"Row {number} must be a JSON object. No row was written.")
+    at = content.get(TIME)
+    if isinstance(at, bool) or not isinstance(at, int | float):
+        return None
+    return at if isinstance(at, float) or -_LARGEST <= at <= _LARGEST else float(at)
+
+
+def _histogram(c: apsw.Connection, index: EmbeddedIndex, spans: int) -> Histogram:
+    oldest, youngest = next(c.execute(_ENDS, {"index": index.number}))
+    if oldest is None:
+        return Histogram(index.rows)
+    axis = Spans.between(oldest, youngest, spans)
+    bound = {"index": index.number, "start": axis.start, "step": float(axis.step), "count": axis.count}
+    counts = [0] * axis.count
+    for span, rows in c.execute(_SPANS, bound):
+        counts[span] = rows
+    return Histogram(index.rows, axis, tuple(counts))

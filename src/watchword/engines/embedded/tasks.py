@@ -1,100 +1,75 @@
-"""Tasks as they are kept: what is to be done, how far it has come, how it ended.
+"""Deletion tasks as the index's file keeps them: order, progress, end.
 
-Starting one is a row here and nothing more. A task is over when it has an end; nothing about it changes after that.
+Starting a task inserts a row here. A task is over when it has an `ended_at`; nothing about it changes after that.
 """
 
 from dataclasses import dataclass, fields
-from enum import Enum
 from typing import Any, NamedTuple
 
 import apsw
 
 from watchword.domain.tasks import Counters, TaskId, TaskStatus
 
-CANCELLED = "cancelled"
-KEPT_MILLIS = 7 * 24 * 3_600_000
-MILLION = 1_000_000
+RETENTION_MILLIS = 7 * 24 * 3_600_000
+NANOS_IN_MILLI = 1_000_000
 
 
-class Kind(Enum):
-    DELETE = "delete"
-    COPY = "copy"
-    CATCH_UP = "catch up"
-    RECONCILE = "reconcile"
-
-
-class Order(NamedTuple):
-    """What is to be done. Indices by their numbers: one that takes a name over is not meant."""
-
-    kind: Kind
-    tag: str | None
-    source: int
-    target: int | None
+class DeletionOrder(NamedTuple):
+    tag: str
+    index_number: int
     until: int
-    since: int
-    """Places of the source after this one, for a catch-up."""
     mark: int
-    """And up to this one: the last there was when it was asked for."""
+    """The number of the last row written when the task was started. Later rows are skipped."""
     batch: int
     rate: float
 
 
 @dataclass(slots=True)
-class Progress:
-    """How far a task has come; written in the same transaction as what it did."""
+class DeletionProgress:
+    """Written in the same transaction as the deletions it counts."""
 
     total: int | None
-    updated: int
-    created: int
     deleted: int
     batches: int
     version_conflicts: int
-    noops: int
-    retries: int
     throttled_millis: int
-    """All pauses together, the one that is under way in full."""
+    """The sum of all pauses, the current one in full."""
     pause_millis: int
     resume_at: int
-    stage: int
-    at_time: float | int | None
+    at_time: float | None
+    """Time and place of the last row that was looked at."""
     at_place: int
-    up_to: float | int | None
-
-    @property
-    def done(self) -> int:
-        return self.updated + self.created + self.deleted + self.version_conflicts + self.noops
 
 
-_PROGRESS = tuple(field.name for field in fields(Progress))
-_ORDER = Order._fields
+_ORDER = DeletionOrder._fields
+_PROGRESS = tuple(field.name for field in fields(DeletionProgress))
 _READ = f"SELECT {', '.join((*_ORDER, *_PROGRESS))} FROM tasks WHERE number = ? AND ended_at IS NULL"  # noqa: S608
 _SAVE = f"UPDATE tasks SET {', '.join(f'{name} = :{name}' for name in _PROGRESS)} WHERE number = :number"  # noqa: S608
 
 
-def add(connection: apsw.Connection, order: Order, now: int) -> int:
+def add(connection: apsw.Connection, order: DeletionOrder, now: int) -> int:
     connection.execute(
         f"INSERT INTO tasks ({', '.join(_ORDER)}, started_at) VALUES ({', '.join('?' * len(_ORDER))}, ?)",  # noqa: S608
-        (order.kind.value, *order[1:], now),
+        (*order, now),
     )
     return connection.last_insert_rowid()
 
 
-def read(connection: apsw.Connection, number: int) -> tuple[Order, Progress] | None:
-    """None where it is over, or never was."""
+def read(connection: apsw.Connection, number: int) -> tuple[DeletionOrder, DeletionProgress] | None:
+    """None where the task is over or unknown."""
     row: Any = connection.execute(_READ, (number,)).fetchone()
     if row is None:
         return None
-    kind, *rest = row[: len(_ORDER)]
-    return Order(Kind(kind), *rest), Progress(*row[len(_ORDER) :])
+    return DeletionOrder(*row[: len(_ORDER)]), DeletionProgress(*row[len(_ORDER) :])
 
 
-def save(connection: apsw.Connection, number: int, progress: Progress) -> None:
+def save(connection: apsw.Connection, number: int, progress: DeletionProgress) -> None:
     bound = {name: getattr(progress, name) for name in _PROGRESS}
     connection.execute(_SAVE, {**bound, "number": number})
 
 
 def end(connection: apsw.Connection, number: int, now: int, error: str | None = None) -> None:
-    """A pause that was under way ends with it."""
+    """Ends a current pause too."""
     connection.execute(
         """UPDATE tasks SET ended_at = :now, error = :error, pause_millis = 0, resume_at = 0,
                throttled_millis = throttled_millis - min(pause_millis, max(0, resume_at - :now))
@@ -103,49 +78,38 @@ def end(connection: apsw.Connection, number: int, now: int, error: str | None = 
     )
 
 
-def end_writers(connection: apsw.Connection, target: int, now: int, error: str) -> None:
-    """Tasks that copy into this index, or remove from it what a source does not hold."""
-    found: Any = connection.execute("SELECT number FROM tasks WHERE ended_at IS NULL AND target = ?", (target,))
-    for (number,) in found.fetchall():
-        end(connection, number, now, error)
-
-
 def running(connection: apsw.Connection, tag: str) -> list[int]:
     found: Any = connection.execute("SELECT number FROM tasks WHERE ended_at IS NULL AND tag = ? ORDER BY 1", (tag,))
     return [number for (number,) in found]
 
 
-def ask_to_cancel(connection: apsw.Connection, number: int) -> None:
+def request_cancel(connection: apsw.Connection, number: int) -> None:
     connection.execute("UPDATE tasks SET cancel_asked = 1 WHERE number = ? AND ended_at IS NULL", (number,))
 
 
 def prune(connection: apsw.Connection, now: int) -> None:
-    connection.execute("DELETE FROM tasks WHERE ended_at < ?", (now - KEPT_MILLIS,))
+    connection.execute("DELETE FROM tasks WHERE ended_at < ?", (now - RETENTION_MILLIS,))
 
 
 def status(connection: apsw.Connection, task: TaskId, now: int) -> TaskStatus | None:
     row: Any = connection.execute(
-        """SELECT started_at, ended_at, error, tag, rate, ifnull(total, 0), updated, created, deleted, batches,
-               version_conflicts, noops, retries, throttled_millis, min(pause_millis, max(0, resume_at - ?))
+        """SELECT started_at, ended_at, error, tag, rate, ifnull(total, 0), deleted, batches, version_conflicts,
+               retries, throttled_millis, min(pause_millis, max(0, resume_at - ?))
            FROM tasks WHERE number = ?""",
         (now, task.number),
     ).fetchone()
     if row is None:
         return None
-    started, ended, error, tag, rate, total, updated, created, deleted, batches, conflicts, noops, *rest = row
-    retries, throttled, pause = rest
+    started, ended, error, tag, rate, total, deleted, batches, conflicts, retries, throttled, pause = row
     counters = Counters(
         total=total,
-        updated=updated,
-        created=created,
         deleted=deleted,
         batches=batches,
         version_conflicts=conflicts,
-        noops=noops,
         bulk_retries=retries,
         throttled_millis=throttled - pause,
         requests_per_second=rate,
         throttled_until_millis=pause,
     )
-    run_time = max(0, (now if ended is None else ended) - started) * MILLION
+    run_time = max(0, (now if ended is None else ended) - started) * NANOS_IN_MILLI
     return TaskStatus(task, ended is not None, run_time, counters, error=error, tag=tag)

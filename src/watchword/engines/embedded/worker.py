@@ -1,109 +1,206 @@
-"""The one worker on an index's file: tasks in turn, a batch each; chores when no task has anything to do.
+"""The embedded index's worker: deletes in batches, one task after the other, and gives unused pages back.
 
-Whatever it did is committed together with how far it has come, so that it may be killed at any moment: the next one
-goes on from there, loses nothing and repeats nothing.
+A batch is found without the write lock, then deleted and recorded in one transaction. A row is named by its place,
+which changes with every write, so a row that changed in between is skipped. The worker may be killed at any moment:
+the next one continues after the last committed batch.
 """
 
-import shutil
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
+import orjson
 
+from watchword.domain.tasks import CANCELLED
 from watchword.engines.embedded import tasks
-from watchword.engines.embedded.chores import Housekeeping
-from watchword.engines.embedded.file import connect, index_fault, transact
-from watchword.engines.embedded.stride import AdaptiveBatchSize
-from watchword.engines.embedded.tasks import Order, Progress
-from watchword.engines.embedded.work import WORKERS, Batch
+from watchword.engines.embedded.index_file import connect, index_fault, place, transact
+from watchword.engines.embedded.tasks import DeletionOrder, DeletionProgress
 
 CACHE_MIB = 32
 CHECKPOINT_PAGES = 2_000
+"""Fewer than other connections have, so that this process does most checkpoints."""
 GAP_SECONDS = 0.002
-"""Between two transactions, so that who waits for the lock gets it."""
-LOOK_SECONDS, LOOK_SECONDS_IDLE = 0.005, 0.05
+"""Between two transactions, so that writers waiting for the lock get it."""
+POLL_SECONDS, IDLE_POLL_SECONDS = 0.005, 0.05
 TRIES = 7
-FIRST_RETRY_SECONDS = 0.05
-CHORES_PAUSE_SECONDS = 5.0
-RESERVE_BYTES = 64 * 1024 * 1024
-"""A copy ends before the disk is full, when nothing could be written any more: not that it has failed, nor what would
-make room, nor a token.
-"""
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.05, 5.0
+LOCK_SECONDS = 0.012
+"""How long one batch may hold the write lock."""
+FIRST_ROWS, LEAST_ROWS = 100, 10
+FREE_PAGES = 1_000
+"""Kept for the next writes."""
+VACUUMED_PAGES = 500
+PRUNE_SECONDS = 3_600.0
 
-Complain = Callable[[str], None]
+Log = Callable[[str], None]
 
 
-class Worker:
-    def __init__(self, path: Path, clock: Callable[[], int], complain: Complain) -> None:
-        self._connection = connect(path, cache_mib=CACHE_MIB, checkpoint_pages=CHECKPOINT_PAGES)
-        self._folder = path.parent
+class AdaptiveBatchSize:
+    """As many rows as hold the write lock for LOCK_SECONDS.
+
+    This process has the lowest priority, so the same batch takes much longer on a busy machine: the size follows the
+    wall-clock time of recent batches.
+    """
+
+    def __init__(self) -> None:
+        self._rows = float(FIRST_ROWS)
+
+    def rows(self, most: int) -> int:
+        return min(most, int(self._rows))
+
+    def note(self, rows: int, held: float) -> None:
+        """Shrinks at once, grows slowly."""
+        if not rows:
+            return
+        fitting = rows * LOCK_SECONDS / max(held, 1e-6)
+        if fitting < self._rows:
+            self._rows = max(LEAST_ROWS, fitting, self._rows / 2)
+        elif rows >= int(self._rows):  # a batch that was small for another reason says nothing about larger ones
+            self._rows = min(fitting, self._rows * 1.3)
+
+
+class Housekeeping:
+    """Between tasks: forget tasks that ended long ago, and give unused pages back to the file system."""
+
+    def __init__(self, connection: apsw.Connection, clock: Callable[[], int]) -> None:
+        self._connection = connection
         self._clock = clock
-        self._complain = complain
-        self._stride = AdaptiveBatchSize()
-        self._chores = Housekeeping(self._connection, self._stride, clock)
+        self._batch_size = AdaptiveBatchSize()
+        self._pruned = -math.inf
+        self._vacuumed = False
+
+    def is_due(self) -> bool:
+        return time.monotonic() - self._pruned > PRUNE_SECONDS
+
+    def do_next(self) -> bool:
+        """Whether there was anything to do."""
+        if self.is_due():
+            self._pruned = time.monotonic()
+            transact(self._connection, lambda c: tasks.prune(c, self._clock()))
+            return True
+        free: int = self._connection.execute("PRAGMA freelist_count").get
+        if free > FREE_PAGES:
+            self._vacuum(min(free - FREE_PAGES, self._batch_size.rows(VACUUMED_PAGES)))
+            return True
+        if self._vacuumed:
+            # The file becomes shorter when the log is checkpointed. PASSIVE blocks no other process.
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            self._vacuumed = False
+        return False
+
+    def _vacuum(self, pages: int) -> None:
+        began = time.monotonic()
+        transact(self._connection, lambda c: c.execute(f"PRAGMA incremental_vacuum({pages:d})").fetchall())
+        self._batch_size.note(pages, time.monotonic() - began)
+        self._vacuumed = True
+
+
+class DeletionBatch(NamedTuple):
+    places: list[int]
+    at_time: float
+    at_place: int
+    last: bool
+
+
+def next_batch(c: apsw.Connection, order: DeletionOrder, progress: DeletionProgress, limit: int) -> DeletionBatch:
+    """The next old rows by time and place. Two queries, because SQLite answers the combined condition by reading all
+    rows of the same time again.
+    """
+    at, after = -math.inf if progress.at_time is None else progress.at_time, progress.at_place
+    select = "SELECT place, time FROM documents WHERE index_number = :index AND "
+    bound = {"index": order.index_number, "at": at, "after": after, "until": order.until, "limit": limit}
+    found: list[Any] = c.execute(
+        f"{select} time = :at AND place > :after ORDER BY place LIMIT :limit", bound
+    ).fetchall()
+    if len(found) < limit:
+        bound["limit"] = limit - len(found)
+        later = f"{select} time > :at AND time <= :until ORDER BY time, place LIMIT :limit"
+        found += c.execute(later, bound).fetchall()
+    if found:
+        after, at = found[-1]
+    mark = place(order.index_number, order.mark)
+    return DeletionBatch([one for one, _ in found if one <= mark], at, after, len(found) < limit)
+
+
+def count_old(c: apsw.Connection, order: DeletionOrder) -> int:
+    """Without rows written after the task was started."""
+    count: int = c.execute(
+        "SELECT count(*) FROM documents WHERE index_number = ? AND time <= ? AND place <= ?",
+        (order.index_number, order.until, place(order.index_number, order.mark)),
+    ).get
+    return count
+
+
+class DeletionWorker:
+    def __init__(self, path: Path, clock: Callable[[], int], log: Log) -> None:
+        self._connection = connect(path, cache_mib=CACHE_MIB, checkpoint_pages=CHECKPOINT_PAGES)
+        self._clock = clock
+        self._log = log
+        self._batch_size = AdaptiveBatchSize()
+        self._housekeeping = Housekeeping(self._connection, clock)
         self._last = 0
         self._due: dict[int, float] = {}
-        self._failed: dict[int, int] = {}
-        self._no_chores_before = 0.0
+        """When a task that pauses continues."""
+        self._failures: dict[int, int] = {}
+        self._housekeeping_due = 0.0
 
     def run(self) -> None:
-        wait = LOOK_SECONDS
+        wait = POLL_SECONDS
         while True:
-            seen = self._version()
-            if self._turn():
-                wait = LOOK_SECONDS
+            version = self._data_version()
+            if self._do_next():
+                wait = POLL_SECONDS
                 time.sleep(GAP_SECONDS)
-                continue
-            wait = self._rest(seen, wait)
+            else:
+                wait = self._wait_for_change(version, wait)
 
-    def _version(self) -> int:
-        """Another number whenever another connection has changed the file."""
+    def _data_version(self) -> int:
+        """Changes whenever another connection has changed the file."""
         version: int = self._connection.execute("PRAGMA data_version").get
         return version
 
-    def _rest(self, seen: int, wait: float) -> float:
-        """Until something has changed or a pause is over."""
-        due = min(self._due.values(), default=float("inf"))
-        while self._version() == seen and (now := time.monotonic()) < due:
+    def _wait_for_change(self, version: int, wait: float) -> float:
+        """Until the file has changed or a pause is over."""
+        due = min(self._due.values(), default=math.inf)
+        while self._data_version() == version and (now := time.monotonic()) < due:
             time.sleep(min(wait, due - now))
-            wait = min(LOOK_SECONDS_IDLE, wait * 1.2)
-            if self._chores.are_due():
+            wait = min(IDLE_POLL_SECONDS, wait * 1.2)
+            if self._housekeeping.is_due():
                 break
         return wait
 
-    def _turn(self) -> bool:
-        """One batch of the next task, or one chore; whether there was anything to do."""
-        number = self._next()
+    def _do_next(self) -> bool:
+        """One batch of the next task, or some housekeeping; whether there was anything to do."""
+        number = self._next_task()
         if number is None:
-            return self._chore()
+            return self._keep_house()
         self._last = number
         self._due.pop(number, None)
         try:
-            self._step(number)
-            self._failed.pop(number, None)
+            self._do_batch(number)
+            self._failures.pop(number, None)
         except apsw.Error as error:
-            self._try_again(number, error)
-        except Exception as defect:  # noqa: BLE001 - a task that meets a defect must not keep the others waiting
-            self._complain(f"task {number}: {defect!r}")
-            self._end(number, "A defect of the search index ended the task; its log says which.")
+            self._retry_later(number, error)
+        except Exception as bug:  # noqa: BLE001 - a bug in one task must not stop the others
+            self._log(f"task {number}: {bug!r}")
+            self._end(number, "A bug in the search index ended the task; see its log.")
         return True
 
-    def _chore(self) -> bool:
-        if time.monotonic() < self._no_chores_before:
+    def _keep_house(self) -> bool:
+        if time.monotonic() < self._housekeeping_due:
             return False
         try:
-            return self._chores.do_one()
+            return self._housekeeping.do_next()
         except apsw.Error as error:
-            self._complain(f"chores: {index_fault(error).why}")
-            self._no_chores_before = time.monotonic() + CHORES_PAUSE_SECONDS
+            self._log(f"housekeeping: {index_fault(error).why}")
+            self._housekeeping_due = time.monotonic() + LONGEST_RETRY_SECONDS
             return False
 
-    def _next(self) -> int | None:
-        """The unfinished task after the last one, in a circle, that does not pause. One that is to be cancelled is
-        always meant.
-        """
+    def _next_task(self) -> int | None:
+        """Round robin over unfinished tasks that do not pause, or that are to be cancelled."""
         now = time.monotonic()
         found = self._connection.execute("SELECT number, cancel_asked FROM tasks WHERE ended_at IS NULL")
         unfinished: list[Any] = found.fetchall()
@@ -111,51 +208,54 @@ class Worker:
         ready = [number for number, cancel in unfinished if cancel or self._due.get(number, 0.0) <= now]
         return min(ready, key=lambda number: (number <= self._last, number), default=None)
 
-    def _step(self, number: int) -> None:
-        read = tasks.read(self._connection, number)
-        if read is None:
+    def _do_batch(self, number: int) -> None:
+        task = tasks.read(self._connection, number)
+        if task is None:
             return
-        order, progress = read
-        worker = WORKERS[order.kind]
-        stopped, error = self._stop(number, order)
-        if stopped:
-            self._end(number, error)
+        order, progress = task
+        if self._is_cancelled(number):
+            self._end(number, CANCELLED)
             return
         if progress.total is None:
-            progress.total = transact(self._connection, lambda c: worker.count(c, order), "DEFERRED")
+            progress.total = count_old(self._connection, order)
         began = time.monotonic()
-        limit = self._limit(order)
-        batch = worker.look(self._connection, order, progress, limit)
+        batch = next_batch(self._connection, order, progress, self._rows(order))
         self._connection.execute("BEGIN IMMEDIATE")
-        held = time.monotonic()
+        locked = time.monotonic()
         try:
-            self._commit(number, order, progress, batch, began)
+            pause = self._delete(number, order, progress, batch, began)
+            self._connection.execute("COMMIT")
         except BaseException:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-            self._due.pop(number, None)
             raise
-        self._stride.note(order.kind, len(batch.places), time.monotonic() - held)
+        if pause:
+            self._due[number] = time.monotonic() + pause
+        self._batch_size.note(len(batch.places), time.monotonic() - locked)
 
-    def _limit(self, order: Order) -> int:
-        """A throttled task pauses for a second at most, rather than seldom and for long."""
-        most = order.batch if order.rate < 0 else min(order.batch, max(1, int(order.rate)))
-        return self._stride.rows(order.kind, most)
+    def _rows(self, order: DeletionOrder) -> int:
+        """A throttled task takes at most one second's rows, so that no pause is long."""
+        return self._batch_size.rows(order.batch if order.rate < 0 else min(order.batch, max(1, int(order.rate))))
 
-    def _commit(self, number: int, order: Order, progress: Progress, batch: Batch, began: float) -> None:
+    def _delete(
+        self, number: int, order: DeletionOrder, progress: DeletionProgress, batch: DeletionBatch, began: float
+    ) -> float:
+        """Inside a transaction; returns how many seconds the task pauses."""
         c = self._connection
-        stopped, error = self._stop(number, order)
-        if stopped:
-            tasks.end(c, number, self._clock(), error)
-            c.execute("COMMIT")
-            return
-        WORKERS[order.kind].do(c, order, progress, batch)
+        if self._is_cancelled(number):
+            tasks.end(c, number, self._clock(), CANCELLED)
+            return 0.0
+        places = orjson.dumps(batch.places).decode()
+        c.execute("DELETE FROM documents WHERE place IN (SELECT value FROM json_each(?))", (places,))
+        progress.deleted += c.changes()
         progress.batches += 1
-        progress.stage, progress.at_time, progress.at_place = batch.stage, batch.at_time, batch.at_place
-        progress.up_to = batch.up_to
+        progress.at_time, progress.at_place = batch.at_time, batch.at_place
         pause = 0.0
-        if not batch.last and order.rate > 0:
-            # By the rows that are its business: whoever writes faster than this must not keep it busy for ever.
+        if batch.last:
+            # Rows that were counted at the start and not found since have changed.
+            progress.version_conflicts = max(0, (progress.total or 0) - progress.deleted)
+        elif order.rate > 0:
+            # By rows deleted, not rows seen: writers faster than the rate must not keep the task busy for ever.
             pause = max(0.0, len(batch.places) / order.rate - (time.monotonic() - began))
         progress.pause_millis = round(pause * 1_000)
         progress.throttled_millis += progress.pause_millis
@@ -163,52 +263,27 @@ class Worker:
         tasks.save(c, number, progress)
         if batch.last:
             tasks.end(c, number, self._clock())
-        elif pause:
-            self._due[number] = time.monotonic() + pause
-        c.execute("COMMIT")
+        return pause
 
-    def _stop(self, number: int, order: Order) -> tuple[bool, str | None]:
-        """Whether the task must not go on, asked inside the transaction that would do so, and why."""
-        row = self._connection.execute(
-            "SELECT cancel_asked FROM tasks WHERE number = ? AND ended_at IS NULL", (number,)
-        ).fetchone()
-        if row is None or row[0]:
-            return True, tasks.CANCELLED
-        written = WORKERS[order.kind].writes(order)
-        for index in (order.source, order.target):
-            if index is None:
-                continue
-            name, blocked = self._connection.execute(
-                "SELECT name, blocked FROM indices WHERE number = ?", (index,)
-            ).fetchone() or (None, 0)
-            if name is None:
-                return True, "An index that the task works on was dropped meanwhile."
-            if blocked and index == written:
-                return True, f"The index {name} refuses writes: a block is on it."
-        if order.target is not None and shutil.disk_usage(self._folder).free < RESERVE_BYTES:
-            mib = RESERVE_BYTES // (1024 * 1024)
-            return True, f"There is no room for the copy: less than {mib} MiB would be left of the disk."
-        return False, None
+    def _is_cancelled(self, number: int) -> bool:
+        query = "SELECT cancel_asked FROM tasks WHERE number = ? AND ended_at IS NULL"
+        return bool(self._connection.execute(query, (number,)).get != 0)
 
-    def _try_again(self, number: int, error: apsw.Error) -> None:
-        """A few times, more and more seldom; then the task has failed, which is noted. Where not even that can be
-        noted, this process ends, and whoever started it sees that.
+    def _retry_later(self, number: int, error: apsw.Error) -> None:
+        """After TRIES failures the task fails. If that cannot be written either, this process exits, and the process
+        that started it starts another.
         """
         fault = index_fault(error)
-        failed = self._failed[number] = self._failed.get(number, 0) + 1
-        self._complain(f"task {number}: {fault.why}")
-        if isinstance(error, apsw.BusyError) or failed < TRIES:
-            self._due[number] = time.monotonic() + min(5.0, FIRST_RETRY_SECONDS * 2 ** min(failed, 10))
-            self._note_retry(number)
+        failures = self._failures[number] = self._failures.get(number, 0) + 1
+        self._log(f"task {number}: {fault.why}")
+        if not isinstance(error, apsw.BusyError) and failures >= TRIES:
+            self._end(number, fault.message)
             return
-        self._end(number, fault.message)
-
-    def _end(self, number: int, error: str | None) -> None:
-        transact(self._connection, lambda c: tasks.end(c, number, self._clock(), error))
-
-    def _note_retry(self, number: int) -> None:
+        self._due[number] = time.monotonic() + min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(failures, 10))
         try:
             self._connection.execute("UPDATE tasks SET retries = retries + 1 WHERE number = ?", (number,))
-        except apsw.Error as error:
-            # A count that is too low harms nobody.
-            self._complain(f"task {number}: the retry is not counted: {error}")
+        except apsw.Error as uncounted:
+            self._log(f"task {number}: the retry was not counted: {uncounted}")
+
+    def _end(self, number: int, error: str) -> None:
+        transact(self._connection, lambda c: tasks.end(c, number, self._clock(), error))

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from watchword.domain.engine import Marks, Pace
+from watchword.domain.engine import Checkpoints, Pace
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import TIME, Histogram, IndexSize, Resolved, Row, RowCount
 from watchword.domain.secret import Secret
@@ -147,7 +147,7 @@ class OpenSearchEngine:
         return await self._start_reindex({"query": query}, source, target, "external", pace)
 
     async def start_catch_up(
-        self, source: str, target: str, until: int, since: Marks, pace: Pace, *, over: bool = False
+        self, source: str, target: str, until: int, since: Checkpoints, pace: Pace, *, overwrite: bool = False
     ) -> tuple[TaskId, ...]:
         """A row that was deleted and made again long after starts from version 1, so that its older self in the copy
         looks newer: that is what `over` is for.
@@ -159,7 +159,7 @@ class OpenSearchEngine:
             raise refused(f"{source} has {shards} shards, the marks are of {len(since)}")
         await self._need_inlet(target)
         await searches.refresh(self._wire, source)
-        version_type = "internal" if over else "external_gte"
+        version_type = "internal" if overwrite else "external_gte"
         started = []
         for shard, mark in enumerate(since):
             what: dict[str, Any] = {"query": queries.staying(kind, until, queries.after(mark))}
@@ -186,7 +186,7 @@ class OpenSearchEngine:
 
     # Copying without loss.
 
-    async def marks(self, index: str) -> Marks:
+    async def checkpoints(self, index: str) -> Checkpoints:
         """By the global checkpoints: what is up to them is on every copy of a shard, whichever of them the copying
         reads, and no failing node can take it back. Above them a number may still be under way, or be given anew.
         """
@@ -272,7 +272,7 @@ class OpenSearchEngine:
             if name in (before or {}) or name not in (now or {}):
                 raise
 
-    async def withdraw(self, target: str) -> bool:
+    async def abandon(self, target: str) -> bool:
         """A swap takes the copy's inlet away in its one step, and so does this: only one of the two can."""
         try:
             await self._change_aliases([shapes.removal(target, inlet(target))])

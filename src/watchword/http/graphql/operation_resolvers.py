@@ -1,14 +1,15 @@
-"""Operations in the search index, in GraphQL. No rule lives here."""
+"""GraphQL resolvers of operations in the search index."""
 
 from typing import Any
 
 from watchword.domain.indices import Histogram, check_spans
-from watchword.domain.operations import EngineTask, Operation, Plan, PostCheck
+from watchword.domain.operations import EngineTask, Operation, Plan, PostCheck, parse_truncation, requested_aspect
+from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock
 from watchword.domain.tasks import Counters, TaskId, TaskStatus
-from watchword.domain.truncations import asked_aspect, parse_truncation
 from watchword.http.graphql.context import Info, Json, Resolvers, page_of
 from watchword.http.operations import shown_size
+from watchword.service.operations import SIZES, STATUS, TRUNCATE, OperationGrant, Operations
 
 
 class OperationResolvers:
@@ -27,11 +28,10 @@ class OperationResolvers:
         }
 
     async def _list(self, _: Any, info: Info, input: Json | None = None) -> Json:
-        context = info.context
-        asked = input or {}
-        async with context.searching:
-            page, node = await context.services.operations.list(context.caller, lambda: page_of(asked))
-        start, count = page_of(asked)
+        operations, granted = await _authorized(info, TRUNCATE)
+        start, count = page_of(input or {})
+        async with info.context.searching:
+            page, node = await operations.list(granted, start, count)
         return {
             "start": start,
             "count": count,
@@ -40,44 +40,39 @@ class OperationResolvers:
         }
 
     async def _get(self, _: Any, info: Info, id: str) -> Json:
-        context = info.context
-        found = await context.services.operations.get(context.caller, lambda: TaskId.parse(id, "id"))
-        return self._shown(found.id, found.operation)
+        operations, granted = await _authorized(info, TRUNCATE)
+        return self._shown(*await operations.get(granted, TaskId.parse(id, "id")))
 
     async def _task_status(self, _: Any, info: Info, task: str) -> Json | None:
-        context = info.context
-        # One of a request at a time: nobody asks the index twenty things at once.
-        async with context.searching:
-            _task, status = await context.services.operations.task_status(context.caller, lambda: TaskId.parse(task))
+        operations, granted = await _authorized(info, STATUS)
+        wanted = TaskId.parse(task)
+        # A request asks the index one question at a time.
+        async with info.context.searching:
+            status = await operations.task_status(granted, wanted)
         return None if status is None else _shown_status(status)
 
     async def _sizes(self, _: Any, info: Info) -> list[Json]:
-        context = info.context
-        async with context.searching:
-            sizes = await context.services.operations.sizes(context.caller)
+        operations, granted = await _authorized(info, SIZES)
+        async with info.context.searching:
+            sizes = await operations.sizes(granted)
         return [shown_size(size, aspect) for size, aspect in sizes]
 
     async def _histogram(self, _: Any, info: Info, input: Json) -> Json:
-        context = info.context
-        async with context.searching:
-            index, found = await context.services.operations.histogram(
-                context.caller, lambda: (asked_aspect(input), check_spans(input["spans"]))
-            )
-        return _shown_histogram(index, found)
+        operations, granted = await _authorized(info, TRUNCATE)
+        aspect, spans = requested_aspect(input), check_spans(input["spans"])
+        async with info.context.searching:
+            return _shown_histogram(*await operations.histogram(granted, aspect, spans))
 
     async def _truncate(self, _: Any, info: Info, input: Json) -> Json:
-        context = info.context
-        async with context.searching:
-            plan, recorded = await context.services.operations.truncate(
-                context.caller, lambda: parse_truncation(input, self._clock())
-            )
-        operation = None if recorded is None else self._shown(recorded.id, recorded.operation)
-        return {"plan": _shown_plan(plan), "operation": operation}
+        operations, granted = await _authorized(info, TRUNCATE)
+        truncation = parse_truncation(input, self._clock())
+        async with info.context.searching:
+            plan, operation = await operations.truncate(granted, truncation)
+        return {"plan": _shown_plan(plan), "operation": None if operation is None else self._shown(*operation)}
 
     async def _cancel(self, _: Any, info: Info, id: str) -> Json:
-        context = info.context
-        found = await context.services.operations.cancel(context.caller, lambda: TaskId.parse(id, "id"))
-        return self._shown(found.id, found.operation)
+        operations, granted = await _authorized(info, TRUNCATE)
+        return self._shown(*await operations.cancel(granted, TaskId.parse(id, "id")))
 
     def _shown(self, task: TaskId, operation: Operation) -> Json:
         now, work = self._clock(), operation.work
@@ -106,6 +101,11 @@ class OperationResolvers:
             "cancelAskedAt": operation.cancel_asked_at,
             "cancelAskedBy": operation.cancel_asked_by,
         }
+
+
+async def _authorized(info: Info, privilege: Privilege) -> tuple[Operations, OperationGrant]:
+    operations = info.context.services.operations
+    return operations, await operations.authorize(info.context.caller, privilege)
 
 
 def _shown_plan(plan: Plan) -> Json:

@@ -1,7 +1,12 @@
-"""The one file: how it is made, opened, brought to this version, and what its errors mean.
+"""The embedded index's SQLite file: schema, migrations, connections, and what its errors mean.
 
-WAL mode and `synchronous=FULL`: a commit that returned is on disk, and readers never wait for the writer. Any number
-of processes open it. Who waits for the write lock looks often, because the engine's process leaves short gaps.
+- A row's `place` is the number of its index and a number within that index. Every write of a row takes a new place, so
+  a place stands for one version of one row, and rows written after a moment are a range of the primary key.
+- Triggers keep `rows` and `bytes` of an index.
+- Numbers of indices and tasks are never reused.
+- A change of the schema is a further step in STEPS. A released step is never edited.
+
+WAL mode and `synchronous=FULL`: a commit that returned is on disk, and readers never wait for the writer.
 """
 
 import secrets
@@ -14,13 +19,117 @@ from urllib.parse import quote
 import apsw
 
 from watchword.domain.errors import Fault, OperatorError, Reason
-from watchword.engines.embedded.schema import APPLICATION_ID, STEPS, VERSION
 from watchword.files import make_private
 
 T = TypeVar("T")
 
+APPLICATION_ID = 0x57575749  # "WWWI": marks the file as an index of ours
+
+STEPS = (
+    """
+CREATE TABLE meta (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    node TEXT NOT NULL
+);
+
+CREATE TABLE indices (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT UNIQUE,
+    uuid TEXT NOT NULL,
+    blocked INTEGER NOT NULL DEFAULT 0,
+    rows INTEGER NOT NULL DEFAULT 0,
+    bytes INTEGER NOT NULL DEFAULT 0,
+    last INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX indices_dropped ON indices (number) WHERE name IS NULL;
+
+CREATE TABLE aliases (
+    name TEXT PRIMARY KEY,
+    index_number INTEGER NOT NULL REFERENCES indices
+) WITHOUT ROWID;
+CREATE INDEX aliases_by_index ON aliases (index_number);
+
+CREATE TABLE documents (
+    place INTEGER PRIMARY KEY,
+    index_number INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    time,
+    source BLOB NOT NULL
+);
+CREATE UNIQUE INDEX documents_by_id ON documents (index_number, id);
+CREATE INDEX documents_by_time ON documents (index_number, time);
+
+CREATE TRIGGER documents_added AFTER INSERT ON documents BEGIN
+    UPDATE indices SET rows = rows + 1, bytes = bytes + length(NEW.source) + length(NEW.id)
+    WHERE number = NEW.index_number;
+END;
+CREATE TRIGGER documents_removed AFTER DELETE ON documents BEGIN
+    UPDATE indices SET rows = rows - 1, bytes = bytes - length(OLD.source) - length(OLD.id)
+    WHERE number = OLD.index_number;
+END;
+
+CREATE TABLE tasks (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    kind TEXT NOT NULL,
+    tag TEXT,
+    source INTEGER NOT NULL,
+    target INTEGER,
+    until INTEGER NOT NULL,
+    since INTEGER NOT NULL,
+    mark INTEGER NOT NULL,
+    batch INTEGER NOT NULL,
+    rate REAL NOT NULL,
+    total INTEGER,
+    updated INTEGER NOT NULL DEFAULT 0,
+    created INTEGER NOT NULL DEFAULT 0,
+    deleted INTEGER NOT NULL DEFAULT 0,
+    batches INTEGER NOT NULL DEFAULT 0,
+    version_conflicts INTEGER NOT NULL DEFAULT 0,
+    noops INTEGER NOT NULL DEFAULT 0,
+    retries INTEGER NOT NULL DEFAULT 0,
+    throttled_millis INTEGER NOT NULL DEFAULT 0,
+    pause_millis INTEGER NOT NULL DEFAULT 0,
+    resume_at INTEGER NOT NULL DEFAULT 0,
+    stage INTEGER NOT NULL DEFAULT 0,
+    at_time,
+    at_place INTEGER NOT NULL DEFAULT 0,
+    up_to,
+    cancel_asked INTEGER NOT NULL DEFAULT 0,
+    started_at INTEGER NOT NULL,
+    ended_at INTEGER,
+    error TEXT
+);
+CREATE INDEX tasks_unfinished ON tasks (number) WHERE ended_at IS NULL;
+CREATE INDEX tasks_ended ON tasks (ended_at) WHERE ended_at IS NOT NULL;
+""",
+    # The index deletes in batches: no copies any more, hence no aliases, write blocks or dropped indices.
+    """
+DELETE FROM documents WHERE index_number IN (SELECT number FROM indices WHERE name IS NULL);
+DELETE FROM indices WHERE name IS NULL;
+UPDATE indices SET name = (SELECT min(name) FROM aliases WHERE index_number = number)
+WHERE number IN (SELECT index_number FROM aliases);
+DROP INDEX indices_dropped;
+DROP TABLE aliases;
+ALTER TABLE indices DROP COLUMN blocked;
+ALTER TABLE indices DROP COLUMN uuid;
+DELETE FROM tasks WHERE kind <> 'delete';
+ALTER TABLE tasks RENAME COLUMN source TO index_number;
+ALTER TABLE tasks DROP COLUMN kind;
+ALTER TABLE tasks DROP COLUMN target;
+ALTER TABLE tasks DROP COLUMN since;
+ALTER TABLE tasks DROP COLUMN updated;
+ALTER TABLE tasks DROP COLUMN created;
+ALTER TABLE tasks DROP COLUMN noops;
+ALTER TABLE tasks DROP COLUMN stage;
+ALTER TABLE tasks DROP COLUMN up_to;
+""",
+)
+VERSION = len(STEPS)
+
 BUSY_SECONDS = 5.0
 LOOK_SECONDS = 0.001
+_PLACE_BITS = 40  # 10^12 writes per index, 8 million indices
 NODE_BYTES = 16  # 22 characters, as search engines' node ids have
 
 _DAMAGED = "The search index's file is damaged: put a backup of it back, or take it away and load the rows again."
@@ -44,6 +153,10 @@ _OUTAGES: dict[type[apsw.Error], str] = {
 }
 
 
+def place(index: int, number: int) -> int:
+    return (index << _PLACE_BITS) + number
+
+
 def index_fault(error: apsw.Error) -> Fault:
     """The public face of a driver error. What is no outage is a defect of ours."""
     why = f"{type(error).__name__}: {error}"
@@ -51,10 +164,6 @@ def index_fault(error: apsw.Error) -> Fault:
     if sentence is None:
         return Fault(Reason.INTERNAL, "Something went wrong here, not with your request.", why=why)
     return Fault(Reason.INDEX_UNAVAILABLE, sentence, why=why)
-
-
-def refusal(sentence: str) -> Fault:
-    return Fault(Reason.INDEX_REFUSED, sentence, why=sentence)
 
 
 def prepare(path: Path, patience: float = 10.0) -> str:
@@ -81,7 +190,7 @@ def look(path: Path) -> str:
         connection = _open_unchanging(path)
         try:
             version = _version(connection, path)
-            indices = connection.execute("SELECT count(*) FROM indices WHERE name IS NOT NULL").get if version else 0
+            indices = connection.execute("SELECT count(*) FROM indices").get if version else 0
         finally:
             connection.close()
     except apsw.NotADBError:

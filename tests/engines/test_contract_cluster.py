@@ -1,33 +1,36 @@
-"""Contract of every engine: what copying without loss stands on: blocks, marks, catching up, reconciling, the swap."""
+"""Contract of cluster engines: aliases, copies, write blocks, catching up, reconciling, the swap."""
 
 import pytest
 
-from tests.engines.given import QUICK, UNTIL, Given, as_rows, old, row, staying, timeless, young
+from tests.engines.conftest import ON_CLUSTERS
+from tests.engines.given import QUICK, TAG, UNTIL, ClusterGiven, as_rows, old, row, staying, timeless, young
+from watchword.domain.engine import Pace
 from watchword.domain.errors import Reason
 
 MIXED = old(10) | young(10) | timeless(3)
+pytestmark = ON_CLUSTERS
 
 
-def test_an_index_made_like_another_is_empty(given: Given) -> None:
+def test_an_index_made_like_another_is_empty(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     target = given.copy_of(index)
     assert given.rows(target) == {}
     assert given.concrete(target) == target
 
 
-def test_an_index_can_be_made_like_one_that_is_there_alone(given: Given) -> None:
+def test_an_index_can_be_made_like_one_that_is_there_alone(given: ClusterGiven) -> None:
     none, target = given.place.name("none"), given.place.name("copy")
     assert given.refused(given.engine.make_like(none, target)).reason is Reason.INDEX_REFUSED
     assert given.run(given.engine.resolve(target)) is None
 
 
-def test_no_index_is_made_over_another(given: Given) -> None:
+def test_no_index_is_made_over_another(given: ClusterGiven) -> None:
     index, target = given.index("one", MIXED), given.index("two", young(2))
     assert given.refused(given.engine.make_like(index, target)).reason is Reason.INDEX_REFUSED
     assert given.rows(target) == young(2)
 
 
-def test_a_blocked_index_refuses_writes_and_is_read(given: Given) -> None:
+def test_a_blocked_index_refuses_writes_and_is_read(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     assert not given.run(given.engine.is_blocked(index))
     given.run(given.engine.block(index))
@@ -37,7 +40,7 @@ def test_a_blocked_index_refuses_writes_and_is_read(given: Given) -> None:
     assert given.run(given.engine.count(index, UNTIL)).total == len(MIXED)
 
 
-def test_an_unblocked_index_takes_writes_again(given: Given) -> None:
+def test_an_unblocked_index_takes_writes_again(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     for _ in range(2):
         given.run(given.engine.block(index))
@@ -48,7 +51,7 @@ def test_an_unblocked_index_takes_writes_again(given: Given) -> None:
     assert given.rows(index) == MIXED | {"new": row(1)}
 
 
-def test_writes_by_an_alias_of_a_blocked_index_are_held_back(given: Given) -> None:
+def test_writes_by_an_alias_of_a_blocked_index_are_held_back(given: ClusterGiven) -> None:
     index, alias = given.index("one", MIXED), given.place.name("alias")
     assert given.place.alias(alias, index)
     given.run(given.engine.block(index))
@@ -56,13 +59,13 @@ def test_writes_by_an_alias_of_a_blocked_index_are_held_back(given: Given) -> No
     assert given.rows(alias) == MIXED
 
 
-def test_a_blocked_index_can_be_copied(given: Given) -> None:
+def test_a_blocked_index_can_be_copied(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     given.run(given.engine.block(index))
     assert given.rows(given.copied(index)) == staying(MIXED)
 
 
-def test_an_index_made_like_a_blocked_one_is_not_blocked(given: Given) -> None:
+def test_an_index_made_like_a_blocked_one_is_not_blocked(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     given.run(given.engine.block(index))
     target = given.copy_of(index)
@@ -71,19 +74,19 @@ def test_an_index_made_like_a_blocked_one_is_not_blocked(given: Given) -> None:
     assert given.rows(target) == {"new": row(1)}
 
 
-def test_marks_move_with_writes_and_not_without(given: Given) -> None:
+def test_marks_move_with_writes_and_not_without(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
-    marks = given.run(given.engine.marks(index))
-    assert given.run(given.engine.marks(index)) == marks
+    marks = given.run(given.engine.checkpoints(index))
+    assert given.run(given.engine.checkpoints(index)) == marks
     given.write(index, young(1))
-    after = given.run(given.engine.marks(index))
+    after = given.run(given.engine.checkpoints(index))
     assert after != marks
     assert len(after) == len(marks)
 
 
-def test_catching_up_brings_what_was_added_and_changed(given: Given) -> None:
+def test_catching_up_brings_what_was_added_and_changed(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
-    marks = given.run(given.engine.marks(index))
+    marks = given.run(given.engine.checkpoints(index))
     target = given.copied(index)
     changed = {"young-1": row(101, UNTIL + 50), "added": row(102, UNTIL + 1), "timeless-0": {"value": 7}}
     given.write(index, changed | {"too old": row(103, UNTIL)})
@@ -93,9 +96,9 @@ def test_catching_up_brings_what_was_added_and_changed(given: Given) -> None:
     assert sum(status.counters.updated for status in statuses) == 2
 
 
-def test_catching_up_twice_changes_nothing(given: Given) -> None:
+def test_catching_up_twice_changes_nothing(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
-    marks = given.run(given.engine.marks(index))
+    marks = given.run(given.engine.checkpoints(index))
     target = given.copied(index)
     given.write(index, young(2) | {"added": row(1, UNTIL + 1)})
     for _ in range(2):
@@ -103,38 +106,38 @@ def test_catching_up_twice_changes_nothing(given: Given) -> None:
         assert given.rows(target) == staying(MIXED) | {"added": row(1, UNTIL + 1)}
 
 
-def test_catching_up_from_the_beginning_is_a_copy(given: Given) -> None:
+def test_catching_up_from_the_beginning_is_a_copy(given: ClusterGiven) -> None:
     index = given.index("empty")
-    marks = given.run(given.engine.marks(index))
+    marks = given.run(given.engine.checkpoints(index))
     target = given.copy_of(index)
     given.write(index, MIXED)
     given.caught_up(index, target, marks)
     assert given.rows(target) == staying(MIXED)
 
 
-def test_a_row_that_was_removed_and_came_again_is_caught_up_with(given: Given) -> None:
+def test_a_row_that_was_removed_and_came_again_is_caught_up_with(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     for value in range(3):
         given.write(index, {"young-1": row(value, UNTIL + 1)})
-    marks = given.run(given.engine.marks(index))
+    marks = given.run(given.engine.checkpoints(index))
     target = given.copied(index)
     given.place.remove(index, "young-1")
     given.write(index, {"young-1": row(99, UNTIL + 2)})
     if any(status.counters.version_conflicts for status in given.caught_up(index, target, marks)):
-        given.caught_up(index, target, marks, over=True)
+        given.caught_up(index, target, marks, overwrite=True)
     assert given.rows(target) == staying(MIXED) | {"young-1": row(99, UNTIL + 2)}
 
 
-def test_catching_up_over_what_is_there_brings_the_same(given: Given) -> None:
+def test_catching_up_over_what_is_there_brings_the_same(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
-    marks = given.run(given.engine.marks(index))
+    marks = given.run(given.engine.checkpoints(index))
     target = given.copied(index)
     given.write(index, {"young-1": row(101, UNTIL + 50), "added": row(102, UNTIL + 1), "old-1": row(1, UNTIL - 7)})
-    given.caught_up(index, target, marks, over=True)
+    given.caught_up(index, target, marks, overwrite=True)
     assert given.rows(target) == staying(given.rows(index))
 
 
-def test_reconciling_removes_what_was_deleted(given: Given) -> None:
+def test_reconciling_removes_what_was_deleted(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     target = given.copied(index)
     for gone in ("young-0", "young-7", "timeless-2", "old-3"):
@@ -144,9 +147,9 @@ def test_reconciling_removes_what_was_deleted(given: Given) -> None:
     assert len(given.rows(target)) == 10
 
 
-def test_reconciling_removes_what_became_old(given: Given) -> None:
+def test_reconciling_removes_what_became_old(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
-    marks = given.run(given.engine.marks(index))
+    marks = given.run(given.engine.checkpoints(index))
     target = given.copied(index)
     given.write(index, {"young-4": row(4, UNTIL - 5), "timeless-1": row(5, UNTIL)})
     given.caught_up(index, target, marks)
@@ -154,7 +157,7 @@ def test_reconciling_removes_what_became_old(given: Given) -> None:
     assert given.rows(target) == staying(given.rows(index))
 
 
-def test_reconciling_what_is_the_same_removes_nothing(given: Given) -> None:
+def test_reconciling_what_is_the_same_removes_nothing(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     target = given.copied(index)
     assert given.run(given.engine.reconcile(index, target, UNTIL)) == 0
@@ -162,7 +165,7 @@ def test_reconciling_what_is_the_same_removes_nothing(given: Given) -> None:
     assert given.rows(index) == MIXED
 
 
-def test_reconciling_with_an_index_where_nothing_stays_empties_the_copy(given: Given) -> None:
+def test_reconciling_with_an_index_where_nothing_stays_empties_the_copy(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     target = given.copied(index)
     for gone in staying(MIXED):
@@ -171,7 +174,7 @@ def test_reconciling_with_an_index_where_nothing_stays_empties_the_copy(given: G
     assert given.rows(target) == {}
 
 
-def test_a_swap_puts_the_copy_in_the_place_of_an_index(given: Given) -> None:
+def test_a_swap_puts_the_copy_in_the_place_of_an_index(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     target = given.copied(index)
     given.run(given.engine.swap(index, index, target))
@@ -181,7 +184,7 @@ def test_a_swap_puts_the_copy_in_the_place_of_an_index(given: Given) -> None:
     assert given.rows(index) == staying(MIXED)
 
 
-def test_a_swap_leads_an_alias_to_the_copy(given: Given) -> None:
+def test_a_swap_leads_an_alias_to_the_copy(given: ClusterGiven) -> None:
     index, alias = given.index("one", MIXED), given.place.name("alias")
     assert given.place.alias(alias, index)
     target = given.copied(index)
@@ -193,7 +196,7 @@ def test_a_swap_leads_an_alias_to_the_copy(given: Given) -> None:
 
 
 @pytest.mark.parametrize("by_alias", [True, False])
-def test_a_swap_takes_the_other_aliases_along(given: Given, by_alias: bool) -> None:
+def test_a_swap_takes_the_other_aliases_along(given: ClusterGiven, by_alias: bool) -> None:
     index, others = given.index("one", MIXED), [given.place.name(word) for word in ("this", "that")]
     name = given.place.name("name") if by_alias else index
     for alias in [name, *others] if by_alias else others:
@@ -203,7 +206,7 @@ def test_a_swap_takes_the_other_aliases_along(given: Given, by_alias: bool) -> N
     assert [given.concrete(alias) for alias in (name, *others)] == [target] * 3
 
 
-def test_an_index_swapped_twice_is_that_of_the_second_copy(given: Given) -> None:
+def test_an_index_swapped_twice_is_that_of_the_second_copy(given: ClusterGiven) -> None:
     name = given.index("one", MIXED)
     first = given.copied(name, "first")
     given.run(given.engine.swap(name, name, first))
@@ -216,7 +219,7 @@ def test_an_index_swapped_twice_is_that_of_the_second_copy(given: Given) -> None
 
 
 @pytest.mark.parametrize("by_alias", [True, False])
-def test_a_swap_to_a_copy_that_is_gone_is_refused_and_changes_nothing(given: Given, by_alias: bool) -> None:
+def test_a_swap_to_a_copy_that_is_gone_is_refused_and_changes_nothing(given: ClusterGiven, by_alias: bool) -> None:
     index, other = given.index("one", MIXED), given.place.name("other")
     name = given.place.name("name") if by_alias else index
     for alias in [name, other] if by_alias else [other]:
@@ -228,31 +231,31 @@ def test_a_swap_to_a_copy_that_is_gone_is_refused_and_changes_nothing(given: Giv
     assert given.rows(name) == MIXED
 
 
-def test_a_swap_to_a_copy_that_was_withdrawn_is_refused_and_changes_nothing(given: Given) -> None:
+def test_a_swap_to_a_copy_that_was_withdrawn_is_refused_and_changes_nothing(given: ClusterGiven) -> None:
     rows = {"a": {"timestampMillis": UNTIL + 1}}
     index = given.index("one", rows)
     target = given.copied(index)
-    assert given.run(given.engine.withdraw(target))
-    assert given.run(given.engine.withdraw(target))
+    assert given.run(given.engine.abandon(target))
+    assert given.run(given.engine.abandon(target))
     assert given.refused(given.engine.swap(index, index, target)).reason is Reason.INDEX_REFUSED
     assert given.place.rows(index) == rows
     given.run(given.engine.drop(target))
-    assert given.run(given.engine.withdraw(target))
+    assert given.run(given.engine.abandon(target))
     assert given.place.rows(index) == rows
 
 
-def test_a_copy_that_has_taken_its_place_is_withdrawn_no_more(given: Given) -> None:
+def test_a_copy_that_has_taken_its_place_is_withdrawn_no_more(given: ClusterGiven) -> None:
     rows = {"a": {"timestampMillis": UNTIL + 1}}
     index = given.index("one", rows)
     target = given.copied(index)
     given.run(given.engine.flush(target))
     given.run(given.engine.swap(index, index, target))
-    assert not given.run(given.engine.withdraw(target))
+    assert not given.run(given.engine.abandon(target))
     assert given.place.rows(index) == rows
     given.write(index, {"b": {"timestampMillis": UNTIL + 2}})
 
 
-def test_a_swap_from_an_index_that_is_gone_is_refused_and_changes_nothing(given: Given) -> None:
+def test_a_swap_from_an_index_that_is_gone_is_refused_and_changes_nothing(given: ClusterGiven) -> None:
     index, alias = given.index("one", MIXED), given.place.name("alias")
     assert given.place.alias(alias, index)
     target = given.copied(index)
@@ -263,7 +266,7 @@ def test_a_swap_from_an_index_that_is_gone_is_refused_and_changes_nothing(given:
     assert given.rows(target) == staying(MIXED)
 
 
-def test_a_swapped_index_is_written_by_its_name_as_before(given: Given) -> None:
+def test_a_swapped_index_is_written_by_its_name_as_before(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     target = given.copied(index)
     given.run(given.engine.swap(index, index, target))
@@ -271,3 +274,103 @@ def test_a_swapped_index_is_written_by_its_name_as_before(given: Given) -> None:
     status = given.ended(given.run(given.engine.start_delete(target, UNTIL + 2, QUICK)))
     assert status.counters.deleted == 1  # young-0 is of UNTIL + 1; young-1 was of UNTIL + 2
     assert given.rows(index)["young-1"] == row(77, UNTIL + 5)
+
+
+def test_a_copy_has_just_what_stays_with_its_content(given: ClusterGiven) -> None:
+    index = given.index("one", MIXED)
+    target = given.copy_of(index)
+    status = given.ended(given.run(given.engine.start_copy(index, target, UNTIL, QUICK)))
+    assert given.rows(target) == staying(MIXED)
+    assert given.rows(index) == MIXED
+    assert (status.counters.total, status.counters.created, status.counters.done) == (13, 13, 13)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 1_000])
+def test_a_copy_is_the_same_whatever_the_batch(given: ClusterGiven, batch: int) -> None:
+    index = given.index("one", MIXED)
+    target = given.copy_of(index)
+    given.ended(given.run(given.engine.start_copy(index, target, UNTIL, Pace(TAG, batch))))
+    assert given.rows(target) == staying(MIXED)
+
+
+def test_a_copy_made_twice_is_the_same_and_says_that_rows_were_there(given: ClusterGiven) -> None:
+    index = given.index("one", MIXED)
+    target = given.copied(index)
+    again = given.over(given.run(given.engine.start_copy(index, target, UNTIL, QUICK)))
+    assert (again.counters.created, again.counters.updated, again.counters.version_conflicts) == (0, 0, 13)
+    assert given.rows(target) == staying(MIXED)
+
+
+def test_rows_are_written_by_an_alias_too(given: ClusterGiven) -> None:
+    index, alias = given.index("one", old(1)), given.place.name("alias")
+    assert given.place.alias(alias, index)
+    given.run(given.engine.make(alias))
+    given.write(alias, young(1))
+    assert given.rows(index) == given.rows(alias) == old(1) | young(1)
+    assert given.concrete(alias) == index
+
+
+def test_an_index_is_found_by_its_alias(given: ClusterGiven) -> None:
+    index, alias = given.index("one"), given.place.name("alias")
+    assert given.place.alias(alias, index)
+    by_name, by_alias = given.run(given.engine.resolve(index)), given.run(given.engine.resolve(alias))
+    assert by_name is not None
+    assert by_alias is not None
+    assert (by_alias.concrete, by_alias.uuid, by_alias.by_alias) == (index, by_name.uuid, True)
+
+
+def test_an_alias_of_several_indices_is_ambiguous(given: ClusterGiven) -> None:
+    one, two, alias = given.index("one"), given.index("two"), given.place.name("alias")
+    assert given.place.alias(alias, one)
+    assert given.place.alias(alias, two)
+    assert given.refused(given.engine.resolve(alias)).reason is Reason.INDEX_AMBIGUOUS
+
+
+def test_an_index_that_is_made_again_is_another_one(given: ClusterGiven) -> None:
+    index = given.index("one", old(3))
+    before = given.run(given.engine.resolve(index))
+    given.run(given.engine.drop(index))
+    assert given.run(given.engine.resolve(index)) is None
+    given.index("one", young(1))
+    after = given.run(given.engine.resolve(index))
+    assert before is not None
+    assert after is not None
+    assert after.uuid != before.uuid
+    assert given.rows(index) == young(1)
+    counted = given.run(given.engine.count(index, UNTIL))
+    assert (counted.total, counted.old) == (1, 0)
+
+
+def test_what_is_gone_may_be_dropped_again(given: ClusterGiven) -> None:
+    index = given.index("one")
+    given.run(given.engine.drop(index))
+    given.run(given.engine.drop(index))
+    assert given.run(given.engine.resolve(index)) is None
+
+
+def test_an_alias_is_never_dropped(given: ClusterGiven) -> None:
+    index, alias = given.index("one", old(2)), given.place.name("alias")
+    assert given.place.alias(alias, index)
+    assert given.refused(given.engine.drop(alias)).reason is Reason.INDEX_REFUSED
+    assert given.concrete(alias) == index
+    assert given.rows(index) == old(2)
+
+
+def test_a_size_has_the_name_of_the_alias_that_fits(given: ClusterGiven) -> None:
+    ending = "aspect_v1"
+    index, alias = given.index("a_aspect_v1_1767225600000", old(3)), given.place.name(f"a_{ending}")
+    assert given.place.alias(alias, index)
+    given.run(given.engine.count(index, UNTIL))
+    sizes = given.run(given.engine.sizes(given.place.name(""), ending))
+    assert [(size.name, size.rows) for size in sizes] == [(alias, 3)]
+
+
+def test_copy_needs_source_and_target(given: ClusterGiven) -> None:
+    index, none = given.index("one", young(2)), given.place.name("none")
+    for work in (
+        given.engine.start_copy(none, index, UNTIL, QUICK),
+        given.engine.start_copy(index, none, UNTIL, QUICK),
+    ):
+        assert given.refused(work).reason is Reason.INDEX_REFUSED
+    assert given.rows(index) == young(2)
+    assert given.run(given.engine.resolve(none)) is None
