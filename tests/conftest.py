@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
 from tests.support import postgres as databases
+from tests.support import properties
 from tests.support.nodes import KINDS_IN_TURN, Client, SharedNodes
+from tests.support.pages import ROOT
 from tests.support.server import Server
 
 _names = itertools.count()
@@ -26,9 +29,36 @@ sys.dont_write_bytecode = False
 os.environ["XDG_CONFIG_HOME"] = str(Path(tempfile.gettempdir(), f"watchword-test-config-{os.getpid()}"))
 atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
-# No example is judged by the clock: a loaded machine is not a defect.
-settings.register_profile("watchword", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+# No example is judged by the clock: a loaded machine is not a defect. Each run explores with a new seed, which the
+# header shows; what failed is kept in .hypothesis and tried first in the next run.
+settings.register_profile(
+    "watchword",
+    deadline=None,
+    derandomize=False,
+    database=DirectoryBasedExampleDatabase(ROOT / ".hypothesis" / "examples"),
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+)
 settings.load_profile("watchword")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    properties.choose_seed(config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Each worker of the run gets the same seed."""
+    node.workerinput[properties.SEED] = properties.seed_of(node.config)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"hypothesis seed: {properties.seed_of(config)} (to repeat: --hypothesis-seed={properties.seed_of(config)})"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    properties.seed_item(item)
 
 
 def pytest_collection_finish() -> None:
@@ -56,19 +86,27 @@ def slow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def make_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Servers of a test's own: `make_server("--workers", "2", env={...})`; started, and stopped at its end."""
+def running_servers() -> Iterator[list[Server]]:
+    """Those that `make_server` made, to be stopped."""
     made: list[Server] = []
+    yield made
+    for running in made:
+        running.stop()
+        running.http.close()
+
+
+@pytest.fixture
+def make_server(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Server]:
+    """Servers of a test's own: `make_server("--workers", "2", env={...})`; started, and stopped at its end."""
 
     def make(*flags: str, folder: Path | None = None, **how: Any) -> Server:
+        # Asked for only now, so that a server is stopped before the database that the test asked for first goes.
+        made: list[Server] = request.getfixturevalue("running_servers")
         running = Server(folder or tmp_path / f"server{len(made)}", *flags, **how)
         made.append(running)
         return running.start()
 
-    yield make
-    for running in made:
-        running.stop()
-        running.http.close()
+    return make
 
 
 @pytest.fixture

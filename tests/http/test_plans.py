@@ -41,7 +41,7 @@ _AT = re.compile(r" at 0x[0-9a-f]+")
 
 
 def many(examples: int) -> settings:
-    return settings(max_examples=examples, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    return settings(max_examples=examples, suppress_health_check=list(HealthCheck))
 
 
 DRAWS = st.randoms(use_true_random=False)

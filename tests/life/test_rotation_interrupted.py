@@ -15,12 +15,13 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.life.holding import ROTATE, Held, Life
 from tests.support.clock import SetClock
+from tests.support.properties import run_machine
 from tests.support.server import ADMIN, SET_STATUS, GraphQLRefused, Server, plain_client
 from tests.support.store_file import assert_sound, look
 
@@ -190,12 +191,7 @@ def run(server: Server, clock: SetClock, examples: int, steps: int) -> None:
         def __init__(self) -> None:
             super().__init__(server, clock)
 
-    run_state_machine_as_test(
-        Here,
-        settings=settings(
-            max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
-    )
+    run_machine(Here, max_examples=examples, stateful_step_count=steps, suppress_health_check=list(HealthCheck))
 
 
 def test_a_rotation_that_is_interrupted_never_locks_its_holder_out(server: Server, clock: SetClock) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.model.drawing import (
     ADD_MEMBERS,
@@ -39,6 +39,7 @@ from tests.model.reference import (
     World,
     effort,
 )
+from tests.support.properties import run_machine
 from tests.support.server import Server
 
 _numbers = itertools.count()
@@ -328,18 +329,12 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def explore(server: Server, examples: int, steps: int) -> None:
     world = World()
-    chosen = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
 
     class Bound(Service):
         def __init__(self) -> None:
             super().__init__(server, world)
 
-    run_state_machine_as_test(Bound, settings=chosen)
+    run_machine(Bound, max_examples=examples, stateful_step_count=steps, suppress_health_check=list(HealthCheck))
     check = server.command_line("db", "check")
     assert check.returncode == 0, check.stdout
 

@@ -13,7 +13,9 @@ from typing import Any, Self
 import httpx
 import psutil
 
+from tests.support import preloaded
 from tests.support.ports import free_port
+from tests.support.preloaded import ForkedProcess
 from tests.support.waiting import SECONDS, is_alive, until, until_gone
 from watchword.http.metrics import RENDER_SECONDS
 
@@ -68,20 +70,21 @@ class Server:
         self._flags = flags
         self._prefix = prefix
         self._env = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")} | dict(env or {})
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self.http = plain_client(self.url)
 
     @property
+    def flags(self) -> list[str]:
+        return ["--port", str(self.port), "--data-dir", str(self.data_dir), *self._flags]
+
+    @property
     def command(self) -> list[str]:
-        flags = ["--port", str(self.port), "--data-dir", str(self.data_dir), *self._flags]
-        return [*self._prefix, sys.executable, "-m", "watchword", "serve", *flags]
+        return [*self._prefix, sys.executable, "-m", "watchword", "serve", *self.flags]
 
     def start(self, seconds: float = SECONDS) -> Self:
         """Start it and wait until it has said that it listens."""
         seen = self.out.stat().st_size if self.out.exists() else 0
-        with self.out.open("ab") as out, self.err.open("ab") as err:
-            self.process = subprocess.Popen(self.command, stdout=out, stderr=err, env=self._env, start_new_session=True)
-        process = self.process
+        process = self.process = self._begin()
         until(
             lambda: b" listens at " in self.out.read_bytes()[seen:] or process.poll() is not None,
             f"{self.url} listens, of which {self.err} may tell more",
@@ -90,6 +93,16 @@ class Server:
         said = self.out.read_bytes()[seen:]
         assert b" listens at " in said, f"the server did not start:\n{self.err.read_text()}"
         return self
+
+    def _begin(self) -> subprocess.Popen[bytes] | ForkedProcess:
+        with self.out.open("ab") as out, self.err.open("ab") as err:
+            if self._prefix or not preloaded.may_fork(self._env):
+                return subprocess.Popen(self.command, stdout=out, stderr=err, env=self._env, start_new_session=True)
+            with Path(os.devnull).open("rb") as nothing:
+                return preloaded.fork(
+                    ["serve", *self.flags],
+                    stdin=nothing.fileno(), stdout=out.fileno(), stderr=err.fileno(), env=self._env, new_session=True,
+                )  # fmt: skip
 
     def __enter__(self) -> Self:
         return self.start()
@@ -222,6 +235,8 @@ def watchword(
     *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     clean = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")} | dict(env or {})
+    if preloaded.may_fork(clean):
+        return preloaded.run(words, env=clean, cwd=cwd, stdin=stdin, timeout=SECONDS)
     command = [sys.executable, "-m", "watchword", *words]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=SECONDS, env=clean, cwd=cwd, input=stdin, check=False

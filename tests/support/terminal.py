@@ -15,8 +15,11 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from tests.support import preloaded
+from tests.support.preloaded import ForkedProcess
 from tests.support.waiting import SECONDS
 
+WATCHWORD = (sys.executable, "-m", "watchword")
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
 
 
@@ -36,19 +39,29 @@ class Terminal:
         *words: str,
         columns: int = 100,
         env: Mapping[str, str] | None = None,
-        program: Sequence[str] = (sys.executable, "-m", "watchword"),
+        program: Sequence[str] = (),
     ) -> None:
+        """Without a program: `watchword`, forked from a process that has loaded it."""
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         left_out = ("WATCHWORD_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TERM", "COLORTERM", "CI")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
-        self.process = subprocess.Popen(
-            [*program, *words],
-            env={**clean, "TERM": "xterm-256color", **(env or {})},
-            preexec_fn=lambda: _sit_down_at(slave),  # noqa: PLW1509 - a few system calls, no lock in them
-        )
+        environment = {**clean, "TERM": "xterm-256color", **(env or {})}
+        self.process = self._begin(slave, program, words, environment)
         os.close(slave)
         self.output = ""
+
+    @staticmethod
+    def _begin(
+        slave: int, program: Sequence[str], words: Sequence[str], environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes] | ForkedProcess:
+        if not program and preloaded.may_fork(environment):
+            return preloaded.fork(words, stdin=slave, stdout=slave, stderr=slave, env=environment, terminal=True)
+        return subprocess.Popen(
+            [*(program or WATCHWORD), *words],
+            env=environment,
+            preexec_fn=lambda: _sit_down_at(slave),  # noqa: PLW1509 - a few system calls, no lock in them
+        )
 
     def enter(self, text: str) -> None:
         os.write(self._master, text.encode())

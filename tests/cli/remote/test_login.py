@@ -16,7 +16,7 @@ import pytest
 from tests.support.clock import SetClock
 from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server, watchword
-from tests.support.terminal import Terminal
+from tests.support.terminal import WATCHWORD, Terminal
 from tests.support.waiting import SECONDS
 
 Run = Callable[..., "CompletedProcess[str]"]
@@ -105,7 +105,8 @@ def test_what_can_be_no_token_is_not_sent(desk: Desk, typed: str) -> None:
 
 def test_at_a_terminal_the_token_is_asked_for_and_not_shown(desk: Desk, actor: str) -> None:
     token = desk.token(actor)
-    with Terminal("login", "--url", desk.server.url, "--profile", "tty", env=desk.env) as terminal:
+    words = ("login", "--url", desk.server.url, "--profile", "tty")
+    with Terminal(*words, program=WATCHWORD, env=desk.env) as terminal:
         terminal.wait_for("it is not shown")
         assert token not in " ".join(psutil.Process(terminal.process.pid).cmdline())
         terminal.enter(token + "\n")
