@@ -3,7 +3,7 @@
 from typing import Any
 
 import orjson
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.server import ADMIN, CREATE, CREATE_POLICY, LIST, REVOKE, Server
@@ -62,10 +62,10 @@ def is_file(answer: Answer) -> bool:
 def check(answer: Answer, target: str) -> Any:
     """Fails for a 5xx, for an error out of shape, and for an answer that tells of the inside."""
     assert answer.status < 500, answer
-    assert not [word for word in INSIDE if word in answer.body], answer
     assert answer.header("X-Request-Id")
-    if is_file(answer):
+    if is_file(answer):  # whose code has such words
         return None
+    assert not [word for word in INSIDE if word in answer.body], answer
     content = orjson.loads(answer.body) if answer.body else None
     if target.removeprefix("/gms") in GRAPHQL:
         assert content is not None
@@ -130,6 +130,7 @@ def test_random_filters_are_answered_or_refused_in_shape(
 
 
 @FAST
+@example(method="GET", target="/assets/main.js", headers=[], sent=b"")
 @given(
     st.sampled_from(["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "FOO"]),
     ADDRESSES,
