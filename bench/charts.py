@@ -102,13 +102,13 @@ def _group(parts: list[str], y: int, group: Group) -> int:
 def _tracks(parts: list[str], y: int, tracks: Sequence[Track]) -> int:
     """The tick is the bar; green has passed it."""
     y += GAP + 8
-    parts.append(_text(MARGIN, y, "Laws", "text head"))
+    parts.append(_text(MARGIN, y, "Targets", "text head"))
     y += 6
     wide = WIDTH - 2 * MARGIN - SAID - 10
     for track in tracks:
         y += ROW - 4
         parts.append(_text(MARGIN, y, track.name, "text"))
-        said = f"{track.value:.2f}{track.unit}" + ("" if track.bar is None else f" · bar {track.bar:g}")
+        said = f"{track.value:.2f}{track.unit}" + ("" if track.bar is None else f" · target {track.bar:g}")
         parts.append(_text(WIDTH - MARGIN - SAID, y + (8 if track.bar else 0), said, "text"))
         y += 6
         if track.bar:

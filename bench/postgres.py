@@ -62,7 +62,7 @@ def main() -> None:
 
         results = run(entered, asked.rows, asked, extras={MAKE: extras}, takes=takes)
         refusals = refuse(cluster, folder / "two", asked.refusals) if asked.refusals else []
-    report = Report("postgres", "On PostgreSQL, on one core with it", laws(results, asked.rows, sizes), results,
+    report = Report("postgres", "PostgreSQL, on the same core", laws(results, asked.rows, sizes), results,
                     [_spread(refusals)] if refusals else [], {"refusal_ms": refusals})  # fmt: skip
     finish(report, asked)
 

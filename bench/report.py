@@ -219,5 +219,5 @@ def drawn(report: Report, at: str) -> str:
         Track(law.name, law.value, law.least if law.least is not None else law.most, law.holds, law.unit)
         for law in report.laws
     ]
-    what = "Requests a second, medians of repeats, with the least and the most; " if groups else ""
+    what = "Requests a second, medians of repeats, with minimum and maximum; " if groups else ""
     return chart(report.title, f"{what}{at[:10]}", list(groups.values()), tracks)

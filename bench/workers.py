@@ -40,7 +40,7 @@ def main() -> None:
         for name, of in ((WATCHWORD, size), (BARE, None))
     ]
     note = "Servers and load shared two cores."
-    finish(Report("workers", "Two workers and one, two cores with the load", laws, results, [note]), asked)
+    finish(Report("workers", "One worker and two, on two cores", laws, results, [note]), asked)
 
 
 def _named(name: str, workers: int) -> str:

@@ -93,7 +93,7 @@ def main() -> None:
     with ready(asked) as folder:
         folder.chmod(0o755)  # the user that runs the database reaches what is below
         results = run(asked, peers, said, folder)
-    title = f"Beside other keepers of tokens, {TOKENS:,} live ones each"
+    title = f"Other services, {TOKENS:,} valid tokens each"
     finish(Report("peers", title, laws(results), results, ["", *_notes(said)], asdict(said)), asked)
 
 
