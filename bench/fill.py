@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from watchword.domain.store_urls import PostgresUrl, SqliteUrl, StoreUrl
-from watchword.stores import keeping
+from watchword.stores.admin.tables import POSTGRES_TOTALS
+from watchword.stores.open import prepare
 from watchword.stores.postgres.connections import connect as connect_to_database
-from watchword.stores.postgres.transfer import TOTALS
-from watchword.stores.sqlite import prepare
-from watchword.stores.sqlite.connections import connect
+from watchword.stores.sqlite.connections import STORE_FILE, connect
 
 DAY = 86_400_000
 REVOKED_EVERY = 10
@@ -63,7 +62,7 @@ def fill(
     `now`.
     """
     if isinstance(place, PostgresUrl):
-        keeping.prepare(place)
+        prepare(place)
         asyncio.run(_fill_database(place, count, now, actors, id_of))
     else:
         _fill_file(place.path if isinstance(place, SqliteUrl) else place, count, now, actors, id_of)
@@ -86,7 +85,7 @@ async def _fill_database(place: PostgresUrl, count: int, now: int, actors: int, 
             for _, index in indexes:
                 await connection.execute(index)
             await connection.execute("ALTER TABLE tokens ENABLE TRIGGER USER")
-            await connection.execute(TOTALS)
+            await connection.execute(POSTGRES_TOTALS)
             await connection.execute(_EVENTS)
         await connection.execute("SET statement_timeout = 0")
         await connection.execute("VACUUM ANALYZE")
@@ -99,7 +98,7 @@ def _fill_file(path: Path, count: int, now: int, actors: int, id_of: Callable[[i
     """In the order of their ids, as the table lies; what is kept in step row by row when rows come one by one, indexes
     and totals, is made at the end. It is not durable until then, and need not be.
     """
-    prepare(path)
+    STORE_FILE.prepare(path)
     with closing(connect(path, busy_ms=2_000)) as file:
         for pragma in ("journal_mode = OFF", "synchronous = OFF", "temp_store = FILE", "cache_size = -500000"):
             file.execute(f"PRAGMA {pragma}")

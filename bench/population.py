@@ -63,7 +63,7 @@ def populate(
     asyncio.run(wiring.settle(settings))
     salt = asyncio.run(salt_of(settings))
     now = time.time_ns() // 1_000_000
-    fill(settings.place, size, now=now, actors=_actors(size, each), id_of=lambda number: _id(number, salt))
+    fill(settings.store_url, size, now=now, actors=_actors(size, each), id_of=lambda number: _id(number, salt))
     os.sync()  # or the disk would still be busy with it while others are measured
     return _those_in(size, salt, callers, each)
 

@@ -8,25 +8,25 @@ from typing import Any
 from watchword.loading import load_quickly
 
 
-class _Backstage:
-    """The wiring, imported by the first command that works on this machine: those that ask a server do without."""
+class _Wiring:
+    """Imports the wiring for the first command that needs it: commands that call a server do not."""
 
     def __getattr__(self, name: str) -> Any:
-        from watchword import maintenance, wiring
+        from watchword import wiring
 
-        return getattr(maintenance if hasattr(maintenance, name) else wiring, name)
+        return getattr(wiring, name)
 
 
 def main() -> None:
-    warnings.filterwarnings("ignore", module="asyncpg")  # what it warns of, a sentence of ours says when it matters
+    warnings.filterwarnings("ignore", module="asyncpg")  # our own messages cover its warnings
     load_quickly()
-    os.umask(0o077)  # whatever is made here is for its owner alone
+    os.umask(0o077)  # only the owner may read the files we create
     try:
         from watchword.cli import cli
         from watchword.cli.outcome import run
 
-        run(cli, _Backstage())
-    except KeyboardInterrupt:  # while all that is still loading
+        run(cli, _Wiring())
+    except KeyboardInterrupt:  # during the imports
         sys.exit(130)
 
 

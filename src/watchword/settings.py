@@ -42,7 +42,7 @@ class SettingsError(OperatorError):
     """A setting is unknown or has a bad value; the sentence names it."""
 
 
-class PlaceError(SettingsError):
+class StoreUrlError(SettingsError):
     """There is no store at what the settings name: to whoever starts it, as when it cannot be reached."""
 
 
@@ -109,8 +109,8 @@ class Settings:
     access_log: str
 
     @property
-    def place(self) -> StoreUrl:
-        """Where the store lies."""
+    def store_url(self) -> StoreUrl:
+        """The SQLite file or PostgreSQL database that holds the store."""
         address = self.database_url
         if isinstance(address, PostgresUrl):
             return replace(
@@ -217,6 +217,18 @@ def _password_source() -> str:
     return "PGPASSWORD" if "PGPASSWORD" in os.environ else os.environ.get("PGPASSFILE", "~/.pgpass")
 
 
+def bind_error(endpoint: Endpoint) -> OSError | None:
+    """Why a server cannot listen there; None if it can."""
+    family, address = endpoint
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            return error
+    return None
+
+
 def _endpoint(host: str, port: int) -> Endpoint:
     return socket.AF_INET6 if ":" in host else socket.AF_INET, (host, port)
 
@@ -239,7 +251,7 @@ def load(flags: Mapping[str, str | None], environment: Mapping[str, str] = os.en
     return settings
 
 
-def read_place(flag: str, url: str, schema_flag: str, schema: str | None, settings: Settings) -> StoreUrl:
+def read_store_url(flag: str, url: str, schema_flag: str, schema: str | None, settings: Settings) -> StoreUrl:
     """A store named by flags of a command, with everything else as it is set."""
     _refuse_password(flag, url, "Put it into ~/.pgpass or the file that PGPASSFILE names (mode 0600).")
     try:
@@ -252,7 +264,7 @@ def read_place(flag: str, url: str, schema_flag: str, schema: str | None, settin
         named = settings.database_schema if schema is None else read.schema(schema.strip())
     except ValueError as error:
         raise SettingsError(f"{schema_flag} must be {error}.") from None
-    return replace(settings, database_url=place, database_schema=named).place
+    return replace(settings, database_url=place, database_schema=named).store_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,16 +310,16 @@ def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mappi
         text, source = setting.default, setting.variable
     elif setting.name == "database_url" and not text.strip():
         # What a deployment says whose secret is missing: it must not become an instance with a store of its own.
-        raise PlaceError(f"{source} must not be empty. Leave it out for SQLite in the data folder.")
+        raise StoreUrlError(f"{source} must not be empty. Leave it out for SQLite in the data folder.")
     try:
         return setting.parse(text.strip())
     except ValueError as error:
-        kind = PlaceError if setting.name == "database_url" else SettingsError
+        kind = StoreUrlError if setting.name == "database_url" else SettingsError
         raise kind(f"{source} must be {error}.") from None
 
 
 def _in_file(setting: Setting, path: str, text: str | None) -> str:
-    kind = PlaceError if setting.name == "database_url" else SettingsError
+    kind = StoreUrlError if setting.name == "database_url" else SettingsError
     if text is not None:
         raise kind(f"{setting.variable} and {setting.file_variable} must not be given together.")
     try:
@@ -334,7 +346,7 @@ def _check_together(settings: Settings) -> None:
     for sentence in _contradictions(settings):
         raise SettingsError(sentence)
     if settings.is_shared and settings.master_key_file is None:
-        raise PlaceError(_NEEDS_KEY)
+        raise StoreUrlError(_NEEDS_KEY)
 
 
 def _contradictions(settings: Settings) -> Iterator[str]:

@@ -12,14 +12,19 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
+    ExitStack,
     asynccontextmanager,
+    contextmanager,
     nullcontext,
     suppress,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from watchword.domain.actors import system_precondition
+from watchword.domain.backups import SealedSecrets
+from watchword.domain.diagnostics import Diagnostic
 from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.indices import IndexNames
@@ -27,9 +32,10 @@ from watchword.domain.policies import default_policies, root_policy
 from watchword.domain.policy_sets import PolicyPlan, summary
 from watchword.domain.ports import Store
 from watchword.domain.secret import Secret
-from watchword.domain.store_urls import SchemaVersions
+from watchword.domain.store_urls import SchemaVersions, SqliteUrl, StoreUrl
 from watchword.engines.embedded.engine import EmbeddedEngine
 from watchword.engines.embedded.engine import open_engine as open_embedded
+from watchword.engines.embedded.index_file import look as look_at_index
 from watchword.engines.embedded.index_file import prepare as prepare_index
 from watchword.engines.embedded.process import EngineProcess
 from watchword.loading import left_out, settle_memory
@@ -43,18 +49,21 @@ from watchword.service.sessions import Sessions
 from watchword.service.supervisor import LogProblem, Supervisor
 from watchword.service.tokens import TokenCounters, TokenRules, Tokens
 from watchword.settings import Settings
-from watchword.signing.keyring import KeyRing
-from watchword.signing.sealing import Sealer, load_master_key, make_master_key
-from watchword.stores.keeping import (
-    Observe,
-    ignore,
-    is_sealed,
-    open_store,
-    prepare,
-)
+from watchword.signing.keyring import KeyRing, check_master_key
+from watchword.signing.sealing import MasterKeyError, Sealer, load_master_key, make_master_key
+from watchword.stores.open import Observe, exists, ignore, is_sealed, open_store, prepare
 
 if TYPE_CHECKING:
+    from watchword.domain.backups import (
+        Backup,
+        CheckMasterKey,
+        CopyResult,
+        RestoreChoice,
+        RestorePreview,
+        RestoreResult,
+    )
     from watchword.http.worker import Worker
+    from watchword.stores.admin.tables import Progress
 
 
 def system_clock() -> int:
@@ -124,7 +133,7 @@ async def open_service(
 ) -> AsyncIterator[Opened]:
     """With `as_started`, tokens name the issuer of the service that was last started on the store, if any was."""
     sealer = Sealer(load_master_key(settings.master_key_path, create=False))
-    store = await open_store(settings.place, system_clock, observe)
+    store = await open_store(settings.store_url, system_clock, observe)
     clock = store.clock
     try:
         started = await store.last_start() if as_started else None
@@ -208,9 +217,9 @@ def open_index(settings: Settings) -> Engine:
 def prepare_store(settings: Settings, *, may_migrate: bool = True) -> SchemaVersions:
     """Make the folder, the store and the master key if need be, and migrate if that is allowed."""
     prepare_folder(settings.data_dir)
-    versions = prepare(settings.place, may_migrate=may_migrate)
+    versions = prepare(settings.store_url, may_migrate=may_migrate)
     # A key made now would open nothing that an older one sealed, and would hide that the older one is gone.
-    create = settings.master_key_file is None and not is_sealed(settings.place)
+    create = settings.master_key_file is None and not is_sealed(settings.store_url)
     load_master_key(settings.master_key_path, create=create)
     return versions
 
@@ -294,3 +303,117 @@ def _die_with_parent() -> None:
     main = multiprocessing.parent_process()
     if main is not None and os.getppid() != main.pid:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+# What commands do with a whole store. Each loads what it needs: most commands and the server do without.
+
+
+def has_store(settings: Settings) -> bool:
+    return exists(settings.store_url)
+
+
+def check_store(settings: Settings) -> Iterator[tuple[str, str | None]]:
+    from watchword.stores.admin.check import check
+
+    return check(settings.store_url)
+
+
+def back_up_store(settings: Settings, file: Path, force: bool, progress: "Progress") -> "Backup":
+    from watchword.stores.admin.backup import back_up, sealed_in
+
+    if file.resolve() == settings.master_key_path.resolve():
+        raise OperatorError(f"FILE must not be the master key; {file} is. Name another file.")
+    made = back_up(settings.store_url, file, system_clock(), force=force, progress=progress)
+    sealed = sealed_in(file)
+    if sealed.salt is None or not settings.master_key_path.exists():
+        return made
+    try:
+        _master_key_check(settings, "The backup")(sealed)
+    except OperatorError:
+        return replace(made, key_opens=False)
+    return replace(made, key_opens=True)
+
+
+def restore_preview(settings: Settings, file: Path) -> "RestorePreview":
+    from watchword.stores.admin.restore import preview
+
+    return preview(settings.store_url, file, system_clock(), _master_key_check(settings, f"The backup {file}"))
+
+
+def restore_store(settings: Settings, file: Path, choice: "RestoreChoice") -> "RestoreResult":
+    from watchword.stores.admin.restore import examine, restore
+
+    url, check_master_key = settings.store_url, _master_key_check(settings, f"The backup {file}")
+    examine(url, file, system_clock(), check_master_key)
+    if not settings.is_shared:
+        prepare_folder(settings.data_dir)
+    with _no_server_running(settings, url):
+        return restore(url, file, choice, system_precondition("command line"), system_clock(), check_master_key)
+
+
+def copy_store(settings: Settings, source: StoreUrl, target: StoreUrl, progress: "Progress") -> "CopyResult":
+    from watchword.stores.admin.copy import copy
+
+    check_master_key = _master_key_check(settings, f"The store {source}")
+    with _no_server_running(settings, source, target):
+        return copy(source, target, system_clock(), check_master_key, progress)
+
+
+@contextmanager
+def _no_server_running(settings: Settings, *urls: StoreUrl) -> Iterator[None]:
+    """No server starts on the folders of these files meanwhile. A database has a lock for this."""
+    from watchword.http.run_folder import no_server_running
+
+    files = [url for url in urls if isinstance(url, SqliteUrl)]
+    folders = {settings.data_dir if file == settings.store_url else file.path.parent for file in files}
+    with ExitStack() as stack:
+        for folder in sorted({folder.resolve(): folder for folder in folders}.values()):
+            if (folder / "run").is_dir() or (folder == settings.data_dir and folder.is_dir()):
+                stack.enter_context(no_server_running(folder))
+        yield
+
+
+def _master_key_check(settings: Settings, what: str) -> "CheckMasterKey":
+    def check(sealed: SealedSecrets) -> None:
+        if sealed.salt is None:
+            return
+        sealer = Sealer(load_master_key(settings.master_key_path, create=False))
+        try:
+            check_master_key(sealer, sealed.salt, sealed.private_keys)
+        except MasterKeyError:
+            raise OperatorError(
+                f"{what} is sealed with another master key than {settings.master_key_path}. Put the key that was in "
+                "use when it was made in its place, or name it with --master-key-file."
+            ) from None
+
+    return check
+
+
+def diagnose(settings: Settings, url: str | None) -> Iterator[Diagnostic]:
+    from watchword import doctor
+    from watchword.http.run_folder import is_running
+
+    def probe_index() -> str:
+        return look_at_index(settings.index_path) if settings.index_url is None else asyncio.run(_probe_index(settings))
+
+    try:
+        running = is_running(settings.data_dir)
+    except PermissionError:  # doctor reports the folder
+        running = False
+    return doctor.diagnose(settings, system_clock, probe_index, url, running=running)
+
+
+async def _probe_index(settings: Settings) -> str:
+    engine = open_index(settings)
+    try:
+        return await engine.probe()
+    finally:
+        await engine.close()
+
+
+def server_version(url: str) -> str | None:
+    """The version of the Watchword that answers at this address, if one does."""
+    from watchword.doctor.service import ask
+
+    answer = ask(url)
+    return None if answer is None else answer.version

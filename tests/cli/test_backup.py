@@ -22,8 +22,9 @@ from tests.support.disks import small_disk
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.storm import Storm
 from tests.support.waiting import SECONDS, until
-from watchword.stores.sqlite.backup import back_up
-from watchword.stores.sqlite.check import check
+from watchword.domain.store_urls import SqliteUrl
+from watchword.stores.admin.backup import back_up
+from watchword.stores.admin.check import check
 
 MakeServer = Callable[..., Server]
 QUIET = {"WATCHWORD_ACCESS_LOG": "off"}
@@ -112,11 +113,13 @@ def test_writes_are_answered_between_the_steps_of_a_backup_which_never_begins_ag
             seen = storm.so_far
             until(lambda: storm.so_far > seen, "a creation is answered between two steps")
 
-        made = back_up(data / "watchword.db", tmp_path / "b.db", now(), force=False, progress=written_meanwhile)
+        made = back_up(
+            SqliteUrl(data / "watchword.db"), tmp_path / "b.db", now(), force=False, progress=written_meanwhile
+        )
     assert storm.answers.refused == []
     assert len(steps) > 5
     assert {total for _, total in steps} == {steps[-1][0]}
-    assert all(problem is None for _, problem in check(tmp_path / "b.db"))
+    assert all(problem is None for _, problem in check(SqliteUrl(tmp_path / "b.db")))
     assert made.contents.tokens < 20_000 + storm.so_far
 
 
@@ -243,7 +246,7 @@ def test_an_unsound_store_makes_no_backup(folder: Path, tmp_path: Path) -> None:
         file.execute("UPDATE token_totals SET total = total + 1")
     done = back_up_to(tmp_path / "b.db", folder)
     assert done.returncode == 1
-    assert "the total of tokens is what counting gives" in done.stderr
+    assert "the total of tokens equals the number of tokens" in done.stderr
     assert names(tmp_path) == ["d"]
 
 
@@ -252,7 +255,7 @@ def test_a_target_without_room_is_left_as_it_was(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", megabytes=1) as disk:
         done = back_up_to(disk / "b.db", tmp_path / "full")
         assert done.returncode == 1
-        assert "no room for the backup" in done.stderr
+        assert "no space for the backup" in done.stderr
         assert names(disk) == []
 
 

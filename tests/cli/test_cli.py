@@ -21,7 +21,7 @@ from tests.support.server import ADMIN, Server, watchword
 from tests.support.store_file import change_store
 from tests.support.waiting import SECONDS, until
 from watchword.client import Client
-from watchword.stores.migrate import latest
+from watchword.stores.migrations import latest
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("UPDATE token_totals SET total = 0 WHERE kind = 'actor'", "the totals per actor"),
         ("DELETE FROM events WHERE action = 'token.revoked'", "every revocation has its event"),
         ("DELETE FROM token_totals WHERE kind = 'owner'", "the totals per owner"),
-        ("UPDATE keys SET retired_at = 1", "just one key is in use"),
+        ("UPDATE keys SET retired_at = 1", "exactly one key is in use"),
         ("UPDATE next_key SET kid = (SELECT kid FROM keys)", "the next key has not signed yet"),
     ],
 )

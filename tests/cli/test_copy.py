@@ -22,7 +22,7 @@ from tests.support.killing import killed_at, until_left_alone
 from tests.support.postgres import LOCKED, PASSWORD, Address, Home, home
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.waiting import SECONDS
-from watchword.stores.sqlite import prepare
+from watchword.stores.sqlite.connections import STORE_FILE
 
 MakeServer = Callable[..., Server]
 MANY = 100_000
@@ -168,7 +168,7 @@ def test_a_schema_or_file_that_was_only_migrated_is_empty_enough(store: Path, ke
     went = copy(sqlite(store), database.url, key, *into(database))
     assert went.returncode == 0, went.stderr
     target = store.with_name("other.db")
-    prepare(target)
+    STORE_FILE.prepare(target)
     came = copy(database.url, sqlite(target), key, *out_of(database))
     assert came.returncode == 0, came.stderr
     assert exports.of_file(target) == exports.of_file(store)
@@ -199,7 +199,7 @@ def test_a_store_that_a_service_runs_on_is_neither_copied_nor_copied_to(
         assert "Stop it first" in outward.stderr
         assert not is_there(empty)
     inward = copy(database.url, sqlite(tmp_path / "e.db"), database.key_file, *out_of(database))
-    assert "Stop every instance first" in inward.stderr
+    assert "Stop every instance" in inward.stderr
     assert "from 127.0.0.1" in inward.stderr
     assert not (tmp_path / "e.db").exists()
     assert [outward.returncode, inward.returncode] == [1, 1]
@@ -232,7 +232,7 @@ def test_a_store_with_an_operation_under_way_is_not_copied(store: Path, key: Pat
         file.execute(f"INSERT INTO operations ({columns}) VALUES ('i', 'RUNNING', '{{}}', '{{}}', 'a', 1)")
     done = copy(sqlite(store), database.url, key, *into(database))
     assert done.returncode == 1
-    assert "Operation 1 in the search index is not over" in done.stderr
+    assert "Operation 1 in the search index has not finished" in done.stderr
     assert not is_there(database)
 
 
@@ -257,7 +257,7 @@ def test_an_unsound_store_makes_no_copy(store: Path, key: Path, database: Home) 
         ("sqlite:///none.db", "sqlite:///new.db", "there is none at none.db"),
         ("sqlite:///d/watchword.db", "sqlite:///d/../d/watchword.db", "--to must be another store"),
         ("sqlite:///d/master.key", "sqlite:///new.db", "cannot be copied"),
-        ("sqlite:///d/watchword.db", "sqlite:///d/master.key/new.db", "--to must be in a folder that can be made"),
+        ("sqlite:///d/watchword.db", "sqlite:///d/master.key/new.db", "--to must be in a folder that can be created"),
     ],
 )
 def test_a_wrong_address_is_one_sentence_that_names_the_flag(store: Path, source: str, target: str, said: str) -> None:
@@ -293,7 +293,7 @@ def test_a_folder_without_room_gets_no_copy(database: Home, tmp_path: Path) -> N
     with small_disk(tmp_path / "small", megabytes=1) as disk:
         done = copy(database.url, sqlite(disk / "e.db"), database.key_file, *out_of(database))
         assert done.returncode == 1
-        assert "no room for the copy" in done.stderr
+        assert "no space for the copy" in done.stderr
         assert list(disk.iterdir()) == []
 
 
@@ -307,7 +307,7 @@ def test_a_copy_that_does_not_hold_what_was_sent_is_not_kept(store: Path, key: P
     database.look("CREATE TRIGGER meddles BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION meddle()")
     done = copy(sqlite(store), database.url, key, *into(database))
     assert done.returncode == 1
-    assert "What arrived is not what was sent" in done.stderr
+    assert "The rows in the target differ from those in the source" in done.stderr
     assert database.look("SELECT count(*) FROM tokens") == [(0,)]
 
 

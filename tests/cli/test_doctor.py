@@ -147,7 +147,7 @@ def test_an_empty_folder_beside_a_named_server_is_said_once(server: Server, tmp_
 def test_an_address_that_differs_from_that_of_the_running_service_is_a_warning(server: Server) -> None:
     code, found = doctor(server.data_dir, "--port", str(server.port), "--public-url", "https://x.example")
     assert (code, troubles(found)) == (0, [("warn", "port")])
-    assert f"calls itself {server.url}, and WATCHWORD_PUBLIC_URL is https://x.example" in said(found, "port")
+    assert f"issuer is {server.url}, and WATCHWORD_PUBLIC_URL is https://x.example" in said(found, "port")
 
 
 def test_bad_and_unknown_settings_are_lines_beside_the_others(story: Story) -> None:
@@ -261,14 +261,14 @@ def test_what_is_wrong_and_its_fix_are_two_sentences_with_one_full_stop_between_
     file.write_text("policies:\n  - id: x\n    nam: y\n")
     flags = ("--data-dir", str(story.server.data_dir), "--port", str(free_port()), "--policy-file", str(file))
     done = watchword("doctor", *flags)
-    assert re.search(r"^BAD  policy file: .*\w\. Fix: Mend it", done.stdout, re.MULTILINE)
+    assert re.search(r"^BAD  policy file: .*\w\. Fix: Correct the file", done.stdout, re.MULTILINE)
 
 
 def test_a_store_of_an_entry_from_the_future_shows_a_clock_that_is_behind(story: Story) -> None:
     change_store(story.server, "UPDATE events SET at = at + 3600000")
     code, found = doctor(story.server.data_dir)
     assert (code, troubles(found)) == (1, [("BAD", "clock")])
-    assert "newest entry" in said(found, "clock")
+    assert "newest event" in said(found, "clock")
 
 
 def test_a_port_taken_by_a_stranger_is_bad(story: Story) -> None:

@@ -11,8 +11,8 @@ from psycopg import sql
 
 from tests.support.postgres import Home
 from tests.support.server import ADMIN, Server, watchword
-from watchword.stores.migrate import latest, migrations
-from watchword.stores.sqlite.connections import APPLICATION_ID
+from watchword.stores.migrations import latest, migrations
+from watchword.stores.sqlite.connections import STORE_FILE
 
 REFUSED = (["keys", "list"], ["keys", "rotate"], ["token", "create", "--local", "--actor", ADMIN])
 HARMLESS = (["db", "check"], ["doctor"])
@@ -35,7 +35,7 @@ class OlderStore:
                 for migration in older:
                     file.executescript(migration.sql)
                 file.execute(f"PRAGMA user_version = {older[-1].number}")
-                file.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                file.execute(f"PRAGMA application_id = {STORE_FILE.application_id}")
             return
         with database.address.connect() as connection, connection.transaction():
             schema = sql.Identifier(database.schema)

@@ -90,7 +90,7 @@ def test_a_restore_is_refused_while_an_instance_runs_and_names_where(database_st
     until(lambda: address.ask(held, schema) == [(2,)], "both of its connections are open")
     done = story.restore(REVOKE_ALL)
     assert done.returncode == 1
-    assert "Stop every instance first" in done.stderr
+    assert "Stop every instance" in done.stderr
     assert "2 connections from 127.0.0.1" in done.stderr
     assert story.verdicts() == [204, 401, 401, 204]
     assert kept_of(story) == []
@@ -162,7 +162,7 @@ def test_a_restore_without_room_for_its_copy_of_the_backup_changes_nothing(story
         (disk / "filler").write_bytes(b"x" * 1_000_000)
         done = watchword("db", "restore", str(story.file), ACCEPT, env=database.env | {"TMPDIR": str(disk)})
     assert done.returncode == 1
-    assert "no room at" in done.stderr
+    assert "no space in" in done.stderr
     assert "TMPDIR" in done.stderr
     assert database.address.ask("SELECT 1 FROM pg_namespace WHERE nspname = %s", database.schema) == []
 
@@ -208,17 +208,15 @@ def test_an_instance_that_comes_back_during_a_restore_accepts_nobody_until_it_is
 
 
 HARMS = {
-    "every trigger is at work": "ALTER TABLE tokens DISABLE TRIGGER USER",
+    "every trigger is enabled": "ALTER TABLE tokens DISABLE TRIGGER USER",
     "every policy can be read": "UPDATE policies SET privileges = '[\"RULE_THE_WORLD\"]' WHERE urn LIKE '%root%'",
-    "every name can be found without regard to case": "UPDATE tokens SET name = 'Ä'",
-    "the total of tokens is what counting gives": "UPDATE token_totals SET total = total + 1 WHERE kind = 'all'",
-    "the totals per owner are what counting gives": "DELETE FROM token_totals WHERE kind = 'owner'",
-    "the sizes of groups are what counting gives": "INSERT INTO groups VALUES ('urn:li:corpGroup:g', 'g', NULL, 7)",
+    "every name can be searched without regard to case": "UPDATE tokens SET name = 'Ä'",
+    "the total of tokens equals the number of tokens": "UPDATE token_totals SET total = total + 1 WHERE kind = 'all'",
+    "the totals per owner equal the number of tokens": "DELETE FROM token_totals WHERE kind = 'owner'",
+    "the sizes of groups equal the number of members": "INSERT INTO groups VALUES ('urn:li:corpGroup:g', 'g', NULL, 7)",
     "every revocation has its event": "DELETE FROM events WHERE action = 'token.revoked'",
-    "just one key is in use": "UPDATE keys SET retired_at = 1",
-    "the next key has not signed yet, and waits only where another signs": (
-        "UPDATE next_key SET kid = (SELECT kid FROM keys)"
-    ),
+    "exactly one key is in use": "UPDATE keys SET retired_at = 1",
+    "the next key has not signed yet, and there is a key in use": "UPDATE next_key SET kid = (SELECT kid FROM keys)",
 }
 
 
@@ -235,7 +233,7 @@ def test_what_is_wrong_in_a_database_is_found_by_name(database_story: Story) -> 
     assert {line.partition(":")[0] for line in bad} == set(HARMS)
     refused = story.command("db", "backup", str(story.file), "--force")
     assert refused.returncode == 1
-    assert "not sound" in refused.stderr
+    assert "breaks the rule" in refused.stderr
 
 
 @pytest.mark.parametrize("verb", ["check", "backup"])

@@ -73,7 +73,7 @@ HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
     "has a wrong total": (edited("UPDATE token_totals SET total = 77 WHERE kind = 'all'"), "the total of tokens"),
     "has a trigger of a stranger": (
         edited("CREATE TRIGGER t AFTER INSERT ON tokens BEGIN DELETE FROM events; END"),
-        "it was changed",
+        "was changed: its tables are not those",
     ),
     "has a trigger under a name of SQLite's own": (
         edited(
@@ -82,13 +82,13 @@ HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
             "UPDATE sqlite_master SET name = 'sqlite_stat_evil', sql = replace(sql, ' t ', ' sqlite_stat_evil ') "
             "WHERE name = 't'",
         ),
-        "it was changed",
+        "was changed: its tables are not those",
     ),
     "has a policy that cannot be read": (
         edited("UPDATE policies SET privileges = '[\"RULE_THE_WORLD\"]'"),
         "every policy can be read",
     ),
-    "has a log beside it": (lambda file: Path(f"{file}-wal").write_bytes(b"x"), "whole by itself"),
+    "has a log beside it": (lambda file: Path(f"{file}-wal").write_bytes(b"x"), "FILE must be complete"),
     "is not there": (Path.unlink, "There is no file"),
 }
 

@@ -8,7 +8,7 @@ from tests.support.server import watchword
 from watchword.domain.store_urls import PostgresUrl
 from watchword.settings import SettingsError, load
 from watchword.settings_table import TABLE
-from watchword.stores.migrate import latest
+from watchword.stores.migrations import latest
 
 BAD = [
     ("WATCHWORD_PORT", "0"), ("WATCHWORD_PORT", "http"), ("WATCHWORD_PORT", "٣"), ("WATCHWORD_WORKERS", "-1"),

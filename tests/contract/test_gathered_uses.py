@@ -14,7 +14,8 @@ from tests.support.strategies import numbered_id
 from tests.support.waiting import SECONDS
 from watchword.domain.ports import Issue, Store
 from watchword.service.background import UsageRecorder
-from watchword.stores.sqlite import open_store, prepare
+from watchword.stores.sqlite import open_store
+from watchword.stores.sqlite.connections import STORE_FILE
 
 HOURS = 3_600.0
 
@@ -71,7 +72,7 @@ def locked(path: Path) -> Iterator[None]:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "store.db"
-    prepare(path)
+    STORE_FILE.prepare(path)
     return path
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from watchword.domain.errors import Fault, Reason
 from watchword.stores.sql.transaction import Transaction
-from watchword.stores.sqlite import prepare
+from watchword.stores.sqlite.connections import STORE_FILE
 from watchword.stores.sqlite.database import SCAN_THREADS, SqliteDatabase
 from watchword.stores.sqlite.writer import MAX_WAITING
 
@@ -23,7 +23,7 @@ async def quick(tx: Transaction) -> object:
 
 def test_a_search_beyond_its_deadline_is_refused_and_the_next_ones_are_answered(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    prepare(path)
+    STORE_FILE.prepare(path)
 
     async def story() -> None:
         database = SqliteDatabase(path)
@@ -39,7 +39,7 @@ def test_a_search_beyond_its_deadline_is_refused_and_the_next_ones_are_answered(
 
 def test_the_wait_for_a_thread_counts_into_the_deadline(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    prepare(path)
+    STORE_FILE.prepare(path)
 
     async def story() -> None:
         database = SqliteDatabase(path)
@@ -56,7 +56,7 @@ def test_the_wait_for_a_thread_counts_into_the_deadline(tmp_path: Path) -> None:
 
 def test_writes_beyond_the_queue_are_refused_and_the_others_are_done(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    prepare(path)
+    STORE_FILE.prepare(path)
     stalled, released = threading.Event(), threading.Event()
 
     async def stall(_: Transaction) -> None:
@@ -81,7 +81,7 @@ def test_writes_beyond_the_queue_are_refused_and_the_others_are_done(tmp_path: P
 
 def test_write_that_is_withdrawn_at_its_deadline_is_never_done(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    prepare(path)
+    STORE_FILE.prepare(path)
     stalled, released = threading.Event(), threading.Event()
     done: list[str] = []
 

@@ -21,10 +21,11 @@ from watchword.domain.events import EventSearch
 from watchword.domain.filters import Search
 from watchword.domain.policies import PolicySource, default_policies, root_policy
 from watchword.domain.ports import Issue
-from watchword.stores.migrate import MigrationError, latest, migrations
-from watchword.stores.sqlite import open_store, prepare
-from watchword.stores.sqlite.check import check
-from watchword.stores.sqlite.connections import DIALECT, connect, schema_version, store_fault
+from watchword.domain.store_urls import SqliteUrl
+from watchword.stores.admin.check import check
+from watchword.stores.migrations import latest, migrations
+from watchword.stores.sqlite import open_store
+from watchword.stores.sqlite.connections import STORE_FILE, connect, store_fault
 
 ERRORS = sorted(
     (
@@ -34,6 +35,7 @@ ERRORS = sorted(
     ),
     key=lambda kind: kind.__name__,
 )
+LATEST = latest("sqlite")
 OUTAGES = {
     "AbortError",
     "BusyError",
@@ -53,9 +55,9 @@ OUTAGES = {
 SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
 PREPARE = """
 import sys, pathlib
-from watchword.stores.sqlite import prepare
+from watchword.stores.sqlite.connections import STORE_FILE
 sys.stdin.readline()
-print(*prepare(pathlib.Path(sys.argv[1])))
+print(*STORE_FILE.prepare(pathlib.Path(sys.argv[1])))
 """
 
 
@@ -84,20 +86,20 @@ def test_every_error_of_the_driver_has_a_public_face(kind: type[apsw.Error]) -> 
 
 
 def test_a_file_that_is_not_there_is_made_and_brought_to_this_version(path: Path) -> None:
-    assert prepare(path) == (0, latest(DIALECT))
-    assert prepare(path) == (latest(DIALECT), latest(DIALECT))
+    assert STORE_FILE.prepare(path) == (0, LATEST)
+    assert STORE_FILE.prepare(path) == (LATEST, LATEST)
 
 
 def test_an_empty_file_is_brought_to_this_version(path: Path) -> None:
     path.parent.mkdir()
     path.touch()
-    assert prepare(path) == (0, latest(DIALECT))
+    assert STORE_FILE.prepare(path) == (0, LATEST)
 
 
 def test_the_file_and_its_companions_are_for_their_owner_alone(path: Path, run: Run) -> None:
     before = os.umask(0)
     try:
-        prepare(path)
+        STORE_FILE.prepare(path)
         store = open_store(path, AdjustableClock())
         run(store.probe())
         made = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in path.parent.iterdir()}
@@ -109,7 +111,7 @@ def test_the_file_and_its_companions_are_for_their_owner_alone(path: Path, run: 
 
 
 def test_a_commit_is_on_disk_when_it_returns(path: Path) -> None:
-    prepare(path)
+    STORE_FILE.prepare(path)
     with closing(connect(path, busy_ms=0)) as file:
         assert file.execute("PRAGMA journal_mode").get == "wal"
         assert file.execute("PRAGMA synchronous").get == 2
@@ -117,13 +119,13 @@ def test_a_commit_is_on_disk_when_it_returns(path: Path) -> None:
 
 
 def test_a_file_from_a_newer_version_is_refused_with_a_sentence(path: Path) -> None:
-    prepare(path)
+    STORE_FILE.prepare(path)
     with closing(apsw.Connection(str(path))) as file:
-        file.execute(f"PRAGMA user_version = {latest(DIALECT) + 1}")
-    with pytest.raises(MigrationError) as caught:
-        prepare(path)
-    assert f"of schema version {latest(DIALECT) + 1}" in str(caught.value)
-    assert f"up to {latest(DIALECT)}" in str(caught.value)
+        file.execute(f"PRAGMA user_version = {LATEST + 1}")
+    with pytest.raises(OperatorError) as caught:
+        STORE_FILE.prepare(path)
+    assert f"has schema version {LATEST + 1}" in str(caught.value)
+    assert f"up to {LATEST}" in str(caught.value)
 
 
 @pytest.mark.parametrize("statement", ["CREATE TABLE theirs (x)", "PRAGMA user_version = 1"])
@@ -133,8 +135,8 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_was(path: Path,
         file.execute("PRAGMA application_id = 77")
         file.execute(statement)
     before = path.read_bytes()
-    with pytest.raises(MigrationError, match="another program"):
-        prepare(path)
+    with pytest.raises(OperatorError, match="not a Watchword store"):
+        STORE_FILE.prepare(path)
     assert path.read_bytes() == before
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
@@ -143,7 +145,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(path: Path) ->
     path.parent.mkdir()
     before = random.Random(1).randbytes(8_192)
     path.write_bytes(before)
-    fault = refused(lambda: prepare(path))
+    fault = refused(lambda: STORE_FILE.prepare(path))
     assert fault.reason is Reason.STORE_UNAVAILABLE
     assert "damaged" in fault.message
     assert path.read_bytes() == before
@@ -152,7 +154,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(path: Path) ->
 def test_a_folder_that_cannot_be_made_is_refused_with_the_name(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
     with pytest.raises(OperatorError, match="data"):
-        prepare(tmp_path / "data" / "watchword.db")
+        STORE_FILE.prepare(tmp_path / "data" / "watchword.db")
 
 
 @pytest.mark.parametrize("round_", range(3))
@@ -165,8 +167,8 @@ def test_processes_that_prepare_one_new_file_at_once_all_succeed(path: Path, rou
         process.stdin.flush()
     ended = [process.communicate(timeout=SECONDS) for process in started]
     assert [process.returncode for process in started] == [0] * 4, ended
-    assert all(out.split()[1] == str(latest(DIALECT)) for out, _ in ended)
-    assert all(problem is None for _, problem in check(path))
+    assert all(out.split()[1] == str(LATEST) for out, _ in ended)
+    assert all(problem is None for _, problem in check(SqliteUrl(path)))
 
 
 def test_a_file_that_another_process_makes_while_it_is_looked_at_is_not_taken_for_a_strangers(path: Path) -> None:
@@ -180,17 +182,17 @@ def test_a_file_that_another_process_makes_while_it_is_looked_at_is_not_taken_fo
             return True
 
         looking.exec_trace = made_meanwhile
-        assert schema_version(looking) == 0
+        assert STORE_FILE.version(looking) == 0
 
 
 def test_migrations_are_numbered_from_one_without_a_gap() -> None:
-    assert [migration.number for migration in migrations(DIALECT)] == list(range(1, latest(DIALECT) + 1))
+    assert [migration.number for migration in migrations("sqlite")] == list(range(1, LATEST + 1))
 
 
 def test_the_schema_of_a_new_file_is_what_the_migrations_say(path: Path) -> None:
-    prepare(path)
+    STORE_FILE.prepare(path)
     with closing(connect(path, busy_ms=0)) as file, closing(apsw.Connection(":memory:")) as said:
-        for migration in migrations(DIALECT):
+        for migration in migrations("sqlite"):
             said.execute(migration.sql)
         assert file.execute(SCHEMA).fetchall() == said.execute(SCHEMA).fetchall()
 
@@ -201,7 +203,7 @@ def test_a_failing_migration_leaves_the_file_as_it_was(path: Path) -> None:
     with closing(apsw.Connection(str(path))) as file:
         file.execute("PRAGMA application_id = 0x57575744")
         file.execute("CREATE TABLE events (x)")
-    assert refused(lambda: prepare(path)).reason is Reason.INTERNAL
+    assert refused(lambda: STORE_FILE.prepare(path)).reason is Reason.INTERNAL
     with closing(apsw.Connection(str(path))) as file:
         assert file.execute("PRAGMA user_version").get == 0
         assert [row[1] for row in file.execute(SCHEMA)] == ["events"]
@@ -226,7 +228,7 @@ def test_a_file_of_the_first_version_is_brought_to_this_one_with_all_it_holds(pa
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (one.id, one.type.value, one.name, one.description, one.actor_urn, one.owner_urn, one.created_at, None),
         )
-    assert prepare(path) == (1, latest("sqlite"))
+    assert STORE_FILE.prepare(path) == (1, LATEST)
     store = open_store(path, AdjustableClock())
     kept = {policy.urn: policy.source for policy in run(store.policies()).policies}
     assert kept == {"urn:li:servicePolicy:root": PolicySource.SERVICE, "urn:li:servicePolicy:x": PolicySource.API}
@@ -234,11 +236,11 @@ def test_a_file_of_the_first_version_is_brought_to_this_one_with_all_it_holds(pa
     assert run(store.get_token(one.id)) == one._replace(expires_at=None)
     assert run(store.search(Search())).total == 1
     run(store.close())
-    assert [problem for _, problem in check(path) if problem] == []
+    assert [problem for _, problem in check(SqliteUrl(path)) if problem] == []
 
 
 def test_a_store_after_work_is_sound_by_every_law_of_the_check(path: Path, run: Run) -> None:
-    prepare(path)
+    STORE_FILE.prepare(path)
     clock = AdjustableClock()
     store = open_store(path, clock)
     run(store.settle_keys(b"salt", key(1), key(2)))
@@ -248,7 +250,7 @@ def test_a_store_after_work_is_sound_by_every_law_of_the_check(path: Path, run: 
     for number in range(0, 20, 3):
         run(store.revoke_token(SYSTEM, record(number).id, None))
     run(store.close())
-    verdicts = list(check(path))
+    verdicts = list(check(SqliteUrl(path)))
     assert len(verdicts) >= 9
     assert all(problem is None for _, problem in verdicts), verdicts
 
@@ -260,8 +262,8 @@ def test_a_store_after_work_is_sound_by_every_law_of_the_check(path: Path, run: 
         ("UPDATE token_totals SET total = total + 1 WHERE kind = 'actor'", "the totals per actor"),
         ("DELETE FROM token_totals WHERE kind = 'owner'", "the totals per owner"),
         ("DELETE FROM events WHERE action = 'token.revoked'", "every revocation has its event"),
-        ("UPDATE events SET action = 'token.revoked' WHERE action = 'token.created'", "every event of a revocation"),
-        ("UPDATE keys SET retired_at = 1", "just one key"),
+        ("UPDATE events SET action = 'token.revoked' WHERE action = 'token.created'", "every revocation event"),
+        ("UPDATE keys SET retired_at = 1", "exactly one key"),
         (
             "INSERT INTO policies VALUES ('x', 'x', NULL, 'ACTIVE', '[\"NO\"]', '[]', '[]', 0, 'API', NULL)",
             "every policy can be read",
@@ -273,11 +275,11 @@ def test_a_store_after_work_is_sound_by_every_law_of_the_check(path: Path, run: 
         ("UPDATE tokens SET type = 'ODD'", "every token and actor can be read"),
         ("INSERT INTO groups VALUES ('urn:li:corpGroup:x', 'x', NULL, 3)", "the sizes of groups"),
         ("UPDATE next_key SET kid = 'kid-1'", "the next key has not signed yet"),
-        ("UPDATE state SET sealed_salt = NULL", "the next key has not signed yet, and waits only where another signs"),
+        ("UPDATE state SET sealed_salt = NULL", "the next key has not signed yet, and there is a key in use"),
     ],
 )
 def test_the_check_finds_what_is_broken(path: Path, run: Run, damage: str, law: str) -> None:
-    prepare(path)
+    STORE_FILE.prepare(path)
     store = open_store(path, AdjustableClock())
     run(store.settle_keys(b"salt", key(1), key(2)))
     run(store.add_token(SYSTEM, record(1), Issue("kid-1", PLENTY)))
@@ -286,12 +288,12 @@ def test_the_check_finds_what_is_broken(path: Path, run: Run, damage: str, law: 
     run(store.close())
     with closing(connect(path, busy_ms=0)) as file:
         file.execute(damage)
-    broken = [name for name, problem in check(path) if problem is not None]
+    broken = [name for name, problem in check(SqliteUrl(path)) if problem is not None]
     assert any(name.startswith(law) for name in broken), broken
 
 
 def test_a_revocation_cannot_be_undone_even_by_hand(path: Path, run: Run) -> None:
-    prepare(path)
+    STORE_FILE.prepare(path)
     store = open_store(path, AdjustableClock())
     run(store.settle_keys(b"salt", key(1), key(2)))
     run(store.add_token(SYSTEM, record(1), Issue("kid-1", PLENTY)))
@@ -304,7 +306,7 @@ def test_a_revocation_cannot_be_undone_even_by_hand(path: Path, run: Run) -> Non
 
 
 def test_an_id_is_one_tokens_whoever_its_actor_is(path: Path, run: Run) -> None:
-    prepare(path)
+    STORE_FILE.prepare(path)
     store = open_store(path, AdjustableClock())
     run(store.settle_keys(b"salt", key(1), key(2)))
     run(store.add_token(SYSTEM, record(1), Issue("kid-1", PLENTY)))
@@ -319,7 +321,7 @@ def test_an_id_is_one_tokens_whoever_its_actor_is(path: Path, run: Run) -> None:
 
 
 def test_while_another_holds_the_file_writes_are_refused_and_reads_answered(path: Path, run: Run) -> None:
-    prepare(path)
+    STORE_FILE.prepare(path)
     store = open_store(path, AdjustableClock())
     run(store.settle_keys(b"salt", key(1), key(2)))
     with closing(connect(path, busy_ms=0)) as holder:
@@ -334,7 +336,7 @@ def test_while_another_holds_the_file_writes_are_refused_and_reads_answered(path
 
 
 def test_a_file_that_was_taken_away_is_not_replaced_by_an_empty_one(path: Path) -> None:
-    prepare(path)
+    STORE_FILE.prepare(path)
     path.rename(path.with_name("away.db"))
     with pytest.raises(Fault) as missed:
         open_store(path, AdjustableClock())

@@ -13,14 +13,14 @@ from tests.support import exports
 from tests.support.postgres import Address, home
 from tests.support.strategies import ACTORS, GROUPS, kept_policies, record_lists, text
 from watchword.domain.accounts import ACCOUNT_PREFIX
+from watchword.domain.backups import SealedSecrets
 from watchword.domain.policies import Policy
 from watchword.domain.store_urls import SqliteUrl
 from watchword.domain.tokens import TokenRecord
 from watchword.settings import load
-from watchword.stores.copying import copy
-from watchword.stores.keeping import check
-from watchword.stores.sqlite import prepare
-from watchword.stores.sqlite.keys import Sealed
+from watchword.stores.admin.check import check
+from watchword.stores.admin.copy import copy
+from watchword.stores.sqlite.connections import STORE_FILE
 
 long_text = st.integers(900, 1_000).flatmap(lambda size: st.text(st.sampled_from("aé'\"\\ẞ😀\u2028"), max_size=size))
 events = st.lists(st.tuples(st.sampled_from(ACTORS), text, st.dictionaries(text, text | st.none(), max_size=3)))
@@ -28,7 +28,7 @@ policy_lists = st.lists(kept_policies(), max_size=5, unique_by=lambda policy: po
 members = st.sets(st.tuples(st.sampled_from(ACTORS), st.sampled_from(GROUPS)))
 
 
-def nothing_sealed(sealed: Sealed) -> None:
+def nothing_sealed(sealed: SealedSecrets) -> None:
     assert sealed.salt is None
 
 
@@ -39,7 +39,7 @@ def write(
     happened: list[tuple[str, str, dict[str, str | None]]],
     joined: set[tuple[str, str]],
 ) -> None:
-    prepare(path)
+    STORE_FILE.prepare(path)
     with closing(sqlite3.connect(path)) as file, file:
         for r in records:
             values = r._asdict()
@@ -88,7 +88,7 @@ def test_whatever_a_store_may_hold_is_the_same_after_a_copy_there_and_back(
     there, back = SqliteUrl(folder / "there.db"), SqliteUrl(folder / "back.db")
     write(there.path, records, granted, [*happened, (ACTORS[0], long, {})], joined)
     with home(postgres, folder) as database:
-        place = load({}, database.env).place
+        place = load({}, database.env).store_url
         went = copy(there, place, 1, nothing_sealed, lambda _done, _total: None)
         assert exports.of_home(database) == exports.of_file(there.path)
         assert [problem for _, problem in check(place) if problem is not None] == []

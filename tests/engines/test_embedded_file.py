@@ -18,8 +18,7 @@ from tests.support.waiting import until
 from watchword.domain.errors import OperatorError, Reason
 from watchword.domain.indices import Row
 from watchword.engines.embedded.engine import open_engine
-from watchword.engines.embedded.index_file import APPLICATION_ID, STEPS, VERSION, index_fault, place
-from watchword.engines.embedded.index_file import _version as file_version
+from watchword.engines.embedded.index_file import INDEX_FILE, STEPS, index_fault, place
 from watchword.engines.embedded.tasks import RETENTION_MILLIS
 from watchword.engines.embedded.worker import FREE_PAGES
 
@@ -84,9 +83,9 @@ def test_a_file_that_others_can_read_is_refused(path: Path) -> None:
 def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
     open_engine(path)
     with closing(apsw.Connection(str(path))) as file:
-        file.execute(f"PRAGMA user_version = {VERSION + 1}")
+        file.execute(f"PRAGMA user_version = {INDEX_FILE.latest + 1}")
     before = path.read_bytes()
-    with pytest.raises(OperatorError, match=rf"version {VERSION + 1}; .* up to {VERSION}"):
+    with pytest.raises(OperatorError, match=rf"version {INDEX_FILE.latest + 1}; .* up to {INDEX_FILE.latest}"):
         open_engine(path)
     assert path.read_bytes() == before
 
@@ -97,7 +96,7 @@ def test_a_database_of_another_program_is_refused_and_left_alone(path: Path) -> 
         file.execute("CREATE TABLE theirs (a)")
     path.chmod(0o600)
     before = path.read_bytes()
-    with pytest.raises(OperatorError, match="no search index of Watchword"):
+    with pytest.raises(OperatorError, match="not a Watchword search index"):
         open_engine(path)
     assert path.read_bytes() == before
 
@@ -106,7 +105,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> Non
     path.parent.mkdir()
     path.write_bytes(b"a letter to somebody else\n" * 100)
     path.chmod(0o600)
-    with pytest.raises(OperatorError, match="no search index of Watchword"):
+    with pytest.raises(OperatorError, match="not a Watchword search index"):
         open_engine(path)
     assert path.read_bytes() == b"a letter to somebody else\n" * 100
 
@@ -125,7 +124,7 @@ def test_processes_that_open_a_new_file_at_once_find_the_same_node(path: Path) -
     assert len(nodes.pop()) == 22
     with closing(apsw.Connection(str(path))) as file:
         pragmas = [file.execute(f"PRAGMA {name}").get for name in ("user_version", "application_id", "auto_vacuum")]
-    assert pragmas == [VERSION, APPLICATION_ID, 2]
+    assert pragmas == [INDEX_FILE.latest, INDEX_FILE.application_id, 2]
 
 
 def test_a_file_that_another_process_makes_while_it_is_looked_at_is_not_taken_for_a_strangers(path: Path) -> None:
@@ -136,11 +135,13 @@ def test_a_file_that_another_process_makes_while_it_is_looked_at_is_not_taken_fo
         def made_meanwhile(_: apsw.Cursor, sql: str, __: object) -> bool:
             if "sqlite_master" in sql:
                 with suppress(apsw.BusyError), closing(apsw.Connection(str(path))) as making:
-                    making.execute(f"BEGIN; CREATE TABLE meta (node); PRAGMA application_id = {APPLICATION_ID}; COMMIT")
+                    making.execute(
+                        f"BEGIN; CREATE TABLE meta (node); PRAGMA application_id = {INDEX_FILE.application_id}; COMMIT"
+                    )
             return True
 
         looking.exec_trace = made_meanwhile
-        assert file_version(looking, path) == 0
+        assert INDEX_FILE.version(looking) == 0
 
 
 @pytest.mark.parametrize("kind", ERRORS)
@@ -244,7 +245,7 @@ def test_file_with_copies_of_the_first_schema_is_migrated(path: Path, run: Run) 
     path.touch(0o600)
     with closing(apsw.Connection(str(path))) as file:
         file.execute(STEPS[0])
-        file.execute(f"PRAGMA user_version = 1; PRAGMA application_id = {APPLICATION_ID}")
+        file.execute(f"PRAGMA user_version = 1; PRAGMA application_id = {INDEX_FILE.application_id}")
         file.execute("INSERT INTO meta VALUES (1, 'node')")
         file.execute(
             "INSERT INTO indices (name, uuid, last) VALUES (NULL, 'a', 1), ('one_17', 'b', 1), ('two', 'c', 0)"

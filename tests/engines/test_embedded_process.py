@@ -176,5 +176,5 @@ def test_it_says_how_it_is_called_when_the_file_is_not_for_it(path: Path) -> Non
     path.chmod(0o600)
     done = subprocess.run([*COMMAND, str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "is no search index of Watchword" in done.stderr
+    assert "is not a Watchword search index" in done.stderr
     assert "Traceback" not in done.stderr

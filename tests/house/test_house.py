@@ -17,12 +17,13 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
     "service": ({"service", "domain"}, set()),
     "files": ({"domain"}, set()),
     "signing": ({"signing", "domain", "files"}, {"jwt", "cryptography"}),
-    "stores": ({"stores", "domain", "files"}, {"apsw", "asyncpg", "orjson"}),
+    "sqlite_file": ({"domain", "files"}, {"apsw"}),
+    "stores": ({"stores", "domain", "files", "sqlite_file"}, {"apsw", "asyncpg", "orjson"}),
     "settings": ({"domain", "settings_table", "values"}, set()),
     "settings_table": ({"domain", "values"}, set()),
     "values": ({"domain"}, set()),
     "loading": (set(), set()),
-    "engines": ({"engines", "domain", "files"}, {"apsw", "httpx", "orjson"}),
+    "engines": ({"engines", "domain", "files", "sqlite_file"}, {"apsw", "httpx", "orjson"}),
     "policyfile": ({"domain"}, {"yaml"}),
     "http": (
         {"http", "files", "service", "domain", "settings", "values"},
@@ -33,11 +34,14 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
         {"cli", "client", "files", "loading", "policyfile", "service", "domain", "settings", "settings_table"},
         {"click", "rich"},
     ),
-    "checkup": ({"checkup", "domain", "files", "policyfile", "settings", "signing", "stores"}, set()),
+    "doctor": (
+        {"doctor", "domain", "files", "policyfile", "settings", "signing", "sqlite_file", "stores"},
+        {"cryptography"},
+    ),
     "wiring": (
         {
             "wiring",
-            "checkup",
+            "doctor",
             "http",
             "engines",
             "policyfile",
@@ -50,11 +54,7 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
         },
         set(),
     ),
-    "maintenance": (
-        {"wiring", "checkup", "http", "engines", "domain", "settings", "signing", "stores"},
-        set(),
-    ),
-    "__main__": ({"wiring", "maintenance", "cli", "loading"}, set()),
+    "__main__": ({"wiring", "cli", "loading"}, set()),
 }
 
 

@@ -26,7 +26,7 @@ def test_a_server_on_the_embedded_default_loads_no_driver_of_another_backend(loa
 
 def test_a_server_loads_nothing_that_is_for_commands_or_for_other_users_of_its_packages(loaded: Counter[str]) -> None:
     unused = {"anyio", "dotenv", "rich", "watchfiles", "yaml"}
-    assert set(loaded).isdisjoint(unused | {"watchword.client", "watchword.checkup", "watchword.stores.copying"})
+    assert set(loaded).isdisjoint(unused | {"watchword.client", "watchword.doctor", "watchword.stores.admin"})
 
 
 def test_workers_find_everything_loaded_by_the_process_they_come_from(loaded: Counter[str]) -> None:

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from tests.support.postgres import LOCKED, PASSWORD, Address, Home
 from tests.support.server import watchword
-from watchword.stores.migrate import latest
+from watchword.stores.migrations import latest
 
 WRONG = "hunter2-is-no-password"
 SECRETS = (WRONG, PASSWORD, "correct%20horse")
@@ -120,7 +120,9 @@ def test_a_store_of_a_newer_version(database: Home, tmp_path: Path) -> None:
     database.look("INSERT INTO migrations VALUES (4711, 'later', 0)")
     for words in (("keys", "list"), ("serve", "--port", "1")):
         said = refused(database.env, tmp_path, *words)
-        assert f"schema version 4711; this Watchword knows versions up to {latest('postgres')}. Start it with" in said
+        assert (
+            f"schema version 4711; this Watchword supports versions up to {latest('postgres')}. Use the newer" in said
+        )
 
 
 def test_another_master_key(database: Home, tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from watchword.domain.filters import Condition, Field, Filter, Search
 from watchword.domain.policies import root_policy
 from watchword.domain.ports import Use
 from watchword.domain.store_urls import PostgresUrl
-from watchword.stores import keeping, rows
+from watchword.stores import rows
+from watchword.stores.open import ignore, open_store
 from watchword.stores.postgres import REVOKE, create_batcher, search_sql, verify_batcher
 from watchword.stores.postgres.connections import READING_MANY_TOKENS, Connection, connect
 from watchword.stores.postgres.database import DIALECT, PostgresTransaction
@@ -207,7 +208,7 @@ def measure(cluster: Cluster, folder: Any, size: int) -> dict[str, Cost]:
     home.look("VACUUM ANALYZE")
 
     async def ask_all() -> dict[str, Cost]:
-        store = await keeping.open_store(place, lambda: NOW, keeping.ignore)
+        store = await open_store(place, lambda: NOW, ignore)
         await store.settle_keys(b"salt", key(1), key(2))
         await store.apply_startup_policies(root_policy(ADMIN), ())
         await store.close()

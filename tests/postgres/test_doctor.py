@@ -11,10 +11,10 @@ import pytest
 from tests.support.ports import free_port
 from tests.support.postgres import LOCKED, PASSWORD, Cluster, Home, home
 from tests.support.server import ADMIN, watchword
-from watchword import checkup
+from watchword.doctor import diagnose
 from watchword.domain.diagnostics import Diagnostic, Level
 from watchword.settings import load
-from watchword.stores.migrate import latest
+from watchword.stores.migrations import latest
 from watchword.wiring import system_clock
 
 
@@ -57,7 +57,7 @@ def test_a_healthy_store_is_all_ok_and_left_as_it_was(settled: Home, tmp_path: P
     code, found, _ = doctor(settled.env, tmp_path)
     assert (code, troubles(found)) == (0, [])
     store = said(found, "store")
-    assert f"schema {settled.schema} is of schema version {latest('postgres')}, on PostgreSQL 1" in store
+    assert f"schema {settled.schema} has schema version {latest('postgres')}, on PostgreSQL 1" in store
     assert "takes writes; tokens not revoked: 1" in store
     assert "opens the store's salt and signing keys (2)" in said(found, "keys")
     assert "fits the database's" in said(found, "clock")
@@ -83,7 +83,7 @@ def test_a_server_that_does_not_flush_is_warned_of(database: Home, tmp_path: Pat
 def test_more_connections_than_can_be_had_are_warned_of(settled: Home, tmp_path: Path) -> None:
     code, found, _ = doctor(settled.env, tmp_path, "--workers", "6")
     assert (code, troubles(found)) == (0, [("warn", "store")])
-    assert "may want 60 connections, and 57 can be had in all" in said(found, "store")
+    assert "may open 60 connections; the database allows 57" in said(found, "store")
     assert "WATCHWORD_DATABASE_POOL" in said(found, "store")
 
 
@@ -127,9 +127,7 @@ def test_a_clock_that_is_far_from_the_databases_is_warned_of(
     settled: Home, apart: int, level: Level, tmp_path: Path
 ) -> None:
     settings = load({"data_dir": str(tmp_path / "data"), "port": str(free_port())}, settled.env)
-    found: list[Diagnostic] = list(
-        checkup.look_over(settings, lambda: system_clock() - apart, lambda: "", None, running=False)
-    )
+    found: list[Diagnostic] = list(diagnose(settings, lambda: system_clock() - apart, lambda: "", None, running=False))
     (clock,) = [finding for finding in found if finding.about == "clock"]
     assert clock.level is level
     if level is Level.WARN:

@@ -12,7 +12,7 @@ from watchword.domain.filters import Field
 from watchword.domain.idempotency import IdempotencyRecord
 from watchword.domain.ports import Issue, Repeated, Store
 from watchword.domain.tokens import TokenRecord
-from watchword.stores import keeping
+from watchword.stores.open import ignore, open_store
 
 __all__ = ["patience", "run", "store", "strait"]  # the fixtures of the neighbour
 
@@ -78,7 +78,7 @@ def test_a_request_under_a_key_that_comes_late_finds_the_key_taken(
         with pytest.raises(Fault) as caught:
             await store.add_token(SYSTEM, late, issue)
         assert caught.value.reason is Reason.OUTCOME_UNKNOWN
-        other = await keeping.open_store(place(database, database.address.port, 30), lambda: 0, keeping.ignore)
+        other = await open_store(place(database, database.address.port, 30), lambda: 0, ignore)
         await other.add_token(SYSTEM, sooner, again)
         strait.calm()
         strait.release()

@@ -16,7 +16,8 @@ from watchword.domain.errors import Fault, Reason
 from watchword.domain.policies import root_policy
 from watchword.domain.ports import Issue, Store
 from watchword.domain.store_urls import PostgresUrl
-from watchword.stores import keeping
+from watchword.stores.admin.check import check
+from watchword.stores.open import ignore, open_store, prepare
 from watchword.values import database as read_address
 
 
@@ -51,8 +52,8 @@ HASTY = pytest.mark.parametrize("patience", [5.0])
 @pytest.fixture
 def store(run: Run, database: Home, strait: Strait, patience: float) -> Iterator[Store]:
     """Over the strait, with its lanes and its one connection open."""
-    keeping.prepare(place(database, database.address.port, 30))
-    opened = run(keeping.open_store(place(database, strait.port, patience), lambda: 0, keeping.ignore))
+    prepare(place(database, database.address.port, 30))
+    opened = run(open_store(place(database, strait.port, patience), lambda: 0, ignore))
     run(opened.settle_keys(b"sealed salt", key(1), key(2)))
     run(opened.apply_startup_policies(root_policy(ADMIN), ()))
     run(opened.find_bearer("nobody's"))
@@ -188,16 +189,16 @@ def test_creates_of_the_same_actors_in_any_order_never_wait_for_each_other(
 ) -> None:
     with home(shared_clusters.apart(DEBIAN), tmp_path) as alone:
         there = place(alone, alone.address.port, 60)
-        keeping.prepare(there)
+        prepare(there)
         waited = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
         before = alone.look(waited)
         assert run(crowd(there)) == [None] * 96 * 8
-        assert [problem for _, problem in keeping.check(there) if problem is not None] == []
+        assert [problem for _, problem in check(there) if problem is not None] == []
         assert alone.look(waited) == before
 
 
 async def crowd(there: PostgresUrl) -> list[object]:
-    stores = [await keeping.open_store(replace(there, pool=4), lambda: 0, keeping.ignore) for _ in range(4)]
+    stores = [await open_store(replace(there, pool=4), lambda: 0, ignore) for _ in range(4)]
     await stores[0].settle_keys(b"sealed salt", key(1), key(2))
     await stores[0].apply_startup_policies(root_policy(ADMIN), ())
     actors = [f"urn:li:corpuser:user{number}" for number in range(20)]

@@ -16,7 +16,7 @@ from typing import Self
 from tests.support.postgres import Home, own_cluster
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.waiting import SECONDS, until
-from watchword.stores.migrate import latest
+from watchword.stores.migrations import latest
 
 Make = Callable[..., Server]
 VERSION = latest("postgres")

@@ -18,7 +18,7 @@ from watchword.domain.errors import Fault, Reason
 from watchword.domain.policies import root_policy
 from watchword.domain.ports import Issue, Store
 from watchword.domain.store_urls import PostgresUrl
-from watchword.stores import keeping
+from watchword.stores.open import ignore, open_store, prepare
 from watchword.values import database as read_address
 
 TIMEOUT = 30.0
@@ -40,10 +40,10 @@ def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Postgre
     address = read_address(home.url)
     assert isinstance(address, PostgresUrl)
     made = replace(address, schema=home.schema, timeout=TIMEOUT)
-    keeping.prepare(made)
+    prepare(made)
 
     async def first_start() -> None:
-        store = await keeping.open_store(made, lambda: 0, keeping.ignore)
+        store = await open_store(made, lambda: 0, ignore)
         await store.settle_keys(b"sealed salt", key(1), key(2))
         await store.apply_startup_policies(root_policy(ADMIN), ())
         for token in TOKENS:
@@ -72,7 +72,7 @@ def store(run: Run, place: PostgresUrl, reads: list[float]) -> Iterator[Store]:
         if what == "verify":
             reads.append(seconds)
 
-    opened = run(keeping.open_store(place, lambda: 0, observe))
+    opened = run(open_store(place, lambda: 0, observe))
     run(opened.find_bearer(TOKENS[0].id))
     run(opened_lanes(opened))
     reads.clear()
@@ -162,7 +162,7 @@ def test_a_lane_that_hangs_holds_up_nobody_for_long(run: Run, store: Store, clus
 def test_nobody_is_accepted_while_every_lane_hangs_and_all_are_told_in_time(
     run: Run, place: PostgresUrl, cluster: Cluster
 ) -> None:
-    store = run(keeping.open_store(replace(place, timeout=SHORT), lambda: 0, keeping.ignore))
+    store = run(open_store(replace(place, timeout=SHORT), lambda: 0, ignore))
     run(opened_lanes(store))
     cluster.pause()
     try:
@@ -198,7 +198,7 @@ def test_a_server_that_is_restarted_is_waited_for(run: Run, store: Store, cluste
 
 def test_a_revocation_is_seen_by_whoever_asks_after_it(run: Run, store: Store, place: PostgresUrl) -> None:
     async def storm() -> None:
-        other = await keeping.open_store(place, lambda: 0, keeping.ignore)
+        other = await open_store(place, lambda: 0, ignore)
         stop = asyncio.Event()
 
         async def noise() -> None:
@@ -224,7 +224,7 @@ def test_a_revocation_is_seen_by_whoever_asks_after_it(run: Run, store: Store, p
 
 def test_a_closed_store_answers_those_who_wait_and_refuses_others(run: Run, place: PostgresUrl) -> None:
     async def close() -> list[Bearer | BaseException | None]:
-        store = await keeping.open_store(place, lambda: 0, keeping.ignore)
+        store = await open_store(place, lambda: 0, ignore)
         waiting = asyncio.ensure_future(find_all(store, [token.id for token in TOKENS]))
         for _ in range(3):  # turns of the loop, in which all of them come to wait
             await asyncio.sleep(0)

@@ -17,11 +17,13 @@ from tests.support.postgres import OLDEST, Address, Home, SharedClusters
 from tests.support.waiting import SECONDS
 from watchword.domain.events import KeptEvent
 from watchword.domain.ports import Store
-from watchword.domain.store_urls import PostgresUrl
-from watchword.stores import keeping
-from watchword.stores.postgres.transfer import TOTALS
-from watchword.stores.sqlite import open_store, prepare
-from watchword.stores.sqlite.check import check
+from watchword.domain.store_urls import PostgresUrl, SqliteUrl
+from watchword.stores.admin.check import check
+from watchword.stores.admin.tables import POSTGRES_TOTALS
+from watchword.stores.open import ignore, prepare
+from watchword.stores.open import open_store as open_at
+from watchword.stores.sqlite import open_store
+from watchword.stores.sqlite.connections import STORE_FILE
 from watchword.values import database
 
 NOW = 1_767_225_600_000
@@ -79,7 +81,7 @@ class SqlitePlace:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.clock: Hand = AdjustableClock()
-        prepare(path)
+        STORE_FILE.prepare(path)
 
     async def open(self) -> Store:
         return open_store(self.path, self.clock)
@@ -98,7 +100,7 @@ class SqlitePlace:
         return moment
 
     def problems(self) -> list[str]:
-        return [f"{law}: {problem}" for law, problem in check(self.path) if problem is not None]
+        return [f"{law}: {problem}" for law, problem in check(SqliteUrl(self.path)) if problem is not None]
 
     def put_many(self, actor: str, count: int) -> None:
         numbers = (
@@ -169,12 +171,12 @@ class PostgresPlace:
         address = database(home.url)
         assert isinstance(address, PostgresUrl)
         self.place = replace(address, schema=home.schema, timeout=SECONDS)
-        keeping.prepare(self.place)
+        prepare(self.place)
         self.hand = DatabaseHand(home)
         self.clock: Hand = self.hand
 
     async def open(self) -> Store:
-        return await keeping.open_store(self.place, self.clock, keeping.ignore)
+        return await open_at(self.place, self.clock, ignore)
 
     def events(self) -> list[KeptEvent]:
         columns = "at, actor, bearer_id, action, target, peer, request_id, detail"
@@ -185,14 +187,14 @@ class PostgresPlace:
         return int(moment)
 
     def problems(self) -> list[str]:
-        return [f"{law}: {problem}" for law, problem in keeping.check(self.place) if problem is not None]
+        return [f"{law}: {problem}" for law, problem in check(self.place) if problem is not None]
 
     def put_many(self, actor: str, count: int) -> None:
         numbers = f"generate_series(1, {count}) AS n"
         self.home.look("ALTER TABLE tokens DISABLE TRIGGER USER")
         self.home.look(_MANY.format(actor=f"'{actor}'", numbers=numbers))
         self.home.look("ALTER TABLE tokens ENABLE TRIGGER USER")
-        self.home.look(TOTALS)
+        self.home.look(POSTGRES_TOTALS)
 
     def circles(self) -> int:
         self.home.look("SELECT pg_stat_clear_snapshot()")

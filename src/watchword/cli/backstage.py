@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # the service is loaded by the wiring, when a command asks fo
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from watchword.domain.backups import Backup, Carried, Choice, Restored, RestorePreview
+    from watchword.domain.backups import Backup, CopyResult, RestoreChoice, RestorePreview, RestoreResult
     from watchword.domain.diagnostics import Diagnostic
     from watchword.domain.engine import Engine
     from watchword.domain.indices import IndexNames
@@ -44,9 +44,9 @@ class Backstage(Protocol):
     open_local: Callable[[Settings], AbstractAsyncContextManager[LocalService]]
     back_up_store: Callable[[Settings, Path, bool, Told], Backup]
     restore_preview: Callable[[Settings, Path], RestorePreview]
-    restore_store: Callable[[Settings, Path, Choice], Restored]
-    copy_store: Callable[[Settings, StoreUrl, StoreUrl, Told], Carried]
+    restore_store: Callable[[Settings, Path, RestoreChoice], RestoreResult]
+    copy_store: Callable[[Settings, StoreUrl, StoreUrl, Told], CopyResult]
     open_index: Callable[[Settings], Engine]
     index_names: Callable[[Settings], IndexNames]
-    look_over: Callable[[Settings, str | None], Iterator[Diagnostic]]
+    diagnose: Callable[[Settings, str | None], Iterator[Diagnostic]]
     server_version: Callable[[str], str | None]

@@ -12,7 +12,14 @@ from watchword.cli.backstage import Backstage, Told
 from watchword.cli.common import STORE_FLAGS, json_flag, need_store, with_settings
 from watchword.cli.show import console, sized
 from watchword.cli.text import one_line
-from watchword.domain.backups import Backup, Choice, Contents, Restored, RestorePreview, Since
+from watchword.domain.backups import (
+    Backup,
+    BackupContents,
+    ChangesSinceBackup,
+    RestoreChoice,
+    RestorePreview,
+    RestoreResult,
+)
 from watchword.settings import Settings
 
 SHOWN = 20
@@ -53,9 +60,11 @@ def _about_key(made: Backup, settings: Settings) -> str:
 
 @click.command()
 @_FILE
-@click.option(f"--{Choice.REVOKE_ALL.value}", "revoke_all", is_flag=True, help="Revoke every live token of FILE.")
 @click.option(
-    f"--{Choice.ACCEPT_REVIVED.value}",
+    f"--{RestoreChoice.REVOKE_ALL.value}", "revoke_all", is_flag=True, help="Revoke every live token of FILE."
+)
+@click.option(
+    f"--{RestoreChoice.ACCEPT_REVIVED.value}",
     "accept_revived",
     is_flag=True,
     help="Let tokens work again that were revoked after FILE was made.",
@@ -76,7 +85,9 @@ def restore(
     """
     if revoke_all == accept_revived:
         _ask_to_choose(backstage.restore_preview(settings, file), as_json)
-    restored = backstage.restore_store(settings, file, Choice.REVOKE_ALL if revoke_all else Choice.ACCEPT_REVIVED)
+    restored = backstage.restore_store(
+        settings, file, RestoreChoice.REVOKE_ALL if revoke_all else RestoreChoice.ACCEPT_REVIVED
+    )
     if as_json:
         click.echo(json.dumps(_shown_restored(restored)))
         return
@@ -86,25 +97,25 @@ def restore(
 
 def _ask_to_choose(seen: RestorePreview, as_json: bool) -> NoReturn:
     if as_json:
-        click.echo(json.dumps(_shown_prospect(seen)))
+        click.echo(json.dumps(_shown_preview(seen)))
     since = seen.since
     if since is None:
         revived = f"any of them that was revoked since works again: how many cannot be known, {seen.unknown_because}"
     else:
         revived = f"{len(since.revived):,} of them, revoked since, work again"
     click.echo(
-        f"watchword: Choose one of --{Choice.REVOKE_ALL.value} "
+        f"watchword: Choose one of --{RestoreChoice.REVOKE_ALL.value} "
         f"(all {_unrevoked(seen.contents)} of {seen.file} are revoked) "
-        f"and --{Choice.ACCEPT_REVIVED.value} ({revived}). Nothing was changed.",
+        f"and --{RestoreChoice.ACCEPT_REVIVED.value} ({revived}). Nothing was changed.",
         err=True,
     )
     raise SystemExit(2)
 
 
-def _told(restored: Restored, settings: Settings) -> Iterator[str]:
+def _told(restored: RestoreResult, settings: Settings) -> Iterator[str]:
     seen, since = restored.preview, restored.preview.since
     yield f"Restored {seen.file} to {restored.store}: {_tokens(seen.contents)}."
-    if restored.choice is Choice.REVOKE_ALL:
+    if restored.choice is RestoreChoice.REVOKE_ALL:
         yield f"Revoked: all {_unrevoked(seen.contents)} in it."
     elif since is None:
         yield f"Tokens revoked after the backup work again: which cannot be known, {seen.unknown_because}."
@@ -121,12 +132,12 @@ def _told(restored: Restored, settings: Settings) -> Iterator[str]:
         yield f"The store that was there is kept: {kind}{restored.kept}"
 
 
-def _unrevoked(contents: Contents) -> str:
+def _unrevoked(contents: BackupContents) -> str:
     """What the first choice concerns: also what has expired, because a clock may be wrong."""
     return f"{contents.unrevoked:,} tokens not revoked yet ({contents.live:,} live)"
 
 
-def _undone(since: Since) -> Iterator[str]:
+def _undone(since: ChangesSinceBackup) -> Iterator[str]:
     yield f"Tokens made after the backup, now unknown: {since.unknown:,} ({since.unknown_live:,} live)."
     if since.suspensions:
         yield f"Actors suspended since, no longer so: {since.suspensions:,}."
@@ -138,7 +149,7 @@ def _undone(since: Since) -> Iterator[str]:
         yield "An older signing key is in use again. If it was rotated for a reason, run: watchword keys rotate"
 
 
-def _shown_prospect(seen: RestorePreview) -> dict[str, object]:
+def _shown_preview(seen: RestorePreview) -> dict[str, object]:
     since = seen.since
     return {
         "file": str(seen.file),
@@ -155,9 +166,9 @@ def _shown_prospect(seen: RestorePreview) -> dict[str, object]:
     }
 
 
-def _shown_restored(restored: Restored) -> dict[str, object]:
+def _shown_restored(restored: RestoreResult) -> dict[str, object]:
     return {
-        **_shown_prospect(restored.preview),
+        **_shown_preview(restored.preview),
         "choice": restored.choice.value,
         "revoked": restored.revoked,
         "store": restored.store,
@@ -188,7 +199,7 @@ def _shown(made: Backup, settings: Settings) -> dict[str, str | int | bool | Non
     }
 
 
-def _numbers(contents: Contents) -> dict[str, int | None]:
+def _numbers(contents: BackupContents) -> dict[str, int | None]:
     return {
         "schemaVersion": contents.schema_version,
         "tokens": contents.tokens,
@@ -197,6 +208,6 @@ def _numbers(contents: Contents) -> dict[str, int | None]:
     }
 
 
-def _tokens(contents: Contents) -> str:
+def _tokens(contents: BackupContents) -> str:
     word = "token" if contents.tokens == 1 else "tokens"
     return f"{contents.tokens:,} {word} ({contents.live:,} live), schema version {contents.schema_version}"

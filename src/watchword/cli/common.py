@@ -66,18 +66,18 @@ def need_store(backstage: "Backstage", settings: Settings) -> None:
 
 def _about_missing(backstage: "Backstage", settings: Settings) -> Iterator[str]:
     """Where it was looked for, and whether there is a service on another store, which is probably meant."""
-    place = settings.place
-    if isinstance(place, SqliteUrl):
-        yield f"There is no store at {place.path.absolute()}."
+    url = settings.store_url
+    if isinstance(url, SqliteUrl):
+        yield f"There is no store at {url.path.absolute()}."
         fix = "Name the folder of the service with --data-dir or WATCHWORD_DATA_DIR."
     else:
-        yield f"There is no store at {place}, schema {settings.database_schema}."
+        yield f"There is no store at {url}, schema {settings.database_schema}."
         fix = "Give the settings of the service, WATCHWORD_DATABASE_URL and WATCHWORD_DATABASE_SCHEMA."
-    url = server_url() or DEFAULT_URL
-    if backstage.server_version(url) is None:
+    server = server_url() or DEFAULT_URL
+    if backstage.server_version(server) is None:
         yield f"{fix} To make a new one there: watchword db migrate"
     else:
-        yield f"The server at {url} uses another. {fix}"
+        yield f"The server at {server} uses another. {fix}"
 
 
 @asynccontextmanager

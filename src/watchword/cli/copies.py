@@ -7,9 +7,9 @@ import click
 from watchword.cli.backstage import Backstage
 from watchword.cli.backups import progress
 from watchword.cli.common import json_flag, with_settings
-from watchword.domain.backups import Carried, counted
+from watchword.domain.backups import CopyResult, describe_rows
 from watchword.domain.store_urls import PostgresUrl, StoreUrl
-from watchword.settings import Settings, read_place
+from watchword.settings import Settings, read_store_url
 
 _SCHEMA = "Schema of {} where that is PostgreSQL. [default: WATCHWORD_DATABASE_SCHEMA]"
 
@@ -38,15 +38,15 @@ def copy(
     \b
     Example: watchword db copy --from sqlite:///watchword-data/watchword.db --to postgresql://ww@db.example.org/ww
     """
-    here = read_place("--from", source, "--from-schema", from_schema, settings)
-    there = read_place("--to", target, "--to-schema", to_schema, settings)
+    here = read_store_url("--from", source, "--from-schema", from_schema, settings)
+    there = read_store_url("--to", target, "--to-schema", to_schema, settings)
     with progress() as told:
-        carried = backstage.copy_store(settings, here, there, told)
+        copied = backstage.copy_store(settings, here, there, told)
     if as_json:
-        click.echo(json.dumps(_shown(carried, here, there, settings)))
+        click.echo(json.dumps(_shown(copied, here, there, settings)))
         return
-    click.echo(f"Copied {_named(here)} to {_named(there)}: {counted(carried.rows) or 'nothing, for it is empty'}.")
-    click.echo(f"Both hold the same: sha256 {carried.digest}")
+    click.echo(f"Copied {_named(here)} to {_named(there)}: {describe_rows(copied.rows) or 'nothing, for it is empty'}.")
+    click.echo(f"Both hold the same: sha256 {copied.digest}")
     click.echo(f"The master key was NOT copied. Start the service on the copy with {settings.master_key_path},")
     click.echo(f"and no service on {_named(here)} any more: what is revoked in one stays live in the other.")
 
@@ -55,12 +55,12 @@ def _named(place: StoreUrl) -> str:
     return f"{place} (schema {place.schema})" if isinstance(place, PostgresUrl) else str(place)
 
 
-def _shown(carried: Carried, here: StoreUrl, there: StoreUrl, settings: Settings) -> dict[str, object]:
+def _shown(copied: CopyResult, here: StoreUrl, there: StoreUrl, settings: Settings) -> dict[str, object]:
     return {
         "from": _named(here),
         "to": _named(there),
-        "rows": dict(carried.rows),
-        "sha256": carried.digest,
+        "rows": dict(copied.rows),
+        "sha256": copied.digest,
         "masterKey": str(settings.master_key_path),
         "masterKeyIncluded": False,
     }

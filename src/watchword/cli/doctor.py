@@ -45,7 +45,7 @@ def _findings(backstage: Backstage, flags: dict[str, str | None]) -> Iterator[Di
         yield bad("settings", problem.rstrip("."), "Correct it; what follows is as if it were not set.")
     if not problems:
         yield ok("settings", f"{', '.join(given)} given and valid" if given else "none given, so the defaults hold")
-    yield from backstage.look_over(settings, server_url())
+    yield from backstage.diagnose(settings, server_url())
 
 
 def _shown(finding: Diagnostic) -> dict[str, str | None]:

@@ -63,9 +63,9 @@ class plain_errors:  # noqa: N801 - reads as a word in `with`
 
 
 def _told(error: Exception) -> tuple[str, int]:
-    from watchword.settings import PlaceError, SettingsError
+    from watchword.settings import SettingsError, StoreUrlError
 
-    if isinstance(error, SettingsError | WrongUse) and not isinstance(error, PlaceError):
+    if isinstance(error, SettingsError | WrongUse) and not isinstance(error, StoreUrlError):
         return str(error), 2
     if isinstance(error, Fault):
         return error.message, 1

@@ -1,25 +1,24 @@
-"""Backups: what one holds, and what putting it back would undo.
+"""Backups: what they contain, and what a restore would undo.
 
-A backup knows nothing of what was revoked after it was made: put back, it makes those tokens work again. So whoever
-puts one back chooses what becomes of its live tokens, and is told how many each choice concerns.
+A backup does not contain later revocations, so a restore makes those tokens valid again. The operator chooses whether
+to revoke every token of the backup or to accept this, and sees how many tokens each choice affects.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
 
-class Choice(Enum):
+class RestoreChoice(Enum):
     REVOKE_ALL = "revoke-all-issued-before-now"
     ACCEPT_REVIVED = "accept-revived-tokens"
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
-    """What a file holds. Live tokens are neither revoked nor, by this machine's clock, expired; the last change is that
-    of the newest event.
-    """
+class BackupContents:
+    """Live tokens are neither revoked nor expired. The last change is the time of the newest event."""
 
     schema_version: int
     tokens: int
@@ -32,19 +31,19 @@ class Contents:
 class Backup:
     file: Path
     size: int
-    contents: Contents
+    contents: BackupContents
     key_opens: bool | None = None
-    """Whether the master key of the settings is the one it is sealed with; None where there is none."""
+    """Whether the configured master key opens it; None if there is no such key file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
-    """What the store here knows and the backup does not."""
+class ChangesSinceBackup:
+    """What the current store contains and the backup does not."""
 
     revived: tuple[str, ...]
-    """Ids of tokens that are live in the backup and revoked here."""
+    """Ids of tokens that are live in the backup and revoked in the current store."""
     unknown: int
-    """Tokens that the backup does not have, and how many of them are live."""
+    """Tokens that are not in the backup, and how many of them are live."""
     unknown_live: int
     suspensions: int
     policies: int
@@ -57,31 +56,42 @@ class Since:
 
 @dataclass(frozen=True, slots=True)
 class RestorePreview:
-    """What putting a file back means. Without a store here that can be read, what was since cannot be known."""
+    """What a restore changes. `since` is None if the current store cannot be read; `unknown_because` says why."""
 
     file: Path
-    contents: Contents
-    since: Since | None
+    contents: BackupContents
+    since: ChangesSinceBackup | None
     unknown_because: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoreResult:
     preview: RestorePreview
-    choice: Choice
+    choice: RestoreChoice
     revoked: int
     store: str
     kept: str | None
-    """The store that was there before, a file or a schema: the way back."""
+    """The file or schema that holds the previous store."""
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """What went from one store to another: rows by their table, and the digest of all, the same on both sides."""
+class CopyResult:
+    """Row counts by table, and the digest of all rows, which is the same in both stores."""
 
     rows: Mapping[str, int]
     digest: str
 
+
+class SealedSecrets(NamedTuple):
+    """The secrets of a store that its master key opens; no salt in a store without keys."""
+
+    salt: bytes | None
+    private_keys: list[tuple[str, bytes]]
+    """By key id, including the next key."""
+
+
+CheckMasterKey = Callable[[SealedSecrets], None]
+"""Raises unless the configured master key opens these secrets."""
 
 _WORDS = {
     "tokens": ("token", "tokens"),
@@ -96,7 +106,7 @@ _WORDS = {
 }
 
 
-def counted(rows: Mapping[str, int]) -> str:
-    """What there is, in words; empty where there is nothing."""
+def describe_rows(rows: Mapping[str, int]) -> str:
+    """The counts in words; empty if there are no rows."""
     found = ((rows.get(table, 0), words) for table, words in _WORDS.items())
     return ", ".join(f"{count:,} {words[count != 1]}" for count, words in found if count)

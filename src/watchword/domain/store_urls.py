@@ -1,10 +1,11 @@
-"""Places: where a store lies. A file, or a database by its address."""
+"""Store URLs: the SQLite file or PostgreSQL database that holds a store, and its schema version."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+from watchword.domain.errors import OperatorError
 from watchword.domain.secret import Secret
 
 DEFAULT_PORT = 5432
@@ -73,3 +74,12 @@ class SchemaVersions(NamedTuple):
         if self.is_migrated:
             return f"Migrated the database from schema {self.before} to {self.after}."
         return f"{'The database has' if self.before else 'Made the database with'} schema {self.after}."
+
+
+def require_version(where: object, found: int, needed: int) -> None:
+    """Only `serve` and `db migrate` migrate a store."""
+    if found != needed:
+        raise OperatorError(
+            f"The store at {where} has schema {found}; this Watchword needs {needed}. Nothing was changed. "
+            "Stop every older service on it, then run: watchword db migrate"
+        )

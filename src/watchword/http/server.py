@@ -41,7 +41,7 @@ from watchword import __version__
 from watchword.domain.errors import OperatorError
 from watchword.domain.token_limits import Network, within
 from watchword.http.requests import Exchange, Scope
-from watchword.settings import Endpoint, Settings, SettingsError
+from watchword.settings import Endpoint, Settings, SettingsError, bind_error
 
 HEADER_SECONDS = 15
 WRITE_SECONDS = 20
@@ -195,27 +195,16 @@ def _check_address_is_free(settings: Settings) -> None:
     """Workers share the port (SO_REUSEPORT), so binding would also succeed beside another program."""
     if settings.socket_path is not None:
         _clear_socket(settings.socket_path)
-    elif (error := _bind_error(settings.endpoint)) is not None:
+    elif (error := bind_error(settings.endpoint)) is not None:
         flag = "--port" if error.errno == errno.EADDRINUSE else "--host"
         raise OperatorError(
             f"Cannot listen at {settings.listens_at}: {error.strerror}. Choose another address with {flag}."
         )
-    if settings.metrics_endpoint is not None and (error := _bind_error(settings.metrics_endpoint)) is not None:
+    if settings.metrics_endpoint is not None and (error := bind_error(settings.metrics_endpoint)) is not None:
         raise OperatorError(
             f"Cannot listen at WATCHWORD_METRICS_ADDRESS, {settings.metrics_address}: {error.strerror}. "
             "Choose another address with --metrics-address."
         )
-
-
-def _bind_error(endpoint: Endpoint) -> OSError | None:
-    family, address = endpoint
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(address)
-        except OSError as error:
-            return error
-    return None
 
 
 def _clear_socket(path: Path) -> None:
@@ -272,7 +261,7 @@ def announcement(settings: Settings, notes: Sequence[tuple[str, str]] = ()) -> s
     )
     lines = [
         f"Watchword {__version__} listens at {settings.listens_at}",
-        f"  store       {settings.place}",
+        f"  store       {settings.store_url}",
         f"  index       {settings.index_url or settings.index_path}",
         f"  root actor  {settings.root_actor}",
         f"  local mode  {local}",

@@ -132,8 +132,8 @@ class KeyRing:
         )
 
 
-def prove_opens(sealer: Sealer, salt: bytes, private_keys: Iterable[tuple[str, bytes]]) -> None:
-    """Raise unless this master key opens the salt and every signing key (by kid)."""
+def check_master_key(sealer: Sealer, salt: bytes, private_keys: Iterable[tuple[str, bytes]]) -> None:
+    """Raise unless the master key opens the salt and every signing key (by kid)."""
     sealer.open(salt, "salt")
     for kid, sealed in private_keys:
         sealer.open(sealed, _label(kid))

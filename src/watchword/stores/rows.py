@@ -31,41 +31,6 @@ OPERATION_ACTIVE = "state IN ('" + "', '".join(state.value for state in ACTIVE) 
 # Nobody holds an operation for as long as this: a later end is of a clock that was set back.
 LONGEST_HOLD = 60_000
 
-LAWS = {
-    "no token outlives the one it was derived from": """
-        SELECT t.id FROM tokens AS t JOIN tokens AS p ON p.id = t.parent
-        WHERE t.revoked_at IS NULL AND (
-            (p.revoked_at IS NOT NULL AND (t.expires_at IS NULL OR t.expires_at > p.revoked_at))
-            OR (p.expires_at IS NOT NULL AND (t.expires_at IS NULL OR t.expires_at > p.expires_at))
-            OR (p.expires_at IS NOT NULL AND t.grace IS NOT NULL AND (t.full_end IS NULL OR t.full_end > p.expires_at)))
-        """,
-    "every token is of its parent's family, and of the one it replaces": """
-        SELECT t.id FROM tokens AS t JOIN tokens AS o ON o.id = t.parent
-        WHERE coalesce(t.root, t.id) <> coalesce(o.root, o.id)
-        UNION ALL SELECT t.id FROM tokens AS t JOIN tokens AS o ON o.id = t.replaces
-        WHERE coalesce(t.root, t.id) <> coalesce(o.root, o.id)
-        UNION ALL SELECT id FROM tokens WHERE root IS NULL AND coalesce(parent, replaces) IS NOT NULL""",
-    "a token and its successor name each other": """
-        SELECT t.id FROM tokens AS t JOIN tokens AS o ON o.id = t.replaces
-        WHERE t.revoked_at IS NULL AND (
-            coalesce(o.replaced_by, '') <> t.id OR (t.grace IS NULL) <> (o.replaced_at IS NOT NULL))
-        UNION ALL SELECT id FROM tokens WHERE grace IS NOT NULL AND replaces IS NULL""",
-    "every token of a service account has its account, and none of a deleted one is alive": f"""
-        SELECT t.id FROM tokens AS t LEFT JOIN service_accounts AS a ON a.urn = t.actor_urn
-        WHERE (t.type = '{TokenType.SERVICE_ACCOUNT.value}' AND a.urn IS NULL)
-           OR (a.deleted_at IS NOT NULL AND t.revoked_at IS NULL)""",  # noqa: S608 - words of our own
-    "every deleted service account is suspended": """
-        SELECT urn FROM service_accounts WHERE deleted_at IS NOT NULL
-            AND urn NOT IN (SELECT urn FROM actors WHERE status = 'SUSPENDED')""",
-    "every session is of its token's actor, and begins before it ends": """
-        SELECT s.id FROM sessions AS s LEFT JOIN tokens AS t ON t.id = s.token_id
-        WHERE t.actor_urn <> s.actor_urn OR s.ends_at < s.created_at""",
-}
-"""What must be true of tokens, accounts and sessions in every store; each must find nothing."""
-# An expired one may still be there when its parent was purged; which are live is for the store's clock to say.
-ORPHANS = """SELECT id FROM tokens WHERE parent IS NOT NULL AND revoked_at IS NULL
-    AND NOT EXISTS (SELECT 1 FROM tokens AS p WHERE p.id = tokens.parent)"""
-
 _MEANINGS: dict[str, Callable[[Any], Any]] = {
     "type": {kind.value: kind for kind in TokenType}.__getitem__,
     "limits": unpacked,
@@ -81,11 +46,6 @@ Row = Sequence[Any]
 
 def json_text(value: Any) -> str:
     return orjson.dumps(value).decode()
-
-
-def words(kinds: Iterable[str]) -> str:
-    """Words of our own, as SQL lists them."""
-    return ", ".join(f"'{word}'" for word in kinds)
 
 
 @lru_cache(64)

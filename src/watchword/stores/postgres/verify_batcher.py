@@ -24,7 +24,7 @@ from watchword.stores.postgres.connections import (
     ConnectionBackoff,
     store_fault,
 )
-from watchword.stores.postgres.running import join
+from watchword.stores.postgres.maintenance import lock_as_running
 
 LANES = 2
 MOST = 512
@@ -231,7 +231,7 @@ class VerifyBatcher:
         connection = await self._backoff.connect(READING_MANY_TOKENS)
         try:
             async with asyncio.timeout(self._timeout):
-                await join(connection, self._backoff.place)
+                await lock_as_running(connection, self._backoff.place)
                 ask = (await connection.prepare(STATEMENT)).fetch
                 self._clock.set(await connection.fetchval("SELECT now_ms()"))
         except BaseException:

@@ -13,12 +13,11 @@ from watchword.domain.sessions import FoundSession, Session
 from watchword.domain.token_limits import UNLIMITED, unpacked
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
-from watchword.stores.migrate import refuse_older
 from watchword.stores.sql import token_lifecycle
 from watchword.stores.sql.search import TokenStatement, translate
 from watchword.stores.sql.store import SqlStore
 from watchword.stores.sql.transaction import Transaction, check_precondition
-from watchword.stores.sqlite.connections import DIALECT, connect, create_file, migrate, refuse_foreign, store_fault
+from watchword.stores.sqlite.connections import store_fault
 from watchword.stores.sqlite.database import Observe, SqliteDatabase, ignore, in_snapshot, sqlite_text
 
 PROBE_SECONDS = 5.0
@@ -130,42 +129,8 @@ def _page(c: apsw.Connection, statement: TokenStatement, search: Search) -> Page
 
 
 def open_store(path: Path, clock: Clock, observe: Observe = ignore) -> SqliteStore:
-    """The store in this file, which `prepare` has brought to this version."""
+    """`stores.open.prepare` must have migrated the file."""
     try:
         return SqliteStore(SqliteDatabase(path, clock, observe=observe))
     except apsw.Error as error:
         raise store_fault(error) from error
-
-
-def is_sealed(path: Path) -> bool:
-    """Whether the store holds secrets that a master key has sealed."""
-    connection = connect(path, busy_ms=2_000, read_only=True)
-    try:
-        return bool(connection.execute("SELECT sealed_salt IS NOT NULL FROM state").get)
-    finally:
-        connection.close()
-
-
-def prepare(path: Path, patience: float = 10.0, *, may_migrate: bool = True) -> tuple[int, int]:
-    """Make the file if need be and migrate it; returns the schema version before and after. Where it may not be
-    migrated, refuse one of another version.
-    """
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            create_file(path)
-            found = refuse_foreign(path)
-            if not may_migrate:
-                refuse_older(path, found, DIALECT)
-            connection = connect(path, busy_ms=2_000)
-            try:
-                return migrate(connection)
-            finally:
-                connection.close()
-        except apsw.BusyError as error:
-            # Turning a new file to WAL mode does not wait for another process that does the same.
-            if time.monotonic() > deadline:
-                raise store_fault(error) from error
-            time.sleep(0.02)
-        except apsw.Error as error:
-            raise store_fault(error) from error

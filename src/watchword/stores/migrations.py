@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from watchword.domain.errors import OperatorError
-
 
 @dataclass(frozen=True, slots=True)
 class Migration:
@@ -23,16 +21,3 @@ def migrations(dialect: str) -> tuple[Migration, ...]:
 
 def latest(dialect: str) -> int:
     return migrations(dialect)[-1].number
-
-
-class MigrationError(OperatorError):
-    """The store cannot be brought to this version."""
-
-
-def refuse_older(place: object, version: int, dialect: str) -> None:
-    """For all but `serve` and `db migrate`, which alone migrate."""
-    if version != latest(dialect):
-        raise MigrationError(
-            f"The store at {place} has schema {version}; this Watchword needs {latest(dialect)}. Nothing was changed. "
-            "Stop every older service on it, then run: watchword db migrate"
-        )

@@ -1,0 +1,315 @@
+"""`db check`: the rules that every store must satisfy, checked in one read transaction."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import apsw
+import orjson
+
+from watchword.domain.actors import ActorStatus
+from watchword.domain.errors import OperatorError
+from watchword.domain.operations import State
+from watchword.domain.policies import PolicySource, PolicyState, Privilege
+from watchword.domain.store_urls import PostgresUrl, SqliteUrl, StoreUrl
+from watchword.domain.token_limits import unpacked
+from watchword.domain.tokens import TokenType
+from watchword.stores.admin.tables import PostgresSource, Source, SqliteSource
+from watchword.stores.migrations import latest
+from watchword.stores.postgres.connections import SNAPSHOT, folded
+from watchword.stores.postgres.maintenance import maintenance_connection
+from watchword.stores.postgres.migrations import schema_version
+from watchword.stores.sqlite.connections import STORE_FILE, connect, store_fault
+
+Verdict = tuple[str, str | None]
+"""A rule, and what breaks it; None where the rule holds."""
+
+
+class Rule(NamedTuple):
+    name: str
+    statement: str
+    """Selects the rows that break the rule or, with `holds`, the rows to look at. The first column identifies a row."""
+    holds: Callable[[Any], bool] | None = None
+
+
+def _is_policy(row: Any) -> bool:
+    _, state, source, set_name, privileges, users, groups = row
+    try:
+        lists = [orjson.loads(text) for text in (privileges, users, groups)]
+        PolicyState(state)
+        from_file = PolicySource(source) is PolicySource.FILE
+    except ValueError:
+        return False
+    return (
+        from_file == (set_name is not None)
+        and all(isinstance(words, list) for words in lists)
+        and set(lists[0]) <= set(Privilege.__members__)
+    )
+
+
+def _is_operation(row: Any) -> bool:
+    _, state, finished_at, plan, work = row
+    try:
+        orjson.loads(plan), orjson.loads(work)
+        return (finished_at is not None) == State(state).is_over
+    except ValueError:
+        return False
+
+
+def _has_limits(row: Any) -> bool:
+    try:
+        return not unpacked(row[1]).are_none
+    except (ValueError, TypeError):
+        return False
+
+
+def _is_folded(row: Any) -> bool:
+    _, name, name_folded, description, description_folded = row
+    return bool(folded(name) == name_folded and folded(description) == description_folded)
+
+
+def _quoted(words: Iterable[str]) -> str:
+    return ", ".join(f"'{word}'" for word in words)
+
+
+def _totals(kind: str) -> Rule:
+    return Rule(
+        f"the totals per {kind} equal the number of tokens",
+        f"""
+        SELECT urn FROM (
+            SELECT {kind}_urn AS urn, count(*) AS n FROM tokens WHERE revoked_at IS NULL GROUP BY {kind}_urn) AS counted
+        FULL JOIN (SELECT urn, sum(total) AS total FROM token_totals WHERE kind = '{kind}' GROUP BY urn) AS kept
+            USING (urn)
+        WHERE coalesce(n, 0) <> coalesce(total, 0)""",  # noqa: S608 - literal
+    )
+
+
+def _parents(now: str) -> Rule:
+    """An expired token may outlast its parent, which retention deleted."""
+    return Rule(
+        "every live derived token has its parent",
+        f"""SELECT id FROM tokens WHERE parent IS NOT NULL AND revoked_at IS NULL
+            AND NOT EXISTS (SELECT 1 FROM tokens AS p WHERE p.id = tokens.parent)
+            AND (expires_at IS NULL OR expires_at > {now})""",  # noqa: S608 - literal
+    )
+
+
+RULES = (
+    Rule(
+        "every policy can be read",
+        "SELECT urn, state, source, set_name, privileges, users, groups FROM policies",
+        _is_policy,
+    ),
+    Rule(
+        "every token and actor can be read",
+        f"""
+        SELECT id FROM tokens WHERE type NOT IN ({_quoted(kind.value for kind in TokenType)})
+        UNION ALL SELECT urn FROM actors WHERE status NOT IN ({_quoted(status.value for status in ActorStatus)})""",  # noqa: S608
+    ),
+    Rule(
+        "the limits of every token can be read", "SELECT id, limits FROM tokens WHERE limits IS NOT NULL", _has_limits
+    ),
+    Rule(
+        "no token expires after the token it is derived from",
+        """
+        SELECT t.id FROM tokens AS t JOIN tokens AS p ON p.id = t.parent
+        WHERE t.revoked_at IS NULL AND (
+            (p.revoked_at IS NOT NULL AND (t.expires_at IS NULL OR t.expires_at > p.revoked_at))
+            OR (p.expires_at IS NOT NULL AND (t.expires_at IS NULL OR t.expires_at > p.expires_at))
+            OR (p.expires_at IS NOT NULL AND t.grace IS NOT NULL
+                AND (t.full_end IS NULL OR t.full_end > p.expires_at)))""",
+    ),
+    Rule(
+        "every token is in the family of its parent and of the token it replaces",
+        """
+        SELECT t.id FROM tokens AS t JOIN tokens AS o ON o.id = t.parent
+        WHERE coalesce(t.root, t.id) <> coalesce(o.root, o.id)
+        UNION ALL SELECT t.id FROM tokens AS t JOIN tokens AS o ON o.id = t.replaces
+        WHERE coalesce(t.root, t.id) <> coalesce(o.root, o.id)
+        UNION ALL SELECT id FROM tokens WHERE root IS NULL AND coalesce(parent, replaces) IS NOT NULL""",
+    ),
+    Rule(
+        "a token and its successor name each other",
+        """
+        SELECT t.id FROM tokens AS t JOIN tokens AS o ON o.id = t.replaces
+        WHERE t.revoked_at IS NULL AND (
+            coalesce(o.replaced_by, '') <> t.id OR (t.grace IS NULL) <> (o.replaced_at IS NOT NULL))
+        UNION ALL SELECT id FROM tokens WHERE grace IS NOT NULL AND replaces IS NULL""",
+    ),
+    Rule(
+        "every token of a service account has its account, and deleted accounts have no live tokens",
+        f"""
+        SELECT t.id FROM tokens AS t LEFT JOIN service_accounts AS a ON a.urn = t.actor_urn
+        WHERE (t.type = '{TokenType.SERVICE_ACCOUNT.value}' AND a.urn IS NULL)
+           OR (a.deleted_at IS NOT NULL AND t.revoked_at IS NULL)""",  # noqa: S608
+    ),
+    Rule(
+        "every deleted service account is suspended",
+        """
+        SELECT urn FROM service_accounts WHERE deleted_at IS NOT NULL
+            AND urn NOT IN (SELECT urn FROM actors WHERE status = 'SUSPENDED')""",
+    ),
+    Rule(
+        "every session has the actor of its token, and starts before it ends",
+        """
+        SELECT s.id FROM sessions AS s LEFT JOIN tokens AS t ON t.id = s.token_id
+        WHERE t.actor_urn <> s.actor_urn OR s.ends_at < s.created_at""",
+    ),
+    Rule(
+        "the total of tokens equals the number of tokens",
+        """
+        SELECT 1 WHERE (SELECT count(*) FROM tokens WHERE revoked_at IS NULL)
+                    <> (SELECT coalesce(sum(total), 0) FROM token_totals WHERE kind = 'all')""",
+    ),
+    _totals("actor"),
+    _totals("owner"),
+    Rule(
+        "the sizes of groups equal the number of members",
+        "SELECT urn FROM groups WHERE members <> (SELECT count(*) FROM group_members WHERE group_urn = urn)",
+    ),
+    Rule(
+        "every revocation has its event",
+        """
+        SELECT id FROM tokens WHERE revoked_at >= (SELECT events_since FROM state)
+            AND id NOT IN (SELECT target FROM events WHERE action = 'token.revoked')""",
+    ),
+    Rule(
+        "every revocation event has its revoked token",
+        """
+        SELECT target FROM events WHERE action = 'token.revoked'
+            AND EXISTS (SELECT 1 FROM tokens WHERE id = target AND revoked_at IS NULL)""",
+    ),
+    Rule(
+        "every operation has a known state, and an end only if it is over",
+        "SELECT number, state, finished_at, plan, work FROM operations",
+        _is_operation,
+    ),
+    Rule(
+        "exactly one key is in use",
+        """
+        SELECT 1 WHERE (SELECT count(*) FROM keys WHERE retired_at IS NULL)
+                    <> (SELECT CASE WHEN sealed_salt IS NULL THEN 0 ELSE 1 END FROM state)""",
+    ),
+    Rule(
+        "the next key has not signed yet, and there is a key in use",
+        """
+        SELECT kid FROM next_key
+        WHERE kid IN (SELECT kid FROM keys) OR (SELECT sealed_salt IS NULL FROM state)""",
+    ),
+)
+
+SQLITE_RULES = (
+    Rule("every token id is unique", "SELECT id FROM tokens GROUP BY id HAVING count(*) > 1"),
+    _parents("unixepoch('subsec') * 1000"),
+    *RULES,
+)
+
+POSTGRES_RULES = (
+    Rule(
+        "every index is valid",
+        """
+        SELECT c.relname FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+        WHERE c.relnamespace = current_schema()::regnamespace AND NOT (i.indisvalid AND i.indisready)""",
+    ),
+    Rule(
+        "every trigger is enabled",
+        """
+        SELECT t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
+        WHERE c.relnamespace = current_schema()::regnamespace AND t.tgenabled <> 'O'""",
+    ),
+    Rule(
+        "every reference has its target",
+        "SELECT group_urn FROM group_members WHERE group_urn NOT IN (SELECT urn FROM groups)",
+    ),
+    Rule(
+        "every name can be searched without regard to case",
+        """SELECT id, name, name_folded, description, description_folded FROM tokens
+        WHERE name_folded IS NOT NULL OR description_folded IS NOT NULL
+           OR octet_length(name) <> char_length(name) OR octet_length(description) <> char_length(description)""",
+        _is_folded,
+    ),
+    _parents("now_ms()"),
+    *RULES,
+)
+
+
+def check(url: StoreUrl) -> Iterator[Verdict]:
+    """The verdict on each rule as soon as it is known."""
+    verdicts = _check_file(url) if isinstance(url, SqliteUrl) else _check_schema(url)
+
+    async def step() -> Verdict | None:
+        return await anext(verdicts, None)
+
+    with asyncio.Runner() as runner:
+        try:
+            while (verdict := runner.run(step())) is not None:
+                yield verdict
+        finally:
+            runner.run(verdicts.aclose())
+
+
+async def _check_file(url: SqliteUrl) -> AsyncGenerator[Verdict, None]:
+    try:
+        STORE_FILE.version_of(url.path)
+        with closing(connect(url.path, read_only=True)) as connection:
+            async for verdict in file_verdicts(connection):
+                yield verdict
+    except apsw.Error as error:
+        yield "the file can be read", f"{store_fault(error).message} ({error})"
+
+
+async def _check_schema(url: PostgresUrl) -> AsyncGenerator[Verdict, None]:
+    async with maintenance_connection(url) as connection:
+        version = await schema_version(connection, url.schema)
+        is_current = version == latest("postgres")
+        yield _version_rule(latest("postgres")), None if is_current else _outdated(version)
+        if is_current:
+            await connection.execute(SNAPSHOT)
+            async for verdict in verdicts_on(PostgresSource(connection), POSTGRES_RULES):
+                yield verdict
+
+
+async def file_verdicts(connection: apsw.Connection, *, older_too: bool = False) -> AsyncIterator[Verdict]:
+    """With `older_too`, accept an older schema version and check only the rules that hold for every version."""
+    version = STORE_FILE.version(connection)
+    is_current = version == STORE_FILE.latest
+    accepted = is_current or (older_too and version > 0)
+    yield _version_rule(version if older_too else STORE_FILE.latest), None if accepted else _outdated(version)
+    if accepted:
+        problems = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(10)") if row[0] != "ok"]
+        yield "the file is not damaged", "; ".join(problems) or None
+        broken = connection.execute("PRAGMA foreign_key_check").fetchall()
+        yield "every reference has its target", f"{len(broken)} have none" if broken else None
+    if is_current:
+        async for verdict in verdicts_on(SqliteSource(connection), SQLITE_RULES):
+            yield verdict
+
+
+def _version_rule(version: int) -> str:
+    return f"the schema is version {version}"
+
+
+def _outdated(version: int) -> str:
+    return f"version {version}; run: watchword db migrate"
+
+
+async def verdicts_on(source: Source, rules: Iterable[Rule]) -> AsyncIterator[Verdict]:
+    for rule in rules:
+        found = [
+            str(row[0])
+            async for batch in source.batches(rule.statement)
+            for row in batch
+            if rule.holds is None or not rule.holds(row)
+        ]
+        yield rule.name, f"{len(found)} exceptions, the first: {found[0]}" if found else None
+
+
+async def require_sound(verdicts: AsyncIterator[Verdict], what: str) -> None:
+    async for rule, problem in verdicts:
+        if problem is not None:
+            raise OperatorError(f"{what} breaks the rule: {rule} ({problem}). Nothing was changed.")
+
+
+async def require_sound_file(connection: apsw.Connection, what: str, *, older_too: bool = False) -> None:
+    await require_sound(file_verdicts(connection, older_too=older_too), what)

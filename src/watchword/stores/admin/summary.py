@@ -1,0 +1,200 @@
+"""A quick summary of a store for `doctor`, at any size. Changes nothing."""
+
+import asyncio
+import json
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from watchword.domain.accounts import AccountGain, gains
+from watchword.domain.backups import SealedSecrets
+from watchword.domain.errors import OperatorError
+from watchword.domain.policies import Policy
+from watchword.domain.ports import Clock
+from watchword.domain.store_urls import LastStart, PostgresUrl, SqliteUrl
+from watchword.sqlite_file import open_read_only
+from watchword.stores import rows
+from watchword.stores.admin.backup import sealed_of
+from watchword.stores.migrations import latest
+from watchword.stores.postgres.connections import DRIVER_ERRORS, NOW, Connection, advice, connect, lacks_right
+from watchword.stores.postgres.migrations import missing_rights, schema_version
+from watchword.stores.sqlite.connections import STORE_FILE
+
+# Reading a larger file takes long; `db check` does it.
+QUICK_CHECK_BYTES = 64 * 1024 * 1024
+MAX_ACCOUNTS = 1_000
+CONNECT_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseServer:
+    """`unsafe` are settings that are off, so that a crash may lose commits. `public` means that every role may connect.
+    `clock_ahead_ms` is the least difference to this machine's clock.
+    """
+
+    version: str
+    unsafe: tuple[str, ...]
+    max_connections: int
+    public: bool
+    clock_ahead_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSummary:
+    """Where the store cannot be used, `problem` says why and the rest is empty."""
+
+    problem: str | None = None
+    version: int = 0
+    latest: int = 0
+    tokens: int = 0
+    """Not revoked."""
+    quick_checked: bool = False
+    newest_event: int | None = None
+    sealed: SealedSecrets | None = None
+    account_gains: tuple[AccountGain, ...] = ()
+    """Empty for an older schema version."""
+    last_start: LastStart | None = None
+    server: DatabaseServer | None = None
+
+
+def summarize(url: SqliteUrl | PostgresUrl, now: Clock) -> StoreSummary:
+    return _summarize_file(url.path) if isinstance(url, SqliteUrl) else asyncio.run(_summarize_database(url, now))
+
+
+def _named_users(policies: Iterable[Policy]) -> list[str]:
+    return sorted({user for policy in policies for user in policy.users})
+
+
+def _gains(policies: tuple[Policy, ...], accounts: list[str], members: Iterable[Any]) -> tuple[AccountGain, ...]:
+    groups: dict[str, list[str]] = {}
+    for actor, group in members:
+        groups.setdefault(actor, []).append(group)
+    return tuple(gains(policies, groups, accounts))
+
+
+_SQLITE_ACCOUNTS = """
+SELECT urn FROM service_accounts WHERE deleted_at IS NULL AND (
+    urn IN (SELECT value FROM json_each(?)) OR EXISTS (SELECT 1 FROM group_members WHERE actor_urn = urn))
+ORDER BY urn LIMIT ?
+"""
+"""Accounts that a policy names, alone or by a group."""
+_SQLITE_MEMBERS = "SELECT actor_urn, group_urn FROM group_members WHERE actor_urn IN (SELECT value FROM json_each(?))"
+
+
+def _summarize_file(path: Path) -> StoreSummary:
+    try:
+        with closing(open_read_only(path)) as connection:
+            return _summarize_connection(connection, path)
+    except OperatorError as error:
+        return StoreSummary(str(error))
+    except apsw.Error as error:
+        return StoreSummary(f"it cannot be read: {error}")
+
+
+def _summarize_connection(connection: apsw.Connection, path: Path) -> StoreSummary:
+    version = STORE_FILE.version(connection)
+    if not version:
+        return StoreSummary("it is empty")
+    small = path.stat().st_size <= QUICK_CHECK_BYTES
+    found = connection.execute("PRAGMA quick_check(1)").get if small else "ok"
+    if found != "ok":
+        return StoreSummary(f"it is damaged: {found}")
+    summary = StoreSummary(
+        version=version,
+        latest=STORE_FILE.latest,
+        tokens=connection.execute("SELECT total FROM token_totals WHERE kind = 'all' AND urn = ''").get or 0,
+        quick_checked=small,
+        newest_event=connection.execute("SELECT at FROM events ORDER BY at DESC LIMIT 1").get,
+        sealed=sealed_of(connection),
+    )
+    if version < STORE_FILE.latest:
+        return summary
+    policies = tuple(map(rows.policy_of, connection.execute(f"SELECT {rows.POLICY} FROM policies")))  # noqa: S608
+    named = _named_users(policies)
+    accounts = [urn for (urn,) in connection.execute(_SQLITE_ACCOUNTS, (json.dumps(named), MAX_ACCOUNTS))]
+    members = connection.execute(_SQLITE_MEMBERS, (json.dumps([*named, *accounts]),))
+    return replace(
+        summary,
+        account_gains=_gains(policies, accounts, members),
+        last_start=rows.last_start(connection.execute("SELECT settings FROM state").get),
+    )
+
+
+# Without `synchronous_commit`, which each of our connections turns on.
+_SERVER = """
+SELECT current_setting('server_version'),
+    ARRAY(SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name),
+    (SELECT min(most) FROM (VALUES
+        (current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int),
+        ((SELECT nullif(rolconnlimit, -1) FROM pg_roles WHERE rolname = current_user)),
+        ((SELECT nullif(datconnlimit, -1) FROM pg_database WHERE datname = current_database()))) AS v (most)),
+    (SELECT datacl IS NULL OR EXISTS (SELECT 1 FROM aclexplode(datacl) WHERE grantee = 0 AND privilege_type = 'CONNECT')
+     FROM pg_database WHERE datname = current_database())
+"""
+_MAY_CREATE = """
+SELECT coalesce((SELECT has_schema_privilege(oid, 'CREATE') AND has_schema_privilege(oid, 'USAGE')
+                 FROM pg_namespace WHERE nspname = $1), has_database_privilege(current_database(), 'CREATE'))"""
+_POSTGRES_STATE = """
+SELECT sealed_salt, (SELECT coalesce(sum(total), 0)::bigint FROM token_totals WHERE kind = 'all'), settings
+FROM state"""
+_POSTGRES_KEYS = "SELECT kid, sealed_private FROM keys UNION ALL SELECT kid, sealed_private FROM next_key"
+_POSTGRES_ACCOUNTS = """
+SELECT urn FROM service_accounts WHERE deleted_at IS NULL AND (
+    urn = ANY ($1::text[]) OR EXISTS (SELECT 1 FROM group_members WHERE actor_urn = urn))
+ORDER BY urn LIMIT $2"""
+_POSTGRES_MEMBERS = "SELECT actor_urn, group_urn FROM group_members WHERE actor_urn = ANY ($1::text[])"
+
+
+async def _summarize_database(url: PostgresUrl, now: Clock) -> StoreSummary:
+    seconds = max(url.timeout, CONNECT_SECONDS)
+    try:
+        connection = await connect(url, seconds=seconds)
+        try:
+            async with asyncio.timeout(seconds):
+                return await _summarize_schema(connection, url, now)
+        finally:
+            connection.terminate()
+    except OperatorError as error:
+        return StoreSummary(str(error))
+    except DRIVER_ERRORS as error:
+        return StoreSummary(str(advice(url, error)))
+
+
+async def _summarize_schema(connection: Connection, url: PostgresUrl, now: Clock) -> StoreSummary:
+    found: Any = await connection.fetchrow(_SERVER)
+    server = DatabaseServer(
+        version=found[0].split()[0],
+        unsafe=tuple(found[1]),
+        max_connections=found[2],
+        public=found[3],
+        clock_ahead_ms=await _clock_ahead(connection, now),
+    )
+    version = await schema_version(connection, url.schema)
+    summary = StoreSummary(version=version, latest=latest("postgres"), server=server)
+    if not version:
+        may_create = await connection.fetchval(_MAY_CREATE, url.schema)
+        return summary if may_create else StoreSummary(lacks_right(url))
+    if await missing_rights(connection, url.schema):
+        return StoreSummary(lacks_right(url))
+    salt, tokens, settings = await connection.fetchrow(_POSTGRES_STATE) or (None, 0, None)
+    keys = [(kid, private) for kid, private in await connection.fetch(_POSTGRES_KEYS)]
+    summary = replace(summary, tokens=tokens, sealed=SealedSecrets(salt, keys), last_start=rows.last_start(settings))
+    if version < summary.latest:
+        return summary
+    policies = tuple(map(rows.policy_of, await connection.fetch(f"SELECT {rows.POLICY} FROM policies")))  # noqa: S608
+    named = _named_users(policies)
+    accounts = [urn for (urn,) in await connection.fetch(_POSTGRES_ACCOUNTS, named, MAX_ACCOUNTS)]
+    members = await connection.fetch(_POSTGRES_MEMBERS, [*named, *accounts])
+    return replace(summary, account_gains=_gains(policies, accounts, members))
+
+
+async def _clock_ahead(connection: Connection, now: Clock) -> int:
+    """The time that the query took may explain a difference, so it is subtracted."""
+    asked = now()
+    theirs: int = await connection.fetchval(NOW)
+    answered = now()
+    return theirs - answered if theirs > answered else min(theirs - asked, 0)

@@ -1,0 +1,274 @@
+"""The tables that make up a store, and how they are copied from one store to another.
+
+Both databases have the same tables and columns, and return their rows in the same order. Derived values (totals, folded
+names) are not copied: the target computes them. Memory is bounded by one batch. The rows read from the source and those
+read back from the target must have the same digest.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Protocol
+
+import apsw
+import orjson
+from asyncpg import exceptions as pg
+
+from watchword.domain.backups import CopyResult
+from watchword.domain.errors import OperatorError
+from watchword.domain.store_urls import PostgresUrl
+from watchword.stores import rows
+from watchword.stores.postgres.connections import Connection, folded
+
+BATCH = 2_000
+
+Batch = list[tuple[Any, ...]]
+Progress = Callable[[int, int], None]
+"""Called after each batch with the amounts done and total."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    name: str
+    columns: tuple[str, ...]
+    key: str
+
+    @property
+    def select(self) -> str:
+        return f"SELECT {', '.join(self.columns)} FROM {self.name} ORDER BY {self.key}"  # noqa: S608 - literal pieces
+
+
+def _table(name: str, columns: str, key: str) -> Table:
+    return Table(name, tuple(column.strip() for column in columns.split(",")), key)
+
+
+TABLES = (
+    _table("state", "one, policy_version, defaults_made, sealed_salt, events_since, settings, node_id", "one"),
+    _table("tokens", rows.TOKEN_COLUMNS, "actor_urn, id"),
+    _table("service_accounts", rows.ACCOUNT, "urn"),
+    _table("retries", rows.RETRY, "actor, digest"),
+    _table("policies", rows.POLICY, "urn"),
+    _table("groups", rows.GROUP, "urn"),
+    _table("group_members", "actor_urn, group_urn", "actor_urn, group_urn"),
+    _table("actors", "urn, status, changed_at, changed_by", "urn"),
+    _table("keys", "seq, kid, public, sealed_private, created_at, retired_at, published_until", "seq"),
+    _table("next_key", "one, kid, public, sealed_private, created_at", "one"),
+    _table("events", f"seq, {rows.EVENT}", "seq"),
+    _table(
+        "operations",
+        "number, home, index_name, state, plan, work, asked_by, asked_at, started_at, changed_at, finished_at,"
+        "cancel_asked_at, cancel_asked_by, fence, held_until",
+        "number",
+    ),
+)
+NUMBERED = {"events": "seq", "operations": "number"}
+"""Tables whose numbers are never used again, even after their rows were deleted."""
+
+
+_LOCKED = ", ".join([*(table.name for table in TABLES), "sessions", "token_totals", "probes"])
+
+
+class Source(Protocol):
+    """A store in one read transaction."""
+
+    def batches(self, statement: str) -> AsyncIterator[Batch]: ...
+
+    async def last_numbers(self) -> Mapping[str, int]:
+        """The highest number ever used in each table of `NUMBERED`."""
+
+
+class Target(Source, Protocol):
+    """An empty store of this version's schema, filled in one transaction."""
+
+    async def begin(self) -> None: ...
+
+    async def insert(self, table: Table, batch: Batch) -> None: ...
+
+    async def finish(self, last_numbers: Mapping[str, int]) -> None:
+        """Compute derived values, and continue the numbers of the source."""
+
+
+async def fetch(source: Source, statement: str) -> Batch:
+    """All rows of a small result."""
+    return [row async for batch in source.batches(statement) for row in batch]
+
+
+async def count_rows(source: Source) -> dict[str, int]:
+    return {
+        table.name: (await fetch(source, f"SELECT count(*) FROM {table.name}"))[0][0]  # noqa: S608 - literal
+        for table in TABLES
+    }
+
+
+async def copy_tables(source: Source, target: Target, progress: Progress) -> CopyResult:
+    """Fill the target from the source. Raises unless the target then returns the same rows."""
+    counts = await count_rows(source)
+    total = 2 * sum(counts.values())
+    numbers = await source.last_numbers()
+    sent, received = sha256(), sha256()
+    done = 0
+    await target.begin()
+    for table in TABLES:
+        sent.update(_heading(table))
+        async for batch in source.batches(table.select):
+            sent.update(_encoded(batch))
+            await target.insert(table, batch)
+            progress(done := done + len(batch), total)
+    await target.finish(numbers)
+    for table in TABLES:
+        received.update(_heading(table))
+        async for batch in target.batches(table.select):
+            received.update(_encoded(batch))
+            progress(done := done + len(batch), total)
+    if sent.digest() != received.digest() or await target.last_numbers() != numbers:
+        raise OperatorError("The rows in the target differ from those in the source. Nothing was changed.")
+    return CopyResult(counts, sent.hexdigest())
+
+
+def _heading(table: Table) -> bytes:
+    return b"# %s\n" % table.name.encode()
+
+
+def _encoded(batch: Batch) -> bytes:
+    return b"".join(orjson.dumps(row, default=bytes.hex, option=orjson.OPT_APPEND_NEWLINE) for row in batch)
+
+
+class SqliteSource:
+    """In the connection's open read transaction, or of a file that no process changes."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    async def batches(self, statement: str) -> AsyncIterator[Batch]:
+        cursor = self._connection.execute(statement)
+        batch: Batch = []
+        for row in cursor:
+            batch.append(row)
+            if len(batch) == BATCH:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    async def last_numbers(self) -> Mapping[str, int]:
+        kept: list[Any] = self._connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall()
+        known: dict[str, int] = dict(kept)
+        return {name: known.get(name, 0) for name in NUMBERED}
+
+
+_SQLITE_TOTALS = (
+    "INSERT INTO token_totals SELECT 'all', '', count(*) FROM tokens WHERE revoked_at IS NULL",
+    "INSERT INTO token_totals SELECT 'actor', actor_urn, count(*) FROM tokens WHERE revoked_at IS NULL GROUP BY 2",
+    "INSERT INTO token_totals SELECT 'owner', owner_urn, count(*) FROM tokens WHERE revoked_at IS NULL GROUP BY 2",
+)
+_INDICES_AND_TRIGGERS = (
+    "SELECT type, name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') AND sql IS NOT NULL"
+)
+
+
+class SqliteTarget(SqliteSource):
+    """A draft file. It needs no journal: a draft that is not finished is deleted."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        super().__init__(connection)
+        self._dropped: list[Any] = []
+
+    async def begin(self) -> None:
+        set_for_draft(self._connection)
+        self._connection.execute("BEGIN")
+        # `finish` creates them again with the same SQL: faster, and the triggers count nothing twice.
+        self._dropped = self._connection.execute(_INDICES_AND_TRIGGERS).fetchall()
+        for kind, name, _ in self._dropped:
+            self._connection.execute(f"DROP {kind} {name}")
+        for table in TABLES:
+            self._connection.execute(f"DELETE FROM {table.name}")  # noqa: S608 - literal
+
+    async def insert(self, table: Table, batch: Batch) -> None:
+        values = ", ".join("?" * len(table.columns))
+        self._connection.executemany(
+            f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({values})",  # noqa: S608 - literal pieces
+            batch,
+        )
+
+    async def finish(self, last_numbers: Mapping[str, int]) -> None:
+        for statement in _SQLITE_TOTALS:
+            self._connection.execute(statement)
+        for name, last in last_numbers.items():
+            self._connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (name,))
+            self._connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (name, last))
+        for _, _, sql in self._dropped:
+            self._connection.execute(sql)
+        self._connection.execute("COMMIT")
+
+
+def set_for_draft(connection: apsw.Connection) -> None:
+    """A draft is flushed once, when it is finished."""
+    for pragma in ("journal_mode = OFF", "synchronous = OFF", "cache_size = -131072", "temp_store = MEMORY"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+class PostgresSource:
+    """In the connection's open transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def batches(self, statement: str) -> AsyncIterator[Batch]:
+        batch: Batch = []
+        async for row in self._connection.cursor(statement, prefetch=BATCH):
+            batch.append(tuple(row))
+            if len(batch) == BATCH:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    async def last_numbers(self) -> Mapping[str, int]:
+        return {
+            name: int(await self._connection.fetchval(_LAST_NUMBER, name, column)) for name, column in NUMBERED.items()
+        }
+
+
+POSTGRES_TOTALS = """
+INSERT INTO token_totals (kind, urn, slot, total)
+SELECT 'all', '', 0, count(*) FROM tokens WHERE revoked_at IS NULL
+UNION ALL SELECT 'actor', actor_urn, 0, count(*) FROM tokens WHERE revoked_at IS NULL GROUP BY actor_urn
+UNION ALL SELECT 'owner', owner_urn, 0, count(*) FROM tokens WHERE revoked_at IS NULL GROUP BY owner_urn"""
+_LAST_NUMBER = "SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence($1, $2)::regclass), 0)"
+_SET_NUMBER = "SELECT setval(pg_get_serial_sequence($1, $2), greatest($3::bigint, 1), $3::bigint > 0)"
+_FOLDED = ("name", "description")
+_COUNTED_BY_TRIGGER = ("tokens", "group_members")
+
+
+class PostgresTarget(PostgresSource):
+    async def begin(self) -> None:
+        for name in _COUNTED_BY_TRIGGER:
+            await self._connection.execute(f"ALTER TABLE {name} DISABLE TRIGGER USER")
+        await self._connection.execute("DELETE FROM state")
+
+    async def insert(self, table: Table, batch: Batch) -> None:
+        columns = table.columns
+        if table.name == "tokens":
+            positions = [columns.index(name) for name in _FOLDED]
+            columns = (*columns, *(f"{name}_folded" for name in _FOLDED))
+            batch = [(*row, *(folded(row[position]) for position in positions)) for row in batch]
+        await self._connection.copy_records_to_table(table.name, records=batch, columns=columns)
+
+    async def finish(self, last_numbers: Mapping[str, int]) -> None:
+        await self._connection.execute(POSTGRES_TOTALS)
+        last_key = await self._connection.fetchval("SELECT coalesce(max(seq), 0) FROM keys")
+        for name, column in NUMBERED.items():
+            await self._connection.execute(_SET_NUMBER, name, column, last_numbers[name])
+        await self._connection.execute(_SET_NUMBER, "keys", "seq", last_key)
+        for name in _COUNTED_BY_TRIGGER:
+            await self._connection.execute(f"ALTER TABLE {name} ENABLE TRIGGER USER")
+        names = ", ".join(table.name for table in TABLES)
+        await self._connection.execute(f"ANALYZE {names}, token_totals")
+
+
+async def lock_tables(connection: Connection, url: PostgresUrl, mode: str) -> None:
+    """Until the transaction ends, also against sessions that are not Watchword's."""
+    try:
+        await connection.execute(f"LOCK TABLE {_LOCKED} IN {mode} MODE")
+    except pg.LockNotAvailableError:
+        raise OperatorError(f"Another session uses the store at {url}. Stop it, then try again.") from None

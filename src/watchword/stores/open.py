@@ -1,0 +1,57 @@
+"""Open the store at a URL. The driver of the other database is not loaded."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import closing
+
+from watchword.domain.ports import Clock, Store
+from watchword.domain.store_urls import SchemaVersions, SqliteUrl, StoreUrl
+
+Observe = Callable[[str, float], None]
+"""Called with the name and the seconds of each access."""
+
+
+def ignore(operation: str, seconds: float) -> None:
+    """An observer that records nothing."""
+
+
+def prepare(url: StoreUrl, *, may_migrate: bool = True) -> SchemaVersions:
+    """Create the store if it is missing and migrate it. Raises for another schema version if it may not migrate: an
+    older service may be running on the store.
+    """
+    if isinstance(url, SqliteUrl):
+        from watchword.stores.sqlite.connections import STORE_FILE
+
+        return SchemaVersions(*STORE_FILE.prepare(url.path, may_migrate=may_migrate))
+    from watchword.stores.postgres.migrations import migrate
+
+    return SchemaVersions(*asyncio.run(migrate(url, may_migrate=may_migrate)))
+
+
+def exists(url: StoreUrl) -> bool:
+    if isinstance(url, SqliteUrl):
+        return url.path.exists()
+    from watchword.stores.postgres.migrations import is_migrated
+
+    return asyncio.run(is_migrated(url))
+
+
+def is_sealed(url: StoreUrl) -> bool:
+    """Whether the store holds secrets that a master key has sealed."""
+    if isinstance(url, SqliteUrl):
+        from watchword.stores.sqlite.connections import connect
+
+        with closing(connect(url.path, read_only=True)) as connection:
+            return bool(connection.execute("SELECT sealed_salt IS NOT NULL FROM state").get)
+    return True  # the operator always provides its master key
+
+
+async def open_store(url: StoreUrl, clock: Clock, observe: Observe) -> Store:
+    """`prepare` must have migrated the store. A PostgreSQL store uses the database's clock."""
+    if isinstance(url, SqliteUrl):
+        from watchword.stores import sqlite
+
+        return sqlite.open_store(url.path, clock, observe)
+    from watchword.stores import postgres
+
+    return await postgres.open_store(url, observe)
