@@ -58,7 +58,7 @@ def test_a_healthy_store_is_all_ok_and_left_as_it_was(settled: Home, tmp_path: P
     assert (code, troubles(found)) == (0, [])
     store = said(found, "store")
     assert f"schema {settled.schema} has schema version {latest('postgres')}, on PostgreSQL 1" in store
-    assert "takes writes; tokens not revoked: 1" in store
+    assert "accepts writes; tokens not revoked: 1" in store
     assert "opens the store's salt and signing keys (2)" in said(found, "keys")
     assert "fits the database's" in said(found, "clock")
     assert "local mode is off" in said(found, "exposure")
@@ -68,14 +68,14 @@ def test_a_healthy_store_is_all_ok_and_left_as_it_was(settled: Home, tmp_path: P
 def test_before_the_first_start_it_warns_and_makes_nothing(database: Home, tmp_path: Path) -> None:
     code, found, _ = doctor(database.env, tmp_path)
     assert code == 0
-    assert "made by the first start" in said(found, "store")
+    assert "The first start creates it" in said(found, "store")
     assert database.address.ask("SELECT 1 FROM pg_namespace WHERE nspname = %s", database.schema) == []
 
 
 def test_a_server_that_does_not_flush_is_warned_of(database: Home, tmp_path: Path) -> None:
     code, found, _ = doctor(database.env, tmp_path)
     assert code == 0
-    assert "warn fsync is off: what was committed may be lost with the machine. Set it: ALTER SYSTEM" in said(
+    assert "warn fsync is off: a crash of the machine may lose committed changes. Set it: ALTER SYSTEM" in said(
         found, "store"
     )
 
