@@ -201,9 +201,9 @@ def open_index(settings: Settings) -> Engine:
     address = settings.index_url
     if address is None:
         return open_embedded(settings.index_path)
-    from watchword.engines import opensearch
+    from watchword.engines.opensearch.engine import open_engine
 
-    return opensearch.open_engine(
+    return open_engine(
         address.hosts,
         user=address.user,
         password=address.password,

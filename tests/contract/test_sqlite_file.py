@@ -74,7 +74,7 @@ def test_the_driver_has_the_errors_we_know_of() -> None:
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-def test_every_error_of_the_driver_has_a_public_face(kind: type[apsw.Error]) -> None:
+def test_every_driver_error_becomes_a_fault(kind: type[apsw.Error]) -> None:
     fault = store_fault(kind("UNIQUE constraint failed: tokens.id"))
     expected = Reason.STORE_UNAVAILABLE if kind.__name__ in OUTAGES else Reason.INTERNAL
     assert isinstance(fault, Fault)
@@ -96,7 +96,7 @@ def test_an_empty_file_is_brought_to_this_version(path: Path) -> None:
     assert STORE_FILE.prepare(path) == (0, LATEST)
 
 
-def test_the_file_and_its_companions_are_for_their_owner_alone(path: Path, run: Run) -> None:
+def test_only_the_owner_can_read_the_file_and_its_companions(path: Path, run: Run) -> None:
     before = os.umask(0)
     try:
         STORE_FILE.prepare(path)
@@ -171,7 +171,7 @@ def test_processes_that_prepare_one_new_file_at_once_all_succeed(path: Path, rou
     assert all(problem is None for _, problem in check(SqliteUrl(path)))
 
 
-def test_a_file_that_another_process_makes_while_it_is_looked_at_is_not_taken_for_a_strangers(path: Path) -> None:
+def test_file_that_another_process_creates_meanwhile_is_not_foreign(path: Path) -> None:
     path.parent.mkdir()
     with closing(apsw.Connection(str(path))) as looking:
 

@@ -18,19 +18,19 @@ def test_an_index_made_like_another_is_empty(given: ClusterGiven) -> None:
     assert given.concrete(target) == target
 
 
-def test_an_index_can_be_made_like_one_that_is_there_alone(given: ClusterGiven) -> None:
+def test_make_like_needs_an_existing_source(given: ClusterGiven) -> None:
     none, target = given.place.name("none"), given.place.name("copy")
     assert given.refused(given.engine.make_like(none, target)).reason is Reason.INDEX_REFUSED
     assert given.run(given.engine.resolve(target)) is None
 
 
-def test_no_index_is_made_over_another(given: ClusterGiven) -> None:
+def test_make_like_does_not_replace_an_index(given: ClusterGiven) -> None:
     index, target = given.index("one", MIXED), given.index("two", young(2))
     assert given.refused(given.engine.make_like(index, target)).reason is Reason.INDEX_REFUSED
     assert given.rows(target) == young(2)
 
 
-def test_a_blocked_index_refuses_writes_and_is_read(given: ClusterGiven) -> None:
+def test_blocked_index_rejects_writes_and_answers_reads(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     assert not given.run(given.engine.is_blocked(index))
     given.run(given.engine.block(index))
@@ -40,7 +40,7 @@ def test_a_blocked_index_refuses_writes_and_is_read(given: ClusterGiven) -> None
     assert given.run(given.engine.count(index, UNTIL)).total == len(MIXED)
 
 
-def test_an_unblocked_index_takes_writes_again(given: ClusterGiven) -> None:
+def test_unblocked_index_accepts_writes(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     for _ in range(2):
         given.run(given.engine.block(index))
@@ -51,7 +51,7 @@ def test_an_unblocked_index_takes_writes_again(given: ClusterGiven) -> None:
     assert given.rows(index) == MIXED | {"new": row(1)}
 
 
-def test_writes_by_an_alias_of_a_blocked_index_are_held_back(given: ClusterGiven) -> None:
+def test_writes_by_an_alias_of_a_blocked_index_are_rejected(given: ClusterGiven) -> None:
     index, alias = given.index("one", MIXED), given.place.name("alias")
     assert given.place.alias(alias, index)
     given.run(given.engine.block(index))
@@ -74,7 +74,7 @@ def test_an_index_made_like_a_blocked_one_is_not_blocked(given: ClusterGiven) ->
     assert given.rows(target) == {"new": row(1)}
 
 
-def test_marks_move_with_writes_and_not_without(given: ClusterGiven) -> None:
+def test_checkpoints_move_only_with_writes(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     marks = given.run(given.engine.checkpoints(index))
     assert given.run(given.engine.checkpoints(index)) == marks
@@ -84,7 +84,7 @@ def test_marks_move_with_writes_and_not_without(given: ClusterGiven) -> None:
     assert len(after) == len(marks)
 
 
-def test_catching_up_brings_what_was_added_and_changed(given: ClusterGiven) -> None:
+def test_catch_up_copies_added_and_changed_rows(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     marks = given.run(given.engine.checkpoints(index))
     target = given.copied(index)
@@ -96,7 +96,7 @@ def test_catching_up_brings_what_was_added_and_changed(given: ClusterGiven) -> N
     assert sum(status.counters.updated for status in statuses) == 2
 
 
-def test_catching_up_twice_changes_nothing(given: ClusterGiven) -> None:
+def test_repeated_catch_up_changes_nothing(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     marks = given.run(given.engine.checkpoints(index))
     target = given.copied(index)
@@ -106,7 +106,7 @@ def test_catching_up_twice_changes_nothing(given: ClusterGiven) -> None:
         assert given.rows(target) == staying(MIXED) | {"added": row(1, UNTIL + 1)}
 
 
-def test_catching_up_from_the_beginning_is_a_copy(given: ClusterGiven) -> None:
+def test_catch_up_from_the_beginning_copies_everything(given: ClusterGiven) -> None:
     index = given.index("empty")
     marks = given.run(given.engine.checkpoints(index))
     target = given.copy_of(index)
@@ -115,7 +115,7 @@ def test_catching_up_from_the_beginning_is_a_copy(given: ClusterGiven) -> None:
     assert given.rows(target) == staying(MIXED)
 
 
-def test_a_row_that_was_removed_and_came_again_is_caught_up_with(given: ClusterGiven) -> None:
+def test_recreated_row_is_caught_up(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     for value in range(3):
         given.write(index, {"young-1": row(value, UNTIL + 1)})
@@ -128,7 +128,7 @@ def test_a_row_that_was_removed_and_came_again_is_caught_up_with(given: ClusterG
     assert given.rows(target) == staying(MIXED) | {"young-1": row(99, UNTIL + 2)}
 
 
-def test_catching_up_over_what_is_there_brings_the_same(given: ClusterGiven) -> None:
+def test_catch_up_with_overwrite_gives_the_same_rows(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     marks = given.run(given.engine.checkpoints(index))
     target = given.copied(index)
@@ -137,7 +137,7 @@ def test_catching_up_over_what_is_there_brings_the_same(given: ClusterGiven) -> 
     assert given.rows(target) == staying(given.rows(index))
 
 
-def test_reconciling_removes_what_was_deleted(given: ClusterGiven) -> None:
+def test_reconcile_deletes_rows_deleted_in_the_source(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     target = given.copied(index)
     for gone in ("young-0", "young-7", "timeless-2", "old-3"):
@@ -147,7 +147,7 @@ def test_reconciling_removes_what_was_deleted(given: ClusterGiven) -> None:
     assert len(given.rows(target)) == 10
 
 
-def test_reconciling_removes_what_became_old(given: ClusterGiven) -> None:
+def test_reconcile_deletes_rows_that_became_old(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     marks = given.run(given.engine.checkpoints(index))
     target = given.copied(index)
@@ -157,7 +157,7 @@ def test_reconciling_removes_what_became_old(given: ClusterGiven) -> None:
     assert given.rows(target) == staying(given.rows(index))
 
 
-def test_reconciling_what_is_the_same_removes_nothing(given: ClusterGiven) -> None:
+def test_reconcile_of_equal_indices_deletes_nothing(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     target = given.copied(index)
     assert given.run(given.engine.reconcile(index, target, UNTIL)) == 0
@@ -165,7 +165,7 @@ def test_reconciling_what_is_the_same_removes_nothing(given: ClusterGiven) -> No
     assert given.rows(index) == MIXED
 
 
-def test_reconciling_with_an_index_where_nothing_stays_empties_the_copy(given: ClusterGiven) -> None:
+def test_reconcile_with_an_emptied_source_empties_the_copy(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     target = given.copied(index)
     for gone in staying(MIXED):
@@ -174,7 +174,7 @@ def test_reconciling_with_an_index_where_nothing_stays_empties_the_copy(given: C
     assert given.rows(target) == {}
 
 
-def test_a_swap_puts_the_copy_in_the_place_of_an_index(given: ClusterGiven) -> None:
+def test_swap_replaces_an_index_by_its_copy(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     target = given.copied(index)
     given.run(given.engine.swap(index, index, target))
@@ -184,7 +184,7 @@ def test_a_swap_puts_the_copy_in_the_place_of_an_index(given: ClusterGiven) -> N
     assert given.rows(index) == staying(MIXED)
 
 
-def test_a_swap_leads_an_alias_to_the_copy(given: ClusterGiven) -> None:
+def test_swap_moves_an_alias_to_the_copy(given: ClusterGiven) -> None:
     index, alias = given.index("one", MIXED), given.place.name("alias")
     assert given.place.alias(alias, index)
     target = given.copied(index)
@@ -196,7 +196,7 @@ def test_a_swap_leads_an_alias_to_the_copy(given: ClusterGiven) -> None:
 
 
 @pytest.mark.parametrize("by_alias", [True, False])
-def test_a_swap_takes_the_other_aliases_along(given: ClusterGiven, by_alias: bool) -> None:
+def test_swap_moves_all_aliases(given: ClusterGiven, by_alias: bool) -> None:
     index, others = given.index("one", MIXED), [given.place.name(word) for word in ("this", "that")]
     name = given.place.name("name") if by_alias else index
     for alias in [name, *others] if by_alias else others:
@@ -219,7 +219,7 @@ def test_an_index_swapped_twice_is_that_of_the_second_copy(given: ClusterGiven) 
 
 
 @pytest.mark.parametrize("by_alias", [True, False])
-def test_a_swap_to_a_copy_that_is_gone_is_refused_and_changes_nothing(given: ClusterGiven, by_alias: bool) -> None:
+def test_swap_to_a_missing_copy_is_rejected(given: ClusterGiven, by_alias: bool) -> None:
     index, other = given.index("one", MIXED), given.place.name("other")
     name = given.place.name("name") if by_alias else index
     for alias in [name, other] if by_alias else [other]:
@@ -231,7 +231,7 @@ def test_a_swap_to_a_copy_that_is_gone_is_refused_and_changes_nothing(given: Clu
     assert given.rows(name) == MIXED
 
 
-def test_a_swap_to_a_copy_that_was_withdrawn_is_refused_and_changes_nothing(given: ClusterGiven) -> None:
+def test_swap_to_an_abandoned_copy_is_rejected(given: ClusterGiven) -> None:
     rows = {"a": {"timestampMillis": UNTIL + 1}}
     index = given.index("one", rows)
     target = given.copied(index)
@@ -244,7 +244,7 @@ def test_a_swap_to_a_copy_that_was_withdrawn_is_refused_and_changes_nothing(give
     assert given.place.rows(index) == rows
 
 
-def test_a_copy_that_has_taken_its_place_is_withdrawn_no_more(given: ClusterGiven) -> None:
+def test_copy_in_use_cannot_be_abandoned(given: ClusterGiven) -> None:
     rows = {"a": {"timestampMillis": UNTIL + 1}}
     index = given.index("one", rows)
     target = given.copied(index)
@@ -255,7 +255,7 @@ def test_a_copy_that_has_taken_its_place_is_withdrawn_no_more(given: ClusterGive
     given.write(index, {"b": {"timestampMillis": UNTIL + 2}})
 
 
-def test_a_swap_from_an_index_that_is_gone_is_refused_and_changes_nothing(given: ClusterGiven) -> None:
+def test_swap_from_a_missing_index_is_rejected(given: ClusterGiven) -> None:
     index, alias = given.index("one", MIXED), given.place.name("alias")
     assert given.place.alias(alias, index)
     target = given.copied(index)
@@ -276,7 +276,7 @@ def test_a_swapped_index_is_written_by_its_name_as_before(given: ClusterGiven) -
     assert given.rows(index)["young-1"] == row(77, UNTIL + 5)
 
 
-def test_a_copy_has_just_what_stays_with_its_content(given: ClusterGiven) -> None:
+def test_copy_holds_exactly_the_rows_that_stay(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     target = given.copy_of(index)
     status = given.ended(given.run(given.engine.start_copy(index, target, UNTIL, QUICK)))
@@ -293,7 +293,7 @@ def test_a_copy_is_the_same_whatever_the_batch(given: ClusterGiven, batch: int) 
     assert given.rows(target) == staying(MIXED)
 
 
-def test_a_copy_made_twice_is_the_same_and_says_that_rows_were_there(given: ClusterGiven) -> None:
+def test_repeated_copy_reports_version_conflicts(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     target = given.copied(index)
     again = given.over(given.run(given.engine.start_copy(index, target, UNTIL, QUICK)))
@@ -301,7 +301,7 @@ def test_a_copy_made_twice_is_the_same_and_says_that_rows_were_there(given: Clus
     assert given.rows(target) == staying(MIXED)
 
 
-def test_rows_are_written_by_an_alias_too(given: ClusterGiven) -> None:
+def test_rows_can_be_written_by_an_alias(given: ClusterGiven) -> None:
     index, alias = given.index("one", old(1)), given.place.name("alias")
     assert given.place.alias(alias, index)
     given.run(given.engine.make(alias))
@@ -326,7 +326,7 @@ def test_an_alias_of_several_indices_is_ambiguous(given: ClusterGiven) -> None:
     assert given.refused(given.engine.resolve(alias)).reason is Reason.INDEX_AMBIGUOUS
 
 
-def test_an_index_that_is_made_again_is_another_one(given: ClusterGiven) -> None:
+def test_recreated_index_has_another_uuid(given: ClusterGiven) -> None:
     index = given.index("one", old(3))
     before = given.run(given.engine.resolve(index))
     given.run(given.engine.drop(index))
@@ -341,7 +341,7 @@ def test_an_index_that_is_made_again_is_another_one(given: ClusterGiven) -> None
     assert (counted.total, counted.old) == (1, 0)
 
 
-def test_what_is_gone_may_be_dropped_again(given: ClusterGiven) -> None:
+def test_repeated_drop_succeeds(given: ClusterGiven) -> None:
     index = given.index("one")
     given.run(given.engine.drop(index))
     given.run(given.engine.drop(index))
@@ -356,7 +356,7 @@ def test_an_alias_is_never_dropped(given: ClusterGiven) -> None:
     assert given.rows(index) == old(2)
 
 
-def test_a_size_has_the_name_of_the_alias_that_fits(given: ClusterGiven) -> None:
+def test_size_is_listed_under_the_matching_alias(given: ClusterGiven) -> None:
     ending = "aspect_v1"
     index, alias = given.index("a_aspect_v1_1767225600000", old(3)), given.place.name(f"a_{ending}")
     assert given.place.alias(alias, index)

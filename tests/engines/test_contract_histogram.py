@@ -22,7 +22,7 @@ def at(*moments: Any) -> dict[str, dict[str, Any]]:
     return {f"row-{number}": row(number, moment) for number, moment in enumerate(moments)}
 
 
-def test_rows_are_counted_in_equal_spans_from_the_oldest_to_the_youngest(given: Given) -> None:
+def test_rows_are_counted_in_equal_spans_from_oldest_to_newest(given: Given) -> None:
     index = given.index("one", at(*(UNTIL + n * HOUR for n in (0, 0, 1, 5, 5, 5, 9))))
     span = (9 * HOUR + 1 + 2) // 3
     assert spread(given, index, 3) == [(UNTIL, 3), (UNTIL + span, 3), (UNTIL + 2 * span, 1)]
@@ -37,13 +37,13 @@ def test_rows_of_one_moment_are_one_span(given: Given) -> None:
     assert spread(given, given.index("one", at(UNTIL, UNTIL)), 50) == [(UNTIL, 2)]
 
 
-def test_a_span_begins_with_its_first_moment(given: Given) -> None:
+def test_span_includes_its_start(given: Given) -> None:
     index = given.index("one", at(0, 99, 100, 199))
     assert spread(given, index, 2) == [(0, 2), (100, 2)]
 
 
 @pytest.mark.parametrize("spans", [1, 7, 200])
-def test_what_a_cut_between_two_spans_would_take_is_what_the_spans_before_it_hold(given: Given, spans: int) -> None:
+def test_count_up_to_a_span_equals_the_spans_before_it(given: Given, spans: int) -> None:
     index = given.index("one", old(25) | young(40) | timeless(3))
     cells = spread(given, index, spans)
     for number, (start, _) in enumerate(cells):
@@ -78,7 +78,7 @@ def test_a_time_before_1970_or_with_a_fraction_is_in_its_span(given: Given) -> N
     assert spread(given, index, 3) == [(-2_000, 1), (-1_000, 0), (0, 1)]
 
 
-def test_what_was_just_acknowledged_is_counted(given: Given) -> None:
+def test_write_just_acknowledged_is_counted(given: Given) -> None:
     index = given.index("one", old(1))
     for number in range(1, 4):
         given.write(index, old(1, number))

@@ -9,7 +9,7 @@ from watchword.domain.errors import Reason
 from watchword.domain.indices import Row
 
 
-def test_it_says_what_it_is(given: Given) -> None:
+def test_probe_names_the_engine(given: Given) -> None:
     assert given.run(given.engine.probe())
 
 
@@ -18,7 +18,7 @@ def test_an_empty_index_counts_nothing(given: Given) -> None:
     assert (counted.total, counted.old) == (0, 0)
 
 
-def test_everything_that_was_acknowledged_counts(given: Given) -> None:
+def test_every_acknowledged_write_is_counted(given: Given) -> None:
     index = given.index("one")
     for number in range(5):
         given.write(index, old(1, number))
@@ -28,7 +28,7 @@ def test_everything_that_was_acknowledged_counts(given: Given) -> None:
 
 
 @pytest.mark.parametrize(("at", "is_old"), [(UNTIL - 1, True), (UNTIL, True), (UNTIL + 1, False)])
-def test_a_row_of_the_very_moment_is_old(given: Given, at: int, is_old: bool) -> None:
+def test_row_of_exactly_that_time_is_old(given: Given, at: int, is_old: bool) -> None:
     index = given.index("one", {"it": row(1, at)})
     assert given.run(given.engine.count(index, UNTIL)).old == int(is_old)
 
@@ -40,7 +40,7 @@ def test_a_row_without_a_time_is_never_old(given: Given) -> None:
 
 
 @pytest.mark.parametrize("at", ["long ago", True, False, {"a": 1}])
-def test_a_row_whose_time_is_no_number_is_not_taken_or_never_old(given: Given, at: Any) -> None:
+def test_row_without_a_numeric_time_is_never_old(given: Given, at: Any) -> None:
     index = given.index("one", old(1))
     taken = given.place.put(index, "odd", row(9, at))
     counted = given.run(given.engine.count(index, UNTIL))
@@ -54,7 +54,7 @@ def test_a_time_may_have_a_fraction(given: Given, at: float, is_old: bool) -> No
     assert given.run(given.engine.count(index, UNTIL)).old == int(is_old)
 
 
-def test_a_moment_before_all_rows_makes_none_old(given: Given) -> None:
+def test_no_row_is_old_before_the_oldest(given: Given) -> None:
     index = given.index("one", old(3) | young(3))
     assert given.run(given.engine.count(index, UNTIL - 10)).old == 0
 
@@ -76,7 +76,7 @@ def test_a_row_of_the_same_id_is_replaced(given: Given) -> None:
     assert (counted.total, counted.old) == (2, 1)
 
 
-def test_of_rows_of_the_same_id_in_one_write_the_last_stays(given: Given) -> None:
+def test_last_row_of_an_id_in_one_write_wins(given: Given) -> None:
     index = given.index("one")
     given.run(given.engine.write(index, [*as_rows({"it": row(1)}), *as_rows({"it": row(2)})]))
     assert given.rows(index) == {"it": row(2)}
@@ -97,7 +97,7 @@ def test_writing_nothing_changes_nothing(given: Given) -> None:
 
 
 @pytest.mark.parametrize("source", [b"[1]", b"{", b"5", b"\xff", b""])
-def test_what_is_no_json_object_is_refused(given: Given, source: bytes) -> None:
+def test_row_that_is_not_a_json_object_is_rejected(given: Given, source: bytes) -> None:
     index = given.index("one")
     assert given.refused(given.engine.write(index, [Row(source, "bad")])).reason is Reason.INDEX_REFUSED
     assert "bad" not in given.rows(index)
@@ -119,12 +119,12 @@ def test_an_index_is_found_by_its_name(given: Given) -> None:
     assert resolved.uuid
 
 
-def test_what_is_not_there_is_not_found(given: Given) -> None:
+def test_missing_index_is_not_found(given: Given) -> None:
     given.index("one_more")
     assert given.run(given.engine.resolve(given.place.name("one"))) is None
 
 
-def test_sizes_are_those_of_the_indices_whose_names_fit_by_name(given: Given) -> None:
+def test_sizes_lists_matching_indices_sorted_by_name(given: Given) -> None:
     ending = "aspect_v1"
     small, large = given.index(f"b_{ending}", old(1)), given.index(f"a_{ending}", old(40))
     given.index("c_aspect_v2", old(1))

@@ -13,7 +13,7 @@ MANY = 2_000
 """As slowly as it goes, more than anybody is stopped for between two looks. What is begun with so many is cancelled."""
 
 
-def test_deleting_takes_just_the_old_rows(given: Given) -> None:
+def test_deletion_deletes_exactly_the_old_rows(given: Given) -> None:
     index = given.index("one", MIXED)
     given.ended(given.run(given.engine.start_delete(index, UNTIL, QUICK)))
     assert given.rows(index) == staying(MIXED)
@@ -35,14 +35,14 @@ def test_a_deletion_counts_what_it_did(given: Given, batch: int) -> None:
     assert (status.error, status.failures) == (None, ())
 
 
-def test_deleting_where_nothing_is_old_ends_well(given: Given) -> None:
+def test_deletion_without_old_rows_succeeds(given: Given) -> None:
     index = given.index("one", young(3))
     status = given.ended(given.run(given.engine.start_delete(index, UNTIL, QUICK)))
     assert (status.counters.total, status.counters.deleted) == (0, 0)
     assert given.rows(index) == young(3)
 
 
-def test_a_throttled_task_says_so_while_it_grows(given: Given) -> None:
+def test_throttled_task_reports_its_pauses(given: Given) -> None:
     index = given.index("one", old(MANY))
     task = given.run(given.engine.start_delete(index, UNTIL, SLOW))
     first = given.until(task, lambda s: s.counters.deleted > 0 and s.counters.throttled_millis > 0, "it has begun")
@@ -60,7 +60,7 @@ def test_a_throttled_task_says_so_while_it_grows(given: Given) -> None:
     given.over(task)
 
 
-def test_a_throttled_task_does_no_more_rows_a_second_than_it_may(given: Given) -> None:
+def test_throttled_task_keeps_its_rate(given: Given) -> None:
     index = given.index("one", old(40))
     status = given.ended(given.run(given.engine.start_delete(index, UNTIL, Pace(TAG, batch=5, rate=40.0))))
     seconds = status.run_time_nanos / 1e9
@@ -70,7 +70,7 @@ def test_a_throttled_task_does_no_more_rows_a_second_than_it_may(given: Given) -
     assert status.counters.throttled_until_millis == 0
 
 
-def test_a_cancelled_task_ends_and_says_so(given: Given) -> None:
+def test_cancelled_task_ends_with_an_error(given: Given) -> None:
     index = given.index("one", old(MANY))
     task = given.run(given.engine.start_delete(index, UNTIL, SLOW))
     given.until(task, lambda s: s.counters.deleted > 0, "it has begun")
@@ -82,7 +82,7 @@ def test_a_cancelled_task_ends_and_says_so(given: Given) -> None:
     assert left.total == left.old == MANY - status.counters.deleted > 0
 
 
-def test_what_is_over_is_not_cancelled(given: Given) -> None:
+def test_finished_task_is_not_cancelled(given: Given) -> None:
     index = given.index("one", old(3))
     task = given.run(given.engine.start_delete(index, UNTIL, QUICK))
     given.ended(task)
@@ -100,7 +100,7 @@ def test_another_task_does_not_wait_for_a_throttled_one(given: Given) -> None:
     given.over(throttled)
 
 
-def test_a_task_that_never_was_is_not_known(given: Given) -> None:
+def test_unknown_task_is_not_found(given: Given) -> None:
     index = given.index("one", old(1))
     known = given.run(given.engine.start_delete(index, UNTIL, QUICK))
     given.ended(known)
@@ -128,7 +128,7 @@ def test_a_task_is_known_to_another_engine_on_the_same_indices(given: Given) -> 
         given.run(other.close())
 
 
-def test_running_tasks_are_found_by_their_tag_and_no_others(given: Given) -> None:
+def test_running_tasks_are_found_by_their_tag(given: Given) -> None:
     tag = given.place.name("tag")
     index = given.index("one", old(MANY))
     task = given.run(given.engine.start_delete(index, UNTIL, SLOW._replace(tag=tag)))
@@ -149,7 +149,7 @@ def test_deletion_needs_an_existing_index(given: Given) -> None:
     assert given.run(given.engine.resolve(none)) is None
 
 
-def test_rows_that_change_while_they_are_deleted_are_left_and_counted(given: Given) -> None:
+def test_rows_changed_during_a_deletion_are_skipped_and_counted(given: Given) -> None:
     def left_out(count: int) -> int | None:
         index = given.index(f"of_{count}", old(count))
         task = given.run(given.engine.start_delete(index, UNTIL, Pace(TAG, 5, 30.0)))

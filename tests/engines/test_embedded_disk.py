@@ -47,7 +47,7 @@ def filled(disk: Path, left: int) -> Iterator[None]:
             file.truncate(0)
 
 
-def test_on_a_full_disk_it_is_unavailable_and_nothing_is_lost(given: Given, path: Path) -> None:
+def test_full_disk_makes_the_index_unavailable_and_loses_nothing(given: Given, path: Path) -> None:
     index = given.index("one", ROWS)
     with filled(path.parent, 0):
         fault = given.refused(given.engine.write(index, [Row(b'{"pad": "%s"}' % (b"x" * 100_000), "large")]))
@@ -59,7 +59,7 @@ def test_on_a_full_disk_it_is_unavailable_and_nothing_is_lost(given: Given, path
     assert problems(path) == []
 
 
-def test_a_task_outlives_a_disk_that_fails_for_a_moment(given: Given, path: Path, tmp_path: Path) -> None:
+def test_task_survives_a_disk_that_fails_for_a_moment(given: Given, path: Path, tmp_path: Path) -> None:
     index = given.index("one", {**ROWS, "it": row(1)})
     with working(path) as process:
         warm = given.index("two", old(1))

@@ -63,7 +63,7 @@ def given(path: Path, run: Run) -> Iterator[Given]:
     run(engine.close())
 
 
-def test_the_file_and_its_companions_are_for_their_owner_alone(given: Given, path: Path) -> None:
+def test_only_the_owner_can_read_the_file_and_its_companions(given: Given, path: Path) -> None:
     given.index("one", old(3))
     with working(path):
         until(lambda: path.with_name("index.db.lock").exists(), "it works")
@@ -73,14 +73,14 @@ def test_the_file_and_its_companions_are_for_their_owner_alone(given: Given, pat
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_a_file_that_others_can_read_is_refused(path: Path) -> None:
+def test_file_readable_by_others_is_rejected(path: Path) -> None:
     open_engine(path)
     path.chmod(0o644)
     with pytest.raises(OperatorError, match="chmod 600"):
         open_engine(path)
 
 
-def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
+def test_file_of_a_newer_version_is_rejected_and_not_changed(path: Path) -> None:
     open_engine(path)
     with closing(apsw.Connection(str(path))) as file:
         file.execute(f"PRAGMA user_version = {INDEX_FILE.latest + 1}")
@@ -90,7 +90,7 @@ def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None
     assert path.read_bytes() == before
 
 
-def test_a_database_of_another_program_is_refused_and_left_alone(path: Path) -> None:
+def test_database_of_another_program_is_rejected_and_not_changed(path: Path) -> None:
     path.parent.mkdir()
     with closing(apsw.Connection(str(path))) as file:
         file.execute("CREATE TABLE theirs (a)")
@@ -101,7 +101,7 @@ def test_a_database_of_another_program_is_refused_and_left_alone(path: Path) -> 
     assert path.read_bytes() == before
 
 
-def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
+def test_file_that_is_not_a_database_is_rejected_and_not_changed(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"a letter to somebody else\n" * 100)
     path.chmod(0o600)
@@ -110,7 +110,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> Non
     assert path.read_bytes() == b"a letter to somebody else\n" * 100
 
 
-def test_processes_that_open_a_new_file_at_once_find_the_same_node(path: Path) -> None:
+def test_processes_that_create_the_file_concurrently_agree_on_the_node(path: Path) -> None:
     openers = [
         subprocess.Popen([sys.executable, "-c", OPEN, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         for _ in range(4)
@@ -127,7 +127,7 @@ def test_processes_that_open_a_new_file_at_once_find_the_same_node(path: Path) -
     assert pragmas == [INDEX_FILE.latest, INDEX_FILE.application_id, 2]
 
 
-def test_a_file_that_another_process_makes_while_it_is_looked_at_is_not_taken_for_a_strangers(path: Path) -> None:
+def test_file_that_another_process_creates_meanwhile_is_not_foreign(path: Path) -> None:
     path.parent.mkdir()
     path.touch(0o600)
     with closing(apsw.Connection(str(path))) as looking:
@@ -145,7 +145,7 @@ def test_a_file_that_another_process_makes_while_it_is_looked_at_is_not_taken_fo
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-def test_every_error_of_the_driver_has_a_public_face(kind: type[apsw.Error]) -> None:
+def test_every_driver_error_becomes_a_fault(kind: type[apsw.Error]) -> None:
     fault = index_fault(kind("UNIQUE constraint failed: documents.id"))
     assert fault.reason in {Reason.INDEX_UNAVAILABLE, Reason.INTERNAL}
     assert "documents" not in fault.message
@@ -154,7 +154,7 @@ def test_every_error_of_the_driver_has_a_public_face(kind: type[apsw.Error]) -> 
     assert kind.__name__ in fault.why
 
 
-def test_a_file_that_is_locked_for_long_is_unavailable(given: Given, path: Path) -> None:
+def test_file_locked_too_long_is_unavailable(given: Given, path: Path) -> None:
     index = given.index("one", old(1))
     with closing(apsw.Connection(str(path))) as holder:
         holder.execute("BEGIN IMMEDIATE")
@@ -166,12 +166,12 @@ def test_a_file_that_is_locked_for_long_is_unavailable(given: Given, path: Path)
     assert len(given.rows(index)) == 2
 
 
-def test_a_closed_engine_says_that_it_stops(given: Given) -> None:
+def test_closed_engine_reports_that_the_service_stops(given: Given) -> None:
     given.run(given.engine.close())
     assert given.refused(given.engine.probe()).reason is Reason.STOPPING
 
 
-def test_the_event_loop_goes_on_while_a_write_waits_for_the_lock(given: Given, path: Path) -> None:
+def test_event_loop_is_not_blocked_by_a_waiting_write(given: Given, path: Path) -> None:
     index = given.index("one")
 
     async def both() -> int:
@@ -192,7 +192,7 @@ def test_the_event_loop_goes_on_while_a_write_waits_for_the_lock(given: Given, p
 
 
 @pytest.mark.parametrize("row_id", ["", "x" * 513, "\ud800", "é" * 257])
-def test_an_id_that_no_engine_takes_is_refused_and_no_row_taken(given: Given, row_id: str) -> None:
+def test_invalid_row_id_is_rejected_and_no_row_is_written(given: Given, row_id: str) -> None:
     index = given.index("one")
     rows = [Row(b"{}", "good"), Row(b"{}", row_id)]
     assert given.refused(given.engine.write(index, rows)).reason is Reason.INDEX_REFUSED
@@ -200,7 +200,7 @@ def test_an_id_that_no_engine_takes_is_refused_and_no_row_taken(given: Given, ro
 
 
 @pytest.mark.parametrize("at", [2**63, 2**64, -(2**63), 10**30, 1e308])
-def test_a_time_beyond_what_the_file_can_hold_is_compared_all_the_same(given: Given, at: float) -> None:
+def test_time_beyond_64_bits_is_compared(given: Given, at: float) -> None:
     index = given.index("one", {"far": row(1, at)})
     assert given.run(given.engine.count(index, UNTIL)).old == int(at < 0)
     assert given.rows(index) == {"far": row(1, at)}

@@ -71,7 +71,7 @@ def waits_for_lock(pid: int) -> bool:
     return any("->" in line and f" {pid} " in line for line in Path("/proc/locks").read_text().splitlines())
 
 
-def test_of_two_processes_one_works_and_the_other_takes_over(given: Given, path: Path) -> None:
+def test_second_engine_process_takes_over_when_the_first_dies(given: Given, path: Path) -> None:
     index = given.index("one", old(2_000))
     with working(path) as first:
         until(lambda: holds_lock(path, first.pid), "the first has the lock")
@@ -89,13 +89,13 @@ def test_of_two_processes_one_works_and_the_other_takes_over(given: Given, path:
     assert len(given.rows(index)) == 2_000 - status.counters.deleted
 
 
-def test_it_is_of_the_lowest_priority(path: Path) -> None:
+def test_engine_process_has_the_lowest_priority(path: Path) -> None:
     with working(path) as process:
         until(lambda: psutil.Process(process.pid).nice() == 19, "it is nice")
         until(lambda: psutil.Process(process.pid).ionice().ioclass == psutil.IOPRIO_CLASS_IDLE, "its disk is idle's")
 
 
-def test_it_dies_with_a_parent_that_is_killed(path: Path) -> None:
+def test_engine_process_exits_with_a_killed_parent(path: Path) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     )
@@ -110,7 +110,7 @@ def test_it_dies_with_a_parent_that_is_killed(path: Path) -> None:
     until_gone([child])
 
 
-def test_it_does_not_stay_where_its_parent_is_gone_already(path: Path) -> None:
+def test_engine_process_exits_when_its_parent_is_gone(path: Path) -> None:
     process = start(path, os.getppid())  # not the one that starts it
     assert process.wait(SECONDS) == 1
 
@@ -138,7 +138,7 @@ def test_engine_process_stopped_while_starting_leaves_nothing_behind(path: Path)
     until_gone(one for one in psutil.Process().children() if is_alive(one) and str(path) in one.cmdline())
 
 
-def test_a_key_that_interrupts_the_server_does_not_reach_it_even_while_it_starts(path: Path) -> None:
+def test_ctrl_c_does_not_reach_the_engine_process(path: Path) -> None:
     with EngineProcess(path) as engine_process:
         until(lambda: engine_process.pid is not None, "it was started")
         pid = engine_process.pid
@@ -171,7 +171,7 @@ def test_no_write_is_lost_while_a_task_runs(given: Given, path: Path) -> None:
     assert problems(path) == []
 
 
-def test_it_says_how_it_is_called_when_the_file_is_not_for_it(path: Path) -> None:
+def test_engine_process_names_a_foreign_file(path: Path) -> None:
     path.write_bytes(b"something else, of more than a few bytes, that nobody should overwrite" * 20)
     path.chmod(0o600)
     done = subprocess.run([*COMMAND, str(path)], capture_output=True, text=True, check=False)

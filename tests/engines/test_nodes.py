@@ -58,7 +58,7 @@ def count(node: Client, index: str) -> int:
     return rows
 
 
-def test_a_node_is_of_the_version_that_its_lock_names(search_node: Client) -> None:
+def test_node_has_the_version_of_its_lock_file(search_node: Client) -> None:
     engine = search_node.kind.rpartition("-")[0]
     lock = (ROOT / f"scripts/search-nodes/{search_node.kind}.lock").read_text()
     locked = re.search(rf"  {engine}-([0-9.]+)\.jar$", lock, re.MULTILINE)
@@ -74,7 +74,7 @@ def test_a_copy_runs_as_a_task_whose_outcome_is_kept(search_node: Client, index:
     assert count(search_node, f"{index}_copy") == 10
 
 
-def test_a_throttled_deletion_is_seen_running_and_ends_when_let_go(search_node: Client, index: str) -> None:
+def test_throttled_deletion_is_seen_running_and_finishes(search_node: Client, index: str) -> None:
     how = "wait_for_completion=false&scroll_size=2&requests_per_second=0.01&refresh=true"
     words = {"query": {"range": {"n": {"lt": 6}}}}
     task = search_node.ask("POST", f"/{index}/_delete_by_query?{how}", words)["task"]
@@ -98,7 +98,7 @@ def own(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         yield node
 
 
-def test_a_killed_node_comes_back_at_its_address_with_its_rows_and_the_outcome_of_its_tasks(own: Node) -> None:
+def test_killed_node_restarts_with_its_rows_and_task_results(own: Node) -> None:
     fill(own, "rows")
     words = {"source": {"index": "rows"}, "dest": {"index": "copy"}}
     task = own.ask("POST", "/_reindex?wait_for_completion=false", words)["task"]
@@ -120,7 +120,7 @@ def test_a_paused_node_answers_nothing_until_it_is_resumed(own: Node) -> None:
     assert own.ask("GET", "/")["name"] == "node"
 
 
-def test_a_node_dies_with_the_process_that_it_was_told_to_and_takes_its_folder_along(tmp_path: Path) -> None:
+def test_node_exits_with_its_owner_and_removes_its_folder(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "3600"]) as owner:
         node = Node(SMALLEST, None, tmp_path / "out", dies_with=owner.pid).start()
         assert node.process is not None
@@ -134,7 +134,7 @@ def test_a_node_dies_with_the_process_that_it_was_told_to_and_takes_its_folder_a
 
 @pytest.mark.soak
 @pytest.mark.parametrize("workers", ["1", "0"])
-def test_a_shared_node_is_gone_when_the_run_that_used_it_is_killed(workers: str, tmp_path: Path) -> None:
+def test_shared_node_exits_when_its_test_run_is_killed(workers: str, tmp_path: Path) -> None:
     fetch(SMALLEST)
     (tmp_path / "conftest.py").write_text("from tests.conftest import shared_nodes\n")
     (tmp_path / "test_it.py").write_text(
@@ -177,7 +177,7 @@ def answers(url: str) -> bool:
         return False
 
 
-def test_a_taken_port_is_named_with_what_to_do(shared_nodes: SharedNodes) -> None:
+def test_port_in_use_is_named_with_what_to_do(shared_nodes: SharedNodes) -> None:
     port = httpx.URL(shared_nodes.of(KINDS[0]).url).port
     refused = script("run", SMALLEST, "--port", str(port))
     assert refused.returncode == 1
@@ -185,7 +185,7 @@ def test_a_taken_port_is_named_with_what_to_do(shared_nodes: SharedNodes) -> Non
     assert refused.stderr.endswith("give a free one with --port\n")
 
 
-def test_an_owner_that_has_ended_already_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+def test_owner_that_has_exited_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     fetch(SMALLEST)
     with subprocess.Popen(["true"]) as ended:
         pass
@@ -223,7 +223,7 @@ def test_a_jar_whose_hash_is_not_in_the_lock_is_refused_and_nothing_counts_as_fe
 
 
 @pytest.mark.soak
-def test_several_at_once_fetch_once(project: Path) -> None:
+def test_concurrent_runs_fetch_a_node_once(project: Path) -> None:
     def fetched(_: int) -> float:
         done = script("fetch", SMALLEST, project=project)
         assert done.returncode == 0, done.stderr

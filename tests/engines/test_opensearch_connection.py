@@ -66,7 +66,7 @@ def test_without_credentials_none_are_sent(node: Client, run: Run) -> None:
     assert "authorization" not in breaker.seen[0].headers
 
 
-def test_credentials_of_two_kinds_are_refused() -> None:
+def test_two_kinds_of_credentials_are_rejected() -> None:
     with pytest.raises(ValueError, match="not both"):
         engine_at("http://127.0.0.1:9200", user="u", password=Secret("p"), api_key=Secret("k"))
     with pytest.raises(ValueError, match="together"):
@@ -80,7 +80,7 @@ def test_a_host_is_an_address_without_password(host: str) -> None:
     assert host not in str(caught.value)
 
 
-def test_a_certificate_is_believed_when_its_authority_is_named(
+def test_certificate_of_a_configured_ca_is_accepted(
     encrypted: Breaker, certificate: tuple[Path, Path], run: Run
 ) -> None:
     engine = engine_at(encrypted.url, ca_file=certificate[0])
@@ -88,7 +88,7 @@ def test_a_certificate_is_believed_when_its_authority_is_named(
     run(engine.close())
 
 
-def test_an_unknown_certificate_is_refused_before_anything_is_sent(encrypted: Breaker, run: Run) -> None:
+def test_unknown_certificate_is_rejected_before_anything_is_sent(encrypted: Breaker, run: Run) -> None:
     engine = engine_at(encrypted.url, user="u", password=Secret("p"))
     with pytest.raises(Fault) as caught:
         run(engine.resolve("a"))
@@ -99,7 +99,7 @@ def test_an_unknown_certificate_is_refused_before_anything_is_sent(encrypted: Br
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])
-def test_a_file_of_no_certificates_is_named(tmp_path: Path, content: str | None) -> None:
+def test_ca_file_without_certificates_is_named(tmp_path: Path, content: str | None) -> None:
     file = tmp_path / "authorities.pem"
     if content is not None:
         file.write_text(content)
@@ -107,7 +107,7 @@ def test_a_file_of_no_certificates_is_named(tmp_path: Path, content: str | None)
         engine_at("https://127.0.0.1:9200", ca_file=file)
 
 
-def test_a_certificate_need_not_be_checked_where_that_is_said(encrypted: Breaker, run: Run) -> None:
+def test_certificate_is_not_checked_when_verification_is_off(encrypted: Breaker, run: Run) -> None:
     engine = engine_at(encrypted.url, verify_tls=False)
     assert run(engine.probe()).startswith("opensearch 2.")
     run(engine.close())

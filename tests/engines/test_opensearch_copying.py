@@ -11,8 +11,8 @@ from tests.support.nodes import KINDS_IN_TURN, Client, unique_prefix
 from tests.support.waiting import until
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.tasks import TaskId, TaskStatus
-from watchword.engines.opensearch import OpenSearchEngine
-from watchword.engines.opensearch.names import inlet
+from watchword.engines.opensearch.engine import OpenSearchEngine
+from watchword.engines.opensearch.index_queries import inlet
 
 OPENSEARCH_ALONE = pytest.mark.parametrize("search_node", KINDS_IN_TURN[:2], indirect=True)
 """For what Elasticsearch 7 does not have."""
@@ -62,7 +62,7 @@ def on(search_node: Client, run: Run) -> Iterator[OnNode]:
     run(engine.close())
 
 
-def test_a_row_deleted_and_made_again_long_after_wins_when_written_over(on: OnNode) -> None:
+def test_recreated_row_overwrites_the_copied_one(on: OnNode) -> None:
     index = on.shaped("one", {"number_of_shards": 1, "gc_deletes": "0s"})
     for number in range(3):
         on.place.put(index, "a", row(number, UNTIL + 5))  # version 3
@@ -79,7 +79,7 @@ def test_a_row_deleted_and_made_again_long_after_wins_when_written_over(on: OnNo
     assert on.rows(target) == on.rows(index)
 
 
-def test_catching_up_copies_of_each_shard_just_what_came_after_its_mark(on: OnNode) -> None:
+def test_catch_up_copies_rows_after_the_checkpoint_of_each_shard(on: OnNode) -> None:
     index = on.shaped("one", {"number_of_shards": 3})
     on.write(index, young(300))
     marks = on.run(on.engine.checkpoints(index))
@@ -93,7 +93,7 @@ def test_catching_up_copies_of_each_shard_just_what_came_after_its_mark(on: OnNo
     assert on.rows(target) == on.rows(index) == young(330) | timeless(5)
 
 
-def test_marks_of_another_number_of_shards_are_refused(on: OnNode) -> None:
+def test_checkpoints_of_another_number_of_shards_are_rejected(on: OnNode) -> None:
     index = on.index("one", young(3))
     target = on.copied(index)
     fault = on.refused(on.engine.start_catch_up(index, target, UNTIL, (1, 1), QUICK))
@@ -109,7 +109,7 @@ def test_a_copy_keeps_versions_and_routing(on: OnNode) -> None:
     assert (copied["_version"], copied["_routing"]) == (3, "x")
 
 
-def test_a_copy_that_is_dropped_meanwhile_does_not_come_back(on: OnNode) -> None:
+def test_dropped_copy_is_not_recreated_by_its_task(on: OnNode) -> None:
     index = on.index("one", young(2_000))
     target = on.copy_of(index)
     task = on.run(on.engine.start_copy(index, target, UNTIL, SLOW))
@@ -121,7 +121,7 @@ def test_a_copy_that_is_dropped_meanwhile_does_not_come_back(on: OnNode) -> None
     assert not on.exists(inlet(target))
 
 
-def test_a_copy_into_an_index_that_rows_do_not_fit_says_which(on: OnNode) -> None:
+def test_copy_reports_rows_that_the_target_rejects(on: OnNode) -> None:
     index = on.index("one", young(3))
     target = on.shaped("strict", {}, mappings={"dynamic": "strict"})
     on.node.ask("POST", "/_aliases", {"actions": [{"add": {"index": target, "alias": inlet(target)}}]})
@@ -132,7 +132,7 @@ def test_a_copy_into_an_index_that_rows_do_not_fit_says_which(on: OnNode) -> Non
     assert any(failure.startswith("Row young-") for failure in ended.failures)
 
 
-def test_copied_rows_do_not_go_through_the_pipelines_again(on: OnNode) -> None:
+def test_copy_skips_ingest_pipelines(on: OnNode) -> None:
     index = on.index("one", young(5))
     # Whatever went through pipelines that are not there would be refused.
     on.node.ask("PUT", f"/{index}/_settings", {"default_pipeline": "absent", "final_pipeline": "absent"})
@@ -162,7 +162,7 @@ def test_an_index_like_a_cloned_one_has_its_settings_and_mappings_and_no_block(o
     on.write(target, young(1))
 
 
-def test_a_copy_has_no_alias_that_a_template_gives_before_the_swap(on: OnNode) -> None:
+def test_copy_has_no_alias_of_a_template_before_the_swap(on: OnNode) -> None:
     everything, template = on.place.name("everything"), on.place.name("template")
     body = {"index_patterns": [on.place.name("one_*")], "template": {"aliases": {everything: {}}}}
     on.node.ask("PUT", f"/_index_template/{template}", body)
@@ -188,7 +188,7 @@ def test_aliases_keep_filter_routing_and_write_index_in_a_swap(on: OnNode) -> No
     assert on.aliases(index) == {}
 
 
-def test_a_swap_asked_again_is_done_already(on: OnNode) -> None:
+def test_repeated_swap_succeeds(on: OnNode) -> None:
     index, name = on.index("one", young(2)), on.place.name("alias")
     on.place.alias(name, index)
     target = on.copied(index)
@@ -197,7 +197,7 @@ def test_a_swap_asked_again_is_done_already(on: OnNode) -> None:
     assert on.concrete(name) == target
 
 
-def test_a_swap_of_a_name_that_leads_elsewhere_is_refused(on: OnNode) -> None:
+def test_swap_of_an_alias_of_another_index_is_rejected(on: OnNode) -> None:
     index, other, name = on.index("one", young(2)), on.index("other"), on.place.name("alias")
     on.place.alias(name, other)
     target = on.copied(index)
@@ -205,7 +205,7 @@ def test_a_swap_of_a_name_that_leads_elsewhere_is_refused(on: OnNode) -> None:
     assert on.concrete(name) == other
 
 
-def test_a_name_that_became_an_alias_is_not_taken_for_the_index_it_was(on: OnNode) -> None:
+def test_name_that_became_an_alias_is_not_an_index(on: OnNode) -> None:
     index = on.index("one", old(3) | young(2))
     target = on.copied(index)
     on.run(on.engine.swap(index, index, target))
@@ -226,7 +226,7 @@ def test_a_name_that_became_an_alias_is_not_taken_for_the_index_it_was(on: OnNod
     assert on.rows(target) == old(3) | young(2)
 
 
-def test_reconciling_finds_the_few_among_many_by_counting(on: OnNode) -> None:
+def test_reconcile_finds_few_differences_among_many_rows(on: OnNode) -> None:
     index = on.shaped("one", {"number_of_shards": 2})
     on.write(index, young(6_000) | timeless(10))
     target = on.copied(index)
@@ -239,7 +239,7 @@ def test_reconciling_finds_the_few_among_many_by_counting(on: OnNode) -> None:
     assert on.rows(target) == staying(on.rows(index))
 
 
-def test_reconciling_tells_rows_of_one_id_by_their_routing(on: OnNode) -> None:
+def test_reconcile_distinguishes_rows_of_one_id_by_routing(on: OnNode) -> None:
     index = on.shaped("one", {"number_of_shards": 2, "number_of_routing_shards": 2})
     for routing in ("a", "b", "c", "d"):
         on.node.ask("PUT", f"/{index}/_doc/same?routing={routing}", row(1, UNTIL + 1))
@@ -257,7 +257,7 @@ def test_reconciling_tells_rows_of_one_id_by_their_routing(on: OnNode) -> None:
 
 
 @pytest.mark.parametrize("kind", ["keyword", "text"])
-def test_where_times_are_mapped_as_text_nothing_is_old(on: OnNode, kind: str) -> None:
+def test_no_row_is_old_where_times_are_mapped_as_text(on: OnNode, kind: str) -> None:
     index = on.shaped("one", {}, mappings={"properties": {"timestampMillis": {"type": kind}}})
     on.write(index, old(3))
     assert on.run(on.engine.count(index, UNTIL)).old == 0
@@ -294,7 +294,7 @@ def test_a_task_of_another_kind_is_not_known(on: OnNode) -> None:
     assert on.run(on.engine.task(TaskId.parse(task))) is None
 
 
-def test_writes_are_held_back_as_a_whole_and_refused_one_by_one(on: OnNode) -> None:
+def test_write_block_rejects_all_rows_and_mapping_errors_one_row(on: OnNode) -> None:
     index = on.index("one")
     on.run(on.engine.block(index))
     with pytest.raises(Fault) as held_back:
@@ -303,11 +303,11 @@ def test_writes_are_held_back_as_a_whole_and_refused_one_by_one(on: OnNode) -> N
     on.run(on.engine.unblock(index))
     fault = on.refused(on.engine.write(index, as_rows({"a": {"urn": "u"}, "b": {"urn": {"no": "word"}}})))
     assert fault.reason is Reason.INDEX_REFUSED
-    assert "1 of 2 rows were not taken" in (fault.why or "")
+    assert "1 of 2 rows were rejected" in (fault.why or "")
     assert on.rows(index) == {"a": {"urn": "u"}}
 
 
-def test_a_row_larger_than_a_request_should_be_is_sent_by_itself(on: OnNode) -> None:
+def test_very_large_row_is_sent_alone(on: OnNode) -> None:
     index = on.index("one")
     rows = {
         f"r{number}": {"urn": "u", "note": "x" * size} for number, size in enumerate([10, 6_000_000, 10, 3_000_000])
@@ -316,7 +316,7 @@ def test_a_row_larger_than_a_request_should_be_is_sent_by_itself(on: OnNode) -> 
     assert on.rows(index) == rows
 
 
-def test_an_index_outside_the_names_is_not_resolved(on: OnNode) -> None:
+def test_index_with_an_unsupported_name_is_not_resolved(on: OnNode) -> None:
     dotted, name = f"{on.place.name('one')}.v1", on.place.name("alias")
     on.node.ask("PUT", f"/{dotted}", {"aliases": {name: {}}})
     assert on.refused(on.engine.resolve(name)).reason is Reason.INDEX_REFUSED

@@ -16,8 +16,8 @@ from tests.support.engine_nodes import engine_at
 from tests.support.ports import free_port
 from watchword.domain.engine import Pace
 from watchword.domain.indices import Row
-from watchword.engines.opensearch import OpenSearchEngine
-from watchword.engines.opensearch.names import bare_path, concrete, inlet, listing, path, tag_header
+from watchword.engines.opensearch.engine import OpenSearchEngine
+from watchword.engines.opensearch.index_queries import bare_path, checked_tag, concrete, inlet, listing, path
 
 FINE = re.compile(r"[a-z0-9][a-z0-9_-]*", re.ASCII)
 PACE = Pace("tag")
@@ -67,7 +67,7 @@ CALLS: list[Call] = [
 
 
 @drawn(NAMES)
-def test_only_a_plain_name_becomes_a_path_and_is_one_segment_of_it(name: str) -> None:
+def test_only_a_plain_name_becomes_one_segment_of_a_path(name: str) -> None:
     for make in (partial(path, name, "_search", scroll="1m"), partial(bare_path, name, "_bulk")):
         if FINE.fullmatch(name):
             assert urlsplit(make()).path.split("/")[1] == name
@@ -87,25 +87,25 @@ def test_only_a_plain_name_is_sent_in_a_body(name: str) -> None:
 
 
 @drawn(st.text(max_size=10), st.text(max_size=10))
-def test_the_one_pattern_has_one_star(head: str, ending: str) -> None:
+def test_listing_pattern_has_one_wildcard(head: str, ending: str) -> None:
     plain = re.fullmatch(r"[a-z0-9_-]+", head + ending, re.ASCII)
     if plain:
         assert urlsplit(listing(head, ending, "_stats")).path == f"/{head}*{ending}/_stats"
     else:
-        with pytest.raises(ValueError, match="no head and ending"):
+        with pytest.raises(ValueError, match="not a head and an ending"):
             listing(head, ending, "_stats")
 
 
 @pytest.mark.parametrize("tag", ["", "a b", "a\r\nHost: b", "é", "x" * 201])
-def test_a_tag_that_is_no_header_is_not_sent(tag: str) -> None:
+def test_invalid_tag_is_not_sent(tag: str) -> None:
     with pytest.raises(ValueError, match="tag of a task"):
-        tag_header(tag)
+        checked_tag(tag)
 
 
-def test_a_call_with_what_is_no_name_sends_nothing(run: Run) -> None:
+def test_call_with_an_invalid_name_sends_nothing(run: Run) -> None:
     engine = engine_at(f"http://127.0.0.1:{free_port()}")  # nobody listens: sending would be another error
     for call in CALLS:
         for name in OTHERS:
-            with pytest.raises(ValueError, match=r"does not name one index|no head and ending"):
+            with pytest.raises(ValueError, match=r"does not name one index|not a head and an ending"):
                 run(call(engine, name))
     run(engine.close())

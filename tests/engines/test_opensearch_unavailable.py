@@ -13,7 +13,7 @@ from tests.support.ports import free_port
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import Row
 from watchword.domain.secret import Secret
-from watchword.engines.opensearch.wire import MOST_BYTES, TRIES
+from watchword.engines.opensearch.cluster_client import MAX_BYTES, TRIES
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_read_is_retried_after_a_retriable_status(broken: ClusterGiven, breaker:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_cluster_that_never_has_time_is_unavailable_after_a_few_tries(
+def test_overloaded_cluster_is_unavailable_after_all_retries(
     broken: ClusterGiven, breaker: Breaker, status: int
 ) -> None:
     breaker.answer(asks("GET", "_settings"), status)
@@ -57,7 +57,7 @@ def test_a_cluster_that_never_has_time_is_unavailable_after_a_few_tries(
     assert breaker.asked(asks("GET", "_settings")) - 2 <= TRIES  # two were the fixture's
 
 
-def test_what_is_read_is_asked_again_after_a_lost_answer(broken: ClusterGiven, breaker: Breaker) -> None:
+def test_read_is_retried_after_a_lost_answer(broken: ClusterGiven, breaker: Breaker) -> None:
     breaker.lose_answer(asks("POST", "_search"), times=1)
     assert broken.run(broken.engine.count(broken.place.name("one"), UNTIL)).total == 5
 
@@ -81,9 +81,7 @@ def test_task_starts_although_the_kept_connection_was_closed(broken: ClusterGive
 
 
 @pytest.mark.parametrize("status", [502, 504])
-def test_a_task_that_a_gateway_may_have_started_is_not_started_again(
-    broken: ClusterGiven, breaker: Breaker, status: int
-) -> None:
+def test_task_start_is_not_retried_after_a_gateway_error(broken: ClusterGiven, breaker: Breaker, status: int) -> None:
     breaker.answer(asks("POST", "_delete_by_query"), status)
     fault = broken.refused(broken.engine.start_delete(broken.place.name("one"), UNTIL, QUICK))
     assert fault.reason is Reason.INDEX_UNAVAILABLE
@@ -91,7 +89,7 @@ def test_a_task_that_a_gateway_may_have_started_is_not_started_again(
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_task_that_was_not_started_for_want_of_time_is_started_then(
+def test_task_start_is_retried_when_the_cluster_was_overloaded(
     broken: ClusterGiven, breaker: Breaker, status: int
 ) -> None:
     breaker.answer(asks("POST", "_delete_by_query"), status, times=1)
@@ -99,7 +97,7 @@ def test_a_task_that_was_not_started_for_want_of_time_is_started_then(
     assert broken.ended(task).counters.deleted == 3
 
 
-def test_a_swap_whose_answer_was_lost_is_known_to_be_done(broken: ClusterGiven, breaker: Breaker) -> None:
+def test_swap_whose_answer_was_lost_is_recognized(broken: ClusterGiven, breaker: Breaker) -> None:
     index = broken.place.name("one")
     target = broken.copied(index)
     breaker.lose_answer(asks("POST", "_aliases"))
@@ -107,14 +105,14 @@ def test_a_swap_whose_answer_was_lost_is_known_to_be_done(broken: ClusterGiven, 
     assert broken.concrete(index) == target
 
 
-def test_a_write_whose_answer_was_lost_makes_no_row_twice(broken: ClusterGiven, breaker: Breaker) -> None:
+def test_write_whose_answer_was_lost_creates_no_duplicate(broken: ClusterGiven, breaker: Breaker) -> None:
     index = broken.place.name("one")
     breaker.lose_answer(asks("POST", "_bulk"), times=1)
     broken.run(broken.engine.write(index, [Row(b'{"urn":\n"u"}')]))
     assert len(broken.rows(index)) == 6
 
 
-def test_a_cluster_that_hangs_is_unavailable_when_the_time_is_over(node: Client, run: Run) -> None:
+def test_hanging_cluster_is_unavailable_after_the_deadline(node: Client, run: Run) -> None:
     with Gate(node.url) as gate:
         engine = engine_at(gate.url, timeout=1.0)
         gate.hold(asks("GET", "/"))
@@ -125,7 +123,7 @@ def test_a_cluster_that_hangs_is_unavailable_when_the_time_is_over(node: Client,
     assert caught.value.reason is Reason.INDEX_UNAVAILABLE
 
 
-def test_where_nobody_listens_the_index_is_unavailable(run: Run) -> None:
+def test_refused_connection_makes_the_index_unavailable(run: Run) -> None:
     engine = engine_at(f"http://127.0.0.1:{free_port()}")
     for call in (engine.probe(), engine.resolve("a"), engine.make("a"), engine.drop("a"), engine.running("a")):
         with pytest.raises(Fault) as caught:
@@ -150,16 +148,14 @@ def test_rejected_request_is_quoted_and_not_retried(broken: ClusterGiven, breake
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_credentials_that_are_not_accepted_are_named_as_the_trouble(
-    broken: ClusterGiven, breaker: Breaker, status: int
-) -> None:
+def test_rejected_credentials_are_named_in_the_error(broken: ClusterGiven, breaker: Breaker, status: int) -> None:
     breaker.answer(asks("GET", "_settings"), status, b'{"error": {"type": "security_exception", "reason": "no"}}')
     fault = broken.refused(broken.engine.resolve("a"))
     assert fault.reason is Reason.INDEX_UNAVAILABLE
     assert "credentials" in fault.message
 
 
-def test_a_full_disk_is_a_refusal_and_not_asked_again(broken: ClusterGiven, breaker: Breaker) -> None:
+def test_full_disk_of_a_cluster_is_not_retried(broken: ClusterGiven, breaker: Breaker) -> None:
     said = b'{"error": {"type": "cluster_block_exception", "reason": "disk usage exceeded flood-stage watermark"}}'
     breaker.answer(asks("POST", "_aliases"), 429, said)
     fault = broken.refused(broken.engine.make_like(broken.place.name("one"), broken.place.name("two")))
@@ -173,8 +169,8 @@ def test_a_redirect_is_not_followed(broken: ClusterGiven, breaker: Breaker, node
     assert fault.reason is Reason.INDEX_UNAVAILABLE
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"{" + b" " * MOST_BYTES], ids=["no JSON", "endless"])
-def test_an_answer_that_is_no_true_one_makes_the_index_unavailable(
+@pytest.mark.parametrize("body", [b"<html>", b"{" + b" " * MAX_BYTES], ids=["no JSON", "endless"])
+def test_oversized_or_non_json_answer_makes_the_index_unavailable(
     broken: ClusterGiven, breaker: Breaker, body: bytes
 ) -> None:
     breaker.answer(asks("GET", "_settings"), 200, body)
@@ -193,21 +189,21 @@ def test_malformed_answer_makes_the_index_unavailable(broken: ClusterGiven, brea
     assert Reason.INDEX_UNAVAILABLE in reasons
 
 
-def test_defect_of_our_own_is_not_taken_for_the_cluster(broken: ClusterGiven) -> None:
+def test_bug_is_not_reported_as_an_unavailable_cluster(broken: ClusterGiven) -> None:
     with pytest.raises(TypeError):
         broken.run(broken.engine.count(broken.place.name("one"), object()))  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         broken.run(broken.engine.resolve(5))  # type: ignore[arg-type]
 
 
-def test_with_one_host_dead_the_others_are_asked(node: Client, run: Run) -> None:
+def test_other_hosts_are_used_when_one_is_down(node: Client, run: Run) -> None:
     engine = engine_at(f"http://127.0.0.1:{free_port()}", node.url)
     for _ in range(4):
         assert run(engine.resolve(unique_prefix())) is None
     run(engine.close())
 
 
-def test_a_host_that_failed_is_left_out_for_a_while(node: Client, breaker: Breaker, run: Run) -> None:
+def test_failed_host_is_skipped_for_a_while(node: Client, breaker: Breaker, run: Run) -> None:
     breaker.answer(asks("GET", "/"), 503)
     engine = engine_at(breaker.url, node.url)
     for _ in range(6):
@@ -224,13 +220,13 @@ def test_a_task_is_started_on_another_host_where_one_is_dead(broken: ClusterGive
     run(engine.close())
 
 
-def test_no_fault_and_no_printed_form_shows_a_secret(run: Run) -> None:
+def test_secret_appears_in_no_fault_and_no_repr(run: Run) -> None:
     secret = "hunter2"
     engine = engine_at(f"http://127.0.0.1:{free_port()}", user="user", password=Secret(secret))
     with pytest.raises(Fault) as caught:
         run(engine.resolve("a"))
-    wire = engine._wire
-    shown = [repr(engine), repr(wire), repr(vars(wire)), repr(vars(wire._kept)), repr(vars(wire._kept.auth))]
+    client = engine._client
+    shown = [repr(engine), repr(client), repr(vars(client)), repr(vars(client._kept)), repr(vars(client._kept.auth))]
     shown += [str(caught.value), repr(caught.value), caught.value.why or ""]
     assert not [one for one in shown if secret in one or "aHVudGVyMg" in one]
     run(engine.close())

@@ -51,9 +51,7 @@ class TestTruncation:
         [(6, {}), (3, {}), (6, {"forceReindex": True}), (3, {"forceDeleteByQuery": True})],
         ids=["few", "many", "few by copy", "many by deletion"],
     )
-    def test_rows_up_to_the_moment_go_and_the_others_stay(
-        self, series: Series, cut: int, force: dict[str, bool]
-    ) -> None:
+    def test_truncation_deletes_rows_up_to_the_cutoff(self, series: Series, cut: int, force: dict[str, bool]) -> None:
         start = now()
         rows = times(10, start) | {"timeless": {"urn": "urn:none"}}
         series.load(rows)
@@ -63,7 +61,7 @@ class TestTruncation:
         assert done["postCheck"]["passed"]
         assert series.rows() == {one: what for one, what in rows.items() if what.get("timestampMillis", end + 1) > end}
 
-    def test_again_and_again_it_goes_on_under_the_same_name(self, series: Series) -> None:
+    def test_repeated_truncations_keep_the_name(self, series: Series) -> None:
         start = now()
         rows = times(20, start)
         series.load(rows)
@@ -99,7 +97,7 @@ class TestTruncation:
         answer = series.server.operate("truncateTimeseriesAspect", asked, token=series.token)
         assert answer.json()["value"].startswith("Delete 2 out of 4 rows")
 
-    def test_a_bystander_with_a_similar_name_is_left_alone(self, series: Series) -> None:
+    def test_index_with_a_similar_name_is_not_changed(self, series: Series) -> None:
         start = now()
         rows = times(6, start)
         series.load(rows)
@@ -114,7 +112,9 @@ class TestTruncation:
         for bystander in bystanders:
             assert bystander.rows() == rows
 
-    def test_a_second_one_meanwhile_is_refused_and_names_the_first(self, slow_series: Callable[[], Series]) -> None:
+    def test_second_operation_on_an_index_is_rejected_and_names_the_first(
+        self, slow_series: Callable[[], Series]
+    ) -> None:
         series, start = slow_series(), now()
         series.load(times(6_000, start, step=1))
         first = series.truncate(start, forceDeleteByQuery=True, batchSize=50)
@@ -126,7 +126,7 @@ class TestTruncation:
         series.server.ask(CANCEL, {"id": first}, actor=ADMIN)
         assert series.over(first)["state"] == "CANCELLED"
 
-    def test_it_fails_when_it_takes_longer_than_it_may(self, slow_series: Callable[[], Series]) -> None:
+    def test_operation_fails_after_its_timeout(self, slow_series: Callable[[], Series]) -> None:
         series, start = slow_series(), now()
         rows = times(600, start, step=1)
         series.load(rows)
@@ -173,7 +173,7 @@ class TestTaskStatus:
         assert json.loads(missing["value"]) == {"error": "Could not get task status for nowhere:7"}
 
     @pytest.mark.parametrize("which", ["an unknown node", "an unknown number"])
-    def test_one_that_is_not_there_could_not_be_got(self, series: Series, which: str) -> None:
+    def test_status_of_an_unknown_task_could_not_be_read(self, series: Series, which: str) -> None:
         node = "nowhere" if which == "an unknown node" else series.truncate_nothing().partition(":")[0]
         task = f"{node}:{2**62}"
         assert status(series, {"task": task}) == {"value": f"Could not get task status for {task}"}
@@ -186,7 +186,7 @@ class TestTaskStatus:
         found = json.loads(status(series, {"task": task["id"]}))
         assert (found["completed"], found["taskId"], found["status"]["deleted"]) == (True, task["id"], 2)
 
-    def test_a_running_one_is_not_completed_and_its_counters_grow(self, slow_series: Callable[[], Series]) -> None:
+    def test_running_operation_shows_growing_counters(self, slow_series: Callable[[], Series]) -> None:
         def watched(old: int) -> tuple[Series, str, list[Any]] | None:
             series, start = slow_series(), now()
             series.load(times(old + 800, start, step=1))
@@ -206,7 +206,7 @@ class TestTaskStatus:
         assert seen[-1]["status"]["throttled_millis"] > 0
         assert series.over(task)["state"] == "DONE"
 
-    def test_a_cancelled_one_says_so(self, slow_series: Callable[[], Series]) -> None:
+    def test_cancelled_operation_reports_its_error(self, slow_series: Callable[[], Series]) -> None:
         series, start = slow_series(), now()
         rows = times(6_000, start, step=1)
         series.load(rows)
@@ -237,7 +237,7 @@ class TestSizes:
         assert own["sizeInBytes"] > 0
         assert own["sizeInMb"] == round(own["sizeInBytes"] / 1024 / 1024, 3)
 
-    def test_after_a_copy_it_is_listed_once_under_its_own_name(self, series: Series) -> None:
+    def test_truncated_index_is_listed_once_under_its_name(self, series: Series) -> None:
         start = now()
         series.load(times(10, start))
         series.over(series.truncate(start - 2 * DAY))
@@ -251,7 +251,7 @@ def test_the_health_probe_names_the_index_as_a_part(indexed: Server) -> None:
     assert answer.json()["parts"]["index"]["status"] == "ready"
 
 
-def test_idle_server_looks_for_operations_less_often_and_takes_a_new_one_up_at_once(series: Series) -> None:
+def test_idle_server_polls_less_often_and_starts_new_operations_immediately(series: Series) -> None:
     def asks_nothing() -> bool:
         before = reads(series.server)
         time.sleep(2)

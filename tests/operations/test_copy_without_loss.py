@@ -46,7 +46,7 @@ def test_under_constant_traffic_nothing_is_lost_and_no_read_fails(
     copy.check()
 
 
-def test_where_the_name_is_the_index_itself_reads_are_turned_away_in_the_moment_of_the_swap_at_most(
+def test_first_swap_may_reject_reads_only_during_the_swap(
     request: pytest.FixtureRequest, gate: Gate, shared_nodes: SharedNodes, make_server: MakeServer
 ) -> None:
     """The engine takes the index away before it shows where its name leads to instead: a read in between finds no
@@ -84,7 +84,7 @@ def _wait_for(copy: Copy, state: str) -> str:
 
 
 @pytest.mark.parametrize("state", ["PLANNED", "RUNNING", "VERIFYING", "SWAPPING"])
-def test_killed_in_each_state_it_is_completed_by_the_next_start(copy: Copy, state: str) -> None:
+def test_operation_killed_in_each_state_is_completed_by_the_next_start(copy: Copy, state: str) -> None:
     with copy.traffic:
         task = _wait_for(copy, state)
         copy.kill()
@@ -97,7 +97,7 @@ def test_killed_in_each_state_it_is_completed_by_the_next_start(copy: Copy, stat
 
 
 @pytest.mark.parametrize("state", ["VERIFYING", "SWAPPING"])
-def test_what_a_killed_one_had_sent_may_arrive_before_the_next_start(copy: Copy, state: str) -> None:
+def test_late_request_of_a_killed_instance_does_no_harm_before_the_next_start(copy: Copy, state: str) -> None:
     with copy.traffic:
         task = _wait_for(copy, state)
         copy.kill()
@@ -108,7 +108,7 @@ def test_what_a_killed_one_had_sent_may_arrive_before_the_next_start(copy: Copy,
     copy.check()
 
 
-def test_what_a_killed_one_had_sent_may_arrive_after_all_is_done(copy: Copy) -> None:
+def test_late_request_of_a_killed_instance_does_no_harm_after_completion(copy: Copy) -> None:
     with copy.traffic:
         task = _wait_for(copy, "SWAPPING")
         copy.kill()
@@ -121,7 +121,7 @@ def test_what_a_killed_one_had_sent_may_arrive_after_all_is_done(copy: Copy) -> 
     copy.check()
 
 
-def test_writes_held_back_by_a_killed_one_after_the_name_has_moved_on_are_let_in(
+def test_late_write_block_of_a_killed_instance_is_removed_from_the_copy(
     request: pytest.FixtureRequest, gate: Gate, shared_nodes: SharedNodes, make_server: MakeServer
 ) -> None:
     copy = copy_of(make_server, shared_nodes.of(request.node.callspec.params["gate"]), gate, alias=False)
@@ -138,7 +138,7 @@ def test_writes_held_back_by_a_killed_one_after_the_name_has_moved_on_are_let_in
     copy.check()
 
 
-def test_an_instance_stopped_while_swapping_harms_nothing_when_it_wakes_up(copy: Copy, make_server: MakeServer) -> None:
+def test_instance_suspended_while_swapping_does_no_harm_when_it_continues(copy: Copy, make_server: MakeServer) -> None:
     with copy.traffic:
         task = _wait_for(copy, "SWAPPING")
         assert copy.server.process is not None
@@ -180,7 +180,7 @@ def _is_stopped_between_writes(server: Server) -> bool:
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "VERIFYING"])
-def test_cancelled_before_the_swap_the_index_is_as_if_nothing_had_been(copy: Copy, state: str) -> None:
+def test_operation_cancelled_before_the_swap_leaves_the_index_unchanged(copy: Copy, state: str) -> None:
     with copy.traffic:
         task = _wait_for(copy, state)
         copy.server.ask(CANCEL, {"id": task}, actor=ADMIN)
@@ -192,7 +192,7 @@ def test_cancelled_before_the_swap_the_index_is_as_if_nothing_had_been(copy: Cop
     copy.check()
 
 
-def test_in_the_swap_it_is_too_late_to_cancel(copy: Copy) -> None:
+def test_operation_cannot_be_cancelled_while_swapping(copy: Copy) -> None:
     task = _wait_for(copy, "SWAPPING")
     with pytest.raises(GraphQLRefused) as refused:
         copy.server.ask(CANCEL, {"id": task}, actor=ADMIN)
@@ -201,7 +201,7 @@ def test_in_the_swap_it_is_too_late_to_cancel(copy: Copy) -> None:
     assert copy.series.over(task)["state"] == "DONE"
 
 
-def test_a_graceful_stop_lets_writers_in_and_the_next_start_goes_on(copy: Copy) -> None:
+def test_graceful_stop_unblocks_writes_and_the_next_start_continues(copy: Copy) -> None:
     with copy.traffic:
         task = _wait_for(copy, "VERIFYING")
         copy.gate.let_go()

@@ -20,7 +20,7 @@ def ask(series: Series, *, actor: str = ADMIN, **fields: Any) -> Any:
     return series.server.ask(HISTOGRAM, {"input": wanted}, actor=actor)["timeseriesHistogram"]
 
 
-def test_the_spans_before_a_cut_hold_what_its_plan_would_delete(series: Series) -> None:
+def test_spans_before_a_cutoff_hold_the_rows_a_plan_deletes(series: Series) -> None:
     start = time.time_ns() // 1_000_000
     series.load(times(30, start) | {"timeless": {"urn": "urn:none"}})
     found = ask(series, spans=10)
@@ -39,20 +39,20 @@ def test_an_aspect_that_has_no_index_yet_has_no_spans(series: Series) -> None:
 
 
 @pytest.mark.parametrize("spans", [0, 201, -1])
-def test_more_spans_than_are_drawn_are_refused(series: Series, spans: int) -> None:
+def test_too_many_spans_are_rejected(series: Series, spans: int) -> None:
     with pytest.raises(GraphQLRefused) as refused:
         ask(series, spans=spans)
     assert refused.value.code == 400
     assert "spans must be a whole number from 1 to 200." in str(refused.value)
 
 
-def test_an_unknown_aspect_is_refused_in_the_words_of_a_plan(series: Series) -> None:
+def test_histogram_of_an_unknown_aspect_is_rejected(series: Series) -> None:
     with pytest.raises(GraphQLRefused) as refused:
         ask(series, aspect="neverheard")
     assert refused.value.reason == "aspect_not_found"
 
 
-def test_it_needs_the_privilege_of_truncating(series: Series, actor: str) -> None:
+def test_histogram_needs_the_truncate_privilege(series: Series, actor: str) -> None:
     with pytest.raises(GraphQLRefused) as refused:
         ask(series, actor=actor, spans=0)
     assert refused.value.reason == "missing_privilege"

@@ -26,13 +26,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 class TestWithoutAnIndex:
-    def test_tokens_are_made_verified_and_revoked_as_ever(self, alone: Server) -> None:
+    def test_tokens_work_while_the_index_is_unavailable(self, alone: Server) -> None:
         made = alone.create(ADMIN)
         assert alone.verify(made["accessToken"]).status_code == 204
         alone.revoke(made["metadata"]["id"])
         assert alone.verify(made["accessToken"]).status_code == 401
 
-    def test_it_is_ready_and_says_which_part_is_not(self, alone: Server) -> None:
+    def test_readiness_names_the_unavailable_index(self, alone: Server) -> None:
         answer = alone.http.get("/health/ready")
         told = answer.json()
         assert (answer.status_code, told["status"]) == (200, "degraded")
@@ -41,12 +41,12 @@ class TestWithoutAnIndex:
         assert "127.0.0.1" not in told["parts"]["index"]["message"]
 
     @pytest.mark.parametrize(("action", "body"), [("getIndexSizes", {}), ("truncateTimeseriesAspect", KNOWN)])
-    def test_what_needs_it_is_told_to_come_back(self, alone: Server, action: str, body: dict[str, object]) -> None:
+    def test_actions_that_need_the_index_answer_503(self, alone: Server, action: str, body: dict[str, object]) -> None:
         answer = alone.operate(action, body, token=alone.create(ADMIN)["accessToken"])
         assert (answer.status_code, answer.json()["error"]["reason"]) == (503, "index_unavailable")
         assert int(answer.headers["retry-after"]) > 0
 
-    def test_the_status_of_a_task_could_not_be_got(self, alone: Server) -> None:
+    def test_task_status_could_not_be_read_without_an_index(self, alone: Server) -> None:
         answer = alone.operate("getEsTaskStatus", {"task": "node:1"}, token=alone.create(ADMIN)["accessToken"])
         assert answer.status_code == 200
         assert answer.json() == {"value": "Could not get task status for node:1"}
@@ -77,7 +77,7 @@ def _after_all(copy: Copy, task: str) -> None:
     assert copy.node.http.put(f"/{copy.series.name}/_doc/later", json={"timestampMillis": UNTIL}).is_success
 
 
-def test_a_node_killed_in_the_middle_of_the_copy_is_waited_for(copy: Copy, node: Node) -> None:
+def test_operation_waits_for_a_node_killed_during_the_copy(copy: Copy, node: Node) -> None:
     copy.hold_at_work()
     task = copy.begin()
     copy.gate.wait_until_held()
@@ -103,7 +103,7 @@ def test_a_node_killed_while_writes_are_held_back(copy: Copy, node: Node) -> Non
     _after_all(copy, task)
 
 
-def test_a_node_that_does_not_answer_holds_up_no_token(copy: Copy, node: Node) -> None:
+def test_hanging_node_does_not_delay_tokens(copy: Copy, node: Node) -> None:
     copy.hold_at_work()
     task = copy.begin()
     copy.gate.wait_until_held()

@@ -58,7 +58,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str, str | None]:
 
 class TestWhoMay:
     @pytest.mark.parametrize("action", ACTIONS)
-    def test_nobody_without_a_token(self, server: Server, action: str) -> None:
+    def test_request_without_a_token_is_rejected(self, server: Server, action: str) -> None:
         answer = server.operate(action, "not an object", token=None, X_Service_Actor=ADMIN)
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -73,13 +73,13 @@ class TestWhoMay:
             assert refusal(answer)[:2] == (403, "missing_privilege")
             assert answer.json()["error"]["privilege"] == ACTIONS[action]
 
-    def test_everybody_may_read_a_task_s_status_until_that_policy_is_gone(self, server: Server, actor: str) -> None:
+    def test_default_policy_lets_everyone_read_task_status(self, server: Server, actor: str) -> None:
         token = server.create(ADMIN, of=actor)["accessToken"]
         answer = server.operate("getEsTaskStatus", {"task": "n:1"}, token=token)
         assert answer.json() == {"value": "Could not get task status for n:1"}
 
     @pytest.mark.parametrize("privilege", [SIZES, SYSTEM])
-    def test_the_privilege_or_the_one_that_includes_it_opens_the_door(
+    def test_privilege_or_manage_system_operations_allows_the_action(
         self, server: Server, actor: str, privilege: str
     ) -> None:
         server.grant(actor, privileges=(privilege,))
@@ -88,7 +88,7 @@ class TestWhoMay:
         truncation = server.operate("truncateTimeseriesAspect", {}, token=token)
         assert refusal(truncation)[0] == (400 if privilege == SYSTEM else 403)
 
-    def test_a_denial_leaves_an_event(self, server: Server, actor: str) -> None:
+    def test_denial_writes_an_event(self, server: Server, actor: str) -> None:
         token = server.create(ADMIN, of=actor)["accessToken"]
         server.operate("truncateTimeseriesAspect", {}, token=token)
         query = "query ($a: [String!]) { listEvents(input: {actorUrns: $a}) { events { action target detail } } }"
@@ -174,7 +174,7 @@ class TestBadInput:
         ],
         ids=str,
     )
-    def test_a_bad_truncation_is_refused_by_its_field_and_deletes_nothing(
+    def test_invalid_truncation_names_the_field_and_deletes_nothing(
         self, series: Series, changed: dict[str, Any], field: str
     ) -> None:
         before = series.rows()
@@ -212,13 +212,13 @@ class TestBadInput:
             )
             assert refusal(answer)[:2] == expected
 
-    def test_only_post_is_answered(self, server: Server, admin: str) -> None:
+    def test_other_methods_than_post_are_rejected(self, server: Server, admin: str) -> None:
         answer = server.http.get("/operations?action=getIndexSizes", headers={"Authorization": f"Bearer {admin}"})
         assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
 
     @settings(max_examples=150)
     @given(st.dictionaries(FIELDS, VALUES), st.sampled_from(list(ACTIONS)))
-    def test_whatever_comes_the_answer_is_no_defect(
+    def test_no_body_causes_an_internal_error(
         self, server: Server, admin: str, body: dict[str, Any], action: str
     ) -> None:
         answer = server.http.post(
@@ -230,7 +230,7 @@ class TestBadInput:
 
 
 class TestGraphQL:
-    def test_the_plan_says_what_and_why(self, series: Series) -> None:
+    def test_plan_names_strategy_and_reason(self, series: Series) -> None:
         wanted = series.asked(now() - 2 * DAY)
         planned = series.server.ask(PLAN, {"input": wanted}, actor=ADMIN)["truncateTimeseriesAspect"]
         assert planned["operation"] is None
@@ -242,7 +242,7 @@ class TestGraphQL:
             assert strategy == "REINDEX"
             assert "more than half" in reason
 
-    def test_what_it_begins_is_listed_and_its_status_read(self, series: Series) -> None:
+    def test_started_operation_is_listed_with_its_status(self, series: Series) -> None:
         wanted = series.asked(now() - 2 * DAY, dryRun=False)
         begun = series.server.ask(PLAN, {"input": wanted}, actor=ADMIN)["truncateTimeseriesAspect"]["operation"]
         assert series.over(begun["id"])["state"] == "DONE"
@@ -260,7 +260,7 @@ class TestGraphQL:
                 server.ask(query, {"id": "nowhere:1"}, actor=ADMIN)
             assert (refused.value.code, refused.value.reason) == (404, "operation_not_found")
 
-    def test_what_is_over_cannot_be_cancelled(self, series: Series) -> None:
+    def test_finished_operation_cannot_be_cancelled(self, series: Series) -> None:
         task = series.truncate(0)
         series.over(task)
         with pytest.raises(GraphQLRefused) as refused:

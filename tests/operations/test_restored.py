@@ -12,7 +12,7 @@ from tests.support.waiting import until
 HOUR = 3_600_000
 
 
-def test_what_was_under_way_in_the_backup_is_cancelled_and_numbers_go_on(
+def test_operation_in_a_restored_backup_is_cancelled_and_ids_are_not_reused(
     make_server: MakeServer, tmp_path: Path
 ) -> None:
     server = make_server("--index-rate", "100")

@@ -57,7 +57,7 @@ def misled(stranger: Stranger, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.mark.parametrize("answer", [b"[1,2,3]", b"null", b"{}", b'{"version": []}', b'"text"', b"not json"], ids=str)
-def test_what_is_no_search_engine_is_unavailable_and_never_an_empty_index(
+def test_other_program_at_the_address_is_unavailable_not_empty(
     stranger: Stranger, misled: Server, answer: bytes
 ) -> None:
     stranger.answer = answer
@@ -88,7 +88,7 @@ def on_node(node: Client, prefix: str, tmp_path_factory: pytest.TempPathFactory)
         yield running
 
 
-def test_a_crowd_that_asks_the_index_is_turned_away_and_tokens_are_verified(
+def test_many_index_requests_do_not_delay_token_verification(
     on_node: Server,
 ) -> None:
     server = on_node
@@ -113,7 +113,7 @@ def test_a_crowd_that_asks_the_index_is_turned_away_and_tokens_are_verified(
     assert codes == [200] * 100
 
 
-def test_how_a_task_failed_is_told_whole_to_those_alone_who_may_truncate(
+def test_failures_are_shown_in_full_only_with_the_truncate_privilege(
     node: Client, prefix: str, on_node: Server, actor: str
 ) -> None:
     server = on_node
@@ -133,9 +133,7 @@ def test_how_a_task_failed_is_told_whole_to_those_alone_who_may_truncate(
 
 
 @pytest.mark.parametrize("alias", ["filtered", "foreign"])
-def test_an_alias_of_a_part_or_of_something_else_is_not_touched(
-    node: Client, prefix: str, on_node: Server, alias: str
-) -> None:
+def test_filtered_or_foreign_alias_is_not_truncated(node: Client, prefix: str, on_node: Server, alias: str) -> None:
     name = f"{prefix}_dataset_{alias}aspect_v1"
     index = f"{name}_1" if alias == "filtered" else f"{prefix}_wages"
     how = {"filter": {"term": {"team": "one"}}} if alias == "filtered" else {}
@@ -147,7 +145,7 @@ def test_an_alias_of_a_part_or_of_something_else_is_not_touched(
     assert node.ask("GET", f"/{index}/_count")["count"] == 1
 
 
-def test_who_asked_and_for_what_is_for_those_who_may_truncate(server: Server, actor: str) -> None:
+def test_operation_details_need_the_truncate_privilege(server: Server, actor: str) -> None:
     series = Series(server, EmbeddedIndex(), server.create(ADMIN)["accessToken"])
     series.load(times(3, 1_700_000_000_000))
     task = series.truncate(0)

@@ -66,7 +66,7 @@ class NodeIndex:
         self.flags: tuple[str, ...] = ("--index-url", url, "--index-prefix", self.prefix)
 
     def open(self, server: Server) -> Engine:
-        from watchword.engines.opensearch import open_engine as open_node
+        from watchword.engines.opensearch.engine import open_engine as open_node
 
         return open_node((self.url,), user=None, password=None, api_key=None, ca_file=None, verify_tls=True, timeout=10)
 

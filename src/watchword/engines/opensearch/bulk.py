@@ -1,30 +1,35 @@
-"""Many rows in one request: lines of JSON, cut into requests of bounded size, each row answered for by itself.
+"""Bulk requests: lines of JSON, split into requests of bounded size, with an outcome per row.
 
-Rows that the cluster has no room for are sent again. Where writes are held back, that is said at once as long as no row
-was taken; after that the others are sent again until they are taken, so that whoever is told to try again can do so
-with all of them.
+Rows that the cluster rejects for the moment are sent again. A write block is reported only while no row was written;
+after that the rest is sent again until it is written, so that a caller who retries can send all rows.
 """
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from watchword.domain.errors import Fault, Reason
-from watchword.engines.opensearch import refusals
-from watchword.engines.opensearch.wire import FIRST_PAUSE, TRIES, Wire
+from watchword.engines.opensearch.cluster_client import (
+    BLOCK,
+    FIRST_PAUSE,
+    TRIES,
+    ClusterClient,
+    describe_error,
+    reading,
+    refused,
+)
 
-MOST_BYTES = 5_000_000
-_WANTED = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"
-_LATER = frozenset({429, 503})
-_WRITE_BLOCK = "FORBIDDEN/8/"
+MAX_BYTES = 5_000_000
+_FILTER = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"
+_RETRIABLE = frozenset({429, 503})
 _LONGEST_BLOCK = 35.0
-"""Seconds. A copy holds its source's writers back for no longer than thirty."""
+"""Seconds. A copy blocks writes to its source for at most thirty."""
 
 
 def put(row_id: str, source: bytes) -> bytes:
-    """Line ends cannot be part of a JSON string, so that blanks in their place change nothing."""
+    """A JSON string cannot contain line ends, so replacing them by blanks changes nothing."""
     line = source.replace(b"\n", b" ").replace(b"\r", b" ")
     return orjson.dumps({"index": {"_id": row_id}}) + b"\n" + line + b"\n"
 
@@ -34,24 +39,21 @@ def delete(row_id: str, routing: str | None) -> bytes:
     return orjson.dumps({"delete": named}) + b"\n"
 
 
-async def send(wire: Wire, address: str, entries: Iterable[bytes]) -> None:
-    taken = False
+async def send(client: ClusterClient, address: str, entries: Iterable[bytes]) -> None:
+    some_written = False
     for part in _parts(entries):
         left, number, waited = part, 0, 0.0
         while left:
-            answer = await wire.ask("POST", f"{address}?{_WANTED}", lines=b"".join(left))
-            with refusals.reading("a bulk request"):
-                outcome = _outcome(answer, left)
-            taken = taken or len(outcome.left) < len(left)
-            if outcome.blocked and not taken:
-                raise Fault(
-                    Reason.INDEX_BLOCKED,
-                    "Writes to the index are held back for a moment; try again.",
-                    why=f"{address}: there is a write block",
-                )
-            if waited > _LONGEST_BLOCK or (number >= TRIES and not outcome.blocked):
-                raise refusals.refused(f"{len(outcome.left)} rows were not taken by {address} after {number} tries")
-            left = outcome.left
+            answer = await client.ask("POST", f"{address}?{_FILTER}", lines=b"".join(left))
+            with reading("a bulk request"):
+                again, blocked = _unwritten(answer, left)
+            some_written = some_written or len(again) < len(left)
+            if blocked and not some_written:
+                why = f"{address}: there is a write block"
+                raise Fault(Reason.INDEX_BLOCKED, "Writes to the index are blocked for a moment. Try again.", why=why)
+            if waited > _LONGEST_BLOCK or (number >= TRIES and not blocked):
+                raise refused(f"{len(again)} rows were not written by {address} after {number} tries")
+            left = again
             if left:
                 pause = min(1.0, FIRST_PAUSE * 2**number)
                 number, waited = number + 1, waited + pause
@@ -62,7 +64,7 @@ def _parts(entries: Iterable[bytes]) -> Iterator[list[bytes]]:
     part: list[bytes] = []
     size = 0
     for entry in entries:
-        if part and size + len(entry) > MOST_BYTES:
+        if part and size + len(entry) > MAX_BYTES:
             yield part
             part, size = [], 0
         part.append(entry)
@@ -71,27 +73,22 @@ def _parts(entries: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield part
 
 
-class _Outcome(NamedTuple):
-    left: list[bytes]
-    """To be sent again."""
-    blocked: bool
-    """Some of them because of a write block."""
-
-
-def _outcome(answer: dict[str, Any], sent: list[bytes]) -> _Outcome:
-    """INDEX_REFUSED where a row is not taken now or later."""
+def _unwritten(answer: dict[str, Any], sent: list[bytes]) -> tuple[list[bytes], bool]:
+    """Entries to send again, and whether a write block is the cause. INDEX_REFUSED where a row is rejected for good."""
     if not answer["errors"]:
-        return _Outcome([], blocked=False)
-    told = [next(iter(item.values())) for item in answer["items"]]
-    blocked = [_is_blocked(one) for one in told]
-    later = [is_blocked or one["status"] in _LATER for one, is_blocked in zip(told, blocked, strict=True)]
-    failed = [one for one, again in zip(told, later, strict=True) if "error" in one and not again]
-    if failed:
-        first = refusals.told(failed[0]["error"])
-        raise refusals.refused(f"{len(failed)} of {len(sent)} rows were not taken; the first: {first}")
-    return _Outcome([entry for entry, again in zip(sent, later, strict=True) if again], any(blocked))
-
-
-def _is_blocked(told: dict[str, Any]) -> bool:
-    error = told.get("error") or {}
-    return error.get("type") == refusals.BLOCK and _WRITE_BLOCK in str(error.get("reason"))
+        return [], False
+    outcomes = [next(iter(item.values())) for item in answer["items"]]
+    again, rejected, blocked = [], [], False
+    for entry, outcome in zip(sent, outcomes, strict=True):
+        error = outcome.get("error")
+        # A full disk is a block with status 429.
+        is_block = error is not None and error.get("type") == BLOCK and outcome["status"] == 403
+        if is_block or outcome["status"] in _RETRIABLE:
+            again.append(entry)
+            blocked = blocked or is_block
+        elif error is not None:
+            rejected.append(error)
+    if rejected:
+        first = describe_error(rejected[0])
+        raise refused(f"{len(rejected)} of {len(sent)} rows were rejected; the first: {first}")
+    return again, blocked

@@ -1,7 +1,7 @@
-"""The engine port on a cluster: every call names one concrete index, which is no alias, and is as safe as it can be.
+"""The engine port on a cluster, OpenSearch 2 and 3 or Elasticsearch 7: every call names one concrete index.
 
-A name that used to be an index may be an alias by now, for a copy took its place. Calls that change something therefore
-look first whether there is an index of just this name.
+A name that was an index may be an alias now, because a copy was swapped in. Calls that change something check first
+that an index of exactly this name exists.
 """
 
 import asyncio
@@ -15,26 +15,69 @@ from watchword.domain.engine import Checkpoints, Pace
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import TIME, Histogram, IndexSize, Resolved, Row, RowCount
 from watchword.domain.secret import Secret
-from watchword.domain.tasks import TaskId, TaskStatus
-from watchword.engines.opensearch import bulk, counting, queries, reports, searches, shapes
-from watchword.engines.opensearch.names import (
+from watchword.domain.tasks import CANCELLED, Counters, TaskId, TaskStatus
+from watchword.engines.opensearch import bulk, index_queries
+from watchword.engines.opensearch.cluster_client import (
+    EXISTS,
+    NO_INDEX,
+    NO_RESOURCE,
+    TAG_HEADER,
+    ClusterClient,
+    ClusterCredential,
+    Retry,
+    describe_error,
+    reading,
+    refused,
+    tls_context,
+    unavailable,
+)
+from watchword.engines.opensearch.index_queries import (
     bare_path,
+    checked_tag,
     concrete,
     inlet,
     is_concrete,
     listing,
+    old,
     path,
+    refresh,
     state_path,
-    tag_header,
+    staying,
     task_path,
+    written_after,
 )
-from watchword.engines.opensearch.reconciling import Reconciling
-from watchword.engines.opensearch.refusals import EXISTS, NO_INDEX, NO_RESOURCE, reading, refused, unavailable
-from watchword.engines.opensearch.wire import Again, Credential, Wire, tls_context
+from watchword.engines.opensearch.reconcile import Reconciliation
 
-_LARGEST_BATCH = 10_000
+AliasAction = dict[str, Any]
+
+_MAX_BATCH = 10_000
 _PROBE_SECONDS = 1.0
-_LONGEST_VERSION = 60
+_MAX_VERSION_LENGTH = 60
+_MAX_FAILURES = 10
+_TASK_ACTIONS = ("/reindex", "/byquery")
+
+# Settings that the cluster sets itself when an index is created, or that a copy must not have.
+_NOT_COPIED = (
+    "blocks",
+    "creation_date",
+    "final_pipeline",  # would run over every copied row; the copy gets it with the swap
+    "provided_name",
+    "remote_store",
+    "resize",
+    "uuid",
+    "verified_before_close",
+    "version",
+)
+# A time series: times are milliseconds. Other values are kept and count as no time.
+_SERIES: dict[str, Any] = {
+    "settings": {"number_of_shards": 1},
+    "mappings": {
+        "properties": {
+            "urn": {"type": "keyword"},
+            TIME: {"type": "date", "format": "epoch_millis", "ignore_malformed": True},
+        }
+    },
+}
 
 
 def open_engine(
@@ -47,29 +90,25 @@ def open_engine(
     verify_tls: bool,
     timeout: float,
 ) -> "OpenSearchEngine":
-    credential = Credential(user, password, api_key)
+    credential = ClusterCredential(user, password, api_key)
     encrypted = any(host.startswith("https:") for host in hosts)
     tls = tls_context(ca_file, verify=verify_tls) if encrypted else False
-    return OpenSearchEngine(Wire(hosts, credential, tls, timeout))
-
-
-def _new_id() -> str:
-    return uuid.uuid4().hex
+    return OpenSearchEngine(ClusterClient(hosts, credential, tls, timeout), lambda: uuid.uuid4().hex)
 
 
 class OpenSearchEngine:
-    def __init__(self, wire: Wire, new_id: Callable[[], str] = _new_id) -> None:
-        self._wire = wire
+    def __init__(self, client: ClusterClient, new_id: Callable[[], str]) -> None:
+        self._client = client
         self._new_id = new_id
 
     async def close(self) -> None:
-        await self._wire.close()
+        await self._client.close()
 
     async def probe(self) -> str:
-        answer = await self._wire.ask("GET", "/", again=Again.NEVER, within=_PROBE_SECONDS)
+        answer = await self._client.ask("GET", "/", retry=Retry.NEVER, within=_PROBE_SECONDS)
         with reading("its version"):
             version = answer["version"]
-            return f"{version.get('distribution', 'elasticsearch')} {version['number']}"[:_LONGEST_VERSION]
+            return f"{version.get('distribution', 'elasticsearch')} {version['number']}"[:_MAX_VERSION_LENGTH]
 
     async def resolve(self, name: str) -> Resolved | None:
         found = await self._settings(name)
@@ -78,7 +117,7 @@ class OpenSearchEngine:
         if len(found) > 1:
             raise Fault(
                 Reason.INDEX_AMBIGUOUS,
-                f"{name} stands for {len(found)} indices, so none of them is touched; make it an alias of one.",
+                f"{name} is an alias of {len(found)} indices. Nothing was changed; make it an alias of one.",
                 why=", ".join(sorted(found)),
             )
         ((index, settings),) = found.items()
@@ -87,47 +126,46 @@ class OpenSearchEngine:
         try:
             resolved = Resolved(concrete(index), identity, by_alias=index != name)
         except ValueError:
-            raise refused(f"{name} leads to an index whose name is never sent: {index}") from None
+            raise refused(f"{name} is an alias of an index whose name is never sent: {index}") from None
         if resolved.by_alias and "filter" in (await self._aliases(index)).get(name, {}):
             raise Fault(
                 Reason.INDEX_AMBIGUOUS,
-                f"{name} shows a part of its index alone, so it is not touched; make it an alias without a filter.",
+                f"{name} is an alias with a filter. Nothing was changed; make it an alias without one.",
                 why=index,
             )
         return resolved
 
     async def sizes(self, head: str, ending: str) -> tuple[IndexSize, ...]:
-        listed = await self._wire.ask("GET", listing(head, ending, "_alias"))
+        listed = await self._client.ask("GET", listing(head, ending, "_alias"))
         names: dict[str, str] = {}
         with reading("the list of aliases"):
-            for index, told in listed.items():
-                fitting = [name for name in (index, *sorted(told["aliases"])) if _fits(name, head, ending)]
+            for index, content in listed.items():
+                fitting = [name for name in (index, *sorted(content["aliases"])) if _fits(name, head, ending)]
                 if fitting and is_concrete(index):
                     names[index] = fitting[0]
-        # Rows count once they can be found, and nobody may have looked for a while.
+        # Only refreshed rows count, and an index that is not searched is refreshed rarely.
         await asyncio.gather(*(self._refresh_if_there(index) for index in names))
-        stats = await self._wire.ask("GET", listing(head, ending, "_stats/store,docs"))
+        stats = await self._client.ask("GET", listing(head, ending, "_stats/store,docs"))
         found: dict[str, IndexSize] = {}
         with reading("the sizes of indices"):
-            for index, told in stats["indices"].items():
+            for index, content in stats["indices"].items():
                 if index not in names:
                     continue
                 before = found.get(names[index], IndexSize(names[index], 0, 0))
-                size, rows = told["primaries"]["store"]["size_in_bytes"], told["primaries"]["docs"]["count"]
+                primaries = content["primaries"]
+                size, rows = primaries["store"]["size_in_bytes"], primaries["docs"]["count"]
                 found[before.name] = IndexSize(before.name, before.size_bytes + int(size), before.rows + int(rows))
         return tuple(found[name] for name in sorted(found))
 
     async def count(self, index: str, until: int) -> RowCount:
-        return await counting.count(self._wire, index, await self._kind_of_time(index), until)
+        return await index_queries.count(self._client, index, await self._time_type(index), until)
 
     async def histogram(self, index: str, spans: int) -> Histogram:
-        return await counting.histogram(self._wire, index, await self._kind_of_time(index), spans)
-
-    # Tasks.
+        return await index_queries.histogram(self._client, index, await self._time_type(index), spans)
 
     async def start_delete(self, index: str, until: int, pace: Pace) -> TaskId:
-        kind = await self._kind_of_time(index)
-        await searches.refresh(self._wire, index)
+        kind = await self._time_type(index)
+        await refresh(self._client, index)
         address = path(
             index,
             "_delete_by_query",
@@ -137,102 +175,100 @@ class OpenSearchEngine:
             scroll_size=_batch(pace),
             requests_per_second=_rate(pace),
         )
-        return await self._start(address, {"query": queries.old(kind, until)}, pace)
+        return await self._start(address, {"query": old(kind, until)}, pace)
 
     async def start_copy(self, source: str, target: str, until: int, pace: Pace) -> TaskId:
-        kind = await self._kind_of_time(source)
+        kind = await self._time_type(source)
         await self._need_inlet(target)
-        await searches.refresh(self._wire, source)
-        query = queries.staying(kind, until)
-        return await self._start_reindex({"query": query}, source, target, "external", pace)
+        await refresh(self._client, source)
+        return await self._start_reindex({"query": staying(kind, until)}, source, target, "external", pace)
 
     async def start_catch_up(
         self, source: str, target: str, until: int, since: Checkpoints, pace: Pace, *, overwrite: bool = False
     ) -> tuple[TaskId, ...]:
-        """A row that was deleted and made again long after starts from version 1, so that its older self in the copy
-        looks newer: that is what `over` is for.
+        """A row that was deleted and written again starts at version 1, so the copy's older row looks newer: that is
+        what `overwrite` is for.
         """
-        kind = await self._kind_of_time(source)
+        kind = await self._time_type(source)
         settings = await self._present(source)
         shards = _shards(settings)
         if shards != len(since):
-            raise refused(f"{source} has {shards} shards, the marks are of {len(since)}")
+            raise refused(f"{source} has {shards} shards; there are {len(since)} checkpoints")
         await self._need_inlet(target)
-        await searches.refresh(self._wire, source)
+        await refresh(self._client, source)
         version_type = "internal" if overwrite else "external_gte"
         started = []
-        for shard, mark in enumerate(since):
-            what: dict[str, Any] = {"query": queries.staying(kind, until, queries.after(mark))}
-            if len(since) > 1:  # as many slices as shards: a slice is a shard
+        for shard, checkpoint in enumerate(since):
+            what: dict[str, Any] = {"query": staying(kind, until, written_after(checkpoint))}
+            if len(since) > 1:  # with as many slices as shards, a slice is a shard
                 what["slice"] = {"id": shard, "max": len(since)}
             started.append(await self._start_reindex(what, source, target, version_type, pace))
         return tuple(started)
 
     async def task(self, task: TaskId) -> TaskStatus | None:
-        answer = await self._wire.ask("GET", task_path(task), fine=(NO_RESOURCE,))
+        answer = await self._client.ask("GET", task_path(task), accept=(NO_RESOURCE,))
         with reading("the status of a task"):
-            return None if answer is None else reports.status_of(task, answer)
+            return None if answer is None else _status(task, answer)
 
     async def cancel(self, task: TaskId) -> None:
-        await self._wire.ask("POST", task_path(task, "_cancel"), fine=(NO_RESOURCE,))
+        await self._client.ask("POST", task_path(task, "_cancel"), accept=(NO_RESOURCE,))
 
     async def running(self, tag: str) -> tuple[TaskId, ...]:
-        answer = await self._wire.ask("GET", "/_tasks?actions=*/reindex,*/byquery&detailed=true&group_by=none")
+        answer = await self._client.ask("GET", "/_tasks?actions=*/reindex,*/byquery&detailed=true&group_by=none")
         with reading("the list of tasks"):
             if answer.get("node_failures") or answer.get("task_failures"):
                 raise unavailable("the list of tasks is not complete")
-            listed = [one for one in answer["tasks"] if reports.tag_of(one) == tag]
+            listed = [one for one in answer["tasks"] if _tag(one) == tag]
             return tuple(sorted(TaskId(str(one["node"]), int(one["id"])) for one in listed))
 
-    # Copying without loss.
-
     async def checkpoints(self, index: str) -> Checkpoints:
-        """By the global checkpoints: what is up to them is on every copy of a shard, whichever of them the copying
-        reads, and no failing node can take it back. Above them a number may still be under way, or be given anew.
+        """The global checkpoints: every replica has all writes up to them, and no failing node can lose one. Above
+        them, a number may still be in progress or be reused.
         """
         settings = await self._present(index)
-        if shapes.lags_behind(settings):
-            raise refused(f"{index} replicates by segments: its replicas lag behind, so no copy of them is complete")
-        stats = await self._wire.ask("GET", path(index, "_stats/docs", level="shards"))
-        marks = []
+        if _replicas_lag(settings):
+            raise refused(f"{index} replicates by segments: its replicas lag behind, so a copy may be incomplete")
+        stats = await self._client.ask("GET", path(index, "_stats/docs", level="shards"))
+        checkpoints = []
         with reading("the checkpoints of shards"):
             shards = stats["indices"].get(index, {}).get("shards", {})
             for number in range(_shards(settings)):
                 primaries = [copy for copy in shards.get(str(number), []) if copy["routing"]["primary"]]
                 if len(primaries) != 1 or "seq_no" not in primaries[0]:
                     raise unavailable(f"shard {number} of {index} has no primary now")
-                marks.append(max(-1, int(primaries[0]["seq_no"]["global_checkpoint"])))
-        await searches.refresh(self._wire, index)
-        return tuple(marks)
+                checkpoints.append(max(-1, int(primaries[0]["seq_no"]["global_checkpoint"])))
+        await refresh(self._client, index)
+        return tuple(checkpoints)
 
     async def make_like(self, source: str, target: str) -> None:
         await self._present(source)
-        answer = await self._wire.ask("GET", path(source))
-        state = await self._wire.ask("GET", state_path(source))
+        answer = await self._client.ask("GET", path(source))
+        state = await self._client.ask("GET", state_path(source))
         with reading("the shape of an index"):
             shape = answer[source]
-            settings = shapes.settings_for_copy(shape["settings"]["index"])
-            # Not shown by all, but by it each row finds its shard: placed otherwise, two rows of one id may become one.
+            settings = _settings_for_copy(shape["settings"]["index"])
+            # Decides the shard of a row, and not every version shows it among the settings. With another value, two
+            # rows of one id may end up on one shard.
             settings["number_of_routing_shards"] = state["metadata"]["indices"][source]["routing_num_shards"]
             body = {"settings": {"index": settings}, "mappings": shape["mappings"]}
-        await self._wire.ask("PUT", bare_path(target), body, again=Again.UNDONE)
-        # A template of the cluster may have given it aliases, which belong to the source until the swap.
+        await self._client.ask("PUT", bare_path(target), body, retry=Retry.NOT_EXECUTED)
+        # An index template may have added aliases, which belong to the source until the swap.
         given = await self._aliases(target)
-        actions: list[shapes.Action] = [{"remove": {"index": target, "alias": alias}} for alias in given]
+        actions: list[AliasAction] = [{"remove": {"index": target, "alias": alias}} for alias in given]
         await self._change_aliases([*actions, {"add": {"index": target, "alias": inlet(target)}}])
 
     async def block(self, index: str) -> None:
         await self._present(index)
-        await self._wire.ask("PUT", path(index, "_block/write"))
+        await self._client.ask("PUT", path(index, "_block/write"))
         if not await self.is_blocked(index):
-            raise unavailable(f"{index} takes writes still")
-        await searches.refresh(self._wire, index)
+            raise unavailable(f"{index} still accepts writes")
+        await refresh(self._client, index)
 
     async def unblock(self, index: str) -> None:
         found = await self._settings(index) or {}
         if index in found:
             body = {"index.blocks.write": None}
-            await self._wire.ask("PUT", path(index, "_settings"), body, fine=(NO_INDEX,))
+            await self._client.ask("PUT", path(index, "_settings"), body, accept=(NO_INDEX,))
 
     async def is_blocked(self, index: str) -> bool:
         found = await self._settings(index) or {}
@@ -240,17 +276,17 @@ class OpenSearchEngine:
             return str(found.get(index, {}).get("blocks", {}).get("write", "false")) == "true"
 
     async def flush(self, index: str) -> None:
-        await self._wire.ask("POST", path(index, "_flush", wait_if_ongoing="true"))
+        await self._client.ask("POST", path(index, "_flush", wait_if_ongoing="true"))
 
     async def reconcile(self, source: str, target: str, until: int) -> int:
-        kind = await self._kind_of_time(source)
+        kind = await self._time_type(source)
         await self._present(target)
         for index in (source, target):
-            await searches.refresh(self._wire, index)
-        removed = await Reconciling(self._wire, source, target, kind, until).run()
-        if removed:
-            await searches.refresh(self._wire, target)
-        return removed
+            await refresh(self._client, index)
+        deleted = await Reconciliation(self._client, source, target, kind, until).run()
+        if deleted:
+            await refresh(self._client, target)
+        return deleted
 
     async def swap(self, name: str, source: str, target: str) -> None:
         concrete(name)
@@ -260,22 +296,22 @@ class OpenSearchEngine:
         if name != source and name not in aliases:
             if name in others and not aliases:
                 return
-            raise refused(f"{name} does not lead to {source}")
+            raise refused(f"{name} is not an alias of {source}")
         if "final_pipeline" in settings:
             body = {"index.final_pipeline": settings["final_pipeline"]}
-            await self._wire.ask("PUT", path(target, "_settings"), body)
+            await self._client.ask("PUT", path(target, "_settings"), body)
         try:
-            await self._change_aliases(shapes.moves(name, source, target, aliases, inlet(target)))
+            await self._change_aliases(_swap_actions(name, source, target, aliases))
         except Fault:
-            # It may have been done although the answer was lost.
+            # It may have been executed although the answer was lost.
             before, now = await self._aliases_if_there(source), await self._aliases_if_there(target)
             if name in (before or {}) or name not in (now or {}):
                 raise
 
     async def abandon(self, target: str) -> bool:
-        """A swap takes the copy's inlet away in its one step, and so does this: only one of the two can."""
+        """Both a swap and this call remove the inlet of the copy, so only one of them can succeed."""
         try:
-            await self._change_aliases([shapes.removal(target, inlet(target))])
+            await self._change_aliases([_alias_removal(target, inlet(target))])
         except Fault as fault:
             if fault.reason is not Reason.INDEX_REFUSED:
                 raise
@@ -286,48 +322,44 @@ class OpenSearchEngine:
         return True
 
     async def drop(self, index: str) -> None:
-        await self._wire.ask("DELETE", path(index), fine=(NO_INDEX,))
-
-    # Filling.
+        await self._client.ask("DELETE", path(index), accept=(NO_INDEX,))
 
     async def make(self, name: str) -> None:
         if not await self._settings(name):
-            await self._wire.ask("PUT", bare_path(name), shapes.SERIES, fine=(EXISTS,))
+            await self._client.ask("PUT", bare_path(name), _SERIES, accept=(EXISTS,))
 
     async def write(self, name: str, rows: Sequence[Row]) -> None:
-        if not await self._settings(name):  # the cluster would make one up
-            raise refused(f"{name} leads to no index")
-        # With ids of our own, sending a row twice makes no second one.
+        if not await self._settings(name):  # the cluster would create one
+            raise refused(f"there is no index {name}")
+        # With ids made here, a row that is sent twice is not written twice.
         await bulk.send(
-            self._wire, bare_path(name, "_bulk"), (bulk.put(row.id or self._new_id(), row.source) for row in rows)
+            self._client, bare_path(name, "_bulk"), (bulk.put(row.id or self._new_id(), row.source) for row in rows)
         )
-
-    # What the calls above are made of.
 
     async def _refresh_if_there(self, index: str) -> None:
         with suppress(Fault):
-            await searches.refresh(self._wire, index)
+            await refresh(self._client, index)
 
     async def _settings(self, name: str) -> dict[str, dict[str, Any]] | None:
-        """Of each index that this name leads to; None where there is none."""
-        answer = await self._wire.ask("GET", path(name, "_settings"), fine=(NO_INDEX,))
+        """Of each index behind this name; None where there is none."""
+        answer = await self._client.ask("GET", path(name, "_settings"), accept=(NO_INDEX,))
         if answer is None:
             return None
         if not answer:
-            raise unavailable(f"neither an index nor an error was told of {name}")
+            raise unavailable(f"the answer about {name} has neither an index nor an error")
         with reading("the settings of an index"):
-            return {index: dict(told["settings"]["index"]) for index, told in answer.items()}
+            return {index: dict(content["settings"]["index"]) for index, content in answer.items()}
 
     async def _present(self, index: str) -> dict[str, Any]:
-        """The settings of the index of just this name; an alias is none."""
+        """The settings of the index of exactly this name, not of an alias."""
         found = await self._settings(index) or {}
         if index not in found:
             raise refused(f"there is no index {index}")
         return found[index]
 
-    async def _kind_of_time(self, index: str) -> str | None:
-        """How the index of just this name maps the time of a row; None where it does not."""
-        answer = await self._wire.ask("GET", path(index, f"_mapping/field/{TIME}"))
+    async def _time_type(self, index: str) -> str | None:
+        """The mapped type of the time field in the index of exactly this name, where it is mapped."""
+        answer = await self._client.ask("GET", path(index, f"_mapping/field/{TIME}"))
         if index not in answer:
             raise refused(f"there is no index {index}")
         with reading("the mapping of an index"):
@@ -336,11 +368,11 @@ class OpenSearchEngine:
             return None if kind is None else str(kind)
 
     async def _aliases_if_there(self, index: str) -> dict[str, Any] | None:
-        answer = await self._wire.ask("GET", path(index, "_alias"), fine=(NO_INDEX,))
+        answer = await self._client.ask("GET", path(index, "_alias"), accept=(NO_INDEX,))
         if answer is None or index not in answer:
             return None
         with reading("the aliases of an index"):
-            return {alias: dict(how) for alias, how in answer[index]["aliases"].items()}
+            return {alias: dict(options) for alias, options in answer[index]["aliases"].items()}
 
     async def _aliases(self, index: str) -> dict[str, Any]:
         aliases = await self._aliases_if_there(index)
@@ -348,13 +380,13 @@ class OpenSearchEngine:
             raise refused(f"there is no index {index}")
         return aliases
 
-    async def _change_aliases(self, actions: list[shapes.Action]) -> None:
-        """All of them or none: the cluster takes them as one step."""
-        await self._wire.ask("POST", "/_aliases", {"actions": actions}, again=Again.UNDONE)
+    async def _change_aliases(self, actions: list[AliasAction]) -> None:
+        """All of them or none, in one step."""
+        await self._client.ask("POST", "/_aliases", {"actions": actions}, retry=Retry.NOT_EXECUTED)
 
     async def _need_inlet(self, target: str) -> None:
         if inlet(target) not in await self._aliases(target):
-            raise refused(f"{target} was withdrawn, or is in use")
+            raise refused(f"{target} was abandoned, or is in use")
 
     async def _start_reindex(
         self, what: dict[str, Any], source: str, target: str, version_type: str, pace: Pace
@@ -362,14 +394,14 @@ class OpenSearchEngine:
         body = {
             "conflicts": "proceed",
             "source": {"index": concrete(source), "size": _batch(pace), **what},
-            # The rows went through the pipelines when they were written.
+            # Ingest pipelines ran when the rows were written.
             "dest": {"index": inlet(target), "version_type": version_type, "pipeline": "_none"},
         }
         address = f"/_reindex?wait_for_completion=false&refresh=true&requests_per_second={_rate(pace)}"
         return await self._start(address, body, pace)
 
     async def _start(self, address: str, body: dict[str, Any], pace: Pace) -> TaskId:
-        answer = await self._wire.ask("POST", address, body, again=Again.UNDONE, tag=tag_header(pace.tag))
+        answer = await self._client.ask("POST", address, body, retry=Retry.NOT_EXECUTED, tag=checked_tag(pace.tag))
         with reading("the start of a task"):
             return TaskId.parse(str(answer["task"]))
 
@@ -384,8 +416,91 @@ def _fits(name: str, head: str, ending: str) -> bool:
 
 
 def _batch(pace: Pace) -> int:
-    return max(1, min(pace.batch, _LARGEST_BATCH))
+    return max(1, min(pace.batch, _MAX_BATCH))
 
 
 def _rate(pace: Pace) -> str:
     return "-1" if pace.rate <= 0 else f"{pace.rate:.3f}"
+
+
+def _settings_for_copy(settings: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in settings.items() if name not in _NOT_COPIED}
+    allocation = kept.get("routing", {}).get("allocation", {})
+    if "initial_recovery" in allocation:  # the node on which an index was shrunk or cloned
+        others = {name: value for name, value in allocation.items() if name != "initial_recovery"}
+        kept["routing"] = {**kept["routing"], "allocation": others}
+    return kept
+
+
+def _replicas_lag(settings: dict[str, Any]) -> bool:
+    """Whether a replica may lack rows that a refresh has made visible on the primary."""
+    by_segments = bool(settings.get("replication", {}).get("type") == "SEGMENT")
+    return by_segments and str(settings.get("number_of_replicas", "0")) != "0"
+
+
+def _swap_actions(name: str, source: str, target: str, aliases: dict[str, Any]) -> list[AliasAction]:
+    """Every alias of the source, and `name`, to the target; the inlet of the copy is removed."""
+    if name == source:
+        aliases = {**aliases, name: {}}
+        away: list[AliasAction] = [{"remove_index": {"index": source}}]
+    else:
+        away = [_alias_removal(source, alias) for alias in aliases]
+    there = [{"add": {"index": target, "alias": alias, **options}} for alias, options in aliases.items()]
+    return [*away, *there, _alias_removal(target, inlet(target))]
+
+
+def _alias_removal(index: str, alias: str) -> AliasAction:
+    # Without must_exist the action would succeed for an alias that has been moved meanwhile.
+    return {"remove": {"index": index, "alias": alias, "must_exist": True}}
+
+
+def _status(task: TaskId, answer: dict[str, Any]) -> TaskStatus | None:
+    """None for a task of another kind, which has no such counters."""
+    content = answer["task"]
+    if not str(content["action"]).endswith(_TASK_ACTIONS):
+        return None
+    completed = bool(answer["completed"])
+    response = answer.get("response") or {}
+    status = content.get("status") or {}
+    try:
+        counters = Counters.read(status)
+    except (KeyError, TypeError, ValueError):
+        counters = Counters()  # it ended before it had any
+    return TaskStatus(
+        id=task,
+        completed=completed,
+        run_time_nanos=int(content["running_time_in_nanos"]),
+        counters=counters,
+        failures=_failures(response),
+        error=_error(answer, status, response) if completed else None,
+        tag=_tag(content),
+    )
+
+
+def _error(answer: dict[str, Any], status: dict[str, Any], response: dict[str, Any]) -> str | None:
+    error = answer.get("error")
+    cancelled = "canceled" in status or "canceled" in response
+    if cancelled or (isinstance(error, dict) and error.get("type") == "task_cancelled_exception"):
+        return CANCELLED
+    return None if error is None else describe_error(error)
+
+
+def _failures(response: dict[str, Any]) -> tuple[str, ...]:
+    failures = response.get("failures") or []
+    described = [_failure(one) for one in failures[:_MAX_FAILURES]]
+    if len(failures) > _MAX_FAILURES:
+        described.append(f"and {len(failures) - _MAX_FAILURES} more like these")
+    if response.get("timed_out"):
+        described.append("The search timed out before all rows were seen.")
+    return tuple(described)
+
+
+def _failure(failure: dict[str, Any]) -> str:
+    where = f"Row {failure['id']}" if "id" in failure else f"Shard {failure.get('shard', 'unknown')}"
+    return f"{where}: {describe_error(failure.get('cause') or failure.get('reason') or failure)}"
+
+
+def _tag(task: dict[str, Any]) -> str | None:
+    """The header of the request that started the task."""
+    tag = (task.get("headers") or {}).get(TAG_HEADER)
+    return None if tag is None else str(tag)

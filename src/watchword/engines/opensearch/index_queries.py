@@ -1,0 +1,191 @@
+"""Addresses of indices, queries about their rows, and counts.
+
+Names: only `[a-z0-9][a-z0-9_-]*` is ever sent, so that no wildcard, list, exclusion, `_all`, date math, other cluster
+or path can be expressed. Any other name is a bug in this program: ValueError.
+
+Times: a row is old only by a field that the cluster maps as a number or a date. In a field mapped as text it would
+compare letters, so nothing is old there.
+
+Searches: an answer is about every row or an error. A shard that does not answer must not look like missing rows.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from watchword.domain.indices import TIME, Histogram, RowCount, Spans
+from watchword.domain.tasks import TaskId
+from watchword.engines.opensearch.cluster_client import ClusterClient, reading, unavailable
+
+Query = dict[str, Any]
+
+EXACT = "expand_wildcards=none&ignore_unavailable=false&allow_no_indices=false"
+"""Sent with every call that takes it: the name is no pattern, and a missing index is an error."""
+NUMBERS = frozenset(
+    {"long", "integer", "short", "byte", "unsigned_long", "double", "float", "half_float", "scaled_float"}
+)
+DATES = frozenset({"date", "date_nanos"})
+ALL: Query = {"match_all": {}}
+NOTHING: Query = {"match_none": {}}
+TIMED: Query = {"exists": {"field": TIME}}
+UNTIMED: Query = {"bool": {"must_not": [TIMED]}}
+_LAST_NANOS = 9_223_372_036_853
+"""Milliseconds; a date_nanos field rejects later times."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,254}", re.ASCII)
+_PART = re.compile(r"[a-z0-9_-]{0,128}", re.ASCII)
+_TAG = re.compile(r"[!-~]{1,200}", re.ASCII)
+
+
+def is_concrete(name: str) -> bool:
+    return bool(_NAME.fullmatch(name))
+
+
+def concrete(name: str) -> str:
+    """The name itself, checked."""
+    if not is_concrete(name):
+        raise ValueError(f"{name!r} does not name one index")
+    return name
+
+
+def path(index: str, call: str = "", **parameters: str | int) -> str:
+    """The address of this index, or of a call on it."""
+    more = "".join(f"&{name}={value}" for name, value in parameters.items())
+    return f"{bare_path(index, call)}?{EXACT}{more}"
+
+
+def bare_path(index: str, call: str = "") -> str:
+    """For the calls that do not take the parameters of EXACT."""
+    return f"/{concrete(index)}{'/' if call else ''}{call}"
+
+
+def state_path(index: str) -> str:
+    return f"/_cluster/state/metadata/{concrete(index)}?{EXACT}&filter_path=metadata.indices.*.routing_num_shards"
+
+
+def listing(head: str, ending: str, call: str) -> str:
+    """The only pattern that is ever sent, for reading: open indices, and aliases, that begin and end so."""
+    if not _PART.fullmatch(head) or not _PART.fullmatch(ending) or not (head or ending):
+        raise ValueError(f"{head!r} and {ending!r} are not a head and an ending of an index")
+    return f"/{head}*{ending}/{call}?expand_wildcards=open&ignore_unavailable=true&allow_no_indices=true"
+
+
+def task_path(task: TaskId, call: str = "") -> str:
+    checked = TaskId.parse(str(task))
+    return f"/_tasks/{checked}{'/' if call else ''}{call}"
+
+
+def inlet(target: str) -> str:
+    """The alias through which a copy is filled. An index name cannot have capitals, so a write that arrives after the
+    copy is gone fails instead of creating an index.
+    """
+    return concrete(target) + "_INLET"
+
+
+def checked_tag(tag: str) -> str:
+    if not _TAG.fullmatch(tag):
+        raise ValueError(f"{tag!r} cannot be the tag of a task: 1 to 200 visible ASCII characters")
+    return tag
+
+
+def time_range(kind: str | None, **limits: int) -> Query:
+    """Rows whose time is within these limits (lte, lt, gte), for a field of this type."""
+    if kind in NUMBERS:
+        return {"range": {TIME: limits}}
+    if kind not in DATES:
+        return NOTHING
+    if kind == "date_nanos":
+        if min(limits.values()) < 0:
+            return NOTHING  # it has no times before 1970
+        limits = {word: min(limit, _LAST_NANOS) for word, limit in limits.items()}
+    # The field's own format may read four digits as a year.
+    if min(limits.values()) >= 0:
+        return {"range": {TIME: {**limits, "format": "epoch_millis"}}}
+    try:
+        # Elasticsearch 7 rejects negative milliseconds.
+        texts = {word: _iso(limit) for word, limit in limits.items()}
+    except OverflowError:
+        return NOTHING
+    return {"range": {TIME: {**texts, "format": "strict_date_optional_time"}}}
+
+
+def _iso(millis: int) -> str:
+    return (_EPOCH + timedelta(milliseconds=millis)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def old(kind: str | None, until: int) -> Query:
+    return time_range(kind, lte=until)
+
+
+def staying(kind: str | None, until: int, *and_also: Query) -> Query:
+    """Rows that are not old, including those without a time."""
+    return {"bool": {"must_not": [old(kind, until)], "filter": list(and_also)}}
+
+
+def written_after(checkpoint: int) -> Query:
+    return {"range": {"_seq_no": {"gt": checkpoint}}}
+
+
+async def search(client: ClusterClient, index: str, body: dict[str, Any]) -> dict[str, Any]:
+    return complete(await client.ask("POST", path(index, "_search", allow_partial_search_results="false"), body))
+
+
+def complete(answer: dict[str, Any]) -> dict[str, Any]:
+    with reading("a search"):
+        if answer["timed_out"] or answer["_shards"]["failed"]:
+            raise unavailable(f"a search answered only for a part of the rows: {answer['_shards']}")
+    return answer
+
+
+async def aggregate(client: ClusterClient, index: str, query: Query, wanted: dict[str, Any]) -> dict[str, Any]:
+    body = {"size": 0, "track_total_hits": True, "query": query, "aggs": wanted}
+    answer = await search(client, index, body)
+    with reading("a search"):
+        return {"total": int(answer["hits"]["total"]["value"]), **answer["aggregations"]}
+
+
+async def refresh(client: ClusterClient, index: str) -> None:
+    """Make every acknowledged write visible to searches."""
+    answer = await client.ask("POST", path(index, "_refresh"))
+    with reading("a refresh"):
+        failed = answer["_shards"]["failed"]
+    if failed:
+        raise unavailable(f"{failed} shards of {index} could not be refreshed")
+
+
+async def count(client: ClusterClient, index: str, kind: str | None, until: int) -> RowCount:
+    await refresh(client, index)
+    counted = await aggregate(client, index, ALL, {"old": {"filter": old(kind, until)}})
+    stats = await client.ask("GET", path(index, "_stats/store"))
+    with reading("a count"):
+        size = stats["indices"][index]["primaries"]["store"]["size_in_bytes"]
+        return RowCount(counted["total"], int(counted["old"]["doc_count"]), int(size))
+
+
+async def histogram(client: ClusterClient, index: str, kind: str | None, spans: int) -> Histogram:
+    await refresh(client, index)
+    wanted: dict[str, Any] = {}
+    if kind in NUMBERS | DATES:
+        wanted = {end: {end: {"field": TIME}} for end in ("min", "max")}
+    found = await aggregate(client, index, ALL, wanted)
+    with reading("the span of a histogram"):
+        if not wanted or found["min"]["value"] is None:
+            return Histogram(found["total"])
+        axis = Spans.between(float(found["min"]["value"]), float(found["max"]["value"]), spans)
+    found = await aggregate(client, index, ALL, {"cells": {"filters": {"filters": _span_queries(kind, axis)}}})
+    with reading("a histogram"):
+        counted = found["cells"]["buckets"]
+        return Histogram(found["total"], axis, tuple(int(counted[str(n)]["doc_count"]) for n in range(axis.count)))
+
+
+def _span_queries(kind: str | None, axis: Spans) -> dict[str, Query]:
+    """The outermost are open, to include rows written between the two searches."""
+    queries = {}
+    for number, start in enumerate(axis.starts()):
+        limits = {}
+        if number > 0:
+            limits["gte"] = start
+        if number < axis.count - 1:
+            limits["lt"] = start + axis.step
+        queries[str(number)] = time_range(kind, **limits) if limits else TIMED
+    return queries
