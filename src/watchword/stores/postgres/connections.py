@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import asyncpg
 from asyncpg import exceptions as pg
@@ -47,7 +47,7 @@ class Connection(Protocol):
     def is_closed(self) -> bool: ...
     def is_in_transaction(self) -> bool: ...
     def terminate(self) -> None: ...
-    def watch(self) -> None: ...
+    def watch(self) -> Self: ...
     def unwatch(self) -> None: ...
 
 
@@ -95,9 +95,12 @@ class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]  # comes with
         self._wait_cancelled = False
         self.watch()
 
-    def watch(self) -> None:
-        """The pool wants no listener on a connection that it takes back."""
+    def watch(self) -> Self:
+        """From when the pool gives it out until it is given back: the pool wants no listener on it then. Returns the
+        connection itself, which, unlike the pool's proxy, can be used after it was closed.
+        """
         self.add_log_listener(self._notice)
+        return self
 
     def unwatch(self) -> None:
         self.remove_log_listener(self._notice)

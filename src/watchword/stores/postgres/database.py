@@ -328,22 +328,26 @@ class PostgresDatabase:
         self, attempt: Callable[[Connection, Query[T], float], Awaitable[T]], work: Query[T], deadline: float
     ) -> T:
         try:
-            connection = await self._pool.acquire(timeout=max(deadline - time.monotonic(), 0.001))
+            proxy = await self._pool.acquire(timeout=max(deadline - time.monotonic(), 0.001))
         except TimeoutError as error:
             raise store_fault(self._backoff.problem or error) from error
+        connection: Connection | None = None
         try:
-            connection.watch()
+            connection = proxy.watch()
             async with asyncio.timeout(deadline - time.monotonic()):
                 return await attempt(connection, work, deadline)
         except BaseException as error:
             # A connection that was left in the middle of something is not used again.
             answered = not is_lost(error) and not isinstance(error, Lost | asyncio.CancelledError)
-            if not answered or (not connection.is_closed() and connection.is_in_transaction()):
+            if connection is not None and (
+                not answered or (not connection.is_closed() and connection.is_in_transaction())
+            ):
                 connection.terminate()
             raise
         finally:
-            connection.unwatch()
-            await self._pool.release(connection)
+            if connection is not None:
+                connection.unwatch()
+            await self._pool.release(proxy)
 
     async def _once(self, connection: Connection, work: Query[T], deadline: float) -> T:
         return await work(connection)
