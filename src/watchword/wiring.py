@@ -18,7 +18,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,6 @@ from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.indices import IndexNames
 from watchword.domain.policies import default_policies, root_policy
 from watchword.domain.policy_sets import PolicyPlan, summary
-from watchword.domain.ports import Store
 from watchword.domain.secret import Secret
 from watchword.domain.store_urls import SchemaVersions, SqliteUrl, StoreUrl
 from watchword.engines.embedded.engine import EmbeddedEngine
@@ -39,12 +38,13 @@ from watchword.engines.embedded.index_file import look as look_at_index
 from watchword.engines.embedded.index_file import prepare as prepare_index
 from watchword.engines.embedded.process import EngineProcess
 from watchword.loading import left_out, settle_memory
-from watchword.service.actors import Accounts
+from watchword.service.actors import Accounts, Offboarding
 from watchword.service.audit import AuditLog, RejectionLog
 from watchword.service.authority import Authority
 from watchword.service.background import Purge, UsageRecorder
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
+from watchword.service.services import AllServices, CoreServices
 from watchword.service.sessions import Sessions
 from watchword.service.supervisor import LogProblem, Supervisor
 from watchword.service.tokens import TokenCounters, TokenRules, Tokens
@@ -91,34 +91,6 @@ def request_ids() -> Callable[[], str]:
     return cut().__next__
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The service, open on its store, without what needs the search index."""
-
-    store: Store
-    keys: KeyRing
-    authority: Authority
-    tokens: Tokens
-    accounts: Accounts
-    sessions: Sessions
-    policies: Policies
-    audit: AuditLog
-    rejections: RejectionLog
-    usage: UsageRecorder
-    purge: Purge
-    salt: Secret[bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """The service, open on its store and its search index: what a worker serves."""
-
-    core: Opened
-    engine: Engine
-    operations: Operations
-    supervisor: Supervisor
-
-
 def uncounted(number: int) -> None:
     """For those who count nothing."""
 
@@ -130,7 +102,7 @@ async def open_service(
     counters: TokenCounters = TokenCounters(uncounted, uncounted),  # noqa: B008 - frozen
     *,
     as_started: bool = False,
-) -> AsyncIterator[Opened]:
+) -> AsyncIterator[CoreServices]:
     """With `as_started`, tokens name the issuer of the service that was last started on the store, if any was."""
     sealer = Sealer(load_master_key(settings.master_key_path, create=False))
     store = await open_store(settings.store_url, system_clock, observe)
@@ -143,14 +115,17 @@ async def open_service(
         rejections = RejectionLog(store, clock)
         authority = Authority(store, salt, usage)
         rules = TokenRules(settings.lifetimes, settings.max_live_tokens)
-        yield Opened(
+        tokens = Tokens(store, authority, keys, salt, rules, clock, counters)
+        policies = Policies(store, authority, settings.root_actor, new_id)
+        yield CoreServices(
             store=store,
             keys=keys,
             authority=authority,
-            tokens=Tokens(store, authority, keys, salt, rules, clock, counters),
+            tokens=tokens,
+            offboarding=Offboarding(store, authority, policies, tokens),
             accounts=Accounts(store, authority, settings.root_actor, new_id, clock, counters.revoked),
             sessions=Sessions(store, authority, salt, clock, settings.session_hours, new_session),
-            policies=Policies(store, authority, settings.root_actor, new_id),
+            policies=policies,
             audit=AuditLog(store, authority, rejections, clock, settings.event_days),
             rejections=rejections,
             usage=usage,
@@ -164,7 +139,7 @@ async def open_service(
         await store.close()
 
 
-def open_local(settings: Settings) -> AbstractAsyncContextManager[Opened]:
+def open_local(settings: Settings) -> AbstractAsyncContextManager[CoreServices]:
     """For commands that work on the store itself, whose own settings need not be those of the service."""
     return open_service(settings, as_started=True)
 
@@ -172,7 +147,7 @@ def open_local(settings: Settings) -> AbstractAsyncContextManager[Opened]:
 @asynccontextmanager
 async def open_whole(
     settings: Settings, observe: Observe, counters: TokenCounters, log: LogProblem
-) -> AsyncIterator[Whole]:
+) -> AsyncIterator[AllServices]:
     async with open_service(settings, observe, counters) as core:
         engine = open_index(settings)
         try:
@@ -180,7 +155,7 @@ async def open_whole(
             names = index_names(settings)
             supervisor = Supervisor(core.store, engine, settings.index_rate, clock, log, home)
             operations = Operations(core.store, core.authority, engine, names, clock, supervisor.wake, home)
-            yield Whole(core, engine, operations, supervisor)
+            yield AllServices(core, engine, operations, supervisor)
         finally:
             await engine.close()
 

@@ -24,7 +24,7 @@ from watchword.domain.filters import (
     value_of,
 )
 from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType
-from watchword.service.visibility import constrained
+from watchword.service.tokens import constrained
 
 OPTIONAL = [
     Field.DESCRIPTION,

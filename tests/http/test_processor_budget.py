@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bench.fill import fill, filled_actor
 from tests.support.server import ADMIN, LIST, Server
 from watchword.domain.errors import Fault
-from watchword.http.graphql.budget import (
+from watchword.http.graphql.context import (
     ACTOR_BURST,
     ACTOR_SHARE,
     MAX_ACTORS,

@@ -272,7 +272,9 @@ def test_nothing_that_holds_a_secret_shows_it_when_printed(loud: Loud, keys: dic
     async def things() -> list[object]:
         async with open_service(settings) as service:
             held = [service, service.keys, service.authority, service.tokens, service.policies, service.usage]
-            return [*held, service.salt, service.keys.sign(Claims(ADMIN, 0, None))]
+            keys = service.keys
+            assert isinstance(keys, KeyRing)
+            return [*held, service.salt, keys.sign(Claims(ADMIN, 0, None))]
 
     found = asyncio.run(things())
     signed: Any = found[-1]

@@ -19,11 +19,9 @@ from watchword.domain.policies import Policy, PolicyState, Privilege
 from watchword.domain.token_limits import Limits
 from watchword.domain.tokens import NewToken, TokenType
 from watchword.engines.embedded.index_file import prepare as prepare_index
-from watchword.http.graphql.budget import Meter, ProcessorBudget
-from watchword.http.graphql.context import Context, Services
+from watchword.http.graphql.context import Context, Meter, ProcessorBudget, Services
 from watchword.http.graphql.documents import PreparedDocument
 from watchword.http.graphql.errors import field_error
-from watchword.service.actors import Offboarding
 from watchword.service.tokens import Lifetime, TokenCounters
 from watchword.settings import Settings, load
 
@@ -97,7 +95,7 @@ async def opened(home: Furnished) -> AsyncIterator[Home]:
             core.audit,
             whole.operations,
             core.rejections,
-            Offboarding(core.store, core.authority, core.policies, core.tokens),
+            core.offboarding,
         )
         bearers = [await core.authority.verify(token.encode(), "127.0.0.1") for token in home.tokens[:2]]
         claimed = [Caller(urn, await core.authority.claim(urn, ""), None, "127.0.0.1", "") for urn in (ADMIN, NO_ACTOR)]

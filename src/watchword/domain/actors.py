@@ -215,6 +215,11 @@ class Grant(NamedTuple):
     required: tuple[Privilege, ...] = ()
     """One of these was required. A write that authorizes again requires it again."""
 
+    def expect(self, *any_of: Privilege) -> None:
+        """Guards against a bug: a grant that was authorized for something else."""
+        if self.required != any_of:
+            raise AssertionError(f"authorized for {self.required}, not for {any_of}")
+
     def may(self, privilege: Privilege) -> bool:
         return privilege in self.privileges
 

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from watchword.domain.actors import Caller
+from watchword.domain.actors import Caller, Grant
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import Aspect, IndexSize
 from watchword.domain.operations import parse_truncation
@@ -20,13 +20,13 @@ from watchword.http.body import check_media_type, parse_json
 from watchword.http.errors import JSON, NO_STORE
 from watchword.http.requests import Request, Response
 from watchword.service.audit import RejectionLog
-from watchword.service.operations import SIZES, STATUS, TRUNCATE, OperationGrant, Operations
+from watchword.service.operations import SIZES, STATUS, TRUNCATE, Operations
 
 REST_LI = "x-restli-protocol-version"
 MAX_QUERY_FIELDS = 50
 
 Json = dict[str, Any]
-Act = Callable[[Request, OperationGrant, Json], Awaitable[Any]]
+Act = Callable[[Request, Grant, Json], Awaitable[Any]]
 
 
 class OperationsEndpoint:
@@ -49,25 +49,25 @@ class OperationsEndpoint:
             raise Fault(Reason.UNKNOWN_ACTION, message, actions=actions)
         privilege, act = found
         try:
-            granted = await self._operations.authorize(caller, privilege)
-            content = await act(request, granted, await _body(request))
+            grant = await self._operations.authorize(caller, privilege)
+            content = await act(request, grant, await _body(request))
         except Fault as fault:
             if fault.reason is Reason.MISSING_PRIVILEGE:
                 self._rejections.record_denial(caller, name, fault)
             raise
         return Response(200, [JSON, NO_STORE], orjson.dumps(content))
 
-    async def _task_status(self, request: Request, granted: OperationGrant, asked: Json) -> Any:
+    async def _task_status(self, request: Request, grant: Grant, asked: Json) -> Any:
         task = requested_task(asked.get("task"), asked.get("nodeId"), asked.get("taskId"))
-        status = await self._operations.task_status(granted, task)
+        status = await self._operations.task_status(grant, task)
         return _for_rest_li(task, status) if REST_LI in request.headers else _as_given(task, status)
 
-    async def _truncate(self, request: Request, granted: OperationGrant, asked: Json) -> Json:
-        plan, operation = await self._operations.truncate(granted, parse_truncation(asked, self._clock()))
+    async def _truncate(self, request: Request, grant: Grant, asked: Json) -> Json:
+        plan, operation = await self._operations.truncate(grant, parse_truncation(asked, self._clock()))
         return {"value": plan.summary() if operation is None else str(operation.id)}
 
-    async def _sizes(self, request: Request, granted: OperationGrant, asked: Json) -> Json:
-        sizes = await self._operations.sizes(granted)
+    async def _sizes(self, request: Request, grant: Grant, asked: Json) -> Json:
+        sizes = await self._operations.sizes(grant)
         return {"value": {"indexSizes": [shown_size(size, aspect) for size, aspect in sizes]}}
 
 

@@ -349,40 +349,18 @@ class AsgiHeaders:
 
 
 class AsgiScope:
-    __slots__ = ("_scope", "authority", "headers")
+    __slots__ = ("authority", "client", "headers", "http_version", "method", "path", "query_string", "scheme", "server")
 
     def __init__(self, scope: AsgiRequest) -> None:
-        self._scope = scope
+        self.method = scope["method"]
+        self.path = scope["path"]
+        self.query_string = scope["query_string"].decode(errors="replace")
+        self.scheme = scope["scheme"]
+        self.http_version = scope["http_version"]
+        self.client = _end(scope["client"])
+        self.server = _end(scope["server"])
         self.headers = AsgiHeaders(scope["headers"])
         self.authority: str | None = None
-
-    @property
-    def method(self) -> str:
-        return self._scope["method"]
-
-    @property
-    def path(self) -> str:
-        return self._scope["path"]
-
-    @property
-    def query_string(self) -> str:
-        return self._scope["query_string"].decode(errors="replace")
-
-    @property
-    def scheme(self) -> str:
-        return self._scope["scheme"]
-
-    @property
-    def http_version(self) -> str:
-        return self._scope["http_version"]
-
-    @property
-    def client(self) -> str:
-        return _end(self._scope["client"])
-
-    @property
-    def server(self) -> str:
-        return _end(self._scope["server"])
 
 
 class AsgiExchange:

@@ -8,17 +8,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
-from watchword.domain.engine import Engine
-from watchword.domain.ports import Keys, Store
 from watchword.http.app import App, AppParts, MetricsApp
 from watchword.http.authentication import Authenticator, ServerUser, TrustRules
 from watchword.http.console import Console
-from watchword.http.graphql.budget import ProcessorBudget
-from watchword.http.graphql.context import Services
+from watchword.http.graphql.context import ProcessorBudget, Services
 from watchword.http.graphql.endpoint import GraphQLEndpoint
 from watchword.http.graphql.schema import make_schema
 from watchword.http.health import Health
@@ -39,60 +35,14 @@ from watchword.http.requests import (
 from watchword.http.server import ConnectionShares, max_connections, second_listener
 from watchword.http.sessions import ConsoleRequests, SessionEndpoint
 from watchword.http.verify import ForwardAuth
-from watchword.service.actors import Accounts, Offboarding
-from watchword.service.audit import AuditLog, RejectionLog
-from watchword.service.authority import Authority
-from watchword.service.background import BackgroundTasks, Purge, UsageRecorder
-from watchword.service.operations import Operations
-from watchword.service.policies import Policies
-from watchword.service.sessions import Sessions
-from watchword.service.supervisor import LogProblem, Supervisor
-from watchword.service.tokens import TokenCounters, Tokens
+from watchword.service.background import BackgroundTasks
+from watchword.service.services import AllServices
+from watchword.service.supervisor import LogProblem
+from watchword.service.tokens import TokenCounters
 from watchword.settings import Settings
 
-
-class Core(Protocol):
-    """The service, open on its store (see wiring.py)."""
-
-    @property
-    def store(self) -> Store: ...
-    @property
-    def keys(self) -> Keys: ...
-    @property
-    def authority(self) -> Authority: ...
-    @property
-    def tokens(self) -> Tokens: ...
-    @property
-    def accounts(self) -> Accounts: ...
-    @property
-    def sessions(self) -> Sessions: ...
-    @property
-    def policies(self) -> Policies: ...
-    @property
-    def audit(self) -> AuditLog: ...
-    @property
-    def rejections(self) -> RejectionLog: ...
-    @property
-    def usage(self) -> UsageRecorder: ...
-    @property
-    def purge(self) -> Purge: ...
-
-
-class OpenService(Protocol):
-    """The service, open on its store and search index."""
-
-    @property
-    def core(self) -> Core: ...
-    @property
-    def engine(self) -> Engine: ...
-    @property
-    def operations(self) -> Operations: ...
-    @property
-    def supervisor(self) -> Supervisor: ...
-
-
 Open = Callable[
-    [Settings, Callable[[str, float], None], TokenCounters, LogProblem], AbstractAsyncContextManager[OpenService]
+    [Settings, Callable[[str, float], None], TokenCounters, LogProblem], AbstractAsyncContextManager[AllServices]
 ]
 
 
@@ -181,7 +131,7 @@ class Worker:
             audit=service.audit,
             operations=whole.operations,
             rejections=service.rejections,
-            offboarding=Offboarding(service.store, service.authority, service.policies, service.tokens),
+            offboarding=service.offboarding,
         )
         rules = TrustRules(
             local_mode=settings.local_mode_on,

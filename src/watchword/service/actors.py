@@ -48,19 +48,23 @@ class Accounts:
         return self._authority.authorize(caller, Privilege.MANAGE_SERVICE_ACCOUNTS)
 
     async def create(self, grant: Grant, name: str, description: str | None) -> ServiceAccount:
+        grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
         urn = ACCOUNT_PREFIX + self._new_id()
         account = ServiceAccount(urn, name, description, self._clock(), grant.caller.actor)
         await self._authority.write(grant, lambda grant: self._store.add_account(grant.precondition, account))
         return account
 
-    async def get(self, _grant: Grant, urn: str) -> ServiceAccount:
+    async def get(self, grant: Grant, urn: str) -> ServiceAccount:
+        grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
         return await self._store.get_account(urn)
 
-    async def list(self, _grant: Grant, start: int, count: int, query: str) -> AccountPage:
+    async def list(self, grant: Grant, start: int, count: int, query: str) -> AccountPage:
+        grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
         return await self._store.accounts(start, count, query)
 
     async def delete(self, grant: Grant, urn: str) -> None:
         """Deletes the account and revokes its tokens."""
+        grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
         if urn == self._root_actor:
             raise Fault(Reason.NOT_EDITABLE, "The root actor cannot be deleted; change WATCHWORD_ROOT_ACTOR instead.")
         revoked = await self._authority.write(grant, lambda grant: self._store.delete_account(grant.precondition, urn))
@@ -82,6 +86,7 @@ class Offboarding:
         return grant
 
     async def plan(self, grant: Grant, urn: str, seconds: float) -> OffboardingPlan:
+        grant.expect(Privilege.MANAGE_POLICIES)
         self._policies.check_suspendable(urn)
         if urn == grant.caller.actor:
             raise invalid("urn", "urn must not be the caller's own: later steps would be denied.")
@@ -100,6 +105,7 @@ class Offboarding:
         self, grant: Grant, plan: OffboardingPlan, *, revoke_minted: bool, seconds: float
     ) -> OffboardingReceipt:
         """Carries out a plan, including what was added since it was made. Each step is authorized again."""
+        grant.expect(Privilege.MANAGE_POLICIES)
         urn = plan.state.urn
         await self._policies.set_actor_status(grant, urn, ActorStatus.SUSPENDED)
         tokens = await self._revoke(grant.caller, _of_actor(urn), seconds)

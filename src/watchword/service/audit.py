@@ -224,9 +224,10 @@ class AuditLog:
         return self._authority.authorize(caller, Privilege.VIEW_AUDIT_LOG)
 
     async def list(
-        self, _grant: Grant, search: EventSearch, seconds: float
+        self, grant: Grant, search: EventSearch, seconds: float
     ) -> tuple[tuple[KeptEvent, ...], Cursor | None]:
         """A page, newest first, and the cursor of the next page if there is one."""
+        grant.expect(Privilege.VIEW_AUDIT_LOG)
         await self._rejections.flush()
         events, more = await self._store.events(search, seconds)
         return events, Cursor(events[-1].at, events[-1].seq) if more else None

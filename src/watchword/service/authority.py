@@ -81,12 +81,6 @@ class Authority:
                 grant = await self.authorize(await self._renewed(grant.caller), *grant.required)
         raise contended()
 
-    async def grant(self, caller: Caller) -> Grant:
-        return await self.authorize(caller)
-
-    async def authorize_and_write(self, caller: Caller, action: Callable[[Grant], Awaitable[T]]) -> T:
-        return await self.write(await self.authorize(caller), action)
-
     async def policies(self) -> PolicySet:
         return await self._store.policies()
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from watchword.domain.actors import Caller, Grant, WritePrecondition
+from watchword.domain.actors import Caller, Grant
 from watchword.domain.engine import ClusterEngine, Engine
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import ENDING, Aspect, Histogram, IndexNames, IndexSize, is_index_or_copy
@@ -23,18 +23,6 @@ SIZES = Privilege.GET_TIMESERIES_INDEX_SIZES_PRIVILEGE
 TRUNCATE = Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE
 MAX_CONCURRENT = 8
 MAX_WAITING = 24
-
-
-class OperationGrant(NamedTuple):
-    """Made by `Operations.authorize` alone: the caller holds this privilege."""
-
-    grant: Grant
-    privilege: Privilege
-
-    def check(self, needed: Privilege) -> None:
-        """Against a wrong call in this program; the caller was authorized before."""
-        if self.privilege is not needed:
-            raise AssertionError(f"authorized for {self.privilege}, not for {needed}")
 
 
 class TrackedOperation(NamedTuple):
@@ -67,16 +55,14 @@ class Operations:
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
         self._waiting = 0
 
-    async def authorize(self, caller: Caller, privilege: Privilege) -> OperationGrant:
-        grant = await self._authority.grant(caller)
-        grant.require(privilege)
-        return OperationGrant(grant, privilege)
+    def authorize(self, caller: Caller, privilege: Privilege) -> Awaitable[Grant]:
+        return self._authority.authorize(caller, privilege)
 
-    async def task_status(self, granted: OperationGrant, task: TaskId) -> TaskStatus | None:
+    async def task_status(self, grant: Grant, task: TaskId) -> TaskStatus | None:
         """Of an operation or of a task of the engine; None where it is unknown or cannot be read now."""
-        granted.check(STATUS)
+        grant.expect(STATUS)
         status = await self._status(task)
-        return status if status is None or granted.grant.may(TRUNCATE) else status.without_contents()
+        return status if status is None or grant.may(TRUNCATE) else status.without_contents()
 
     async def _status(self, task: TaskId) -> TaskStatus | None:
         if task.node == await self._node_id():
@@ -90,50 +76,44 @@ class Operations:
                 return None
             raise
 
-    async def sizes(self, granted: OperationGrant) -> list[tuple[IndexSize, Aspect]]:
-        granted.check(SIZES)
+    async def sizes(self, grant: Grant) -> list[tuple[IndexSize, Aspect]]:
+        grant.expect(SIZES)
         async with self._slot():
             found = await self._engine.sizes(self._names.head, ENDING)
         return [(size, aspect) for size in found if (aspect := self._names.aspect_of(size.name)) is not None]
 
-    async def histogram(self, granted: OperationGrant, aspect: Aspect, spans: int) -> tuple[str, Histogram]:
+    async def histogram(self, grant: Grant, aspect: Aspect, spans: int) -> tuple[str, Histogram]:
         """The name of the index, and its rows by time."""
-        granted.check(TRUNCATE)
+        grant.expect(TRUNCATE)
         async with self._slot():
             index, source = await self._resolve(self._names.written(aspect))
             return index, Histogram(0) if source is None else await self._engine.histogram(source, spans)
 
-    async def truncate(self, granted: OperationGrant, truncation: Truncation) -> tuple[Plan, TrackedOperation | None]:
+    async def truncate(self, grant: Grant, truncation: Truncation) -> tuple[Plan, TrackedOperation | None]:
         """The plan, and the operation that carries it out unless this is a dry run."""
-        granted.check(TRUNCATE)
+        grant.expect(TRUNCATE)
         async with self._slot():
             plan = await self._plan(truncation)
         if truncation.dry_run:
             return plan, None
-        return plan, await self._write(granted, lambda checked: self._store.add_operation(checked, plan))
+        return plan, await self._write(grant, lambda grant: self._store.add_operation(grant.precondition, plan))
 
-    async def get(self, granted: OperationGrant, task: TaskId) -> TrackedOperation:
-        granted.check(TRUNCATE)
+    async def get(self, grant: Grant, task: TaskId) -> TrackedOperation:
+        grant.expect(TRUNCATE)
         return await self._tracked(await self._find(task))
 
-    async def list(self, granted: OperationGrant, start: int, count: int) -> tuple[OperationPage, str]:
+    async def list(self, grant: Grant, start: int, count: int) -> tuple[OperationPage, str]:
         """Newest first, and the node part of their ids."""
-        granted.check(TRUNCATE)
+        grant.expect(TRUNCATE)
         return await self._store.operations(start, count), await self._node_id()
 
-    async def cancel(self, granted: OperationGrant, task: TaskId) -> TrackedOperation:
-        granted.check(TRUNCATE)
+    async def cancel(self, grant: Grant, task: TaskId) -> TrackedOperation:
+        grant.expect(TRUNCATE)
         number = (await self._find(task)).number
-        return await self._write(granted, lambda checked: self._store.ask_cancel(checked, number))
+        return await self._write(grant, lambda grant: self._store.ask_cancel(grant.precondition, number))
 
-    async def _write(
-        self, granted: OperationGrant, write: Callable[[WritePrecondition], Awaitable[Operation]]
-    ) -> TrackedOperation:
-        async def authorized(current: Grant) -> Operation:
-            current.require(granted.privilege)  # policies may have changed since `authorize`
-            return await write(current.precondition)
-
-        operation = await self._authority.authorize_and_write(granted.grant.caller, authorized)
+    async def _write(self, grant: Grant, write: Callable[[Grant], Awaitable[Operation]]) -> TrackedOperation:
+        operation = await self._authority.write(grant, write)
         self._wake()
         return await self._tracked(operation)
 

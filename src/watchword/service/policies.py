@@ -40,34 +40,40 @@ class Policies:
         return self._authority.authorize(caller, MANAGE, Privilege.MANAGE_ACCESS_TOKENS)
 
     async def create(self, grant: Grant, policy: Policy) -> str:
+        grant.expect(MANAGE)
         policy = check_policy(replace(policy, urn=POLICY_PREFIX + self._new_id()))
         await self._authority.write(grant, lambda grant: self._store.add_policy(grant.precondition, policy))
         return policy.urn
 
     async def update(self, grant: Grant, policy: Policy) -> str:
+        grant.expect(MANAGE)
         policy = check_policy(policy)
         await self._authority.write(grant, lambda grant: self._store.replace_policy(grant.precondition, policy))
         return policy.urn
 
     async def delete(self, grant: Grant, urn: str) -> None:
+        grant.expect(MANAGE)
         await self._authority.write(grant, lambda grant: self._store.delete_policy(grant.precondition, urn))
 
     async def apply(self, grant: Grant, declared: PolicyDeclaration, *, prune: bool, dry_run: bool) -> PolicyPlan:
         """Make a set of policies match a declaration; with `dry_run`, only return the changes."""
+        grant.expect(MANAGE)
         if dry_run:
             return reconcile((await self._store.policies()).policies, declared, prune=prune)
         return await self._authority.write(
             grant, lambda grant: self._store.apply_policies(grant.precondition, declared, prune=prune)
         )
 
-    async def get(self, _grant: Grant, urn: str) -> Policy:
+    async def get(self, grant: Grant, urn: str) -> Policy:
+        grant.expect(MANAGE)
         for policy in (await self._store.policies()).policies:
             if policy.urn == urn:
                 return policy
         raise Fault(Reason.POLICY_NOT_FOUND, "There is no policy with this urn.")
 
-    async def list(self, _grant: Grant, query: str | None) -> tuple[Policy, ...]:
+    async def list(self, grant: Grant, query: str | None) -> tuple[Policy, ...]:
         """By name; with a query, those whose name or description contains it."""
+        grant.expect(MANAGE)
         policies = (await self._authority.policies()).policies
         wanted = (query or "").strip().lower()
         if wanted in ("", "*"):
@@ -94,35 +100,44 @@ class Policies:
             refusal = denied(privilege)
         return Explanation(actor, privilege, snapshot.suspended, found, refusal)
 
-    async def actors(self, _grant: Grant, search: ActorSearch, seconds: float) -> ActorPage:
+    async def actors(self, grant: Grant, search: ActorSearch, seconds: float) -> ActorPage:
+        grant.expect(MANAGE, Privilege.MANAGE_ACCESS_TOKENS)
         return await self._store.known_actors(search, seconds)
 
     async def create_group(self, grant: Grant, group: Group) -> None:
+        grant.expect(MANAGE)
         await self._authority.write(grant, lambda grant: self._store.add_group(grant.precondition, group))
 
     async def delete_group(self, grant: Grant, urn: str) -> None:
+        grant.expect(MANAGE)
         await self._authority.write(grant, lambda grant: self._store.delete_group(grant.precondition, urn))
 
     async def change_members(
         self, grant: Grant, group: str, *, add: Collection[str] = (), remove: Collection[str] = ()
     ) -> None:
+        grant.expect(MANAGE)
         await self._authority.write(
             grant, lambda grant: self._store.change_members(grant.precondition, group, add=add, remove=remove)
         )
 
-    async def get_group(self, _grant: Grant, urn: str) -> Group:
+    async def get_group(self, grant: Grant, urn: str) -> Group:
+        grant.expect(MANAGE)
         return await self._store.get_group(urn)
 
-    async def groups(self, _grant: Grant, start: int, count: int) -> tuple[int, tuple[Group, ...]]:
+    async def groups(self, grant: Grant, start: int, count: int) -> tuple[int, tuple[Group, ...]]:
+        grant.expect(MANAGE)
         return await self._store.groups(start, count)
 
-    async def members(self, _grant: Grant, group: str, start: int, count: int) -> tuple[int, tuple[str, ...]]:
+    async def members(self, grant: Grant, group: str, start: int, count: int) -> tuple[int, tuple[str, ...]]:
+        grant.expect(MANAGE)
         return await self._store.members(group, start, count)
 
-    async def actor_state(self, _grant: Grant, urn: str) -> tuple[ActorState, ActorHoldings]:
+    async def actor_state(self, grant: Grant, urn: str) -> tuple[ActorState, ActorHoldings]:
+        grant.expect(MANAGE)
         return await self._store.actor_state(urn), await self._store.actor_holdings(urn)
 
     async def set_actor_status(self, grant: Grant, urn: str, status: ActorStatus) -> None:
+        grant.expect(MANAGE)
         if status is ActorStatus.SUSPENDED:
             self.check_suspendable(urn)
         await self._authority.write(grant, lambda grant: self._store.set_actor_status(grant.precondition, urn, status))

@@ -6,16 +6,23 @@ the grant check what depends on the input, and every write re-checks its precond
 
 import json
 from base64 import urlsafe_b64decode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hmac import compare_digest
 from typing import Any, NamedTuple, TypeVar
 
 from watchword.domain.accounts import is_account
 from watchword.domain.actors import Bearer, Caller, Grant, WritePrecondition, possession_precondition
-from watchword.domain.bulk_revocation import Receipt, Revocation, RevocationPreview, Selection
+from watchword.domain.bulk_revocation import (
+    NO_ACTOR,
+    Receipt,
+    Revocation,
+    RevocationPreview,
+    Selection,
+    TokenVisibility,
+)
 from watchword.domain.errors import Fault, Reason, Stale, invalid
-from watchword.domain.filters import Search
+from watchword.domain.filters import SEARCH_SECONDS, Condition, Field, Filter, Search
 from watchword.domain.idempotency import (
     IdempotencyRecord,
     IdempotentRequest,
@@ -30,19 +37,15 @@ from watchword.domain.ports import Claims, Clock, Issue, Page, Repeated, TokenSi
 from watchword.domain.rotation import RotationWindow, check_rotates
 from watchword.domain.secret import Secret
 from watchword.domain.token_limits import Limits, inherited, wider
-from watchword.domain.tokens import NewToken, TokenRecord, TokenType, token_id
+from watchword.domain.tokens import NewToken, TokenRecord, TokenStatus, TokenType, token_id
 from watchword.service.audit import REJECTED_CREDENTIALS
 from watchword.service.authority import Authority
-from watchword.service.visibility import (
-    ACCOUNTS,
-    MANAGE_ALL,
-    MINIMUM,
-    check_maker_filters,
-    constrain,
-    constrained,
-    visibility,
-    without_hidden_makers,
-)
+
+MINIMUM = Privilege.GENERATE_PERSONAL_ACCESS_TOKENS
+MANAGE_ALL = Privilege.MANAGE_ACCESS_TOKENS
+ACCOUNTS = Privilege.MANAGE_SERVICE_ACCOUNTS
+_MAKER_FIELDS = ("minted_with", "parent")
+_VISIBILITY_FIELDS = frozenset({"actor_urn", "owner_urn", "type"})
 
 T = TypeVar("T")
 
@@ -137,6 +140,8 @@ class Tokens:
     async def create(
         self, grant: Grant, new: NewToken, lifetime: Lifetime, request: IdempotentRequest | None = None
     ) -> CreatedToken:
+        grant.expect(MINIMUM, ACCOUNTS)
+
         async def write(grant: Grant) -> CreatedToken:
             _require_create(grant, new)
             maker = grant.caller
@@ -173,6 +178,7 @@ class Tokens:
         self, grant: Grant, new: DerivedTokenRequest, lifetime: Lifetime, request: IdempotentRequest | None = None
     ) -> CreatedToken:
         """Create a narrower and shorter token from the bearer, which ends with it."""
+        grant.expect(MINIMUM)
 
         async def write(grant: Grant) -> CreatedToken:
             maker = grant.caller
@@ -195,6 +201,7 @@ class Tokens:
         self, grant: Grant, wanted: str, window: RotationWindow, request: IdempotentRequest | None = None
     ) -> CreatedToken:
         """Create a successor. Anyone who may create the token may rotate it."""
+        grant.expect(MINIMUM, ACCOUNTS)
 
         async def write(grant: Grant) -> CreatedToken:
             old = await self._visible(grant, wanted)
@@ -224,6 +231,8 @@ class Tokens:
         return await self._authority.write(grant, write)
 
     async def revoke(self, grant: Grant, wanted: str, *, cascade: bool = False) -> None:
+        grant.expect(MINIMUM, ACCOUNTS)
+
         async def write(grant: Grant) -> Revocation:
             return await self._store.revoke_token(grant.precondition, wanted, visibility(grant), cascade=cascade)
 
@@ -251,10 +260,12 @@ class Tokens:
         self._counters.revoked(await self._store.withdraw_token(precondition, token_id))
 
     async def preview_revocation(self, grant: Grant, selection: Selection, seconds: float) -> RevocationPreview:
+        grant.expect(MINIMUM, ACCOUNTS)
         return await self._store.revocation_preview(await self._constrain(grant, selection, seconds), seconds)
 
     async def revoke_selected(self, grant: Grant, selection: Selection, seconds: float) -> Receipt:
         """Revoke many tokens in one transaction."""
+        grant.expect(MINIMUM, ACCOUNTS)
 
         async def write(grant: Grant) -> Receipt:
             constrained = await self._constrain(grant, selection, seconds)
@@ -275,6 +286,7 @@ class Tokens:
         return replace(selection, visibility=visibility(grant))
 
     async def list(self, grant: Grant, search: Search, seconds: float) -> Page:
+        grant.expect(MINIMUM, ACCOUNTS)
         page = await self._store.search(await constrain(self._store, grant, search, seconds), seconds)
         rows = await without_hidden_makers(self._store, grant, page.rows, seconds)
         return replace(page, rows=await self._with_suspensions(rows, grant.caller))
@@ -284,6 +296,7 @@ class Tokens:
         return await self.get(grant, token_id(token, self._salt))
 
     async def get(self, grant: Grant, wanted: str) -> TokenRecord:
+        grant.expect(MINIMUM, ACCOUNTS)
         rows = await without_hidden_makers(self._store, grant, (await self._visible(grant, wanted),))
         (record,) = await self._with_suspensions(rows, grant.caller)
         return record
@@ -296,6 +309,7 @@ class Tokens:
         """The live token with this text; or why it is not live, for the audit log. The client's network is not checked:
         only the caller knows where the token was used.
         """
+        grant.expect(Privilege.INTROSPECT_TOKENS)
         try:
             caller = grant.caller
             bearer = await self._authority.verify(token, caller.peer, caller.request_id, anywhere=True)
@@ -460,3 +474,91 @@ def _claims(token: bytes) -> dict[str, Any]:
     payload = token.split(b".")[1]
     claims: dict[str, Any] = json.loads(urlsafe_b64decode(payload + b"=" * (-len(payload) % 4)))
     return claims
+
+
+def visibility(grant: Grant) -> TokenVisibility | None:
+    """The tokens that the caller may see and revoke; None: all."""
+    if grant.may(MANAGE_ALL):
+        return None
+    actor = grant.caller.actor if grant.may(MINIMUM) else NO_ACTOR
+    return TokenVisibility(actor, grant.may(ACCOUNTS), created=not grant.caller.is_bounded)
+
+
+def constrained(search: Search, grant: Grant) -> Search:
+    """The search constrained to the caller's tokens if one of its filters selects them; or, with Manage Service
+    Accounts, to the tokens of one or all service accounts. A limited or derived bearer does not own the tokens that its
+    actor created for others.
+
+    The filter only shows what the caller wants. The constraint added here limits the search: no `negated` or
+    `condition` of another filter can widen it.
+    """
+    actor = grant.caller.actor
+    for field in (Field.ACTOR_URN,) if grant.caller.is_bounded else (Field.ACTOR_URN, Field.OWNER_URN):
+        if any(f.pins(field, actor) for f in search.filters):
+            return search.held_to(field, actor)
+    for f in search.filters if grant.may(ACCOUNTS) else ():
+        if f.negated or f.condition not in (Condition.EQUAL, Condition.IN) or len(f.values) != 1:
+            continue
+        value = str(f.values[0])
+        if f.field is Field.ACTOR_URN and is_account(value):
+            return search.held_to(Field.ACTOR_URN, value)
+        if f.field is Field.TOKEN_TYPE and value == TokenType.SERVICE_ACCOUNT.value:
+            return search.held_to(Field.TOKEN_TYPE, value)
+    return search
+
+
+async def constrain(store: TokenStore, grant: Grant, search: Search, seconds: float) -> Search:
+    """The search constrained to what the caller may see; raises a denial if it asks for more."""
+    search = constrained(search, grant)
+    if search.own is None:
+        grant.require(MANAGE_ALL)
+    elif search.own[1] == grant.caller.actor:
+        grant.require(MINIMUM)
+    await check_maker_filters(store, grant, search.filters, seconds)
+    return search
+
+
+async def check_maker_filters(store: TokenStore, grant: Grant, filters: Sequence[Filter], seconds: float) -> None:
+    """Without Manage All, filters by `mintedWith` and `parentId` may name only visible tokens: the result would reveal
+    that others exist.
+    """
+    visible = visibility(grant)
+    makers = [f for f in filters if f.field in (Field.MINTED_WITH, Field.PARENT)]
+    if visible is None or not makers:
+        return
+    if all(f.values and not f.negated for f in makers):
+        ids = {str(value) for f in makers for value in f.values}
+        found = await store.search(_by_ids(ids), seconds)
+        if sum(visible.covers(maker) for maker in found.rows) == len(ids):
+            return
+    grant.require(MANAGE_ALL)
+
+
+async def without_hidden_makers(
+    store: TokenStore, grant: Grant, rows: Sequence[TokenRecord], seconds: float = SEARCH_SECONDS
+) -> tuple[TokenRecord, ...]:
+    """The records without `minted_with` and `parent` where the caller may not see that token. The records may be
+    projections.
+    """
+    visible = visibility(grant)
+    fields = [name for name in _MAKER_FIELDS if rows and name in rows[0]._fields]
+    if visible is None or not fields:
+        return tuple(rows)
+    shown = {row.id for row in rows} | {grant.caller.bearer_id, None}
+    unknown = {getattr(row, name) for row in rows for name in fields} - shown
+    if unknown:
+        found = await store.search(_by_ids(unknown), seconds)
+        shown |= {maker.id for maker in found.rows if visible.covers(maker)}
+    return tuple(_without(row, [name for name in fields if getattr(row, name) not in shown]) for row in rows)
+
+
+def _without(row: TokenRecord, names: Collection[str]) -> TokenRecord:
+    nothing: Any = dict.fromkeys(names)
+    return row._replace(**nothing) if names else row
+
+
+def _by_ids(ids: Collection[str]) -> Search:
+    """Tokens of any status, with the fields that decide their visibility."""
+    statuses = tuple(status.value for status in TokenStatus)
+    filters = (Filter(Field.ID, Condition.IN, tuple(ids)), Filter(Field.STATUS, Condition.IN, statuses))
+    return Search(count=len(ids), filters=filters, record_fields=_VISIBILITY_FIELDS)

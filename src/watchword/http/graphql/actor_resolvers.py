@@ -10,7 +10,7 @@ from watchword.domain.policies import Privilege
 from watchword.domain.texts import check_description, check_name, check_text
 from watchword.domain.urns import MAX_LENGTH, check_actor, name_of
 from watchword.http.graphql.context import Info, Json, Resolvers, page_of
-from watchword.http.graphql.policy_resolvers import policy_json
+from watchword.http.graphql.policy_resolvers import authorize_policies, policy_json
 from watchword.http.graphql.token_resolvers import user_json
 
 PRIVILEGE_FIELDS = {
@@ -37,8 +37,7 @@ async def _me(_: Any, info: Info) -> Json:
 
 
 async def _get_actor(_: Any, info: Info, urn: str) -> Json:
-    policies = info.context.services.policies
-    grant = await policies.authorize(info.context.caller)
+    policies, grant = await authorize_policies(info)
     state, holdings = await policies.actor_state(grant, check_actor(urn, "urn"))
     return {
         "urn": state.urn,
@@ -69,8 +68,7 @@ async def _list_actors(_: Any, info: Info, input: Json | None = None) -> Json:
 
 
 async def _update_status(_: Any, info: Info, urn: str, status: str) -> str:
-    policies = info.context.services.policies
-    grant = await policies.authorize(info.context.caller)
+    policies, grant = await authorize_policies(info)
     await policies.set_actor_status(grant, check_actor(urn, "urn"), ActorStatus(status))
     return urn
 

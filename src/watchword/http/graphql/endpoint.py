@@ -15,8 +15,7 @@ from watchword.domain.errors import THROTTLED, UNAVAILABLE, Fault, Reason
 from watchword.domain.idempotency import HEADER, check_key
 from watchword.http.body import read_json
 from watchword.http.errors import JSON, NO_STORE, fault_headers, graphql_error
-from watchword.http.graphql.budget import Meter, ProcessorBudget
-from watchword.http.graphql.context import Context, Services
+from watchword.http.graphql.context import Context, Meter, ProcessorBudget, Services
 from watchword.http.graphql.documents import Documents, InvalidDocument, PreparedDocument
 from watchword.http.graphql.errors import document_error, field_error
 from watchword.http.graphql.fastpath import CAUSES

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from watchword.domain.actors import Grant
 from watchword.domain.indices import Histogram, check_spans
 from watchword.domain.operations import EngineTask, Operation, Plan, PostCheck, parse_truncation, requested_aspect
 from watchword.domain.policies import Privilege
@@ -9,7 +10,7 @@ from watchword.domain.ports import Clock
 from watchword.domain.tasks import Counters, TaskId, TaskStatus
 from watchword.http.graphql.context import Info, Json, Resolvers, page_of
 from watchword.http.operations import shown_size
-from watchword.service.operations import SIZES, STATUS, TRUNCATE, OperationGrant, Operations
+from watchword.service.operations import SIZES, STATUS, TRUNCATE, Operations
 
 
 class OperationResolvers:
@@ -28,10 +29,10 @@ class OperationResolvers:
         }
 
     async def _list(self, _: Any, info: Info, input: Json | None = None) -> Json:
-        operations, granted = await _authorized(info, TRUNCATE)
+        operations, grant = await _authorized(info, TRUNCATE)
         start, count = page_of(input or {})
         async with info.context.searching:
-            page, node = await operations.list(granted, start, count)
+            page, node = await operations.list(grant, start, count)
         return {
             "start": start,
             "count": count,
@@ -40,39 +41,39 @@ class OperationResolvers:
         }
 
     async def _get(self, _: Any, info: Info, id: str) -> Json:
-        operations, granted = await _authorized(info, TRUNCATE)
-        return self._shown(*await operations.get(granted, TaskId.parse(id, "id")))
+        operations, grant = await _authorized(info, TRUNCATE)
+        return self._shown(*await operations.get(grant, TaskId.parse(id, "id")))
 
     async def _task_status(self, _: Any, info: Info, task: str) -> Json | None:
-        operations, granted = await _authorized(info, STATUS)
+        operations, grant = await _authorized(info, STATUS)
         wanted = TaskId.parse(task)
         # A request asks the index one question at a time.
         async with info.context.searching:
-            status = await operations.task_status(granted, wanted)
+            status = await operations.task_status(grant, wanted)
         return None if status is None else _shown_status(status)
 
     async def _sizes(self, _: Any, info: Info) -> list[Json]:
-        operations, granted = await _authorized(info, SIZES)
+        operations, grant = await _authorized(info, SIZES)
         async with info.context.searching:
-            sizes = await operations.sizes(granted)
+            sizes = await operations.sizes(grant)
         return [shown_size(size, aspect) for size, aspect in sizes]
 
     async def _histogram(self, _: Any, info: Info, input: Json) -> Json:
-        operations, granted = await _authorized(info, TRUNCATE)
+        operations, grant = await _authorized(info, TRUNCATE)
         aspect, spans = requested_aspect(input), check_spans(input["spans"])
         async with info.context.searching:
-            return _shown_histogram(*await operations.histogram(granted, aspect, spans))
+            return _shown_histogram(*await operations.histogram(grant, aspect, spans))
 
     async def _truncate(self, _: Any, info: Info, input: Json) -> Json:
-        operations, granted = await _authorized(info, TRUNCATE)
+        operations, grant = await _authorized(info, TRUNCATE)
         truncation = parse_truncation(input, self._clock())
         async with info.context.searching:
-            plan, operation = await operations.truncate(granted, truncation)
+            plan, operation = await operations.truncate(grant, truncation)
         return {"plan": _shown_plan(plan), "operation": None if operation is None else self._shown(*operation)}
 
     async def _cancel(self, _: Any, info: Info, id: str) -> Json:
-        operations, granted = await _authorized(info, TRUNCATE)
-        return self._shown(*await operations.cancel(granted, TaskId.parse(id, "id")))
+        operations, grant = await _authorized(info, TRUNCATE)
+        return self._shown(*await operations.cancel(grant, TaskId.parse(id, "id")))
 
     def _shown(self, task: TaskId, operation: Operation) -> Json:
         now, work = self._clock(), operation.work
@@ -103,7 +104,7 @@ class OperationResolvers:
         }
 
 
-async def _authorized(info: Info, privilege: Privilege) -> tuple[Operations, OperationGrant]:
+async def _authorized(info: Info, privilege: Privilege) -> tuple[Operations, Grant]:
     operations = info.context.services.operations
     return operations, await operations.authorize(info.context.caller, privilege)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from watchword.domain.actors import Grant
 from watchword.domain.errors import invalid
 from watchword.domain.policies import (
     MAX_ENTRIES,
@@ -19,6 +20,7 @@ from watchword.domain.texts import check_description, check_name
 from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX, check_actor, check_group, check_short_id, check_urn
 from watchword.http.graphql.context import Info, Json, Resolvers, page_of
 from watchword.http.graphql.token_resolvers import user_json
+from watchword.service.policies import Policies
 
 
 class PolicyResolvers:
@@ -46,8 +48,7 @@ class PolicyResolvers:
         }
 
     async def _create_group(self, _: Any, info: Info, input: Json) -> str:
-        policies = info.context.services.policies
-        grant = await policies.authorize(info.context.caller)
+        policies, grant = await authorize_policies(info)
         short_id = input.get("id")
         if short_id is not None:
             check_short_id(short_id, "id")
@@ -58,6 +59,11 @@ class PolicyResolvers:
         )
         await policies.create_group(grant, group)
         return group.urn
+
+
+async def authorize_policies(info: Info) -> tuple[Policies, Grant]:
+    policies = info.context.services.policies
+    return policies, await policies.authorize(info.context.caller)
 
 
 async def _granted(_: Any, info: Info, input: Json) -> Json:
@@ -95,27 +101,23 @@ async def _list_privileges(_: Any, __: Info) -> list[Json]:
 
 
 async def _create_policy(_: Any, info: Info, input: Json) -> str:
-    policies = info.context.services.policies
-    grant = await policies.authorize(info.context.caller)
+    policies, grant = await authorize_policies(info)
     return await policies.create(grant, _policy("", input))
 
 
 async def _update_policy(_: Any, info: Info, urn: str, input: Json) -> str:
-    policies = info.context.services.policies
-    grant = await policies.authorize(info.context.caller)
+    policies, grant = await authorize_policies(info)
     return await policies.update(grant, _policy(urn, input))
 
 
 async def _delete_policy(_: Any, info: Info, urn: str) -> str:
-    policies = info.context.services.policies
-    grant = await policies.authorize(info.context.caller)
+    policies, grant = await authorize_policies(info)
     await policies.delete(grant, check_urn(urn, "urn"))
     return urn
 
 
 async def _apply_policies(_: Any, info: Info, input: Json) -> Json:
-    policies = info.context.services.policies
-    grant = await policies.authorize(info.context.caller)
+    policies, grant = await authorize_policies(info)
     declared, dry_run = _declared(input), bool(input.get("dryRun"))
     plan = await policies.apply(grant, declared, prune=bool(input.get("prune")), dry_run=dry_run)
     return {
@@ -128,14 +130,12 @@ async def _apply_policies(_: Any, info: Info, input: Json) -> Json:
 
 
 async def _get_policy(_: Any, info: Info, urn: str) -> Json:
-    policies = info.context.services.policies
-    grant = await policies.authorize(info.context.caller)
+    policies, grant = await authorize_policies(info)
     return policy_json(await policies.get(grant, check_urn(urn, "urn")))
 
 
 async def _list_policies(_: Any, info: Info, input: Json) -> Json:
-    policies = info.context.services.policies
-    grant = await policies.authorize(info.context.caller)
+    policies, grant = await authorize_policies(info)
     start, count = page_of(input)
     found = await policies.list(grant, input.get("query"))
     page = [policy_json(policy) for policy in found[start : start + count]]
@@ -143,44 +143,38 @@ async def _list_policies(_: Any, info: Info, input: Json) -> Json:
 
 
 async def _get_group(_: Any, info: Info, urn: str) -> Json:
-    policies = info.context.services.policies
-    grant = await policies.authorize(info.context.caller)
+    policies, grant = await authorize_policies(info)
     return _group_json(await policies.get_group(grant, check_group(urn, "urn")))
 
 
 async def _list_groups(_: Any, info: Info, input: Json) -> Json:
-    policies = info.context.services.policies
-    grant = await policies.authorize(info.context.caller)
+    policies, grant = await authorize_policies(info)
     start, count = page_of(input)
     total, groups = await policies.groups(grant, start, count)
     return {"start": start, "count": count, "total": total, "groups": [_group_json(group) for group in groups]}
 
 
 async def _list_members(_: Any, info: Info, input: Json) -> Json:
-    policies = info.context.services.policies
-    grant = await policies.authorize(info.context.caller)
+    policies, grant = await authorize_policies(info)
     start, count = page_of(input)
     total, members = await policies.members(grant, _group_urn(input), start, count)
     return {"start": start, "count": count, "total": total, "members": [user_json(urn) for urn in members]}
 
 
 async def _remove_group(_: Any, info: Info, urn: str) -> bool:
-    policies = info.context.services.policies
-    grant = await policies.authorize(info.context.caller)
+    policies, grant = await authorize_policies(info)
     await policies.delete_group(grant, check_group(urn, "urn"))
     return True
 
 
 async def _add_members(_: Any, info: Info, input: Json) -> bool:
-    policies = info.context.services.policies
-    grant = await policies.authorize(info.context.caller)
+    policies, grant = await authorize_policies(info)
     await policies.change_members(grant, _group_urn(input), add=_users(input))
     return True
 
 
 async def _remove_members(_: Any, info: Info, input: Json) -> bool:
-    policies = info.context.services.policies
-    grant = await policies.authorize(info.context.caller)
+    policies, grant = await authorize_policies(info)
     await policies.change_members(grant, _group_urn(input), remove=_users(input))
     return True
 
