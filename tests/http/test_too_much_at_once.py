@@ -64,7 +64,7 @@ DOCUMENTS: dict[str, tuple[str, str, str]] = {
         "{ me { " + "... @skip(if: false) { corpUser { urn } } " * 101 + "} }",
         "more than 100 directives",
     ),
-    "values written into it": (values(300), values(1_195), "more than 1,200 arguments and values"),
+    "values written into it": (values(300), values(1_195), "more than 1,200 literal arguments and values"),
     "the schema": (
         "{" + each(2, "a#: __schema { types { name } }") + "}",
         "{" + each(3, "a#: __schema { types { name } }") + "}",
@@ -283,7 +283,7 @@ def test_the_lists_of_a_request_have_fifty_thousand_values_together_and_the_next
     (error,) = answer["errors"]
     assert error["path"] == ["a2"]
     assert error["extensions"]["reason"] == "invalid_field"
-    assert "at most 50,000 values together" in error["message"]
+    assert "at most 50,000 values" in error["message"]
 
 
 def test_a_page_of_a_thousand_with_every_field_is_within_that(filled: Server) -> None:
