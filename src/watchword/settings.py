@@ -1,66 +1,64 @@
-"""Settings: what the table of them says, and the sole reader of the environment.
+"""Settings: one table of them, and the only reader of the environment.
 
-A flag's name is the last part of its setting's: `--data-dir` is `WATCHWORD_DATA_DIR`. A flag wins over the
-environment. An unknown `WATCHWORD_*` name or a bad value stops the start with a sentence that names it.
+A flag's name is the last part of its setting's: `--data-dir` is `WATCHWORD_DATA_DIR`. A flag wins over the environment.
+An unknown `WATCHWORD_*` name or a bad value stops the start with a message that names it.
 """
 
 import ipaddress
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
-from watchword import values as read
+from watchword import setting_values as values
 from watchword.domain.errors import OperatorError
 from watchword.domain.indices import Aspect
 from watchword.domain.lifetimes import Duration, Lifetimes
 from watchword.domain.secret import Secret
 from watchword.domain.store_urls import PostgresUrl, SqliteUrl, StoreUrl
 from watchword.domain.token_limits import Network
-from watchword.settings_table import PREFIX, TABLE, Setting
-from watchword.values import IndexAddress, ListenAddress
+from watchword.setting_values import IndexAddress, ListenAddress
 
 DEFAULT_URL = "http://127.0.0.1:8080"
-"""Where commands look for a server if nothing is set."""
-_LARGEST = 65_536
-"""Characters that are read of a file with a secret in it."""
+"""The server of commands if none is set."""
+MAX_SECRET_CHARACTERS = 65_536
 _NEEDS_KEY = (
-    "WATCHWORD_MASTER_KEY_FILE must be given with PostgreSQL: the same key on every instance. "
-    "Make one: watchword keys master FILE"
+    "WATCHWORD_MASTER_KEY_FILE must be set with PostgreSQL: the same key on every instance. "
+    "Create one: watchword keys master FILE"
 )
 
 
 Endpoint = tuple[socket.AddressFamily, str | tuple[str, int]]
-"""Where to listen, in the words of the socket module."""
+"""An address family and address, as the socket module has them."""
 
 
 class SettingsError(OperatorError):
-    """A setting is unknown or has a bad value; the sentence names it."""
+    """A setting is unknown or has a bad value. The message names it."""
 
 
 class StoreUrlError(SettingsError):
-    """There is no store at what the settings name: to whoever starts it, as when it cannot be reached."""
+    """The settings name no store. The exit code is that of a store that cannot be reached."""
 
 
-# Names of clients and tests, which the server leaves alone.
+# Variables of clients and tests.
 _OTHERS = {"WATCHWORD_URL", "WATCHWORD_TOKEN", "WATCHWORD_PROFILE", "WATCHWORD_TEST_STRICT"}
-# What container platforms inject for a service called watchword.
+# Variables that container platforms set for a service named watchword.
 _INJECTED = re.compile(r"WATCHWORD_(SERVICE_.*|PORT_\d+_(TCP|UDP).*)")
 
 
 class ExposedSecretError(SettingsError):
-    """A password in a flag: every user of the machine can read it in the list of processes."""
+    """A password in a flag, which every user of the machine can read in the list of processes."""
 
 
-# Also in an address that is wrong otherwise.
+# Matches invalid addresses too.
 _WITH_PASSWORD = re.compile(r"://[^/?#]*:[^/?#]+@|[?&]password=")
 
 
-def _refuse_password(flag: str, text: str, instead: str) -> None:
+def _reject_password(flag: str, text: str, instead: str) -> None:
     if _WITH_PASSWORD.search(text):
         raise ExposedSecretError(
             f"{flag} must not hold a password, which every user of this machine can read in the list of processes. "
@@ -68,45 +66,155 @@ def _refuse_password(flag: str, text: str, instead: str) -> None:
         )
 
 
+PREFIX = "WATCHWORD_"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    name: str
+    default: str
+    help: str
+    parse: Callable[[str], Any]
+    secret: bool
+    no_flag: bool
+    """A secret and nothing else. Every user of the machine can read flags in the list of processes."""
+    per_instance: bool
+    """Instances that share a store may differ in it."""
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+    @property
+    def file_variable(self) -> str:
+        """Names a file that holds a secret, which is safer there than in the environment."""
+        return f"{self.variable}_FILE"
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+
+def setting(
+    default: str,
+    text: str,
+    parse: Callable[[str], T],
+    *,
+    secret: bool = False,
+    no_flag: bool = False,
+    per_instance: bool = False,
+) -> T:
+    """A field of `Settings`. `text` is its help."""
+
+    def named(name: str) -> Setting:
+        return Setting(name, default, text, parse, secret, no_flag, per_instance)
+
+    return cast("T", field(metadata={"setting": named}))
+
+
+_ALL_DURATIONS = ",".join(duration.name for duration in Duration if duration is not Duration.NO_EXPIRY)
+
+# The aspects that DataHub's garbage collection truncates.
+_ASPECTS = (
+    "dataset.operation,dataset.datasetUsageStatistics,chart.chartUsageStatistics,"
+    "dashboard.dashboardUsageStatistics,query.queryUsageStatistics"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    host: str
-    port: int
-    workers: int
-    metrics_address: ListenAddress | None
-    public_url: str | None
-    tls_cert: Path | None
-    tls_key: Path | None
-    data_dir: Path
-    database_url: StoreUrl | None
-    database_schema: str
-    database_timeout: int
-    database_pool: int
-    index_url: IndexAddress | None
-    index_prefix: str
-    index_api_key: Secret[str] | None
-    index_ca_file: Path | None
-    index_verify_tls: bool
-    index_timeout: int
-    index_rate: int
-    known_aspects: tuple[Aspect, ...]
-    root_actor: str
-    policy_file: Path | None
-    master_key_file: Path | None
-    local_mode: bool | None
-    trusted_peers: tuple[Network | None, ...]
-    trusted_proxies: tuple[Network, ...]
-    actor_headers: tuple[str, ...]
-    allowed_durations: tuple[Duration, ...]
-    allow_no_expiry: bool
-    max_live_tokens: int
-    actor_processor_percent: int
-    event_days: int
-    dead_token_days: int
-    console: bool
-    session_hours: int
-    log_level: str
-    access_log: str
+    # fmt: off
+    host: str = setting(
+        "127.0.0.1", "Address to listen on: an IP address, localhost, or unix:/path/of.sock.",
+        values.host, per_instance=True,
+    )
+    port: int = setting("8080", "Port to listen on.", values.port, per_instance=True)
+    workers: int = setting("1", "Worker processes.", values.between(1, 256), per_instance=True)
+    metrics_address: ListenAddress | None = setting(
+        "", "Second address to listen on, for /metrics and the parts of /health. They are then served only there.",
+        values.listen_address, per_instance=True,
+    )
+    public_url: str | None = setting("", "URL of this service for clients; also the issuer of tokens.", values.url)
+    tls_cert: Path | None = setting("", "Certificate chain (PEM) for TLS.", values.path, per_instance=True)
+    tls_key: Path | None = setting("", "Private key (PEM) of the certificate.", values.path, per_instance=True)
+    data_dir: Path = setting(
+        "./watchword-data", "Folder of the SQLite store and the master key (mode 0700).",
+        values.data_dir, per_instance=True,
+    )
+    database_url: StoreUrl | None = setting(
+        "", "URL of a PostgreSQL database. Default: SQLite in the data folder.", values.database, secret=True
+    )
+    database_schema: str = setting("watchword", "Database schema of the store.", values.schema)
+    database_timeout: int = setting(
+        "2", "Seconds to wait for an answer of the database.", values.between(1, 600), per_instance=True
+    )
+    database_pool: int = setting(
+        "8", "Database connections of a worker, besides two for verification.",
+        values.between(2, 200), per_instance=True,
+    )
+    index_url: IndexAddress | None = setting(
+        "", "URL of the search index. Default: an embedded index.", values.index_url, secret=True
+    )
+    index_prefix: str = setting("", "Prefix of index names, before an underscore.", values.index_prefix)
+    index_api_key: Secret[str] | None = setting(
+        "", "API key for the search index.", values.secret, secret=True, no_flag=True
+    )
+    index_ca_file: Path | None = setting(
+        "", "Certificates (PEM) to verify the search index with.", values.path, per_instance=True
+    )
+    index_verify_tls: bool = setting("on", "Verify the certificate of the search index.", values.switch)
+    index_timeout: int = setting(
+        "10", "Seconds to wait for an answer of the search index.", values.between(1, 600), per_instance=True
+    )
+    index_rate: int = setting(
+        "10000", "Rows per second that a truncation deletes or copies; 0: no limit.", values.between(0, 10_000_000)
+    )
+    known_aspects: tuple[Aspect, ...] = setting(
+        _ASPECTS, "Aspects that are known before they have an index.", values.aspects
+    )
+    root_actor: str = setting("urn:li:corpuser:admin", "Actor that has every privilege.", values.actor)
+    policy_file: Path | None = setting(
+        "", "YAML file of policies to apply at each start.", values.path, per_instance=True
+    )
+    master_key_file: Path | None = setting(
+        "", "Key that seals the signing keys. Default: created in the data folder; required for PostgreSQL.",
+        values.path, per_instance=True,
+    )
+    local_mode: bool | None = setting(
+        "auto", "Let processes of the server's user name an actor: auto, on or off.", values.local_mode
+    )
+    trusted_peers: tuple[Network | None, ...] = setting(
+        "", "Networks (CIDR), or unix, whose X-Service-Actor header is trusted.", values.peers
+    )
+    trusted_proxies: tuple[Network, ...] = setting(
+        "", "Networks (CIDR) of proxies whose X-Forwarded-For header is trusted.", values.networks
+    )
+    actor_headers: tuple[str, ...] = setting(
+        "X-Service-Actor,X-DataHub-Actor", "Headers that name the actor of a local caller.", values.headers
+    )
+    allowed_durations: tuple[Duration, ...] = setting(
+        _ALL_DURATIONS, "Lifetimes that tokens may have.", values.durations
+    )
+    allow_no_expiry: bool = setting("off", "Allow tokens that never expire (NO_EXPIRY).", values.switch)
+    max_live_tokens: int = setting("10000", "Live tokens that one actor may have.", values.between(1, 10_000_000))
+    actor_processor_percent: int = setting(
+        "5", "Percent of a processor per worker for the new GraphQL documents and searches of one actor; 0: no limit.",
+        values.between(0, 100), per_instance=True,
+    )
+    event_days: int = setting("400", "Days to keep events.", values.between(1, 36_500))
+    dead_token_days: int = setting("90", "Days to keep expired and revoked tokens.", values.between(1, 36_500))
+    console: bool = setting("on", "Serve the web console and its sign-in.", values.switch, per_instance=True)
+    session_hours: int = setting("12", "Hours until a console session ends.", values.between(1, 8_760))
+    log_level: str = setting(
+        "info", "Log level: debug, info, warning or error.",
+        values.one_of("debug", "info", "warning", "error"), per_instance=True,
+    )
+    access_log: str = setting(
+        "default", "Requests to log: all, off, or default (all but successful /auth and probes).",
+        values.one_of("all", "default", "off"), per_instance=True,
+    )
+    # fmt: on
 
     @property
     def store_url(self) -> StoreUrl:
@@ -124,7 +232,7 @@ class Settings:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other instances may be at work on the same store."""
+        """Whether other instances may use the same store."""
         return isinstance(self.database_url, PostgresUrl)
 
     @property
@@ -142,7 +250,7 @@ class Settings:
 
     @property
     def address(self) -> str:
-        """The host as a number: `localhost` is 127.0.0.1 and nothing else. A Unix socket stays as it is."""
+        """The host, with `localhost` as 127.0.0.1."""
         return "127.0.0.1" if self.host == "localhost" else self.host
 
     @property
@@ -177,7 +285,7 @@ class Settings:
 
     @property
     def sends_hsts(self) -> bool:
-        """Whether browsers come by TLS, ours or a proxy's. For localhost HSTS would break every other program there."""
+        """Whether browsers use TLS, ours or a proxy's. For localhost HSTS would break every other program there."""
         issuer = urlsplit(self.issuer)
         return issuer.scheme == "https" and not (issuer.hostname or "").endswith("localhost")
 
@@ -187,11 +295,11 @@ class Settings:
 
     @property
     def local_mode_off_because(self) -> str | None:
-        """A silent proxy on this host cannot be told from a local caller, so any sign of one turns local mode off."""
+        """A request from a proxy on this host may look local, so any sign of a proxy turns local mode off."""
         if not self.is_loopback:
-            return "it does not listen on loopback"
+            return "the service does not listen on loopback"
         if self.local_mode is not None:
-            return None if self.local_mode else "WATCHWORD_LOCAL_MODE says so"
+            return None if self.local_mode else "WATCHWORD_LOCAL_MODE is off"
         if self.is_shared:
             return "WATCHWORD_DATABASE_URL names a database that other instances share"
         if self.public_url is not None:
@@ -199,21 +307,24 @@ class Settings:
         return "WATCHWORD_TRUSTED_PROXIES is set" if self.trusted_proxies else None
 
     @property
-    def told(self) -> dict[str, str]:
-        """Each setting that is no secret as text, by its variable, for the event that a change of it leaves. Instances
-        on one store, each with its own port, are no change. Besides these, what the start came to.
+    def audited_values(self) -> dict[str, str]:
+        """Settings whose changes leave an audit event, by variable, without secrets and without what instances of one
+        store may differ in; and the resulting issuer and address.
         """
-        told = [setting for setting in TABLE if not setting.secret and not (setting.own and self.is_shared)]
-        came_to = {"issuer": self.issuer, "listensAt": self.listens_at}
-        return {setting.variable: _text(getattr(self, setting.name)) for setting in told} | came_to
+        audited = [setting for setting in TABLE if not setting.secret and not (setting.per_instance and self.is_shared)]
+        results = {"issuer": self.issuer, "listensAt": self.listens_at}
+        return {setting.variable: _text(getattr(self, setting.name)) for setting in audited} | results
 
     @property
     def lifetimes(self) -> Lifetimes:
         return Lifetimes.of(self.allowed_durations, allow_no_expiry=self.allow_no_expiry)
 
 
+TABLE: tuple[Setting, ...] = tuple(field.metadata["setting"](field.name) for field in fields(Settings))
+
+
 def _password_source() -> str:
-    """Where the driver takes a database password from that the URL does not have. PGPASSWORD wins, as in libpq."""
+    """Where the driver finds a password that is not in the URL. PGPASSWORD wins, as in libpq."""
     return "PGPASSWORD" if "PGPASSWORD" in os.environ else os.environ.get("PGPASSFILE", "~/.pgpass")
 
 
@@ -244,62 +355,62 @@ def _text(value: Any) -> str:
 
 
 def load(flags: Mapping[str, str | None], environment: Mapping[str, str] = os.environ) -> Settings:
-    """The settings from flags (by setting name), the environment and the defaults, in this order."""
-    _refuse_unknown(environment)
+    """The settings from flags (by setting name), the environment and the defaults; the first wins."""
+    _reject_unknown(environment)
     settings = Settings(**{setting.name: _value(setting, flags, environment) for setting in TABLE})
     _check_together(settings)
     return settings
 
 
 def read_store_url(flag: str, url: str, schema_flag: str, schema: str | None, settings: Settings) -> StoreUrl:
-    """A store named by flags of a command, with everything else as it is set."""
-    _refuse_password(flag, url, "Put it into ~/.pgpass or the file that PGPASSFILE names (mode 0600).")
+    """The store that flags of a command name, with the other settings."""
+    _reject_password(flag, url, "Put it into ~/.pgpass or the file that PGPASSFILE names (mode 0600).")
     try:
-        place = read.database(url.strip())
+        store_url = values.database(url.strip())
     except ValueError as error:
         raise SettingsError(f"{flag} must be {error}.") from None
-    if place is None:
+    if store_url is None:
         raise SettingsError(f"{flag} must not be empty.")
     try:
-        named = settings.database_schema if schema is None else read.schema(schema.strip())
+        named = settings.database_schema if schema is None else values.schema(schema.strip())
     except ValueError as error:
         raise SettingsError(f"{schema_flag} must be {error}.") from None
-    return replace(settings, database_url=place, database_schema=named).store_url
+    return replace(settings, database_url=store_url, database_schema=named).store_url
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """For commands that speak to a server: where it is and who is calling, as far as that is set."""
+    """For commands that call a server."""
 
     url: str | None
     token: Secret[str] | None
     profile: str | None
     folder: Path | None
-    """Where people's own settings lie; None for who has no home."""
+    """The folder of the user's profiles; None for a user without a home."""
 
 
 def server_url(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Where commands find the server, if that is set."""
+    """The server of commands, if it is set."""
     return environment.get("WATCHWORD_URL") or None
 
 
 def load_client(environment: Mapping[str, str] = os.environ) -> ClientSettings:
-    _refuse_unknown(environment)
+    _reject_unknown(environment)
     token = environment.get("WATCHWORD_TOKEN")
     home = environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - Path's raises where there is none
-    own = Path(environment.get("XDG_CONFIG_HOME") or f"{home}/.config")
+    config = Path(environment.get("XDG_CONFIG_HOME") or f"{home}/.config")
     return ClientSettings(
         url=server_url(environment),
         token=Secret(token.strip()) if token else None,
         profile=environment.get("WATCHWORD_PROFILE") or None,
-        folder=own / "watchword" if own.is_absolute() else None,
+        folder=config / "watchword" if config.is_absolute() else None,
     )
 
 
 def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Any:
     text, source = flags.get(setting.name), setting.flag
     if text is not None and setting.secret:
-        _refuse_password(source, text, f"Set {setting.variable}, or name a file with it in {setting.file_variable}.")
+        _reject_password(source, text, f"Set {setting.variable}, or name a file with it in {setting.file_variable}.")
     if text is None:
         text, source = environment.get(setting.variable), setting.variable
         if text is not None and setting.name == "port" and text.startswith("tcp://"):
@@ -309,8 +420,8 @@ def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mappi
     if text is None:
         text, source = setting.default, setting.variable
     elif setting.name == "database_url" and not text.strip():
-        # What a deployment says whose secret is missing: it must not become an instance with a store of its own.
-        raise StoreUrlError(f"{source} must not be empty. Leave it out for SQLite in the data folder.")
+        # A deployment with a missing secret must not start on a new, empty store.
+        raise StoreUrlError(f"{source} must not be empty. Unset it to use SQLite in the data folder.")
     try:
         return setting.parse(text.strip())
     except ValueError as error:
@@ -321,18 +432,18 @@ def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mappi
 def _in_file(setting: Setting, path: str, text: str | None) -> str:
     kind = StoreUrlError if setting.name == "database_url" else SettingsError
     if text is not None:
-        raise kind(f"{setting.variable} and {setting.file_variable} must not be given together.")
+        raise kind(f"{setting.variable} and {setting.file_variable} must not be set together.")
     try:
         with Path(path).open(encoding="utf-8") as file:
-            return file.read(_LARGEST)
+            return file.read(MAX_SECRET_CHARACTERS)
     except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise kind(f"{setting.file_variable} must name a file that can be read: {path!r} ({why}).") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise kind(f"{setting.file_variable} must name a file that can be read: {path!r} ({reason}).") from None
 
 
-def _refuse_unknown(environment: Mapping[str, str]) -> None:
-    for sentence in _unknown(environment):
-        raise SettingsError(sentence)
+def _reject_unknown(environment: Mapping[str, str]) -> None:
+    for message in _unknown(environment):
+        raise SettingsError(message)
 
 
 def _unknown(environment: Mapping[str, str]) -> Iterator[str]:
@@ -343,15 +454,15 @@ def _unknown(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _check_together(settings: Settings) -> None:
-    for sentence in _contradictions(settings):
-        raise SettingsError(sentence)
+    for message in _contradictions(settings):
+        raise SettingsError(message)
     if settings.is_shared and settings.master_key_file is None:
         raise StoreUrlError(_NEEDS_KEY)
 
 
 def _contradictions(settings: Settings) -> Iterator[str]:
     if (settings.tls_cert is None) != (settings.tls_key is None):
-        yield "WATCHWORD_TLS_CERT and WATCHWORD_TLS_KEY must be given together."
+        yield "WATCHWORD_TLS_CERT and WATCHWORD_TLS_KEY must be set together."
     if settings.metrics_address and settings.socket_path is None and settings.metrics_address.port == settings.port:
         yield "WATCHWORD_METRICS_ADDRESS must have another port than WATCHWORD_PORT."
     if settings.local_mode and not settings.is_loopback:
@@ -359,29 +470,29 @@ def _contradictions(settings: Settings) -> Iterator[str]:
     if None in settings.trusted_peers and settings.socket_path is None:
         yield "WATCHWORD_TRUSTED_PEERS may name unix only when WATCHWORD_HOST is unix:/path/of.sock."
     if settings.index_api_key is not None and settings.index_url is not None and settings.index_url.user is not None:
-        yield "WATCHWORD_INDEX_API_KEY and a user in WATCHWORD_INDEX_URL must not be given together."
+        yield "WATCHWORD_INDEX_API_KEY and a user in WATCHWORD_INDEX_URL must not be set together."
     if settings.index_api_key is not None and settings.index_url is None:
-        yield "WATCHWORD_INDEX_API_KEY may be given only with WATCHWORD_INDEX_URL."
+        yield "WATCHWORD_INDEX_API_KEY may be set only with WATCHWORD_INDEX_URL."
 
 
-def load_anyway(
+def load_with_defaults(
     flags: Mapping[str, str | None], environment: Mapping[str, str] = os.environ
 ) -> tuple[Settings, list[str], list[str]]:
-    """For looking at an installation: the settings with the default in place of each bad one, the sentences about
-    those, and the names of all that were given.
+    """For `doctor`: the settings with the default in place of each bad value, the messages about bad values, and the
+    names of all that were set.
     """
-    sentences, values = list(_unknown(environment)), {}
+    messages, loaded = list(_unknown(environment)), {}
     for setting in TABLE:
         try:
-            values[setting.name] = _value(setting, flags, environment)
+            loaded[setting.name] = _value(setting, flags, environment)
         except ExposedSecretError:
             raise
         except SettingsError as error:
-            sentences.append(str(error))
-            values[setting.name] = _value(setting, {}, {})
-    settings = Settings(**values)
+            messages.append(str(error))
+            loaded[setting.name] = _value(setting, {}, {})
+    settings = Settings(**loaded)
     given = [s.variable for s in TABLE if flags.get(s.name) is not None or s.variable in environment]
     given += [s.file_variable for s in TABLE if s.secret and s.file_variable in environment]
     if settings.is_shared and settings.master_key_file is None:
-        sentences.append(_NEEDS_KEY)
-    return settings, [*sentences, *_contradictions(settings)], given
+        messages.append(_NEEDS_KEY)
+    return settings, [*messages, *_contradictions(settings)], given

@@ -225,7 +225,7 @@ async def settle(settings: Settings) -> PolicyPlan:
         declared = read_policy_file(settings.policy_file)
     async with open_service(settings) as service:
         root = root_policy(settings.root_actor)
-        return await service.store.apply_startup_policies(root, default_policies(), declared, settings.told)
+        return await service.store.apply_startup_policies(root, default_policies(), declared, settings.audited_values)
 
 
 def serve(settings: Settings) -> None:

@@ -6,8 +6,7 @@ import pytest
 
 from tests.support.server import watchword
 from watchword.domain.store_urls import PostgresUrl
-from watchword.settings import SettingsError, load
-from watchword.settings_table import TABLE
+from watchword.settings import TABLE, SettingsError, load
 from watchword.stores.migrations import latest
 
 BAD = [
@@ -140,7 +139,7 @@ def test_a_secret_is_not_given_twice(tmp_path: Path) -> None:
     file.write_text("http://a:9200")
     given = {"WATCHWORD_INDEX_URL": "http://b:9200", "WATCHWORD_INDEX_URL_FILE": str(file)}
     with pytest.raises(
-        SettingsError, match="WATCHWORD_INDEX_URL and WATCHWORD_INDEX_URL_FILE must not be given together"
+        SettingsError, match="WATCHWORD_INDEX_URL and WATCHWORD_INDEX_URL_FILE must not be set together"
     ):
         load({}, given)
 

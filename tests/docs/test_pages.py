@@ -16,8 +16,7 @@ from watchword.domain.filters import Condition, Field, SortField
 from watchword.domain.operations import FIELDS, State
 from watchword.domain.tasks import Counters
 from watchword.http.graphql.schema import sdl
-from watchword.settings import _OTHERS
-from watchword.settings_table import TABLE
+from watchword.settings import _OTHERS, TABLE
 
 REFERENCE = ROOT / "docs/reference"
 

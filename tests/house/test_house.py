@@ -19,19 +19,18 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
     "signing": ({"signing", "domain", "files"}, {"jwt", "cryptography"}),
     "sqlite_file": ({"domain", "files"}, {"apsw"}),
     "stores": ({"stores", "domain", "files", "sqlite_file"}, {"apsw", "asyncpg", "orjson"}),
-    "settings": ({"domain", "settings_table", "values"}, set()),
-    "settings_table": ({"domain", "values"}, set()),
-    "values": ({"domain"}, set()),
+    "settings": ({"domain", "setting_values"}, set()),
+    "setting_values": ({"domain"}, set()),
     "loading": (set(), set()),
     "engines": ({"engines", "domain", "files", "sqlite_file"}, {"apsw", "httpx", "orjson"}),
     "policyfile": ({"domain"}, {"yaml"}),
     "http": (
-        {"http", "files", "service", "domain", "settings", "values"},
+        {"http", "files", "service", "domain", "settings", "setting_values"},
         {"granian", "graphql", "orjson", "prometheus_client", "structlog"},
     ),
     "client": ({"client", "domain", "files"}, {"httpx"}),
     "cli": (
-        {"cli", "client", "files", "loading", "policyfile", "service", "domain", "settings", "settings_table"},
+        {"cli", "client", "files", "loading", "policyfile", "service", "domain", "settings"},
         {"click", "rich"},
     ),
     "doctor": (

@@ -21,7 +21,7 @@ from tests.support.disks import no_disk_in_use
 from tests.support.pages import ROOT
 from tests.support.system import need_program, need_root
 from tests.support.waiting import SECONDS
-from watchword.settings_table import TABLE
+from watchword.settings import TABLE
 
 CONTAINERFILE = ROOT / "Containerfile"
 COMPOSE = ROOT / "compose.yaml"

@@ -19,8 +19,7 @@ from tests.support.postgres import Home
 from tests.support.server import ADMIN, CREATE, REVOKE, watchword
 from tests.support.system import need_program
 from tests.support.waiting import SECONDS, until, until_gone
-from watchword.settings import load
-from watchword.settings_table import TABLE
+from watchword.settings import TABLE, load
 
 ACTOR = "X-Service-Actor"
 EXPOSED_AT_MOST = 15

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.server import watchword
-from watchword import values
+from watchword import setting_values as values
 from watchword.domain.store_urls import PostgresUrl
 from watchword.settings import SettingsError, load
 

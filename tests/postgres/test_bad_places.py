@@ -147,8 +147,8 @@ def test_a_master_key_file_that_is_not_there(database: Home, tmp_path: Path) -> 
 def test_no_master_key_file_named(database: Home, tmp_path: Path) -> None:
     env = {name: value for name, value in database.env.items() if name != "WATCHWORD_MASTER_KEY_FILE"}
     said = refused(env, tmp_path)
-    assert "WATCHWORD_MASTER_KEY_FILE must be given with PostgreSQL" in said
-    assert "Make one: watchword keys master FILE" in said
+    assert "WATCHWORD_MASTER_KEY_FILE must be set with PostgreSQL" in said
+    assert "Create one: watchword keys master FILE" in said
 
 
 def test_a_database_in_another_encoding(database: Home, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from watchword.domain.filters import Condition, Field, Filter, Search
 from watchword.domain.policies import root_policy
 from watchword.domain.ports import Use
 from watchword.domain.store_urls import PostgresUrl
+from watchword.setting_values import database as read_address
 from watchword.stores import rows
 from watchword.stores.open import ignore, open_store
 from watchword.stores.postgres import REVOKE, create_batcher, search_sql, verify_batcher
@@ -30,7 +31,6 @@ from watchword.stores.sql.events import events_sql
 from watchword.stores.sql.store import SqlStore
 from watchword.stores.sql.token_lifecycle import GET
 from watchword.stores.sql.transaction import Work
-from watchword.values import database as read_address
 
 FEW = 1_000
 SIZES = (100_000, pytest.param(1_000_000, marks=pytest.mark.soak))

@@ -17,6 +17,7 @@ from tests.support.server import watchword
 from tests.support.waiting import SECONDS
 from watchword.domain.ports import Use
 from watchword.domain.store_urls import PostgresUrl
+from watchword.setting_values import database
 from watchword.stores.postgres.connections import (
     READING_MANY_TOKENS,
     SEARCHED,
@@ -27,7 +28,6 @@ from watchword.stores.postgres.connections import (
 )
 from watchword.stores.postgres.verify_batcher import STATEMENT
 from watchword.stores.sql.store import SqlStore
-from watchword.values import database
 
 
 @pytest.fixture(params=KINDS_IN_TURN)

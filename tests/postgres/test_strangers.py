@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests.support.postgres import Address, Cluster, home
 from tests.support.server import watchword
-from watchword import values
+from watchword import setting_values as values
 from watchword.domain.errors import OperatorError
 from watchword.domain.store_urls import PostgresUrl
 from watchword.stores.postgres.migrations import open_patiently

@@ -18,13 +18,13 @@ from tests.support.waiting import SECONDS
 from watchword.domain.events import KeptEvent
 from watchword.domain.ports import Store
 from watchword.domain.store_urls import PostgresUrl, SqliteUrl
+from watchword.setting_values import database
 from watchword.stores.admin.check import check
 from watchword.stores.admin.tables import POSTGRES_TOTALS
 from watchword.stores.open import ignore, prepare
 from watchword.stores.open import open_store as open_at
 from watchword.stores.sqlite import open_store
 from watchword.stores.sqlite.connections import STORE_FILE
-from watchword.values import database
 
 NOW = 1_767_225_600_000
 

@@ -10,8 +10,7 @@ import click
 from watchword.cli.outcome import plain_errors
 from watchword.domain.errors import OperatorError
 from watchword.domain.store_urls import SqliteUrl
-from watchword.settings import DEFAULT_URL, Settings, load, server_url
-from watchword.settings_table import TABLE, Setting
+from watchword.settings import DEFAULT_URL, TABLE, Setting, Settings, load, server_url
 
 if TYPE_CHECKING:
     from watchword.cli.backstage import Backstage, LocalService
@@ -44,7 +43,7 @@ def flags_of(*names: str) -> Callable[[Command], Command]:
 
     def decorate(command: Command) -> Command:
         for setting in [_BY_NAME[name] for name in reversed(names)]:
-            if not setting.flagless:
+            if not setting.no_flag:
                 command = _option(setting)(command)
         return command
 

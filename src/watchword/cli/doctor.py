@@ -10,8 +10,7 @@ from watchword.cli.common import flags_of, json_flag
 from watchword.cli.outcome import plain_errors
 from watchword.cli.text import one_line
 from watchword.domain.diagnostics import Diagnostic, Level, bad, ok
-from watchword.settings import load_anyway, server_url
-from watchword.settings_table import TABLE
+from watchword.settings import TABLE, load_with_defaults, server_url
 
 
 @click.command()
@@ -40,7 +39,7 @@ def doctor(backstage: Backstage, /, as_json: bool, **flags: str | None) -> None:
 
 
 def _findings(backstage: Backstage, flags: dict[str, str | None]) -> Iterator[Diagnostic]:
-    settings, problems, given = load_anyway(flags)
+    settings, problems, given = load_with_defaults(flags)
     for problem in problems:
         yield bad("settings", problem.rstrip("."), "Correct it; what follows is as if it were not set.")
     if not problems:

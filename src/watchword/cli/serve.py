@@ -7,8 +7,7 @@ import click
 from watchword.cli.backstage import Backstage
 from watchword.cli.common import with_settings
 from watchword.cli.streams import need_no_output
-from watchword.settings import Settings
-from watchword.settings_table import TABLE
+from watchword.settings import TABLE, Settings
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""Values of settings: each reads a text into what it means, or says in a ValueError what it must be."""
+"""Parsers of setting values. A ValueError says what the value must be."""
 
 import ipaddress
 import re
@@ -18,7 +18,7 @@ from watchword.domain.urns import check_actor
 
 @dataclass(frozen=True, slots=True)
 class IndexAddress:
-    """Where the search index is: hosts of one cluster, and who we are there."""
+    """The hosts of one cluster, and the user to sign in with."""
 
     hosts: tuple[str, ...]
     user: str | None = None
@@ -59,34 +59,18 @@ def host(text: str) -> str:
     return text
 
 
-def port(text: str) -> int:
-    return number(text, 1, 65_535)
+def between(least: int, most: int) -> Callable[[str], int]:
+    """A whole number in this range."""
+
+    def parse(text: str) -> int:
+        if text.isascii() and text.isdigit() and least <= int(text) <= most:
+            return int(text)
+        raise ValueError(f"a whole number from {least} to {most}")
+
+    return parse
 
 
-def workers(text: str) -> int:
-    return number(text, 1, 256)
-
-
-def max_live(text: str) -> int:
-    return number(text, 1, 10_000_000)
-
-
-def days(text: str) -> int:
-    return number(text, 1, 36_500)
-
-
-def percent(text: str) -> int:
-    return number(text, 0, 100)
-
-
-def hours(text: str) -> int:
-    return number(text, 1, 8_760)
-
-
-def number(text: str, least: int, most: int) -> int:
-    if text.isascii() and text.isdigit() and least <= int(text) <= most:
-        return int(text)
-    raise ValueError(f"a whole number from {least} to {most}")
+port = between(1, 65_535)
 
 
 def url(text: str) -> str | None:
@@ -118,7 +102,7 @@ _TLS_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
 
 
 def database(text: str) -> StoreUrl | None:
-    """Nothing of the text is repeated in what is said about it: there may be a password in it."""
+    """Messages never quote the text, which may hold a password."""
     if not text:
         return None
     if text.startswith("sqlite:///") and len(text) > len("sqlite:///"):
@@ -126,18 +110,18 @@ def database(text: str) -> StoreUrl | None:
     if not text.startswith(("postgresql://", "postgres://")):
         raise ValueError(_DATABASE_FORM)
     try:
-        return _database_place(text)
+        return _postgres_url(text)
     except (ValueError, UnicodeError) as error:
-        # A sentence of our own names what is wrong; urllib's might quote the text.
+        # urllib's message might quote the text.
         raise ValueError(str(error) if isinstance(error, _NamedError) else _DATABASE_FORM) from None
 
 
 class _NamedError(ValueError):
-    """Says what of an address is wrong."""
+    """Says which part of an address is wrong."""
 
 
-def _database_place(text: str) -> PostgresUrl:
-    # Several hosts are no host to urllib, which refuses them where one is an address in brackets.
+def _postgres_url(text: str) -> PostgresUrl:
+    # urllib rejects several hosts if one is an address in brackets.
     address = text.partition("://")[2]
     netloc = re.split("[/?#]", address, maxsplit=1)[0]
     parts = urlsplit(f"//hosts{address[len(netloc) :]}")
@@ -145,7 +129,7 @@ def _database_place(text: str) -> PostgresUrl:
     name, colon, word = credentials.partition(":")
     options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     folder = options.pop("host", "")
-    port = number(options.pop("port", str(DEFAULT_PORT)), 1, 65_535)
+    default_port = port(options.pop("port", str(DEFAULT_PORT)))
     for option, value in options.items():
         if option not in _DATABASE_OPTIONS:
             raise _NamedError(f"an address whose parameters are among {', '.join(_DATABASE_OPTIONS)}, host and port")
@@ -155,7 +139,7 @@ def _database_place(text: str) -> PostgresUrl:
             raise _NamedError("an address whose target_session_attrs is read-write (or primary, or any: the same here)")
     if not where and not folder.startswith("/"):
         raise _NamedError("an address with a host, or with ?host=/folder/of/its/socket")
-    hosts = [_database_host(host, port) for host in where.split(",")] if where else [(folder, port)]
+    hosts = [_database_host(host, default_port) for host in where.split(",")] if where else [(folder, default_port)]
     user, base = unquote(name, errors="strict"), unquote(parts.path[1:], errors="strict")
     if "\0" in "".join((user, base, folder, *options.values())):
         raise _NamedError(_DATABASE_FORM)
@@ -171,15 +155,15 @@ def _database_place(text: str) -> PostgresUrl:
     )
 
 
-def _database_host(text: str, port: int) -> tuple[str, int]:
+def _database_host(text: str, default_port: int) -> tuple[str, int]:
     parts = urlsplit(f"//{text}")
     if not parts.hostname or parts.path or parts.port == 0 or not _is_host(parts.hostname):
         raise _NamedError("an address whose hosts are host:port, separated by commas")
-    return parts.hostname, parts.port or port
+    return parts.hostname, parts.port or default_port
 
 
 def _is_host(text: str) -> bool:
-    """Whether the system can be asked where this is."""
+    """Whether the resolver accepts this name."""
     if ":" in text:
         return ipaddress.ip_address(text).version == 6
     return re.fullmatch(r"(?:[a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}\.?", text) is not None
@@ -191,10 +175,6 @@ def schema(text: str) -> str:
     return text
 
 
-def pool(text: str) -> int:
-    return number(text, 2, 200)
-
-
 def actor(text: str) -> str:
     try:
         return check_actor(text, "it")
@@ -203,19 +183,11 @@ def actor(text: str) -> str:
 
 
 def switch(text: str) -> bool:
-    words = {
-        "on": True,
-        "true": True,
-        "1": True,
-        "yes": True,
-        "off": False,
-        "false": False,
-        "0": False,
-        "no": False,
-    }
-    if text.lower() not in words:
-        raise ValueError("on or off")
-    return words[text.lower()]
+    if text.lower() in ("on", "true", "1", "yes"):
+        return True
+    if text.lower() in ("off", "false", "0", "no"):
+        return False
+    raise ValueError("on or off")
 
 
 def local_mode(text: str) -> bool | None:
@@ -239,7 +211,7 @@ def networks(text: str) -> tuple[Network, ...]:
 
 
 def peers(text: str) -> tuple[Network | None, ...]:
-    """Networks, or None for the callers on the Unix socket."""
+    """Networks, or None for callers on the Unix socket."""
     try:
         return tuple(None if word == "unix" else networks(word)[0] for word in words(text))
     except ValueError as error:
@@ -274,7 +246,7 @@ _INDEX_FORM = "http(s)://[user:password@]host:port[,host:port], without a path"
 
 
 def index_url(text: str) -> IndexAddress | None:
-    """One scheme and one user for all hosts, said before the first."""
+    """The scheme and the user before the first host apply to all hosts."""
     if not text:
         return None
     first, *others = words(text)
@@ -312,11 +284,3 @@ def aspects(text: str) -> tuple[Aspect, ...]:
 
 def secret(text: str) -> Secret[str] | None:
     return Secret(text) if text else None
-
-
-def seconds(text: str) -> int:
-    return number(text, 1, 600)
-
-
-def rate(text: str) -> int:
-    return number(text, 0, 10_000_000)
