@@ -28,10 +28,8 @@ def lines(request: pytest.FixtureRequest, make_server: MakeServer) -> list[Line]
     return [Line(one), Line(other)]
 
 
-def test_a_token_revoked_through_one_is_refused_by_the_other_at_once(
-    lines: list[Line], actor: str, request: pytest.FixtureRequest
-) -> None:
-    times = 1_000 if request.node.callspec.params["lines"] == "two workers" else 200
+@pytest.mark.parametrize("times", [200, pytest.param(1_000, marks=pytest.mark.soak)])
+def test_a_token_revoked_through_one_is_refused_by_the_other_at_once(lines: list[Line], actor: str, times: int) -> None:
     for here, there in (lines, lines[::-1]):
         for token_id, token in bulk(lines, f"{actor}-{here.port}", times):
             assert there.verify(token) == 204

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.ports import free_port
+from tests.support.preloaded import folder_with_program
 from tests.support.server import Server
 from tests.support.system import need_program
 from tests.support.waiting import SECONDS
@@ -102,6 +103,8 @@ def run_blocks(page: Path, server: Server, *programs: Path, **more: str) -> list
     script = f"\necho '{_MARK}'\n".join(block.code for block in found)
     script = re.sub("|".join(meant), lambda named: meant[named[0]], script)
     surroundings = environment(*programs, WATCHWORD_URL=server.url, HOME=str(server.folder), **more)
+    if page.name not in {"README.md", "first-token.md"}:  # those by the program as it is installed
+        surroundings["PATH"] = f"{folder_with_program()}:{surroundings['PATH']}"
     output = _run(script, server.folder, surroundings).replace(f":{database}/", f":{POSTGRES_PORT}/")
     outputs = output.replace("\r", "").split(_MARK)
     assert len(outputs) == len(found)

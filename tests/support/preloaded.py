@@ -2,21 +2,24 @@
 
 To load the code takes most of the time of a short command. So each pytest process starts one process that loads it
 once (`main`) and forks for each command. The fork is a process like any other: it has its own files, environment,
-folder, session and exit code, and it runs `python -m watchword` from its beginning.
+folder, session and exit code, and it runs `python -m watchword` from its beginning. It is killed when the process that
+asked for it is gone.
 """
 
 import atexit
-import functools
+import gc
 import importlib
 import json
 import os
 import pkgutil
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -128,31 +131,51 @@ def run(
     return subprocess.CompletedProcess(list(words), code, out, err)
 
 
+def folder_with_program() -> Path:
+    """A folder for `PATH` whose `watchword` forks; it cannot take over a terminal."""
+    return _loaded().program()
+
+
 def _read(file: int) -> str:
     size = os.fstat(file).st_size
     return os.pread(file, size, 0).decode().replace("\r\n", "\n")
 
 
 class _Loaded:
-    """The process that has loaded the code."""
+    """The process that has loaded the code, and the socket at which it takes requests."""
 
     def __init__(self) -> None:
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")}
-        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_BYTES)
-        with theirs:
+        self._folder = Path(tempfile.mkdtemp(prefix="watchword-preloaded-"))
+        self._address = str(self._folder / "socket")
+        alive, self._alive = os.pipe()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as requests:
+            requests.bind(self._address)
+            requests.listen(100)
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()], env=self.environment, stdin=subprocess.DEVNULL, start_new_session=True,
+                [sys.executable, __file__, str(requests.fileno()), str(alive)],
+                pass_fds=[requests.fileno(), alive], env=self.environment, stdin=subprocess.DEVNULL,
+                start_new_session=True,
             )  # fmt: skip
-        self._turn = threading.Lock()
+        os.close(alive)
         atexit.register(self._close)
+
+    def program(self) -> Path:
+        """A folder with a `watchword` that forks, for shells."""
+        made = self._folder / "bin" / "watchword"
+        if not made.exists():
+            made.parent.mkdir()
+            made.write_text(PROGRAM.format(python=sys.executable, address=self._address))
+            made.chmod(0o755)
+        return made.parent
 
     def fork(self, request: Mapping[str, Any], files: tuple[int, int, int]) -> ForkedProcess:
         status, theirs = os.pipe()
         try:
-            with self._turn:
-                socket.send_fds(self._ours, [json.dumps(request).encode()], [*files, theirs])
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+                asking.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_BYTES)
+                asking.connect(self._address)
+                socket.send_fds(asking, [json.dumps(request).encode()], [*files, theirs])
         finally:
             os.close(theirs)
         said = os.read(status, PID_BYTES)  # and not the exit code, which follows
@@ -160,22 +183,57 @@ class _Loaded:
         return ForkedProcess(int(said), status, request["words"])
 
     def _close(self) -> None:
-        self._ours.close()
+        os.close(self._alive)
         self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
-@functools.cache
+PROGRAM = """\
+#!{python} -IS
+import os, signal, socket, sys
+
+asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+try:
+    asking.connect("{address}")
+except OSError:  # another user
+    os.execv("{python}", ["{python}", "-m", "watchword", *sys.argv[1:]])
+import json
+
+status, theirs = os.pipe()
+request = {{"words": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd()}}
+socket.send_fds(asking, [json.dumps(request).encode()], [0, 1, 2, theirs])
+os.close(theirs)
+pid = int(os.read(status, 10))
+for which in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(which, lambda which, _: os.kill(pid, which))
+for file in (0, 1):  # so that a pipe ends when the command closes it
+    os.close(file)
+code = int(os.read(status, 100) or 1)
+if code < 0:
+    signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+os._exit(code)
+"""
+
+
 def _loaded() -> _Loaded:
-    return _Loaded()
+    with _first:
+        if not _made:
+            _made.append(_Loaded())
+        return _made[0]
+
+
+_first = threading.Lock()
+_made: list[_Loaded] = []
 
 
 # What follows runs in the process that forks.
 
 
 def main() -> None:
-    requests = socket.socket(fileno=int(sys.argv[1]))
+    requests, alive = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     _load()
-    become(_await(requests))
+    become(_await(requests, alive))
     try:
         runpy.run_module("watchword", run_name="__main__", alter_sys=True)
     except SystemExit as leaving:
@@ -208,53 +266,62 @@ def _load() -> None:
     )
 
 
-def _await(requests: socket.socket) -> dict[str, Any]:
+def _await(requests: socket.socket, alive: int) -> dict[str, Any]:
     """Fork for each request, tell the exit codes; returns in each fork, with its request and its files."""
-    import gc
-
     gc.collect()
     gc.freeze()
     awake, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     children: dict[int, int] = {}
+    poll = select.poll()
+    for file in (requests.fileno(), alive, awake):
+        poll.register(file, select.POLLIN)
     while True:
-        ready = select.select([requests.fileno(), awake], [], [])[0]
+        ready = {file for file, _ in poll.poll()}
         if awake in ready:
             os.read(awake, 4096)
-            _tell_exit_codes(children)
-        if requests.fileno() not in ready:
-            continue
-        message, files, *_ = socket.recv_fds(requests, MOST_BYTES, 4)
-        if not message:
+            _tell_exit_codes(children, poll)
+        for pid, status in children.items():
+            if status in ready or alive in ready:  # nobody is left to be told
+                os.kill(pid, signal.SIGKILL)
+        if alive in ready:
             os._exit(0)
-        pid = os.fork()
-        if pid == 0:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            request: dict[str, Any] = json.loads(message)
-            return request | {"files": files[:3]}
-        os.write(files[3], b"%*d" % (PID_BYTES, pid))
-        children[pid] = files[3]
-        for file in files[:3]:
-            os.close(file)
+        if requests.fileno() in ready:
+            asked, _ = requests.accept()
+            with asked:
+                message, files, *_ = socket.recv_fds(asked, MOST_BYTES, 4)
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                request: dict[str, Any] = json.loads(message)
+                return request | {"files": files[:3]}
+            children[pid] = files[3]
+            poll.register(files[3], 0)
+            with suppress(BrokenPipeError):
+                os.write(files[3], b"%*d" % (PID_BYTES, pid))
+            for file in files[:3]:
+                os.close(file)
 
 
-def _tell_exit_codes(children: dict[int, int]) -> None:
+def _tell_exit_codes(children: dict[int, int], poll: select.poll) -> None:
     while children:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
             return
+        asker = children.pop(pid)
+        poll.unregister(asker)
         with suppress(BrokenPipeError):
-            os.write(children[pid], b"%d" % os.waitstatus_to_exitcode(status))
-        os.close(children.pop(pid))
+            os.write(asker, b"%d" % os.waitstatus_to_exitcode(status))
+        os.close(asker)
 
 
 def become(request: dict[str, Any]) -> None:
     """What the interpreter does at its start."""
-    if request["new_session"]:
+    if request.get("new_session"):
         os.setsid()
-    if request["terminal"]:
+    if request.get("terminal"):
         os.login_tty(request["files"][0])
         signal.signal(signal.SIGINT, signal.default_int_handler)
     else:
