@@ -8,7 +8,7 @@ from typing import Any
 from watchword.loading import load_quickly
 
 
-class _Wiring:
+class Wiring:
     """Imports the wiring for the first command that needs it: commands that call a server do not."""
 
     def __getattr__(self, name: str) -> Any:
@@ -23,9 +23,9 @@ def main() -> None:
     os.umask(0o077)  # only the owner may read the files we create
     try:
         from watchword.cli import cli
-        from watchword.cli.outcome import run
+        from watchword.cli.run import main as run_command
 
-        run(cli, _Wiring())
+        run_command(cli, Wiring())
     except KeyboardInterrupt:  # during the imports
         sys.exit(130)
 

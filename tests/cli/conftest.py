@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.in_process import watchword
 from tests.support.postgres import Address, Home, home
-from tests.support.server import watchword
 from tests.support.story import Story
 
 

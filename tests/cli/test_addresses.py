@@ -8,7 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.server import Server, watchword
+from tests.cli.in_process import watchword
+from tests.support.server import Server
 from tests.support.waiting import SECONDS
 
 

@@ -167,7 +167,7 @@ def test_a_backup_says_when_the_key_beside_it_is_another(folder: Path, tmp_path:
     said = back_up_to(tmp_path / "b.db", folder, "--master-key-file", str(other)).stdout
     assert f"{other} is ANOTHER" in said
     said = back_up_to(tmp_path / "c.db", folder, "--master-key-file", str(tmp_path / "none.key")).stdout
-    assert "Keep the one that the service runs with too" in said
+    assert "Back up the key that the service runs with too" in said
 
 
 def test_a_backup_shows_its_progress_on_a_terminal(folder: Path, tmp_path: Path) -> None:

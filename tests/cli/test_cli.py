@@ -16,8 +16,9 @@ import jwt
 import psutil
 import pytest
 
+from tests.cli.in_process import watchword
 from tests.support.ports import free_port
-from tests.support.server import ADMIN, Server, watchword
+from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store
 from tests.support.waiting import SECONDS, until
 from watchword.client import Client

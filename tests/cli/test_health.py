@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.cli.in_process import watchword
 from tests.support.ports import free_port
-from tests.support.server import Server, watchword
+from tests.support.server import Server
 from tests.support.store_file import locked
 from tests.support.system import need_program
 from tests.support.waiting import until

@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 import pytest
 
+from tests.cli.in_process import watchword
 from tests.support.ports import free_port
-from tests.support.server import ADMIN, watchword
+from tests.support.server import ADMIN
 from watchword.cli import cli
-from watchword.cli.later import LaterGroup
+from watchword.cli.lazy import LazyGroup
 
 
 def commands(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
@@ -22,8 +23,8 @@ def commands(words: str, command: click.Command) -> Iterator[tuple[str, click.Co
         yield from commands(f"{words} {name}", inner)
 
 
-def groups(words: str, command: click.Command) -> Iterator[tuple[str, LaterGroup]]:
-    if isinstance(command, LaterGroup):
+def groups(words: str, command: click.Command) -> Iterator[tuple[str, LazyGroup]]:
+    if isinstance(command, LazyGroup):
         yield words, command
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():
@@ -62,7 +63,7 @@ def test_what_to_start_with_stands_on_lines_of_its_own() -> None:
 
 
 def test_what_is_wrong_and_what_to_try_are_two_sentences() -> None:
-    assert "bash, zsh, fish. Try: watchword completion --help" in watchword("completion").stderr
+    assert "bash, zsh, fish. Try 'watchword completion --help' for help." in watchword("completion").stderr
 
 
 @pytest.mark.parametrize("words", GROUPS)
@@ -91,7 +92,7 @@ def test_help_of_a_group_loads_no_more_than_how_its_commands_are_called() -> Non
     loaded = loaded_by("token", "--help")
     assert "watchword.cli.token" in loaded
     assert loaded & HEAVY == {"watchword.settings"}
-    assert loaded.isdisjoint({"watchword.cli.token_scanning", "watchword.cli.policy"})
+    assert loaded.isdisjoint({"watchword.cli.scan", "watchword.cli.policy"})
 
 
 def test_a_command_that_asks_a_server_loads_the_client_and_nothing_of_the_service() -> None:

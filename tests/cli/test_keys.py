@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.server import watchword
+from tests.cli.in_process import watchword
 
 ACCEPT = "--accept-revived-tokens"
 

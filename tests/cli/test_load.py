@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.cli.in_process import watchword
 from tests.support.ports import free_port
 from tests.support.series import DAY, lines, now
-from tests.support.server import watchword
 from tests.support.terminal import Terminal
 from tests.support.waiting import SECONDS
 
@@ -66,7 +66,7 @@ def test_a_member_id_is_the_rows_id_and_is_not_stored(folder: Path) -> None:
 
 def test_rows_that_no_truncation_will_find_are_counted(folder: Path) -> None:
     given = '{"timestampMillis": "1700000000000"}\n{"timestampMillis": true}\n{"n": 1}\n{"timestampMillis": 1.5}\n'
-    assert "3 of them have no number as timestampMillis" in load(folder, "-", *INTO, stdin=given).stdout
+    assert "3 of them have no numeric timestampMillis" in load(folder, "-", *INTO, stdin=given).stdout
 
 
 BAD = {
@@ -122,7 +122,7 @@ def test_a_line_without_an_end_is_given_up(folder: Path) -> None:
 def test_an_empty_file_is_said_to_be_so_and_makes_no_index(folder: Path, given: str) -> None:
     ran = load(folder, "-", *INTO, stdin=given)
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert "no rows in standard input" in ran.stdout
+    assert "standard input has no rows" in ran.stdout
     assert kept(folder) == {}
 
 

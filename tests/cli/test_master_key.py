@@ -3,7 +3,7 @@
 from base64 import b64decode
 from pathlib import Path
 
-from tests.support.server import watchword
+from tests.cli.in_process import watchword
 
 
 def test_a_master_key_is_32_random_bytes_for_its_owner_alone(tmp_path: Path) -> None:

@@ -195,9 +195,9 @@ def test_without_a_store_to_compare_with_it_says_that_it_cannot_be_known(story: 
     words = ("db", "restore", str(story.file), "--data-dir", str(fresh))
     asked, done = watchword(*words), watchword(*words, ACCEPT)
     assert asked.returncode == 2
-    assert "cannot be known, there is no store" in asked.stderr
+    assert "is unknown, there is no store" in asked.stderr
     assert done.returncode == 0
-    assert "cannot be known, there is no store" in done.stdout
+    assert "is unknown, there is no store" in done.stdout
     assert "holds 2 live tokens" in done.stdout
     assert watchword("db", "check", "--data-dir", str(fresh)).returncode == 0
 

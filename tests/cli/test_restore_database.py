@@ -71,7 +71,7 @@ def test_a_backup_of_a_file_is_restored_into_a_database(story: Story, database: 
     shutil.copy(story.server.data_dir / "master.key", database.key_file)
     asked = watchword("db", "restore", str(story.file), env=database.env)
     assert asked.returncode == 2
-    assert "cannot be known, there is no store at postgresql://" in asked.stderr
+    assert "is unknown, there is no store at postgresql://" in asked.stderr
     done = watchword("db", "restore", str(story.file), ACCEPT, env=database.env)
     assert done.returncode == 0, done.stderr
     with Server(tmp_path / "p", env=QUIET | database.env) as server:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.cli.in_process import watchword
 from tests.support.postgres import Home
-from tests.support.server import ADMIN, Server, watchword
+from tests.support.server import ADMIN, Server
 
 PUBLIC = "https://tokens.example.org"
 
@@ -65,8 +66,10 @@ def test_in_the_wrong_folder_the_error_names_it_and_the_server_that_uses_another
         done = watchword(*words, cwd=tmp_path, env={"WATCHWORD_URL": server.url})
         assert (done.returncode, done.stdout) == (1, "")
         assert f"There is no store at {tmp_path}/watchword-data/watchword.db." in done.stderr
-        assert f"The server at {server.url} uses another. Name the folder of the service with --data-dir" in done.stderr
+        assert (
+            f"The server at {server.url} uses another store. Name the service's folder with --data-dir" in done.stderr
+        )
         assert "migrate" not in done.stderr  # a second store is not what is meant
     done = watchword("keys", "list", cwd=tmp_path, env={"WATCHWORD_URL": "http://127.0.0.1:1"})
-    assert done.stderr.endswith("To make a new one there: watchword db migrate\n")
+    assert done.stderr.endswith("To create a new store there: watchword db migrate\n")
     assert list(tmp_path.iterdir()) == []

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.server import watchword
+from tests.cli.in_process import watchword
 from watchword.domain.store_urls import PostgresUrl
 from watchword.settings import TABLE, SettingsError, load
 from watchword.stores.migrations import latest

@@ -3,41 +3,65 @@
 import click
 
 from watchword import __version__
-from watchword.cli.later import LaterGroup
+from watchword.cli.lazy import LazyGroup
 
 _COMMANDS = {
-    "serve": "Run the service until it is told to stop.",
-    "login": "Sign in at a server: its token is kept for the commands to come.",
-    "logout": "Forget the token that `watchword login` kept.",
-    "profile": "The servers that one has signed in at.",
-    "health": "Ask the service on this machine whether it is well; exit code 1 if not.",
-    "whoami": "Who the server takes the caller for, and what that actor may do.",
-    "token": "Make tokens, look at them, replace them, end them.",
-    "account": "Service accounts: actors for programs.",
-    "policy": "Who may do what.",
-    "group": "Groups of actors, for policies to name.",
-    "actor": "List, suspend, resume and offboard actors.",
-    "event": "What happened: every change, every denial.",
-    "index": "The indices of time series: what they weigh, how old rows go, how rows get in.",
-    "task": "Long work in the search index.",
-    "db": "Look after the store.",
-    "keys": "The keys that sign tokens, and the master key that seals them.",
-    "doctor": "Look at settings, store, keys, clock, address and permissions; exit code 1 if anything is BAD.",
-    "completion": "Print what a shell needs to complete commands as they are typed.",
+    "serve": ("serve", "Run the service until it is stopped."),
+    "health": ("serve", "Check whether a service is healthy; exit with 1 if it is not."),
+    "doctor": ("serve", "Check settings, store, keys, clock, address and permissions; exit with 1 if anything is BAD."),
+    "login": ("login", "Sign in to a server and store its token for later commands."),
+    "logout": ("login", "Delete the token that `watchword login` stored."),
+    "profile": ("login", "List the servers you are signed in to and choose the current one."),
+    "whoami": ("login", "Show who the server takes you for and your privileges."),
+    "who-can": ("policy", "List who holds PRIVILEGE and through which policy."),
+    "token": ("token", "Create, inspect, rotate and revoke tokens."),
+    "account": ("account", "Manage service accounts, the actors for programs."),
+    "policy": ("policy", "Manage policies: who may do what."),
+    "group": ("group", "Manage groups of actors that policies name."),
+    "actor": ("actor", "List, suspend, resume and offboard actors."),
+    "event": ("event", "Read the audit log."),
+    "index": ("index", "Show, truncate and load the time-series indices."),
+    "task": ("task", "Watch and cancel long operations in the search index."),
+    "db": ("db", "Migrate, check, back up, restore and copy the database."),
+    "keys": ("keys", "Manage the signing keys and the master key."),
 }
 
 
 @click.group(
-    cls=LaterGroup,
-    later={name: (name, sentence) for name, sentence in _COMMANDS.items()},
+    cls=LazyGroup,
+    lazy=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="watchword")
-@click.option("--debug", is_flag=True, help="Show where an error came from.")
+@click.option("--debug", is_flag=True, help="Print a traceback after an error.")
 def cli(debug: bool) -> None:
-    """Policy-governed access tokens over GraphQL, dead the moment they are revoked.
+    """Issue, verify and revoke policy-governed access tokens.
 
     \b
     Start with: watchword serve
-    Then, to ask it: watchword login
+    Then sign in: watchword login
     """
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the completion script for a shell.
+
+    \b
+    bash   echo 'source <(watchword completion bash)' >> ~/.bashrc
+    zsh    echo 'source <(watchword completion zsh)' >> ~/.zshrc   (after compinit)
+    fish   watchword completion fish > ~/.config/fish/completions/watchword.fish
+
+    It takes effect in the next shell.
+
+    \b
+    Example: source <(watchword completion bash)
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    root = context.find_root().command
+    click.echo(kind(root, {}, "watchword", "_WATCHWORD_COMPLETE").source())

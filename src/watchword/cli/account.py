@@ -4,57 +4,56 @@ from typing import TYPE_CHECKING
 
 import click
 
-from watchword.cli.common import json_flag
-from watchword.cli.remote import confirm, urn_of, with_client, yes_flag
-from watchword.cli.show import Column, When, named, say, show_list, show_one
-from watchword.cli.text import as_json as json_text
-from watchword.cli.text import one_line
+from watchword.cli.options import json_flag, list_flags, yes_flag
+from watchword.cli.output import Column, When, json_text, json_value, one_line, plural, say, show_list, show_one
+from watchword.cli.remote import confirm, urn_argument, with_client
 from watchword.domain.accounts import ACCOUNT_PREFIX
 
 if TYPE_CHECKING:
     from watchword.client import Client, ServiceAccountInfo
 
-COLUMNS: "list[Column[ServiceAccountInfo]]" = [
+_COLUMNS: "list[Column[ServiceAccountInfo]]" = [
     Column("URN", lambda account: account.urn, terse=("ACCOUNT", ACCOUNT_PREFIX)),
     Column("NAME", lambda account: account.display_name, free=True),
     Column("STATUS", lambda account: account.status),
     Column("CREATED", lambda account: When(account.created_at)),
     Column("DESCRIPTION", lambda account: account.description, free=True),
 ]
-_account = click.argument("urn", metavar="ACCOUNT", callback=urn_of(ACCOUNT_PREFIX))
+_account = urn_argument("ACCOUNT", ACCOUNT_PREFIX)
 
 
 @click.group()
 def account() -> None:
-    """Service accounts: actors for programs. ACCOUNT is an urn, or just the uuid at its end."""
+    """Manage service accounts, the actors for programs. ACCOUNT is a URN or the uuid at its end."""
 
 
 @account.command()
-@click.option("--name", required=True, help="What people call it.")
-@click.option("--description", default=None, help="More about it.")
+@click.option("--name", required=True, help="Display name.")
+@click.option("--description", default=None, help="Description of the account.")
 @json_flag
 @with_client
 def create(client: "Client", name: str, description: str | None, as_json: bool) -> None:
-    """Make a service account and print its urn, which `token create --actor` takes.
+    """Create a service account and print its URN for `token create --actor`.
 
     \b
     Example: ACCOUNT=$(watchword account create --name nightly-build)
     """
     made = client.create_service_account(name, description=description)
-    say(json_text(named(made)) if as_json else one_line(made.urn))
+    say(json_text(made) if as_json else one_line(made.urn))
 
 
 @account.command("list")
-@click.option("--contains", default=None, metavar="TEXT", help="Those with this in their name or urn.")
-@json_flag
+@click.option("--contains", default=None, metavar="TEXT", help="Accounts with this text in their name or URN.")
+@list_flags()
 @with_client
-def list_accounts(client: "Client", contains: str | None, as_json: bool) -> None:
-    """All service accounts.
+def list_accounts(client: "Client", contains: str | None, limit: int, as_json: bool) -> None:
+    """List service accounts.
 
     \b
     Example: watchword account list --contains nightly --json
     """
-    show_list(client.service_accounts(query=contains), COLUMNS, json=as_json, empty="No service accounts.")
+    found = client.service_accounts(query=contains)
+    show_list(found, _COLUMNS, json=as_json, limit=limit, empty="No service accounts.")
 
 
 @account.command()
@@ -62,23 +61,23 @@ def list_accounts(client: "Client", contains: str | None, as_json: bool) -> None
 @json_flag
 @with_client
 def show(client: "Client", urn: str, as_json: bool) -> None:
-    """A service account, and how many live tokens it has.
+    """Show a service account and its number of live tokens.
 
     \b
     Example: watchword account show 0b5c7a52-6c49-4d4e-9c7f-6f7f6d0f6a11
     """
     found = client.get_service_account(urn)
-    live = _live(client, urn)
+    live = _live_tokens(client, urn)
     pairs = {
         "Urn": found.urn,
         "Name": found.display_name,
         "Description": found.description,
         "Status": found.status,
         "Created": When(found.created_at),
-        "Made by": found.created_by,
+        "Created by": found.created_by,
         "Live tokens": live,
     }
-    show_one(pairs, {**named(found), "liveTokens": live}, json=as_json)
+    show_one(pairs, {**json_value(found), "liveTokens": live}, json=as_json)
 
 
 @account.command()
@@ -86,20 +85,20 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
 @yes_flag
 @with_client
 def delete(client: "Client", urn: str, yes: bool) -> None:
-    """Delete a service account. Its tokens die in the same moment, and its urn is never used again.
+    """Delete a service account and revoke its tokens. Its URN is never used again.
 
     \b
     Example: watchword account delete 0b5c7a52-6c49-4d4e-9c7f-6f7f6d0f6a11 --yes
     """
     found = client.get_service_account(urn)
-    live = _live(client, urn)
-    tokens = "1 live token" if live == 1 else f"{live:,} live tokens"
-    confirm(f"Delete {one_line(urn)} ({one_line(found.display_name)}), and with it {tokens}, for good?", yes=yes)
+    tokens = plural(_live_tokens(client, urn), "live token")
+    name = f"{one_line(urn)} ({one_line(found.display_name)})"
+    confirm(f"Delete {name} and revoke {tokens}? This cannot be undone.", yes=yes)
     client.delete_service_account(urn)
     say(f"Deleted {one_line(urn)} with {tokens}")
 
 
-def _live(client: "Client", urn: str) -> int:
+def _live_tokens(client: "Client", urn: str) -> int:
     from watchword.client import Where
 
     return client.token_page(Where("actorUrn", urn), Where("status", "ACTIVE"), count=0).total

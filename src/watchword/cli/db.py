@@ -1,56 +1,292 @@
-"""`watchword db`."""
+"""`watchword db`: migrate, check, back up, restore and copy the database."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
 
 import click
 
-from watchword.cli.backstage import Backstage
-from watchword.cli.common import STORE_FLAGS, need_store, with_settings
-from watchword.cli.later import LaterGroup
-from watchword.cli.text import one_line
-from watchword.settings import Settings
+from watchword.cli.local import Progress, Wiring, need_store
+from watchword.cli.options import STORE_FLAGS, json_flag, with_settings
+from watchword.cli.output import byte_size, json_text, one_line, plural, progress, say, warn
+from watchword.domain.backups import (
+    Backup,
+    BackupContents,
+    ChangesSinceBackup,
+    CopyResult,
+    RestoreChoice,
+    RestorePreview,
+    RestoreResult,
+    describe_rows,
+)
+from watchword.domain.store_urls import PostgresUrl, StoreUrl
+from watchword.settings import Settings, read_store_url
 
-_LATER = {
-    "backup": (
-        "backups",
-        "Copy the store to FILE while the service runs: all of one moment, checked, whole or not at all.",
-    ),
-    "restore": ("backups", "Put a backup in the store's place, with the service stopped."),
-    "copy": (
-        "copies",
-        "Copy a store into an empty one of either kind, with the service stopped; proves that both hold the same.",
-    ),
-}
+MAX_SHOWN = 20
+_FILE = click.argument("file", type=click.Path(path_type=Path))
+_SCHEMA = "Schema of {} if that is PostgreSQL. [default: WATCHWORD_DATABASE_SCHEMA]"
 
 
-@click.group(cls=LaterGroup, later=_LATER)
+@click.group()
 def db() -> None:
-    """Look after the store."""
+    """Migrate, check, back up, restore and copy the database."""
 
 
 @db.command()
 @with_settings(*STORE_FLAGS)
 @click.pass_obj
-def migrate(backstage: Backstage, settings: Settings) -> None:
-    """Make the store, or migrate it to this version's schema; only this command and `serve` do.
+def migrate(wiring: Wiring, settings: Settings) -> None:
+    """Create the store, or migrate it to this version's schema. Only this command and `serve` migrate.
 
     \b
     Example: watchword db migrate --data-dir ./watchword-data
     """
-    click.echo(str(backstage.prepare_store(settings)))
+    say(str(wiring.prepare_store(settings)))
 
 
 @db.command()
 @with_settings(*STORE_FLAGS)
 @click.pass_obj
-def check(backstage: Backstage, settings: Settings) -> None:
-    """Prove that the store is sound; exit code 1 if it is not. Safe while the service runs.
+def check(wiring: Wiring, settings: Settings) -> None:
+    """Check the store's integrity; exit with 1 if a check fails. Safe while the service runs.
 
     \b
     Example: watchword db check --data-dir ./watchword-data
     """
-    need_store(backstage, settings)
+    need_store(wiring, settings)
     sound = True
-    for law, problem in backstage.check_store(settings):
+    for law, problem in wiring.check_store(settings):
         sound = sound and problem is None
-        click.echo(one_line(f"{'ok  ' if problem is None else 'BAD '} {law}{f': {problem}' if problem else ''}"))
+        say(one_line(f"{'ok  ' if problem is None else 'BAD '} {law}{f': {problem}' if problem else ''}"))
     if not sound:
         raise SystemExit(1)
+
+
+@db.command()
+@_FILE
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
+@json_flag
+@with_settings(*STORE_FLAGS)
+@click.pass_obj
+def backup(wiring: Wiring, file: Path, force: bool, as_json: bool, settings: Settings) -> None:
+    """Back up the store to FILE while the service runs: one consistent, checked snapshot.
+
+    \b
+    Example: watchword db backup /backup/watchword-monday.db
+    """
+    need_store(wiring, settings)
+    with _copy_progress() as update:
+        made = wiring.back_up_store(settings, file, force, update)
+    if as_json:
+        say(json_text(_backup_json(made, settings)))
+        return
+    say(one_line(f"Wrote {made.file}: {byte_size(made.size)}, {_contents(made.contents)}."))
+    say(_about_key(made, settings))
+    say("Without that key the backup cannot be opened; with both, anyone can sign tokens.")
+
+
+def _about_key(made: Backup, settings: Settings) -> str:
+    if made.key_opens is None:
+        return "The master key is NOT in it. Back up the key that the service runs with too, in another place."
+    if not made.key_opens:
+        return f"The master key is NOT in it, and {settings.master_key_path} is ANOTHER key. Back up the right one."
+    return f"The master key is NOT in it. Back up {settings.master_key_path} too, in another place."
+
+
+@db.command()
+@_FILE
+@click.option(
+    f"--{RestoreChoice.REVOKE_ALL.value}", "revoke_all", is_flag=True, help="Revoke every live token of FILE."
+)
+@click.option(
+    f"--{RestoreChoice.ACCEPT_REVIVED.value}",
+    "accept_revived",
+    is_flag=True,
+    help="Accept that tokens revoked after the backup are valid again.",
+)
+@json_flag
+@with_settings(*STORE_FLAGS)
+@click.pass_obj
+def restore(
+    wiring: Wiring, file: Path, revoke_all: bool, accept_revived: bool, as_json: bool, settings: Settings
+) -> None:
+    """Replace the store with a backup while the service is stopped. The old store is kept beside it.
+
+    FILE does not know what was revoked after it was written, so you must choose one of two flags. Without either,
+    nothing is changed and the command shows how many tokens each choice affects.
+
+    \b
+    Example: watchword db restore /backup/watchword-monday.db --revoke-all-issued-before-now
+    """
+    if revoke_all == accept_revived:
+        _ask_to_choose(wiring.restore_preview(settings, file), as_json=as_json)
+    restored = wiring.restore_store(
+        settings, file, RestoreChoice.REVOKE_ALL if revoke_all else RestoreChoice.ACCEPT_REVIVED
+    )
+    if as_json:
+        say(json_text(_restored_json(restored)))
+        return
+    for line in _restored_lines(restored, settings):
+        say(one_line(line))
+
+
+def _ask_to_choose(seen: RestorePreview, *, as_json: bool) -> NoReturn:
+    if as_json:
+        say(json_text(_preview_json(seen)))
+    since = seen.since
+    if since is None:
+        revived = f"tokens revoked since are valid again: how many is unknown, {seen.unknown_because}"
+    else:
+        revived = f"{len(since.revived):,} of them, revoked since, are valid again"
+    warn(
+        f"Choose --{RestoreChoice.REVOKE_ALL.value} (revokes all {_unrevoked(seen.contents)} of {seen.file}) "
+        f"or --{RestoreChoice.ACCEPT_REVIVED.value} ({revived}). Nothing was changed."
+    )
+    raise SystemExit(2)
+
+
+def _restored_lines(restored: RestoreResult, settings: Settings) -> Iterator[str]:
+    seen, since = restored.preview, restored.preview.since
+    yield f"Restored {seen.file} to {restored.store}: {_contents(seen.contents)}."
+    if restored.choice is RestoreChoice.REVOKE_ALL:
+        yield f"Revoked: all {_unrevoked(seen.contents)} in it."
+    elif since is None:
+        yield f"Tokens revoked after the backup are valid again: which is unknown, {seen.unknown_because}."
+        yield f"The backup holds {plural(seen.contents.live, 'live token')}."
+    else:
+        yield f"Revoked tokens that are valid again: {len(since.revived):,}."
+        yield from (f"  {token_id}" for token_id in since.revived[:MAX_SHOWN])
+        if len(since.revived) > MAX_SHOWN:
+            yield f"  and {len(since.revived) - MAX_SHOWN:,} more: --json lists all"
+    if since is not None:
+        yield from _undone(since)
+    if restored.kept is not None:
+        kind = "the schema " if settings.is_shared else ""
+        yield f"The old store is kept: {kind}{restored.kept}"
+
+
+def _unrevoked(contents: BackupContents) -> str:
+    """Expired tokens are included, because a clock may be wrong."""
+    return f"{contents.unrevoked:,} tokens not revoked yet ({contents.live:,} live)"
+
+
+def _undone(since: ChangesSinceBackup) -> Iterator[str]:
+    yield f"Tokens created after the backup, now unknown: {since.unknown:,} ({since.unknown_live:,} live)."
+    if since.suspensions:
+        yield f"Actors suspended since, now active again: {since.suspensions:,}."
+    if since.policies:
+        yield f"Policies that differ from the old store: {since.policies:,}."
+    if since.memberships:
+        yield f"Group memberships that differ: {since.memberships:,}."
+    if since.keys:
+        yield "An older signing key is in use again. If it was rotated for a reason, run: watchword keys rotate"
+
+
+@db.command()
+@click.option("--from", "source", required=True, metavar="URL", help="Store to copy: sqlite:///… or postgresql://…")
+@click.option("--to", "target", required=True, metavar="URL", help="Empty store to copy it to, as a URL too.")
+@click.option("--from-schema", metavar="TEXT", help=_SCHEMA.format("--from"))
+@click.option("--to-schema", metavar="TEXT", help=_SCHEMA.format("--to"))
+@json_flag
+@with_settings("data_dir", "master_key_file")
+@click.pass_obj
+def copy(
+    wiring: Wiring,
+    source: str,
+    target: str,
+    from_schema: str | None,
+    to_schema: str | None,
+    as_json: bool,
+    settings: Settings,
+) -> None:
+    """Copy a store into an empty one of either kind, with the service stopped, and compare both.
+
+    A URL must not hold a password, which every user of this machine could read: put it into ~/.pgpass.
+
+    \b
+    Example: watchword db copy --from sqlite:///watchword-data/watchword.db --to postgresql://ww@db.example.org/ww
+    """
+    here = read_store_url("--from", source, "--from-schema", from_schema, settings)
+    there = read_store_url("--to", target, "--to-schema", to_schema, settings)
+    with _copy_progress() as update:
+        copied = wiring.copy_store(settings, here, there, update)
+    if as_json:
+        say(json_text(_copy_json(copied, here, there, settings)))
+        return
+    say(f"Copied {_store_name(here)} to {_store_name(there)}: {describe_rows(copied.rows) or 'nothing, it is empty'}.")
+    say(f"Both hold the same: sha256 {copied.digest}")
+    say(f"The master key was NOT copied. Start the service on the copy with {settings.master_key_path},")
+    say(f"and run no service on {_store_name(here)} any more: a token revoked in one store stays valid in the other.")
+
+
+def _store_name(place: StoreUrl) -> str:
+    return f"{place} (schema {place.schema})" if isinstance(place, PostgresUrl) else str(place)
+
+
+@contextmanager
+def _copy_progress() -> Iterator[Progress]:
+    with progress() as update:
+        yield lambda done, total: update("Copying", done, total)
+
+
+def _copy_json(copied: CopyResult, here: StoreUrl, there: StoreUrl, settings: Settings) -> dict[str, object]:
+    return {
+        "from": _store_name(here),
+        "to": _store_name(there),
+        "rows": dict(copied.rows),
+        "sha256": copied.digest,
+        "masterKey": str(settings.master_key_path),
+        "masterKeyIncluded": False,
+    }
+
+
+def _preview_json(seen: RestorePreview) -> dict[str, object]:
+    since = seen.since
+    return {
+        "file": str(seen.file),
+        **_contents_json(seen.contents),
+        "compared": since is not None,
+        "notComparedBecause": seen.unknown_because,
+        "revived": None if since is None else list(since.revived),
+        "unknown": None if since is None else since.unknown,
+        "unknownLive": None if since is None else since.unknown_live,
+        "suspensionsUndone": None if since is None else since.suspensions,
+        "policiesChanged": None if since is None else since.policies,
+        "membershipsChanged": None if since is None else since.memberships,
+        "signingKeysLost": None if since is None else since.keys,
+    }
+
+
+def _restored_json(restored: RestoreResult) -> dict[str, object]:
+    return {
+        **_preview_json(restored.preview),
+        "choice": restored.choice.value,
+        "revoked": restored.revoked,
+        "store": restored.store,
+        "kept": restored.kept,
+    }
+
+
+def _backup_json(made: Backup, settings: Settings) -> dict[str, object]:
+    return {
+        "file": str(made.file),
+        "bytes": made.size,
+        **_contents_json(made.contents),
+        "masterKey": str(settings.master_key_path),
+        "masterKeyIncluded": False,
+        "masterKeyOpens": made.key_opens,
+    }
+
+
+def _contents_json(contents: BackupContents) -> dict[str, object]:
+    return {
+        "schemaVersion": contents.schema_version,
+        "tokens": contents.tokens,
+        "live": contents.live,
+        "lastChange": contents.last_change,
+    }
+
+
+def _contents(contents: BackupContents) -> str:
+    return f"{plural(contents.tokens, 'token')} ({contents.live:,} live), schema version {contents.schema_version}"

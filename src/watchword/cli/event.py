@@ -1,27 +1,34 @@
 """`watchword event`."""
 
-from typing import TYPE_CHECKING
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.common import json_flag
-from watchword.cli.moments import Moment
+from watchword.cli.options import Moment, list_flags, page_size
+from watchword.cli.output import Column, When, json_text, one_line, say, show_list
 from watchword.cli.remote import with_client
-from watchword.cli.show import Column, When, first, named, show_list
-from watchword.cli.text import as_json as json_text
+from watchword.cli.run import WrongUse
 
 if TYPE_CHECKING:
     from watchword.client import Client, EventAction, EventInfo
 
-COLUMNS: "list[Column[EventInfo]]" = [
+FOLLOW_SECONDS = 1.0
+LATE_MILLIS = 10_000
+"""A transaction that began earlier may commit later, with an earlier time; so each look goes back by this."""
+PATIENCE_SECONDS = 120.0
+
+_COLUMNS: "list[Column[EventInfo]]" = [
     Column("AT", lambda event: When(event.at)),
     Column("ACTION", lambda event: event.action),
     Column("ACTOR", lambda event: event.actor_urn),
     Column("TARGET", lambda event: event.target, free=True),
     Column("FROM", lambda event: event.peer),
-    Column("DETAIL", lambda event: json_text(named(event.detail)) if event.detail else None, free=True),
+    Column("DETAIL", lambda event: json_text(event.detail) if event.detail else None, free=True),
 ]
-ACTIONS: "list[Column[EventAction]]" = [
+_ACTION_COLUMNS: "list[Column[EventAction]]" = [
     Column("ACTION", lambda action: action.name),
     Column("MEANS", lambda action: action.means, free=True),
 ]
@@ -29,45 +36,84 @@ ACTIONS: "list[Column[EventAction]]" = [
 
 @click.group()
 def event() -> None:
-    """What happened: every change, every denial."""
+    """Read the audit log."""
 
 
 @event.command("list")
-@click.option("--actor", "actors", multiple=True, metavar="URN", help="Who did it; may be repeated.")
-@click.option("--action", "actions", multiple=True, metavar="WORD", help="What was done, such as token.revoked.")
-@click.option("--target", "targets", multiple=True, metavar="TEXT", help="What it was done to: an id or urn.")
-@click.option("--since", type=Moment(ago=True), metavar="MOMENT", help="From a date, time, or span back such as P1D.")
+@click.option("--actor", "actors", multiple=True, metavar="URN", help="Events of this actor; repeatable.")
+@click.option(
+    "--action", "actions", multiple=True, metavar="WORD", help="Events with this action, such as token.revoked."
+)
+@click.option("--target", "targets", multiple=True, metavar="TEXT", help="Events on this target: an id or URN.")
+@click.option("--since", type=Moment(ago=True), metavar="MOMENT", help="From a date, time, or span back such as 1d.")
 @click.option("--until", type=Moment(ago=True), metavar="MOMENT", help="Before a date, time, or span back.")
-@click.option("--limit", type=click.IntRange(0), default=100, show_default=True, help="At most so many; 0 is all.")
-@json_flag
+@click.option("--follow", is_flag=True, help="Print events oldest first, then new ones as they happen, until Ctrl-C.")
+@list_flags(default=100)
 @with_client
-def list_events(
-    client: "Client",
-    actors: tuple[str, ...],
-    actions: tuple[str, ...],
-    targets: tuple[str, ...],
-    since: int | None,
-    until: int | None,
-    limit: int,
-    as_json: bool,
-) -> None:
-    """The events, newest first.
+def list_events(client: "Client", limit: int, as_json: bool, follow: bool, **filters: Any) -> None:
+    """List events, newest first. With --follow and --json, each line is one event.
 
     \b
-    Example: watchword event list --action token.created --since P1D
+    Example: watchword event list --action token.created --since 1d
+    Example: watchword event list --follow -o json
     """
-    size = min(limit or 1_000, 1_000)
-    found = client.events(actors=actors, actions=actions, targets=targets, since=since, until=until, page_size=size)
-    show_list(first(found, limit), COLUMNS, json=as_json, empty="No events.")
+    if follow and filters["until"] is not None:
+        raise WrongUse("Pass --follow or --until, not both.")
+    if follow:
+        for found in _follow(client, limit, filters):
+            _print_event(found, as_json=as_json)
+        return
+    show_list(
+        client.events(**filters, page_size=page_size(limit)), _COLUMNS, json=as_json, limit=limit, empty="No events."
+    )
+
+
+def _follow(client: "Client", limit: int, filters: dict[str, Any]) -> "Iterator[EventInfo]":
+    """The latest events, oldest first, then each new one; waits while the server is away, as during a restart."""
+    from watchword.client import Unavailable, Unreachable
+
+    recent: list[EventInfo] = []
+    for one in client.events(**filters, page_size=page_size(limit)):
+        if limit and len(recent) >= limit and one.at < recent[0].at - LATE_MILLIS:
+            break
+        recent.append(one)
+    yield from reversed(recent[: limit or None])
+    seen = {one.id: one.at for one in recent}
+    answered_at = time.monotonic()
+    while True:
+        sys.stdout.flush()
+        time.sleep(FOLLOW_SECONDS)
+        if seen:
+            filters["since"] = max(filters["since"] or 0, max(seen.values()) - LATE_MILLIS)
+        try:
+            found = [one for one in client.events(**filters) if one.id not in seen]
+        except (Unavailable, Unreachable):
+            if time.monotonic() - answered_at > PATIENCE_SECONDS:
+                raise
+            continue
+        answered_at = time.monotonic()
+        yield from reversed(found)
+        seen = {id_: at for id_, at in seen.items() if at >= (filters["since"] or 0)} | {
+            one.id: one.at for one in found
+        }
+
+
+def _print_event(found: "EventInfo", *, as_json: bool) -> None:
+    if as_json:
+        say(json_text(found))
+        return
+    detail = json_text(found.detail) if found.detail else ""
+    words = When(found.at).iso, found.action, found.actor_urn, found.target, detail
+    say(one_line("  ".join(word for word in words if word)))
 
 
 @event.command("actions")
-@json_flag
+@list_flags()
 @with_client
-def list_actions(client: "Client", as_json: bool) -> None:
-    """Everything that leaves an event: what --action takes.
+def list_actions(client: "Client", limit: int, as_json: bool) -> None:
+    """List the actions that leave an event: the values of --action.
 
     \b
     Example: watchword event actions
     """
-    show_list(client.event_actions(), ACTIONS, json=as_json, empty="No actions.")
+    show_list(client.event_actions(), _ACTION_COLUMNS, json=as_json, limit=limit, empty="No actions.")

@@ -4,39 +4,39 @@ from typing import TYPE_CHECKING
 
 import click
 
-from watchword.cli.common import json_flag
-from watchword.cli.remote import confirm, urn_of, with_client, yes_flag
-from watchword.cli.show import Column, named, say, show_list, show_one
-from watchword.cli.text import one_line
+from watchword.cli.options import json_flag, list_flags, yes_flag
+from watchword.cli.output import Column, json_value, one_line, plural, say, show_list, show_one
+from watchword.cli.remote import confirm, urn_argument, with_client
 from watchword.domain.urns import GROUP_PREFIX
 
 if TYPE_CHECKING:
     from watchword.client import Client, GroupInfo
 
-COLUMNS: "list[Column[GroupInfo]]" = [
+_COLUMNS: "list[Column[GroupInfo]]" = [
     Column("URN", lambda group: group.urn, terse=("GROUP", GROUP_PREFIX)),
     Column("NAME", lambda group: group.name, free=True),
     Column("MEMBERS", lambda group: group.member_count),
     Column("DESCRIPTION", lambda group: group.description, free=True),
 ]
-_group = click.argument("urn", metavar="GROUP", callback=urn_of(GROUP_PREFIX))
+_group = urn_argument("GROUP", GROUP_PREFIX)
+_users = click.argument("users", nargs=-1, required=True, metavar="USER...")
 
 
 @click.group()
 def group() -> None:
-    """Groups of actors, for policies to name. GROUP is an urn, or just the id at its end."""
+    """Manage groups of actors that policies name. GROUP is a URN or the id at its end."""
 
 
 @group.command("list")
-@json_flag
+@list_flags()
 @with_client
-def list_groups(client: "Client", as_json: bool) -> None:
-    """All groups.
+def list_groups(client: "Client", limit: int, as_json: bool) -> None:
+    """List groups.
 
     \b
     Example: watchword group list --json
     """
-    show_list(client.groups(), COLUMNS, json=as_json, empty="No groups.")
+    show_list(client.groups(), _COLUMNS, json=as_json, limit=limit, empty="No groups.")
 
 
 @group.command()
@@ -44,23 +44,23 @@ def list_groups(client: "Client", as_json: bool) -> None:
 @json_flag
 @with_client
 def show(client: "Client", urn: str, as_json: bool) -> None:
-    """A group and its members.
+    """Show a group and its members.
 
     \b
     Example: watchword group show ops
     """
     found, members = client.get_group(urn), tuple(client.group_members(urn))
     pairs = {"Urn": found.urn, "Name": found.name, "Description": found.description, "Members": members}
-    show_one(pairs, {**named(found), "members": members}, json=as_json)
+    show_one(pairs, {**json_value(found), "members": members}, json=as_json)
 
 
 @group.command()
 @click.argument("id_", metavar="[ID]", required=False)
-@click.option("--name", required=True, help="What people call it.")
-@click.option("--description", default=None, help="More about it.")
+@click.option("--name", required=True, help="Display name.")
+@click.option("--description", default=None, help="Description of the group.")
 @with_client
 def create(client: "Client", id_: str | None, name: str, description: str | None) -> None:
-    """Make a group and print its urn, which ends in ID.
+    """Create a group and print its URN, which ends with ID.
 
     \b
     Example: watchword group create ops --name Operations
@@ -73,23 +73,23 @@ def create(client: "Client", id_: str | None, name: str, description: str | None
 @yes_flag
 @with_client
 def delete(client: "Client", urn: str, yes: bool) -> None:
-    """Delete a group and its memberships. Policies that name it then grant it nothing.
+    """Delete a group and its memberships. Policies that name it no longer grant anything to its members.
 
     \b
     Example: watchword group delete ops --yes
     """
     found = client.get_group(urn)
-    confirm(f"Delete {one_line(urn)} ({one_line(found.name)}, {_size(found)})?", yes=yes)
+    confirm(f"Delete {one_line(urn)} ({one_line(found.name)}, {plural(found.member_count, 'member')})?", yes=yes)
     client.delete_group(urn)
     say(f"Deleted {one_line(urn)}")
 
 
 @group.command()
 @_group
-@click.argument("users", nargs=-1, required=True, metavar="USER...")
+@_users
 @with_client
 def add(client: "Client", urn: str, users: tuple[str, ...]) -> None:
-    """Put users, named by their urns, into a group.
+    """Add users to a group by their URNs.
 
     \b
     Example: watchword group add ops urn:li:corpuser:carol urn:li:corpuser:dave
@@ -100,10 +100,10 @@ def add(client: "Client", urn: str, users: tuple[str, ...]) -> None:
 
 @group.command()
 @_group
-@click.argument("users", nargs=-1, required=True, metavar="USER...")
+@_users
 @with_client
 def remove(client: "Client", urn: str, users: tuple[str, ...]) -> None:
-    """Take users out of a group.
+    """Remove users from a group.
 
     \b
     Example: watchword group remove ops urn:li:corpuser:dave
@@ -113,8 +113,4 @@ def remove(client: "Client", urn: str, users: tuple[str, ...]) -> None:
 
 
 def _say_size(client: "Client", urn: str) -> None:
-    say(f"{one_line(urn)} has {_size(client.get_group(urn))}.")
-
-
-def _size(group: "GroupInfo") -> str:
-    return "1 member" if group.member_count == 1 else f"{group.member_count} members"
+    say(f"{one_line(urn)} has {plural(client.get_group(urn).member_count, 'member')}.")

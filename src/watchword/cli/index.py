@@ -5,70 +5,87 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli import watching
-from watchword.cli.common import json_flag
-from watchword.cli.later import LaterGroup
-from watchword.cli.moments import Age, Moment
-from watchword.cli.remote import can_be_asked, confirm, with_client, yes_flag
-from watchword.cli.show import Cell, Column, When, named, say, show_list, show_one, sized
-from watchword.cli.streams import WrongUse
-from watchword.cli.text import as_json as json_text
-from watchword.cli.text import one_line
+from watchword.cli.lazy import LazyGroup
+from watchword.cli.options import SPAN_FORMS, Moment, Span, json_flag, list_flags, yes_flag
+from watchword.cli.output import Cell, Column, When, byte_size, json_text, one_line, say, show_list, show_one, warn
+from watchword.cli.remote import confirm, need_confirmation, with_client
+from watchword.cli.run import WrongUse
+from watchword.cli.task import POLL_SECONDS, report_operation, watch_operation
 from watchword.domain.errors import OperatorError
 
 if TYPE_CHECKING:
-    from watchword.client import Client, IndexInfo, OperationInfo, TruncationPlan
+    from watchword.client import Client, IndexInfo, OperationInfo, TimeSpan, TruncationPlan
 
-COLUMNS: "list[Column[IndexInfo]]" = [
+MAX_BAR = 40
+_LOAD = "Load rows into the index of an aspect from FILE, one JSON object a line; - is standard input."
+_COLUMNS: "list[Column[IndexInfo]]" = [
     Column("INDEX", lambda size: size.index_name),
     Column("ENTITY", lambda size: size.entity_name),
     Column("ASPECT", lambda size: size.aspect_name, free=True),
     Column("ROWS", lambda size: size.rows),
-    Column("SIZE", lambda size: sized(size.size_in_bytes)),
+    Column("SIZE", lambda size: byte_size(size.size_in_bytes)),
 ]
 
 
-_LATER = {
-    "histogram": ("histogram", "How the rows of a time series lie in time: what a truncation would cut."),
-    "load": (
-        "loading",
-        "Put rows into the index of an aspect, from a FILE with a JSON object a line; - is standard input.",
-    ),
-}
-
-
-@click.group(cls=LaterGroup, later=_LATER)
+@click.group(cls=LazyGroup, lazy={"load": ("load", _LOAD)})
 def index() -> None:
-    """The indices of time series: what they weigh, how old rows go, how rows get in."""
+    """Show, truncate and load the time-series indices."""
 
 
 @index.command()
-@json_flag
+@list_flags()
 @with_client
-def sizes(client: "Client", as_json: bool) -> None:
-    """What each index holds and weighs.
+def sizes(client: "Client", limit: int, as_json: bool) -> None:
+    """List the indices with their rows and sizes.
 
     \b
     Example: watchword index sizes --json
     """
-    show_list(
-        client.index_sizes(), COLUMNS, json=as_json, empty="No indices. To make some: watchword index load --demo"
-    )
+    empty = "No indices. To create samples: watchword index load --demo"
+    show_list(client.index_sizes(), _COLUMNS, json=as_json, limit=limit, empty=empty)
 
 
 @index.command()
 @click.argument("entity")
 @click.argument("aspect")
-@click.option("--older-than", type=Age(), metavar="SPAN", help="Rows older than this go, such as 30d, 12h or P30D.")
+@click.option("--spans", type=click.IntRange(1, 200), default=20, show_default=True, help="Number of bars at most.")
+@json_flag
+@with_client
+def histogram(client: "Client", entity: str, aspect: str, spans: int, as_json: bool) -> None:
+    """Show how the rows of a time series are spread over time, to choose what to truncate.
+
+    \b
+    Example: watchword index histogram dataset operation --spans 12
+    """
+    found = client.timeseries_histogram(entity, aspect, spans=spans)
+    most = max((span.rows for span in found.spans), default=0)
+    columns: list[Column[TimeSpan]] = [
+        Column("FROM", lambda span: When(span.start_millis)),
+        Column("ROWS", lambda span: span.rows),
+        Column("SHARE", lambda span: "#" * round(span.rows * MAX_BAR / most) if most else ""),
+    ]
+    show_list(found.spans, columns, json=as_json, empty=f"No row of {entity}.{aspect} has a time.")
+
+
+@index.command()
+@click.argument("entity")
+@click.argument("aspect")
+@click.option("--older-than", type=Span(), metavar="SPAN", help=f"Delete rows older than this, such as {SPAN_FORMS}.")
 @click.option(
-    "--until", type=Moment(ago=True), metavar="MOMENT", help="Rows up to this go: a date, time, or span back."
+    "--until", type=Moment(ago=True), metavar="MOMENT", help="Delete rows up to this: a date, time, or span back."
 )
-@click.option("--batch-size", type=click.IntRange(1), default=None, help="Rows at a time.")
-@click.option("--timeout", type=click.IntRange(1), default=None, metavar="SECONDS", help="Give up after so long.")
-@click.option("--delete", is_flag=True, help="Take the old rows out, whatever their share.")
-@click.option("--copy", is_flag=True, help="Copy the others and leave the old ones behind, whatever their share.")
+@click.option("--batch-size", type=click.IntRange(1), default=None, help="Rows per batch.")
+@click.option(
+    "--timeout",
+    type=Span(bare_seconds=True),
+    default=None,
+    metavar="SPAN",
+    help="Give up after this time, such as 10m.",
+)
+@click.option("--delete", is_flag=True, help="Delete the old rows in place, whatever their share.")
+@click.option("--copy", is_flag=True, help="Copy the other rows to a new index, whatever their share.")
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")
-@click.option("--no-wait", is_flag=True, help="Start it, print its id, and do not watch it.")
+@click.option("--no-wait", is_flag=True, help="Start the operation, print its id and return.")
 @yes_flag
 @json_flag
 @with_client
@@ -87,10 +104,10 @@ def truncate(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Remove the old rows of a time series: shows the plan, asks, then shows how it goes on until it is over.
+    """Delete the old rows of a time series: show the plan, ask, then show progress until the operation ends.
 
-    Ctrl-C while it goes on stops nothing: watch it again with `watchword task watch`, end it with `task cancel`. With
-    --json the plan (of a dry run) or the operation is printed, and nothing else.
+    Ctrl-C does not stop the operation: watch it again with `watchword task watch`, cancel it with `task cancel`. With
+    --json only the plan (of a dry run) or the operation is printed.
 
     \b
     Example: watchword index truncate dataset operation --older-than 30d --dry-run
@@ -101,49 +118,45 @@ def truncate(
         "aspect": aspect,
         "end_time": _end(older_than, until),
         "batch_size": batch_size,
-        "timeout_seconds": timeout,
+        "timeout_seconds": None if timeout is None else timeout // 1000,
         "force_delete_by_query": delete,
         "force_reindex": copy,
     }
     if delete and copy:
-        raise WrongUse("Give --delete or --copy, not both.")
-    if not dry_run and not yes and not can_be_asked():
-        raise WrongUse("Nobody can be asked here: give --yes to truncate, or --dry-run to see the plan.")
+        raise WrongUse("Pass --delete or --copy, not both.")
+    need_confirmation(yes=yes, dry_run=dry_run)
     plan = client.plan_truncation(**wanted)
     if dry_run or not as_json:
         show_one(_pairs(plan), plan, json=as_json)
     if dry_run:
         if not as_json:
-            say("This was a dry run: nothing was changed. Without --dry-run it asks, and does it.")
+            say("This was a dry run. Nothing was deleted.")
         return
     if not plan.rows_to_delete:
-        say(json_text(None) if as_json else "There is nothing to delete.")
+        say(json_text(None) if as_json else "Nothing to delete.")
         return
     what = f"{plan.rows_to_delete:,} of {plan.rows:,} rows of {plan.entity_type}.{plan.aspect}"
-    confirm(one_line(f"Delete {what} for good?"), yes=yes)
+    confirm(one_line(f"Delete {what}? This cannot be undone."), yes=yes)
     started = _start(client, wanted)
     if no_wait or as_json:
-        ended = started if no_wait else _wait(client, started)
-        say(
-            json_text(named(ended))
-            if as_json
-            else one_line(f"Started {started.id}. Watch it: watchword task watch {started.id}")
-        )
+        ended = started if no_wait else list(client.watch_operation(started.id, POLL_SECONDS))[-1]
+        hint = one_line(f"Started {started.id}. Watch it: watchword task watch {started.id}")
+        say(json_text(ended) if as_json else hint)
         if ended.state in ("FAILED", "CANCELLED"):
-            watching.tell_end(ended)
+            report_operation(ended)
         return
     say(one_line(f"Started {started.id}"))
-    watching.tell_end(watching.watch_operation(client, started.id))
+    report_operation(watch_operation(client, started.id))
 
 
 def _end(older_than: int | None, until: int | None) -> int:
     if (older_than is None) == (until is None):
-        raise WrongUse("Give one of --older-than (such as 30d) and --until (such as 2026-10-01).")
+        raise WrongUse("Pass one of --older-than (such as 30d) and --until (such as 2026-10-01).")
     now = time.time_ns() // 1_000_000
     end = until if until is not None else now - (older_than or 0)
     if not 0 <= end <= now:
         flag = "--older-than" if until is None else "--until"
-        raise WrongUse(f"{flag} must lead to a moment between 1970 and now.")
+        raise WrongUse(f"{flag} must mean a time between 1970 and now.")
     return end
 
 
@@ -152,7 +165,7 @@ def _pairs(plan: "TruncationPlan") -> dict[str, Cell]:
         "Index": plan.index_name,
         "Rows up to": When(plan.end_time_millis),
         "To delete": f"{plan.rows_to_delete:,} of {plan.rows:,} rows ({plan.share:.2f}%)",
-        "Frees about": f"{sized(plan.bytes_to_free)} of {sized(plan.size_in_bytes)}",
+        "Frees about": f"{byte_size(plan.bytes_to_free)} of {byte_size(plan.size_in_bytes)}",
         "Strategy": f"{plan.strategy}: {plan.reason}",
     }
 
@@ -168,10 +181,5 @@ def _start(client: "Client", wanted: dict[str, Any]) -> "OperationInfo":
             raise
         raise OperatorError(f"{error} To watch it: watchword task watch {running}") from None
     except KeyboardInterrupt:
-        click.echo("watchword: Whether it was started is not known. See: watchword task list", err=True)
+        warn("The operation may have started. See: watchword task list")
         raise
-
-
-def _wait(client: "Client", started: "OperationInfo") -> "OperationInfo":
-    *_, ended = client.watch_operation(started.id, watching.BETWEEN_LOOKS)
-    return ended

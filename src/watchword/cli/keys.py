@@ -1,16 +1,14 @@
 """`watchword keys`."""
 
-import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from watchword.cli.backstage import Backstage
-from watchword.cli.common import STORE_FLAGS, json_flag, open_existing, with_settings
-from watchword.cli.outcome import plain_errors
-from watchword.cli.show import iso
+from watchword.cli.local import Wiring, open_existing
+from watchword.cli.options import STORE_FLAGS, json_flag, with_settings
+from watchword.cli.output import iso, json_text, say
+from watchword.cli.run import plain_errors
 from watchword.domain.actors import system_precondition
 from watchword.settings import Settings
 
@@ -20,72 +18,72 @@ if TYPE_CHECKING:
 
 @click.group()
 def keys() -> None:
-    """The keys that sign tokens, and the master key that seals them."""
+    """Manage the signing keys and the master key."""
 
 
 @keys.command("list")
 @json_flag
 @with_settings(*STORE_FLAGS)
 @click.pass_obj
-def list_keys(backstage: Backstage, as_json: bool, settings: Settings) -> None:
-    """The keys, newest first: the first signs, the others are published until their last token is dead.
+def list_keys(wiring: Wiring, as_json: bool, settings: Settings) -> None:
+    """List signing keys, newest first. The first signs; the others stay published until their last token has expired.
 
     \b
     Example: watchword keys list --json
     """
     import asyncio
 
-    found = asyncio.run(_list(backstage, settings))
+    found = asyncio.run(_all_keys(wiring, settings))
     if as_json:
-        click.echo(json.dumps([_shown(key) for key in found]))
+        say(json_text([_json(key) for key in found]))
         return
     for key in found:
-        state = "signs" if key.retired_at is None else f"published until {_moment(key.published_until) or 'removed'}"
-        click.echo(f"{key.kid}  made {_moment(key.created_at)}  {state}")
+        state = "signs" if key.retired_at is None else f"published until {_time(key.published_until) or 'removed'}"
+        say(f"{key.kid}  created {_time(key.created_at)}  {state}")
 
 
 @keys.command()
 @with_settings(*STORE_FLAGS)
 @click.pass_obj
-def rotate(backstage: Backstage, settings: Settings) -> None:
-    """Sign with a new key from now on, on every instance. Tokens made before go on working.
+def rotate(wiring: Wiring, settings: Settings) -> None:
+    """Sign with a new key from now on, on every instance. Existing tokens stay valid.
 
     \b
     Example: watchword keys rotate
     """
     import asyncio
 
-    key = asyncio.run(_rotate(backstage, settings))
-    click.echo(f"Signing with {key.kid} from now on.")
+    key = asyncio.run(_rotate(wiring, settings))
+    say(f"Signing with {key.kid} from now on.")
 
 
 @keys.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.pass_obj
-def master(backstage: Backstage, file: Path) -> None:
-    """Make a master key for a store on PostgreSQL. Every instance needs the same one: WATCHWORD_MASTER_KEY_FILE.
+def master(wiring: Wiring, file: Path) -> None:
+    """Create a master key for a store on PostgreSQL. Every instance needs the same one: WATCHWORD_MASTER_KEY_FILE.
 
-    It seals the signing keys: keep a copy apart from the backups of the database. A file that is there stays as it is.
+    It encrypts the signing keys. Keep a copy apart from the database's backups. An existing file is not overwritten.
 
     \b
     Example: watchword keys master /etc/watchword/master.key
     """
     with plain_errors():
-        backstage.make_key(file)
-    click.echo(f"Made {file}. Keep a copy in a safe place: without it the store cannot be opened.")
+        wiring.make_key(file)
+    say(f"Created {file}. Keep a copy in a safe place: without it the store cannot be opened.")
 
 
-async def _list(backstage: Backstage, settings: Settings) -> "tuple[SealedKey, ...]":
-    async with open_existing(backstage, settings) as service:
+async def _all_keys(wiring: Wiring, settings: Settings) -> "tuple[SealedKey, ...]":
+    async with open_existing(wiring, settings) as service:
         return await service.keys.all()
 
 
-async def _rotate(backstage: Backstage, settings: Settings) -> "SealedKey":
-    async with open_existing(backstage, settings) as service:
+async def _rotate(wiring: Wiring, settings: Settings) -> "SealedKey":
+    async with open_existing(wiring, settings) as service:
         return await service.keys.rotate(system_precondition("command line"))
 
 
-def _shown(key: "SealedKey") -> dict[str, str | None]:
+def _json(key: "SealedKey") -> dict[str, str | None]:
     return {
         "kid": key.kid,
         "createdAt": iso(key.created_at),
@@ -94,9 +92,5 @@ def _shown(key: "SealedKey") -> dict[str, str | None]:
     }
 
 
-def _moment(milliseconds: int | None) -> str | None:
-    return (
-        None
-        if milliseconds is None
-        else datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-    )
+def _time(milliseconds: int | None) -> str | None:
+    return None if milliseconds is None else f"{iso(milliseconds)[:-5]}Z".replace("T", " ")

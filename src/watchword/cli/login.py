@@ -1,23 +1,24 @@
-"""`watchword login`: a token is read where nobody sees it, tried, and only then kept."""
+"""`watchword login`, `logout`, `profile` and `whoami`: who is calling which server."""
 
-import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.common import json_flag
-from watchword.cli.outcome import plain_errors
+from watchword.cli.options import json_flag, list_flags
+from watchword.cli.output import Cell, Column, When, iso, say, show_list, show_one, warn
 from watchword.cli.profiles import Profile, Profiles, check_profile_name
 from watchword.cli.remote import (
-    can_be_asked,
+    can_ask,
     complete_profiles,
-    opened,
+    open_client,
     plain_refusals,
-    token_in,
+    read_token,
     url_flag,
+    with_client,
 )
-from watchword.cli.show import Cell, When, iso, show_one
-from watchword.cli.streams import read_input
+from watchword.cli.run import WrongUse, plain_errors, read_input
+from watchword.domain.errors import OperatorError
 from watchword.domain.secret import Secret
 from watchword.settings import DEFAULT_URL, load_client
 
@@ -31,70 +32,177 @@ if TYPE_CHECKING:
     "--profile",
     default=None,
     metavar="NAME",
-    help="What to call it here. [default: the server's host, with a number if that is taken]",
+    help="Name of the profile. [default: the server's host, with a number if that is taken]",
     shell_complete=complete_profiles,
 )
 @json_flag
 def login(url: str | None, profile: str | None, as_json: bool) -> None:
-    """Sign in at a server: its token is kept for the commands to come.
+    """Sign in to a server and store its token for later commands.
 
-    The token is asked for without being shown, or read from standard input; it never goes on the command line. It is
-    kept in a file that its owner alone can read, below ~/.config/watchword. The profile becomes the current one.
+    The token is prompted for without echo, or read from standard input; it never goes on the command line. It is tried
+    first, then stored in a file that only you can read, below ~/.config/watchword. The profile becomes the current one.
 
     \b
     Example: watchword login --url https://tokens.example.org
     Example: watchword login --profile work < token
     """
     with plain_errors():
-        here = load_client()
-        profiles = Profiles(here.folder)
-        chosen = _meant(profiles, url or here.url, None if profile is None else check_profile_name(profile))
-        token = _typed(chosen.url) if can_be_asked() else token_in(read_input, "Standard input")
-        with plain_refusals(), opened(chosen.url, token) as client:
+        client_settings = load_client()
+        profiles = Profiles(client_settings.folder)
+        name = None if profile is None else check_profile_name(profile)
+        chosen = _chosen_profile(profiles, url or client_settings.url, name)
+        token = _prompt(chosen.url) if can_ask() else read_token(read_input, "Standard input")
+        with plain_refusals(url=chosen.url), open_client(chosen.url, token) as client:
             me = client.me()
             privileges = client.granted_privileges(me.urn)
-            found = _record(client, token)
-        profiles.keep(chosen, token)
+            found = _token_record(client, token)
+        profiles.store(chosen, token)
         pairs: dict[str, Cell] = {"Profile": chosen.name, "Server": chosen.url, "Urn": me.urn, "Privileges": privileges}
         record: dict[str, Any] = {"profile": chosen.name, "url": chosen.url, "urn": me.urn, "privileges": privileges}
         if found is not None:
             pairs |= {} if found.scopes is None else {"Limited to": found.scopes or "nothing"}
             record |= {"tokenId": found.id, "scopes": found.scopes}
-        ends = _end(token, found)
-        pairs["Expires"] = When(ends, "never")
-        record["expiresAt"] = iso(ends)
-        show_one({**pairs, "Kept in": str(profiles.token_file(chosen))}, record, json=as_json)
-        sys.stdout.flush()
-        if here.token is not None:
-            sys.stderr.write("watchword: WATCHWORD_TOKEN is set, and goes before what was kept. Unset it.\n")
+            expires_at = found.expires_at_once_used or found.expires_at
+        else:
+            expires_at = _claimed_expiry(token)
+        pairs["Expires"] = When(expires_at, "never")
+        record["expiresAt"] = iso(expires_at)
+        show_one({**pairs, "Stored in": str(profiles.token_file(chosen))}, record, json=as_json)
+        if client_settings.token is not None:
+            warn("WATCHWORD_TOKEN is set and takes precedence over the stored token. Unset it.")
 
 
-def _meant(profiles: Profiles, url: str | None, name: str | None) -> Profile:
+def _chosen_profile(profiles: Profiles, url: str | None, name: str | None) -> Profile:
     if url is None and name is not None and name in profiles.names:
         return profiles.get(name)
-    where = (url or DEFAULT_URL).rstrip("/")
-    return Profile(name or profiles.name_for(where), where)
+    address = (url or DEFAULT_URL).rstrip("/")
+    return Profile(name or profiles.name_for(address), address)
 
 
-def _typed(url: str) -> Secret[str]:
-    typed = click.prompt(f"Token for {url} (it is not shown)", hide_input=True, err=True)
+def _prompt(url: str) -> Secret[str]:
+    typed = click.prompt(f"Token for {url} (not shown)", hide_input=True, err=True)
     return Secret(typed.strip())
 
 
-def _record(client: "Client", token: Secret[str]) -> "TokenInfo | None":
+def _token_record(client: "Client", token: Secret[str]) -> "TokenInfo | None":
     from watchword.client import Refused
 
     try:
         return client.find_token(token)
-    except Refused:  # its limits, or what its actor may do, can keep it from looking at itself
+    except Refused:  # its scopes, or its actor's privileges, may not allow the token to see its own record
         return None
 
 
-def _end(token: Secret[str], found: "TokenInfo | None") -> int | None:
-    """As the server has it, or as the token says of itself."""
+def _claimed_expiry(token: Secret[str]) -> int | None:
     from watchword.client.claims import life_of
 
-    if found is not None:
-        return found.expires_at_once_used or found.expires_at
     life = life_of(token)
     return None if life is None or life.ends is None else life.ends * 1000
+
+
+@click.command()
+@click.option(
+    "--profile",
+    default=None,
+    metavar="NAME",
+    help="Profile to remove. [WATCHWORD_PROFILE; default: the current one]",
+    shell_complete=complete_profiles,
+)
+@click.option("--revoke", is_flag=True, help="Also revoke the token, on every machine that has it.")
+def logout(profile: str | None, revoke: bool) -> None:
+    """Delete the token that `watchword login` stored. The token stays valid unless you pass --revoke.
+
+    \b
+    Example: watchword logout --revoke
+    """
+    with plain_errors():
+        client_settings = load_client()
+        profiles = Profiles(client_settings.folder)
+        name = profile or client_settings.profile or profiles.current
+        if name is None:
+            raise WrongUse("You are not signed in. See: watchword profile list")
+        found = profiles.get(name)
+        if revoke:
+            with plain_refusals(profile=found, url=found.url), open_client(found.url, None) as client:
+                client.surrender_token(profiles.token(found))
+        profiles.remove(found)
+        outcome = "Its token was revoked." if revoke else "Its token is still valid; --revoke revokes it too."
+        say(f"Signed out of {found.url} (profile {found.name}). {outcome}")
+
+
+@click.group()
+def profile() -> None:
+    """List the servers you are signed in to and choose the current one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ProfileRow:
+    name: str
+    url: str
+    current: bool
+    expires_at: int | None
+    problem: str | None
+
+
+_COLUMNS: list[Column[_ProfileRow]] = [
+    Column("NAME", lambda row: row.name),
+    Column("CURRENT", lambda row: "yes" if row.current else None),
+    Column("EXPIRES", lambda row: When(row.expires_at, "never") if row.problem is None else "unknown"),
+    Column("SERVER", lambda row: row.url),
+]
+
+
+@profile.command("list")
+@list_flags()
+def list_profiles(limit: int, as_json: bool) -> None:
+    """List profiles and when their tokens expire.
+
+    \b
+    Example: watchword profile list
+    """
+    with plain_errors():
+        profiles = Profiles(load_client().folder)
+        current = load_client().profile or profiles.current
+        rows = [_row(profiles, one, current=one.name == current) for one in profiles.all()]
+        show_list(rows, _COLUMNS, json=as_json, limit=limit, empty="No profiles. Create one: watchword login")
+
+
+@profile.command()
+@click.argument("name", shell_complete=complete_profiles)
+def use(name: str) -> None:
+    """Make NAME the current profile.
+
+    \b
+    Example: watchword profile use tokens.example.org
+    """
+    with plain_errors():
+        profiles = Profiles(load_client().folder)
+        found = profiles.get(name)
+        profiles.use(found.name)
+        say(f"{found.name} is the current profile: {found.url}")
+
+
+def _row(profiles: Profiles, one: Profile, *, current: bool) -> _ProfileRow:
+    from watchword.client.claims import life_of
+
+    try:
+        life = life_of(profiles.token(one))
+    except OperatorError as error:
+        return _ProfileRow(one.name, one.url, current, None, str(error))
+    expires_at = None if life is None or life.ends is None else life.ends * 1000
+    return _ProfileRow(one.name, one.url, current, expires_at, None if life is not None else "not a Watchword token")
+
+
+@click.command()
+@json_flag
+@with_client
+def whoami(client: "Client", as_json: bool) -> None:
+    """Show who the server takes you for and your privileges.
+
+    \b
+    Example: watchword whoami --as alice
+    """
+    me = client.me()
+    privileges = client.granted_privileges(me.urn)
+    record = {"urn": me.urn, "username": me.username, "privileges": privileges}
+    show_one({"Urn": me.urn, "Privileges": privileges}, record, json=as_json)

@@ -1,20 +1,19 @@
 """`watchword policy`."""
 
-import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from watchword.cli.common import Command, json_flag
-from watchword.cli.remote import can_be_asked, confirm, urn_of, with_client, yes_flag
-from watchword.cli.show import Cell, Column, named, say, show_list, show_one
-from watchword.cli.streams import read_input
-from watchword.cli.text import as_json as json_text
-from watchword.cli.text import one_line
+from watchword.cli.options import Command, json_flag, list_flags, yes_flag
+from watchword.cli.output import Cell, Column, json_text, json_value, one_line, say, show_list, show_one, warn
+from watchword.cli.remote import can_ask, confirm, urn_argument, with_client
+from watchword.cli.run import read_input
+from watchword.domain import policies as domain
 from watchword.domain.errors import OperatorError
-from watchword.domain.policies import Policy as Kept
-from watchword.domain.policies import PolicyState, Privilege
+from watchword.domain.policies import PolicyState, Privilege, included
 from watchword.domain.policy_sets import DEFAULT_SET
 from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX
 from watchword.files import write_text
@@ -24,9 +23,10 @@ if TYPE_CHECKING:
     from watchword.domain.policy_sets import PolicyDeclaration
 
 DRIFT = 3
-"""The exit code where policies are not what a file declares."""
+"""Exit code when the policies differ from the file."""
 _SIGNS = {"CREATE": "+", "UPDATE": "~", "DELETE": "-"}
-_policy = click.argument("urn", metavar="POLICY", callback=urn_of(POLICY_PREFIX))
+_policy = urn_argument("POLICY", POLICY_PREFIX)
+_privilege_choice = click.Choice([privilege.name for privilege in Privilege], case_sensitive=False)
 
 
 def _granted_to(policy: "PolicyInfo") -> tuple[str, ...]:
@@ -34,7 +34,7 @@ def _granted_to(policy: "PolicyInfo") -> tuple[str, ...]:
     return (*(["all users"] if actors.all_users else []), *actors.users, *actors.groups)
 
 
-COLUMNS: "list[Column[PolicyInfo]]" = [
+_COLUMNS: "list[Column[PolicyInfo]]" = [
     Column("URN", lambda policy: policy.urn, terse=("POLICY", POLICY_PREFIX)),
     Column("NAME", lambda policy: policy.name, free=True),
     Column("STATE", lambda policy: policy.state),
@@ -45,7 +45,7 @@ COLUMNS: "list[Column[PolicyInfo]]" = [
 ]
 
 
-PRIVILEGES: "list[Column[PrivilegeDescription]]" = [
+_PRIVILEGE_COLUMNS: "list[Column[PrivilegeDescription]]" = [
     Column("PRIVILEGE", lambda privilege: privilege.name),
     Column("ALLOWS", lambda privilege: privilege.allows, free=True),
     Column("INCLUDES", lambda privilege: privilege.includes, free=True),
@@ -54,20 +54,20 @@ PRIVILEGES: "list[Column[PrivilegeDescription]]" = [
 
 @click.group()
 def policy() -> None:
-    """Who may do what. POLICY is an urn, or just the id at its end."""
+    """Manage policies: who may do what. POLICY is a URN or the id at its end."""
 
 
 @policy.command("list")
-@click.option("--query", default=None, metavar="TEXT", help="Those with these words in name or description.")
-@json_flag
+@click.option("--query", default=None, metavar="TEXT", help="Policies with these words in name or description.")
+@list_flags()
 @with_client
-def list_policies(client: "Client", query: str | None, as_json: bool) -> None:
-    """All policies.
+def list_policies(client: "Client", query: str | None, limit: int, as_json: bool) -> None:
+    """List policies.
 
     \b
     Example: watchword policy list --json
     """
-    show_list(client.policies(query=query), COLUMNS, json=as_json, empty="No policies.")
+    show_list(client.policies(query=query), _COLUMNS, json=as_json, limit=limit, empty="No policies.")
 
 
 @policy.command()
@@ -75,7 +75,7 @@ def list_policies(client: "Client", query: str | None, as_json: bool) -> None:
 @json_flag
 @with_client
 def show(client: "Client", urn: str, as_json: bool) -> None:
-    """One policy.
+    """Show one policy.
 
     \b
     Example: watchword policy show own-tokens
@@ -94,30 +94,30 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
     show_one(pairs, found, json=as_json)
 
 
-def _changing(command: Command) -> Command:
-    """What can be said of a policy that is made or changed here."""
+def _with_changes(command: Command) -> Command:
+    """The flags that `create` and `update` share."""
     for option in (
-        click.option("--inactive/--active", default=None, help="Whether it is kept without granting anything."),
-        click.option("--all-users/--not-all-users", default=None, help="Whether it grants to everybody."),
-        click.option("--group", "groups", multiple=True, metavar="URN", help="A group it grants to; may be repeated."),
-        click.option("--user", "users", multiple=True, metavar="URN", help="A user it grants to; may be repeated."),
+        click.option("--inactive/--active", default=None, help="Whether the policy grants anything."),
+        click.option("--all-users/--not-all-users", default=None, help="Whether it grants to every user."),
+        click.option("--group", "groups", multiple=True, metavar="URN", help="Group it grants to; repeatable."),
+        click.option("--user", "users", multiple=True, metavar="URN", help="User it grants to; repeatable."),
         click.option(
             "--privilege",
             "privileges",
             multiple=True,
-            type=click.Choice([privilege.name for privilege in Privilege]),
+            type=_privilege_choice,
             metavar="WORD",
-            help="What it grants; may be repeated. `watchword actor show` names those one has.",
+            help="Privilege it grants; repeatable. `watchword policy privileges` lists them.",
         ),
-        click.option("--description", default=None, help="More about it."),
+        click.option("--description", default=None, help="Description of the policy."),
     ):
         command = option(command)
     return command
 
 
 @policy.command()
-@click.option("--name", required=True, help="What people call it.")
-@_changing
+@click.option("--name", required=True, help="Display name.")
+@_with_changes
 @with_client
 def create(
     client: "Client",
@@ -129,7 +129,7 @@ def create(
     all_users: bool | None,
     inactive: bool | None,
 ) -> None:
-    """Make a policy and print its urn. It is in force from the next request on.
+    """Create a policy and print its URN. It applies from the next request on.
 
     \b
     Example: watchword policy create --name CI --privilege MANAGE_SERVICE_ACCOUNTS --user urn:li:corpuser:ci
@@ -143,8 +143,8 @@ def create(
 
 @policy.command()
 @_policy
-@click.option("--name", default=None, help="What people call it.")
-@_changing
+@click.option("--name", default=None, help="Display name.")
+@_with_changes
 @with_client
 def update(
     client: "Client",
@@ -157,7 +157,7 @@ def update(
     all_users: bool | None,
     inactive: bool | None,
 ) -> None:
-    """Change a policy: what is given takes the place of what it had, the rest stays. --user '' takes all users out.
+    """Update a policy: given flags replace its values, the rest stays. --user '' removes all users.
 
     \b
     Example: watchword policy update own-tokens --inactive
@@ -191,11 +191,11 @@ def _group_urn(word: str) -> str:
 
 @policy.command()
 @click.argument("actor", metavar="ACTOR")
-@click.argument("privilege")
+@click.argument("privilege", type=_privilege_choice, metavar="PRIVILEGE")
 @json_flag
 @with_client
 def explain(client: "Client", actor: str, privilege: str, as_json: bool) -> None:
-    """Whether ACTOR may do what PRIVILEGE allows, and by which policies; else what it would be told.
+    """Explain whether ACTOR holds PRIVILEGE, through which policies, or why not.
 
     \b
     Example: watchword policy explain urn:li:corpuser:alice MANAGE_ACCESS_TOKENS
@@ -203,22 +203,85 @@ def explain(client: "Client", actor: str, privilege: str, as_json: bool) -> None
     found = client.explain_privilege(actor, privilege)
     pairs: dict[str, Cell] = {
         "Allowed": "yes" if found.allowed else "no, suspended" if found.suspended else "no",
-        "Told" if not found.allowed else "Why": found.sentence,
+        "Reason": found.sentence,
         "Policies": tuple(dict.fromkeys(ground.policy_urn for ground in found.grounds)),
     }
     show_one(pairs, found, json=as_json)
 
 
-@policy.command()
-@json_flag
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """An actor that holds a privilege, and through what; `urn` is None for all users."""
+
+    urn: str | None
+    status: str | None
+    group: str | None
+    policy_urn: str
+    policy_name: str
+    privilege: str
+
+
+_HOLDER_COLUMNS: list[Column[Holder]] = [
+    Column("ACTOR", lambda holder: holder.urn or "all users"),
+    Column("STATUS", lambda holder: holder.status),
+    Column("GROUP", lambda holder: holder.group),
+    Column("POLICY", lambda holder: holder.policy_urn),
+    Column("PRIVILEGE", lambda holder: holder.privilege),
+]
+
+
+@click.command("who-can")
+@click.argument("privilege", type=_privilege_choice, metavar="PRIVILEGE")
+@list_flags()
 @with_client
-def privileges(client: "Client", as_json: bool) -> None:
-    """All privileges that a policy can grant, and what each allows.
+def who_can(client: "Client", privilege: str, limit: int, as_json: bool) -> None:
+    """List who holds PRIVILEGE and through which policy. Suspended actors are listed with their status.
+
+    \b
+    Example: watchword who-can MANAGE_ACCESS_TOKENS
+    """
+    show_list(_holders(client, Privilege[privilege]), _HOLDER_COLUMNS, json=as_json, limit=limit, empty="No one.")
+
+
+def _holders(client: "Client", privilege: Privilege) -> Iterator[Holder]:
+    """One row for each way in which an actor holds the privilege, or one that includes it."""
+    granting = {one.name for one in Privilege if privilege in included([one])}
+    suspended = {actor.urn for actor in client.actors(only_suspended=True)}
+
+    def status(urn: str) -> str:
+        return "SUSPENDED" if urn in suspended else "ACTIVE"
+
+    for found in client.policies():
+        granted = next((name for name in found.privileges if name in granting), None)
+        if granted is None or found.state != PolicyState.ACTIVE.value:
+            continue
+        through = (found.urn, found.name, privilege.name if privilege.name in found.privileges else granted)
+        if found.actors.all_users:
+            yield Holder(None, None, None, *through)
+        yield from (Holder(urn, status(urn), None, *through) for urn in found.actors.users)
+        for group in found.actors.groups:
+            yield from (Holder(urn, status(urn), group, *through) for urn in _members(client, group))
+
+
+def _members(client: "Client", group: str) -> Iterator[str]:
+    from watchword.client import NotFound
+
+    try:
+        yield from client.group_members(group)
+    except NotFound:  # a policy may name a group that does not exist
+        return
+
+
+@policy.command()
+@list_flags()
+@with_client
+def privileges(client: "Client", limit: int, as_json: bool) -> None:
+    """List the privileges that a policy can grant and what each allows.
 
     \b
     Example: watchword policy privileges
     """
-    show_list(client.privileges(), PRIVILEGES, json=as_json, empty="No privileges.")
+    show_list(client.privileges(), _PRIVILEGE_COLUMNS, json=as_json, limit=limit, empty="No privileges.")
 
 
 @policy.command()
@@ -226,7 +289,7 @@ def privileges(client: "Client", as_json: bool) -> None:
 @yes_flag
 @with_client
 def delete(client: "Client", urn: str, yes: bool) -> None:
-    """Delete a policy: nobody has anything by it any more, from the next request on.
+    """Delete a policy. It grants nothing from the next request on.
 
     \b
     Example: watchword policy delete own-tokens --yes
@@ -238,13 +301,13 @@ def delete(client: "Client", urn: str, yes: bool) -> None:
 
 
 _file = click.argument("file", type=click.Path(path_type=Path))
-_prune = click.option("--prune", is_flag=True, help="Remove policies of the set that FILE does not declare.")
+_prune = click.option("--prune", is_flag=True, help="Also remove policies of the set that FILE does not declare.")
 
 
 @policy.command()
 @_file
 @_prune
-@click.option("--dry-run", is_flag=True, help="Only show what would change; exit code 3 if there is something.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change; exit with 3 if anything would.")
 @yes_flag
 @json_flag
 @with_client
@@ -252,8 +315,8 @@ def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, a
     """Create and update the policies that FILE declares, in one transaction; - is standard input.
 
     FILE declares one set of policies (`set: NAME`, by default the set default). Policies of other sets, and those made
-    with `policy create` or the API, are left alone. Policies of the set that FILE does not declare are removed with
-    --prune only; at a terminal you are asked first.
+    with `policy create` or the API, stay. Policies of the set that FILE does not declare are removed only with --prune,
+    and at a terminal you are asked first.
 
     \b
     Example: watchword policy apply policies.yaml --dry-run
@@ -263,7 +326,7 @@ def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, a
         _show_drift(client, declared, prune=prune, as_json=as_json)
         return
     policies = [_declared(one) for one in declared.policies]
-    if prune and not yes and can_be_asked():
+    if prune and not yes and can_ask():
         plan = client.apply_policies(policies, set=declared.set_name, prune=True, dry_run=True)
         removed = [one_line(change.urn) for change in plan.changes if change.change == "DELETE"]
         if removed:
@@ -280,8 +343,8 @@ def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, a
 def diff(client: "Client", file: Path, prune: bool, as_json: bool) -> None:
     """Show what `policy apply FILE` would change; - is standard input.
 
-    Exit code 0: the set is just what FILE declares. Exit code 3: it is not, also where it only has policies that FILE
-    does not declare. Nothing is changed.
+    Exit code 0: the set is exactly what FILE declares. Exit code 3: it differs, or has policies that FILE does not
+    declare. Nothing is changed.
 
     \b
     Example: watchword policy diff policies.yaml
@@ -307,7 +370,7 @@ def _show_drift(client: "Client", declared: "PolicyDeclaration", *, prune: bool,
 
 def _show_applied(applied: "AppliedPolicies", words: str, *, as_json: bool) -> None:
     if as_json:
-        say(json_text(named(applied)))
+        say(json_text(applied))
         return
     for change in applied.changes:
         _show_change(change)
@@ -318,7 +381,7 @@ def _show_applied(applied: "AppliedPolicies", words: str, *, as_json: bool) -> N
     say(words.format(*counts, applied.unchanged))
 
 
-def _declared(policy: Kept) -> "DeclaredPolicy":
+def _declared(policy: domain.Policy) -> "DeclaredPolicy":
     from watchword.client import DeclaredPolicy, PolicyActors
 
     return DeclaredPolicy(
@@ -332,9 +395,9 @@ def _declared(policy: Kept) -> "DeclaredPolicy":
 
 
 def _show_change(change: "PolicyDiff") -> None:
-    """Of a new policy what it says, of a changed one what changes, of a removed one that it goes."""
+    """Print the fields of a new policy, or the changed fields of an existing one."""
     say(f"{_SIGNS.get(change.change, '?')} {one_line(change.urn)}")
-    before, after = _flat(change.before), _flat(change.after)
+    before, after = _fields(change.before), _fields(change.after)
     for field, new in after.items():
         old = before.get(field)
         if change.before is None:
@@ -344,11 +407,11 @@ def _show_change(change: "PolicyDiff") -> None:
             say(f"    {field}: {json_text(old)} -> {json_text(new)}")
 
 
-def _flat(policy: "PolicyInfo | None") -> dict[str, object]:
-    """What a file can declare of a policy, and what it belongs to."""
+def _fields(policy: "PolicyInfo | None") -> dict[str, object]:
+    """The fields that a file can declare, and its source and set."""
     if policy is None:
         return {}
-    shown = named(policy)
+    shown = json_value(policy)
     fields = {name: shown[name] for name in ("name", "description", "state", "privileges", "source", "set")}
     return fields | {f"actors.{name}": value for name, value in shown["actors"].items()}
 
@@ -360,7 +423,7 @@ def _flat(policy: "PolicyInfo | None") -> dict[str, object]:
 def export(client: "Client", file: Path | None, set_name: str | None) -> None:
     """Write policies as a file for `policy apply`, to FILE or standard output.
 
-    Without --set: those of the set default and those that no file declares, as the set default.
+    Without --set, exports the set default and the policies that no file declares, as the set default.
 
     \b
     Example: watchword policy export policies.yaml
@@ -372,18 +435,20 @@ def export(client: "Client", file: Path | None, set_name: str | None) -> None:
     if set_name is not None and set_name not in sets:
         raise OperatorError(f"There is no policy set {set_name!r}. Sets here: {', '.join(sorted(sets)) or 'none'}.")
     wanted = {set_name} if set_name else {DEFAULT_SET, None}
-    text = write_policy_file((_kept(found) for found in editable if found.set in wanted), set_name or DEFAULT_SET)
+    text = write_policy_file(
+        (_domain_policy(found) for found in editable if found.set in wanted), set_name or DEFAULT_SET
+    )
     if set_name is None and (others := one_line(", ".join(sorted(sets - wanted)))):
-        sys.stderr.write(f"watchword: Left out policy sets: {others}. Export each with --set NAME.\n")
+        warn(f"Left out policy sets: {others}. Export each with --set NAME.")
     if file is None:
         click.echo(text, nl=False)
     else:
         write_text(file, text)
 
 
-def _kept(policy: "PolicyInfo") -> Kept:
+def _domain_policy(policy: "PolicyInfo") -> domain.Policy:
     try:
-        return Kept(
+        return domain.Policy(
             urn=policy.urn,
             name=policy.name,
             description=policy.description,
@@ -395,5 +460,5 @@ def _kept(policy: "PolicyInfo") -> Kept:
         )
     except (KeyError, ValueError):
         raise OperatorError(
-            f"{one_line(policy.urn)} has words that this version does not know. Use the version of the server."
+            f"{one_line(policy.urn)} has values that this version does not know. Use the version of the server."
         ) from None

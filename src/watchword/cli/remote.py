@@ -1,13 +1,15 @@
-"""Commands that ask a server: where it is, and as whom. Every word to it goes through `watchword.client`.
+"""Commands that ask a server: its address, the caller, and the next step after an error. All requests go through
+`watchword.client`.
 
-Who is calling is never guessed: a token from WATCHWORD_TOKEN or --token-file, or --as, or --profile; two of them are
-wrong use. Only where none of them is given, the profile that `watchword login` kept for the server is meant.
+The caller is never guessed: a token from WATCHWORD_TOKEN or --token-file, or --as, or --profile; two of these are wrong
+use. Where none is given, the profile that `watchword login` stored for the server is used.
 """
 
 import os
+import re
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -15,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.common import Command
-from watchword.cli.outcome import plain_errors
-from watchword.cli.profiles import Profile, Profiles, same
-from watchword.cli.streams import WrongUse, read_input
-from watchword.cli.words import in_our_words
+from watchword.cli.options import Command
+from watchword.cli.output import relative, warn
+from watchword.cli.profiles import Profile, Profiles, same_server
+from watchword.cli.run import WrongUse, parameter_name, plain_errors, read_input, try_help
+from watchword.domain.actors import USER_PREFIX
 from watchword.domain.errors import OperatorError
 from watchword.domain.secret import Secret
 from watchword.loading import left_out
@@ -28,14 +30,15 @@ from watchword.settings import DEFAULT_URL, load_client
 if TYPE_CHECKING:
     from watchword.client import Client, WatchwordError
 
-LONGEST_TOKEN = 65_536
-CONNECTION = ("url", "as_actor", "token_file", "profile")
-LAST_DAYS, LAST_PART = 3 * 86_400, 0.8
-"""When a token is near its end: less than so many seconds, and no more than the last part of its life, are left."""
+MAX_TOKEN_BYTES = 65_536
 
-yes_flag = click.option("--yes", is_flag=True, help="Do not ask first.")
+CONNECTION = ("url", "as_actor", "token_file", "profile")
+EXPIRY_WARNING_SECONDS, EXPIRY_WARNING_PART = 3 * 86_400, 0.8
+"""Warn when less than these seconds and at most the last fifth of a token's lifetime are left."""
+TLS_PROBE_SECONDS = 2.0
+
 url_flag = click.option(
-    "--url", default=None, help=f"Where the server is. [WATCHWORD_URL; default: the profile's, {DEFAULT_URL}]",
+    "--url", default=None, help=f"Address of the server. [WATCHWORD_URL; default: the profile's, {DEFAULT_URL}]",
     metavar="URL",
 )  # fmt: skip
 
@@ -43,17 +46,20 @@ url_flag = click.option(
 def complete_profiles(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     try:
         return [name for name in Profiles(load_client().folder).names if name.startswith(incomplete)]
-    except (OperatorError, OSError):  # to be told when a command is run, not while it is typed
+    except (OperatorError, click.ClickException, OSError):  # reported when a command runs, not while it is typed
         return []
 
 
-def complete_files(
+def _complete_files(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> "list[click.shell_completion.CompletionItem]":
-    """By the shell itself."""
     from click.shell_completion import CompletionItem
 
-    return [CompletionItem(incomplete, type="file")]
+    return [CompletionItem(incomplete, type="file")]  # the shell completes it
+
+
+def _actor_urn(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    return value if not value or value.startswith("urn:") else USER_PREFIX + value
 
 
 def connection_flags(command: Command) -> Command:
@@ -62,7 +68,7 @@ def connection_flags(command: Command) -> Command:
             "--profile",
             default=None,
             metavar="NAME",
-            help="Server and token that `watchword login` kept. [WATCHWORD_PROFILE; default: the current one]",
+            help="Server and token that `watchword login` stored. [WATCHWORD_PROFILE; default: the current one]",
             shell_complete=complete_profiles,
         ),
         click.option(
@@ -70,10 +76,15 @@ def connection_flags(command: Command) -> Command:
             default=None,
             metavar="FILE",
             help="File with the caller's token; - is standard input.",
-            shell_complete=complete_files,
+            shell_complete=_complete_files,
         ),
         click.option(
-            "--as", "as_actor", default=None, metavar="URN", help="Who is calling; for a server in local mode."
+            "--as",
+            "as_actor",
+            default=None,
+            metavar="NAME",
+            callback=_actor_urn,
+            help=f"Act as this user on a server in local mode: a URN, or a name for {USER_PREFIX}NAME.",
         ),
         url_flag,
     ):
@@ -82,19 +93,25 @@ def connection_flags(command: Command) -> Command:
 
 
 def with_client(command: Command) -> Command:
-    """Hand the command a client, made from the connection flags and the environment."""
+    """Give the command a client, made from the connection flags and the environment."""
 
     @wraps(command)
     def run(*args: Any, **flags: Any) -> Any:
         connection = {flag: flags.pop(flag) for flag in CONNECTION}
+        if _reads_input([connection["token_file"]]) and _reads_input(flags.values()):
+            raise WrongUse("Standard input can be read once: for --token-file or for -, not both.")
         with plain_errors(), connected(**connection) as client:
             return command(*args, client=client, **flags)
 
     return connection_flags(run)
 
 
-def callers(as_actor: str | None, token_file: str | None, profile: str | None) -> list[str]:
-    """By which of its ways a caller is named outright; at most one."""
+def _reads_input(values: Iterable[Any]) -> bool:
+    return any(str(word) == "-" for value in values for word in (value if isinstance(value, tuple) else (value,)))
+
+
+def named_callers(as_actor: str | None, token_file: str | None, profile: str | None) -> list[str]:
+    """Where a caller is named explicitly; at most one place."""
     sources = {
         "WATCHWORD_TOKEN": load_client().token,
         "--token-file": token_file,
@@ -103,13 +120,13 @@ def callers(as_actor: str | None, token_file: str | None, profile: str | None) -
     }
     given = [name for name, value in sources.items() if value is not None]
     if len(given) > 1:
-        raise WrongUse(f"{' and '.join(given)} each say who is calling. Give one of them.")
+        raise WrongUse(f"{' and '.join(given)} each name a caller. Give only one.")
     return given
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """Where the server is, and by what it is asked: a profile, or neither where the caller was named otherwise."""
+class Target:
+    """The server's address, and the profile whose token to send, if any."""
 
     url: str
     profile: Profile | None = None
@@ -119,62 +136,60 @@ class Chosen:
         return None if self.profile is None else Profiles(load_client().folder).token(self.profile)
 
 
-def choose(url: str | None, as_actor: str | None, token_file: str | None, profile: str | None) -> Chosen:
-    """The server: --url or --profile, WATCHWORD_URL, the profile that is meant where none is named, the default. A
-    token of a profile goes to the server of that profile alone.
+def choose_target(url: str | None, as_actor: str | None, token_file: str | None, profile: str | None) -> Target:
+    """The server of --url or --profile, WATCHWORD_URL, the current profile, or the default. A profile's token goes
+    only to its own server.
     """
-    given = callers(as_actor, token_file, profile)
-    set_here = load_client()
-    profiles = Profiles(set_here.folder)
+    given = named_callers(as_actor, token_file, profile)
+    client_settings = load_client()
+    profiles = Profiles(client_settings.folder)
     if profile is not None:
         named = profiles.get(profile)
-        if url is not None and not same(url, named.url):
+        if url is not None and not same_server(url, named.url):
             raise WrongUse(f"--url and --profile name two servers: profile {profile} is for {named.url}. Give one.")
-        return Chosen(named.url, named)
-    where = url or set_here.url
-    if where is not None and given:
-        return Chosen(where)
-    name = set_here.profile or profiles.current
-    if where is None and name is not None:
-        meant = profiles.get(name)
-        return Chosen(meant.url, None if given else meant)
-    where = where or DEFAULT_URL
-    return Chosen(where, None if given else _profile_at(where, set_here.profile, profiles))
+        return Target(named.url, named)
+    address = url or client_settings.url
+    if address is not None and given:
+        return Target(address)
+    name = client_settings.profile or profiles.current
+    if address is None and name is not None:
+        found = profiles.get(name)
+        return Target(found.url, None if given else found)
+    address = address or DEFAULT_URL
+    return Target(address, None if given else _profile_at(address, client_settings.profile, profiles))
 
 
-def is_named(url: str | None, as_actor: str | None, token_file: str | None, profile: str | None) -> bool:
-    """Whether anybody is calling."""
-    return (
-        bool(callers(as_actor, token_file, profile)) or choose(url, as_actor, token_file, profile).profile is not None
-    )
+def has_caller(**connection: Any) -> bool:
+    names = {name: connection[name] for name in ("as_actor", "token_file", "profile")}
+    return bool(named_callers(**names)) or choose_target(**connection).profile is not None
 
 
 def _profile_at(url: str, name: str | None, profiles: Profiles) -> Profile | None:
-    if name is not None and same((named := profiles.get(name)).url, url):
+    if name is not None and same_server((named := profiles.get(name)).url, url):
         return named
     return profiles.for_url(url)
 
 
 @contextmanager
 def connected(
-    url: str | None, as_actor: str | None, token_file: str | None, profile: str | None, *, nameless: bool = False
+    url: str | None, as_actor: str | None, token_file: str | None, profile: str | None, *, anonymous: bool = False
 ) -> "Iterator[Client]":
-    """A client whose refusals are sentences with a next step. With `nameless` a caller need not be named."""
-    chosen = choose(url, as_actor, token_file, profile)
-    if not callers(as_actor, token_file, profile) and chosen.profile is None and not nameless:
+    """A client whose errors are sentences with a next step. With `anonymous`, no caller is required."""
+    target = choose_target(url, as_actor, token_file, profile)
+    if not named_callers(as_actor, token_file, profile) and target.profile is None and not anonymous:
         raise WrongUse(
-            "Who is calling? Sign in with `watchword login`, set WATCHWORD_TOKEN, give --token-file FILE, "
-            "or on the machine of a server in local mode --as urn:li:corpuser:<name>."
+            "Who is calling? Sign in with `watchword login`, set WATCHWORD_TOKEN, pass --token-file FILE, "
+            "or pass --as NAME on the machine of a server in local mode."
         )
-    token = _read_token(token_file) if token_file is not None else load_client().token or chosen.token
-    with plain_refusals(by_name=as_actor is not None, profile=chosen.profile):
-        _tell_of_its_end(chosen)
-        with opened(chosen.url, token, as_actor) as client:
+    token = _read_token_file(token_file) if token_file is not None else load_client().token or target.token
+    with plain_refusals(by_name=as_actor is not None, profile=target.profile, url=target.url):
+        _warn_of_expiry(target)
+        with open_client(target.url, token, as_actor) as client:
             yield client
 
 
 @contextmanager
-def opened(url: str, token: Secret[str] | None, as_actor: str | None = None) -> "Iterator[Client]":
+def open_client(url: str, token: Secret[str] | None, as_actor: str | None = None) -> "Iterator[Client]":
     from watchword.client import Client
     from watchword.client.connection import is_encrypted, is_loopback
 
@@ -183,104 +198,192 @@ def opened(url: str, token: Secret[str] | None, as_actor: str | None = None) -> 
     except ValueError as error:
         raise WrongUse(str(error)) from None
     if token is not None and not is_encrypted(url) and not is_loopback(url):
-        sys.stderr.write(f"watchword: warning: the token goes to {url} unencrypted. Use https.\n")
+        warn(f"warning: the token goes to {url} unencrypted. Use https.")
     with client:
         yield client
 
 
-def _tell_of_its_end(chosen: Chosen) -> None:
-    """While there is time to do something about it; once it has ended, the server says so."""
-    token = chosen.token
-    if token is None or chosen.profile is None:
+def _warn_of_expiry(target: Target) -> None:
+    """Warn before a stored token expires; after that, the server says so."""
+    token = target.token
+    if token is None or target.profile is None:
         return
-    from watchword.cli.show import human
     from watchword.client.claims import life_of
 
     life = life_of(token)
     left = None if life is None else life.left()
-    if life is not None and left is not None and 0 < left < LAST_DAYS and life.spent() > LAST_PART:
-        sys.stderr.write(
-            f"watchword: The token of profile {chosen.profile.name} ends {human(int(left * 1000))}. "
-            f"Renew it: watchword token rotate --profile {chosen.profile.name}\n"
+    if life is None or left is None or life.spent() <= EXPIRY_WARNING_PART:
+        return
+    if 0 < left < EXPIRY_WARNING_SECONDS:
+        warn(
+            f"The token of profile {target.profile.name} expires {relative(int(left * 1000))}. "
+            f"Rotate it: watchword token rotate --profile {target.profile.name}"
         )
 
 
 @contextmanager
-def plain_refusals(*, by_name: bool = False, profile: Profile | None = None) -> Iterator[None]:
-    """Around what the client does."""
-    with left_out("httpx._main"):  # a command of its own, which takes as long to load as the rest of it
+def plain_refusals(*, by_name: bool = False, profile: Profile | None = None, url: str | None = None) -> Iterator[None]:
+    """Turn errors of the client into sentences with a next step."""
+    with left_out("httpx._main"):  # httpx's own command line, which takes as long to import as the rest of httpx
         from watchword.client import WatchwordError
 
     try:
         yield
     except WatchwordError as error:
-        raise OperatorError(told(error, by_name=by_name, profile=profile)) from error
+        raise OperatorError(explain(error, by_name=by_name, profile=profile, url=url)) from error
 
 
-def told(error: "WatchwordError", *, by_name: bool, profile: Profile | None = None) -> str:
-    """The server's sentence and what to do next."""
+def explain(
+    error: "WatchwordError", *, by_name: bool = False, profile: Profile | None = None, url: str | None = None
+) -> str:
+    """The server's sentence and the next step."""
     from watchword.client import BadRequest, NotFound, ServerError, Unauthenticated, Unavailable, Unreachable
 
-    sentence = in_our_words(str(error)) if isinstance(error, BadRequest | NotFound) else str(error)
+    sentence = in_flag_names(str(error)) if isinstance(error, BadRequest | NotFound) else str(error)
     match error:
         case Unreachable() if "CERTIFICATE_VERIFY_FAILED" in sentence:
-            return f"{sentence} If it has a certificate of its own, name its file by SSL_CERT_FILE."
+            return f"{sentence} If the server's certificate is self-signed, name its file in SSL_CERT_FILE."
         case Unreachable():
-            return f"{sentence} Start it with `watchword serve`, or name another by --url or WATCHWORD_URL."
+            next_step = "Start it with `watchword serve`, or name another server by --url or WATCHWORD_URL."
+            return f"{sentence} {_wrong_scheme(url, sentence) or next_step}"
         case Unauthenticated() if by_name and "the server runs as user" in sentence:
-            return f"{sentence} Run it as the user that the server runs as, or set WATCHWORD_TOKEN."
+            return f"{sentence} Run it as that user, or set WATCHWORD_TOKEN."
         case Unauthenticated() if by_name:
-            return (
-                f"{sentence} --as names a caller to a server in local mode alone, and none that is suspended; "
-                "otherwise set WATCHWORD_TOKEN."
-            )
+            return f"{sentence} --as needs a server in local mode and an active user. Otherwise set WATCHWORD_TOKEN."
         case Unauthenticated() if profile is not None:
             return f"{sentence} Sign in again: watchword login --profile {profile.name}"
         case Unauthenticated():
-            return f"{sentence} Make another token: watchword token create --help"
+            return f"{sentence} Create another token: watchword token create --help"
         case Unavailable():
             return f"{sentence} Try again in a moment."
         case ServerError():
-            return f"{sentence} Its log has more under the request id {error.request_id}."
+            return f"{sentence} The server's log has more under request id {error.request_id}."
     return sentence
 
 
-def _read_token(file: str) -> Secret[str]:
-    return token_in(read_input if file == "-" else lambda most: _head(file, most), "--token-file")
+def _wrong_scheme(url: str | None, sentence: str) -> str | None:
+    """What to do where http meets a TLS port, or https a plain one."""
+    if url is None or "://" not in url:
+        return None
+    scheme, _, rest = url.partition("://")
+    if scheme.lower() == "https" and ("WRONG_VERSION_NUMBER" in sentence or "RECORD_LAYER_FAILURE" in sentence):
+        return f"The server does not use TLS on this port. Use: --url http://{rest}"
+    if scheme.lower() == "http" and speaks_tls(url):
+        return f"The server uses TLS on this port. Use: --url https://{rest}"
+    return None
 
 
-def token_in(read: Callable[[int], bytes], source: str) -> Secret[str]:
-    """A file that was meant for something else is neither read to its end nor repeated back."""
-    content = read(LONGEST_TOKEN + 1)
+def speaks_tls(url: str) -> bool:
+    """Whether a TLS handshake with this address succeeds; sends nothing else."""
+    import socket
+    import ssl
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # only the protocol matters here; no secret is sent
+    try:
+        with (
+            socket.create_connection((parts.hostname or "", parts.port or 80), TLS_PROBE_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=parts.hostname),
+        ):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+# API fields whose flag has another name; the first that the command has is used.
+_FLAG_NAMES = {
+    "actorUrn": ("actor", "urn"),
+    "actorUrns": ("actors",),
+    "aboutUrns": ("about",),
+    "allowedNetworks": ("networks",),
+    "displayName": ("name",),
+    "durationIso": ("duration",),
+    "endTimeMillis": ("older_than", "until"),
+    "entityType": ("entity",),
+    "forceDeleteByQuery": ("delete",),
+    "forceReindex": ("copy",),
+    "groupUrn": ("urn",),
+    "id": ("id_", "token_id", "task_id"),
+    "ownerUrn": ("owner",),
+    "query": ("contains", "query"),
+    "task": ("task_id",),
+    "timeoutSeconds": ("timeout",),
+    "tokenId": ("token_id",),
+    "userUrns": ("users",),
+}
+_FIELD = re.compile(r"(?:input\.)?([a-z][A-Za-z]*)((?:\[\d+\])?)(?![\w.])")
+_PHRASES = {"See getIndexSizes.": "See: watchword index sizes", "entityType": "entity"}
+
+
+def in_flag_names(sentence: str) -> str:
+    """A server's error, which names the API field first, with the name of the flag instead."""
+    for theirs, ours in _PHRASES.items():
+        if not sentence.startswith(theirs):
+            sentence = re.sub(rf"(?<!\w){re.escape(theirs)}(?!\w)", ours, sentence)
+    found = _FIELD.match(sentence)
+    flag = None if found is None else _flag_of(found[1])
+    return sentence if found is None or flag is None else f"{flag}{sentence[found.end() :]} {try_help()}"
+
+
+def _flag_of(field: str) -> str | None:
+    context = click.get_current_context(silent=True)
+    params = {} if context is None else {param.name: param for param in context.command.params}
+    snake_case = re.sub(r"(?<=[a-z])[A-Z]", lambda capital: f"_{capital[0].lower()}", field)
+    for name in (*_FLAG_NAMES.get(field, ()), snake_case):
+        if name in params:
+            return parameter_name(params[name])
+    return None
+
+
+def _read_token_file(file: str) -> Secret[str]:
+    return read_token(read_input if file == "-" else lambda most: _read_start(file, most), "--token-file")
+
+
+def read_token(read: Callable[[int], bytes], source: str) -> Secret[str]:
+    """The token; a file that was meant for something else is neither read to its end nor printed."""
+    content = read(MAX_TOKEN_BYTES + 1)
     text = content.decode("utf-8", "replace").strip()
-    if not text or len(content) > LONGEST_TOKEN:
+    if not text or len(content) > MAX_TOKEN_BYTES:
         named = "must name a file that holds" if source.startswith("--") else "must hold"
         raise WrongUse(f"{source} {named} a token and nothing else.")
     return Secret(text)
 
 
-def _head(path: str, most: int) -> bytes:
-    """Opened without waiting, for nobody may ever write to what is not a file."""
+def _read_start(path: str, most: int) -> bytes:
+    """The start of a regular file; opening a pipe must not wait for a writer."""
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         if not stat.S_ISREG(os.fstat(opened).st_mode):
-            raise WrongUse("--token-file must name a regular file. From anything else, send it to: --token-file -")
+            raise WrongUse(
+                "--token-file must name a regular file. For anything else, use --token-file - and redirect it."
+            )
         return os.read(opened, most)
     finally:
         os.close(opened)
 
 
-def urn_of(prefix: str) -> Callable[[click.Context, click.Parameter, str], str]:
-    """For arguments that may be an urn or just what stands at its end."""
-    return lambda _context, _parameter, value: value if value.startswith("urn:") else prefix + value
+def urn_argument(name: str, prefix: str) -> Callable[[Command], Command]:
+    """The argument `urn`: a URN, or the part after its prefix."""
+    return click.argument(
+        "urn", metavar=name, callback=lambda _c, _p, value: value if value.startswith("urn:") else prefix + value
+    )
 
 
-def can_be_asked() -> bool:
+def can_ask() -> bool:
     return sys.stdin.isatty()
 
 
+def need_confirmation(*, yes: bool, dry_run: bool = False) -> None:
+    """Fail early where a question is due and nobody can answer it."""
+    if not dry_run and not yes and not can_ask():
+        raise WrongUse("Not a terminal. Pass --yes to confirm or --dry-run to preview.")
+
+
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask whoever sits at the terminal; a script has said what it wants."""
-    sys.stdout.flush()  # what the question is about comes before it
-    if not yes and can_be_asked() and not click.confirm(question, err=True):
+    """Ask at a terminal; a script has decided already."""
+    sys.stdout.flush()  # what the question is about comes first
+    if not yes and can_ask() and not click.confirm(question, err=True):
         raise OperatorError("Nothing was changed.")

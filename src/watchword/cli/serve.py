@@ -1,25 +1,165 @@
-"""`watchword serve`."""
+"""`watchword serve`, `health` and `doctor`: run the service and check it."""
 
+import http.client
+import ipaddress
+import json
 import os
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
-from watchword.cli.backstage import Backstage
-from watchword.cli.common import with_settings
-from watchword.cli.streams import need_no_output
-from watchword.settings import TABLE, Settings
+from watchword.cli.local import Wiring
+from watchword.cli.options import json_flag, setting_flags, with_settings
+from watchword.cli.output import json_text, one_line, say
+from watchword.cli.remote import speaks_tls
+from watchword.cli.run import WrongUse, allow_closed_output, plain_errors
+from watchword.domain.diagnostics import Diagnostic, Level, bad, ok
+from watchword.domain.errors import OperatorError
+from watchword.settings import TABLE, Settings, load_with_defaults, server_url
+
+HEALTH_SECONDS = 8
+MAX_HEALTH_BYTES = 65_536
 
 
 @click.command()
 @with_settings(*(setting.name for setting in TABLE))
 @click.pass_obj
-def serve(backstage: Backstage, settings: Settings) -> None:
-    """Run the service until it is told to stop.
+def serve(wiring: Wiring, settings: Settings) -> None:
+    """Run the service until it is stopped.
 
     \b
     Example: watchword serve --port 8080 --data-dir ./watchword-data
     """
-    need_no_output()
-    backstage.serve(settings)
-    # All is closed and all is said. To take the interpreter apart as well would take twice as long as stopping did.
-    os._exit(0)
+    allow_closed_output()
+    wiring.serve(settings)
+    os._exit(0)  # all is closed; tearing down the interpreter would take twice as long as stopping did
+
+
+@click.command()
+@click.option(
+    "--url", default=None, metavar="URL", help="Check this service. [default: the one that the flags describe]"
+)
+@json_flag
+@with_settings("host", "port", "tls_cert", "tls_key")
+def health(url: str | None, as_json: bool, settings: Settings) -> None:
+    """Check whether a service is healthy; exit with 1 if it is not.
+
+    Without --url, the service on this machine is checked where the settings say it listens, so pass the same flags as
+    `serve`. A service without its search index is degraded but healthy: tokens are issued, verified and revoked without
+    it.
+
+    \b
+    Example: watchword health --port 8080
+    Example: watchword health --url https://tokens.example.org --json
+    """
+    address = url or settings.listens_at
+    status, answer = _ask_health(address, _HealthAddress(url) if url else None, settings)
+    if as_json:
+        say(json_text(answer))
+    if status != 200:
+        raise OperatorError(f"The service at {address} is {_health_sentence(answer)}.")
+    if not as_json:
+        say(one_line(_health_sentence(answer)))
+
+
+class _HealthAddress:
+    """Host, port and path of --url."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            parts = urlsplit(url)
+            self.host, self.port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        except ValueError:
+            raise WrongUse(f"--url must be an address such as http://127.0.0.1:8080, not {url!r}.") from None
+        if parts.scheme not in ("http", "https") or not self.host or parts.username is not None:
+            raise WrongUse("--url must be an address such as http://127.0.0.1:8080, without a password.")
+        self.tls = parts.scheme == "https"
+        self.path = f"{parts.path.rstrip('/')}/health"
+
+    def connect(self) -> socket.socket:
+        plain = socket.create_connection((self.host, self.port), HEALTH_SECONDS)
+        return ssl.create_default_context().wrap_socket(plain, server_hostname=self.host) if self.tls else plain
+
+
+def _ask_health(shown: str, address: _HealthAddress | None, settings: Settings) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection(address.host if address else "localhost", timeout=HEALTH_SECONDS)
+    try:
+        connection.sock = address.connect() if address else _connect_locally(settings)
+        connection.request("GET", address.path if address else "/health")
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read(MAX_HEALTH_BYTES))
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+        next_step = "If it does not run, start it: watchword serve"
+        if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+            next_step = "It does not use TLS on this port: use http."
+        elif shown.startswith("http://") and speaks_tls(shown):
+            next_step = "It uses TLS on this port: use https, or pass --tls-cert and --tls-key."
+        raise OperatorError(f"No answer at {shown} ({reason}). {next_step}") from None
+    finally:
+        connection.close()
+
+
+def _connect_locally(settings: Settings) -> socket.socket:
+    family, address = settings.endpoint
+    if not isinstance(address, str) and ipaddress.ip_address(address[0]).is_unspecified:
+        address = ("::1" if family is socket.AF_INET6 else "127.0.0.1", address[1])
+    plain = socket.socket(family)
+    plain.settimeout(HEALTH_SECONDS)
+    plain.connect(address)
+    if not settings.tls:
+        return plain
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # The certificate has the public name. No secret is sent, and the connection stays on this machine.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context.wrap_socket(plain)
+
+
+def _health_sentence(answer: Any) -> str:
+    """`degraded: index: …`, from the answer of /health."""
+    try:
+        parts = [f"{name}: {part['message']}" for name, part in answer.get("parts", {}).items() if "message" in part]
+        status = str(answer["status"])
+    except (AttributeError, KeyError, TypeError):
+        raise OperatorError("The answer is not one of Watchword's. Is this its address?") from None
+    return ": ".join([status, " ".join(parts).rstrip(".")]) if parts else status
+
+
+@click.command()
+@json_flag
+@setting_flags(*(setting.name for setting in TABLE))
+@click.pass_obj
+def doctor(wiring: Wiring, /, as_json: bool, **flags: str | None) -> None:
+    """Check settings, store, keys, clock, address and permissions; exit with 1 if anything is BAD.
+
+    It changes nothing and works whether the service runs or not. A running service is judged by its answers, the next
+    start by the settings given here.
+
+    \b
+    Example: watchword doctor --data-dir ./watchword-data
+    """
+    with plain_errors():
+        found = list(_diagnose(wiring, flags))
+    if as_json:
+        names = ("about", "what", "fix")
+        say(json_text([{"level": one.level.value, **{name: getattr(one, name) for name in names}} for one in found]))
+    else:
+        for one in found:
+            fix = f". Fix: {one.fix}" if one.fix else ""
+            say(one_line(f"{one.level.value:<5}{one.about}: {one.what}{fix}"))
+    if any(one.level is Level.BAD for one in found):
+        raise SystemExit(1)
+
+
+def _diagnose(wiring: Wiring, flags: dict[str, str | None]) -> Iterator[Diagnostic]:
+    settings, problems, given = load_with_defaults(flags)
+    for problem in problems:
+        yield bad("settings", problem.rstrip("."), "Correct it. The checks below ignore it.")
+    if not problems:
+        yield ok("settings", f"{', '.join(given)} given and valid" if given else "none given, the defaults apply")
+    yield from wiring.diagnose(settings, server_url())

@@ -1,20 +1,80 @@
-"""`watchword token`: what it lists and shows; what makes and ends tokens is beside this."""
+"""`watchword token`: create, derive, rotate, list, show and revoke tokens; `scan` has a module of its own."""
 
-from typing import TYPE_CHECKING
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.common import json_flag
-from watchword.cli.later import LaterGroup
-from watchword.cli.remote import with_client
-from watchword.cli.selecting import Asked, narrowing
-from watchword.cli.show import Cell, Column, When, first, on_terminal, show_list, show_one
+from watchword.cli.lazy import LazyGroup
+from watchword.cli.local import Wiring, open_existing
+from watchword.cli.options import (
+    SPAN_FORMS,
+    STORE_FLAGS,
+    Command,
+    Moment,
+    Span,
+    TokenLifetime,
+    json_flag,
+    list_flags,
+    page_size,
+    setting_flags,
+    yes_flag,
+)
+from watchword.cli.output import (
+    Cell,
+    Column,
+    When,
+    is_token,
+    iso,
+    json_text,
+    json_value,
+    on_terminal,
+    one_line,
+    plural,
+    say,
+    show_list,
+    show_one,
+    warn,
+)
+from watchword.cli.profiles import Profiles
+from watchword.cli.remote import (
+    CONNECTION,
+    choose_target,
+    confirm,
+    connected,
+    connection_flags,
+    explain,
+    named_callers,
+    need_confirmation,
+    plain_refusals,
+    read_token,
+    with_client,
+)
+from watchword.cli.run import WrongUse, discard_output, plain_errors, read_input
+from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.filters import SortField
+from watchword.domain.lifetimes import Duration
+from watchword.domain.secret import Secret
+from watchword.domain.tokens import TokenStatus, check_token_id
+from watchword.settings import Settings, load, load_client
 
 if TYPE_CHECKING:
-    from watchword.client import Client, TokenInfo
+    from watchword.client import ActorTokenCount, Client, TokenInfo, Where
+    from watchword.domain.tokens import NewToken, TokenRecord
 
-COLUMNS: "list[Column[TokenInfo]]" = [
+STDIN = "-"
+LOCAL_FLAGS = (*STORE_FLAGS, "root_actor", "public_url", "host", "port", "allowed_durations", "allow_no_expiry")
+_SCAN = "Find tokens in files, folders or standard input (-) and report which are live."
+_PASTED = (
+    "This is a token, not its id, and the shell may have recorded it. To use the token itself, send it to standard "
+    "input: watchword token show - or watchword token revoke -"
+)
+_COLUMNS: "list[Column[TokenInfo]]" = [
     Column("ID", lambda token: token.id),
     Column("NAME", lambda token: token.name, free=True),
     Column("STATUS", lambda token: token.effective_status),
@@ -22,77 +82,172 @@ COLUMNS: "list[Column[TokenInfo]]" = [
     Column("USED", lambda token: When(token.last_used_at)),
     Column("ACTOR", lambda token: token.actor_urn),
 ]
+_ACTOR_COLUMNS: "list[Column[ActorTokenCount]]" = [
+    Column("TOKENS", lambda share: share.count),
+    Column("ACTOR", lambda share: share.actor_urn),
+]
 
 
-_LATER = {
-    "create": ("token_making", "Make a token and print it, this once."),
-    "derive": ("token_making", "Make a narrower and shorter token of the caller's own and print it, this once."),
-    "rotate": ("token_making", "Replace a token by a successor with the same name, actor and limits, without a gap."),
-    "revoke": ("token_ending", "End tokens, and those derived from them."),
-    "scan": (
-        "token_scanning",
-        "Find tokens that lie in files, or below folders, or in standard input (-), and say which are live.",
-    ),
-}
-
-
-@click.group(cls=LaterGroup, later=_LATER)
+@click.group(cls=LazyGroup, lazy={"scan": ("scan", _SCAN)})
 def token() -> None:
-    """Make tokens, look at them, replace them, end them."""
+    """Create, inspect, rotate and revoke tokens."""
+
+
+# Which tokens `token list` and `token revoke` mean.
+
+_FILTERS = (
+    click.option("--all", "everyone", is_flag=True, help="Tokens of every user, not only your own."),
+    click.option("--actor", default=None, metavar="URN", help="Tokens that act as this user."),
+    click.option("--owner", default=None, metavar="URN", help="Tokens that this user created."),
+    click.option(
+        "--status",
+        multiple=True,
+        type=click.Choice([status.name for status in TokenStatus], case_sensitive=False),
+        help="Tokens with this status; repeatable. [default: all but REVOKED]",
+    ),
+    click.option("--name-contains", default=None, metavar="TEXT", help="Tokens with this text in their name."),
+    click.option("--expires-before", type=Moment(ago=False), metavar="MOMENT", help="A date, time, or span from now."),
+    click.option("--expires-after", type=Moment(ago=False), metavar="MOMENT", help="A date, time, or span from now."),
+    click.option("--created-before", type=Moment(ago=True), metavar="MOMENT", help="A date, time, or span back."),
+    click.option("--created-after", type=Moment(ago=True), metavar="MOMENT", help="A date, time, or span back."),
+    click.option("--used-before", type=Moment(ago=True), metavar="MOMENT", help="Last used before this."),
+    click.option(
+        "--unused-for", type=Span(), metavar="SPAN", help="Neither created nor used for this long, such as 90d."
+    ),
+)
+_FILTER_FLAGS = (
+    "everyone", "actor", "owner", "status", "name_contains", "expires_before", "expires_after", "created_before",
+    "created_after", "used_before", "unused_for",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    flags: Mapping[str, Any]
+
+    @property
+    def is_given(self) -> bool:
+        return any(value not in (None, False, ()) for value in self.flags.values())
+
+    @property
+    def everyone(self) -> bool:
+        return bool(self.flags["everyone"])
+
+    @property
+    def is_own(self) -> bool:
+        """No flag names other users, so only the caller's own tokens are selected."""
+        return not (self.everyone or self.flags["actor"] or self.flags["owner"])
+
+    def where(self, client: "Client") -> "list[Where]":
+        from watchword.client import Where
+
+        flags = self.flags
+        unused = flags["unused_for"]
+        filters: list[tuple[str, Any, str]] = [
+            ("actorUrn", client.me().urn if self.is_own else flags["actor"], "EQUAL"),
+            ("ownerUrn", flags["owner"], "EQUAL"),
+            ("status", list(flags["status"]) or None, "IN"),
+            ("name", flags["name_contains"], "CONTAIN"),
+            ("expiresAt", flags["expires_before"], "LESS_THAN"),
+            ("expiresAt", flags["expires_after"], "GREATER_THAN_OR_EQUAL_TO"),
+            ("createdAt", flags["created_before"], "LESS_THAN"),
+            ("createdAt", flags["created_after"], "GREATER_THAN_OR_EQUAL_TO"),
+            ("lastUsedAt", flags["used_before"], "LESS_THAN"),
+            ("lastActivityAt", None if unused is None else f"PT{unused // 1000}S", "LESS_THAN"),
+        ]
+        return [
+            Where(field, value if isinstance(value, list) else str(value), condition=condition)
+            for field, value, condition in filters
+            if value is not None
+        ]
+
+
+def _with_selection(command: Command) -> Command:
+    @wraps(command)
+    def run(*args: Any, **flags: Any) -> Any:
+        return command(*args, selection=Selection({flag: flags.pop(flag) for flag in _FILTER_FLAGS}), **flags)
+
+    return _add(_FILTERS, run)
+
+
+def _add(options: Iterable[Callable[[Command], Command]], command: Command) -> Command:
+    for option in reversed(tuple(options)):
+        command = option(command)
+    return command
 
 
 @token.command("list")
-@narrowing
-@click.option("--sort", type=click.Choice([field.value.word for field in SortField]), help="What to order by.")
-@click.option("--descending", is_flag=True, help="The greatest first.")
-@click.option("--limit", type=click.IntRange(1), default=None, help="At most so many.")
-@json_flag
+@_with_selection
+@click.option(
+    "--sort",
+    type=click.Choice([field.value.word for field in SortField], case_sensitive=False),
+    help="Field to sort by. [default: expiresAt, latest first]",
+)
+@click.option("--descending", is_flag=True, help="Sort in descending order.")
+@list_flags()
 @with_client
 def list_tokens(
-    client: "Client", asked: Asked, sort: str | None, descending: bool, limit: int | None, as_json: bool
+    client: "Client", selection: Selection, sort: str | None, descending: bool, limit: int, as_json: bool
 ) -> None:
-    """The caller's own tokens, or those of --actor, --owner or --all.
+    """List your own tokens, or those of --actor, --owner or --all.
 
     \b
-    Example: watchword token list --status ACTIVE --expires-before P7D
-    Example: watchword token list --all --unused-for 90d --json --as urn:li:corpuser:admin
+    Example: watchword token list --status active --expires-before 7d
+    Example: watchword token list --all --unused-for 90d --json --as admin
     """
-    size = min(1_000, (limit or 1_000) + 1)
     found = client.tokens(
-        *asked.where(client), sort=sort or "expiresAt", descending=descending or sort is None, page_size=size
+        *selection.where(client),
+        sort=sort or "expiresAt",
+        descending=descending or sort is None,
+        page_size=page_size(limit),
     )
-    columns = COLUMNS[:-1] if asked.is_own and on_terminal() else COLUMNS  # whose they are goes without saying
-    show_list(first(found, limit), columns, json=as_json, empty="No tokens.")
+    columns = _COLUMNS[:-1] if selection.is_own and on_terminal() else _COLUMNS  # the actor is the caller
+    show_list(found, columns, json=as_json, limit=limit, empty="No tokens.")
+
+
+# One token, by its id or by itself.
+
+
+def _token_id(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Reject a raw token on the command line without repeating it."""
+    if value is not None and is_token(value):
+        raise click.BadParameter(_PASTED, context, parameter)
+    return value
 
 
 @token.command()
-@click.argument("token_id", metavar="ID")
+@click.argument("token_id", metavar="ID", callback=_token_id)
 @json_flag
 @with_client
 def show(client: "Client", token_id: str, as_json: bool) -> None:
-    """One token's record, by its id or urn; revoked ones too.
+    """Show one token by its id or URN, revoked ones included; - reads the id or the token itself from standard input.
 
     \b
     Example: watchword token show kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA=
+    Example: watchword token show - < token
     """
-    found = client.get_token(token_id)
+    if token_id == STDIN:
+        given = read_token(read_input, "Standard input")
+        found = client.find_token(given) if is_token(given.reveal()) else client.get_token(_checked_id(given.reveal()))
+    else:
+        found = client.get_token(token_id)
     pairs = {
         "Name": found.name,
         "Description": found.description,
         "Status": found.effective_status,
         "Acts as": found.actor_urn,
-        "Made by": found.owner_urn,
+        "Created by": found.owner_urn,
         "Type": found.token_type,
-        "Scopes": _limit(found.scopes, "whatever its actor may do"),
+        "Scopes": _limit(found.scopes, "everything its actor may do"),
         "Audience": _limit(found.audience, "this service"),
-        "Networks": _limit(found.allowed_networks, "from anywhere"),
+        "Networks": _limit(found.allowed_networks, "any"),
         "Created": When(found.created_at),
         "Expires": When(found.expires_at, "never"),
         "Last used": When(found.last_used_at),
         "Uses": found.use_count,
         "Last from": found.last_network,
         "Revoked": When(found.revoked_at),
-        **_family(found),
+        **_relations(found),
         "Id": found.id,
         "Urn": found.urn,
     }
@@ -103,8 +258,8 @@ def _limit(words: tuple[str, ...] | None, unlimited: str) -> Cell:
     return unlimited if words is None else words or "nothing"
 
 
-def _family(found: "TokenInfo") -> dict[str, Cell]:
-    """What others it stands and falls with; most have none."""
+def _relations(found: "TokenInfo") -> dict[str, Cell]:
+    """The tokens that it depends on or replaces; most tokens have none."""
     pairs: dict[str, Cell] = {
         "Derived from": found.parent_id,
         "Minted with": found.minted_with,
@@ -112,8 +267,456 @@ def _family(found: "TokenInfo") -> dict[str, Cell]:
         "Replaced by": found.replaced_by,
     }
     if found.awaits_first_use:
-        pairs["First use"] = "awaited; until then it ends with the overlap"
-        pairs["Then ends"] = When(found.expires_at_once_used, "never")
+        pairs["First use"] = "pending; unused, it expires with the overlap"
+        pairs["Then expires"] = When(found.expires_at_once_used, "never")
     if found.replaced_at is not None:
         pairs["Replaced"] = When(found.replaced_at)
     return {title: value for title, value in pairs.items() if value is not None}
+
+
+# New tokens: printed once, or stored in a file.
+
+_NEW_TOKEN = (
+    click.option("--description", default=None, help="Description of the token."),
+    click.option("--duration", type=TokenLifetime(), metavar="SPAN", help=f"Lifetime, such as {SPAN_FORMS}."),
+    click.option(
+        "--scope",
+        "scopes",
+        multiple=True,
+        metavar="WORD",
+        help="Privilege it may use, or a scope for other services; repeatable. [default: all its actor may do]",
+    ),
+    click.option("--no-scopes", is_flag=True, help="Give it no scopes: it may do nothing here."),
+    click.option(
+        "--audience", multiple=True, metavar="WORD", help="Service it is for; repeatable. [default: this service]"
+    ),
+    click.option(
+        "--network",
+        "networks",
+        multiple=True,
+        metavar="CIDR",
+        help="Where it may be used from; repeatable. [default: any]",
+    ),
+)
+
+
+def _with_new_token(command: Command) -> Command:
+    """Give the command `wanted`, the arguments for the client."""
+
+    @wraps(command)
+    def run(
+        *args: Any,
+        description: str | None,
+        duration: str | None,
+        scopes: tuple[str, ...],
+        no_scopes: bool,
+        audience: tuple[str, ...],
+        networks: tuple[str, ...],
+        **flags: Any,
+    ) -> Any:
+        with plain_errors():
+            if scopes and no_scopes:
+                raise WrongUse("Pass --scope or --no-scopes, not both.")
+            wanted = {
+                "description": description,
+                "duration": duration,
+                "scopes": () if no_scopes else scopes or None,
+                "audience": audience or None,
+                "networks": networks or None,
+            }
+            return command(*args, wanted=wanted, **flags)
+
+    return _add(_NEW_TOKEN, run)
+
+
+@token.command()
+@click.option("--name", default=None, help="Name that says what the token is for.")
+@click.option("--actor", default=None, metavar="URN", help="User it acts as. [default: the caller]")
+@_with_new_token
+@json_flag
+@connection_flags
+@click.option("--local", is_flag=True, help="Work on the store itself, on the server's machine; takes the flags below.")
+@setting_flags(*LOCAL_FLAGS)
+@click.pass_obj
+def create(
+    wiring: Wiring,
+    /,
+    name: str | None,
+    actor: str | None,
+    wanted: dict[str, Any],
+    as_json: bool,
+    local: bool,
+    **flags: Any,
+) -> None:
+    """Create a token and print it once. In a pipe only the token is printed. It expires after an hour unless you pass
+    --duration.
+
+    --local needs no server and no privilege, only read access to the data folder. It creates the first token of a
+    server without local mode.
+
+    \b
+    Example: TOKEN=$(watchword token create --name laptop --duration 7d)
+    Example: watchword token create --name shop --scope orders:read --network 10.0.0.0/8
+    Example: watchword token create --local --actor urn:li:corpuser:admin --name first
+    """
+    wanted["duration"] = wanted["duration"] or Duration.ONE_HOUR.name
+    remote = {flag: flags.pop(flag) for flag in CONNECTION}
+    if local:
+        _reject_flags(remote, "--url, --as, --token-file and --profile are for a server; --local works without one.")
+        _create_locally(wiring, load(flags), name, actor, wanted, json=as_json)
+        return
+    _reject_flags(flags, "The store's flags (--data-dir and so on) need --local.")
+    if name is None:
+        raise WrongUse("--name must say what the token is for, such as --name laptop.")
+    with connected(**remote) as client:
+        created = client.create_token(actor or client.me().urn, name, **wanted)
+        made = created.metadata
+        _deliver(created.token.reveal(), made, lambda: client.revoke_token(made.id), json=as_json)
+
+
+@token.command()
+@click.option("--name", required=True, help="Name that says what the token is for.")
+@_with_new_token
+@json_flag
+@with_client
+def derive(client: "Client", name: str, wanted: dict[str, Any], as_json: bool) -> None:
+    """Derive a token with fewer rights or a shorter lifetime from your own and print it once.
+
+    It is revoked and expires with your token. Limits and expiry that you do not give are those of your token.
+
+    \b
+    Example: watchword token derive --name one-job --duration 15m --scope orders:read --token-file token
+    """
+    created = client.derive_token(name, **wanted)
+    made = created.metadata
+    _deliver(created.token.reveal(), made, lambda: client.revoke_token(made.id), json=as_json)
+
+
+@token.command()
+@click.argument("token_id", metavar="[ID]", required=False, callback=_token_id)
+@click.option(
+    "--file", default=None, metavar="FILE", help="Rotate the token in this file and store the successor there."
+)
+@click.option(
+    "--overlap", type=Span(), metavar="SPAN", help="How long the successor waits for its first use. [default: 1d]"
+)
+@click.option(
+    "--grace", type=Span(), metavar="SPAN", help="How long the old token stays valid after that. [default: 5m]"
+)
+@json_flag
+@connection_flags
+def rotate(
+    token_id: str | None, file: str | None, overlap: int | None, grace: int | None, as_json: bool, **flags: Any
+) -> None:
+    """Replace a token with a successor of the same name, actor and limits, without a gap.
+
+    The successor of ID is printed once; in a pipe only the token is printed. The old token stays valid until the
+    successor is first used, and for the grace period after that. A successor that is not used before the overlap ends
+    expires, and the old token stays valid.
+
+    With --file, the token in the file requests its own successor, unless you name another caller. The file is replaced
+    in one step and the successor is used at once. If this is interrupted, the file still holds a valid token.
+
+    With neither ID nor --file, the token that `watchword login` stored is rotated in the same way.
+
+    \b
+    Example: watchword token rotate kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA= --overlap 12h --grace 1h
+    Example: watchword token rotate --file /etc/shop/token --url https://tokens.example.org
+    Example: watchword token rotate --profile work
+    """
+    with plain_errors():
+        if token_id is not None and file is not None:
+            raise WrongUse("Pass the ID of a token or --file FILE, not both.")
+        spans: dict[str, Any] = {"overlap": _timedelta(overlap), "grace": _timedelta(grace)}
+        if token_id is None:
+            _rotate_file(file, spans, flags, json=as_json)
+            return
+        with connected(**flags) as client:
+            created = client.rotate_token(token_id, **spans)
+            _deliver(created.token.reveal(), created.metadata, None, json=as_json)
+
+
+def _timedelta(milliseconds: int | None) -> timedelta | None:
+    return None if milliseconds is None else timedelta(milliseconds=milliseconds)
+
+
+def _rotate_file(file: str | None, spans: dict[str, Any], flags: dict[str, Any], *, json: bool) -> None:
+    """Rotate the token in the named file, or the profile's token, which requests its own successor."""
+    target = choose_target(**flags)
+    profiles = Profiles(load_client().folder)
+    if file is not None:
+        path, profile = file, None
+        by_others = bool(named_callers(**{name: flags[name] for name in ("as_actor", "token_file", "profile")}))
+    elif target.profile is not None:
+        profiles.token(target.profile)  # fails where the file cannot be used
+        path, profile, by_others = str(profiles.token_file(target.profile)), target.profile, False
+    else:
+        raise WrongUse("Pass the ID of a token or --file FILE, or sign in with `watchword login`.")
+    with plain_refusals(by_name=flags["as_actor"] is not None, profile=profile, url=target.url):
+        from watchword.client import rotate_file
+
+        try:
+            if by_others:
+                with connected(**flags) as client:
+                    rotated = rotate_file(path, target.url, asked_by=client, **spans)
+            else:
+                rotated = rotate_file(path, target.url, **spans)
+        except ValueError as error:
+            raise WrongUse(f"{'--file' if file else path}: {error}") from None
+    made = rotated.metadata
+    pairs: dict[str, Cell] = {
+        "File": rotated.path,
+        "Name": made.name,
+        "Acts as": made.actor_urn,
+        "Id": made.id,
+        "Replaces": made.replaces,
+        "Expires": When(made.expires_at_once_used or made.expires_at, "never"),
+    }
+    show_one(pairs, {"file": rotated.path, **json_value(made)}, json=json)
+    if rotated.problem is not None:
+        raise OperatorError(
+            f"The file holds the successor, but using it failed ({rotated.problem.rstrip('.')}). Until it is used, the "
+            "old token stays valid; unused, the successor expires with the overlap."
+        )
+
+
+def _reject_flags(flags: dict[str, str | None], sentence: str) -> None:
+    if any(value is not None for value in flags.values()):
+        raise WrongUse(sentence)
+
+
+def _create_locally(
+    wiring: Wiring, settings: Settings, name: str | None, actor: str | None, wanted: dict[str, Any], *, json: bool
+) -> None:
+    import asyncio
+
+    from watchword.domain.accounts import is_account
+    from watchword.domain.texts import check_description, check_name
+    from watchword.domain.token_limits import check_limits
+    from watchword.domain.tokens import NewToken, TokenType
+    from watchword.domain.urns import check_actor
+
+    urn = check_actor(actor or settings.root_actor, "--actor")
+    new = NewToken(
+        type=TokenType.SERVICE_ACCOUNT if is_account(urn) else TokenType.PERSONAL,
+        actor_urn=urn,
+        name=check_name("first" if name is None else name, "--name"),
+        description=check_description(wanted["description"], "--description"),
+        limits=check_limits(wanted["scopes"], wanted["audience"], wanted["networks"]),
+    )
+    secret, made = asyncio.run(_mint(wiring, settings, new, wanted["duration"]))
+    _deliver(secret, made, lambda: asyncio.run(_withdraw(wiring, settings, made.id)), json=json)
+
+
+async def _mint(wiring: Wiring, settings: Settings, new: "NewToken", lifetime: str) -> "tuple[str, TokenInfo]":
+    from watchword.domain.actors import system_precondition
+    from watchword.service.tokens import Lifetime
+
+    async with open_existing(wiring, settings) as service:
+        duration = Duration.__members__.get(lifetime)
+        iso_duration = lifetime if duration is None else None
+        made = await service.tokens.create_unchecked(
+            system_precondition("command line"), new, Lifetime(duration, iso_duration)
+        )
+    return made.token.reveal(), _client_record(made.record)
+
+
+async def _withdraw(wiring: Wiring, settings: Settings, token_id: str) -> None:
+    from watchword.domain.actors import system_precondition
+
+    async with open_existing(wiring, settings) as service:
+        await service.tokens.withdraw(system_precondition("command line"), token_id)
+
+
+def _client_record(record: "TokenRecord") -> "TokenInfo":
+    from watchword.client import TokenInfo
+    from watchword.domain.urns import token_urn
+
+    return TokenInfo(
+        id=record.id,
+        urn=token_urn(record.id),
+        name=record.name,
+        description=record.description,
+        actor_urn=record.actor_urn,
+        owner_urn=record.owner_urn,
+        token_type=record.type.value,
+        status=TokenStatus.ACTIVE.value,
+        created_at=record.created_at,
+        expires_at=record.expires_at,
+        last_used_at=None,
+        revoked_at=None,
+        scopes=record.limits.scopes,
+        audience=record.limits.audience,
+        allowed_networks=record.limits.networks,
+    )
+
+
+def _deliver(secret: str, made: "TokenInfo", revoke: Callable[[], None] | None, *, json: bool) -> None:
+    """Print a new token, or revoke it where that fails. A successor (`revoke` is None) expires unused; revoking it
+    would revoke the old token too.
+    """
+    try:
+        _print_created(secret, made, json=json)
+        sys.stdout.flush()
+    except BaseException as error:
+        discard_output()
+        if revoke is None:
+            if not isinstance(error, OSError):
+                raise
+            raise OperatorError(
+                f"The successor could not be printed ({error.strerror}). The old one stays valid. Rotate it again with "
+                "a writable standard output; that revokes the lost successor."
+            ) from error
+        try:
+            revoke()
+        except Exception:  # noqa: BLE001 - after any failure the token is still live
+            raise OperatorError(
+                f"The new token could not be printed and not revoked. Revoke it: watchword token revoke {made.id}"
+            ) from error
+        if not isinstance(error, OSError):
+            raise
+        raise OperatorError(
+            f"The new token could not be printed ({error.strerror}), so it was revoked. "
+            "Create another with a writable standard output."
+        ) from error
+
+
+def _print_created(secret: str, made: "TokenInfo", *, json: bool) -> None:
+    if json:
+        say(json_text({"accessToken": secret, **json_value(made)}))
+    elif not on_terminal():
+        say(one_line(secret))
+    else:
+        when = When(made.expires_at_once_used or made.expires_at, "never")
+        show_one({"Name": made.name, "Acts as": made.actor_urn, "Id": made.id, "Expires": when}, made, json=False)
+        say(f"\nThe token, shown only once:\n\n{one_line(secret)}\n")
+        say("Store it where only its user can read it. To use it here: export WATCHWORD_TOKEN=<the token>")
+        if made.awaits_first_use:
+            say(f"The old token stays valid until its first use; unused, it expires {When(made.expires_at).relative}.")
+        say(f"To revoke it: watchword token revoke {one_line(made.id)}")
+
+
+# Revocation.
+
+
+@token.command()
+@click.argument("token_ids", metavar="[ID]...", nargs=-1)
+@_with_selection
+@click.option("--cascade", is_flag=True, help="Also revoke tokens that were created with one of them.")
+@click.option("--dry-run", is_flag=True, help="Only show how many tokens of which users would be revoked.")
+@yes_flag
+@json_flag
+@with_client
+def revoke(
+    client: "Client",
+    token_ids: tuple[str, ...],
+    selection: Selection,
+    cascade: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Revoke tokens and everything derived from them. From then on every instance rejects them.
+
+    By ID or URN, each token is revoked and reported separately. A - reads from standard input: ids, one a line or as
+    `token list --json` prints them, or a token itself.
+
+    By flags, which work as for `token list`, all matching tokens are revoked together or none is: the command shows how
+    many tokens of which users match, asks, and prints a receipt.
+
+    \b
+    Example: watchword token revoke kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA=
+    Example: watchword token revoke - < leaked-token
+    Example: watchword token revoke --actor urn:li:corpuser:mallory
+    Example: watchword token revoke --all --unused-for 90d --yes
+    """
+    if selection.is_given:
+        if token_ids:
+            raise WrongUse("Pass ids, or flags that select tokens, not both.")
+        _revoke_selected(client, selection, cascade=cascade, dry_run=dry_run, yes=yes, as_json=as_json)
+    elif dry_run or yes or as_json:
+        raise WrongUse("--dry-run, --yes and --json need flags that select tokens, such as --actor.")
+    elif not token_ids:
+        raise WrongUse("Which tokens? Pass their ids, or flags such as --actor urn:li:corpuser:alice.")
+    elif any(is_token(word) for word in token_ids):
+        raise WrongUse(_PASTED)
+    else:
+        _revoke_each(client, token_ids, cascade=cascade)
+
+
+def _revoke_selected(
+    client: "Client", selection: Selection, *, cascade: bool, dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    need_confirmation(yes=yes, dry_run=dry_run)
+    where = selection.where(client)
+    plan = client.plan_revocation(*where, everything=selection.everyone, cascade=cascade)
+    if dry_run and as_json:
+        say(json_text(plan))
+        return
+    if not as_json:
+        if plan.count:
+            show_list(plan.actors, _ACTOR_COLUMNS, json=False, empty="")
+        say(f"{plural(plan.count, 'token')} to revoke.")
+    if dry_run:
+        say("This was a dry run. Nothing was revoked.")
+        return
+    if not plan.count and not as_json:
+        return
+    confirm(f"Revoke {plural(plan.count, 'token')}? This cannot be undone.", yes=yes)
+    confirmed = None if yes else plan.count  # a user confirmed this number; a script saw none
+    receipt = client.revoke_tokens(*where, everything=selection.everyone, cascade=cascade, at_most=confirmed)
+    if as_json:
+        say(json_text(receipt))
+    else:
+        revoked = plural(receipt.count, "token")
+        say(f"Revoked {revoked} at {iso(receipt.revoked_at)}. Receipt: {one_line(receipt.digest)}")
+
+
+def _revoke_each(client: "Client", token_ids: Iterable[str], *, cascade: bool) -> None:
+    from watchword.client import BadRequest, Conflict, NotFound, Unauthorized
+
+    failed = False
+    for number, word in enumerate(_read_ids(token_ids), 1):
+        # Anything but an id may be a secret, so that it is not repeated.
+        shown = f"Token {number} of those given" if is_token(word) else word
+        try:
+            token_id = client.find_token(Secret(word)).id if is_token(word) else _checked_id(word)
+            client.revoke_token(token_id, cascade=cascade)
+        except Fault:
+            failed = True
+            warn(f"Number {number} of those given is no id. Find ids with: watchword token list")
+        except (BadRequest, Conflict, NotFound, Unauthorized) as error:
+            if isinstance(error, Unauthorized) and not is_token(word):
+                raise
+            failed = True
+            by_possession = " To revoke it as its holder: watchword token scan - --revoke" if is_token(word) else ""
+            warn(f"{shown}: {explain(error)}{by_possession}")
+        else:
+            say(f"Revoked {token_id}")
+            sys.stdout.flush()
+    if failed:
+        raise SystemExit(1)
+
+
+def _checked_id(word: str) -> str:
+    check_token_id(word, "ID")
+    return word
+
+
+def _read_ids(given: Iterable[str]) -> Iterator[str]:
+    """The ids, and for - the ids or tokens in standard input."""
+    for word in given:
+        if word != "-":
+            yield word
+            continue
+        text = read_input().decode("utf-8", "replace")
+        if not text.lstrip().startswith("["):
+            yield from text.split()
+            continue
+        try:
+            found = [one["id"] for one in json.loads(text)]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            found = [None]
+        if not all(isinstance(token_id, str) for token_id in found):
+            raise WrongUse("Standard input must hold ids, a token, or the output of `watchword token list --json`.")
+        yield from found

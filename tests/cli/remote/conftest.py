@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.server import ADMIN, Server, watchword
+from tests.cli.in_process import watchword
+from tests.support.server import ADMIN, Server
 
 Run = Callable[..., "CompletedProcess[str]"]
 

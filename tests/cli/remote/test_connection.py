@@ -5,9 +5,10 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from tests.cli.in_process import watchword
 from tests.cli.remote.conftest import Run
 from tests.support.ports import free_port
-from tests.support.server import ADMIN, Server, watchword
+from tests.support.server import ADMIN, Server
 from tests.support.strangers import web_server
 
 TOKEN = "eyJhbGciOiJFZERTQSJ9.c2VjcmV0LXBheWxvYWQtb2YtdG9rZW4.c2lnbmF0dXJl"

@@ -66,7 +66,7 @@ def test_truncate_prints_progress_lines_to_a_pipe(server: Server, done: Done, ol
     assert told[-1] == "DONE"
     assert len(told) == len(set(told))
     assert lines[-2].startswith("Done in ")
-    assert lines[-1] == f"Post-check passed: {10 - old} rows are there, none of them old."
+    assert lines[-1] == f"Post-check passed: {10 - old} rows, none of them old."
     assert not COLOURS.search("".join(lines))
     assert rows_of(server, index) == 10 - old
 
@@ -123,7 +123,7 @@ def test_what_has_nothing_to_delete_is_not_asked(server: Server) -> None:
     fill(server, aspect, old=0, young=3)
     with at_terminal(server, "index", "truncate", "dataset", aspect, "--older-than", "30d") as terminal:
         assert terminal.finish() == 0
-    assert "nothing to delete" in terminal.text
+    assert "Nothing to delete" in terminal.text
     assert "[y/N]" not in terminal.text
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.in_process import watchword
 from tests.cli.remote.conftest import Run
-from tests.support.server import ADMIN, GENERATE, MANAGE_ALL, Server, watchword
+from tests.support.server import ADMIN, GENERATE, MANAGE_ALL, Server
 from tests.support.store_file import change_store
 from tests.support.terminal import Terminal
 
@@ -46,7 +47,7 @@ def test_a_derived_token_is_printed_alone_and_ends_with_its_parent(server: Serve
     parent = server.create(actor)
     (tmp_path / "token").write_text(parent["accessToken"])
     words = ("--url", server.url, "--token-file", str(tmp_path / "token"))
-    ran = watchword("token", "derive", "--name", "job", "--duration-iso", "PT5M", "--scope", "a", *words)
+    ran = watchword("token", "derive", "--name", "job", "--duration", "PT5M", "--scope", "a", *words)
     assert (ran.returncode, ran.stderr) == (0, "")
     child = ran.stdout.strip()
     assert server.verify(child).headers["X-Auth-Scopes"] == "a"
@@ -150,13 +151,13 @@ def test_who_sits_at_a_terminal_is_shown_and_asked(server: Server, actor: str) -
     made = server.create(ADMIN, of=actor)["accessToken"]
     where = ("--url", server.url, "--as", ADMIN)
     with Terminal("token", "revoke", "--actor", actor, *where) as terminal:
-        terminal.wait_for("Revoke 1 token for good?")
+        terminal.wait_for("Revoke 1 token? This cannot be undone.")
         assert actor in terminal.text
         terminal.enter("n\r")
         assert terminal.finish() == 1
     assert server.verify(made).status_code == 204
     with Terminal("token", "revoke", "--actor", actor, *where) as terminal:
-        terminal.wait_for("Revoke 1 token for good?")
+        terminal.wait_for("Revoke 1 token? This cannot be undone.")
         another = server.create(ADMIN, of=actor)["metadata"]["id"]
         terminal.enter("y\r")
         assert terminal.finish() == 1
@@ -164,7 +165,7 @@ def test_who_sits_at_a_terminal_is_shown_and_asked(server: Server, actor: str) -
     assert server.verify(made).status_code == 204
     server.revoke(another)
     with Terminal("token", "revoke", "--actor", actor, *where) as terminal:
-        terminal.wait_for("Revoke 1 token for good?")
+        terminal.wait_for("Revoke 1 token? This cannot be undone.")
         terminal.enter("y\r")
         assert terminal.finish() == 0
         assert "Receipt" in terminal.text
@@ -218,7 +219,7 @@ def test_a_successor_that_cannot_be_printed_leaves_the_old_one_alone(server: Ser
     words = f"token rotate {old['metadata']['id']} --url {server.url} --as {ADMIN}"
     ran = _to_full_disk(words)
     assert ran.returncode == 1
-    assert "old token goes on" in ran.stderr
+    assert "old one stays valid" in ran.stderr
     assert server.verify(old["accessToken"]).status_code == 204
 
 

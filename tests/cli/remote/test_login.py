@@ -13,9 +13,11 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.cli.in_process import watchword
+from tests.support import server as server_process
 from tests.support.clock import SetClock
 from tests.support.ports import free_port
-from tests.support.server import ADMIN, Server, watchword
+from tests.support.server import ADMIN, Server
 from tests.support.terminal import WATCHWORD, Terminal
 from tests.support.waiting import SECONDS
 
@@ -100,14 +102,14 @@ def test_a_token_that_the_server_refuses_is_not_kept_and_the_one_before_stays(de
 @pytest.mark.parametrize("typed", ["", "\n", "x" * 70_000], ids=["nothing", "a blank line", "too much"])
 def test_what_can_be_no_token_is_not_sent(desk: Desk, typed: str) -> None:
     said = desk.refuses("login", "--url", f"http://127.0.0.1:{free_port()}", stdin=typed)
-    assert said == "watchword: Standard input must hold a token and nothing else.\n"
+    assert said.startswith("watchword: Standard input must hold a token and nothing else. Try 'watchword login --help'")
 
 
 def test_at_a_terminal_the_token_is_asked_for_and_not_shown(desk: Desk, actor: str) -> None:
     token = desk.token(actor)
     words = ("login", "--url", desk.server.url, "--profile", "tty")
     with Terminal(*words, program=WATCHWORD, env=desk.env) as terminal:
-        terminal.wait_for("it is not shown")
+        terminal.wait_for("(not shown)")
         assert token not in " ".join(psutil.Process(terminal.process.pid).cmdline())
         terminal.enter(token + "\n")
         assert terminal.finish() == 0
@@ -118,7 +120,7 @@ def test_at_a_terminal_the_token_is_asked_for_and_not_shown(desk: Desk, actor: s
 
 def test_ctrl_c_at_the_prompt_leaves_a_clean_line_keeps_nothing_and_exits_with_130(desk: Desk) -> None:
     with Terminal("login", "--url", desk.server.url, env=desk.env) as terminal:
-        terminal.wait_for("it is not shown")
+        terminal.wait_for("(not shown)")
         assert terminal.interrupt() == 130
     assert terminal.text.endswith("\n")
     assert "Traceback" not in terminal.text
@@ -172,10 +174,10 @@ def test_a_profile_named_by_flag_goes_before_one_named_by_the_environment_and_th
 @pytest.mark.parametrize(
     ("words", "env", "said"),
     [
-        (("--profile", "work", "--as", ADMIN), {}, "--as and --profile each say who is calling"),
-        (("--profile", "work"), {"WATCHWORD_TOKEN": "x"}, "WATCHWORD_TOKEN and --profile each say who is calling"),
+        (("--profile", "work", "--as", ADMIN), {}, "--as and --profile each name a caller"),
+        (("--profile", "work"), {"WATCHWORD_TOKEN": "x"}, "WATCHWORD_TOKEN and --profile each name a caller"),
         (("--profile", "work", "--url", "http://127.0.0.1:1"), {}, "--url and --profile name two servers"),
-        (("--profile", "absent"), {}, "There is no profile absent. There are: work."),
+        (("--profile", "absent"), {}, "There is no profile absent. Profiles: work."),
         ((), {"WATCHWORD_PROFILE": "absent"}, "There is no profile absent."),
     ],
 )
@@ -249,7 +251,7 @@ def test_two_profiles_of_one_server_must_be_told_apart(
     desk.says("login", "--profile", "c", "--url", other.url, stdin=other.create(ADMIN)["accessToken"])
     ran = desk.run("whoami", "--url", desk.server.url)
     assert ran.returncode == 2
-    assert "a, b. Name one by --profile" in ran.stderr
+    assert "a, b. Choose one with --profile" in ran.stderr
     assert desk.whoami("--profile", "b") == actor
 
 
@@ -269,7 +271,7 @@ def test_signing_out_forgets_the_token_which_lives_on(desk: Desk) -> None:
     assert "--revoke" in desk.says("logout")
     assert not (desk.kept / "work.token").exists()
     assert desk.server.verify(token).status_code == 204
-    assert "Nobody is signed in" in desk.refuses("logout")
+    assert "You are not signed in" in desk.refuses("logout")
 
 
 def test_signing_out_with_revoke_ends_the_token(desk: Desk) -> None:
@@ -300,10 +302,10 @@ def test_a_token_near_its_end_is_told_of_in_one_line_that_says_how_to_renew_it(d
     token = desk.token(durationIso="PT2H", duration=None)
     desk.says("login", "--profile", "work", "--url", desk.server.url, stdin=token)
     assert desk.run("whoami").stderr == ""
-    late = desk.run("whoami", env=clock.env)
+    late = server_process.watchword("whoami", env={**desk.env, **clock.env})
     assert late.returncode == 0
     (line,) = late.stderr.splitlines()
-    assert "ends in" in line
+    assert "expires in" in line
     assert "watchword token rotate --profile work" in line
 
 
@@ -320,13 +322,13 @@ def test_rotating_without_an_id_renews_the_kept_token(desk: Desk, actor: str) ->
 
 
 def test_rotating_without_an_id_and_without_a_profile_says_what_to_give(desk: Desk) -> None:
-    assert "Give the ID of a token, or --file FILE" in desk.refuses("token", "rotate", "--url", desk.server.url)
+    assert "Pass the ID of a token or --file FILE" in desk.refuses("token", "rotate", "--url", desk.server.url)
 
 
 def test_a_damaged_file_of_profiles_is_told_of_and_what_names_the_caller_works_without_it(desk: Desk) -> None:
     desk.kept.mkdir(parents=True, mode=0o700)
     (desk.kept / "profiles.json").write_text("{")
-    assert "cannot be understood" in desk.refuses("whoami")
+    assert "is not a profiles file" in desk.refuses("whoami")
     assert desk.whoami("--url", desk.server.url, "--as", ADMIN) == ADMIN
 
 

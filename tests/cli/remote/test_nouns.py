@@ -37,7 +37,7 @@ def test_an_actor_is_suspended_shown_and_resumed(server: Server, run: Run, done:
     held = [server.create(actor)["metadata"]["id"] for _ in range(2)]
     server.revoke(server.create(actor)["metadata"]["id"])
     assert done("actor", "suspend", actor) == (
-        f"Suspended {actor}\n    Refused from now on: 2 live tokens, 0 console sessions.\n"
+        f"Suspended {actor}\n    Rejected from now on: 2 live tokens, 0 console sessions.\n"
     )
     listed = json.loads(done("token", "list", "--actor", actor, "--json"))
     assert {(one["id"], one["status"], one["effectiveStatus"]) for one in listed} == {
@@ -86,7 +86,7 @@ def test_a_question_about_rights_is_answered_with_the_policy_or_what_the_actor_i
 ) -> None:
     asked = ("policy", "explain", actor, GENERATE)
     denied = f"You lack the privilege 'Generate Personal Access Tokens' ({GENERATE}). Ask someone who manages policies."
-    assert done(*asked).splitlines()[:2] == ["Allowed   no", f"Told      {denied}"]
+    assert done(*asked).splitlines()[:2] == ["Allowed   no", f"Reason    {denied}"]
     urn = server.grant(actor)
     told = done(*asked).splitlines()
     assert told[0].split() == ["Allowed", "yes"]

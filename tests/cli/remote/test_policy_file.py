@@ -4,7 +4,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.server import ADMIN, Server, watchword
+from tests.cli.in_process import watchword
+from tests.support.server import ADMIN, Server
 from tests.support.terminal import Terminal
 
 FIRST = """policies:

@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.server import ADMIN, GENERATE, Server, watchword
+from tests.cli.in_process import watchword
+from tests.support.server import ADMIN, GENERATE, Server
 from tests.support.store_file import look
 from tests.support.terminal import Terminal
-from watchword.cli.leaks import KEPT, PIECE, leaks
+from watchword.cli.scan import OVERLAP_BYTES, PIECE_BYTES, leaks
 
 Done = Callable[..., str]
 
@@ -107,7 +108,7 @@ def test_who_sits_at_a_terminal_is_shown_and_asked_first(server: Server, lost: L
     words = ("token", "scan", str(tmp_path / "a"), "--revoke", "--url", server.url, "--as", ADMIN)
     for answer, code, status in (("n", 1, 204), ("y", 0, 401)):
         with Terminal(*words) as terminal:
-            terminal.wait_for("Revoke 1 token for good?")
+            terminal.wait_for("Revoke 1 token? This cannot be undone.")
             assert "lost one" in terminal.text
             terminal.enter(f"{answer}\r")
             assert terminal.finish() == code
@@ -189,7 +190,7 @@ def sample(server: Server) -> str:
     return str(server.create(ADMIN, scopes=["a" * 90] + [f"{n}" for n in range(20)])["accessToken"])
 
 
-def found_in(content: bytes, size: int = PIECE) -> list[tuple[int, int, str]]:
+def found_in(content: bytes, size: int = PIECE_BYTES) -> list[tuple[int, int, str]]:
     """Read in pieces of at most this size, as from a pipe."""
     left = memoryview(content)
 
@@ -209,15 +210,15 @@ def test_a_token_is_found_in(sample: str, form: str) -> None:
 
 @settings(max_examples=25)
 @given(
-    size=st.sampled_from([PIECE, PIECE // 3, 65_536]),
+    size=st.sampled_from([PIECE_BYTES, PIECE_BYTES // 3, 65_536]),
     pieces=st.integers(1, 3),
-    nearer=st.integers(-10, 1_000) | st.integers(KEPT - 1_000, KEPT + 10),
+    nearer=st.integers(-10, 1_000) | st.integers(OVERLAP_BYTES - 1_000, OVERLAP_BYTES + 10),
     lines=st.booleans(),
 )
 def test_a_token_is_found_wherever_a_piece_ends(sample: str, size: int, pieces: int, nearer: int, lines: bool) -> None:
     place = max(0, size * pieces - nearer)
     before = (b"\n" if lines else b"x") * place
-    (found,) = found_in(before + b" " + sample.encode() + b" " * (KEPT + 1), size)
+    (found,) = found_in(before + b" " + sample.encode() + b" " * (OVERLAP_BYTES + 1), size)
     assert found == ((place + 1, 2, sample) if lines else (1, place + 2, sample))
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.in_process import watchword
 from tests.cli.remote.conftest import Run
-from tests.support.server import ADMIN, Server, watchword
+from tests.support.server import ADMIN, Server
 from tests.support.waiting import SECONDS
 
 TOKEN = "eyJhbGciOiJFZERTQSJ9.c2VjcmV0LXBheWxvYWQtb2YtdG9rZW4.c2lnbmF0dXJl"
@@ -113,12 +114,20 @@ def test_what_is_no_list_of_tokens_is_told(run: Run, given: str) -> None:
     assert "None" not in line
 
 
-@pytest.mark.parametrize("given", [TOKEN, f"Bearer {TOKEN}", json.dumps([{"id": TOKEN}])])
-def test_a_token_pasted_for_an_id_is_neither_sent_nor_repeated(run: Run, given: str) -> None:
+@pytest.mark.parametrize("given", [TOKEN, json.dumps([{"id": TOKEN}])])
+def test_token_from_standard_input_that_the_server_does_not_know_is_not_repeated(run: Run, given: str) -> None:
     ran = run("token", "revoke", "-", stdin=given)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert "is no id" in ran.stderr
+    assert "Token 1 of those given" in ran.stderr
     assert "eyJ" not in ran.stderr
+
+
+@pytest.mark.parametrize("words", [("show",), ("revoke",), ("rotate",)], ids=" ".join)
+def test_token_on_the_command_line_for_an_id_is_explained_and_not_repeated(words: tuple[str, ...]) -> None:
+    line = says_one_line(watchword("token", *words, TOKEN, "--as", "admin"), 2)
+    assert "not its id" in line
+    assert "watchword token revoke -" in line
+    assert "eyJ" not in line
 
 
 def test_a_token_pasted_where_nothing_belongs_is_not_repeated() -> None:
@@ -148,7 +157,7 @@ def test_a_limit_beyond_all_bounds_is_no_limit(run: Run, words: tuple[str, ...])
 def test_wrong_use_is_one_line_that_names_the_help(words: tuple[str, ...], path: str, said: str) -> None:
     line = says_one_line(watchword(*words), 2)
     assert said in line
-    assert line.endswith(f" Try: {path} --help")
+    assert line.endswith(f" Try '{path} --help' for help.")
 
 
 def test_ctrl_c_while_the_command_still_loads_ends_it_quietly() -> None:

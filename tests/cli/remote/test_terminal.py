@@ -19,7 +19,7 @@ from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store
 from tests.support.terminal import Terminal
 from tests.support.waiting import SECONDS, until
-from watchword.cli.text import as_json, one_line
+from watchword.cli.output import json_text, one_line
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m[red]:boom:[/red]\r\n\u202egnp.exe"
 
@@ -82,12 +82,12 @@ def test_a_row_takes_one_line_and_has_what_tells_most_first(
     with at_terminal(server, noun, "list", *words, columns=columns) as terminal:
         assert terminal.finish() == 0
     piped = run(noun, "list", *words).stdout.splitlines()
-    head, *lines = [line for line in terminal.text.splitlines() if not line.startswith("No room for ")]
+    head, *lines = [line for line in terminal.text.splitlines() if not line.startswith("Hidden columns: ")]
     assert re.split(r"\s{2,}", head.strip())[: len(kept)] == kept
     assert len(lines) == len(piped) - 1
     assert max(map(cell_len, [head, *lines])) <= columns
     left_out = [title for title in TITLES[noun] if title not in re.split(r"\s{2,}", head.strip())]
-    assert (f"No room for {', '.join(left_out)}:" in terminal.text) == bool(left_out)
+    assert (f"Hidden columns: {', '.join(left_out)}:" in terminal.text) == bool(left_out)
     assert re.split(r"\s{2,}", piped[0].strip().replace("URN ", "POLICY ")) == TITLES[noun]
     if noun == "token":
         assert {line.split()[0] for line in lines} == {line.split()[0] for line in piped[1:]} == set(made)
@@ -139,8 +139,8 @@ def test_a_hostile_name_acts_neither_on_a_terminal_nor_in_a_pipe(server: Server,
 def test_whatever_the_text_what_is_printed_of_it_does_not_act(text: str) -> None:
     acting = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
     assert not acting.search(one_line(text))
-    assert not acting.search(as_json(text))
-    assert json.loads(as_json(text)) == text
+    assert not acting.search(json_text(text))
+    assert json.loads(json_text(text)) == text
 
 
 def test_a_terminal_is_asked_before_anything_is_deleted(server: Server, run: Run) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.cli.in_process import watchword
 from tests.cli.remote.conftest import Run
-from tests.support.server import ADMIN, Server, watchword
+from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store
 
 Done = Callable[..., str]
@@ -31,7 +32,7 @@ def test_in_a_pipe_a_new_token_is_printed_alone_and_works(server: Server, done: 
 
 
 def test_a_new_token_as_json_has_the_token_and_its_record(server: Server, done: Done, actor: str) -> None:
-    words = ("--name", "nightly", "--duration-iso", "P3D", "--actor", actor, "--json")
+    words = ("--name", "nightly", "--duration", "P3D", "--actor", actor, "--json")
     made = json.loads(done("token", "create", *words))
     assert server.verify(made["accessToken"]).headers["X-Auth-Token-Id"] == made["id"]
     assert (made["actorUrn"], made["ownerUrn"], made["revokedAt"]) == (actor, ADMIN, None)
@@ -45,7 +46,6 @@ def test_a_new_token_as_json_has_the_token_and_its_record(server: Server, done: 
     ("flags", "said"),
     [
         ((), "--name"),
-        (("--name", "x", "--duration", "ONE_DAY", "--duration-iso", "P1D"), "--duration-iso"),
         (("--name", "x", "--data-dir", "d"), "--local"),
         (("--name", "x", "--local"), "--local"),
     ],

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from graphql import build_schema
 
+from tests.cli.in_process import watchword
 from tests.cli.remote.conftest import Run
 from tests.cli.test_help import COMMANDS
-from tests.support.server import ADMIN, Server, watchword
+from tests.support.server import ADMIN, Server
 from watchword.http.graphql.schema import sdl
 
 # By which command each field of the API is asked. A new field needs one.
@@ -75,7 +76,7 @@ def test_everything_that_can_be_asked_of_the_api_has_a_command() -> None:
     ("words", "named"),
     [
         (("token", "create", "--name", "x" * 300), "--name"),
-        (("token", "create", "--name", "a", "--duration-iso", "P1Y"), "--duration-iso"),
+        (("token", "create", "--name", "a", "--duration", "P1Y"), "--duration"),
         (("token", "create", "--name", "a", "--duration", "NO_EXPIRY"), "--duration"),
         (("token", "create", "--name", "a", "--network", "nope"), "--network"),
         (("token", "create", "--name", "a", "--scope", "a b"), "--scope"),
@@ -155,7 +156,7 @@ def test_what_was_made_up_is_not_said_to_be_revoked(server: Server, tmp_path: Pa
     assert ran.returncode == 0, ran.stderr
     told = ran.stdout.splitlines()[-2:]
     assert told == [
-        f"Not revoked, for this server never made it: {tmp_path / 'a'}:1:1",
+        f"Not revoked, this server did not issue it: {tmp_path / 'a'}:1:1",
         f"Revoked {tmp_path / 'b'}:1:1",
     ]
     assert server.verify(made["accessToken"]).json()["error"]["reason"] == "token_revoked"

@@ -1,0 +1,92 @@
+"""Commands that work on this machine's store and index: what they need from the wiring, which `__main__` passes in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from watchword.domain.errors import OperatorError
+from watchword.domain.store_urls import SqliteUrl
+
+if TYPE_CHECKING:  # the wiring imports the service when a command asks for it
+    from collections.abc import AsyncIterator, Iterator
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from watchword.domain.backups import Backup, CopyResult, RestoreChoice, RestorePreview, RestoreResult
+    from watchword.domain.diagnostics import Diagnostic
+    from watchword.domain.engine import Engine
+    from watchword.domain.indices import IndexNames
+    from watchword.domain.ports import Keys
+    from watchword.domain.store_urls import SchemaVersions, StoreUrl
+    from watchword.service.tokens import Tokens
+    from watchword.settings import Settings
+
+Progress = Callable[[int, int], None]
+"""Called with how much is done, and of how much."""
+
+
+class LocalService(Protocol):
+    @property
+    def tokens(self) -> Tokens: ...
+    @property
+    def keys(self) -> Keys: ...
+
+
+class PrepareStore(Protocol):
+    def __call__(self, settings: Settings, *, may_migrate: bool = True) -> SchemaVersions: ...
+
+
+class Wiring(Protocol):
+    serve: Callable[[Settings], None]
+    has_store: Callable[[Settings], bool]
+    make_key: Callable[[Path], None]
+    prepare_store: PrepareStore
+    check_store: Callable[[Settings], Iterator[tuple[str, str | None]]]
+    open_local: Callable[[Settings], AbstractAsyncContextManager[LocalService]]
+    back_up_store: Callable[[Settings, Path, bool, Progress], Backup]
+    restore_preview: Callable[[Settings, Path], RestorePreview]
+    restore_store: Callable[[Settings, Path, RestoreChoice], RestoreResult]
+    copy_store: Callable[[Settings, StoreUrl, StoreUrl, Progress], CopyResult]
+    open_index: Callable[[Settings], Engine]
+    index_names: Callable[[Settings], IndexNames]
+    diagnose: Callable[[Settings, str | None], Iterator[Diagnostic]]
+    server_version: Callable[[str], str | None]
+
+
+def need_store(wiring: Wiring, settings: Settings) -> None:
+    """Fail where there is no store: a mistyped folder must not become a new, empty store."""
+    if not wiring.has_store(settings):
+        raise OperatorError(" ".join(_about_missing(wiring, settings)))
+
+
+def _about_missing(wiring: Wiring, settings: Settings) -> Iterator[str]:
+    from watchword.settings import DEFAULT_URL, server_url
+
+    store = settings.store_url
+    if isinstance(store, SqliteUrl):
+        yield f"There is no store at {store.path.absolute()}."
+        fix = "Name the service's folder with --data-dir or WATCHWORD_DATA_DIR."
+    else:
+        yield f"There is no store at {store}, schema {settings.database_schema}."
+        fix = "Use the service's settings WATCHWORD_DATABASE_URL and WATCHWORD_DATABASE_SCHEMA."
+    url = server_url() or DEFAULT_URL
+    if wiring.server_version(url) is None:
+        yield f"{fix} To create a new store there: watchword db migrate"
+    else:  # the running service probably has the store that the user means
+        yield f"The server at {url} uses another store. {fix}"
+
+
+@asynccontextmanager
+async def open_existing(wiring: Wiring, settings: Settings) -> AsyncIterator[LocalService]:
+    """The service on an existing store of this version; only `serve` and `db migrate` migrate."""
+    import asyncio
+
+    def prepare() -> None:
+        need_store(wiring, settings)
+        wiring.prepare_store(settings, may_migrate=False)
+
+    await asyncio.to_thread(prepare)
+    async with wiring.open_local(settings) as service:
+        yield service

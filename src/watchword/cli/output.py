@@ -1,0 +1,305 @@
+"""Print what commands found.
+
+On a terminal: tables fitted to its width, with relative times. In a pipe: complete aligned columns without colour, with
+ISO 8601 times. As JSON: GraphQL's names and ISO times. Text from elsewhere is escaped, so that it cannot act on the
+terminal.
+"""
+
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from watchword.domain.lifetimes import iso as iso_time
+from watchword.domain.texts import ACTING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+T = TypeVar("T")
+NOTHING = "-"
+GAP, MIN_SHORTENED = 2, 8
+# Control characters, line separators, marks that turn the direction of writing, lone surrogates.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_TOKEN = re.compile(r"eyJ[\w-]{10,}[\w.-]*", re.ASCII)
+_UNITS = (("year", 365 * 86_400), ("month", 30 * 86_400), ("day", 86_400), ("hour", 3_600), ("minute", 60))
+_STYLES = {
+    **dict.fromkeys(("ACTIVE", "DONE"), "green"),
+    **dict.fromkeys(("EXPIRED", "INACTIVE", "CANCELLED"), "yellow"),
+    **dict.fromkeys(("REVOKED", "SUSPENDED", "FAILED"), "red"),
+}
+
+
+def one_line(text: str) -> str:
+    """The text with every unsafe character shown as an escape."""
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def without_tokens(text: str) -> str:
+    """A token typed in the wrong place must not end up in a log."""
+    return _TOKEN.sub("…", text)
+
+
+def is_token(word: str) -> bool:
+    return _TOKEN.fullmatch(word) is not None and word.count(".") == 2
+
+
+def json_text(value: Any) -> str:
+    """JSON that is readable and harmless on a terminal."""
+    import json
+
+    return ACTING.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(json_value(value), ensure_ascii=False))
+
+
+def json_value(value: Any) -> Any:
+    """A record with GraphQL's names and ISO 8601 times."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {_camel_case(f.name): _json_field(f.name, getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: json_value(one) for name, one in value.items()}
+    return [json_value(one) for one in value] if isinstance(value, tuple | list) else value
+
+
+def _json_field(name: str, value: Any) -> Any:
+    return iso(value) if isinstance(value, int) and "at" in name.split("_") else json_value(value)
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A time in milliseconds; `absent` is printed where there is none."""
+
+    at: int | None
+    absent: str = NOTHING
+
+    @property
+    def iso(self) -> str:
+        return self.absent if self.at is None else iso(self.at)
+
+    @property
+    def relative(self) -> str:
+        return self.absent if self.at is None else relative(self.at - time.time_ns() // 1_000_000)
+
+
+Cell = str | int | bool | None | When | Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[T]):
+    """`free` columns are shortened on a narrow terminal. The others hold what other commands take as input, so they are
+    shown complete or not at all. `terse` is the title and the prefix to drop where commands accept the rest alone.
+    """
+
+    title: str
+    value: Callable[[T], Cell]
+    free: bool = False
+    terse: tuple[str, str] | None = None
+
+    @property
+    def short(self) -> str:
+        return self.title if self.terse is None else self.terse[0]
+
+    def cell(self, row: T) -> "Text":
+        from rich.text import Text
+
+        value = self.value(row)
+        if self.terse is not None and isinstance(value, str):
+            value = value.removeprefix(self.terse[1])
+        shown = value.relative if isinstance(value, When) else _terminal_cell(value)
+        return Text(shown, style=_STYLES.get(str(value), ""))
+
+
+@overload
+def iso(milliseconds: int) -> str: ...
+@overload
+def iso(milliseconds: int | None) -> str | None: ...
+def iso(milliseconds: int | None) -> str | None:
+    return None if milliseconds is None else iso_time(milliseconds)
+
+
+def relative(milliseconds: int) -> str:
+    """`in 3 days`, `2 hours ago`."""
+    seconds = abs(milliseconds) // 1000
+    for unit, length in _UNITS:
+        if seconds >= length:
+            span = plural(seconds // length, unit)
+            return f"in {span}" if milliseconds > 0 else f"{span} ago"
+    return "in a moment" if milliseconds > 0 else "just now"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 token`, `1,200 tokens`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def byte_size(size: int) -> str:
+    return f"{size / 1_000_000:,.1f} MB" if size >= 100_000 else f"{size:,} bytes"
+
+
+def on_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def say(line: str) -> None:
+    """Print one line on standard output."""
+    sys.stdout.write(line + "\n")
+
+
+def warn(line: str) -> None:
+    """Print one line on standard error, after what was printed before."""
+    sys.stdout.flush()
+    sys.stderr.write(f"watchword: {one_line(line)}\n")
+
+
+def show_list(rows: Iterable[T], columns: Sequence[Column[T]], *, json: bool, empty: str, limit: int = 0) -> None:
+    """Print a listing in the form that fits where it goes; limit 0 is no limit."""
+    rows = islice(rows, min(limit, sys.maxsize) if limit else None)
+    if json:
+        _print_json_list(rows)
+        return
+    found = list(rows)
+    if not on_terminal():
+        lines = [[column.title for column in columns], *([_pipe_cell(c.value(row)) for c in columns] for row in found)]
+        _print_aligned(lines)
+    elif found:
+        _print_table(found, columns)
+    else:
+        say(empty)
+
+
+def show_one(pairs: Mapping[str, Cell], record: Any, *, json: bool) -> None:
+    """Print one record, a line for each property."""
+    if json:
+        say(json_text(record))
+        return
+    cell = _terminal_cell if on_terminal() else _pipe_cell
+    width = max(map(len, pairs))
+    for title, value in pairs.items():
+        say(f"{title:<{width}}  {cell(value)}")
+
+
+def _print_json_list(rows: Iterable[Any]) -> None:
+    """One row a line, as they arrive; nothing is printed if the first cannot be fetched."""
+    held: str | None = None
+    for row in rows:
+        if held is not None:
+            say(held + ",")
+        held = ("[" if held is None else "") + json_text(row)
+    say("[]" if held is None else held + "]")
+
+
+def _pipe_cell(value: Cell) -> str:
+    if isinstance(value, When):
+        return value.iso
+    if value is None or value in ("", (), []):
+        return NOTHING
+    return one_line(str(value) if isinstance(value, str | int) else ",".join(value))
+
+
+def _terminal_cell(value: Cell) -> str:
+    if isinstance(value, When):
+        return value.relative if value.at is None else f"{value.relative} ({value.iso})"
+    return _pipe_cell(value) if isinstance(value, str | int | None) else one_line(", ".join(value)) or NOTHING
+
+
+def _print_aligned(lines: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = [cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True)]
+        say("  ".join(cells).rstrip())
+
+
+def _width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _print_table(rows: Sequence[T], columns: Sequence[Column[T]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    terminal = console()
+    lines = [[column.cell(row) for column in columns] for row in rows]
+    widths = _column_widths(columns, lines, terminal.width)
+    if not widths:
+        _print_records(terminal, columns, lines)
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+    for index, width in widths.items():
+        table.add_column(Text(columns[index].short), overflow="ellipsis", no_wrap=True, width=width)
+    for line in lines:
+        table.add_row(*(line[index] for index in widths))
+    terminal.print(table)
+    hidden = [column.short for index, column in enumerate(columns) if index not in widths]
+    if hidden and sys.stderr.isatty():
+        sys.stdout.flush()
+        sys.stderr.write(f"Hidden columns: {', '.join(hidden)}. Use a wider terminal or --json.\n")
+
+
+def _column_widths(columns: Sequence[Column[T]], lines: "Sequence[Sequence[Text]]", room: int) -> dict[int, int]:
+    """The columns that fit, and their widths; none where not even the first fits. Earlier ones come first."""
+    widths: dict[int, int] = {}
+    most: dict[int, int] = {}
+    for index, column in enumerate(columns):
+        widest = max(len(column.short), *(line[index].cell_len for line in lines))
+        least = min(widest, max(MIN_SHORTENED, len(column.short))) if column.free else widest
+        gap = GAP if widths else 0
+        if gap + least > room:
+            if not widths:
+                return {}
+            continue
+        widths[index], most[index] = least, widest
+        room -= gap + least
+    while room and widths != most:  # give each shortened column one more character in turn
+        index = min((i for i in widths if widths[i] < most[i]), key=lambda i: widths[i])
+        widths[index] += 1
+        room -= 1
+    return widths
+
+
+def _print_records(terminal: "Console", columns: Sequence[Column[T]], lines: "Sequence[Sequence[Text]]") -> None:
+    """A line for each property, for terminals too narrow for a table."""
+    for number, line in enumerate(lines):
+        if number:
+            terminal.print()
+        for column, cell in zip(columns, line, strict=True):
+            terminal.print(f"{column.short}: ", cell, sep="", soft_wrap=True)
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """A rich console that takes text literally; without colour it prints nothing bold either."""
+    from rich.console import Console
+
+    made = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if made.no_color:
+        return Console(stderr=stderr, highlight=False, markup=False, emoji=False, color_system=None)
+    return made
+
+
+@contextmanager
+def progress(*, bar: bool = True) -> "Iterator[Callable[..., None]]":
+    """Show progress on standard error while it is a terminal; `update(text, done, total)` moves it."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
+
+    text = TextColumn("{task.description}", markup=False)
+    columns = (BarColumn(), TaskProgressColumn(), text) if bar else (SpinnerColumn(), text)
+    terminal = console(stderr=True)
+    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as shown:
+        task = shown.add_task("", total=None)
+
+        def update(description: str, done: float | None = None, total: float | None = None) -> None:
+            shown.update(task, description=description, completed=done, total=total)
+
+        yield update

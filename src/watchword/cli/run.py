@@ -1,0 +1,193 @@
+"""Run a command: standard streams, one line for an error, exit codes 0, 1 and 2.
+
+Imports only what every command needs, so that help and completion stay fast.
+"""
+
+import fcntl
+import os
+import sys
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import Any, NoReturn
+
+import click
+
+from watchword.cli.output import one_line, without_tokens
+from watchword.domain.errors import Fault, OperatorError
+
+INTERRUPTED, READER_GONE = 130, 141
+
+
+class WrongUse(click.UsageError):
+    """The command was called in a way that makes no sense; the message says how to call it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, click.get_current_context(silent=True))
+
+
+class OutputError(OSError):
+    """Standard output cannot be written; a class of its own to tell it from errors of other files."""
+
+
+class _StandardOutput(FileIO):
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputError(error.errno, error.strerror) from None
+
+
+def main(cli: click.Group, wiring: object) -> NoReturn:
+    """The `watchword` process."""
+    _open_closed_streams()
+    run(cli, wiring)
+
+
+def run(cli: click.Group, wiring: object, words: list[str] | None = None) -> NoReturn:
+    """Run one command and exit; errors of click are one line too."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    with plain_errors():
+        try:
+            code = cli.main(words, obj=wiring, prog_name="watchword", standalone_mode=False)
+        except click.exceptions.NoArgsIsHelpError as error:
+            sys.stderr.write(f"{error.format_message()}\n")
+            code = error.exit_code
+        except click.ClickException as error:
+            code = _print_error(_usage_message(error), error.exit_code)
+    raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _usage_message(error: click.ClickException) -> str:
+    text = error.message if isinstance(error, WrongUse) else error.format_message()
+    if isinstance(error, click.BadParameter) and error.param is not None and error.message.startswith("must "):
+        text = f"{parameter_name(error.param)} {error.message}"
+    sentence = without_tokens(" ".join(text.split()))
+    if sentence[-1:] not in ".?!":
+        sentence += "."
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{sentence} {try_help(context)}"
+
+
+def try_help(context: click.Context | None = None) -> str:
+    context = context or click.get_current_context(silent=True)
+    return f"Try '{context.command_path if context else 'watchword'} --help' for help."
+
+
+def parameter_name(parameter: click.Parameter) -> str:
+    """`--name`, or `ID` for an argument."""
+    if isinstance(parameter, click.Option):
+        return max(parameter.opts, key=len)
+    return (parameter.metavar or str(parameter.name).upper()).strip("[].")
+
+
+class plain_errors:  # noqa: N801 - reads as a word in `with`
+    """Turn an error into one line on standard error and exit code 1 (2 for wrong use); a traceback only with --debug.
+
+    Ctrl-C and a closed pipe end the command silently with the exit codes that shells use for them.
+    """
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            sys.stdout.flush()
+        except OSError as unwritten:
+            error = unwritten if error is None or isinstance(error, SystemExit) else error
+            discard_output()
+        if isinstance(error, BrokenPipeError | OutputError):
+            discard_output()
+        if isinstance(error, BrokenPipeError):
+            raise SystemExit(READER_GONE) from None
+        if isinstance(error, KeyboardInterrupt | click.Abort):
+            raise SystemExit(INTERRUPTED) from None
+        if isinstance(error, Exception) and not isinstance(error, click.ClickException | click.exceptions.Exit):
+            if _debugging():
+                import traceback
+
+                traceback.print_exception(error)
+            raise SystemExit(_print_error(*_message(error))) from None
+
+
+def _message(error: Exception) -> tuple[str, int]:
+    from watchword.settings import SettingsError, StoreUrlError
+
+    if isinstance(error, SettingsError) and not isinstance(error, StoreUrlError):
+        text = str(error)
+        return f"{text} {try_help()}" if text.startswith("--") else text, 2
+    if isinstance(error, Fault):
+        return error.message, 1
+    if isinstance(error, OperatorError):
+        return str(error), 1
+    if isinstance(error, OutputError):
+        return f"Standard output cannot be written ({error.strerror}). Redirect it to a place with space.", 1
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}: {error.filename or ''}".rstrip(": ") + _owner_hint(error), 1
+    return f"Internal error ({type(error).__name__}). For a traceback, run: watchword --debug …", 1
+
+
+def _owner_hint(error: OSError) -> str:
+    if not isinstance(error, PermissionError) or not isinstance(error.filename, str):
+        return ""
+    from pathlib import Path
+
+    from watchword.files import owner_in_the_way
+
+    found = owner_in_the_way(Path(error.filename))
+    return "" if found is None else f". {found[0]} belongs to user {found[1]}: run this as that user."
+
+
+def _debugging() -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.find_root().params.get("debug"))
+
+
+def _print_error(message: str, code: int) -> int:
+    sys.stderr.write(f"watchword: {one_line(message)}\n")
+    return code
+
+
+def _open_closed_streams() -> None:
+    """Reopen standard streams that the caller closed, so that no file or socket opened later gets their number and
+    receives what is printed. Reading or writing them then fails with an ordinary error.
+    """
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(_open_null(0, os.O_WRONLY), "r", closefd=False)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(_open_null(1, os.O_RDONLY), "w", closefd=False)
+    if sys.stderr is None:  # there is no place left to report a failure
+        sys.stderr = os.fdopen(_open_null(2, os.O_WRONLY), "w", closefd=False)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout = TextIOWrapper(
+            BufferedWriter(_StandardOutput(sys.stdout.fileno(), "w", closefd=False)),
+            encoding=sys.stdout.encoding,
+            line_buffering=sys.stdout.line_buffering or sys.stdout.write_through,  # the latter by PYTHONUNBUFFERED
+        )
+
+
+def _open_null(number: int, mode: int) -> int:
+    found = os.open(os.devnull, mode)
+    if found != number:
+        os.dup2(found, number)
+        os.close(found)
+    return number
+
+
+def read_input(most: int | None = None) -> bytes:
+    """Standard input, at most this many bytes."""
+    try:
+        return sys.stdin.buffer.read(-1 if most is None else most)
+    except OSError as error:
+        raise WrongUse(f"Standard input cannot be read ({error.strerror}). Is it closed?") from None
+
+
+def allow_closed_output() -> None:
+    """For the service, which runs on when standard output is closed."""
+    if fcntl.fcntl(sys.stdout.fileno(), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+        discard_output()
+
+
+def discard_output() -> None:
+    """Send what is left in the buffer to /dev/null, so that flushing it at exit cannot fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
