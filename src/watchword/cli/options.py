@@ -57,7 +57,7 @@ def page_size(limit: int) -> int:
 
 _SPAN = re.compile(r"(?:\d{1,9}[wdhms])+", re.ASCII)
 _MILLIS = {"w": 7 * 86_400_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
-SPAN_FORMS = "90d, 12h, P90D or ONE_DAY"
+SPAN_FORMS = "30d, 12h, P30D or ONE_DAY"
 
 
 def parse_span(text: str) -> int | None:

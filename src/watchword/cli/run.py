@@ -60,11 +60,13 @@ def run(cli: click.Group, wiring: object, words: list[str] | None = None) -> NoR
 
 
 def _usage_message(error: click.ClickException) -> str:
-    text = error.message if isinstance(error, WrongUse) else error.format_message()
+    text = error.format_message()
     if isinstance(error, click.BadParameter) and error.param is not None and error.message.startswith("must "):
         text = f"{parameter_name(error.param)} {error.message}"
     sentence = without_tokens(" ".join(text.split()))
     if sentence[-1:] not in ".?!":
+        if isinstance(error, WrongUse):  # it ends with the command to run instead
+            return sentence
         sentence += "."
     context = error.ctx if isinstance(error, click.UsageError) else None
     return f"{sentence} {try_help(context)}"

@@ -110,7 +110,11 @@ def _connect_locally(settings: Settings) -> socket.socket:
         address = ("::1" if family is socket.AF_INET6 else "127.0.0.1", address[1])
     plain = socket.socket(family)
     plain.settimeout(HEALTH_SECONDS)
-    plain.connect(address)
+    try:
+        plain.connect(address)
+    except OSError:
+        plain.close()
+        raise
     if not settings.tls:
         return plain
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

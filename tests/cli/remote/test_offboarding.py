@@ -70,7 +70,7 @@ def test_an_actor_is_shown_offboarded_and_told_with_a_receipt(server: Server, ru
     again = done("actor", "offboard", actor, "--yes", "--revoke-minted").splitlines()
     assert again[0] == f"{actor} is SUSPENDED."
     assert any(line.startswith("  Revoked 0 tokens. Receipt: ") for line in again)
-    assert any(line.startswith("  Revoked 1 token made for others. Receipt: ") for line in again)
+    assert any(line.startswith("  Revoked 1 token created for others. Receipt: ") for line in again)
     assert not accepted(server, left["minted"])
 
 
