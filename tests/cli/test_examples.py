@@ -22,6 +22,7 @@ ELSEWHERE = {
         "watchword db copy --from sqlite:///watchword-data/watchword.db --to postgresql://ww@db.example.org/ww"
     ): "by test_copy",
     "watchword health --port 8080": "by test_health",
+    "watchword event list --follow -o json": "by test_habits",
 }
 EXAMPLES = [
     line.strip().removeprefix("Example: ")
@@ -60,7 +61,7 @@ class World:
             "WATCHWORD_DATA_DIR": str(home / "watchword-data"),
             "PS1": "",
         }
-        for name in ("token", ".watchword", "shop.token", "leaving.token"):
+        for name in ("token", ".watchword", "shop.token", "leaving.token", "leaked-token"):
             (home / name).write_text(self.token())
             (home / name).chmod(0o600)
         (home / "backup").mkdir()

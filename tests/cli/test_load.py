@@ -49,7 +49,7 @@ def test_each_line_becomes_a_row_and_the_same_file_again_changes_nothing(folder:
     before = kept(folder)
     again = load(folder, str(file), *INTO)
     assert (first.returncode, first.stderr) == (0, "")
-    assert first.stdout.startswith(f"Loaded 3 rows into {INDEX}, which has 3 now.\n")
+    assert first.stdout.startswith(f"Loaded 3 rows into {INDEX}, which now has 3.\n")
     assert "watchword index sizes" in first.stdout
     assert again.stdout == first.stdout
     rows = [{"timestampMillis": 1, "n": 1}, {"timestampMillis": 2, "n": 1000.0}, {"timestampMillis": 3}]
@@ -60,7 +60,7 @@ def test_each_line_becomes_a_row_and_the_same_file_again_changes_nothing(folder:
 def test_a_member_id_is_the_rows_id_and_is_not_stored(folder: Path) -> None:
     given = '{"_id": "a", "n": 1}\n{"n": 2, "_id": "ünï"}\n{"_id": "a", "n": 3}\n'
     ran = load(folder, "-", *INTO, stdin=given)
-    assert ran.stdout.startswith(f"Loaded 3 rows into {INDEX}, which has 2 now.\n")
+    assert ran.stdout.startswith(f"Loaded 3 rows into {INDEX}, which now has 2.\n")
     assert kept(folder) == {"a": {"n": 3}, "ünï": {"n": 2}}
 
 
@@ -133,7 +133,7 @@ def test_a_mark_that_windows_puts_before_a_text_is_passed_over(folder: Path) -> 
 
 def test_many_rows_get_in_whole(folder: Path) -> None:
     ran = load(folder, "-", *INTO, stdin=lines(float(number % 90) for number in range(5_001)))
-    assert ran.stdout.startswith(f"Loaded 5,001 rows into {INDEX}, which has 5,001 now.\n")
+    assert ran.stdout.startswith(f"Loaded 5,001 rows into {INDEX}, which now has 5,001.\n")
     assert {row["n"] for row in kept(folder).values()} == set(range(5_001))
 
 

@@ -249,7 +249,9 @@ def explain(
         case Unauthenticated() if by_name and "the server runs as user" in sentence:
             return f"{sentence} Run it as that user, or set WATCHWORD_TOKEN."
         case Unauthenticated() if by_name:
-            return f"{sentence} --as needs a server in local mode and a user who is not suspended. Otherwise set WATCHWORD_TOKEN."
+            return (
+                f"{sentence} --as needs a server in local mode and a user who is not suspended. Or set WATCHWORD_TOKEN."
+            )
         case Unauthenticated() if profile is not None:
             return f"{sentence} Sign in again: watchword login --profile {profile.name}"
         case Unauthenticated():
