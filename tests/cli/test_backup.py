@@ -141,7 +141,7 @@ def test_a_backup_says_its_size_its_tokens_and_that_the_master_key_is_not_in_it(
     assert done.returncode == 0
     assert f"{(tmp_path / 'b.db').stat().st_size / 1_000_000:.1f} MB" in done.stdout
     assert "1 token (1 live)" in done.stdout
-    assert f"master key is NOT in it. Keep {folder / 'master.key'} too" in done.stdout
+    assert f"master key is NOT in it. Back up {folder / 'master.key'} too" in done.stdout
     assert done.stderr == ""
 
 

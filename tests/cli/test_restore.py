@@ -28,7 +28,7 @@ def test_without_just_one_choice_nothing_is_changed_and_it_says_how_many_tokens_
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert f"{REVOKE_ALL} (all 2 tokens not revoked yet (2 live)" in done.stderr
-    assert f"{ACCEPT} (1 of them, revoked since, work again)" in done.stderr
+    assert f"{ACCEPT} (1 of them, revoked since, are valid again)" in done.stderr
     assert done.stdout == ""
     assert contents(story.server.data_dir) == before
 
@@ -85,7 +85,7 @@ def test_a_store_behind_a_link_is_restored_where_it_lies(story: Story, tmp_path:
 def test_under_the_second_choice_revived_tokens_work_and_are_named(any_story: Story) -> None:
     done = any_story.restore(ACCEPT)
     assert done.returncode == 0, done.stderr
-    assert f"work again: 1.\n  {any_story.ended}\n" in done.stdout
+    assert f"valid again: 1.\n  {any_story.ended}\n" in done.stdout
     assert any_story.before not in done.stdout
     any_story.server.start()
     assert any_story.verdicts() == [204, 204, 401, 401]
