@@ -1,10 +1,13 @@
 """`health`: 0 while the service answers that it is well, else 1 and why; it needs no token."""
 
+import json
 import socket
 import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from tests.cli.in_process import watchword
 from tests.support.ports import free_port
@@ -40,6 +43,31 @@ def test_it_is_asked_over_tls_whatever_the_name_in_its_certificate(make_server: 
     server = make_server("--tls-cert", cert, "--tls-key", key)
     done = watchword("health", "--port", str(server.port), "--tls-cert", cert, "--tls-key", key)
     assert (done.returncode, done.stdout) == (0, "ready\n"), done.stderr
+    for words in (("whoami", "--as", "admin"), ("health",)):
+        wrong = watchword(*words, "--url", f"http://127.0.0.1:{server.port}")
+        assert wrong.returncode == 1
+        assert "uses TLS on this port" in wrong.stderr
+        assert "https" in wrong.stderr
+
+
+@pytest.mark.parametrize("words", [("whoami", "--as", "admin"), ("health",)], ids=" ".join)
+def test_https_to_a_port_without_tls_is_explained(server: Server, words: tuple[str, ...]) -> None:
+    wrong = watchword(*words, "--url", f"https://127.0.0.1:{server.port}")
+    assert wrong.returncode == 1
+    assert "does not use TLS on this port" in wrong.stderr
+
+
+def test_health_is_asked_by_url_and_printed_as_json(server: Server) -> None:
+    for words in (("--url", server.url, "--json"), ("--url", f"{server.url}/", "-o", "json")):
+        done = watchword("health", *words)
+        assert (done.returncode, json.loads(done.stdout)["status"]) == (0, "ready")
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://u:p@127.0.0.1", "nonsense", "http://[::1"])
+def test_url_that_is_no_address_is_rejected(url: str) -> None:
+    wrong = watchword("health", "--url", url)
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("watchword: --url must be an address")
 
 
 def test_one_that_does_not_run_is_told_with_what_to_do() -> None:

@@ -1,0 +1,109 @@
+"""Habits of the command line: durations, limits, any case, names, tokens from standard input, following, TLS hints."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.in_process import watchword
+from tests.cli.remote.conftest import Run
+from tests.support.server import ADMIN, MANAGE_ALL, Server
+from tests.support.terminal import Terminal
+from watchword.cli.options import parse_span
+
+Done = Callable[..., str]
+DAY = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("90d", 90 * DAY), ("12H", DAY // 2), ("1d12h", DAY + DAY // 2), ("P90D", 90 * DAY), ("pt12h", DAY // 2),
+        ("ONE_DAY", DAY), ("three_months", 90 * DAY), ("0s", 0), ("90", None), ("d", None), ("", None), ("-1d", None),
+        ("NO_EXPIRY", None), ("P1Y", None),
+    ],
+)  # fmt: skip
+def test_durations_are_parsed_in_every_form_and_case(text: str, milliseconds: int | None) -> None:
+    assert parse_span(text) == milliseconds
+
+
+@pytest.mark.parametrize("duration", ["7d", "168h", "P7D", "ONE_WEEK", "one_week"])
+def test_token_lifetime_takes_every_form_of_a_duration(done: Done, duration: str) -> None:
+    made = json.loads(done("token", "create", "--name", "habit", "--duration", duration, "--json"))
+    listed = json.loads(done("token", "list", "--expires-before", "8d", "--expires-after", "p6d", "-o", "json"))
+    assert made["id"] in {token["id"] for token in listed}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("token", "list"), ("token", "list", "--all"), ("event", "list"), ("task", "list"), ("policy", "list"),
+        ("group", "list"), ("actor", "list"), ("account", "list"), ("event", "actions"), ("policy", "privileges"),
+        ("index", "sizes"), ("who-can", "manage_policies"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_limit_zero_shows_everything_and_o_json_is_json(server: Server, done: Done, words: tuple[str, ...]) -> None:
+    server.create(ADMIN)
+    everything = json.loads(done(*words, "--limit", "0", "-o", "json"))
+    assert len(json.loads(done(*words, "--limit", "1", "--json"))) == min(1, len(everything))
+
+
+def test_status_is_accepted_in_any_case(server: Server, done: Done, actor: str) -> None:
+    token_id = server.create(ADMIN, of=actor)["metadata"]["id"]
+    for status in ("active", "Active", "ACTIVE"):
+        assert token_id in done("token", "list", "--actor", actor, "--status", status)
+    assert token_id not in done("token", "list", "--actor", actor, "--status", "revoked")
+
+
+def test_as_takes_a_name(server: Server) -> None:
+    for name in ("admin", ADMIN):
+        ran = watchword("whoami", "--url", server.url, "--as", name)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        assert ADMIN in ran.stdout
+
+
+def test_token_itself_is_shown_and_revoked_from_standard_input(server: Server, done: Done, run: Run) -> None:
+    made = server.create(ADMIN)
+    token, token_id = made["accessToken"], made["metadata"]["id"]
+    assert json.loads(done("token", "show", "-", "--json", stdin=f"{token}\n"))["id"] == token_id
+    assert json.loads(done("token", "show", "-", "--json", stdin=f"{token_id}\n"))["id"] == token_id
+    assert done("token", "revoke", "-", stdin=token) == f"Revoked {token_id}\n"
+    assert server.verify(token).json()["error"]["reason"] == "token_revoked"
+    again = run("token", "revoke", "-", stdin=token)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert token not in again.stderr
+
+
+def test_standard_input_is_read_for_one_thing(server: Server) -> None:
+    ran = watchword("token", "show", "-", "--token-file", "-", "--url", server.url, stdin="x")
+    assert ran.returncode == 2
+    assert "Standard input can be read once" in ran.stderr
+
+
+def test_who_can_lists_users_groups_and_what_includes_a_privilege(server: Server, done: Done, actor: str) -> None:
+    policy = server.grant(actor, privileges=(MANAGE_ALL,), groups=["urn:li:corpGroup:none-such"])
+    server.set_status(actor, "SUSPENDED")
+    found = json.loads(done("who-can", "generate_personal_access_tokens", "--json"))
+    (row,) = [row for row in found if row["urn"] == actor]
+    assert row == {
+        "urn": actor,
+        "status": "SUSPENDED",
+        "group": None,
+        "policyUrn": policy,
+        "policyName": "test policy",
+        "privilege": MANAGE_ALL,
+    }
+    assert ADMIN in {row["urn"] for row in found}
+
+
+@pytest.mark.parametrize("form", [(), ("-o", "json")], ids=["text", "json"])
+def test_followed_events_are_printed_as_they_happen(server: Server, actor: str, form: tuple[str, ...]) -> None:
+    before = server.create(ADMIN, of=actor)["metadata"]["id"]
+    words = ("event", "list", "--follow", "--limit", "1", "--action", "token.created", "--as", "admin")
+    with Terminal(*words, *form, "--url", server.url, columns=200) as terminal:
+        terminal.wait_for(before)
+        after = server.create(ADMIN, of=actor)["metadata"]["id"]
+        terminal.wait_for(after)
+        assert terminal.text.count(before) == 1
+        assert terminal.interrupt() == 130
