@@ -48,24 +48,26 @@ def is_stranger(answer: Answer) -> bool:
 class TestOnALocalServer:
     @pytest.mark.parametrize("target", ["/api/graphql", "/api/v2/graphql", "/gms/api/graphql", "/api/gms/api/graphql"])
     @pytest.mark.parametrize("name", ["X-Service-Actor", "x-service-actor", "X-DataHub-Actor", "X-DATAHUB-ACTOR"])
-    def test_it_is_believed_on_graphql_under_either_name(self, server: Server, name: str, target: str) -> None:
+    def test_actor_header_is_accepted_on_graphql_under_either_name(
+        self, server: Server, name: str, target: str
+    ) -> None:
         assert is_admin(claim(server, f"{name}: {ADMIN}", target=target))
 
     @pytest.mark.parametrize("header", FORWARDING)
-    def test_it_is_refused_with_any_sign_of_a_proxy(self, server: Server, header: str) -> None:
+    def test_actor_header_is_rejected_with_any_proxy_header(self, server: Server, header: str) -> None:
         assert is_stranger(claim(server, ACTOR, header))
         assert is_stranger(claim(server, header, ACTOR))
 
     @pytest.mark.parametrize("site", ["cross-site", "same-site", "", "anything", "same-origin, none"])
-    def test_it_is_refused_for_a_page_of_another_site(self, server: Server, site: str) -> None:
+    def test_actor_header_is_rejected_from_a_page_of_another_site(self, server: Server, site: str) -> None:
         assert is_stranger(claim(server, ACTOR, f"Sec-Fetch-Site: {site}"))
         assert is_stranger(claim(server, ACTOR, "Sec-Fetch-Site: none", f"Sec-Fetch-Site: {site}"))
 
     @pytest.mark.parametrize("header", ["Sec-Fetch-Site: same-origin", "Sec-Fetch-Site: none", "Sec-Fetch-Mode: cors"])
-    def test_it_is_believed_for_what_no_other_site_sends(self, server: Server, header: str) -> None:
+    def test_actor_header_is_accepted_with_headers_that_no_other_site_sends(self, server: Server, header: str) -> None:
         assert is_admin(claim(server, ACTOR, header))
 
-    def test_it_is_refused_in_forms_that_proxies_send(self, server: Server) -> None:
+    def test_actor_header_is_rejected_in_request_forms_that_proxies_send(self, server: Server) -> None:
         for target in (f"{server.url}/api/graphql", f"http://localhost:{server.port}/api/graphql"):
             answer = claim(server, ACTOR, target=target)
             assert is_stranger(answer)
@@ -79,19 +81,19 @@ class TestOnALocalServer:
             assert (is_admin(answer), is_stranger(answer)) == (believed, not believed)
 
     @pytest.mark.parametrize("host", FOREIGN_HOSTS)
-    def test_it_is_refused_for_a_foreign_host(self, server: Server, host: str) -> None:
+    def test_actor_header_is_rejected_for_a_foreign_host(self, server: Server, host: str) -> None:
         """What a page reaches by rebinding its name to 127.0.0.1 comes with that name as Host."""
         answer = send(server, headers=[f"Host: {host}", JSON_TYPE, ACTOR], host=None)
         assert is_stranger(answer)
 
-    def test_it_is_refused_without_a_host_and_with_two(self, server: Server) -> None:
+    def test_actor_header_is_rejected_without_a_host_and_with_two(self, server: Server) -> None:
         assert is_stranger(claim(server, ACTOR, host=None))
         both = send(server, headers=["Host: localhost", "Host: example.com", JSON_TYPE, ACTOR], host=None)
         assert both.status in (400, 401)
         assert not is_admin(both)
 
     @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1", "127.3.2.1:99", "[::1]", "[::1]:80"])
-    def test_it_is_believed_for_every_loopback_name(self, server: Server, host: str) -> None:
+    def test_actor_header_is_accepted_for_every_loopback_name(self, server: Server, host: str) -> None:
         assert is_admin(claim(server, ACTOR, host=host))
 
     @pytest.mark.parametrize(
@@ -99,10 +101,10 @@ class TestOnALocalServer:
         ["null", "https://example.com", "http://localhost", "http://localhost:1", "https://127.0.0.1:{port}", "", "file://",
          "http://127.0.0.1:{port}.example.com", "http://127.0.0.1:{port}/", "http://localhost:{port}", "chrome-extension://a"],
     )  # fmt: skip
-    def test_it_is_refused_for_a_foreign_origin(self, server: Server, origin: str) -> None:
+    def test_actor_header_is_rejected_for_a_foreign_origin(self, server: Server, origin: str) -> None:
         assert is_stranger(claim(server, ACTOR, "Origin: " + origin.format(port=server.port)))
 
-    def test_it_is_believed_for_the_servers_own_origin_given_once(self, server: Server) -> None:
+    def test_actor_header_is_accepted_for_a_single_own_origin(self, server: Server) -> None:
         own = f"Origin: {server.url}"
         assert is_admin(claim(server, ACTOR, own))
         assert is_admin(
@@ -120,14 +122,14 @@ class TestOnALocalServer:
             [ACTOR, f"X-DataHub-Actor: {ADMIN}", f"X-DataHub-Actor: {ADMIN}"],
         ],
     )
-    def test_it_is_a_bad_request_when_it_is_repeated_or_two_disagree(self, server: Server, headers: list[str]) -> None:
+    def test_repeated_or_conflicting_actor_headers_are_a_bad_request(self, server: Server, headers: list[str]) -> None:
         answer = claim(server, *headers)
         assert answer.status == 400
         (error,) = answer.json()["errors"]
         assert error["extensions"]["reason"] == "invalid_header"
         assert "once" in error["message"]
 
-    def test_it_may_come_under_both_names_when_they_agree(self, server: Server) -> None:
+    def test_both_actor_headers_are_accepted_if_they_agree(self, server: Server) -> None:
         assert is_admin(claim(server, ACTOR, f"X-DataHub-Actor: {ADMIN}"))
 
     @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ class TestOnALocalServer:
          b"urn:li:dataHubRole:Admin", b"urn:li:corpuser:a b", b"urn:li:corpuser:\xff",
          b"urn:li:corpuser:" + b"a" * 250, b"urn:li:corpuser:a, urn:li:corpuser:b"],
     )  # fmt: skip
-    def test_it_is_a_bad_request_when_it_names_no_user(self, server: Server, value: bytes) -> None:
+    def test_actor_header_that_names_no_user_is_a_bad_request(self, server: Server, value: bytes) -> None:
         answer = claim(server, b"X-Service-Actor: " + value)
         assert answer.status == 400
         (error,) = answer.json()["errors"]
@@ -144,7 +146,7 @@ class TestOnALocalServer:
         assert "must be" in error["message"]
 
     @pytest.mark.parametrize("urn", ["urn:li:corpuser:__system", "urn:li:corpuser:__", "urn:x:__a", "__system:__x"])
-    def test_nobody_acts_under_a_reserved_name(self, server: Server, urn: str) -> None:
+    def test_reserved_names_cannot_act(self, server: Server, urn: str) -> None:
         answer = claim(server, f"X-Service-Actor: {urn}")
         assert answer.status == 401
         assert answer.json()["errors"][0]["extensions"]["reason"] == "invalid_token"
@@ -153,12 +155,12 @@ class TestOnALocalServer:
         "target", ["/auth", "/auth/x", "/operations?action=getEsTaskStatus", "/api/other", "/openapi/x"]
     )
     @pytest.mark.parametrize("prefix", ["", "/gms", "/api/gms"])
-    def test_it_is_never_believed_elsewhere(self, server: Server, prefix: str, target: str) -> None:
+    def test_actor_header_is_rejected_on_all_other_addresses(self, server: Server, prefix: str, target: str) -> None:
         answer = claim(server, ACTOR, target=prefix + target)
         assert answer.status == 401
         assert answer.json()["error"]["reason"] == "missing_credential"
 
-    def test_it_counts_for_nothing_beside_any_authorization(self, server: Server, actor: str) -> None:
+    def test_actor_header_is_ignored_beside_an_authorization_header(self, server: Server, actor: str) -> None:
         server.grant(actor)
         token = server.create(actor)["accessToken"]
         mine = claim(server, ACTOR, f"Authorization: Bearer {token}")
@@ -169,7 +171,7 @@ class TestOnALocalServer:
         for bad in ("Basic YTpi", "Bearer x", "Negotiate"):
             assert claim(server, ACTOR, f"Authorization: {bad}").status == 401
 
-    def test_it_gives_no_more_than_the_policies_give(self, server: Server, actor: str) -> None:
+    def test_actor_header_grants_only_what_policies_grant(self, server: Server, actor: str) -> None:
         before = stored(server)
         answer = send(
             server,
@@ -180,7 +182,7 @@ class TestOnALocalServer:
         assert (error["extensions"]["code"], error["extensions"]["privilege"]) == (403, GENERATE)
         assert stored(server) == before
 
-    def test_blanks_around_it_do_not_matter(self, server: Server) -> None:
+    def test_spaces_around_the_actor_are_ignored(self, server: Server) -> None:
         assert is_admin(claim(server, f"X-Service-Actor:   {ADMIN}\t "))
 
 
@@ -226,7 +228,7 @@ class TestTrustedPeers:
 
     @pytest.mark.parametrize("host", ["", "tokens.example.org"])
     @pytest.mark.parametrize("header", ["Sec-Fetch-Mode: cors", "X-Forwarded-For: 192.0.2.1", "User-Agent: node"])
-    def test_they_are_believed_whatever_host_they_name(self, trusting: Server, header: str, host: str) -> None:
+    def test_trusted_peers_may_send_any_host(self, trusting: Server, header: str, host: str) -> None:
         """Node's `fetch` sends Sec-Fetch-Mode always."""
         assert is_admin(claim(trusting, ACTOR, header, host=host))
 
@@ -239,7 +241,7 @@ class TestTrustedPeers:
             *(f"Sec-Fetch-Site: {site}" for site in ("same-origin", "none", "")),
         ],
     )
-    def test_they_are_not_believed_for_what_a_page_sends(self, trusting: Server, header: str) -> None:
+    def test_browser_pages_on_trusted_peers_are_rejected(self, trusting: Server, header: str) -> None:
         for host in ("", "tokens.example.org"):
             answer = claim(trusting, ACTOR, header.format(url=trusting.url), host=host)
             assert is_stranger(answer)
@@ -274,7 +276,7 @@ def test_the_names_of_the_header_are_a_setting(make_server: MakeServer) -> None:
     assert is_stranger(claim(server, f"X-DataHub-Actor: {ADMIN}"))
 
 
-def test_on_the_other_loopback_it_is_believed_too(make_server: MakeServer) -> None:
+def test_actor_header_is_accepted_on_ipv6_loopback(make_server: MakeServer) -> None:
     server = make_server("--host", "::1")
     with httpx.Client(base_url=f"http://[::1]:{server.port}", timeout=SECONDS) as client:
         answer = client.post(

@@ -100,7 +100,7 @@ def first_token(server: Server) -> str:
     return token
 
 
-def test_a_server_for_other_machines_believes_the_header_of_none(make_server: MakeServer, machines: Machines) -> None:
+def test_server_on_a_public_address_rejects_actor_headers(make_server: MakeServer, machines: Machines) -> None:
     server = make_server("--host", "0.0.0.0", prefix=machines.prefix(machines.here))
     token = first_token(server)
     for name, host in ((machines.there, machines.address), (machines.here, "127.0.0.1")):
@@ -115,9 +115,7 @@ def test_a_local_server_is_out_of_reach_for_other_machines(make_server: MakeServ
     assert machines.ask(machines.there, machines.address, server.port, called="localhost") == "ConnectionRefusedError"
 
 
-def test_a_local_server_that_other_machines_reach_all_the_same_looks_at_who_they_are(
-    make_server: MakeServer, machines: Machines
-) -> None:
+def test_local_server_rejects_actor_headers_from_other_machines(make_server: MakeServer, machines: Machines) -> None:
     """A host that routes its loopback makes the packet arrive; the peer's address still is not of this machine."""
     server = make_server("--host", "127.0.0.5", prefix=machines.prefix(machines.here))
     token = first_token(server)

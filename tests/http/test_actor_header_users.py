@@ -112,7 +112,7 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_curl_of_the_same_user_is_believed(server: Server) -> None:
+def test_curl_of_the_same_user_is_accepted(server: Server) -> None:
     assert claim(server) == (200, {"data": {"me": {"corpUser": {"urn": ADMIN}}}})
 
 
@@ -164,7 +164,7 @@ def test_users_that_have_no_number_of_their_own_are_refused(server: Server) -> N
     assert "cannot identify (uid 65534)" in refusal(claim(server, user="nobody"))
 
 
-def test_another_user_who_sends_a_mutation_and_closes_at_once_is_refused(make_server: Callable[..., Server]) -> None:
+def test_another_user_that_sends_a_mutation_and_closes_is_rejected(make_server: Callable[..., Server]) -> None:
     """Of a socket that no process holds any more the kernel says uid 0, and the server runs as root here."""
     need_root("acts as another user")
     server = make_server("--access-log", "all")
@@ -206,7 +206,7 @@ def test_a_client_is_found_by_whichever_family_it_connects(
         assert receive(connection).status == 200
 
 
-def test_a_server_that_cannot_look_up_the_user_believes_nobody(make_server: Callable[..., Server]) -> None:
+def test_server_that_cannot_look_up_the_user_rejects_the_header(make_server: Callable[..., Server]) -> None:
     server = make_server(prefix=(sys.executable, "-c", WITHOUT_NETLINK))
     assert "cannot look up which user's process connected" in refusal(claim(server))
 

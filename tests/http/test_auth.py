@@ -93,20 +93,20 @@ def test_an_applications_query_has_its_bounds(server: Server, bearer: str, lengt
 
 
 @pytest.mark.parametrize("query", ["watchword.status=500", "watchword.status=", "watchword.status=200&watchword.x=1"])
-def test_a_parameter_of_ours_that_is_not_known_is_held_by_nobody(server: Server, bearer: str, query: str) -> None:
+def test_unknown_watchword_parameter_is_rejected(server: Server, bearer: str, query: str) -> None:
     answer = send(server, "GET", f"/auth?{query}", [bearer], None)
     assert (answer.status, answer.json()["error"]["code"]) == (403, 403)
 
 
 class TestTheUrnOfTheCaller:
     @pytest.mark.parametrize("prefix", ["", "/gms", "/api/gms"])
-    def test_is_told_to_the_holder_of_a_token_as_a_json_string(self, server: Server, bearer: str, prefix: str) -> None:
+    def test_urn_is_returned_to_a_bearer_as_a_json_string(self, server: Server, bearer: str, prefix: str) -> None:
         answer = send(server, "GET", prefix + URN, [bearer], None)
         assert (answer.status, answer.json()) == (200, ADMIN)
         assert answer.header("Cache-Control") == "no-store"
 
     @pytest.mark.parametrize("credential", [AS_ADMIN, "Authorization: Bearer made-up", "X-Nothing: 1"])
-    def test_is_told_to_nobody_else(self, server: Server, credential: str) -> None:
+    def test_urn_is_not_returned_without_a_token(self, server: Server, credential: str) -> None:
         assert send(server, "GET", URN, [credential], None).status == 401
 
     def test_is_not_to_be_posted(self, server: Server, bearer: str) -> None:

@@ -78,36 +78,36 @@ RESERVED = ("urn:li:corpuser:__system", "urn:li:corpuser:__", "urn:li:corpuser:a
 @pytest.mark.usefixtures("untouched")
 class TestACreate:
     @pytest.mark.parametrize("urn", NO_URNS)
-    def test_for_what_is_no_urn_is_told_the_form_of_one(self, server: Server, urn: str) -> None:
+    def test_invalid_urn_error_shows_the_form(self, server: Server, urn: str) -> None:
         error = refused(server, CREATE, token(actorUrn=urn))
         assert error["extensions"] | {"reason": "invalid_field", "field": "actorUrn"} == error["extensions"]
         assert "actorUrn must be a urn: urn:<namespace>:<rest>" in error["message"]
 
     @pytest.mark.parametrize("urn", NOT_USERS)
-    def test_for_what_is_no_user_is_told_that_it_must_be_one(self, server: Server, urn: str) -> None:
+    def test_urn_that_is_no_user_is_rejected(self, server: Server, urn: str) -> None:
         error = refused(server, CREATE, token(actorUrn=urn))
         assert error["message"].startswith("actorUrn must be the urn of a user")
 
     @pytest.mark.parametrize("urn", RESERVED)
-    def test_for_a_reserved_name_is_told_that_it_is_reserved(self, server: Server, urn: str) -> None:
+    def test_reserved_name_is_rejected(self, server: Server, urn: str) -> None:
         error = refused(server, CREATE, token(actorUrn=urn))
         assert error["extensions"]["field"] == "actorUrn"
         assert "reserved" in error["message"]
 
     @pytest.mark.parametrize("name", ["", " ", "\t", "\u2003", "x" * 201, "x" * 300, "two\nlines", "tab\there", "cr\r"])
-    def test_with_a_bad_name_is_told_what_a_name_is(self, server: Server, name: str) -> None:
+    def test_invalid_name_error_states_the_rule(self, server: Server, name: str) -> None:
         error = refused(server, CREATE, token(name=name))
         assert error["extensions"]["field"] == "name"
         assert "200" in error["message"] or "one line" in error["message"]
 
     @pytest.mark.parametrize("text", ["\x00", "a\x00b", "\x1b[31m", "\x7f", "\x01"])
     @pytest.mark.parametrize("field", ["name", "description"])
-    def test_with_control_characters_is_told_where_they_are(self, server: Server, field: str, text: str) -> None:
+    def test_control_characters_error_names_the_field(self, server: Server, field: str, text: str) -> None:
         error = refused(server, CREATE, token(**{field: text}))
         assert error["message"] == f"{field} must not contain control characters or lone surrogates."
         assert error["extensions"]["field"] == field
 
-    def test_with_too_long_a_description_is_told_how_long_one_may_be(self, server: Server) -> None:
+    def test_long_description_error_states_the_limit(self, server: Server) -> None:
         error = refused(server, CREATE, token(description="x" * 1_001))
         assert error["message"] == "description must have at most 1,000 characters."
 
@@ -128,13 +128,13 @@ class TestACreate:
             "PT1h", "P\u0661D", "P9999999999D", "\x00", "P1D\n",
         ],
     )  # fmt: skip
-    def test_with_a_bad_iso_duration_is_told_the_form_of_one(self, server: Server, iso: str) -> None:
+    def test_invalid_iso_duration_error_shows_the_form(self, server: Server, iso: str) -> None:
         error = refused(server, CREATE, token(duration=..., durationIso=iso))
         assert "such as P3D or PT12H" in error["message"]
         assert error["extensions"]["field"] == "durationIso"
 
     @pytest.mark.parametrize("iso", ["PT0S", "P0D", "PT59S", "PT31536001S", "P366D", "P999999999W"])
-    def test_with_too_short_or_long_a_duration_is_told_the_bounds(self, server: Server, iso: str) -> None:
+    def test_duration_error_states_the_bounds(self, server: Server, iso: str) -> None:
         error = refused(server, CREATE, token(duration=..., durationIso=iso))
         assert error["message"].startswith("durationIso must be from PT1M to P365D")
 
@@ -177,7 +177,7 @@ class TestATypo:
             (REVOKE, {"id": 5}, ["$id", "String"]),
         ],
     )  # fmt: skip
-    def test_in_a_variable_is_named_with_what_is_allowed(
+    def test_typo_in_a_variable_error_lists_allowed_names(
         self, server: Server, query: str, variables: dict[str, Any], says: list[str]
     ) -> None:
         error = refused(server, query, variables)
@@ -217,7 +217,7 @@ class TestATypo:
             ("{ me { corpUser { urn { x } } } }", ["urn", "no subfields"]),
         ],
     )  # fmt: skip
-    def test_in_a_literal_is_named_with_what_is_allowed(self, server: Server, query: str, says: list[str]) -> None:
+    def test_typo_in_a_literal_error_lists_allowed_names(self, server: Server, query: str, says: list[str]) -> None:
         error = refused(server, query)
         assert error["extensions"]["reason"] == "invalid_document"
         assert error["locations"]

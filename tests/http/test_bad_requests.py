@@ -261,7 +261,7 @@ class TestADocument:
         ],
         ids=range(18),
     )  # fmt: skip
-    def test_beyond_a_limit_is_told_the_limit(self, server: Server, query: str, limit: str) -> None:
+    def test_document_over_a_limit_error_states_the_limit(self, server: Server, query: str, limit: str) -> None:
         answer = send(server, body=body(query))
         assert answer.status == 200
         (error,) = answer.json()["errors"]
@@ -278,7 +278,7 @@ class TestADocument:
         ],
         ids=range(4),
     )
-    def test_whose_fragments_go_in_a_circle_is_refused(self, server: Server, query: str) -> None:
+    def test_document_with_cyclic_fragments_is_rejected(self, server: Server, query: str) -> None:
         errors = send(server, body=body(query)).json()["errors"]
         assert any("Cannot spread fragment" in error["message"] for error in errors)
 

@@ -64,7 +64,7 @@ def test_every_file_is_served_as_what_it_is(server: Server, path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["/", "/assets/main.js"])
-def test_a_page_may_use_nothing_but_what_is_ours(server: Server, target: str) -> None:
+def test_content_policy_allows_only_own_resources(server: Server, target: str) -> None:
     headers = server.http.get(target).headers
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert policy == POLICY
@@ -99,7 +99,7 @@ def test_they_are_read_and_nothing_else(server: Server, target: str, method: str
 
 
 @pytest.mark.parametrize("target", ["/", "/assets/index.html"])
-def test_a_head_tells_what_a_get_would(server: Server, target: str) -> None:
+def test_head_returns_the_headers_of_get(server: Server, target: str) -> None:
     got, told = send(server, "GET", target, [], None), send(server, "HEAD", target, [], None)
     assert (told.status, told.body) == (200, b"")
     varying = {"x-request-id", "date"}
@@ -127,14 +127,14 @@ def test_what_a_browser_has_is_not_sent_again(server: Server, coding: str) -> No
         ("", False), ("xgzip", False),
     ],
 )  # fmt: skip
-def test_they_are_packed_for_who_takes_that(server: Server, accepted: str, packed: bool) -> None:
+def test_files_are_gzipped_for_clients_that_accept_it(server: Server, accepted: str, packed: bool) -> None:
     answer = send(server, "GET", "/assets/index.html", [f"Accept-Encoding: {accepted}"], None)
     assert (answer.header("content-encoding") == "gzip") is packed
     assert answer.header("vary") == "accept-encoding"
     assert (gzip.decompress(answer.body) if packed else answer.body) == (FOLDER / "index.html").read_bytes()
 
 
-def test_where_the_console_is_is_said_at_the_start(server: Server) -> None:
+def test_start_prints_the_address_of_the_console(server: Server) -> None:
     assert f"  console     {server.url}/\n" in server.out.read_text()
 
 

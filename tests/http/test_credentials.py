@@ -54,9 +54,7 @@ class TestOnEveryProtectedAddress:
         assert answer.header("WWW-Authenticate") == ONE_SENTENCE
         assert reason(answer) == "invalid_token"
 
-    def test_a_revoked_token_is_told_so_with_the_moment(
-        self, server: Server, holder: str, method: str, target: str
-    ) -> None:
+    def test_revoked_token_gets_401_with_the_time(self, server: Server, holder: str, method: str, target: str) -> None:
         made = server.create(holder)
         server.revoke(made["metadata"]["id"])
         answer = ask(server, f"Bearer {made['accessToken']}", method, target)
@@ -65,9 +63,7 @@ class TestOnEveryProtectedAddress:
         told = answer.header("WWW-Authenticate") or ""
         assert told.startswith(f'{REALM}, error="invalid_token", error_description="The token was revoked at 20')
 
-    def test_an_expired_token_is_told_so_with_the_moment(
-        self, server: Server, holder: str, method: str, target: str
-    ) -> None:
+    def test_expired_token_gets_401_with_the_time(self, server: Server, holder: str, method: str, target: str) -> None:
         made = server.create(holder)
         change_store(server, "UPDATE tokens SET expires_at = ? WHERE id = ?", 1_700_000_000_123, made["metadata"]["id"])
         answer = ask(server, f"Bearer {made['accessToken']}", method, target)
@@ -77,7 +73,7 @@ class TestOnEveryProtectedAddress:
             'error_description="The token expired at 2023-11-14T22:13:20.123Z."'
         )
 
-    def test_the_token_of_a_suspended_actor_is_refused_at_once_and_taken_again_later(
+    def test_token_of_a_suspended_actor_is_rejected_until_reactivation(
         self, server: Server, holder: str, method: str, target: str
     ) -> None:
         bearer = f"Bearer {server.create(holder)['accessToken']}"
@@ -89,7 +85,7 @@ class TestOnEveryProtectedAddress:
         assert ask(server, bearer, method, target).status == before != 401
 
 
-def test_everything_but_the_true_holders_dead_token_gets_one_and_the_same_answer(
+def test_all_other_invalid_credentials_get_the_same_response(
     server: Server, holder: str, make_server: Callable[..., Server]
 ) -> None:
     """Foreign, forged, cut, altered, of a suspended actor: the answer tells none from another."""
@@ -119,7 +115,7 @@ def test_the_scheme_is_read_in_any_case(server: Server, holder: str, scheme: str
     assert ask(server, f"{scheme} {token}", "GET", "/auth").header("X-Auth-Urn") == holder
 
 
-def test_an_accepted_bearer_is_told_who_it_is_and_by_which_token(server: Server, holder: str) -> None:
+def test_accepted_bearer_gets_actor_and_token_id(server: Server, holder: str) -> None:
     made = server.create(holder)
     answer = ask(server, f"Bearer {made['accessToken']}", "GET", "/auth")
     assert answer.status == 204

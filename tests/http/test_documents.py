@@ -14,7 +14,7 @@ DENSE = "{ me { corpUser { " + "urn " * 900 + "} } }"
 SPARSE = '{ getActor(urn: "' + "x" * 4_000 + '") { urn } }'
 
 
-def test_however_many_documents_come_no_more_than_the_bound_is_kept() -> None:
+def test_cache_stays_within_its_limit() -> None:
     bound = 100 * WEIGHT + 2 * PLAN_WEIGHT
     documents = Documents(build_schema(sdl()), max_bytes=bound)
     for number in range(50):
@@ -22,7 +22,7 @@ def test_however_many_documents_come_no_more_than_the_bound_is_kept() -> None:
         assert documents.cached_bytes <= bound
 
 
-def test_a_document_in_use_outlives_those_that_are_not() -> None:
+def test_cache_keeps_documents_in_use() -> None:
     used = "{ me { corpUser { urn } } }"
     documents = Documents(build_schema(sdl()), max_bytes=4 * (40 * WEIGHT + PLAN_WEIGHT + 3 * FIELD_WEIGHT))
     first = documents.get(used)
@@ -31,7 +31,7 @@ def test_a_document_in_use_outlives_those_that_are_not() -> None:
         assert documents.get(used) is first
 
 
-def test_documents_that_come_once_do_not_displace_those_that_came_again() -> None:
+def test_documents_seen_once_do_not_evict_documents_seen_again() -> None:
     used = "{ me { corpUser { urn } } }"
     documents = Documents(build_schema(sdl()), max_bytes=4 * (40 * WEIGHT + PLAN_WEIGHT + 3 * FIELD_WEIGHT))
     first = documents.get(used)
@@ -42,7 +42,7 @@ def test_documents_that_come_once_do_not_displace_those_that_came_again() -> Non
 
 
 @pytest.mark.parametrize("text", [DENSE, SPARSE], ids=["dense", "sparse"])
-def test_a_parsed_document_weighs_no_more_than_it_is_counted_for(text: str) -> None:
+def test_parsed_document_weighs_at_most_its_estimate(text: str) -> None:
     parse(text)
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
@@ -68,7 +68,7 @@ PLANNED = {
 
 
 @pytest.mark.parametrize("text", PLANNED.values(), ids=PLANNED)
-def test_a_plan_weighs_no_more_than_it_is_counted_for(text: str) -> None:
+def test_plan_weighs_at_most_its_estimate(text: str) -> None:
     schema, document = make_schema(system_clock, new_id), parse(text)
     for _ in range(2):  # what is kept for all documents is made with the first
         tracemalloc.start()
@@ -87,12 +87,12 @@ def of_shapes(names: list[str]) -> str:
     return f"query ({declared}) {{ me {{ corpUser {{ {fields} }} }} }}"
 
 
-def test_a_document_that_may_have_many_shapes_counts_as_so_many_plans() -> None:
+def test_weight_of_a_document_includes_all_possible_plans() -> None:
     documents, text = Documents(build_schema(sdl())), of_shapes([f"v{number}" for number in range(10)])
     assert documents.get(text).weight > MAX_PLANS * (PLAN_WEIGHT + 10 * FIELD_WEIGHT)
 
 
-def test_however_many_shapes_a_document_has_no_more_plans_are_kept_than_are_counted() -> None:
+def test_plans_per_document_are_limited() -> None:
     names = [f"v{number}" for number in range(5)]
     fastpath = FastPath(make_schema(system_clock, new_id), parse(of_shapes(names)))
     planned = [

@@ -39,7 +39,7 @@ class TestReading:
         server.grant(actor, privileges=("VIEW_AUDIT_LOG",))
         assert page(server, actor=actor)["events"]
 
-    def test_tells_who_did_what_to_which_when_with_what_and_from_where(self, server: Server, actor: str) -> None:
+    def test_event_has_actor_action_target_time_token_and_peer(self, server: Server, actor: str) -> None:
         bearer = server.create(ADMIN)
         answer = server.post(
             "mutation ($urn: String!) { updateUserStatus(urn: $urn, status: SUSPENDED) }",
@@ -54,7 +54,7 @@ class TestReading:
         assert event["requestId"] == answer.headers["x-request-id"]
         assert event["at"] > 1_700_000_000_000
 
-    def test_is_narrowed_by_who_what_which_and_when(self, server: Server, actor: str) -> None:
+    def test_events_are_filtered_by_actor_action_target_and_time(self, server: Server, actor: str) -> None:
         server.grant(actor)
         made = [server.create(actor)["metadata"]["id"] for _ in range(3)]
         server.revoke(made[0], actor=actor)
@@ -107,21 +107,21 @@ class TestReading:
 
 
 class TestADenial:
-    def test_is_told_with_what_was_asked_and_what_was_missing(self, server: Server, actor: str) -> None:
+    def test_denial_event_names_operation_and_privilege(self, server: Server, actor: str) -> None:
         answer = server.post("{ mine: listAccessTokens { total } }", actor=actor)
         (event,) = events(server, actorUrns=[actor])
         assert (event["action"], event["target"]) == ("access.denied", "listAccessTokens")
         assert event["detail"] == {"privilege": GENERATE}
         assert event["requestId"] == answer.headers["x-request-id"]
 
-    def test_of_each_field_of_a_document_is_told(self, server: Server, actor: str) -> None:
+    def test_each_denied_field_writes_an_event(self, server: Server, actor: str) -> None:
         server.post("{ a: listAccessTokens { total } b: listPolicies(input: {}) { total } }", actor=actor)
         told = {event["target"] for event in events(server, actorUrns=[actor])}
         assert told == {"listAccessTokens", "listPolicies"}
 
 
 class TestAFailedAuthentication:
-    def test_by_nonsense_is_told_without_the_nonsense(self, make_server: Make) -> None:
+    def test_event_of_an_invalid_token_does_not_contain_it(self, make_server: Make) -> None:
         server = make_server()
         nonsense = "hunter2-hunter2-hunter2"
         fail(server, nonsense)
@@ -145,7 +145,7 @@ class TestAFailedAuthentication:
         assert event["detail"] == {"reason": "token_revoked"}
         assert made["accessToken"] not in str(event)
 
-    def test_by_a_suspended_actor_is_told(self, make_server: Make, actor: str) -> None:
+    def test_event_names_the_suspended_actor(self, make_server: Make, actor: str) -> None:
         server = make_server()
         made = server.create(ADMIN, of=actor)
         server.set_status(actor, "SUSPENDED")
@@ -175,7 +175,7 @@ class TestAFailedAuthentication:
         assert len(found) < 60
         assert sum(1 + event["detail"].get("leftOut", 0) for event in found) == 1_000
 
-    def test_is_written_even_when_nobody_reads(self, make_server: Make) -> None:
+    def test_events_are_written_without_a_reader(self, make_server: Make) -> None:
         server = make_server()
         fail(server, "nonsense")
         until(
@@ -203,7 +203,7 @@ class TestKeeping:
         assert len(events(server)) == kept
         assert_sound(server)
 
-    def test_a_start_with_another_setting_is_told(self, make_server: Make) -> None:
+    def test_changed_setting_writes_an_event(self, make_server: Make) -> None:
         server = make_server("--event-days", "30")
         assert events(server, actions=["setting.changed"]) == []
         server.stop()

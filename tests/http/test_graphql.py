@@ -24,7 +24,7 @@ class TestTheMediaType:
     @pytest.mark.parametrize(
         "accept", ["application/json", "*/*", "text/html", "application/*", "application/json;q=0.9"]
     )
-    def test_of_old_is_200_whatever_graphql_makes_of_the_request(self, server: Server, accept: str) -> None:
+    def test_old_media_type_always_gets_200(self, server: Server, accept: str) -> None:
         for query in (ME, "{", "{ nothing }", f'mutation {{ revokeAccessToken(tokenId: "{NO_ACTOR}") }}'):
             answer = post(server, {"query": query}, Accept=accept)
             assert answer.status_code == 200
@@ -46,7 +46,7 @@ class TestTheMediaType:
             (f"query a {ME} query b {ME}", 400, False),
         ],
     )  # fmt: skip
-    def test_of_today_has_the_status_of_the_specification(
+    def test_new_media_type_gets_the_status_of_the_specification(
         self, server: Server, accept: str, query: str, status: int, has_data: bool
     ) -> None:
         answer = post(server, {"query": query}, Accept=accept)
@@ -55,7 +55,7 @@ class TestTheMediaType:
         assert ("data" in answer.json()) == has_data
 
     @pytest.mark.parametrize("accept", ["application/json", MODERN])
-    def test_does_not_matter_to_what_is_wrong_with_the_request_itself(self, server: Server, accept: str) -> None:
+    def test_media_type_does_not_affect_errors_of_the_http_request(self, server: Server, accept: str) -> None:
         headers = {"X-Service-Actor": ADMIN, "Content-Type": "application/json", "Accept": accept}
         assert server.http.post("/api/graphql", content=b"{", headers=headers).status_code == 400
         assert server.http.post("/api/graphql", content=b"{}", headers=headers).status_code == 400

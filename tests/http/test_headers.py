@@ -75,7 +75,7 @@ def test_a_token_after_an_authorization_that_cannot_be_read_is_one_of_two(server
     assert asked(server, b"Authorization: Basic " + STRANGE, bearer, target="/auth").status == 400
 
 
-def test_behind_proxies_an_authorization_that_cannot_be_read_counts_wherever_it_stands(behind_proxies: Server) -> None:
+def test_unreadable_authorization_counts_at_any_position_behind_proxies(behind_proxies: Server) -> None:
     bearer = f"Authorization: Bearer {behind_proxies.create(ADMIN)['accessToken']}".encode()
     strange = b"Authorization: Bearer " + STRANGE
     assert asked(behind_proxies, bearer, target="/auth").status == 204
@@ -84,7 +84,7 @@ def test_behind_proxies_an_authorization_that_cannot_be_read_counts_wherever_it_
         assert asked(behind_proxies, *lines, target="/auth").status == 400
 
 
-def test_behind_proxies_an_actor_that_cannot_be_read_counts_wherever_it_stands(behind_proxies: Server) -> None:
+def test_unreadable_actor_header_counts_at_any_position_behind_proxies(behind_proxies: Server) -> None:
     actor, strange = AS_ADMIN.encode(), b"X-Service-Actor: " + STRANGE
     assert asked(behind_proxies, actor).status == 200
     for lines in ([strange], [strange, actor], [actor, strange]):

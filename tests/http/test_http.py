@@ -85,20 +85,20 @@ class TestThePrefixesOfTheGateway:
 
 class TestBelowAProtectedAddress:
     @pytest.mark.parametrize(("prefix", "path"), [*product(PREFIXES, PROTECTED)])
-    def test_a_stranger_learns_nothing_of_what_exists(self, server: Server, prefix: str, path: str) -> None:
+    def test_unauthenticated_callers_get_401_for_any_path(self, server: Server, prefix: str, path: str) -> None:
         for method in ("GET", "POST", "DELETE"):
             answer = send(server, method, prefix + path, [AS_ADMIN, JSON_TYPE])
             rest_error(answer, 401, "UNAUTHENTICATED", "missing_credential")
             assert answer.header("WWW-Authenticate") == 'Bearer realm="watchword"'
 
     @pytest.mark.parametrize(("prefix", "path"), [*product(PREFIXES, PROTECTED)])
-    def test_the_holder_of_a_token_learns_that_nothing_is_there(
+    def test_authenticated_callers_get_404_for_unknown_paths(
         self, server: Server, token: str, prefix: str, path: str
     ) -> None:
         rest_error(get(server, prefix + path, f"Authorization: Bearer {token}"), 404, "NOT_FOUND", "no_such_address")
 
     @pytest.mark.parametrize("path", ["/nothing", "/apix", "/operationsx", "/favicon.ico", "/config/", "/authx", "//"])
-    def test_does_not_lie_what_only_looks_like_it(self, server: Server, path: str) -> None:
+    def test_lookalike_paths_return_404(self, server: Server, path: str) -> None:
         rest_error(get(server, path), 404, "NOT_FOUND", "no_such_address")
 
 

@@ -38,13 +38,13 @@ def test_metrics_that_other_machines_can_read_come_with_a_warning(server: Server
     assert f"WARNING: other machines can reach the metrics at {address} WITHOUT TLS" in open_to_all.out.read_text()
 
 
-def test_metrics_are_not_served_where_everybody_can_ask(server: Server) -> None:
+def test_first_listener_does_not_serve_metrics(server: Server) -> None:
     for path in ("/metrics", "/gms/metrics", "/api/gms/metrics"):
         answer = server.http.get(path, headers=AS_ADMIN)
         assert (answer.status_code, answer.json()["error"]["reason"]) == (404, "no_such_address")
 
 
-def test_health_names_its_parts_at_the_second_listener_alone(server: Server, second: httpx.Client) -> None:
+def test_only_the_second_listener_shows_health_details(server: Server, second: httpx.Client) -> None:
     for path in ("/health", "/health/ready"):
         until(lambda path=path: second.get(path).json()["status"] == "ready", "ready")  # type: ignore[misc]
         assert second.get(path).json()["parts"] == {"store": {"status": "ready"}, "index": {"status": "ready"}}

@@ -67,7 +67,7 @@ def oauth_error(answer: httpx.Response | Answer, status: int, word: str) -> str:
 
 
 class TestALiveToken:
-    def test_is_told_with_what_was_signed_and_what_the_store_knows(
+    def test_introspection_returns_signed_claims_and_stored_state(
         self, server: Server, gateway: str, made: dict[str, Any], actor: str
     ) -> None:
         claims = jwt.decode(made["accessToken"], options={"verify_signature": False})
@@ -99,7 +99,7 @@ class TestALiveToken:
     def test_may_ask_about_itself_without_any_privilege(self, server: Server, token: str, actor: str) -> None:
         assert introspect(server, token, token)["sub"] == actor
 
-    def test_was_used_when_it_was_told_to_be_live(self, make_server: Callable[..., Server]) -> None:
+    def test_introspection_counts_as_use(self, make_server: Callable[..., Server]) -> None:
         server = make_server()
         asking, asked, idle = (server.create(ADMIN, name=name)["accessToken"] for name in ("asking", "asked", "idle"))
         assert introspect(server, asked, asking)["active"]
@@ -114,7 +114,7 @@ class TestALiveToken:
         assert answer.json()["active"] is True
 
     @pytest.mark.parametrize("prefix", ["/gms", "/api/gms"])
-    def test_is_told_and_ended_below_the_prefixes_of_the_gateway_too(
+    def test_oauth_endpoints_work_under_gateway_prefixes(
         self, server: Server, gateway: str, token: str, prefix: str
     ) -> None:
         assert post(server, prefix + INTROSPECT, {"token": token}, gateway).json()["active"] is True
@@ -123,12 +123,12 @@ class TestALiveToken:
 
 
 class TestWhoAsks:
-    def test_without_a_credential_is_told_to_bring_one(self, server: Server, token: str) -> None:
+    def test_introspection_without_credential_is_401(self, server: Server, token: str) -> None:
         answer = post(server, INTROSPECT, {"token": token})
         oauth_error(answer, 401, "invalid_token")
         assert answer.headers["WWW-Authenticate"] == REALM
 
-    def test_is_not_believed_by_the_actor_header(self, server: Server, token: str) -> None:
+    def test_introspection_rejects_the_actor_header(self, server: Server, token: str) -> None:
         answer = raw(server, INTROSPECT, urlencode({"token": token}).encode(), FORM, AS_ADMIN)
         oauth_error(answer, 401, "invalid_token")
 
@@ -142,7 +142,7 @@ class TestWhoAsks:
         twice = [f"Authorization: Bearer {gateway}"] * 2
         oauth_error(raw(server, INTROSPECT, urlencode({"token": token}).encode(), FORM, *twice), 400, "invalid_request")
 
-    def test_without_the_privilege_is_denied_alike_for_live_dead_and_unknown_ones(
+    def test_introspection_denial_does_not_depend_on_the_token(
         self, server: Server, made: dict[str, Any], actor: str
     ) -> None:
         server.grant(actor)
@@ -183,7 +183,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class TestWhatIsNotALiveTokenOfOurs:
-    def test_is_inactive_and_nothing_more_is_told_of_it(
+    def test_invalid_token_is_inactive_without_details(
         self, server: Server, gateway: str, made: dict[str, Any], stranger: str
     ) -> None:
         before = stored(server)
@@ -193,7 +193,7 @@ class TestWhatIsNotALiveTokenOfOurs:
         assert {answer.headers["Cache-Control"] for answer in answers.values()} == {"no-store"}
         assert stored(server) == before
 
-    def test_ends_nothing_when_it_is_revoked_and_is_not_told_from_what_is(
+    def test_revoking_an_invalid_token_returns_200_and_changes_nothing(
         self, server: Server, made: dict[str, Any], stranger: str
     ) -> None:
         before = stored(server)
@@ -247,7 +247,7 @@ class TestWhatIsNotALiveTokenOfOurs:
 
 
 class TestWhoeverHoldsAToken:
-    def test_ends_it_with_nothing_but_it(self, server: Server, gateway: str, token: str) -> None:
+    def test_holder_revokes_a_token_with_the_token_only(self, server: Server, gateway: str, token: str) -> None:
         answer = post(server, REVOKE, {"token": token})
         assert (answer.status_code, answer.content) == (200, b"")
         assert answer.headers["Cache-Control"] == "no-store"
@@ -261,7 +261,7 @@ class TestWhoeverHoldsAToken:
         assert (event["actorUrn"], event["tokenId"]) == (actor, made["metadata"]["id"])
         assert event["detail"] == {"actorUrn": actor, "byPossession": True}
 
-    def test_is_not_told_that_it_was_ended_before_and_changes_nothing(self, server: Server, token: str) -> None:
+    def test_second_revocation_returns_200_and_changes_nothing(self, server: Server, token: str) -> None:
         post(server, REVOKE, {"token": token})
         before = stored(server)
         again = post(server, REVOKE, {"token": token})
@@ -274,7 +274,7 @@ class TestWhoeverHoldsAToken:
         assert post(server, REVOKE, {"token": made["accessToken"]}).status_code == 200
         assert stored(server) == before
 
-    def test_ends_that_of_a_suspended_actor_for_good(self, server: Server, token: str, actor: str) -> None:
+    def test_holder_revokes_the_token_of_a_suspended_actor(self, server: Server, token: str, actor: str) -> None:
         server.set_status(actor, "SUSPENDED")
         assert post(server, REVOKE, {"token": token}).status_code == 200
         server.set_status(actor, "ACTIVE")
@@ -286,7 +286,7 @@ class TestWhoeverHoldsAToken:
         assert answer.status_code == 200
         assert server.verify(token).status_code == 401
 
-    def test_is_told_to_try_again_while_the_store_cannot_be_written(self, server: Server, token: str) -> None:
+    def test_revocation_gets_503_while_the_store_cannot_be_written(self, server: Server, token: str) -> None:
         with locked(server):
             refused = post(server, REVOKE, {"token": token})
         oauth_error(refused, 503, "temporarily_unavailable")
@@ -341,7 +341,7 @@ class TestABody:
         assert server.verify(token).status_code == 204
 
     @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS"])
-    def test_comes_by_post_alone(self, server: Server, path: str, method: str) -> None:
+    def test_form_endpoints_accept_only_post(self, server: Server, path: str, method: str) -> None:
         answer = raw(server, path, None, method=method)
         oauth_error(answer, 405, "invalid_request")
         assert answer.header("Allow") == "POST"

@@ -34,9 +34,7 @@ def told(server: Server, token: str, by: str) -> Any:
     return answer.json()
 
 
-def test_scopes_are_told_with_spaces_between_them_and_the_audience_as_it_was_given(
-    server: Server, gateway: str, actor: str
-) -> None:
+def test_introspection_returns_scopes_and_audience(server: Server, gateway: str, actor: str) -> None:
     limits: dict[str, Any] = {
         "scopes": ["read:orders", "VIEW_AUDIT_LOG"],
         "audience": ["https://orders.example", "billing"],
@@ -46,9 +44,7 @@ def test_scopes_are_told_with_spaces_between_them_and_the_audience_as_it_was_giv
     assert set(content["aud"]) == set(limits["audience"])
 
 
-def test_a_token_without_scopes_is_told_apart_from_one_that_is_limited_to_none(
-    server: Server, gateway: str, actor: str
-) -> None:
+def test_introspection_distinguishes_no_scopes_from_empty_scopes(server: Server, gateway: str, actor: str) -> None:
     contents = [told(server, server.create(ADMIN, of=actor, **limits)["accessToken"], gateway) for limits in NONE]
     assert [content["active"] for content in contents] == [True, True]
     assert [content.get("scope") for content in contents] == [None, ""]
@@ -57,7 +53,7 @@ def test_a_token_without_scopes_is_told_apart_from_one_that_is_limited_to_none(
 NONE: list[dict[str, Any]] = [{}, {"scopes": []}]
 
 
-def test_from_where_a_token_may_be_used_is_for_who_asks_to_judge(server: Server, gateway: str, actor: str) -> None:
+def test_introspection_leaves_networks_to_the_caller(server: Server, gateway: str, actor: str) -> None:
     token = server.create(ADMIN, of=actor, allowedNetworks=ELSEWHERE)["accessToken"]
     assert server.verify(token).status_code == 401
     assert told(server, token, gateway)["sub"] == actor
@@ -82,7 +78,7 @@ def test_a_token_for_another_audience_may_ask_about_itself_and_about_no_other(se
         assert (refused.status_code, refused.json()["error"]) == (403, "insufficient_scope")
 
 
-def test_whoever_holds_it_ends_a_token_that_is_limited_to_elsewhere(server: Server, gateway: str, actor: str) -> None:
+def test_holder_revokes_a_token_limited_to_another_audience(server: Server, gateway: str, actor: str) -> None:
     limits: dict[str, Any] = {"allowedNetworks": ELSEWHERE, "audience": ["https://orders.example"], "scopes": []}
     token = server.create(ADMIN, of=actor, **limits)["accessToken"]
     assert server.http.post(REVOKE, data={"token": token}).status_code == 200
@@ -104,9 +100,7 @@ class TestASuccessor:
         old = server.create(ADMIN, of=actor)
         return old, server.ask(ROTATE, {"id": old["metadata"]["id"]}, token=old["accessToken"])["rotateAccessToken"]
 
-    def test_is_used_for_the_first_time_when_it_is_told_to_be_live(
-        self, server: Server, gateway: str, actor: str
-    ) -> None:
+    def test_introspection_is_the_first_use_of_a_successor(self, server: Server, gateway: str, actor: str) -> None:
         old, new = self.rotated(server, actor)
         content = told(server, new["accessToken"], gateway)
         ((end,),) = look(server, "SELECT expires_at FROM tokens WHERE id = ?", new["metadata"]["id"])
@@ -116,7 +110,7 @@ class TestASuccessor:
         assert grace == 60_000
         assert told(server, old["accessToken"], gateway)["exp"] == end // 1000
 
-    def test_that_was_never_used_is_ended_with_the_one_it_replaces_by_whoever_holds_it(
+    def test_revoking_a_token_by_possession_revokes_its_unused_successor(
         self, server: Server, gateway: str, actor: str
     ) -> None:
         old, new = self.rotated(server, actor)

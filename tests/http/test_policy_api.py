@@ -171,7 +171,7 @@ class TestAGroup:
 
 
 class TestAnActor:
-    def test_is_active_until_suspended_and_says_since_when_and_by_whom(self, server: Server, actor: str) -> None:
+    def test_actor_status_has_time_and_actor_of_its_change(self, server: Server, actor: str) -> None:
         assert server.ask(ACTOR, {"urn": actor}, actor=ADMIN)["getActor"] == {
             "urn": actor, "status": "ACTIVE", "changedAt": None, "changedBy": None,
         }  # fmt: skip
@@ -181,20 +181,20 @@ class TestAnActor:
         server.set_status(actor, "ACTIVE")
         assert server.ask(ACTOR, {"urn": actor}, actor=ADMIN)["getActor"]["changedAt"] >= state["changedAt"]
 
-    def test_that_is_suspended_is_given_no_token(self, server: Server, actor: str) -> None:
+    def test_suspended_actor_gets_no_token(self, server: Server, actor: str) -> None:
         server.set_status(actor, "SUSPENDED")
         with pytest.raises(GraphQLRefused) as refusal:
             server.create(ADMIN, of=actor)
         assert (refusal.value.code, refusal.value.reason) == (409, "actor_suspended")
 
-    def test_that_is_root_cannot_be_suspended(self, server: Server) -> None:
+    def test_root_actor_cannot_be_suspended(self, server: Server) -> None:
         with pytest.raises(GraphQLRefused) as refusal:
             server.set_status(ADMIN, "SUSPENDED")
         assert (refusal.value.code, refusal.value.reason) == (409, "not_editable")
 
 
 class TestWhoIAm:
-    def test_needs_no_privilege_and_tells_what_i_may_do(self, server: Server, actor: str) -> None:
+    def test_me_needs_no_privilege_and_lists_privileges(self, server: Server, actor: str) -> None:
         me = server.ask(ME, actor=actor)["me"]
         assert me["corpUser"] == {"urn": actor, "username": actor.rsplit(":", 1)[1], "exists": True}
         assert me["platformPrivileges"] == {
@@ -208,9 +208,7 @@ class TestWhoIAm:
         }  # fmt: skip
         assert all(server.ask(ME, actor=ADMIN)["me"]["platformPrivileges"].values())
 
-    def test_lists_my_privileges_for_the_asking_and_anothers_for_who_manages_policies(
-        self, server: Server, actor: str
-    ) -> None:
+    def test_privileges_of_others_need_manage_policies(self, server: Server, actor: str) -> None:
         server.grant(actor)
         wanted = {"privileges": [GENERATE, "GET_ES_TASK_STATUS_PRIVILEGE"]}
         assert server.ask(GRANTED, {"urn": actor}, actor=actor)["getGrantedPrivileges"] == wanted
@@ -236,7 +234,7 @@ class TestWhoIAm:
         ('mutation { updateUserStatus(urn: "x", status: SUSPENDED) }', {}),
     ],
 )
-def test_all_of_it_is_denied_to_who_does_not_manage_policies(
+def test_policy_api_is_denied_without_manage_policies(
     server: Server, actor: str, query: str, variables: dict[str, Any]
 ) -> None:
     """Even to who manages all tokens, and before the input is looked at."""
@@ -249,7 +247,7 @@ def test_all_of_it_is_denied_to_who_does_not_manage_policies(
 
 class TestOneByItsUrn:
     @pytest.mark.parametrize("kind", ["Policy", "Group"])
-    def test_is_shown_to_who_manages_policies(self, server: Server, actor: str, group: str, kind: str) -> None:
+    def test_get_by_urn_needs_manage_policies(self, server: Server, actor: str, group: str, kind: str) -> None:
         urn = server.grant(actor) if kind == "Policy" else group
         query = f"query ($urn: String!) {{ get{kind}(urn: $urn) {{ urn name }} }}"
         assert server.ask(query, {"urn": urn}, actor=ADMIN)[f"get{kind}"]["urn"] == urn

@@ -46,7 +46,7 @@ def test_the_keys_may_be_kept_for_five_minutes(server: Server) -> None:
 
 
 class TestTheMetadata:
-    def test_name_what_is_there_and_nothing_else(self, server: Server) -> None:
+    def test_metadata_names_only_existing_endpoints(self, server: Server) -> None:
         answer = server.http.get(METADATA)
         assert answer.headers["Cache-Control"] == "public, max-age=3600"
         assert answer.json() == {

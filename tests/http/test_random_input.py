@@ -158,7 +158,7 @@ def test_random_paths_are_answered_or_refused_in_shape(server: Server, rest: str
         assert is_file(answer) or orjson.loads(answer.body)
 
 
-def test_after_all_that_the_server_has_written_of_no_defect(server: Server) -> None:
+def test_server_logs_no_internal_error_after_all_that(server: Server) -> None:
     """Random input of this process may run before or after; a defect logged by any of it is one too many."""
     server.ask("{ me { corpUser { urn } } }", actor=ADMIN, headers={"X-Request-Id": "last-of-all"})
     logged = server.err.read_text()

@@ -32,7 +32,7 @@ def refusal(server: Server, query: str, variables: dict[str, Any], **who: Any) -
 
 
 class TestWhyAnActorMay:
-    def test_is_told_with_every_policy_and_every_way_that_grants_it(self, server: Server, actor: str) -> None:
+    def test_explanation_lists_every_policy_and_every_way(self, server: Server, actor: str) -> None:
         group = server.ask(CREATE_GROUP, {"input": {"name": "g"}}, actor=ADMIN)["createGroup"]
         server.ask(ADD, {"group": group, "users": [actor]}, actor=ADMIN)
         named = server.grant(actor, privileges=(MANAGE_ALL,), groups=[group])
@@ -53,14 +53,14 @@ class TestWhyAnActorMay:
         (root,) = explained(server, ADMIN, MANAGE_POLICIES)["grounds"]
         assert (root["via"], root["policyUrn"]) == ("USER", "urn:li:servicePolicy:root")
 
-    def test_is_else_the_very_sentence_that_the_actor_is_told(self, server: Server, actor: str) -> None:
+    def test_explanation_of_a_denial_is_the_error_of_the_actor(self, server: Server, actor: str) -> None:
         found = explained(server, actor)
         assert (found["allowed"], found["grounds"]) == (False, [])
         own = {"input": {"filters": [{"field": "actorUrn", "value": actor}]}}
         query = "query ($input: ListAccessTokensInput) { listAccessTokens(input: $input) { total } }"
         assert found["sentence"] == refusal(server, query, own, actor=actor)["message"]
 
-    def test_of_a_suspended_one_says_so_and_what_it_is_told(self, server: Server, actor: str) -> None:
+    def test_explanation_of_a_suspended_actor_says_so(self, server: Server, actor: str) -> None:
         server.grant(actor)
         server.set_status(actor, "SUSPENDED")
         found = explained(server, actor)
@@ -69,7 +69,7 @@ class TestWhyAnActorMay:
         assert refused.status_code == 401
         assert found["sentence"] in refused.text
 
-    def test_is_ones_own_for_the_asking_as_the_token_in_hand_limits_it(self, server: Server, actor: str) -> None:
+    def test_own_explanation_includes_token_scopes(self, server: Server, actor: str) -> None:
         server.grant(actor, privileges=(GENERATE, "VIEW_AUDIT_LOG"))
         token = server.create(actor, scopes=["VIEW_AUDIT_LOG"])["accessToken"]
         assert explained(server, actor, actor=actor)["allowed"]
@@ -89,7 +89,7 @@ class TestWhyAnActorMay:
             assert policy not in str(found)
             assert group not in str(found)
 
-    def test_is_anothers_only_for_who_manages_policies(self, server: Server, actor: str) -> None:
+    def test_explanation_of_others_needs_manage_policies(self, server: Server, actor: str) -> None:
         server.grant(actor, privileges=(MANAGE_ALL,))
         for privilege in (GENERATE, "NONSENSE"):
             refused = refusal(server, EXPLAIN, {"actor": ADMIN, "privilege": privilege}, actor=actor)
@@ -136,7 +136,7 @@ class TestTheKnownActors:
         assert [one["urn"] for one in only["actors"]] == users[1:2]
 
     @pytest.mark.parametrize("privilege", [MANAGE_POLICIES, MANAGE_ALL])
-    def test_are_for_who_manages_policies_or_all_tokens(self, server: Server, actor: str, privilege: str) -> None:
+    def test_known_actors_need_manage_policies_or_manage_all(self, server: Server, actor: str, privilege: str) -> None:
         server.grant(actor, privileges=(GENERATE, "MANAGE_SERVICE_ACCOUNTS", "VIEW_AUDIT_LOG"))
         refused = refusal(server, ACTORS, {"input": {"count": 0}}, actor=actor)
         assert (refused["code"], refused["privilege"]) == (403, MANAGE_POLICIES)

@@ -146,7 +146,7 @@ class TestStopping:
         server.start()
         assert server.verify(answer.json()["data"]["createAccessToken"]["accessToken"]).status_code == 204
 
-    def test_by_a_key_is_the_main_process_to_tell_and_no_worker_goes_by_itself(self, make_server: MakeServer) -> None:
+    def test_ctrl_c_stops_workers_through_the_main_process(self, make_server: MakeServer) -> None:
         server = make_server()
         (worker,) = server.workers()
         worker.send_signal(signal.SIGINT)
@@ -223,7 +223,7 @@ def socket_folder() -> Iterator[Path]:
 
 
 class TestAUnixSocket:
-    def test_is_its_owners_alone_and_believes_the_actor_header_when_told_to(
+    def test_unix_socket_is_private_and_accepts_the_actor_header_if_trusted(
         self, make_server: MakeServer, socket_folder: Path
     ) -> None:
         path = socket_folder / "s"
@@ -242,7 +242,9 @@ class TestAUnixSocket:
         (line,) = [line for line in lines_of(server) if line.get("path") == "/api/graphql"]
         assert line["client"] == "unix"
 
-    def test_believes_no_actor_header_unless_told_to(self, make_server: MakeServer, socket_folder: Path) -> None:
+    def test_unix_socket_rejects_the_actor_header_by_default(
+        self, make_server: MakeServer, socket_folder: Path
+    ) -> None:
         path = socket_folder / "s"
         server = make_server("--host", f"unix:{path}")
         assert "local mode  off" in server.out.read_text()
@@ -252,7 +254,7 @@ class TestAUnixSocket:
             assert answer.status_code == 401
 
 
-def test_only_trusted_peers_are_believed_where_local_mode_is_off(make_server: MakeServer) -> None:
+def test_only_trusted_peers_may_send_the_actor_header_without_local_mode(make_server: MakeServer) -> None:
     server = make_server(
         "--local-mode", "off", env={"WATCHWORD_TRUSTED_PEERS": "10.0.0.0/8,127.0.0.2/31,127.9.0.0/16,::1/128"}
     )
@@ -323,7 +325,7 @@ class TestTheAccessLog:
         assert "hidden" not in server.err.read_text()
 
 
-def test_the_data_folder_and_all_in_it_are_their_owners_alone(server: Server) -> None:
+def test_data_folder_and_files_are_private(server: Server) -> None:
     assert stat.S_IMODE(server.data_dir.stat().st_mode) == 0o700
     for path in server.data_dir.rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path

@@ -243,7 +243,7 @@ def test_no_key_is_in_anything_the_process_wrote(keys: dict[str, bytes], written
             assert not [where for where, content in written.items() if spelling in content], name
 
 
-def test_the_events_tell_of_each_token_by_its_id_alone(loud: Loud) -> None:
+def test_events_name_tokens_only_by_id(loud: Loud) -> None:
     with closing(sqlite3.connect(loud.server.data_dir / "watchword.db")) as store:
         events = store.execute("SELECT * FROM events").fetchall()
     assert len([event for event in events if "token.created" in event]) == 3

@@ -3,7 +3,7 @@
 from tests.support.server import ADMIN, Server
 
 
-def test_a_token_is_made_works_is_listed_is_revoked_and_is_refused(server: Server) -> None:
+def test_token_is_created_used_listed_revoked_and_rejected(server: Server) -> None:
     made = server.create(ADMIN, name="flow")
     token, token_id = made["accessToken"], made["metadata"]["id"]
 

@@ -72,7 +72,7 @@ def test_no_forged_request_signs_out(server: Server, browser: Browser) -> None:
     assert browser.post().status_code == 200
 
 
-def test_no_forged_request_learns_who_is_signed_in(server: Server, browser: Browser) -> None:
+def test_forged_request_does_not_learn_the_session(server: Server, browser: Browser) -> None:
     for headers in forged(server):
         if headers != {"Origin": None}:
             assert reason_of(browser.send("GET", "/session", headers=headers)) == FOREIGN, headers
@@ -81,15 +81,13 @@ def test_no_forged_request_learns_who_is_signed_in(server: Server, browser: Brow
 @pytest.mark.parametrize(
     ("site", "status"), [("same-origin", 200), ("same-site", 403), ("cross-site", 403), ("none", 403)]
 )
-def test_where_a_browser_leaves_the_origin_out_it_says_itself_whose_request_it_is(
-    browser: Browser, site: str, status: int
-) -> None:
+def test_request_without_origin_needs_same_origin_fetch_metadata(browser: Browser, site: str, status: int) -> None:
     headers: Headers = {"Origin": None, "Sec-Fetch-Site": site}
     assert browser.send("GET", "/session", headers=headers).status_code == status
     assert browser.send("DELETE", "/session", headers=headers).status_code == 403
 
 
-def test_headers_that_come_twice_are_not_believed(server: Server, browser: Browser) -> None:
+def test_repeated_headers_are_rejected(server: Server, browser: Browser) -> None:
     own = [f"Origin: {server.url}", "X-Watchword-Console: 1", f"Cookie: watchword={browser.cookie}"]
     assert send(server, "GET", "/session", own, None).json()["signedIn"] is True
     for more in (f"Origin: {server.url}", "Origin: https://elsewhere.example", "X-Watchword-Console: 1"):
@@ -115,7 +113,7 @@ def test_the_address_answers_three_methods(browser: Browser, method: str) -> Non
     assert answer.headers["allow"] == "GET, POST, DELETE, HEAD"
 
 
-def test_without_a_cookie_a_request_of_our_pages_is_told_to_sign_in(server: Server) -> None:
+def test_console_request_without_cookie_gets_401(server: Server) -> None:
     stranger = Browser(server)
     refused = stranger.post(ME)
     assert reason_of(refused) == (401, "missing_credential")
@@ -142,7 +140,7 @@ class TestBehindAProxy:
         sent = {"X-Watchword-Console": "1", **{name.replace("_", "-"): value for name, value in headers.items()}}
         return server.http.post("/session", json={"token": token}, headers=sent)
 
-    def test_that_is_trusted_our_address_is_the_one_it_tells(
+    def test_trusted_proxy_defines_the_own_origin(
         self, make_server: MakeServer, token: Callable[[Server], str]
     ) -> None:
         server = make_server("--trusted-proxies", "127.0.0.1/32")
@@ -158,7 +156,7 @@ class TestBehindAProxy:
         assert self.sign_in(server, made, Origin=self.PUBLIC, **named).status_code == 200
         assert self.sign_in(server, made, Origin=self.PUBLIC, X_Forwarded_Proto="https").status_code == 403
 
-    def test_that_is_not_trusted_nothing_it_tells_is_believed(
+    def test_forwarded_headers_of_untrusted_proxies_are_ignored(
         self, make_server: MakeServer, token: Callable[[Server], str]
     ) -> None:
         server = make_server("--local-mode", "off")
@@ -168,7 +166,7 @@ class TestBehindAProxy:
         plain = self.sign_in(server, made, Origin="http://tokens.example.org", **told)
         assert plain.headers["set-cookie"].startswith("watchword=")
 
-    def test_that_tells_nothing_our_address_is_the_one_that_was_set(
+    def test_public_url_is_the_own_origin_without_forwarded_headers(
         self, make_server: MakeServer, token: Callable[[Server], str]
     ) -> None:
         server = make_server("--public-url", self.PUBLIC)

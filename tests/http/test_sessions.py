@@ -125,13 +125,13 @@ class TestSigningIn:
             (b"token=x", "application/x-www-form-urlencoded", (415, "not_json")),
         ],
     )
-    def test_tells_what_is_wrong_with_a_body(
+    def test_sign_in_error_describes_the_body(
         self, browser: Browser, body: bytes, kind: str, expected: tuple[int, str]
     ) -> None:
         headers = {**browser.headers, "Content-Type": kind}
         assert reason_of(browser.http.post("/session", content=body, headers=headers)) == expected
 
-    def test_with_what_is_no_token_is_a_failed_authentication(self, make_server: MakeServer) -> None:
+    def test_sign_in_with_an_invalid_token_is_a_failed_authentication(self, make_server: MakeServer) -> None:
         server = make_server()  # of its own: of many failures in one hour only some are told
         browser = Browser(server)
         answer = browser.sign_in(token="nothing-of-the-kind")
@@ -146,7 +146,7 @@ class TestSigningIn:
         assert answer.headers["x-request-id"] in [event["requestId"] for event in failed]
         browser.close()
 
-    def test_with_a_dead_token_tells_why(self, server: Server, browser: Browser, token: Any) -> None:
+    def test_sign_in_with_an_ended_token_says_why(self, server: Server, browser: Browser, token: Any) -> None:
         server.revoke(token["metadata"]["id"])
         assert reason_of(browser.sign_in(token=token["accessToken"])) == (401, "token_revoked")
 
@@ -201,7 +201,9 @@ class TestASession:
         assert browser.session()["tokenId"] == new["metadata"]["id"]
 
     @pytest.mark.parametrize("how", ["revoked", "suspended", "signed-out"])
-    def test_ends_at_once_when_it_is(self, server: Server, browser: Browser, token: Any, actor: str, how: str) -> None:
+    def test_session_ends_with_its_token(
+        self, server: Server, browser: Browser, token: Any, actor: str, how: str
+    ) -> None:
         browser.signed_in(token=token["accessToken"])
         held = browser.cookie
         if how == "revoked":
@@ -220,7 +222,9 @@ class TestASession:
         assert browser.cookie == ""
         assert "reason" not in browser.session()
 
-    def test_ends_with_a_surrender_of_its_token(self, server: Server, browser: Browser, token: Any) -> None:
+    def test_session_ends_when_its_token_is_revoked_by_possession(
+        self, server: Server, browser: Browser, token: Any
+    ) -> None:
         browser.signed_in(token=token["accessToken"])
         assert server.http.post("/oauth2/revoke", data={"token": token["accessToken"]}).status_code == 200
         assert reason_of(browser.post()) == (401, "token_revoked")
@@ -293,7 +297,7 @@ class TestASession:
             assert refused.status_code == 401
             assert refused.json()["errors"][0]["extensions"]["reason"] in {"session_over", "missing_credential"}
 
-    def test_whose_cookie_came_twice_is_none(self, browser: Browser, token: Any) -> None:
+    def test_repeated_session_cookie_is_ignored(self, browser: Browser, token: Any) -> None:
         browser.signed_in(token=token["accessToken"])
         held = browser.cookie
         browser.http.cookies.clear()
@@ -338,13 +342,13 @@ class TestInLocalMode:
     def test_one_signs_in_as_no_other_thing(self, browser: Browser, actor: str, expected: tuple[int, str]) -> None:
         assert reason_of(browser.sign_in(actor=actor)) == expected
 
-    def test_a_suspended_actor_is_refused_and_signed_out(self, server: Server, browser: Browser, actor: str) -> None:
+    def test_suspended_actor_is_rejected_and_signed_out(self, server: Server, browser: Browser, actor: str) -> None:
         browser.signed_in(actor=actor)
         server.set_status(actor, "SUSPENDED")
         assert reason_of(browser.post()) == (401, "invalid_token")
         assert reason_of(browser.sign_in(actor=actor)) == (401, "invalid_token")
 
-    def test_a_session_without_a_token_dies_with_local_mode(self, make_server: MakeServer) -> None:
+    def test_session_without_a_token_ends_with_local_mode(self, make_server: MakeServer) -> None:
         server = make_server()
         browser = Browser(server).signed_in(actor=ADMIN)
         held = browser.cookie

@@ -191,7 +191,7 @@ EFFECTIVE_ONE = "query ($id: String!) { getAccessToken(id: $id) { status effecti
 ANY = {"field": "status", "condition": "IN", "values": ["ACTIVE", "EXPIRED", "REVOKED"]}
 
 
-def test_a_suspended_actors_tokens_are_shown_as_suspended_and_their_status_is_as_before(
+def test_tokens_of_a_suspended_actor_have_effective_status_suspended(
     server: Server, actor: str, five: dict[str, str]
 ) -> None:
     other = server.create(ADMIN)["metadata"]["id"]
@@ -215,7 +215,7 @@ def test_a_suspended_actors_tokens_are_shown_as_suspended_and_their_status_is_as
 
 
 class TestARevocation:
-    def test_of_anothers_token_is_the_same_404_as_of_none(self, server: Server, holder: str) -> None:
+    def test_revoking_the_token_of_another_actor_is_the_404_of_an_unknown_id(self, server: Server, holder: str) -> None:
         others = server.create(ADMIN)["metadata"]["id"]
         answers = [server.post(REVOKE, {"id": one}, actor=holder).json() for one in (others, "A" * 43 + "=")]
         assert answers[0] == answers[1]
@@ -226,7 +226,7 @@ class TestARevocation:
         server.revoke(others)
         assert server.post(REVOKE, {"id": others}, actor=holder).json() == answers[0]
 
-    def test_is_for_the_creator_the_actor_and_who_manages_all(self, server: Server, holder: str) -> None:
+    def test_revoke_is_allowed_for_creator_actor_and_manage_all(self, server: Server, holder: str) -> None:
         by_me, for_me, mine = server.create(holder), server.create(ADMIN, of=holder), server.create(holder)
         assert server.revoke(by_me["metadata"]["id"], actor=holder)
         assert server.revoke(for_me["metadata"]["id"], actor=holder)
@@ -251,7 +251,7 @@ class TestARevocation:
 
 
 class TestFindingARawToken:
-    def test_is_for_owner_actor_and_who_manages_all(self, server: Server, holder: str) -> None:
+    def test_lookup_is_allowed_for_creator_actor_and_manage_all(self, server: Server, holder: str) -> None:
         made = server.create(ADMIN, of=holder)
         for who in (holder, ADMIN):
             found = server.ask(FIND, {"token": made["accessToken"]}, actor=who)["getAccessTokenMetadata"]
@@ -262,7 +262,7 @@ class TestFindingARawToken:
             == "REVOKED"
         )
 
-    def test_of_another_is_the_same_404_as_of_none(self, server: Server, holder: str) -> None:
+    def test_lookup_of_another_token_is_the_404_of_an_unknown_one(self, server: Server, holder: str) -> None:
         others = server.create(ADMIN)["accessToken"]
         answers = [server.post(FIND, {"token": one}, actor=holder).json() for one in (others, others[:-1], "")]
         assert answers[0] == answers[1] == answers[2]
@@ -270,7 +270,9 @@ class TestFindingARawToken:
 
 
 class TestOneTokenById:
-    def test_is_for_owner_actor_and_who_manages_all_also_once_revoked(self, server: Server, holder: str) -> None:
+    def test_lookup_of_a_revoked_token_is_allowed_for_creator_actor_and_manage_all(
+        self, server: Server, holder: str
+    ) -> None:
         made = server.create(ADMIN, of=holder)["metadata"]["id"]
         for status in ("ACTIVE", "REVOKED"):
             for who in (holder, ADMIN):
@@ -280,7 +282,7 @@ class TestOneTokenById:
             if status == "ACTIVE":
                 server.revoke(made)
 
-    def test_of_another_is_the_same_404_as_of_none(self, server: Server, holder: str) -> None:
+    def test_lookup_of_another_token_is_the_404_of_an_unknown_one(self, server: Server, holder: str) -> None:
         others = server.create(ADMIN)["metadata"]["id"]
         none = "A" * 43 + "="
         answers = [server.post(GET, {"id": one}, actor=holder).json() for one in (others, none)]

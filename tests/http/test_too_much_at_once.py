@@ -87,7 +87,7 @@ def test_a_document_at_a_limit_is_answered(server: Server, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", DOCUMENTS)
-def test_a_document_beyond_a_limit_is_told_the_limit(server: Server, what: str) -> None:
+def test_error_of_a_document_over_a_limit_states_the_limit(server: Server, what: str) -> None:
     _, beyond, limit = DOCUMENTS[what]
     with pytest.raises(GraphQLRefused) as refused:
         server.ask(beyond, actor=ADMIN)
@@ -118,7 +118,9 @@ def test_a_list_by_three_hundred_whole_values_is_answered(server: Server) -> Non
     ids=["values", "characters of whole ones", "characters"],
 )
 @pytest.mark.parametrize("query", [LIST, END], ids=["list", "end"])
-def test_more_parts_of_values_are_told_the_limit(server: Server, query: str, filters: list[Any], limit: str) -> None:
+def test_error_of_too_many_partial_values_states_the_limit(
+    server: Server, query: str, filters: list[Any], limit: str
+) -> None:
     with pytest.raises(GraphQLRefused) as refused:
         server.ask(query, {"input": {"filters": filters}}, actor=ADMIN)
     assert refused.value.reason == "invalid_field"
@@ -138,7 +140,7 @@ def lists(count: int, given: str) -> str:
         'filters: [{field: "actorUrn", values: ["urn:li:corpuser:a", "urn:li:corpuser:b"]}]',
     ],
 )
-def test_all_tokens_are_gone_through_eight_times_for_a_request_and_not_once_more(server: Server, given: str) -> None:
+def test_request_may_scan_all_tokens_eight_times(server: Server, given: str) -> None:
     assert len(server.ask(lists(8, given), actor=ADMIN)) == 8
     answer = server.post(lists(9, given), actor=ADMIN).json()
     (refused,) = answer["errors"]
@@ -151,14 +153,12 @@ def test_all_tokens_are_gone_through_eight_times_for_a_request_and_not_once_more
     ["start: 0", 'filters: [{field: "ownerUrn", value: "urn:li:corpuser:a"}, {field: "name", value: "x"}]'],
     ids=["in their order", "of one owner"],
 )
-def test_what_an_index_has_is_asked_for_as_often_as_there_may_be_fields(server: Server, given: str) -> None:
+def test_indexed_lists_are_limited_only_by_root_fields(server: Server, given: str) -> None:
     assert len(server.ask(lists(20, given), actor=ADMIN)) == 20
 
 
 @pytest.mark.parametrize("call", ["listAccessTokens", "revokeAccessTokens"])
-def test_the_tokens_of_one_actor_are_gone_through_forty_times_for_a_request_and_not_once_more(
-    server: Server, call: str
-) -> None:
+def test_request_may_scan_the_tokens_of_one_actor_forty_times(server: Server, call: str) -> None:
     one = '{field: "actorUrn", value: "urn:li:corpuser:a"}, {field: "name", condition: CONTAIN, values: ["x", "y"]}'
     shown, kind = ("total", "query") if call == "listAccessTokens" else ("count", "mutation")
     parts = [f"l{number}: {call}(input: {{filters: [{one}]}}) {{ {shown} }}" for number in range(20)]
@@ -182,7 +182,7 @@ def test_dry_runs_count_as_well(server: Server) -> None:
     ],
     ids=["a list", "lists and objects"],
 )
-def test_a_body_with_more_members_is_refused_unread(server: Server, given: Any) -> None:
+def test_body_with_too_many_members_is_rejected_before_parsing(server: Server, given: Any) -> None:
     with pytest.raises(GraphQLRefused) as refused:
         server.ask(LIST, given, actor=ADMIN)
     assert refused.value.reason == "invalid_json"
@@ -190,7 +190,9 @@ def test_a_body_with_more_members_is_refused_unread(server: Server, given: Any) 
 
 
 @pytest.mark.parametrize(("count", "reason"), [(60_000, None), (60_001, "invalid_json")])
-def test_a_body_with_more_backslashes_is_refused_unread(server: Server, count: int, reason: str | None) -> None:
+def test_body_with_too_many_backslashes_is_rejected_before_parsing(
+    server: Server, count: int, reason: str | None
+) -> None:
     body = b'{"query": "{ me { corpUser { urn } } }", "other": "%s"}' % (b"\\n" * count)
     headers = {"Content-Type": "application/json", "X-Service-Actor": ADMIN}
     answer = server.http.post("/api/graphql", content=body, headers=headers).json()
@@ -198,19 +200,19 @@ def test_a_body_with_more_backslashes_is_refused_unread(server: Server, count: i
     assert refused == ([] if reason is None else [reason])
 
 
-def test_so_is_one_of_an_operation(server: Server) -> None:
+def test_operation_body_with_too_many_members_is_rejected(server: Server) -> None:
     token = server.create(ADMIN)["accessToken"]
     answer = server.operate("getEsTaskStatus", {"task": "n:1", "more": [[]] * 12_000}, token=token)
     assert answer.status_code == 400
     assert answer.json()["error"]["message"] == "The body may have at most 12,000 commas and opening brackets."
 
 
-def test_all_ids_that_may_be_ended_at_once_are_within_that(server: Server) -> None:
+def test_ids_of_the_largest_revocation_fit_the_body_limit(server: Server) -> None:
     meant = {"ids": [f"{number:043}=" for number in range(2_000)]}
     assert server.ask(END, {"input": meant}, actor=ADMIN)["revokeAccessTokens"]["count"] == 0
 
 
-def test_as_many_requirements_as_a_token_could_meet_are_looked_at_and_more_are_met_by_none(server: Server) -> None:
+def test_requirements_of_a_gateway_are_limited(server: Server) -> None:
     token = {"Authorization": f"Bearer {server.create(ADMIN)['accessToken']}"}
     others = "&x=watchword.scope" * 500
     asked = "/auth?" + "&".join(["watchword.status=200"] * 200) + others
@@ -242,7 +244,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def test_a_client_is_believed_behind_nineteen_trusted_proxies_and_behind_more_is_nobody(filled: Server) -> None:
+def test_client_behind_more_than_nineteen_proxies_is_unknown(filled: Server) -> None:
     token = filled.create(ADMIN, allowedNetworks=["10.0.0.0/8"])["accessToken"]
 
     def status(proxies: int) -> int:
@@ -253,7 +255,7 @@ def test_a_client_is_believed_behind_nineteen_trusted_proxies_and_behind_more_is
     assert [status(proxies) for proxies in (0, 1, 19, 20, 5_000)] == [204, 204, 204, 401, 401]
 
 
-def test_many_addresses_with_a_dead_token_do_not_hide_the_use_of_another(filled: Server) -> None:
+def test_many_rejected_peers_do_not_hide_the_first_use_of_another_ended_token(filled: Server) -> None:
     noise, stolen = filled.create(ADMIN), filled.create(ADMIN)
     for made in (noise, stolen):
         filled.revoke(made["metadata"]["id"], actor=ADMIN)
@@ -272,7 +274,7 @@ def test_many_addresses_with_a_dead_token_do_not_hide_the_use_of_another(filled:
     assert of_it == [("192.0.2.66", {"reason": "token_revoked"})]
 
 
-def test_the_lists_of_a_request_have_fifty_thousand_values_together_and_the_next_is_told_so(filled: Server) -> None:
+def test_lists_of_one_request_are_limited_to_fifty_thousand_values(filled: Server) -> None:
     selected = (
         "{ tokens { id " + each(17, "b#: id") + " } }"
     )  # with these, twenty fields: a thousand rows have twenty thousand
@@ -286,7 +288,7 @@ def test_the_lists_of_a_request_have_fifty_thousand_values_together_and_the_next
     assert "at most 50,000 values" in error["message"]
 
 
-def test_a_page_of_a_thousand_with_every_field_is_within_that(filled: Server) -> None:
+def test_page_of_a_thousand_tokens_with_every_field_is_allowed(filled: Server) -> None:
     every = filled.ask('{ __type(name: "AccessTokenMetadata") { fields { name type { kind } } } }', actor=ADMIN)
     names = [field["name"] for field in every["__type"]["fields"] if field["name"] != "owner"]
     query = (

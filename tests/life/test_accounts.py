@@ -82,7 +82,7 @@ class TestADeletedAccount:
         )
         assert listed["listAccessTokens"]["total"] == 0
 
-    def test_stays_dead(self, lives: Life) -> None:
+    def test_deleted_account_cannot_be_used_again(self, lives: Life) -> None:
         account = lives.new_account()["urn"]
         lives.ask(DELETE_ACCOUNT, {"urn": account})
         for ask in (
@@ -101,7 +101,7 @@ class TestADeletedAccount:
 
 class TestWhoMayNotKnow:
     @pytest.mark.parametrize("privileges", [(GENERATE,), (MANAGE_ALL,)])
-    def test_is_told_the_same_of_one_that_exists_and_one_that_never_did(
+    def test_unprivileged_callers_get_the_same_error_for_existing_and_unknown_accounts(
         self, lives: Life, privileges: tuple[str, ...]
     ) -> None:
         stranger = lives.new_actor(*privileges)
@@ -129,7 +129,7 @@ class TestWhoMayNotKnow:
 
 
 class TestWhoManagesAccounts:
-    def test_makes_lists_and_ends_their_tokens_and_nobody_elses(self, lives: Life) -> None:
+    def test_account_manager_manages_only_tokens_of_accounts(self, lives: Life) -> None:
         keeper, ann = lives.new_actor(MANAGE), lives.new_actor()
         account = lives.new_account(actor=keeper)["urn"]
         held, hers = token_of(lives, account, actor=keeper), lives.create(ann)
@@ -170,20 +170,20 @@ class TestWhoManagesAccounts:
         ("account", "kind", "field"),
         [(True, "PERSONAL", "type"), (False, "SERVICE_ACCOUNT", "type")],
     )
-    def test_is_told_which_type_goes_with_which_urn(self, life: Life, account: bool, kind: str, field: str) -> None:
+    def test_error_states_the_token_type_for_the_urn(self, life: Life, account: bool, kind: str, field: str) -> None:
         urn = life.new_account()["urn"] if account else life.new_actor()
         with pytest.raises(GraphQLRefused) as refusal:
             life.create(urn, type=kind)
         assert reason_of(refusal.value) == (400, "invalid_field", field)
 
-    def test_is_told_of_one_that_never_was(self, lives: Life) -> None:
+    def test_unknown_account_is_not_found(self, lives: Life) -> None:
         for ask in (lambda: token_of(lives, never_made()), lambda: lives.ask(GET_ACCOUNT, {"urn": never_made()})):
             with pytest.raises(GraphQLRefused) as refusal:
                 ask()
             assert refusal.value.reason == "account_not_found"
 
     @pytest.mark.parametrize("urn", ["", "urn:li:corpuser:ann", "urn:li:corpuser:service_1", "service_" + "0" * 36])
-    def test_is_told_what_the_urn_of_one_is(self, life: Life, urn: str) -> None:
+    def test_error_states_the_form_of_an_account_urn(self, life: Life, urn: str) -> None:
         for query in (GET_ACCOUNT, DELETE_ACCOUNT):
             with pytest.raises(GraphQLRefused) as refusal:
                 life.ask(query, {"urn": urn})

@@ -92,11 +92,11 @@ def statuses(server: Server, numbers: list[int]) -> set[int]:
 
 
 @pytest.mark.parametrize("fleet", [20_000], indirect=True)
-def test_ten_thousand_are_refused_by_every_instance(fleet: Fleet) -> None:
+def test_ten_thousand_revoked_tokens_are_rejected_by_every_instance(fleet: Fleet) -> None:
     end_all_and_ask_each(fleet, 100)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("fleet", [200_000], indirect=True)
-def test_a_hundred_thousand_are_refused_by_every_instance(fleet: Fleet) -> None:
+def test_a_hundred_thousand_revoked_tokens_are_rejected_by_every_instance(fleet: Fleet) -> None:
     end_all_and_ask_each(fleet, 1_000)

@@ -43,7 +43,7 @@ class TestByFilter:
         (event,) = lives.ask(asked, {"of": [told["digest"]]})["listEvents"]["events"]
         assert (event["action"], event["detail"]["count"]) == ("tokens.revoked", 5)
 
-    def test_takes_along_what_dies_with_them(self, lives: Life) -> None:
+    def test_revocation_by_filter_includes_derived_tokens(self, lives: Life) -> None:
         ann = lives.new_actor()
         parent = lives.create(ann, name="parent")
         child = lives.derive(parent.token, name="child")
@@ -100,7 +100,7 @@ class TestEverything:
         "wanted",
         [{}, {"filters": []}, {"all": False}, {"filters": [{"field": "createdAt", "condition": "EXISTS"}]}],
     )
-    def test_is_ended_only_when_it_is_said(self, lives: Life, wanted: dict[str, Any]) -> None:
+    def test_revoking_everything_needs_all(self, lives: Life, wanted: dict[str, Any]) -> None:
         held = lives.create(ADMIN)
         for dry in (True, False):
             with pytest.raises(GraphQLRefused) as refusal:
@@ -108,9 +108,7 @@ class TestEverything:
             assert reason_of(refusal.value) == (400, "invalid_field", "all")
         assert lives.lives(held)
 
-    def test_is_what_is_meant_though_expired_ones_are_left(
-        self, make_server: Callable[..., Server], tmp_path: Path
-    ) -> None:
+    def test_selection_of_all_live_tokens_needs_all(self, make_server: Callable[..., Server], tmp_path: Path) -> None:
         clock = SetClock(tmp_path / "clock")
         life = Life(make_server(env=clock.env))
         life.create(ADMIN)

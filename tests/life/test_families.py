@@ -60,7 +60,7 @@ class TestADerivedToken:
             assert lives.rotate(held)["parentId"] is None
             lives.revoke(held)
 
-    def test_filters_by_makers_tell_nothing_of_tokens_that_the_caller_may_not_see(self, lives: Life) -> None:
+    def test_maker_filters_reveal_no_invisible_tokens(self, lives: Life) -> None:
         ann, manager = lives.new_actor(), lives.new_actor(MANAGE_ALL)
         maker = lives.derive(lives.create(ADMIN).token)
         held = lives.create(ann, token=maker.token)
@@ -103,7 +103,7 @@ class TestADerivedToken:
         assert lives.lives(held)
         assert lives.lives(child)
 
-    def test_dies_with_any_of_its_ancestors_in_the_same_moment(self, lives: Life) -> None:
+    def test_derived_token_is_revoked_with_any_ancestor(self, lives: Life) -> None:
         for ended in range(3):
             family = line(lives, lives.new_actor())
             lives.revoke(family[ended])
@@ -111,14 +111,14 @@ class TestADerivedToken:
             ends = {lives.record(held)["revokedAt"] for held in family[ended:]}
             assert len(ends) == 1
 
-    def test_leaves_an_event_of_its_own_when_it_dies_with_its_parent(self, lives: Life) -> None:
+    def test_derived_token_revoked_with_its_parent_has_an_event(self, lives: Life) -> None:
         parent, child = line(lives, lives.new_actor(), 2)
         lives.revoke(parent)
         (ended, made) = lives.ask(EVENTS, {"of": [child.id]})["listEvents"]["events"]
         assert (made["action"], made["detail"]["parent"]) == ("token.derived", parent.id)
         assert (ended["action"], ended["detail"]["with"]) == ("token.revoked", parent.id)
 
-    def test_that_dies_leaves_its_parent_alone(self, lives: Life) -> None:
+    def test_revoking_a_derived_token_does_not_affect_its_parent(self, lives: Life) -> None:
         parent, child = line(lives, lives.new_actor(), 2)
         lives.revoke(child)
         assert (lives.lives(parent), lives.lives(child)) == (True, False)
@@ -160,7 +160,7 @@ class TestADerivedToken:
             life.create(ADMIN, token=parent.token, **asked)
         assert reason_of(refusal.value) == (400, "wider_than_maker", field)
 
-    def test_makes_nothing_that_outlives_its_parent(self, lives: Life) -> None:
+    def test_tokens_created_with_a_derived_token_do_not_outlive_its_parent(self, lives: Life) -> None:
         parent, child = line(lives, lives.new_actor(), 2)
         made = lives.create(child["actorUrn"], token=child.token, duration="ONE_YEAR")
         assert (made["parentId"], made["expiresAt"]) == (child.id, child["expiresAt"])

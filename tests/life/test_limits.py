@@ -51,7 +51,7 @@ class TestScopes:
         assert may(life, held) == set()
         assert life.lives(held)
 
-    def test_are_told_in_the_token_the_record_and_the_answer_to_a_gateway(self, life: Life) -> None:
+    def test_scopes_are_in_token_record_and_auth_headers(self, life: Life) -> None:
         held = life.create(ADMIN, scopes=["b:write", GENERATE, "b:write"])
         assert held["scopes"] == [GENERATE, "b:write"]
         assert claims(held.token)["scope"] == f"{GENERATE} b:write"
@@ -66,7 +66,7 @@ class TestScopes:
 
 
 class TestAnAudience:
-    def test_is_told_in_the_token_and_the_record(self, life: Life) -> None:
+    def test_audience_is_in_token_and_record(self, life: Life) -> None:
         held = life.create(ADMIN, audience=["https://a.example", "https://b.example"])
         assert claims(held.token)["aud"] == held["audience"] == ["https://a.example", "https://b.example"]
         assert claims(life.create(ADMIN).token)["aud"] == life.server.url
@@ -89,7 +89,7 @@ class TestAnAudience:
 
 
 class TestNetworks:
-    def test_refuse_other_peers_by_the_one_sentence_and_tell_the_audit_log_why(
+    def test_other_networks_are_rejected_and_the_audit_log_has_the_reason(
         self, make_server: Callable[..., Server]
     ) -> None:
         life = Life(make_server())
@@ -105,11 +105,11 @@ class TestNetworks:
     def test_accept_their_own_peers_in_either_family(self, life: Life) -> None:
         assert life.lives(life.create(ADMIN, allowedNetworks=["2001:db8::/32", "127.0.0.0/8"]))
 
-    def test_do_not_believe_a_forwarded_address_of_anybody(self, life: Life) -> None:
+    def test_forwarded_addresses_of_untrusted_peers_are_ignored(self, life: Life) -> None:
         held = life.create(ADMIN, allowedNetworks=["192.0.2.0/24"])
         assert life.auth(held, **{"X-Forwarded-For": "192.0.2.7"}).status_code == 401
 
-    def test_believe_the_forwarded_address_of_a_trusted_proxy_alone(self, make_server: Callable[..., Server]) -> None:
+    def test_forwarded_address_of_a_trusted_proxy_is_used(self, make_server: Callable[..., Server]) -> None:
         life = Life(make_server("--trusted-proxies", "127.0.0.1/32", "--local-mode", "on"))
         held = life.create(ADMIN, allowedNetworks=["192.0.2.0/24"])
         for own in ("192.0.2.7", "192.0.2.7:4711", "198.51.100.9, 192.0.2.7"):
@@ -242,7 +242,7 @@ class TestWhatAGatewayRequires:
         for query in (f"?{named}", f"?{named}&watchword.scope=deploy"):
             assert life.auth(other, query).status_code == 204
 
-    def test_is_asked_after_who_it_is(self, life: Life) -> None:
+    def test_requirements_are_checked_after_authentication(self, life: Life) -> None:
         assert life.auth("nonsense", "?watchword.scope=x").status_code == 401
 
 
@@ -260,7 +260,7 @@ LIMITS = st.fixed_dictionaries(
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(LIMITS, LIMITS, st.sampled_from(["create", "derive"]))
-def test_what_is_made_with_a_token_is_never_wider_than_it(
+def test_created_token_is_never_wider_than_its_maker(
     life: Life, first: dict[str, Any], second: dict[str, Any], way: str
 ) -> None:
     maker = life.create(ADMIN, **{"scopes": [GENERATE, "deploy"], **first})

@@ -113,14 +113,14 @@ MAKE: dict[str, Callable[[Held], Callable[[Life], Held]]] = {
 
 
 @pytest.mark.parametrize("how", MAKE)
-def test_nothing_lives_on_that_was_made_with_a_bearer_that_is_revoked(doors: Doors, how: str) -> None:
+def test_no_token_survives_the_revocation_of_its_bearer(doors: Doors, how: str) -> None:
     for delay in delays():
         bearer = doors.life.create(doors.life.new_actor())
         done = race(doors, MAKE[how](bearer), partial(doors.life.revoke, bearer, cascade=True), delay)
         assert alive(doors, done) == []
 
 
-def test_nothing_derived_lives_on_when_a_grandparent_is_revoked(doors: Doors) -> None:
+def test_no_derived_token_survives_the_revocation_of_its_grandparent(doors: Doors) -> None:
     for delay in delays():
         first = doors.life.create(doors.life.new_actor())
         second = doors.life.derive(first.token)
@@ -130,7 +130,7 @@ def test_nothing_derived_lives_on_when_a_grandparent_is_revoked(doors: Doors) ->
 
 
 @pytest.mark.parametrize("how", ["derive", "rotate"])
-def test_nothing_lives_on_when_the_bearer_is_ended_among_many(doors: Doors, how: str) -> None:
+def test_no_token_survives_the_bulk_revocation_of_its_bearer(doors: Doors, how: str) -> None:
     for delay in delays():
         ann = doors.life.new_actor()
         bearer = doors.life.create(ann)
@@ -140,7 +140,7 @@ def test_nothing_lives_on_when_the_bearer_is_ended_among_many(doors: Doors, how:
 
 
 @pytest.mark.parametrize("how", MAKE)
-def test_nothing_lives_on_of_an_account_that_is_deleted(doors: Doors, how: str) -> None:
+def test_no_token_survives_the_deletion_of_its_account(doors: Doors, how: str) -> None:
     for delay in delays():
         account = doors.life.new_account()["urn"]
         doors.life.server.grant(account, privileges=(GENERATE,))
@@ -167,7 +167,7 @@ def test_nothing_is_made_for_an_account_that_is_deleted(doors: Doors) -> None:
 
 
 @pytest.mark.parametrize("how", MAKE)
-def test_nothing_works_of_an_actor_that_is_suspended(doors: Doors, how: str) -> None:
+def test_no_token_of_a_suspended_actor_works(doors: Doors, how: str) -> None:
     for delay in delays():
         ann = doors.life.new_actor()
         bearer = doors.life.create(ann)

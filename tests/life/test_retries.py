@@ -139,7 +139,7 @@ class TestTheSameKey:
         one, two = lives.new_actor(), lives.new_actor()
         assert lives.create(one, actor=one, key="k").id != lives.create(two, actor=two, key="k").id
 
-    def test_does_not_bring_back_a_token_that_was_ended(self, lives: Life) -> None:
+    def test_idempotency_key_does_not_return_an_ended_token(self, lives: Life) -> None:
         ann = lives.new_actor()
         first = lives.create(ann, actor=ann, key="k")
         lives.revoke(first)
@@ -147,7 +147,7 @@ class TestTheSameKey:
             lives.create(ann, actor=ann, key="k")
         assert reason_of(refusal.value) == (409, "idempotency_key_reused", "Idempotency-Key")
 
-    def test_sent_by_many_at_once_makes_one_token(self, lives: Life) -> None:
+    def test_concurrent_requests_with_one_key_create_one_token(self, lives: Life) -> None:
         ann = lives.new_actor()
         made: list[str] = []
 

@@ -29,7 +29,9 @@ class TestASuccessor:
         assert lives.lives(old)
         assert lives.record(old)["expiresAt"] == old["expiresAt"]
 
-    def test_lives_its_own_life_once_used_and_the_old_one_ends_after_the_grace(self, lives: Life) -> None:
+    def test_used_successor_gets_its_full_lifetime_and_the_old_token_ends_after_the_grace_period(
+        self, lives: Life
+    ) -> None:
         old = lives.create(lives.new_actor())
         new = lives.rotate(old, overlap="PT10M", grace="PT3M")
         assert lives.lives(new)
@@ -69,7 +71,7 @@ class TestASuccessor:
         assert all(lives.lives(held) for held in (child, grandchild, new))
         assert not any(lives.lives(held) for held in (child, grandchild, old))
 
-    def test_of_a_derived_token_dies_with_the_same_parent(self, lives: Life) -> None:
+    def test_successor_of_a_derived_token_ends_with_the_same_parent(self, lives: Life) -> None:
         parent = lives.create(lives.new_actor())
         child = lives.derive(parent.token)
         new = lives.rotate(child)
@@ -91,7 +93,7 @@ class TestARevoke:
         assert not lives.lives(old)
         assert not lives.lives(new)
 
-    def test_of_the_old_one_after_the_grace_leaves_its_successor_alone(self, lives: Life) -> None:
+    def test_revoking_the_old_token_after_the_grace_period_keeps_its_successor(self, lives: Life) -> None:
         old = lives.create(lives.new_actor())
         new = lives.rotate(old, grace="PT0S")
         assert (lives.lives(new), lives.lives(old)) == (True, False)
@@ -100,7 +102,7 @@ class TestARevoke:
 
 
 class TestWhoMay:
-    def test_rotate_is_who_might_have_made_it(self, lives: Life) -> None:
+    def test_anyone_allowed_to_create_a_token_may_rotate_it(self, lives: Life) -> None:
         ann, bob, mona = lives.new_actor(), lives.new_actor(), lives.new_actor(MANAGE_ALL)
         held = lives.create(ann)
         with pytest.raises(GraphQLRefused) as refusal:
@@ -109,7 +111,7 @@ class TestWhoMay:
         new = lives.rotate(held, token=lives.create(mona).token)
         assert lives.auth(new).headers["x-auth-urn"] == ann
 
-    def test_who_made_it_for_another_needs_the_privilege_still(self, lives: Life) -> None:
+    def test_creator_for_another_actor_still_needs_the_privilege_to_rotate(self, lives: Life) -> None:
         ann, mona = lives.new_actor(), lives.new_actor(GENERATE)
         policy = lives.server.grant(mona, privileges=(MANAGE_ALL,))
         held = lives.create(ann, actor=mona)
@@ -152,7 +154,7 @@ class TestWhatCannotBe:
         lives.revoke(second)
         assert not lives.lives(first)
 
-    def test_rotate_what_was_replaced_ended_or_never_used(self, lives: Life) -> None:
+    def test_replaced_ended_or_unused_tokens_cannot_be_rotated(self, lives: Life) -> None:
         ann = lives.new_actor()
         bearer, old, dead = lives.create(ann), lives.create(ann), lives.create(ann)
         new = lives.rotate(old)
@@ -195,7 +197,7 @@ class TestInTime:
         assert later.lives(old)
         assert later.record(old)["expiresAt"] == old["expiresAt"]
 
-    def test_to_end_a_successor_that_died_leaves_the_old_one_alone(self, later: Life, clock: SetClock) -> None:
+    def test_revoking_an_expired_successor_keeps_the_old_token(self, later: Life, clock: SetClock) -> None:
         old = later.create(ADMIN, duration="ONE_DAY")
         new = later.rotate(old, overlap="PT1M")
         clock.advance(61)
@@ -203,7 +205,7 @@ class TestInTime:
         assert later.lives(old)
         assert later.lives(later.rotate(old))
 
-    def test_the_old_one_dies_after_the_grace_and_its_successor_at_its_full_end(
+    def test_old_token_expires_after_the_grace_period_and_successor_at_its_full_end(
         self, later: Life, clock: SetClock
     ) -> None:
         old = later.create(ADMIN, duration="ONE_DAY")

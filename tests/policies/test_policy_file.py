@@ -47,7 +47,7 @@ def refused(folder: Path, text: str | bytes) -> str:
     return message.partition("policies.yaml")[2].lstrip(", ")
 
 
-def test_says_what_is_granted_to_whom(tmp_path: Path) -> None:
+def test_policy_file_defines_grants(tmp_path: Path) -> None:
     assert read(tmp_path, GOOD).policies == (
         Policy(
             urn=POLICY_PREFIX + "own-tokens",
@@ -153,7 +153,7 @@ def test_that_is_not_there_or_too_large_is_refused(tmp_path: Path) -> None:
     assert "at most" in refused(tmp_path, b"#" * 5_000_000)
 
 
-def test_that_anybody_may_change_is_refused(tmp_path: Path) -> None:
+def test_world_writable_policy_file_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "policies.yaml"
     file.write_text(GOOD)
     file.chmod(0o646)
@@ -163,7 +163,7 @@ def test_that_anybody_may_change_is_refused(tmp_path: Path) -> None:
     assert len(read_policy_file(file).policies) == 2
 
 
-def test_whose_aliases_stand_for_too_much_is_refused(tmp_path: Path) -> None:
+def test_policy_file_with_huge_aliases_is_rejected(tmp_path: Path) -> None:
     users = ", ".join(f"urn:li:corpuser:u{number}" for number in range(900))
     entries = "".join(
         f"  - {{id: p{number}, name: n, privileges: [VIEW_AUDIT_LOG], actors: {{users: *u}}}}\n"

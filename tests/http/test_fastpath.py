@@ -95,29 +95,29 @@ def runner() -> Iterator[asyncio.Runner]:
 
 @many(OF_WORLDS)
 @given(draw=DRAWS)
-def test_a_plan_answers_whatever_resolvers_return_as_graphql_core_does(runner: asyncio.Runner, draw: Random) -> None:
+def test_fast_path_completes_any_result_as_graphql_core_does(runner: asyncio.Runner, draw: Random) -> None:
     runner.run(compare(*worldly(draw)))
 
 
-def test_a_value_that_is_yet_to_be_awaited_is_left_to_graphql_core(runner: asyncio.Runner) -> None:
+def test_awaitable_values_fall_back_to_graphql_core(runner: asyncio.Runner) -> None:
     text = "mutation Opa { anything_b: anything row { ... on Row { word @include(if: true) } } }"
     world = World(seed=4032793971, clean=False, nearly=False, pauses=False)
     runner.run(compare(Asked(text=text, variables={}, name=None, mutates=True), world))
 
 
-def test_what_a_root_resolver_returned_is_not_awaited_once_more(runner: asyncio.Runner) -> None:
+def test_result_of_a_root_resolver_is_awaited_once(runner: asyncio.Runner) -> None:
     text = "query Opa($va1: [Given!]) { things_c: things(count: 1, nested: [[20, 20, 20]], inputs: $va1) { name } }"
     world = World(seed=950504713, clean=False, nearly=False, pauses=True)
     runner.run(compare(Asked(text=text, variables={"va1": []}, name=None, mutates=False), world))
 
 
 @pytest.mark.soak
-def test_over_thousands_of_documents_plans_answer_as_graphql_core_does(runner: asyncio.Runner) -> None:
+def test_fast_path_answers_thousands_of_documents_as_graphql_core_does(runner: asyncio.Runner) -> None:
     for seed in range(OF_WORLDS * LONGER):
         runner.run(compare(*worldly(Random(seed))))
 
 
-def test_many_of_these_documents_are_planned(runner: asyncio.Runner) -> None:
+def test_many_random_documents_use_the_fast_path(runner: asyncio.Runner) -> None:
     planned = [runner.run(compare(*worldly(Random(seed)))) for seed in range(50)]
     assert sum(planned) > 10
 
@@ -197,7 +197,7 @@ def served_mutation(draw: Random, home: Furnished) -> tuple[Asked, int]:
 
 @many(OF_QUERIES)
 @given(draw=DRAWS)
-def test_whatever_is_asked_of_a_store_a_plan_answers_as_graphql_core_does(
+def test_fast_path_answers_queries_as_graphql_core_does(
     runner: asyncio.Runner, furnished: Furnished, open_homes: tuple[Home, ...], draw: Random
 ) -> None:
     what, who = served_query(draw, furnished)
@@ -206,7 +206,7 @@ def test_whatever_is_asked_of_a_store_a_plan_answers_as_graphql_core_does(
 
 @many(OF_MUTATIONS)
 @given(draw=DRAWS)
-def test_whatever_is_done_to_two_equal_stores_a_plan_answers_as_graphql_core_does(
+def test_fast_path_answers_mutations_as_graphql_core_does(
     runner: asyncio.Runner, furnished: Furnished, open_homes: tuple[Home, ...], draw: Random
 ) -> None:
     what, who = served_mutation(draw, furnished)
@@ -214,7 +214,7 @@ def test_whatever_is_done_to_two_equal_stores_a_plan_answers_as_graphql_core_doe
 
 
 @pytest.mark.soak
-def test_over_thousands_of_requests_plans_answer_as_graphql_core_does(
+def test_fast_path_answers_thousands_of_requests_as_graphql_core_does(
     runner: asyncio.Runner, furnished: Furnished, open_homes: tuple[Home, ...]
 ) -> None:
     reading, one, other = open_homes
@@ -243,7 +243,7 @@ def roots() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("word", "root"), list(roots()))
-def test_every_root_field_with_all_that_can_be_selected_below_it_is_planned(word: str, root: str) -> None:
+def test_fast_path_supports_every_root_field_with_all_subfields(word: str, root: str) -> None:
     kind = SCHEMA.get_root_type(OperationType(word))
     assert kind is not None
     field = kind.fields[root]

@@ -53,7 +53,7 @@ def test_numbers_of_several_workers_are_added_up(tmp_path: Path) -> None:
     assert totals(tmp_path)[("shared",)] == [10.0]
 
 
-def test_full_tally_counts_new_names_nowhere(tmp_path: Path) -> None:
+def test_full_counter_file_ignores_new_names(tmp_path: Path) -> None:
     tally = CounterFile(tmp_path, "one")
     tally.slots(("large",), SLOTS - 1)
     for name in ("more", "still more"):

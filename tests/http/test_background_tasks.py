@@ -13,7 +13,7 @@ from watchword.service.background import BackgroundTasks
 MakeServer = Callable[..., Server]
 
 
-def test_loop_that_meets_a_defect_is_reported_and_goes_on_after_it(make_server: MakeServer) -> None:
+def test_failing_task_is_reported_and_restarted(make_server: MakeServer) -> None:
     server = make_server()
     assert server.http.get("/health/ready").json()["status"] == "ready"
     change_store(server, "ALTER TABLE events RENAME TO misplaced")
@@ -41,7 +41,7 @@ def health(server: Server) -> Any:
     return server.http.get("/health/ready").json()
 
 
-def test_loop_is_started_again_after_any_error_until_it_is_cancelled() -> None:
+def test_task_is_restarted_after_any_error_until_cancelled() -> None:
     told: list[tuple[str, str]] = []
     started: list[int] = []
 
