@@ -34,7 +34,7 @@ from watchword.domain.secret import Secret
 from watchword.domain.store_urls import SchemaVersions, SqliteUrl, StoreUrl
 from watchword.engines.embedded.engine import EmbeddedEngine
 from watchword.engines.embedded.engine import open_engine as open_embedded
-from watchword.engines.embedded.index_file import look as look_at_index
+from watchword.engines.embedded.index_file import describe as describe_index
 from watchword.engines.embedded.index_file import prepare as prepare_index
 from watchword.engines.embedded.process import EngineProcess
 from watchword.loading import left_out, settle_memory
@@ -369,7 +369,9 @@ def diagnose(settings: Settings, url: str | None) -> Iterator[Diagnostic]:
     from watchword.http.run_folder import is_running
 
     def probe_index() -> str:
-        return look_at_index(settings.index_path) if settings.index_url is None else asyncio.run(_probe_index(settings))
+        return (
+            describe_index(settings.index_path) if settings.index_url is None else asyncio.run(_probe_index(settings))
+        )
 
     try:
         running = is_running(settings.data_dir)

@@ -14,7 +14,7 @@ COMMAND = (sys.executable, "-m", "watchword.engines.embedded.process")
 
 
 def start(path: Path, parent: int | None = None) -> "subprocess.Popen[bytes]":
-    """It dies with this process, or with another one that it is told to be its parent."""
+    """It exits with this process, or with the given parent."""
     command = [*COMMAND, str(path), str(parent or os.getpid())]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
 

@@ -1,4 +1,4 @@
-"""Contract of every engine: tasks, what they do to rows and what they say of it."""
+"""Contract of every engine: what tasks do to rows, and what they report."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from watchword.domain.tasks import LARGEST, TaskId
 
 MIXED = old(30) | young(25) | timeless(5)
 MANY = 2_000
-"""As slowly as it goes, more than anybody is stopped for between two looks. What is begun with so many is cancelled."""
+"""Enough rows that a throttled task does not finish before the test cancels it."""
 
 
 def test_deletion_deletes_exactly_the_old_rows(given: Given) -> None:

@@ -36,7 +36,7 @@ def given(path: Path, run: Run) -> Iterator[Given]:
 
 @contextmanager
 def filled(disk: Path, left: int) -> Iterator[None]:
-    """Only so many bytes are left of the disk."""
+    """Only this many bytes of the disk are free."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as file:
         while shutil.disk_usage(disk).free > left:

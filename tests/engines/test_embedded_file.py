@@ -17,10 +17,10 @@ from tests.support.engines import EmbeddedPlace
 from tests.support.waiting import until
 from watchword.domain.errors import OperatorError, Reason
 from watchword.domain.indices import Row
+from watchword.engines.embedded.deletion_tasks import RETENTION_MILLIS
+from watchword.engines.embedded.deletion_worker import FREE_PAGES
 from watchword.engines.embedded.engine import open_engine
-from watchword.engines.embedded.index_file import INDEX_FILE, STEPS, index_fault, place
-from watchword.engines.embedded.tasks import RETENTION_MILLIS
-from watchword.engines.embedded.worker import FREE_PAGES
+from watchword.engines.embedded.index_file import INDEX_FILE, STEPS, place
 
 ERRORS = sorted(
     (
@@ -146,7 +146,7 @@ def test_file_that_another_process_creates_meanwhile_is_not_foreign(path: Path) 
 
 @pytest.mark.parametrize("kind", ERRORS)
 def test_every_driver_error_becomes_a_fault(kind: type[apsw.Error]) -> None:
-    fault = index_fault(kind("UNIQUE constraint failed: documents.id"))
+    fault = INDEX_FILE.fault(kind("UNIQUE constraint failed: documents.id"))
     assert fault.reason in {Reason.INDEX_UNAVAILABLE, Reason.INTERNAL}
     assert "documents" not in fault.message
     assert kind.__name__ not in fault.message

@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def given(path: Path, run: Run) -> Iterator[Given]:
-    """On a file of its own, on which nobody works yet."""
+    """On a new file without an engine process."""
     place = EmbeddedPlace(path)
     engine = run(place.open())
     yield Given(run, engine, place)

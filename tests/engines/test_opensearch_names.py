@@ -103,7 +103,7 @@ def test_invalid_tag_is_not_sent(tag: str) -> None:
 
 
 def test_call_with_an_invalid_name_sends_nothing(run: Run) -> None:
-    engine = engine_at(f"http://127.0.0.1:{free_port()}")  # nobody listens: sending would be another error
+    engine = engine_at(f"http://127.0.0.1:{free_port()}")  # no listener: sending would raise another error
     for call in CALLS:
         for name in OTHERS:
             with pytest.raises(ValueError, match=r"does not name one index|not a head and an ending"):

@@ -33,7 +33,7 @@ class Copy:
         self.gate.hold(asks("GET", "/_tasks/"), after=1)
 
     def kill(self) -> None:
-        """The server, and ten seconds pass at once: nobody has the operation any more."""
+        """Kill the server and expire its lease."""
         self.server.kill()
         change_store(self.server, "UPDATE operations SET held_until = 0")
 

@@ -230,7 +230,7 @@ class TestSizes:
             (own,) = [size for size in sizes if size["indexName"] == series.name]
             return own
 
-        # A cluster counts anew when it refreshes, about once a second.
+        # A cluster updates its counts with each refresh, about once a second.
         until(lambda: bool(listed()["rows"] == 50), "all rows are counted")
         own = listed()
         assert (own["entityName"], own["aspectName"]) == ("dataset", series.aspect)

@@ -1,6 +1,7 @@
-"""A truncation by copy on a real node, under constant reads and writes: nothing is lost, and nobody sees half of it.
+"""Copy and swap on a real node, under constant reads and writes: no write is lost, and no read sees a partial index.
 
-Killed in every state it is completed by the next start, and one who was stopped and wakes up late harms nothing.
+An operation killed in any state is completed by the next start. An instance that was suspended and continues late does
+no harm.
 """
 
 import os
@@ -142,7 +143,7 @@ def test_instance_suspended_while_swapping_does_no_harm_when_it_continues(copy: 
     with copy.traffic:
         task = _wait_for(copy, "SWAPPING")
         assert copy.server.process is not None
-        until(lambda: _is_stopped_between_writes(copy.server), "it is stopped and keeps nobody from writing")
+        until(lambda: _is_stopped_between_writes(copy.server), "it is stopped without the store's lock")
         try:
             copy.gate.pass_others()
             flags = ("--index-url", copy.node.url, *copy.flags[2:])
@@ -164,7 +165,7 @@ def test_instance_suspended_while_swapping_does_no_harm_when_it_continues(copy: 
 
 
 def _is_stopped_between_writes(server: Server) -> bool:
-    """One that is stopped in the middle of a write has the store's lock, which nobody takes over; it goes on."""
+    """A server stopped in the middle of a write holds the store's lock: continue it and try again."""
     assert server.process is not None
     os.killpg(server.process.pid, signal.SIGSTOP)
     family = [psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children(recursive=True)]
@@ -186,7 +187,7 @@ def test_operation_cancelled_before_the_swap_leaves_the_index_unchanged(copy: Co
         copy.server.ask(CANCEL, {"id": task}, actor=ADMIN)
         copy.gate.let_go()
         assert copy.series.over(task)["state"] == "CANCELLED"
-        # Old rows are still there: the model says so of those that nobody touched.
+        # The old rows that the traffic does not change are still there.
         assert set(copy.series.rows()) >= {f"old-{n}" for n in range(50)}
         assert copy.series.over(copy.begin())["state"] == "DONE"
     copy.check()

@@ -1,4 +1,4 @@
-"""A store put back from a backup: what was under way when it was made is not taken up again, and no id comes twice."""
+"""A restored store: operations that ran during the backup are cancelled, and no id is reused."""
 
 import time
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_operation_in_a_restored_backup_is_cancelled_and_ids_are_not_reused(
     done = server.command_line("db", "restore", str(backup), "--accept-revived-tokens")
     assert done.returncode == 0, done.stderr
     server.start()
-    # The swap was made before the restore, so what remains of it is only to say so.
+    # The rows were deleted before the restore; only the state is left to record.
     assert series.over(first)["state"] in ("DONE", "CANCELLED")
     assert series.rows() == kept
     third = series.truncate(0)

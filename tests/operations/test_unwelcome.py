@@ -1,4 +1,4 @@
-"""An index that is no search engine, a crowd that asks it, and what a task's failure tells to whom."""
+"""Another program at the index's address, many concurrent requests, and who sees how a task failed."""
 
 import json
 import threading

@@ -18,8 +18,9 @@ from tests.support.engine_nodes import NODE_ENGINES
 from watchword.domain.engine import Engine
 from watchword.domain.indices import Row
 from watchword.engines.embedded.engine import EmbeddedIndex, find_index, open_engine, put_rows
-from watchword.engines.embedded.index_file import connect, transact
+from watchword.engines.embedded.index_file import connect
 from watchword.engines.embedded.process import EngineProcess
+from watchword.sqlite_file import transaction
 
 Source = dict[str, Any]
 
@@ -67,7 +68,8 @@ class EmbeddedPlace:
     def put(self, index: str, row_id: str, source: Source) -> bool:
         with closing(connect(self.path)) as file:
             row = Row(json.dumps(source).encode(), row_id)
-            transact(file, lambda c: put_rows(c, found(c, index), [row]))
+            with transaction(file):
+                put_rows(file, found(file, index), [row])
         return True
 
     def remove(self, index: str, row_id: str) -> None:

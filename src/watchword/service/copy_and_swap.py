@@ -240,7 +240,7 @@ class CopyAndSwap(TruncationSteps):
             await asyncio.sleep(SWAP_PAUSE)
 
     async def _remove_source(self) -> None:
-        """After the swap, which has removed the source itself where the name was its own."""
+        """After the swap. If the name was the index itself, the swap has removed the source."""
         if self.source != self.plan.index and self.source not in self.work.trash:
             await self.lease.save(trash=(*self.work.trash, self.source), blocked_at=None)
         await self._empty_trash()

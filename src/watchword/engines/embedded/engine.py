@@ -16,9 +16,10 @@ from watchword.domain.engine import Pace
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import TIME, Histogram, IndexSize, Resolved, Row, RowCount, Spans
 from watchword.domain.tasks import TaskId, TaskStatus
-from watchword.engines.embedded import tasks
-from watchword.engines.embedded.index_file import connect, index_fault, place, prepare, transact
-from watchword.engines.embedded.tasks import DeletionOrder
+from watchword.engines.embedded import deletion_tasks as tasks
+from watchword.engines.embedded.deletion_tasks import DeletionOrder
+from watchword.engines.embedded.index_file import INDEX_FILE, connect, place, prepare
+from watchword.sqlite_file import transaction
 
 T = TypeVar("T")
 Query = Callable[[apsw.Connection], T]
@@ -138,9 +139,10 @@ class EmbeddedEngine:
         try:
             connection = self._connection()
             connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_DEADLINE_CHECKS)
-            return transact(connection, query, mode)
+            with transaction(connection, mode):
+                return query(connection)
         except apsw.Error as error:
-            raise index_fault(error) from error
+            raise INDEX_FILE.fault(error) from error
 
     def _connection(self) -> apsw.Connection:
         connection: apsw.Connection | None = getattr(self._local, "connection", None)

@@ -5,8 +5,6 @@
 - Triggers keep `rows` and `bytes` of an index.
 - Numbers of indices and tasks are never reused.
 - A change of the schema is a further step in STEPS. A released step is never edited.
-
-A process that waits for the write lock looks often, because the engine's process leaves short gaps.
 """
 
 import secrets
@@ -14,15 +12,12 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TypeVar
 
 import apsw
 
 from watchword import sqlite_file
 from watchword.domain.errors import Fault, Reason
-from watchword.sqlite_file import SqliteFormat, open_read_only, transaction
-
-T = TypeVar("T")
+from watchword.sqlite_file import SqliteFormat, open_read_only
 
 STEPS = (
     """
@@ -125,7 +120,7 @@ ALTER TABLE tasks DROP COLUMN up_to;
 """,
 )
 BUSY_SECONDS = 5.0
-LOOK_SECONDS = 0.001
+POLL_SECONDS = 0.001
 _PLACE_BITS = 40  # 10^12 writes per index, 8 million indices
 LOG_MIB = 16
 NODE_BYTES = 16  # 22 characters, as search engines' node ids have
@@ -150,10 +145,6 @@ INDEX_FILE = SqliteFormat(
 )
 
 
-def index_fault(error: apsw.Error) -> Fault:
-    return INDEX_FILE.fault(error)
-
-
 def prepare(path: Path) -> str:
     """Create the file if it is missing and migrate it; return the id of its node."""
     try:
@@ -167,7 +158,7 @@ def prepare(path: Path) -> str:
         return node
 
 
-def look(path: Path) -> str:
+def describe(path: Path) -> str:
     """Describe the file in a few words. Changes nothing."""
     try:
         with closing(open_read_only(path)) as connection:
@@ -176,32 +167,28 @@ def look(path: Path) -> str:
     except apsw.NotADBError:
         raise INDEX_FILE.foreign(path) from None
     except apsw.Error as error:
-        raise index_fault(error) from error
+        raise INDEX_FILE.fault(error) from error
     return f"embedded, version {version}, indices: {indices}"
 
 
 def connect(path: Path, *, cache_mib: int = 4, checkpoint_pages: int = 16_000) -> apsw.Connection:
     """The engine's process checkpoints sooner than other processes, so that they seldom have to."""
     connection = sqlite_file.connect(path, cache_mib=cache_mib, checkpoint_pages=checkpoint_pages, log_mib=LOG_MIB)
-    connection.set_busy_handler(_patience())
+    connection.set_busy_handler(_poll_for_lock())
     connection.execute("PRAGMA mmap_size = 0")
     connection.execute("PRAGMA temp_store = MEMORY")
     return connection
 
 
-def transact(connection: apsw.Connection, work: Callable[[apsw.Connection], T], how: str = "IMMEDIATE") -> T:
-    with transaction(connection, how):
-        return work(connection)
-
-
-def _patience() -> Callable[[int], bool]:
+def _poll_for_lock() -> Callable[[int], bool]:
+    """Polls often: the engine's process leaves short gaps between its transactions."""
     since = 0.0
 
-    def look_again(tries: int) -> bool:
+    def poll(tries: int) -> bool:
         nonlocal since
         if tries == 0:
             since = time.monotonic()
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
         return time.monotonic() - since < BUSY_SECONDS
 
-    return look_again
+    return poll

@@ -24,7 +24,7 @@ import apsw
 import orjson
 
 from watchword.domain.errors import Fault, OperatorError
-from watchword.engines.embedded.index_file import index_fault, prepare
+from watchword.engines.embedded.index_file import INDEX_FILE, prepare
 from watchword.files import open_lock
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
@@ -99,7 +99,7 @@ class EngineProcess:
 
 
 def main(path: Path, parent: int | None = None) -> None:
-    from watchword.engines.embedded.worker import DeletionWorker
+    from watchword.engines.embedded.deletion_worker import DeletionWorker
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if parent is not None:
@@ -113,7 +113,7 @@ def main(path: Path, parent: int | None = None) -> None:
     except OperatorError as error:
         _log(str(error))
     except (Fault, apsw.Error) as error:
-        fault = error if isinstance(error, Fault) else index_fault(error)
+        fault = error if isinstance(error, Fault) else INDEX_FILE.fault(error)
         _log(fault.why or fault.message)
     sys.exit(1)
 

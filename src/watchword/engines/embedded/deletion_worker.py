@@ -15,9 +15,10 @@ import apsw
 import orjson
 
 from watchword.domain.tasks import CANCELLED
-from watchword.engines.embedded import tasks
-from watchword.engines.embedded.index_file import connect, index_fault, place, transact
-from watchword.engines.embedded.tasks import DeletionOrder, DeletionProgress
+from watchword.engines.embedded import deletion_tasks as tasks
+from watchword.engines.embedded.deletion_tasks import DeletionOrder, DeletionProgress
+from watchword.engines.embedded.index_file import INDEX_FILE, connect, place
+from watchword.sqlite_file import transaction
 
 CACHE_MIB = 32
 CHECKPOINT_PAGES = 2_000
@@ -52,7 +53,7 @@ class AdaptiveBatchSize:
         return min(most, int(self._rows))
 
     def note(self, rows: int, held: float) -> None:
-        """Shrinks at once, grows slowly."""
+        """Shrinks fast, grows slowly."""
         if not rows:
             return
         fitting = rows * LOCK_SECONDS / max(held, 1e-6)
@@ -79,7 +80,7 @@ class Housekeeping:
         """Whether there was anything to do."""
         if self.is_due():
             self._pruned = time.monotonic()
-            transact(self._connection, lambda c: tasks.prune(c, self._clock()))
+            tasks.prune(self._connection, self._clock())
             return True
         free: int = self._connection.execute("PRAGMA freelist_count").get
         if free > FREE_PAGES:
@@ -93,7 +94,7 @@ class Housekeeping:
 
     def _vacuum(self, pages: int) -> None:
         began = time.monotonic()
-        transact(self._connection, lambda c: c.execute(f"PRAGMA incremental_vacuum({pages:d})").fetchall())
+        self._connection.execute(f"PRAGMA incremental_vacuum({pages:d})").fetchall()
         self._batch_size.note(pages, time.monotonic() - began)
         self._vacuumed = True
 
@@ -195,7 +196,7 @@ class DeletionWorker:
         try:
             return self._housekeeping.do_next()
         except apsw.Error as error:
-            self._log(f"housekeeping: {index_fault(error).why}")
+            self._log(f"housekeeping: {INDEX_FILE.fault(error).why}")
             self._housekeeping_due = time.monotonic() + LONGEST_RETRY_SECONDS
             return False
 
@@ -220,15 +221,9 @@ class DeletionWorker:
             progress.total = count_old(self._connection, order)
         began = time.monotonic()
         batch = next_batch(self._connection, order, progress, self._rows(order))
-        self._connection.execute("BEGIN IMMEDIATE")
-        locked = time.monotonic()
-        try:
+        with transaction(self._connection):
+            locked = time.monotonic()
             pause = self._delete(number, order, progress, batch, began)
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
         if pause:
             self._due[number] = time.monotonic() + pause
         self._batch_size.note(len(batch.places), time.monotonic() - locked)
@@ -273,7 +268,7 @@ class DeletionWorker:
         """After TRIES failures the task fails. If that cannot be written either, this process exits, and the process
         that started it starts another.
         """
-        fault = index_fault(error)
+        fault = INDEX_FILE.fault(error)
         failures = self._failures[number] = self._failures.get(number, 0) + 1
         self._log(f"task {number}: {fault.why}")
         if not isinstance(error, apsw.BusyError) and failures >= TRIES:
@@ -286,4 +281,4 @@ class DeletionWorker:
             self._log(f"task {number}: the retry was not counted: {uncounted}")
 
     def _end(self, number: int, error: str) -> None:
-        transact(self._connection, lambda c: tasks.end(c, number, self._clock(), error))
+        tasks.end(self._connection, number, self._clock(), error)
