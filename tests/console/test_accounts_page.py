@@ -16,9 +16,9 @@ def test_an_account_is_made_and_deleted_with_its_tokens(console: Console, window
     page = window(keeper).open("/console/accounts")
     page.get_by_role("button", name="New account").first.click()
     page.get_by_role("textbox", name="Name").fill("CI deployer")
-    page.get_by_role("button", name="Make the account").click()
+    page.get_by_role("button", name="Create account").click()
     panel = page.get_by_role("dialog", name="CI deployer")
-    expect(panel).to_contain_text("It has none: nothing can act as it.")
+    expect(panel).to_contain_text("No tokens: nothing can act as this account.")
     urn = panel.locator(".urn code").inner_text()
     expect(panel.get_by_role("link", name="New token for CI deployer")).to_have_attribute(
         "href", re.compile(r"/console/tokens/new\?for=urn%3Ali%3Acorpuser%3Aservice_")
@@ -32,7 +32,7 @@ def test_an_account_is_made_and_deleted_with_its_tokens(console: Console, window
 
     panel.get_by_role("button", name="Delete CI deployer…").click()
     sure = page.get_by_role("dialog", name="Delete CI deployer?")
-    expect(sure).to_contain_text("1 live token dies in the same moment")
+    expect(sure).to_contain_text("1 live token is revoked at the same time")
     sure.get_by_role("button", name="Delete CI deployer").click()
     expect(page.get_by_role("status").filter(has_text="Deleted the account CI deployer")).to_be_visible()
     assert console.server.verify(token).status_code == 401
@@ -43,5 +43,5 @@ def test_what_is_wrong_stands_in_the_question_which_stays(console: Console, wind
     page = window(console.person("keeper", ACCOUNTS)).open("/console/accounts")
     page.get_by_role("button", name="New account").first.click()
     page.get_by_role("textbox", name="Name").fill(" ")
-    page.get_by_role("button", name="Make the account").click()
+    page.get_by_role("button", name="Create account").click()
     expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("displayName")

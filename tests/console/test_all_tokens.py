@@ -29,7 +29,7 @@ def revoke_planned(page: Page, count: int) -> None:
     page.get_by_role("button", name=f"Revoke {count} tokens…").click()
     deed = page.get_by_role("dialog").get_by_role("button", name=f"Revoke {count} tokens")
     expect(deed).to_be_disabled()
-    page.get_by_label(f"Type {count} to go on").fill(str(count))
+    page.get_by_label(f"Type {count} to confirm").fill(str(count))
     deed.click()
 
 
@@ -41,7 +41,7 @@ def test_an_admin_revokes_two_hundred_tokens_in_one_go_and_keeps_the_receipt(con
     page.get_by_label("Actor").press("Enter")
     page.get_by_role("searchbox").fill("leaked")
     page.get_by_role("searchbox").press("Enter")
-    page.get_by_role("button", name=f"Revoke all {MANY} that match…").click()
+    page.get_by_role("button", name=f"Revoke all {MANY} matching…").click()
     expect(page.get_by_role("heading", name=f"Dry run: {MANY} tokens of 1 actor")).to_be_focused()
     assert console.server.verify(made[0][0]).status_code == 204
     revoke_planned(page, MANY)
@@ -53,7 +53,7 @@ def test_an_admin_revokes_two_hundred_tokens_in_one_go_and_keeps_the_receipt(con
     assert console.server.verify(leaker.token).status_code == 204
     page.reload()
     expect(receipt).to_contain_text(digest.hexdigest())
-    receipt.get_by_role("button", name="Put away").click()
+    receipt.get_by_role("button", name="Dismiss").click()
     expect(receipt).to_have_count(0)
 
 
@@ -61,10 +61,10 @@ def test_chosen_tokens_are_kept_across_pages_and_end_alone(console: Console, win
     holder = console.person("holder", GENERATE)
     made = {f"job {number:02}": console.token(holder.urn, name=f"job {number:02}")[0] for number in range(25)}
     page = window(console.root).open(f"/console/all-tokens?actor={holder.urn}&q=job&sort=name&order=ASCENDING")
-    page.get_by_label("Choose job 03").check()
+    page.get_by_label("Select job 03").check()
     page.get_by_role("link", name="Next page").click()
-    page.get_by_label("Choose job 21").check()
-    page.get_by_role("button", name="Revoke 2 chosen…").click()
+    page.get_by_label("Select job 21").check()
+    page.get_by_role("button", name="Revoke 2 selected…").click()
     revoke_planned(page, 2)
     expect(page.get_by_role("status").filter(has_text="Revoked 2 tokens")).to_be_visible()
     dead = {name for name, token in made.items() if console.server.verify(token).status_code == 401}
@@ -76,7 +76,7 @@ def test_what_is_made_after_the_dry_run_was_looked_at_stops_it_and_is_shown(cons
     made = [console.token(busy.urn, name=f"run {number}")[0] for number in range(2)]
     opened = window(console.root)
     page = opened.open(f"/console/all-tokens?actor={busy.urn}&q=run")
-    page.get_by_role("button", name="Revoke all 2 that match…").click()
+    page.get_by_role("button", name="Revoke all 2 matching…").click()
     expect(page.get_by_role("heading", name="Dry run: 2 tokens of 1 actor")).to_be_visible()
     made.append(console.token(busy.urn, name="run 2")[0])
     revoke_planned(page, 2)
@@ -93,10 +93,10 @@ def test_a_plan_says_whose_tokens_die_and_that_ones_own_is_among_them(console: C
     boss = console.person("boss", GENERATE, MANAGE_ALL)
     console.token(boss.urn, name="spare")
     page = window(boss).open(f"/console/all-tokens?actor={boss.urn}")
-    page.get_by_role("button", name="Revoke all 2 that match…").click()
+    page.get_by_role("button", name="Revoke all 2 matching…").click()
     expect(page.get_by_text("you will be signed out")).to_be_visible()
-    expect(page.get_by_role("table", name="How many of whom")).to_contain_text(f"{boss.name}")
-    page.get_by_role("button", name="Leave them alone").click()
+    expect(page.get_by_role("table", name="Tokens by actor")).to_contain_text(f"{boss.name}")
+    page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("button", name="Revoke 2 tokens…")).to_have_count(0)
     assert console.server.verify(boss.token).status_code == 204
 
@@ -129,6 +129,6 @@ def test_who_may_not_manage_all_is_not_offered_it_and_is_refused_anyway(console:
     opened = window(user)
     page = opened.open("/console/all-tokens")
     expect(page.get_by_role("link", name="All tokens")).to_have_count(0)
-    expect(page.get_by_role("heading", name="Not yours to see")).to_be_visible()
+    expect(page.get_by_role("heading", name="Access denied")).to_be_visible()
     answer = console.server.post("{ listAccessTokens(input: {filters: []}) { total } }", token=user.token).json()
     assert answer["errors"][0]["extensions"]["code"] == 403

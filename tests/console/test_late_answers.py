@@ -107,11 +107,11 @@ def test_who_goes_on_after_closing_details_is_not_called_back(console: Console, 
 def test_a_dry_run_that_was_put_away_stays_away(console: Console, window: Windows) -> None:
     who = console.person("planned")
     page = window(console.root).open(f"/console/all-tokens?actor={who.urn}")
-    page.get_by_role("button", name="Revoke all 1 that match…").click()
+    page.get_by_role("button", name="Revoke all 1 matching…").click()
     expect(page.get_by_role("heading", name="Dry run: 1 token of 1 actor")).to_be_focused()
     with overtaken(page, "/api/graphql", lambda request: asks(request, "RevokeMany")):
-        page.get_by_label("Also what was minted").check()
-        page.get_by_role("button", name="Leave them alone").click()
+        page.get_by_label("Also revoke tokens created with them").check()
+        page.get_by_role("button", name="Cancel").click()
         expect(page.get_by_role("heading", name="Dry run")).to_have_count(0)
     expect(page.get_by_role("heading", name="Dry run")).to_have_count(0)
 
@@ -120,7 +120,7 @@ def test_whoever_leaves_while_a_token_is_being_made_is_asked_first(console: Cons
     page = window(console.person("owner", GENERATE)).open("/console/tokens/new")
     page.get_by_role("textbox", name="Name", exact=True).fill("slow to come")
     with held_back(page, "Create"):
-        page.get_by_role("button", name="Make token").click()
+        page.get_by_role("button", name="Create token").click()
         page.get_by_role("link", name="My tokens").click()
         question = page.get_by_role("dialog", name="Leave without the token?")
         question.get_by_role("button", name="Stay").click()

@@ -132,7 +132,7 @@ def test_a_list_is_asked_for_anew_when_the_end_of_one_of_its_tokens_comes(consol
     # Its hour began before the page was opened, and goes on while the page is looked at.
     expect(page.locator("tbody tr")).to_contain_text(re.compile(r"in (2\d|30) minutes"))
     page.clock.run_for(31 * MINUTE)
-    expect(page.locator("#main")).to_contain_text("No token of yours matches")
+    expect(page.locator("#main")).to_contain_text("No token matches")
 
 
 def test_what_ends_with_a_token_that_has_ended_meanwhile_is_nothing(console: Console, window: Windows) -> None:
@@ -144,7 +144,7 @@ def test_what_ends_with_a_token_that_has_ended_meanwhile_is_nothing(console: Con
     expect(button).to_be_visible()
     console.server.revoke(gone, token=console.root.token)
     button.click()
-    expect(page.locator("dialog")).to_contain_text("no other token dies")
+    expect(page.locator("dialog")).to_contain_text("no other token")
 
 
 def test_an_error_stands_with_what_was_typed_and_not_with_the_choice_above_it(
@@ -154,7 +154,7 @@ def test_an_error_stands_with_what_was_typed_and_not_with_the_choice_above_it(
     page.locator("#name").fill("narrow")
     page.get_by_label("Only from these networks").check()
     page.get_by_label("Networks", exact=True).fill("10.0.0.1/8")
-    page.get_by_role("button", name="Make token").click()
+    page.get_by_role("button", name="Create token").click()
     expect(page.get_by_label("Networks", exact=True)).to_be_focused()
     expect(page.get_by_label("Networks", exact=True)).to_have_attribute("aria-invalid", "true")
 
@@ -162,9 +162,9 @@ def test_an_error_stands_with_what_was_typed_and_not_with_the_choice_above_it(
 def test_only_some_of_it_is_not_made_of_nothing(console: Console, window: Windows) -> None:
     page = window(console.person("owner", OWN)).open("/console/tokens/new")
     page.locator("#name").fill("empty")
-    page.get_by_label("Only some of it").check()
-    page.get_by_role("button", name="Make token").click()
-    expect(page.get_by_role("alert")).to_contain_text("Choose at least one thing that it may do")
+    page.get_by_label("Only selected scopes").check()
+    page.get_by_role("button", name="Create token").click()
+    expect(page.get_by_role("alert")).to_contain_text("Select at least one scope")
     expect(page.locator("#secret")).to_have_count(0)
 
 
@@ -181,9 +181,9 @@ def test_after_a_revocation_the_keyboard_goes_on_from_the_line_that_tells_of_it(
 
     page = window(console.root).open(f"/console/all-tokens?actor={owner.urn}")
     page.get_by_label("All 1 on this page").check()
-    page.get_by_role("button", name="Revoke 1 chosen…").click()
+    page.get_by_role("button", name="Revoke 1 selected…").click()
     page.get_by_role("button", name="Revoke 1 token…").click()
-    page.get_by_label("Type 1 to go on").fill("1")
+    page.get_by_label("Type 1 to confirm").fill("1")
     page.locator("dialog").get_by_role("button", name="Revoke 1 token").press("Enter")
     expect(page.locator(".notice").first).to_be_focused()
 

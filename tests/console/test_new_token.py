@@ -29,10 +29,10 @@ def shown(console: Console, page: Page, by: Person) -> dict[str, object]:
 def test_limits_are_chosen_in_plain_words(console: Console, window: Windows) -> None:
     owner = console.person("owner", OWN, "VIEW_AUDIT_LOG")
     page = window(owner).open("/console/tokens/new")
-    page.get_by_label("Only some of it").check()
+    page.get_by_label("Only selected scopes").check()
     expect(page.get_by_label("Manage Policies")).to_have_count(0)
     page.get_by_label("View Audit Log").check()
-    page.get_by_label("Words for other services to check").fill("orders:read")
+    page.get_by_label("Scopes of other services").fill("orders:read")
     page.get_by_label("Only from these networks").check()
     page.get_by_label("Networks", exact=True).fill("10.0.0.0/8\n192.0.2.7/32")
     make(page, "limited")
@@ -46,8 +46,8 @@ def test_a_refused_value_is_told_beside_its_field_and_nothing_typed_is_lost(cons
     page.get_by_label("Name", exact=True).fill("narrow")
     page.get_by_label("Only from these networks").check()
     page.get_by_label("Networks", exact=True).fill("10.0.0.1/8")
-    page.get_by_role("button", name="Make token").click()
-    beside = page.get_by_role("group", name="From where").get_by_role("alert")
+    page.get_by_role("button", name="Create token").click()
+    beside = page.get_by_role("group", name="Networks").get_by_role("alert")
     expect(beside).to_contain_text("allowedNetworks[0] must be a network as CIDR")
     expect(beside).to_contain_text("invalid_field · request ")
     expect(page.get_by_label("Name", exact=True)).to_have_value("narrow")
@@ -61,7 +61,7 @@ def test_the_exact_end_follows_the_chosen_length(console: Console, window: Windo
     page.get_by_label("Length").fill("2")
     page.get_by_label("Unit").select_option("W")
     weeks = page.locator(".exact-end").inner_text()
-    assert re.search(r"It ends \d+ \w+ \d{4}, [\d:]+ \S+ · [\d-]+ [\d:]+ UTC", day)
+    assert re.search(r"Expires \d+ \w+ \d{4}, [\d:]+ \S+ · [\d-]+ [\d:]+ UTC", day)
     assert day != weeks
     expect(page.get_by_label("Lifetime").locator("option[value=NO_EXPIRY]")).to_have_count(0)
 
@@ -86,8 +86,8 @@ def test_a_narrower_token_is_derived_from_the_sessions_own(console: Console, win
     owner = console.person("owner", OWN)
     page = window(owner).open("/console/tokens")
     page.get_by_role("link", name="to sign in with").click()
-    page.get_by_role("link", name="Derive a narrower one").click()
-    page.get_by_label("Nothing here").check()
+    page.get_by_role("link", name="Derive a token").click()
+    page.get_by_label("None").check()
     make(page, "narrow")
     found = shown(console, page, owner)
     assert (found["parentId"], found["scopes"]) == (owner.token_id, [])
@@ -97,7 +97,7 @@ def test_who_may_make_none_is_told_what_to_ask_for(console: Console, window: Win
     page = window(console.person("guest")).open("/console/tokens/new")
     expect(page.get_by_role("alert")).to_contain_text("You lack the privilege")
     expect(page.locator("pre")).to_contain_text(f"Please grant {OWN} to urn:li:corpuser:guest")
-    expect(page.get_by_role("button", name="Make token")).to_have_count(0)
+    expect(page.get_by_role("button", name="Create token")).to_have_count(0)
 
 
 def test_who_manages_all_tokens_makes_one_for_another(console: Console, window: Windows) -> None:

@@ -67,16 +67,16 @@ def rows(console: Console, aspect: str) -> int:
 def planned(page: Page, aspect: str, days: int = 50) -> None:
     """From the list of indices to the plan."""
     page.get_by_role("link", name=f"Plan a truncation of dataset.{aspect}", exact=True).click()
-    page.get_by_label("How many").fill(str(days))
-    page.get_by_role("button", name="Show the plan").click()
-    expect(page.get_by_role("heading", name="The plan")).to_be_visible()
+    page.get_by_label("Age").fill(str(days))
+    page.get_by_role("button", name="Show plan").click()
+    expect(page.get_by_role("heading", name="Plan", exact=True)).to_be_visible()
 
 
 def begun(page: Page, count: int) -> None:
     page.get_by_role("button", name=f"Delete {count} rows…").click()
     deed = page.get_by_role("dialog").get_by_role("button", name=f"Delete {count} rows")
     expect(deed).to_be_disabled()
-    page.get_by_label(f"Type {count} to go on").fill(str(count))
+    page.get_by_label(f"Type {count} to confirm").fill(str(count))
     deed.click()
     expect(page).to_have_url(re.compile(r"/console/operations/[^/?]+$"))
 
@@ -85,10 +85,10 @@ def test_a_truncation_is_planned_begun_and_followed_to_its_end(indexed: Console,
     worker = indexed.person("worker", SIZES, TRUNCATE)
     page = window(worker, on=indexed).open("/console/operations")
     planned(page, aspect)
-    plan = page.get_by_role("region", name="The plan")
+    plan = page.get_by_role("region", name="Plan", exact=True)
     expect(plan).to_contain_text("37.5% of 16 rows")
     picture = plan.get_by_role("img")
-    expect(picture).to_have_attribute("aria-label", re.compile("6 rows up to .+ go, 10 rows stay"))
+    expect(picture).to_have_attribute("aria-label", re.compile("6 rows up to .+ deleted, 10 rows kept"))
     left_of_cut = """(svg) => { const at = Number(svg.querySelector(".cut").getAttribute("x1"));
       const wide = (kind, side) => [...svg.querySelectorAll(kind)].filter((one) => Number(one.getAttribute("height")))
         .every((one) => (Number(one.getAttribute("x")) < at) === side);
@@ -136,7 +136,7 @@ def test_a_truncation_is_seen_under_way_and_cancelled(indexed: Console, window: 
     )
     copies = bool(indexed.settings)  # on a cluster
     by = "By copy: forceReindex is set" if copies else "By deletion: the embedded index always deletes in batches"
-    expect(page.get_by_role("region", name="The plan")).to_contain_text(by)
+    expect(page.get_by_role("region", name="Plan", exact=True)).to_contain_text(by)
     begun(page, OLD * MANY)
     panel = page.get_by_role("dialog", name=f"Truncation of dataset.{long}")
     expect(panel.get_by_role("listitem").filter(has_text="running")).to_have_attribute("aria-current", "step")
@@ -145,7 +145,7 @@ def test_a_truncation_is_seen_under_way_and_cancelled(indexed: Console, window: 
     panel.get_by_role("button", name="Cancel the truncation").click()
     asked = page.get_by_role("dialog", name="Cancel this truncation?")
     if copies:
-        expect(asked).to_contain_text("Nothing has been removed yet")
+        expect(asked).to_contain_text("Nothing has been deleted yet")
     asked.get_by_role("button", name="Cancel the truncation").click()
     expect(panel.get_by_role("listitem").filter(has_text="cancelled")).to_have_attribute("aria-current", "step")
     expect(panel.get_by_role("button", name="Cancel the truncation")).to_have_count(0)
@@ -161,11 +161,11 @@ def test_while_one_is_under_way_another_is_refused_and_leads_to_it(
     page, other = opened.open(address), opened.open(address)
     begun(page, OLD * MANY)
     other.get_by_role("button", name=f"Delete {OLD * MANY} rows…").click()
-    other.get_by_label(f"Type {OLD * MANY} to go on").fill(str(OLD * MANY))
+    other.get_by_label(f"Type {OLD * MANY} to confirm").fill(str(OLD * MANY))
     other.get_by_role("dialog").get_by_role("button", name=f"Delete {OLD * MANY} rows").click()
     expect(other.get_by_role("dialog").get_by_role("alert")).to_contain_text("operation")
     other.get_by_role("dialog").get_by_role("button", name="Cancel").click()
-    other.get_by_role("link", name="Follow the one that is under way").click()
+    other.get_by_role("link", name="Show the running truncation").click()
     expect(other).to_have_url(page.url)
     # Whoever looks at the history of this server later finds nothing under way.
     told = {"id": unquote(page.url.rpartition("/")[2])}
@@ -184,8 +184,8 @@ def test_what_the_caller_may_not_do_is_not_offered(indexed: Console, window: Win
     planner = indexed.person("planner", TRUNCATE)
     page = window(planner, on=indexed).open("/console/operations/plan")
     page.get_by_label("Index").fill(f"dataset.{aspect}")
-    page.get_by_role("button", name="Show the plan").click()
-    expect(page.get_by_role("region", name="The plan")).to_contain_text("16 rows")
+    page.get_by_role("button", name="Show plan").click()
+    expect(page.get_by_role("region", name="Plan", exact=True)).to_contain_text("16 rows")
 
 
 def test_an_aspect_that_is_not_there_is_refused_in_the_server_s_sentence(indexed: Console, window: Windows) -> None:

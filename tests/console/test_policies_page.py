@@ -15,7 +15,7 @@ AUDIT = "View Audit Log"
 def question(page: Page, actor: str, privilege: str) -> None:
     page.get_by_label("May", exact=True).fill(actor)
     page.get_by_label("do", exact=True).select_option(privilege)
-    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("button", name="Check").click()
 
 
 def test_a_policy_is_made_asked_about_changed_and_deleted(console: Console, window: Windows) -> None:
@@ -31,18 +31,18 @@ def test_a_policy_is_made_asked_about_changed_and_deleted(console: Console, wind
     expect(page.get_by_role("dialog")).to_contain_text("Read the audit log.")
     page.get_by_role("checkbox", name=AUDIT).check()
     page.get_by_role("textbox", name="Users").fill(reader.name)
-    page.get_by_role("button", name="Make the policy").click()
-    expect(page.get_by_role("status").filter(has_text=f"Made the policy {name}")).to_be_visible()
+    page.get_by_role("button", name="Create policy").click()
+    expect(page.get_by_role("status").filter(has_text=f"Created the policy {name}")).to_be_visible()
     expect(page.locator("#answer")).to_contain_text("Yes")
     expect(page.locator("#answer").get_by_role("link", name=name)).to_be_visible()
 
     page.get_by_role("table", name="Policies").get_by_role("link", name=name).click()
-    page.get_by_role("checkbox", name="In force").uncheck()
-    page.get_by_role("button", name="Save the policy").click()
+    page.get_by_role("checkbox", name="Active").uncheck()
+    page.get_by_role("button", name="Save policy").click()
     policies = page.get_by_role(
         "table", name="Policies"
     )  # the matrix has a row with its name too, until it is drawn again
-    expect(policies.get_by_role("row", name=re.compile(name))).to_contain_text("grants nothing")
+    expect(policies.get_by_role("row", name=re.compile(name))).to_contain_text("inactive")
     expect(page.locator("#answer")).to_contain_text("may not do")
 
     page.get_by_role("table", name="Policies").get_by_role("link", name=name).click()
@@ -59,7 +59,7 @@ def test_a_policy_that_is_saved_as_it_was_still_names_the_same_actors(console: C
     urn = console.ask(CREATE_POLICY, {"input": {**policy, "actors": {"users": users}}})["createPolicy"]
     page = window(console.root).open(f"/console/policies/{quote(urn)}")
     page.get_by_role("textbox", name="Description").fill("changed")
-    page.get_by_role("button", name="Save the policy").click()
+    page.get_by_role("button", name="Save policy").click()
     expect(page.get_by_role("status").filter(has_text=f"Changed the policy {name}")).to_be_visible()
     kept = console.ask("query ($urn: String!) { getPolicy(urn: $urn) { description actors { users } } }", {"urn": urn})
     assert kept["getPolicy"]["description"] == "changed"
@@ -105,11 +105,11 @@ def test_what_is_wrong_with_a_policy_stands_at_its_field_and_nothing_typed_is_lo
 ) -> None:
     page = window(console.root).open("/console/policies/new")
     page.get_by_label("Name", exact=True).fill("half done")
-    page.get_by_role("button", name="Make the policy").click()
+    page.get_by_role("button", name="Create policy").click()
     expect(page.locator("[data-field=policy-privileges]").get_by_role("alert")).to_contain_text("at least one of")
     page.get_by_role("checkbox", name=AUDIT).check()
     page.get_by_role("textbox", name="Users").fill("urn:li:corpGroup:ops")
-    page.get_by_role("button", name="Make the policy").click()
+    page.get_by_role("button", name="Create policy").click()
     expect(page.locator("[data-field=policy-users]").get_by_role("alert")).to_contain_text("actors.users must be")
     expect(page.get_by_label("Name", exact=True)).to_have_value("half done")
 

@@ -120,7 +120,7 @@ class TestLocalMode:
 
     def test_one_signs_in_by_choosing_an_actor_and_is_warned_on_every_page(self, local: Window) -> None:
         page = local.open("/")
-        expect(page.locator(".warning")).to_contain_text("may act as anybody")
+        expect(page.locator(".warning")).to_contain_text("can act as any actor")
         page.get_by_label("Act as").fill("admin")
         page.get_by_role("button", name="Act as this actor").click()
         expect(page.get_by_role("heading", name="My tokens")).to_be_visible()

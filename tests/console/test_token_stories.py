@@ -36,8 +36,8 @@ def shell(lines: str) -> str:
 def make(page: Page, name: str) -> None:
     page.get_by_role("link", name="New token").click()
     page.get_by_label("Name", exact=True).fill(name)
-    page.get_by_role("button", name="Make token").click()
-    expect(page.get_by_role("heading", name=f"{name} is made")).to_be_visible()
+    page.get_by_role("button", name="Create token").click()
+    expect(page.get_by_role("heading", name=f"Created {name}")).to_be_visible()
 
 
 def test_a_token_is_made_copied_used_revoked_and_refused(console: Console, window: Windows) -> None:
@@ -68,7 +68,7 @@ def test_the_other_lines_work_as_they_are_copied(console: Console, window: Windo
     alice = console.person("alice", GENERATE)
     page = window(alice, permissions=CLIPBOARD).open("/console/tokens/new")
     page.get_by_label("Name", exact=True).fill("to try")
-    page.get_by_role("button", name="Make token").click()
+    page.get_by_role("button", name="Create token").click()
     page.get_by_role("tab", name=way).click()
     text = copied(page, page.get_by_role("button", name=f"Copy the {way} lines"))
     if way == "Python":
@@ -89,7 +89,7 @@ def test_leaving_the_secret_asks_once(console: Console, window: Windows) -> None
     page.get_by_role("link", name="My tokens").click()
     asked = page.get_by_role("dialog", name="Leave without the token?")
     asked.get_by_role("button", name="Stay").click()
-    expect(page.get_by_role("heading", name="forgotten is made")).to_be_visible()
+    expect(page.get_by_role("heading", name="Created forgotten")).to_be_visible()
     page.get_by_role("link", name="My tokens").click()
     asked.get_by_role("button", name="Leave").click()
     expect(page.get_by_role("heading", name="My tokens")).to_be_visible()
@@ -106,7 +106,7 @@ def test_a_user_without_a_policy_sees_why_and_what_to_ask_for(console: Console, 
     expect(page.get_by_role("link", name="New token")).to_have_count(0)
     assert page.get_by_role("navigation", name="Views").get_by_role("link").all_inner_texts() == ["My tokens"]
     opened.go(page, "/console/policies")
-    expect(page.get_by_role("heading", name="Not yours to see")).to_be_visible()
+    expect(page.get_by_role("heading", name="Access denied")).to_be_visible()
     assert [one for one in opened.watch.requests if "policies.js" in one] == []
 
 
@@ -133,7 +133,7 @@ def test_by_keyboard_alone_a_token_is_made_and_revoked(console: Console, window:
     visibility(page, "Name")
     keys.type("by-keyboard")
     keys.press("Enter")
-    expect(page.get_by_role("heading", name="by-keyboard is made")).to_be_focused()
+    expect(page.get_by_role("heading", name="Created by-keyboard")).to_be_focused()
     visibility(page, "I have stored it")
     keys.press("Enter")
     expect(page.get_by_role("dialog", name="by-keyboard")).to_be_visible()

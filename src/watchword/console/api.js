@@ -1,14 +1,14 @@
 /**
- * Asking the server: GraphQL and the session, by the cookie that no script can read.
+ * Requests to the server: GraphQL and the session. The session cookie is not readable by scripts.
  *
- * Every refusal becomes an `ApiError` with the server's own sentence. A session that is over is told to whoever
- * listens for it (`onSignedOut`), once, and still thrown. The pages of a browser share one session: who signs in or out
- * in one of them does so in all (`onOtherSession`).
+ * Every error becomes an `ApiError` with the server's message. When the session has ended, listeners of `onSignedOut`
+ * are actorName, and the error is thrown. All tabs of a browser share one session: signing in or out in one tab does so in
+ * all (`onOtherSession`).
  */
 
 /**
  * @typedef {{signedIn: boolean, actorUrn?: string | null, tokenId?: string | null, expiresAt?: number | null,
- *   localMode: boolean, version?: string, reason?: string, message?: string}} Session `message`: why it is over, if it is
+ *   localMode: boolean, version?: string, reason?: string, message?: string}} Session `message`: why it ended
  */
 
 export class ApiError extends Error {
@@ -25,24 +25,24 @@ export class ApiError extends Error {
     this.details = about.details ?? {};
   }
 
-  /** Which field of the input was wrong, if it was one. */
+  /** The input field that is wrong, if any. */
   get field() {
     return typeof this.details.field === "string" ? this.details.field : null;
   }
 }
 
-export const UNREACHABLE = "The server could not be reached. Try again when the connection is back.";
+export const UNREACHABLE = "The server could not be reached. Check the connection and try again.";
 
 /** @type {((error: ApiError) => void)[]} */
 const listeners = [];
 
-/** @param {(error: ApiError) => void} listener called when the server no longer knows the session */
+/** @param {(error: ApiError) => void} listener called when the session has ended */
 export const onSignedOut = (listener) => listeners.push(listener);
 
 /**
  * @param {string} query
  * @param {Record<string, unknown>} [variables]
- * @param {{signal?: AbortSignal, key?: string}} [options] `key`: an Idempotency-Key, so that asking again is safe
+ * @param {{signal?: AbortSignal, key?: string}} [options] `key`: an Idempotency-Key, so that retrying is safe
  * @returns {Promise<any>} the `data` of the answer
  */
 export async function graphql(query, variables = {}, { signal, key } = {}) {
@@ -60,11 +60,11 @@ export async function graphql(query, variables = {}, { signal, key } = {}) {
 /** An Idempotency-Key. A page without https has no `crypto.randomUUID`. */
 export const newKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((n) => n.toString(16).padStart(2, "0")).join("");
 
-/** To the other pages of this browser: who is signed in now. */
+/** Tells the other tabs who is signed in now. */
 const others = new BroadcastChannel("session");
 
-/** @typedef {{actorUrn: string | null, tokenId: string | null}} Who nobody, where there is no actor */
-/** @param {(now: Who) => void} listener called when another page has signed in or out */
+/** @typedef {{actorUrn: string | null, tokenId: string | null}} Who without an actor: signed out */
+/** @param {(now: Who) => void} listener called when another tab has signed in or out */
 export const onOtherSession = (listener) => others.addEventListener("message", (event) => listener(event.data));
 
 /** @param {Session} [now] */
@@ -129,7 +129,7 @@ function read(text) {
 
 /** @param {Response} answer @param {string} [message] @param {Record<string, any>} [about] */
 function failure(answer, message, about = {}) {
-  return new ApiError(message ?? `The server answered ${answer.status} without saying why. Try again.`, {
+  return new ApiError(message ?? `The server answered with status ${answer.status}. Try again.`, {
     reason: about.reason ?? "",
     status: about.code ?? answer.status,
     requestId: answer.headers.get("x-request-id"),

@@ -1,6 +1,5 @@
 /**
- * How values are shown: times in the reader's zone and language with the exact moment at hand, numbers with their
- * units, identifiers shortened in the middle and never cut in what they mean.
+ * How values are shown: times in the user's time zone, numbers with units, identifiers shortened in the middle.
  */
 
 import { html } from "./html.js";
@@ -9,7 +8,7 @@ export const MINUTE = 60_000;
 export const HOUR = 60 * MINUTE;
 export const DAY = 24 * HOUR;
 
-// A unit is used from where rounding to it loses little: 75 minutes, 41 days, but 3 months.
+// A unit is used where rounding to it loses little: 75 minutes, 41 days, but 3 months.
 /** @type {[Intl.RelativeTimeFormatUnit, number, number][]} */
 const UNITS = [
   ["year", 365 * DAY, 700 * DAY],
@@ -43,8 +42,8 @@ export function exact(moment) {
 export const utc = (moment) => new Date(moment).toISOString().replace("T", " ").replace(/\.\d+Z$/, " UTC");
 
 /**
- * A moment, relative, with the exact one on hover and focus; it is kept up to date while it is shown.
- * @param {number | null | undefined} moment @param {string} [otherwise] what stands for no moment
+ * A relative time, with the exact time on hover and focus; kept up to date while it is shown.
+ * @param {number | null | undefined} moment @param {string} [otherwise] shown if there is no time
  */
 export function time(moment, otherwise = "never") {
   if (moment === null || moment === undefined) return html`<span class="quiet">${otherwise}</span>`;
@@ -96,21 +95,21 @@ export function span(milliseconds) {
 /** @param {string} text @param {number} [ends] how much of each end stays */
 export const short = (text, ends = 6) => (text.length > ends * 2 + 3 ? `${text.slice(0, ends)}…${text.slice(-ends)}` : text);
 
-/** @param {string} urn what stands after its last colon: "alice" of urn:li:corpuser:alice */
+/** @param {string} urn the part after its last colon: "alice" of urn:li:corpuser:alice */
 export const nameOf = (urn) => urn.slice(urn.lastIndexOf(":") + 1) || urn;
 
 export const USER = "urn:li:corpuser:";
 
-/** @param {string} urn an actor as people say it: a user's name; the whole urn, where a name could be somebody else's */
-export function called(urn) {
+/** @param {string} urn a user's name; the whole urn if the name would be ambiguous */
+export function actorName(urn) {
   const name = urn.startsWith(USER) ? urn.slice(USER.length) : "";
   return name && !name.includes(":") ? name : urn;
 }
 
-/** @param {string} urn an actor as people say it, with the whole urn on hover */
-export const actor = (urn) => html`<span class="actor" title="${urn}">${short(called(urn), 12)}</span>`;
+/** @param {string} urn an actor's name, with the whole urn on hover */
+export const actor = (urn) => html`<span class="actor" title="${urn}">${short(actorName(urn), 12)}</span>`;
 
-/** A token's id as a part of an address, without the marks that mean something there. @param {string} id */
+/** A token's id as a part of an address, in URL-safe base64. @param {string} id */
 export const idToPath = (id) => id.replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
 
 /** @param {string} part @returns {string} the id that `idToPath` made it of */
@@ -123,8 +122,8 @@ export function pathToId(part) {
 export const tokenPath = (id) => `/console/tokens/${idToPath(id)}`;
 
 /**
- * A command that works as it is copied. In local mode it says who is calling and, where it must, which server; elsewhere
- * `watchword login` has said both.
+ * A command to copy. In local mode it names the caller and, if needed, the server; otherwise `watchword login` has
+ * stored both.
  * @param {string} command @param {{urn: string, localMode: boolean}} me
  */
 export function inTerminal(command, me) {
@@ -133,7 +132,7 @@ export function inTerminal(command, me) {
   return `${command} --as ${me.urn}${usual ? "" : ` --url ${location.origin}`}`;
 }
 
-/** Keep every relative time true while it is looked at; an end in `data-ends` that has come is told to its page, as `ended`. */
+/** Keep relative times up to date. When a time in `data-ends` has passed, its page gets the event `ended`. */
 export function keepTimes() {
   setInterval(() => {
     if (document.hidden) return;

@@ -1,14 +1,14 @@
 /**
- * Templates: what a page shows, with escaping that cannot be forgotten.
+ * Templates with automatic escaping.
  *
- * Only the text of the templates themselves, which stands in these files, is ever parsed as HTML. Values are put into
- * the parsed tree as text, attributes, properties and listeners, so that no value can become markup. What would run
- * anyway is refused: `on…`, `style` and `srcdoc` take no values, and a link must lead to http, https or mailto.
+ * Only the text of the templates in these files is parsed as HTML. Values are put into the parsed tree as text,
+ * attributes, properties and listeners, so that no value can become markup. Attributes that could run code are rejected:
+ * `on…`, `style` and `srcdoc` take no values, and a link must lead to http, https or mailto.
  *
  *     html`<p class="${kind}">${text}</p>`      text and attributes; null, undefined and booleans show nothing
  *     html`<ul>${items.map((item) => html`<li>${item}</li>`)}</ul>`
  *     html`<button ?disabled=${busy} @click=${save}>Save</button> <input .value=${name}>`
- *     svg`<rect width="${share}"></rect>`        the same for what stands inside of an <svg>
+ *     svg`<rect width="${share}"></rect>`        the same for the content of an <svg>
  */
 
 export class Template {
@@ -31,8 +31,7 @@ export const html = (strings, ...values) => new Template(strings, values);
 export const svg = (strings, ...values) => new Template(strings, values, true);
 
 /**
- * Show the content in the place of whatever is in the node. The focus, and where the cursor stands, stay with the
- * element of the same id.
+ * Replace the content of the node. The element with the same id keeps the focus and the position of the cursor.
  * @param {Element} node
  * @param {unknown} content
  */
@@ -93,7 +92,7 @@ function parse(template) {
   const node = document.createElement("template");
   node.innerHTML = trusted.createHTML(template.drawn ? `<svg>${text}</svg>` : text);
   if (template.drawn) node.content.replaceChildren(...(node.content.firstElementChild?.childNodes ?? []));
-  // Attributes with holes are taken out: a mark must not stand where a number is expected, even for a moment.
+  // Attributes with holes are removed: a mark is not valid where a number is expected.
   /** @type {Hole[][]} */
   const holes = [];
   for (const element of node.content.querySelectorAll("*")) {
@@ -116,7 +115,7 @@ function fill(template) {
   /** @type {Node[]} */
   const found = [];
   while (walker.nextNode()) found.push(walker.currentNode);
-  // What is inside comes first: a <select> takes its value from its options.
+  // Children come first: a <select> takes its value from its options.
   for (const node of found) {
     if (!(node instanceof Comment) || !node.data.startsWith(MARK)) continue;
     node.replaceWith(...build(template.values[Number(node.data.slice(MARK.length))]));

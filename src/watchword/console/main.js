@@ -1,11 +1,11 @@
 /**
- * The console's beginning: who is signed in, which page the address means, and what stays when a page fails.
+ * The console's entry: who is signed in, which page the address names, and what is shown when a page fails.
  */
 
 import { html, render } from "./html.js";
 import { ApiError, UNREACHABLE, onOtherSession, onSignedOut, session } from "./api.js";
 import { keepTimes } from "./format.js";
-import { errorLine, loading, say } from "./parts.js";
+import { errorLine, loading, say } from "./components.js";
 import { find, go, onAgain, reload, route, start } from "./router.js";
 import { listenToKeys, mayView, showRail, showTips, toSignIn, viewOf, whoAmI } from "./shell.js";
 
@@ -16,7 +16,7 @@ route("all-tokens", "/console/all-tokens/:id?", () => import("./pages/all_tokens
 route("accounts", "/console/accounts/:urn?", () => import("./pages/accounts.js"));
 route("policies", "/console/policies/:urn?", () => import("./pages/policies.js"));
 route("actors", "/console/actors/:urn?", () => import("./pages/actors.js"));
-route("plan", "/console/operations/plan", () => import("./pages/operations_plan.js"));
+route("plan", "/console/operations/plan", () => import("./pages/truncation_plan.js"));
 route("operations", "/console/operations/:id?", () => import("./pages/operations.js"));
 route("activity", "/console/activity", () => import("./pages/activity.js"));
 route("sign-in", "/console/sign-in", () => import("./pages/sign_in.js"));
@@ -58,7 +58,7 @@ async function show(found, at, params) {
   root.className = "page";
   try {
     const current = me && found?.name !== "sign-in" ? null : await session.read();
-    // Whoever was quicker to leave than the page to come is elsewhere by now, and may be somebody else.
+    // The user has gone to another page meanwhile, or another user has signed in.
     if (mine !== turn) return;
     if (found?.name === "sign-in") {
       me = null;
@@ -100,28 +100,28 @@ async function show(found, at, params) {
     });
     if (mine !== turn) return;
     await page(contextOf(at, params, root));
-    // What had the focus is gone with the page before: go on from the beginning of this one.
+    // The focused element was on the page before: move the focus to the start of this one.
     if (document.activeElement === document.body) main.focus({ preventScroll: true });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") return;
     if (mine !== turn || (error instanceof ApiError && error.status === 401)) return;
     main.replaceChildren(root);
-    render(root, html`<h1>This page could not be shown</h1>${errorLine(error)}
+    render(root, html`<h1>This page could not be loaded</h1>${errorLine(error)}
       <p><button type="button" @click=${() => reload()}>Try again</button></p>`);
   }
 }
 
 /** @param {HTMLElement} root */
 function nothingHere(root) {
-  title("Nothing here");
-  render(root, html`<h1>Nothing here</h1><p>The console has no page at this address.
+  title("Page not found");
+  render(root, html`<h1>Page not found</h1><p>The console has no page at this address.
     <a href="/console/tokens">Go to your tokens.</a></p>`);
 }
 
 /** @param {HTMLElement} root @param {URL} at */
 function notYours(root, at) {
-  title("Not yours to see");
-  render(root, html`<h1>Not yours to see</h1><p>Nothing lets you use <code>${at.pathname}</code>: no policy does, or the
+  title("Access denied");
+  render(root, html`<h1>Access denied</h1><p>You lack the privilege for <code>${at.pathname}</code>: no policy grants it, or the
     token you signed in with is limited to other scopes. Ask someone who manages policies for the privilege and reload, or sign
     in with a token that has it. <a href="/console/tokens">Go to your tokens.</a></p>`);
 }
@@ -129,7 +129,7 @@ function notYours(root, at) {
 /** @param {string} which */
 const close = (which) => document.querySelectorAll(which).forEach((box) => /** @type {HTMLDialogElement} */ (box).close());
 const closeDialogs = () => close("dialog[open]");
-// A question is about the page it was asked on; a deed that is under way is waited for.
+// A dialog belongs to its page; one whose action is running stays open.
 const closeQuestions = () => close("dialog[open]:not([data-busy])");
 
 onSignedOut((error) => {
@@ -140,7 +140,7 @@ onSignedOut((error) => {
   if (find(new URL(location.href))[0]?.name !== "sign-in") void toSignIn(here);
 });
 
-// What is shown here is of whoever was signed in before, and what is done here would be done by whoever is now.
+// Another user may be signed in now: reload, so that this page neither shows nor does anything for the wrong one.
 onOtherSession((now) => {
   if (me && me.urn === now.actorUrn && me.tokenId === now.tokenId) return;
   me = null;

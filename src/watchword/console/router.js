@@ -1,9 +1,9 @@
 /**
- * Addresses: each view has one, and reload, back, forward and sharing keep it. Filters, sort and page live in its query.
+ * Addresses: each view has one that works with reload, back, forward and sharing. Filters, sort and page are in its query.
  *
- * A page is a module that exports `page(context)`. Before it waits for what it shows, it may say `keep(root, {again, leave})`:
- * `again(context)` is called instead of a new page when the address changes but the page is the same; `leave()` is asked
- * before it is left and answers whether it may be.
+ * A page is a module that exports `page(context)`. Before it loads data, it may call `setHooks(root, {again, leave})`:
+ * `again(context)` is called instead of a new page when the address changes but the page is the same; `leave()` is called
+ * before the page is left and returns whether it may be.
  */
 
 /**
@@ -48,7 +48,7 @@ export function find(at) {
 /** @param {string} address @param {{replace?: boolean, sure?: boolean}} [how] `sure`: without asking the page */
 export async function go(address, { replace = false, sure = false } = {}) {
   const at = new URL(address, location.href);
-  if (at.origin !== location.origin) throw new Error("Only addresses of our own are gone to.");
+  if (at.origin !== location.origin) throw new Error("The address is of another origin.");
   if (!sure && current?.leave && !(await current.leave())) return;
   if (at.href === location.href) replace = true;
   if (!replace) place += 1;
@@ -59,7 +59,7 @@ export async function go(address, { replace = false, sure = false } = {}) {
 }
 
 /**
- * The same view with other values in its query; null and "" take one out. Changing a filter goes back to page 1.
+ * The same view with other values in its query; null and "" remove a value. Changing a filter goes back to page 1.
  * @param {Record<string, string | number | null | undefined>} changes
  * @param {{replace?: boolean}} [how]
  */
@@ -77,10 +77,10 @@ export function withQuery(changes, path = location.pathname) {
   return path + (text ? `?${text}` : "");
 }
 
-/** Another view of the same list: its filters, order and page stay. @param {string} path */
-export const besides = (path) => path + location.search;
+/** Another view with the same query: filters, order and page stay. @param {string} path */
+export const withSameQuery = (path) => path + location.search;
 
-/** Show again what the address says, as if it had just been opened. */
+/** Load the page of the current address again. */
 export const reload = () => arrive(true);
 
 /** @param {typeof show} shower */
@@ -93,7 +93,7 @@ export async function start(shower) {
   addEventListener("beforeunload", (event) => {
     if (current?.leave) event.preventDefault();
   });
-  // A browser keeps a page that is left, for whoever goes back. They may be somebody else, or signed out by now.
+  // A browser may restore a page when the user goes back. By then another user may be signed in, or none: clear it.
   addEventListener("pagehide", (event) => {
     if (!event.persisted) return;
     current = undefined;
@@ -128,19 +128,19 @@ export const onAgain = (caller) => {
   again = caller;
 };
 
-/** How a page is shown again and left, if it is still the one that is shown. @param {HTMLElement} root @param {Kept} kept */
-export const keep = (root, kept) => {
+/** Set how the page is updated and left, if it is still shown. @param {HTMLElement} root @param {Kept} kept */
+export const setHooks = (root, kept) => {
   if (root.isConnected) current = kept;
 };
 
 /**
- * Whoever is about to leave this page is asked first, until what is returned is called.
+ * Ask before this page is left, until the returned function is called.
  * @param {HTMLElement} root @param {() => boolean | Promise<boolean>} leave
  */
-export function hold(root, leave) {
+export function confirmLeave(root, leave) {
   const before = current;
-  keep(root, { ...before, leave });
-  return () => keep(root, before ?? {});
+  setHooks(root, { ...before, leave });
+  return () => setHooks(root, before ?? {});
 }
 
 /** @param {PopStateEvent} event */
@@ -151,7 +151,7 @@ async function back(event) {
   }
   const target = event.state?.place ?? 0;
   if (current?.leave && target !== place) {
-    // The browser has moved already: move back, ask, and only then go where it wanted.
+    // The browser has moved already: move back, ask, and go there only after a yes.
     const distance = target - place;
     returning = true;
     history.go(-distance);

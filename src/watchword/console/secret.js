@@ -1,21 +1,21 @@
 /**
- * The secret: shown once, here, with what it takes to use it; nobody leaves it behind by accident.
+ * A new token: shown once, with examples of its use. Leaving the page needs a confirmation.
  */
 
 import { html, render } from "./html.js";
 import { fullTime, tokenPath } from "./format.js";
-import { ask, codeBox, copyButton, tabs, warning } from "./parts.js";
-import { go, hold, keep } from "./router.js";
+import { ask, codeBox, copyButton, tabs, warning } from "./components.js";
+import { go, confirmLeave, setHooks } from "./router.js";
 
 /**
- * Show a token that was just made in the place of the page, until its reader says that it is stored.
+ * Show a new token in the place of the page, until the user confirms that it is stored.
  * @param {HTMLElement} root
- * @param {{accessToken: string, metadata: import("./tokens.js").Token}} made
+ * @param {{accessToken: string, metadata: import("./token_display.js").Token}} made
  * @param {{heading: string, more?: unknown}} about
  */
 export function showSecret(root, { accessToken, metadata }, { heading, more }) {
   const stored = () => {
-    keep(root, {});
+    setHooks(root, {});
     void go(tokenPath(metadata.id), { replace: true, sure: true });
   };
   render(root, html`<div class="stack narrow">
@@ -26,11 +26,11 @@ export function showSecret(root, { accessToken, metadata }, { heading, more }) {
       ${copyButton(accessToken, "Copy the token")}</div></div>
     ${more}
     <dl class="facts"><dt>Acts as</dt><dd class="mono">${metadata.actorUrn}</dd>
-      <dt>Ends</dt><dd>${fullTime(metadata.expiresAt)}</dd></dl>
+      <dt>Expires</dt><dd>${fullTime(metadata.expiresAt)}</dd></dl>
     <h2>Try it</h2>
-    ${metadata.audience ? html`<p class="hint">It is for ${metadata.audience.join(", ")}; this service itself refuses it
-      unless that names it.</p>` : null}
-    ${metadata.allowedNetworks ? html`<p class="hint">It works from ${metadata.allowedNetworks.join(", ")} alone.</p>` : null}
+    ${metadata.audience ? html`<p class="hint">Its audience is ${metadata.audience.join(", ")}. Watchword rejects it unless
+      that includes Watchword.</p>` : null}
+    ${metadata.allowedNetworks ? html`<p class="hint">It works only from ${metadata.allowedNetworks.join(", ")}.</p>` : null}
     ${tabs("Ways to use the token", ways(location.origin, accessToken).map(({ name, text }) => ({
       name,
       content: codeBox(text, `Copy the ${name} lines`),
@@ -38,24 +38,24 @@ export function showSecret(root, { accessToken, metadata }, { heading, more }) {
     <p class="actions"><button type="button" class="primary" id="stored" @click=${stored}>I have stored it</button></p>
   </div>`);
   root.querySelector("h1")?.focus();
-  keep(root, { leave: () => mayLeave(metadata.name) });
+  setHooks(root, { leave: () => mayLeave(metadata.name) });
 }
 
 /** @param {string} name */
 const mayLeave = (name) => ask({
   title: "Leave without the token?",
-  content: html`<p>It is shown only here and only now. If it is not stored, revoke <strong>${name}</strong> and make another.</p>`,
-  deed: "Leave",
+  content: html`<p>The token will not be shown again. If you have not stored it, revoke <strong>${name}</strong> and create another.</p>`,
+  action: "Leave",
   cancel: "Stay",
   danger: true,
 });
 
 /**
- * What makes a token, for a page that is not left unasked meanwhile: nobody else is shown what comes.
+ * Create a token while the page cannot be left without a confirmation.
  * @template Made @param {HTMLElement} root @param {string} name @param {() => Promise<Made>} make @returns {Promise<Made>}
  */
-export async function making(root, name, make) {
-  const letGo = hold(root, () => mayLeave(name));
+export async function creating(root, name, make) {
+  const letGo = confirmLeave(root, () => mayLeave(name));
   try {
     return await make();
   } finally {
@@ -63,11 +63,11 @@ export async function making(root, name, make) {
   }
 }
 
-/** Each asks the server who the token acts as. @param {string} origin @param {string} token */
+/** Each example asks the server who the token acts as. @param {string} origin @param {string} token */
 export const ways = (origin, token) => [
   {
     name: "curl",
-    // By its standard input, so that the token is in no list of processes.
+    // Through standard input, so that the token is not in the process list.
     text: `printf 'Authorization: Bearer %s' '${token}' |\n  curl -sS -H @- -H 'Content-Type: application/json' `
       + `-d '{"query": "{ me { corpUser { urn } } }"}' '${origin}/api/graphql'`,
   },

@@ -1,11 +1,11 @@
 /**
- * The frame around every page: the rail with what the caller may do and nothing else, the theme, the shortcuts.
+ * The frame around every page: the navigation with the views that the caller may use, the theme, the shortcuts.
  */
 
 import { element, html, render } from "./html.js";
 import { graphql, session } from "./api.js";
-import { called, exact } from "./format.js";
-import { ask, errorLine } from "./parts.js";
+import { actorName, exact } from "./format.js";
+import { ask, errorLine } from "./components.js";
 import { go } from "./router.js";
 
 /**
@@ -49,7 +49,7 @@ const WITHIN = { "new-token": "tokens", plan: "operations" };
 /** @param {string} name of a route @returns {string} the view of the rail that it belongs to */
 export const viewOf = (name) => WITHIN[name] ?? name;
 
-/** @param {string} name @param {Me} me whether the view is one of the caller's */
+/** @param {string} name @param {Me} me whether the caller may use the view */
 export const mayView = (name, me) => VIEWS.find((view) => view.name === viewOf(name))?.may(me.privileges) ?? true;
 
 /** @param {HTMLElement} rail @param {Me | null} me @param {string | null} here the name of the view that is shown */
@@ -61,23 +61,23 @@ export function showRail(rail, me, here) {
     <div class="rail-end">
       <button type="button" class="plain" id="theme" @click=${nextTheme} aria-label="Theme: ${theme()}"><span
         class="wide">Theme:</span><span class="slim" aria-hidden="true">◐</span> <span class="theme-name">${theme()}</span></button>
-      <button type="button" class="plain keys" @click=${showKeys}>Keys <kbd>?</kbd></button>
-      ${me ? html`<span class="who" title="${me.urn}${me.expiresAt ? `\nThis session ends ${exact(me.expiresAt)}.` : ""}">${called(me.urn)}</span>
+      <button type="button" class="plain keys" @click=${showKeys}>Shortcuts <kbd>?</kbd></button>
+      ${me ? html`<span class="who" title="${me.urn}${me.expiresAt ? `\nThis session expires ${exact(me.expiresAt)}.` : ""}">${actorName(me.urn)}</span>
         <button type="button" class="plain" id="sign-out" @click=${signOut}>Sign out</button>` : null}
     </div>
-    ${me?.localMode ? html`<p class="local-mode"><span aria-hidden="true">▲</span> Local mode: whoever reaches this
-      address may act as anybody.</p>` : null}`);
+    ${me?.localMode ? html`<p class="local-mode"><span aria-hidden="true">▲</span> Local mode: anyone who can reach this
+      address can act as any actor.</p>` : null}`);
 }
 
 async function signOut() {
   try {
     await session.signOut();
   } catch (error) {
-    // Whoever walks away must know that the session is still alive.
+    // The user must know that the session is still valid.
     const done = await ask({
       title: "You are still signed in",
       content: errorLine(error),
-      deed: "Try again",
+      action: "Try again",
       cancel: "Stay",
       act: () => session.signOut(),
     });
@@ -100,7 +100,7 @@ function nextTheme(event) {
   try {
     localStorage.setItem("theme", next);
   } catch {
-    // A browser that keeps nothing still changes the page at hand.
+    // Without storage the theme applies to this page only.
   }
   const button = /** @type {HTMLElement} */ (event.currentTarget);
   button.setAttribute("aria-label", `Theme: ${next}`);
@@ -109,11 +109,11 @@ function nextTheme(event) {
 }
 
 const showKeys = () => ask({
-  title: "Keys",
+  title: "Keyboard shortcuts",
   content: html`<dl class="keys-list">
-    <dt><kbd>/</kbd></dt><dd>Search</dd><dt><kbd>n</kbd></dt><dd>New, where the page makes something</dd>
-    <dt><kbd>Esc</kbd></dt><dd>Close details or a question</dd><dt><kbd>?</kbd></dt><dd>This list</dd></dl>`,
-  deed: "Close",
+    <dt><kbd>/</kbd></dt><dd>Search</dd><dt><kbd>n</kbd></dt><dd>Create, on pages that can</dd>
+    <dt><kbd>Esc</kbd></dt><dd>Close details or a dialog</dd><dt><kbd>?</kbd></dt><dd>Show this list</dd></dl>`,
+  action: "Close",
   cancel: "Back",
 });
 
@@ -137,7 +137,7 @@ export function listenToKeys() {
   });
 }
 
-/** The exact time of what has the keyboard's focus: a `title` is shown by the browser under the mouse alone. */
+/** Show the exact time of a focused time: browsers show a `title` only under the mouse. */
 export function showTips() {
   const tip = element(html`<div class="tip" popover="manual" aria-hidden="true"></div>`);
   document.body.append(tip);

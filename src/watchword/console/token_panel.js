@@ -1,16 +1,16 @@
 /**
- * One token: what it is, who used it, what hangs on it, and what can be done about it.
+ * The details of one token: its record, its use, the tokens created with it, and its actions.
  */
 
 import { element, html, render } from "./html.js";
 import { ApiError, graphql } from "./api.js";
 import { actor, counted, fullTime, number, time, tokenPath } from "./format.js";
-import { errorLine, idCode, loading, panel, say } from "./parts.js";
-import { besides } from "./router.js";
-import { ANY_STATUS, ROW, WHOLE, endsSoon, mayRevoke, mayRotate, statusOf } from "./tokens.js";
-import { revoke, rotate } from "./token_deeds.js";
+import { errorLine, idCode, loading, panel, say } from "./components.js";
+import { withSameQuery } from "./router.js";
+import { ANY_STATUS, ROW, WHOLE, endsSoon, mayRevoke, mayRotate, statusOf } from "./token_display.js";
+import { revoke, rotate } from "./token_actions.js";
 
-/** @typedef {import("./tokens.js").Token} Token */
+/** @typedef {import("./token_display.js").Token} Token */
 /** @typedef {import("./router.js").Context} Context */
 
 const GET = `query Token($id: String!) { getAccessToken(id: $id) { ${WHOLE} } listPrivileges { name displayName allows } }`;
@@ -25,7 +25,7 @@ const MOST_NODES = 200;
  * @param {Context} context @param {string} id @param {string} close where closing leads
  * @param {(what: unknown) => Promise<void>} changed @param {(id: string) => string} [path] where details of others are shown
  */
-export async function showToken(context, id, close, changed, path = (other) => besides(tokenPath(other))) {
+export async function showToken(context, id, close, changed, path = (other) => withSameQuery(tokenPath(other))) {
   const place = { close, changed, path };
   const { root } = context;
   const old = root.querySelector(".panel");
@@ -49,7 +49,7 @@ export async function showToken(context, id, close, changed, path = (other) => b
 
 /** @typedef {{close: string, changed: (what: unknown) => Promise<void>, path: (id: string) => string}} Place */
 
-/** @param {Context} context @param {Token} token @param {import("./tokens.js").Privilege[]} known @param {Place} place */
+/** @param {Context} context @param {Token} token @param {import("./token_display.js").Privilege[]} known @param {Place} place */
 function details(context, token, known, place) {
   const { me } = context;
   const own = token.id === me.tokenId;
@@ -59,14 +59,14 @@ function details(context, token, known, place) {
     <p class="row">
       ${mayRotate(token, me) ? html`<button type="button" @click=${() => rotate(context, token)}>Rotate…</button>` : null}
       ${own && token.status === "ACTIVE" && me.privileges.generatePersonalAccessTokens
-        ? html`<a class="button" href="/console/tokens/new?derive=1">Derive a narrower one…</a>` : null}
+        ? html`<a class="button" href="/console/tokens/new?derive=1">Derive a token…</a>` : null}
       ${token.status === "ACTIVE" && mayRevoke(token, me)
         ? html`<button type="button" class="danger" @click=${() => revoke(context, token, place)}>Revoke ${token.name}…</button>` : null}
     </p>
     <dl class="facts">
       <dt>Status</dt><dd>${statusOf(token)}${endsSoon(token) ? html` <span class="status soon"><span aria-hidden="true">▲</span>
         expires soon</span>` : null}</dd>
-      ${token.revokedAt === null ? html`<dt>Ends</dt><dd>${fullTime(token.expiresAt)}</dd>`
+      ${token.revokedAt === null ? html`<dt>Expires</dt><dd>${fullTime(token.expiresAt)}</dd>`
         : html`<dt>Revoked</dt><dd>${fullTime(token.revokedAt)}</dd>`}
       ${succession(token, place)}
       <dt>Last used</dt><dd>${time(token.lastUsedAt)}${token.lastNetwork ? html` from <code>${token.lastNetwork}</code>` : null}</dd>
@@ -75,12 +75,12 @@ function details(context, token, known, place) {
       <dt>From</dt><dd>${token.allowedNetworks ? listed(token.allowedNetworks) : "anywhere"}</dd>
       <dt>For</dt><dd>${token.audience ? listed(token.audience) : "this service"}</dd>
       <dt>Acts as</dt><dd>${actor(token.actorUrn)} <span class="quiet small mono">${token.actorUrn}</span></dd>
-      <dt>Made by</dt><dd>${actor(token.ownerUrn)}, ${time(token.createdAt)}</dd>
-      ${token.parentId ? html`<dt>Derived from</dt><dd>${other(token.parentId, place)}, with which it dies</dd>` : null}
-      ${token.mintedWith && token.mintedWith !== token.parentId ? html`<dt>Made with</dt><dd>${other(token.mintedWith, place)}</dd>` : null}
+      <dt>Created by</dt><dd>${actor(token.ownerUrn)}, ${time(token.createdAt)}</dd>
+      ${token.parentId ? html`<dt>Derived from</dt><dd>${other(token.parentId, place)}; it is revoked and expires with it</dd>` : null}
+      ${token.mintedWith && token.mintedWith !== token.parentId ? html`<dt>Created with</dt><dd>${other(token.mintedWith, place)}</dd>` : null}
       <dt>Id</dt><dd>${idCode(token.id)}</dd>
     </dl>
-    ${me.privileges.viewAuditLog ? html`<p><a href="/console/activity?target=${encodeURIComponent(token.id)}">Its activity</a></p>` : null}
+    ${me.privileges.viewAuditLog ? html`<p><a href="/console/activity?target=${encodeURIComponent(token.id)}">Activity</a></p>` : null}
     <div class="tree-place"></div>`;
 }
 
@@ -88,9 +88,9 @@ function details(context, token, known, place) {
 function succession(token, place) {
   return html`${token.replaces ? html`<dt>Replaces</dt><dd>${other(token.replaces, place)}</dd>` : null}
     ${token.replacedBy ? html`<dt>Replaced by</dt><dd>${other(token.replacedBy, place)}${token.replacedAt === null
-      ? ", once that is first used" : html`, in use since ${time(token.replacedAt)}`}</dd>` : null}
-    ${token.awaitsFirstUse ? html`<dt>Once used</dt><dd>it lives until ${fullTime(token.expiresAtOnceUsed, "it is revoked")}; unused, it
-      dies at the end above</dd>` : null}`;
+      ? ", after its first use" : html`, in use since ${time(token.replacedAt)}`}</dd>` : null}
+    ${token.awaitsFirstUse ? html`<dt>After first use</dt><dd>valid until ${fullTime(token.expiresAtOnceUsed, "it is revoked")}; unused, it
+      expires at the time above</dd>` : null}`;
 }
 
 /** @param {string[]} values */
@@ -99,19 +99,19 @@ const listed = (values) => html`<ul class="plain-list">${values.map((value) => h
 /** @param {string} id another token, of which only the id is known @param {Place} place */
 const other = (id, place) => html`<a class="mono" href="${place.path(id)}" title="${id}">${id.slice(0, 8)}…</a>`;
 
-/** @param {string[] | null} scopes @param {import("./tokens.js").Privilege[]} known */
+/** @param {string[] | null} scopes @param {import("./token_display.js").Privilege[]} known */
 function scopes(scopes, known) {
-  if (scopes === null) return "whatever its actor may";
-  if (!scopes.length) return "do nothing here; it only proves who its actor is";
+  if (scopes === null) return "everything its actor may";
+  if (!scopes.length) return "nothing; it only identifies its actor";
   return html`<ul class="plain-list">${scopes.map((scope) => {
     const about = known.find((privilege) => privilege.name === scope);
     return about ? html`<li>${about.displayName} <span class="quiet small">${about.allows}</span></li>`
-      : html`<li><code>${scope}</code> <span class="quiet small">for others to check</span></li>`;
+      : html`<li><code>${scope}</code> <span class="quiet small">checked by other services</span></li>`;
   })}</ul>`;
 }
 
 /**
- * All that was made with the token, level by level, in one request each.
+ * All tokens created with this one, one request per level.
  * @param {Context} context @param {Token} token @param {HTMLElement} node @param {Place} place
  */
 async function showTree(context, token, node, place) {
@@ -137,16 +137,16 @@ async function showTree(context, token, node, place) {
       more += Math.max(found.derived.total - found.derived.tokens.length, 0) + Math.max(found.minted.total - found.minted.tokens.length, 0);
     }
   } catch (error) {
-    // What may not be listed is not shown; anything else is said.
+    // Without the privilege to list them, nothing is shown.
     if (error instanceof ApiError && error.reason !== "missing_privilege") render(node, errorLine(error));
     return;
   }
   if (seen.size === 1) return;
   const live = [...children.values()].flat().filter((child) => child.status === "ACTIVE").length;
-  render(node, html`<h3>Made with it</h3>${branch(children, token.id, place)}
+  render(node, html`<h3>Created with this token</h3>${branch(children, token.id, place)}
     ${more ? html`<p class="quiet small">and ${number(more)} more</p>` : null}
     ${token.status !== "ACTIVE" && live && mayRevoke(token, context.me) ? html`<p><button type="button" class="danger"
-      @click=${() => revoke(context, token, place)}>Revoke what was made with ${token.name}…</button></p>` : null}`);
+      @click=${() => revoke(context, token, place)}>Revoke the tokens created with ${token.name}…</button></p>` : null}`);
 }
 
 /** @param {Context} context @param {Token} token @param {string} field @param {string[]} ids */
@@ -163,6 +163,6 @@ const asked = (context, token, field, ids) => ({
 function branch(children, id, place) {
   const here = children.get(id);
   return here ? html`<ul class="tree">${here.map((child) => html`<li><a href="${place.path(child.id)}">${child.name}</a>
-    ${statusOf(child)} <span class="quiet small">${child.parentId === id ? "derived: dies with it" : "made with it: lives on"}</span>
+    ${statusOf(child)} <span class="quiet small">${child.parentId === id ? "derived: revoked with it" : "created with it: stays valid"}</span>
     ${branch(children, child.id, place)}</li>`)}</ul>` : null;
 }

@@ -1,15 +1,15 @@
-/** Service accounts: actors for programs, made, given tokens, deleted with what dies with them. */
+/** Service accounts: create them, create tokens for them, delete them. */
 
 import { html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { counted, idToPath, inTerminal, nameOf, number, pathToId, short, time } from "../format.js";
-import { ask, empty, errorLine, field, listing, notice, pageOf, pager, panel, table, warning } from "../parts.js";
-import { go, goQuery, keep, withQuery } from "../router.js";
+import { ask, empty, errorLine, field, loadList, notice, pageOf, pager, panel, table, warning } from "../components.js";
+import { go, goQuery, setHooks, withQuery } from "../router.js";
 import { showToken } from "../token_panel.js";
-import { standing as accountStanding } from "./actors.js";
-import { standing } from "./all_tokens.js";
+import { actorStatus } from "./actors.js";
+import { tokenStatus } from "./all_tokens.js";
 import { backTo, openPanel } from "./forms.js";
-import { actorLink, actorPath, urnCode } from "./people.js";
+import { actorLink, actorPath, urnCode } from "./actor_names.js";
 
 /**
  * @typedef {{urn: string, displayName: string, description: string | null, createdBy: string, createdAt: number, status: string}} Account
@@ -39,7 +39,7 @@ export async function page(context) {
       <input id="search" data-key="search" type="search" aria-label="Search names and urns" placeholder="Part of a name"
         @change=${(/** @type {Event} */ e) => goQuery({ q: /** @type {HTMLInputElement} */ (e.currentTarget).value })}>
       <button type="button" class="primary" data-key="new" @click=${create}>New account</button></div>
-    <p class="quiet lead">Actors for programs. Their tokens outlast whoever made them.</p>
+    <p class="quiet lead">Actors for programs. Their tokens stay valid when their creator leaves.</p>
     <div id="said-here"></div><div id="list" class="stack"></div>`);
   const place = (/** @type {string} */ id) => /** @type {HTMLElement} */ (root.querySelector(`#${id}`));
 
@@ -53,14 +53,14 @@ export async function page(context) {
     backTo(was, now);
   }
 
-  const list = () => listing(place("list"), at.signal, async (signal) => {
+  const list = () => loadList(place("list"), at.signal, async (signal) => {
     const query = at.query.get("q");
     const found = (await graphql(LIST, { input: { ...pageOf(at.query), query } }, { signal })).listServiceAccounts;
     const rows = /** @type {Account[]} */ (found.serviceAccounts);
     render(place("list"), found.total ? html`${accounts(rows)}${pager({ ...found, shown: rows.length })}` : query
-      ? empty({ title: "No account matches", sentence: "None has this in its name or urn.",
+      ? empty({ title: "No account matches", sentence: "No account has this text in its name or urn.",
         action: html`<a class="button" href="/console/accounts">Show all</a>` })
-      : empty({ title: "No service accounts yet", sentence: "Make one for each program that needs a token, so that none depends on a person.",
+      : empty({ title: "No service accounts yet", sentence: "Create one for each program that needs a token, so that no program depends on a person.",
         action: html`<button type="button" @click=${create}>New account</button>`,
         command: inTerminal("watchword account create --name ci", me) }));
   });
@@ -71,8 +71,8 @@ export async function page(context) {
       { label: "Name", cell: (one) => html`<a id="${one.urn}" href="${withQuery({ page: at.query.get("page"), token: null }, accountPath(one.urn))}">${one.displayName}</a>` },
       { label: "Id", class: "nowrap", cell: (one) => html`<code title="${one.urn}">${short(nameOf(one.urn), 12)}</code>` },
       { label: "Description", cell: (one) => one.description ?? html`<span class="quiet">–</span>` },
-      { label: "Made", cell: (one) => html`<span>${time(one.createdAt)} by ${actorLink(one.createdBy, me)}</span>` },
-      { label: "Status", cell: accountStanding },
+      { label: "Created", cell: (one) => html`<span>${time(one.createdAt)} by ${actorLink(one.createdBy, me)}</span>` },
+      { label: "Status", cell: actorStatus },
     ],
   });
 
@@ -107,17 +107,17 @@ export async function page(context) {
   /** @param {Account} account @param {{total: number, tokens: Token[]}} found */
   const panelFor = (account, found) => panel({
     title: account.displayName, close: withQuery({ page: at.query.get("page") }, "/console/accounts"),
-    content: html`<dl class="facts"><dt>Status</dt><dd>${accountStanding(account)}</dd><dt>Urn</dt><dd>${urnCode(account.urn)}</dd>
+    content: html`<dl class="facts"><dt>Status</dt><dd>${actorStatus(account)}</dd><dt>Urn</dt><dd>${urnCode(account.urn)}</dd>
         <dt>Description</dt><dd>${account.description ?? "–"}</dd>
-        <dt>Made</dt><dd>${time(account.createdAt)} by ${actorLink(account.createdBy, me)}</dd>
-        ${me.privileges.managePolicies ? html`<dt>Rights</dt><dd><a href="${actorPath(account.urn)}">What it may do</a></dd>` : null}
+        <dt>Created</dt><dd>${time(account.createdAt)} by ${actorLink(account.createdBy, me)}</dd>
+        ${me.privileges.managePolicies ? html`<dt>Privileges</dt><dd><a href="${actorPath(account.urn)}">What it may do</a></dd>` : null}
         ${me.privileges.viewAuditLog ? html`<dt>Activity</dt><dd><a href="/console/activity?actor=${encodeURIComponent(account.urn)}">What it did</a></dd>` : null}</dl>
       <h3>${counted(found.total, "token")} not revoked</h3>
       ${found.tokens.length ? html`<ul class="members">${found.tokens.map((token) => html`<li><span><a href="${inQuery(token.id)}">${token.name}</a>
           <span class="quiet small block">last used ${time(token.lastUsedAt)}${token.lastNetwork ? ` from ${token.lastNetwork}` : ""}
-          · ends ${time(token.expiresAt)}</span></span>${standing(token)}</li>`)}</ul>${found.total > found.tokens.length
+          · expires ${time(token.expiresAt)}</span></span>${tokenStatus(token)}</li>`)}</ul>${found.total > found.tokens.length
         ? html`<p class="quiet small">And ${number(found.total - found.tokens.length)} more.</p>` : null}`
-        : html`<p class="quiet">It has none: nothing can act as it.</p>`}
+        : html`<p class="quiet">No tokens: nothing can act as this account.</p>`}
       <p class="actions"><a class="button" href="${newTokenPath(account.urn)}">New token for ${account.displayName}</a>
         <button type="button" class="danger" @click=${() => remove(account)}>Delete ${account.displayName}…</button></p>`,
   });
@@ -126,8 +126,8 @@ export async function page(context) {
     /** @type {{urn: string, displayName: string} | null} */
     let made = null;
     const sure = await ask({
-      title: "New service account", deed: "Make the account",
-      content: html`${field({ id: "account-name", label: "Name", hint: "Of the program it is for.", control: html`<input id="account-name"
+      title: "New service account", action: "Create account",
+      content: html`${field({ id: "account-name", label: "Name", hint: "The program that uses it.", control: html`<input id="account-name"
           name="displayName" required maxlength="200" autocomplete="off" aria-describedby="account-name-hint">` })}
         ${field({ id: "account-description", label: "Description", optional: true, control: html`<input id="account-description"
           name="description" maxlength="1000" autocomplete="off">` })}`,
@@ -138,8 +138,8 @@ export async function page(context) {
     });
     const account = /** @type {{urn: string, displayName: string} | null} */ (made);
     if (!sure || !account) return;
-    render(place("said-here"), notice(html`Made the account <strong>${account.displayName}</strong>.
-      <a href="${newTokenPath(account.urn)}">Make its first token.</a>`));
+    render(place("said-here"), notice(html`Created the account <strong>${account.displayName}</strong>.
+      <a href="${newTokenPath(account.urn)}">Create its first token.</a>`));
     await go(withQuery({ token: null }, accountPath(account.urn)));
   }
 
@@ -148,27 +148,27 @@ export async function page(context) {
     const { signal } = at;
     const filters = [{ field: "actorUrn", value: account.urn }];
     /** @type {unknown} */
-    let dies;
+    let effects;
     try {
       const [plan, last] = await Promise.all([graphql(PLAN, { filters }),
         graphql(LAST, { input: { count: 1, filters: [...filters, { field: "lastUsedAt", condition: "EXISTS" }], sort: { field: "lastUsedAt", order: "DESCENDING" } } })]);
       const [used] = last.listAccessTokens.tokens;
-      dies = html`<p>${counted(plan.revokeAccessTokens.count, "live token")} ${plan.revokeAccessTokens.count === 1 ? "dies" : "die"} in the same moment.
+      effects = html`<p>${counted(plan.revokeAccessTokens.count, "live token")} ${plan.revokeAccessTokens.count === 1 ? "is" : "are"} revoked at the same time.
         ${used ? html`Last used: <strong>${used.name}</strong>, ${time(used.lastUsedAt)}.` : "None was ever used."}</p>`;
     } catch (error) {
-      dies = errorLine(error);
+      effects = errorLine(error);
     }
     if (signal.aborted) return;
     const sure = await ask({
-      title: `Delete ${account.displayName}?`, danger: true, deed: `Delete ${account.displayName}`,
-      content: html`${dies}${warning("Its urn is never used again, and it cannot be brought back.")}`,
+      title: `Delete ${account.displayName}?`, danger: true, action: `Delete ${account.displayName}`,
+      content: html`${effects}${warning("This cannot be undone. Its urn is never used again.")}`,
       act: () => graphql(DELETE, { urn: account.urn }),
     });
     if (!sure) return;
-    render(place("said-here"), notice(html`Deleted the account <strong>${account.displayName}</strong>; its tokens are dead.`));
+    render(place("said-here"), notice(html`Deleted the account <strong>${account.displayName}</strong> and revoked its tokens.`));
     await go(withQuery({ page: at.query.get("page") }, "/console/accounts"));
   }
 
-  keep(root, { again: show });
+  setHooks(root, { again: show });
   await show(context);
 }

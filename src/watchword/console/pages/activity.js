@@ -1,11 +1,11 @@
-/** Activity: what happened, newest first, narrowed by what, who, which and when. */
+/** Activity: the audit log, newest first, filtered by action, actor, target and time. */
 
 import { html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { exact, inTerminal, nameOf, number, short, time, tokenPath, utc } from "../format.js";
-import { empty, listing, table } from "../parts.js";
-import { goQuery, keep, withQuery } from "../router.js";
-import { actorInput, actorLink, actorPath, typed, typedGroup, userUrn } from "./people.js";
+import { empty, loadList, table } from "../components.js";
+import { goQuery, setHooks, withQuery } from "../router.js";
+import { actorInput, actorLink, actorPath, actorName, groupName, userUrn } from "./actor_names.js";
 
 /**
  * @typedef {{id: string, at: number, action: string, actorUrn: string, tokenId: string | null, target: string, peer: string,
@@ -25,7 +25,7 @@ export async function page(context) {
   const actions = (await graphql(ACTIONS, {}, { signal: context.signal })).listEventActions;
   let at = context;
   render(root, html`<div class="page-head"><h1>Activity</h1></div>
-    <p class="quiet lead">Every change and every denial leaves an event; none of them can be changed.</p>
+    <p class="quiet lead">The audit log: every change and every denied request. Events cannot be changed.</p>
     <div class="filters" id="filters"></div><div id="list" class="stack"></div>`);
   const place = (/** @type {string} */ id) => /** @type {HTMLElement} */ (root.querySelector(`#${id}`));
 
@@ -39,7 +39,7 @@ export async function page(context) {
       count: 30, cursor: at.query.get("cursor") ?? undefined, actions: one("action"), targets: one("target"),
       actorUrns: at.query.get("actor") ? [userUrn(at.query.get("actor") ?? "")] : undefined, since: moment("since"), until: moment("until"),
     };
-    await listing(place("list"), at.signal, async (signal) => {
+    await loadList(place("list"), at.signal, async (signal) => {
       const found = (await graphql(LIST, { input }, { signal })).listEvents;
       render(place("list"), found.events.length ? html`${events(found.events)}${further(found.cursor)}` : nothing());
     });
@@ -51,12 +51,12 @@ export async function page(context) {
 
   function showFilters() {
     const chosen = at.query.get("action") ?? "";
-    render(place("filters"), html`<label>What <select id="filter-action" @change=${(/** @type {Event} */ e) => narrow({ action: value(e) })}>
-        <option value="">Anything</option>${kinds(actions).map(([kind, some]) => html`<optgroup label="${kind}">${some.map((one) => html`<option
+    render(place("filters"), html`<label>Action <select id="filter-action" @change=${(/** @type {Event} */ e) => narrow({ action: value(e) })}>
+        <option value="">Any</option>${kinds(actions).map(([kind, some]) => html`<optgroup label="${kind}">${some.map((one) => html`<option
           value="${one.name}" title="${one.means}" .selected=${one.name === chosen}>${one.name}</option>`)}</optgroup>`)}</select></label>
-      <label>By whom ${actorInput(me, { id: "filter-actor", value: typed(userUrn(at.query.get("actor") ?? "")), placeholder: "Anybody",
+      <label>Actor ${actorInput(me, { id: "filter-actor", value: actorName(userUrn(at.query.get("actor") ?? "")), placeholder: "Any",
         change: (urn) => narrow({ actor: urn }) })}</label>
-      <label>To what <input id="filter-target" data-key="search" placeholder="Id or urn" autocomplete="off" spellcheck="false" maxlength="500"
+      <label>Target <input id="filter-target" data-key="search" placeholder="Id or urn" autocomplete="off" spellcheck="false" maxlength="500"
         .value=${at.query.get("target") ?? ""} @change=${(/** @type {Event} */ e) => narrow({ target: value(e) })}></label>
       ${["since", "until"].map((name) => html`<label>${name === "since" ? "From" : "Before"} <input id="filter-${name}" type="datetime-local" step="1"
         .value=${local(at.query.get(name))} @change=${(/** @type {Event} */ e) => narrow({ [name]: value(e) ? new Date(value(e)).getTime() : null })}></label>`)}
@@ -66,11 +66,11 @@ export async function page(context) {
   const events = (/** @type {Happened[]} */ rows) => table({
     caption: "Events, newest first", rows,
     columns: [
-      { label: "When", class: "nowrap light", cell: (event) => time(event.at) },
-      { label: "What", cell: (event) => html`<a href="${withQuery({ action: event.action, cursor: null })}"
+      { label: "Time", class: "nowrap light", cell: (event) => time(event.at) },
+      { label: "Action", cell: (event) => html`<a href="${withQuery({ action: event.action, cursor: null })}"
           title="${actions.find((one) => one.name === event.action)?.means ?? ""}">${event.action}</a>` },
-      { label: "By whom", cell: (event) => who(event) },
-      { label: "To what", cell: (event) => target(event) },
+      { label: "Actor", cell: (event) => who(event) },
+      { label: "Target", cell: (event) => target(event) },
       { label: "", cell: (event) => html`<details><summary>Details<span class="unseen"> of ${event.action} at ${exact(event.at)}</span></summary>${details(event)}</details>` },
     ],
   });
@@ -79,7 +79,7 @@ export async function page(context) {
   function who(event) {
     const name = nameOf(event.actorUrn);
     if (name === "__system") return html`<span class="quiet" title="${event.actorUrn}">the service</span>`;
-    if (name === "__unknown") return html`<span class="quiet" title="${event.actorUrn}">nobody known</span>`;
+    if (name === "__unknown") return html`<span class="quiet" title="${event.actorUrn}">unknown</span>`;
     return actorLink(event.actorUrn, me);
   }
 
@@ -90,7 +90,7 @@ export async function page(context) {
       return html`<a href="/console/policies/${encodeURIComponent(to)}" title="${to}">policy ${short(nameOf(to), 10)}</a>`;
     }
     if (to.startsWith("urn:li:corpGroup:") && me.privileges.managePolicies) {
-      return html`<a href="${actorPath(to)}?show=groups" title="${to}">group ${typedGroup(to)}</a>`;
+      return html`<a href="${actorPath(to)}?show=groups" title="${to}">group ${groupName(to)}</a>`;
     }
     if (to.startsWith("urn:li:corpuser:")) return actorLink(to, me);
     if (/^[0-9a-f]+:\d+$/.test(to) && me.privileges.truncateTimeseries) {
@@ -100,29 +100,29 @@ export async function page(context) {
   }
 
   /** @param {Happened} event */
-  const details = (event) => html`<dl class="facts small"><dt>At</dt><dd>${exact(event.at)}<br>${utc(event.at)}</dd>
-    <dt>To</dt><dd><a href="${withQuery({ target: event.target, cursor: null })}"><code>${event.target}</code></a></dd>
-    ${event.tokenId ? html`<dt>With</dt><dd><a href="${tokenPath(event.tokenId)}">token <code>${short(event.tokenId)}</code></a></dd>` : null}
-    <dt>From</dt><dd>${event.peer || "–"}</dd><dt>Request</dt><dd><code>${event.requestId || "–"}</code></dd>
+  const details = (event) => html`<dl class="facts small"><dt>Time</dt><dd>${exact(event.at)}<br>${utc(event.at)}</dd>
+    <dt>Target</dt><dd><a href="${withQuery({ target: event.target, cursor: null })}"><code>${event.target}</code></a></dd>
+    ${event.tokenId ? html`<dt>Token</dt><dd><a href="${tokenPath(event.tokenId)}">token <code>${short(event.tokenId)}</code></a></dd>` : null}
+    <dt>Client</dt><dd>${event.peer || "–"}</dd><dt>Request</dt><dd><code>${event.requestId || "–"}</code></dd>
     ${Object.entries(event.detail).map(([name, told]) => html`<dt>${name}</dt><dd>${spoken(name, told)}</dd>`)}</dl>`;
 
   /** @param {string | null} next */
   const further = (next) => html`<nav class="pager" aria-label="Pages"><span>${at.query.get("cursor")
     ? html`<a href="${withQuery({ cursor: null })}">‹ Newest</a>` : null}</span><span>${next
-    ? html`<a rel="next" href="${withQuery({ cursor: next })}">Older ›</a>` : html`<span class="quiet">Nothing older</span>`}</span></nav>`;
+    ? html`<a rel="next" href="${withQuery({ cursor: next })}">Older ›</a>` : html`<span class="quiet">No older events</span>`}</span></nav>`;
 
   const nothing = () => empty({
-    title: isNarrowed() ? "Nothing like that happened" : "Nothing happened yet",
-    sentence: "Events are kept for as long as the service was told to; what is older is gone.",
+    title: isNarrowed() ? "No event matches" : "No events yet",
+    sentence: "Events older than the configured retention are deleted.",
     action: isNarrowed() ? html`<a class="button" href="/console/activity">Clear filters</a>` : undefined,
     command: inTerminal("watchword event list", me),
   });
 
-  keep(root, { again: show });
+  setHooks(root, { again: show });
   await show(context);
 }
 
-/** @param {string} name @param {unknown} told @returns {unknown} a value of an event's details, in words */
+/** @param {string} name @param {unknown} told @returns {unknown} a value of an event's details as text */
 function spoken(name, told) {
   if (told === null || told === undefined) return "–";
   if (typeof told === "number" && (name.endsWith("At") || name.endsWith("Millis"))) return time(told);
@@ -131,7 +131,7 @@ function spoken(name, told) {
   return typeof told === "object" ? JSON.stringify(told) : String(told);
 }
 
-/** By what stands before the dot. @param {{name: string, means: string}[]} actions @returns {[string, {name: string, means: string}[]][]} */
+/** Grouped by the part before the dot. @param {{name: string, means: string}[]} actions @returns {[string, {name: string, means: string}[]][]} */
 function kinds(actions) {
   /** @type {Map<string, {name: string, means: string}[]>} */
   const found = new Map();
@@ -142,7 +142,7 @@ function kinds(actions) {
   return [...found];
 }
 
-/** A moment in the words of the input, in the reader's zone. @param {string | null} moment */
+/** A time in the form of the input, in the user's time zone. @param {string | null} moment */
 function local(moment) {
   const millis = momentOf(moment);
   if (millis === null) return "";
@@ -150,7 +150,7 @@ function local(moment) {
   return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 }
 
-/** Milliseconds that a clock could show. @param {string | null} text */
+/** Milliseconds in the range of Date. @param {string | null} text */
 const momentOf = (text) => (/^-?\d{1,14}$/.test(text ?? "") ? Number(text) : null);
 
 /** @param {Event} event */

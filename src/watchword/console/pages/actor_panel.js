@@ -1,11 +1,11 @@
-/** One actor: how it stands, what it may do and by what, and the switch that stops it at once. */
+/** One actor: its status, its privileges and their policies; suspend and resume. */
 
 import { html } from "../html.js";
 import { graphql } from "../api.js";
 import { counted, time } from "../format.js";
-import { ask, panel } from "../parts.js";
-import { standing } from "./actors.js";
-import { actorPath, typed, typedGroup, urnCode } from "./people.js";
+import { ask, panel } from "../components.js";
+import { actorStatus } from "./actors.js";
+import { actorPath, actorName, groupName, urnCode } from "./actor_names.js";
 
 const ACTOR = `query Actor($urn: String!, $root: String!) {
   getActor(urn: $urn) { urn status changedAt changedBy }
@@ -23,7 +23,7 @@ const ROOT = "urn:li:servicePolicy:root";
 export async function actorPanel({ urn, me, close, signal, done }) {
   const found = await graphql(ACTOR, { urn, root: ROOT }, { signal });
   const actor = found.getActor;
-  const name = typed(urn);
+  const name = actorName(urn);
   const known = found.listActors.actors.find((/** @type {{urn: string}} */ one) => one.urn === urn);
   const tokens = known?.tokenCount ?? 0;
   const isRoot = found.getPolicy.actors.users.includes(urn);
@@ -33,47 +33,47 @@ export async function actorPanel({ urn, me, close, signal, done }) {
 
   async function suspend() {
     const sure = await ask({
-      title: `Suspend ${name}?`, danger: true, deed: `Suspend ${name}`,
-      content: html`<p>From the next request on, everything ${name} does is refused: ${counted(tokens, "token")} not revoked,
-          and every session. No token can be made for it.</p>
-        <p>Nothing is revoked: when it is resumed, its tokens work again as far as they live.</p>`,
+      title: `Suspend ${name}?`, danger: true, action: `Suspend ${name}`,
+      content: html`<p>From the next request on, the server rejects everything ${name} does: ${counted(tokens, "token")} not revoked,
+          and every session. No token can be created for it.</p>
+        <p>Nothing is revoked: after it is resumed, its tokens work again until they expire.</p>`,
       act: () => graphql(SET, { urn, status: "SUSPENDED" }),
     });
-    if (sure) await done(html`Suspended <strong>${name}</strong>: every token of it is refused from now on.`);
+    if (sure) await done(html`Suspended <strong>${name}</strong>: the server rejects all its tokens from now on.`);
   }
 
   async function resume() {
     const sure = await ask({
-      title: `Resume ${name}?`, deed: `Resume ${name}`,
-      content: html`<p>${name} may act again, and its tokens work as far as they were not revoked and have not expired.</p>`,
+      title: `Resume ${name}?`, action: `Resume ${name}`,
+      content: html`<p>${name} may act again, and its tokens work again unless they were revoked or have expired.</p>`,
       act: () => graphql(SET, { urn, status: "ACTIVE" }),
     });
     if (sure) await done(html`Resumed <strong>${name}</strong>.`);
   }
 
-  const deed = () => {
+  const action = () => {
     if (suspended) return html`<button type="button" class="primary" @click=${resume}>Resume ${name}…</button>`;
-    if (isRoot) return html`<p class="quiet">The root actor cannot be suspended; change WATCHWORD_ROOT_ACTOR instead.</p>`;
-    if (urn === me.urn) return html`<p class="quiet">This is you: somebody else has to suspend you.</p>`;
+    if (isRoot) return html`<p class="quiet">The root actor cannot be suspended. Change WATCHWORD_ROOT_ACTOR instead.</p>`;
+    if (urn === me.urn) return html`<p class="quiet">This is you. Only another user can suspend you.</p>`;
     return html`<button type="button" class="danger" @click=${suspend}>Suspend ${name}…</button>`;
   };
 
   return panel({
     title: name, close,
-    content: html`<dl class="facts"><dt>Status</dt><dd>${standing(actor)}</dd>
-        ${actor.changedAt === null ? null : html`<dt>Changed</dt><dd>${time(actor.changedAt)} by ${typed(actor.changedBy ?? "")}</dd>`}
+    content: html`<dl class="facts"><dt>Status</dt><dd>${actorStatus(actor)}</dd>
+        ${actor.changedAt === null ? null : html`<dt>Changed</dt><dd>${time(actor.changedAt)} by ${actorName(actor.changedBy ?? "")}</dd>`}
         <dt>Urn</dt><dd>${urnCode(urn)}</dd>
         <dt>Tokens</dt><dd>${me.privileges.manageTokens ? html`<a href="/console/all-tokens?actor=${encodeURIComponent(urn)}">${counted(tokens, "token")}</a>`
           : counted(tokens, "token")} not revoked</dd>
         <dt>Groups</dt><dd>${known?.groups.length ? html`<ul class="grounds">${known.groups.map((/** @type {string} */ group) => html`<li><a
-          href="${actorPath(group)}?show=groups">${typedGroup(group)}</a></li>`)}</ul>` : "none"}</dd>
-        ${me.privileges.viewAuditLog ? html`<dt>Activity</dt><dd><a href="/console/activity?actor=${encodeURIComponent(urn)}">What it did</a> ·
-          <a href="/console/activity?target=${encodeURIComponent(urn)}">what was done to it</a></dd>` : null}</dl>
+          href="${actorPath(group)}?show=groups">${groupName(group)}</a></li>`)}</ul>` : "none"}</dd>
+        ${me.privileges.viewAuditLog ? html`<dt>Activity</dt><dd><a href="/console/activity?actor=${encodeURIComponent(urn)}">Events by it</a> ·
+          <a href="/console/activity?target=${encodeURIComponent(urn)}">events about it</a></dd>` : null}</dl>
       <h3>What it may do</h3>
       ${privileges.length ? html`<ul class="grounds">${privileges.map((/** @type {{name: string, displayName: string, allows: string}} */ one) => html`<li><a
         href="/console/policies?actor=${encodeURIComponent(urn)}&amp;privilege=${one.name}" title="By which policy?">${one.displayName}</a>:
-        <span class="quiet">${one.allows}</span></li>`)}</ul>` : html`<p>Nothing: no policy in force reaches it.</p>`}
-      ${suspended && privileges.length ? html`<p class="quiet">While it is suspended, none of this counts.</p>` : null}
-      <div class="actions">${deed()}</div>`,
+        <span class="quiet">${one.allows}</span></li>`)}</ul>` : html`<p>Nothing: no active policy names it.</p>`}
+      ${suspended && privileges.length ? html`<p class="quiet">None of this applies while it is suspended.</p>` : null}
+      <div class="actions">${action()}</div>`,
   });
 }

@@ -1,14 +1,14 @@
-/** Actors and groups: who is known, how they stand, who is with whom; suspended and resumed with what that does. */
+/** Actors and groups: lists with status and membership; suspend, resume, create groups. */
 
 import { html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { inTerminal, number, time } from "../format.js";
-import { ask, empty, errorLine, field, listing, notice, pageOf, pager, status, table } from "../parts.js";
-import { go, goQuery, keep, withQuery } from "../router.js";
+import { ask, empty, errorLine, field, loadList, notice, pageOf, pager, status, table } from "../components.js";
+import { go, goQuery, setHooks, withQuery } from "../router.js";
 import { actorPanel } from "./actor_panel.js";
 import { backTo, openPanel } from "./forms.js";
 import { groupPanel } from "./group_panel.js";
-import { actorPath, GROUP, typed, typedGroup } from "./people.js";
+import { actorPath, GROUP, actorName, groupName } from "./actor_names.js";
 
 /**
  * @typedef {{urn: string, username: string, status: string, changedAt: number | null, changedBy: string | null,
@@ -23,7 +23,7 @@ const GROUPS = `query Groups($input: ListGroupsInput!) { listGroups(input: $inpu
 const CREATE = `mutation CreateGroup($input: CreateGroupInput!) { createGroup(input: $input) }`;
 
 /** @param {{status: string}} one */
-export const standing = (one) => (one.status === "SUSPENDED" ? status("revoked", "suspended") : status("live", "active"));
+export const actorStatus = (one) => (one.status === "SUSPENDED" ? status("revoked", "suspended") : status("live", "active"));
 
 /** @param {import("../router.js").Context} context */
 export async function page(context) {
@@ -50,7 +50,7 @@ export async function page(context) {
       aria-current="${(word === "groups") === ofGroups() ? "true" : null}">${label}</a></li>`));
     render(place("head"), html`<h1>${ofGroups() ? "Groups" : "Actors"}</h1>${ofGroups()
       ? html`<button type="button" class="primary" data-key="new" @click=${makeGroup}>New group</button>`
-      : html`<input id="search" data-key="search" type="search" aria-label="Search by the beginning of a name" placeholder="Beginning of a name"
+      : html`<input id="search" data-key="search" type="search" aria-label="Search by the start of a name" placeholder="Start of a name"
           .value=${at.query.get("q") ?? ""} @change=${(/** @type {Event} */ e) => goQuery({
             q: /** @type {HTMLInputElement} */ (e.currentTarget).value.trim(), cursor: null })}>`}`);
     const only = at.query.get("suspended") === "1";
@@ -59,7 +59,7 @@ export async function page(context) {
       <option value="">Any</option><option value="1" .selected=${only}>Suspended</option></select></label>`);
   }
 
-  const actors = () => listing(place("list"), at.signal, async (signal) => {
+  const actors = () => loadList(place("list"), at.signal, async (signal) => {
     const [prefix, cursor] = [at.query.get("q"), at.query.get("cursor")];
     const only = at.query.get("suspended") === "1";
     const found = (await graphql(ACTORS, { input: { prefix, cursor, onlySuspended: only } }, { signal })).listActors;
@@ -70,23 +70,23 @@ export async function page(context) {
   const actorTable = (/** @type {Actor[]} */ rows) => table({
     caption: "Actors", rows, rowClass: (one) => (one.urn === at.params[0] ? "here" : ""),
     columns: [
-      { label: "Name", cell: (one) => html`<a id="${one.urn}" href="${withQuery({ cursor: at.query.get("cursor") }, actorPath(one.urn))}" title="${one.urn}">${typed(one.urn)}</a>` },
-      { label: "Groups", cell: (one) => (one.groups.length ? html`<span>${one.groups.slice(0, 3).map(typedGroup).join(", ")}${one.groups.length > 3
-        ? html` <span class="quiet" title="${one.groups.map(typedGroup).join(", ")}">and ${number(one.groups.length - 3)} more</span>` : null}</span>`
+      { label: "Name", cell: (one) => html`<a id="${one.urn}" href="${withQuery({ cursor: at.query.get("cursor") }, actorPath(one.urn))}" title="${one.urn}">${actorName(one.urn)}</a>` },
+      { label: "Groups", cell: (one) => (one.groups.length ? html`<span>${one.groups.slice(0, 3).map(groupName).join(", ")}${one.groups.length > 3
+        ? html` <span class="quiet" title="${one.groups.map(groupName).join(", ")}">and ${number(one.groups.length - 3)} more</span>` : null}</span>`
         : html`<span class="quiet">none</span>`) },
       { label: "Tokens", class: "number", cell: (one) => number(one.tokenCount) },
       { label: "Status changed", class: "nowrap", cell: (one) => time(one.changedAt) },
-      { label: "Status", cell: standing },
+      { label: "Status", cell: actorStatus },
     ],
   });
 
   const noActors = (/** @type {boolean} */ only) => {
     const narrowed = only || at.query.get("q");
     return empty({
-      title: only ? "Nobody is suspended" : narrowed ? "No actor is known by that name" : "No actors yet",
-      sentence: html`Actors need no registration: whoever has a token or a group, was suspended, or is named by a policy is listed
-        here. ${at.query.get("q") ? html`<a href="${actorPath(/^urn:/.test(at.query.get("q") ?? "") ? at.query.get("q") ?? ""
-          : `urn:li:corpuser:${at.query.get("q")}`)}">Look at ${at.query.get("q")} all the same.</a>` : null}`,
+      title: only ? "No actor is suspended" : narrowed ? "No actor matches" : "No actors yet",
+      sentence: html`Actors need no registration. This list has every actor that has a token or a group, was suspended, or is named by a
+        policy. ${at.query.get("q") ? html`<a href="${actorPath(/^urn:/.test(at.query.get("q") ?? "") ? at.query.get("q") ?? ""
+          : `urn:li:corpuser:${at.query.get("q")}`)}">Show ${at.query.get("q")} anyway.</a>` : null}`,
       action: narrowed ? html`<a class="button" href="/console/actors">Show all</a>` : undefined,
       command: narrowed ? undefined : inTerminal("watchword actor list", me),
     });
@@ -97,27 +97,27 @@ export async function page(context) {
     ? html`<a href="${withQuery({ cursor: null })}">‹ First</a>` : null}</span><span>${next
     ? html`<a rel="next" href="${withQuery({ cursor: next })}">Next ›</a>` : html`<span class="quiet">No more</span>`}</span></nav>` : null);
 
-  const groups = () => listing(place("list"), at.signal, async (signal) => {
+  const groups = () => loadList(place("list"), at.signal, async (signal) => {
     const found = (await graphql(GROUPS, { input: pageOf(at.query) }, { signal })).listGroups;
     const rows = /** @type {Group[]} */ (found.groups);
     render(place("list"), found.total ? html`${table({
       caption: "Groups", rows, rowClass: (one) => (one.urn === at.params[0] ? "here" : ""),
       columns: [
         { label: "Name", cell: (one) => html`<a id="${one.urn}" href="${withQuery({ page: at.query.get("page") }, actorPath(one.urn))}">${one.name}</a>` },
-        { label: "Id", cell: (one) => html`<code>${typedGroup(one.urn)}</code>` },
+        { label: "Id", cell: (one) => html`<code>${groupName(one.urn)}</code>` },
         { label: "Description", cell: (one) => one.description ?? html`<span class="quiet">–</span>` },
         { label: "Members", class: "number", cell: (one) => number(one.memberCount) },
       ] })}${pager({ ...found, shown: rows.length })}`
-      : empty({ title: "No groups yet", sentence: "A group stands for its members in policies: who joins it has what it is granted.",
+      : empty({ title: "No groups yet", sentence: "A policy can grant privileges to a group: all its members have them.",
         action: html`<button type="button" @click=${makeGroup}>New group</button>`, command: inTerminal("watchword group create ops --name Operations", me) }));
   });
 
   async function makeGroup() {
     let urn = "";
     const sure = await ask({
-      title: "New group", deed: "Make the group",
+      title: "New group", action: "Create group",
       content: html`${field({ id: "group-name", label: "Name", control: html`<input id="group-name" name="name" required maxlength="200" autocomplete="off">` })}
-        ${field({ id: "group-id", label: "Id", optional: true, hint: "How policies name it; made up where it is left out. It never changes.",
+        ${field({ id: "group-id", label: "Id", optional: true, hint: "How policies name the group. Generated if empty. It never changes.",
           control: html`<input id="group-id" name="id" maxlength="100" autocomplete="off" spellcheck="false" aria-describedby="group-id-hint">` })}
         ${field({ id: "group-description", label: "Description", optional: true,
           control: html`<input id="group-description" name="description" maxlength="1000" autocomplete="off">` })}`,
@@ -127,7 +127,7 @@ export async function page(context) {
       },
     });
     if (!sure) return;
-    render(place("said-here"), notice(html`Made the group <code>${typedGroup(urn)}</code>.`));
+    render(place("said-here"), notice(html`Created the group <code>${groupName(urn)}</code>.`));
     await go(withQuery({ show: "groups" }, actorPath(urn)));
   }
 
@@ -154,6 +154,6 @@ export async function page(context) {
     else await go(location.href, { sure: true });
   }
 
-  keep(root, { again: show });
+  setHooks(root, { again: show });
   await show(context);
 }

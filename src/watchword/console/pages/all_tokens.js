@@ -1,14 +1,14 @@
-/** All tokens: found by actor or filter; ended by choice or by all that match, and never without a plan. */
+/** All tokens: find them by actor or filter; revoke selected or all matching ones, after a dry run. */
 
 import { build, html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { counted, DAY, idToPath, inTerminal, number, pathToId, short, time } from "../format.js";
-import { awaited, empty, listing, notice, pageOf, pager, status, table } from "../parts.js";
-import { besides, goQuery, keep, withQuery } from "../router.js";
+import { whileBusy, empty, loadList, notice, pageOf, pager, status, table } from "../components.js";
+import { withSameQuery, goQuery, setHooks, withQuery } from "../router.js";
 import { showToken } from "../token_panel.js";
 import { backTo } from "./forms.js";
-import { actorInput, typed, userUrn } from "./people.js";
-import { ending, receipts } from "./ending.js";
+import { actorInput, actorName, userUrn } from "./actor_names.js";
+import { revokeMany, receipts } from "./bulk_revocation.js";
 
 /**
  * @typedef {{id: string, name: string, actorUrn: string, ownerUrn: string, tokenType: string, status: string,
@@ -54,11 +54,11 @@ export function filtersOf(query) {
 }
 
 /** @param {Token} token */
-export function standing(token) {
+export function tokenStatus(token) {
   if (token.status === "REVOKED") return status("revoked");
   if (token.status === "EXPIRED") return status("expired");
   if (token.effectiveStatus === "SUSPENDED") return status("revoked", "suspended");
-  if (token.expiresAt !== null && token.expiresAt < Date.now() + 7 * DAY) return status("soon", "ends soon");
+  if (token.expiresAt !== null && token.expiresAt < Date.now() + 7 * DAY) return status("soon", "expires soon");
   return status("live");
 }
 
@@ -66,7 +66,7 @@ export function standing(token) {
 export async function page(context) {
   const { root, me } = context;
   context.title("All tokens");
-  /** Those that were ticked, on whichever page. @type {Set<string>} */
+  /** The selected tokens, on all pages. @type {Set<string>} */
   const chosen = new Set();
   let at = context;
   let total = 0;
@@ -97,11 +97,11 @@ export async function page(context) {
 
   /** @param {string | undefined} part */
   async function panelOf(part) {
-    if (part) await showToken(at, pathToId(part), besides("/console/all-tokens"), changed, tokenPath);
+    if (part) await showToken(at, pathToId(part), withSameQuery("/console/all-tokens"), changed, tokenPath);
     else root.querySelector(":scope > .panel")?.remove();
   }
 
-  const tokenPath = (/** @type {string} */ id) => besides(`/console/all-tokens/${idToPath(id)}`);
+  const tokenPath = (/** @type {string} */ id) => withSameQuery(`/console/all-tokens/${idToPath(id)}`);
 
   /** @param {unknown} what was done to a token, in its details */
   async function changed(what) {
@@ -114,7 +114,7 @@ export async function page(context) {
     render(place("filters"), filterRow());
   }
 
-  const list = () => listing(place("list"), at.signal, async (signal) => {
+  const list = () => loadList(place("list"), at.signal, async (signal) => {
     const [sort, order] = [at.query.get("sort"), at.query.get("order")];
     const input = { ...pageOf(at.query), filters: filtersOf(at.query), ...(sort ? { sort: { field: sort, order } } : {}) };
     const found = (await graphql(LIST, { input }, { signal })).listAccessTokens;
@@ -127,7 +127,7 @@ export async function page(context) {
   });
 
   const filterRow = () => html`<label>Actor ${actorInput(me, {
-      id: "actor", value: typed(userUrn(at.query.get("actor") ?? "")), placeholder: "Anybody",
+      id: "actor", value: actorName(userUrn(at.query.get("actor") ?? "")), placeholder: "Any",
       change: (urn) => goQuery({ actor: urn }) })}</label>
     ${Object.entries(CHOICES).map(([name, choices]) => html`<label>${LABELS[/** @type {keyof typeof LABELS} */ (name)]}
       <select id="filter-${name}" @change=${(/** @type {Event} */ e) => goQuery({ [name]: value(e) })}>
@@ -138,26 +138,26 @@ export async function page(context) {
   const isNarrowed = () => ["q", "actor", ...Object.keys(CHOICES)].some((name) => at.query.get(name));
 
   const nothing = () => (isNarrowed()
-    ? empty({ title: "No token matches", sentence: "Nothing that is kept matches these filters.",
+    ? empty({ title: "No token matches", sentence: "No stored token matches these filters.",
       action: html`<a class="button" href="/console/all-tokens">Clear filters</a>` })
-    : empty({ title: "No tokens yet", sentence: "Nobody has a token that is not revoked.",
+    : empty({ title: "No tokens yet", sentence: "There is no token that is not revoked.",
       action: html`<a class="button" href="/console/tokens/new">New token</a>`,
       command: inTerminal("watchword token create --name first", me) }));
 
   const tokens = (/** @type {string | null} */ sort, /** @type {string | null} */ order) => table({
     caption: "All tokens", rows, sort, order, rowClass: (token) => (chosen.has(token.id) ? "here" : ""),
     columns: [
-      { label: "Name", sort: "name", cell: (token) => html`<span class="pick"><input type="checkbox" aria-label="Choose ${token.name}"
+      { label: "Name", sort: "name", cell: (token) => html`<span class="pick"><input type="checkbox" aria-label="Select ${token.name}"
           ?disabled=${token.status === "REVOKED"} .checked=${chosen.has(token.id)} @change=${(/** @type {Event} */ e) => choose(token, e)}
           ><a id="${token.id}" href="${tokenPath(token.id)}">${token.name}</a></span>` },
       { label: "Acts as", sort: "actorUrn", cell: (token) => html`<span><a href="${withQuery({ actor: token.actorUrn })}"
-          title="${token.actorUrn}">${short(typed(token.actorUrn), 12)}</a>${token.ownerUrn === token.actorUrn ? null
-          : html`<span class="quiet small block">made by ${short(typed(token.ownerUrn), 12)}</span>`}</span>` },
+          title="${token.actorUrn}">${short(actorName(token.actorUrn), 12)}</a>${token.ownerUrn === token.actorUrn ? null
+          : html`<span class="quiet small block">created by ${short(actorName(token.ownerUrn), 12)}</span>`}</span>` },
       { label: "Expires", sort: "expiresAt", class: "nowrap", cell: (token) => (token.status === "ACTIVE" && token.expiresAt !== null
         ? html`<span data-ends>${time(token.expiresAt)}</span>` : time(token.expiresAt)) },
       { label: "Last used", sort: "lastUsedAt", class: "nowrap", first: "DESCENDING", cell: (token) => time(token.lastUsedAt) },
       { label: "Uses", sort: "useCount", first: "DESCENDING", class: "number", cell: (token) => number(token.useCount) },
-      { label: "Status", cell: standing },
+      { label: "Status", cell: tokenStatus },
     ],
   });
 
@@ -179,10 +179,10 @@ export async function page(context) {
       ${here.length ? html`<label class="choice"><input type="checkbox" id="all-here" .checked=${all} .indeterminate=${some && !all}
         @change=${chooseHere}><span>All ${number(here.length)} on this page</span></label>` : null}
       ${chosen.size ? html`<button type="button" id="revoke-chosen" class="danger" @click=${() => plan({ ids: [...chosen] },
-        `the ${counted(chosen.size, "chosen token")}`)}>Revoke ${number(chosen.size)} chosen…</button>
-        <button type="button" class="plain" id="choose-none" @click=${chooseNone}>Choose none</button>` : null}
+        `the ${counted(chosen.size, "selected token")}`)}>Revoke ${number(chosen.size)} selected…</button>
+        <button type="button" class="plain" id="choose-none" @click=${chooseNone}>Clear selection</button>` : null}
       ${total ? html`<button type="button" id="revoke-matching" class="danger" @click=${planMatching}>Revoke all
-        ${number(total)} ${isNarrowed() ? "that match" : "there are"}…</button>` : null}</div>`);
+        ${number(total)} ${isNarrowed() ? "matching" : "tokens"}…</button>` : null}</div>`);
   }
 
   /** @param {Event} event */
@@ -207,11 +207,11 @@ export async function page(context) {
 
   const planMatching = () => {
     const filters = filtersOf(at.query);
-    return plan(filters.length ? { filters } : { all: true }, isNarrowed() ? "all that match the filters" : "every token there is");
+    return plan(filters.length ? { filters } : { all: true }, isNarrowed() ? "all tokens that match the filters" : "all tokens");
   };
 
   /** @param {Record<string, unknown>} input @param {string} words */
-  const plan = (input, words) => ending({
+  const plan = (input, words) => revokeMany({
     place: place("plan"), input, words, me,
     done: async (receipt) => {
       kept.add(receipt);
@@ -223,19 +223,19 @@ export async function page(context) {
   async function numbers() {
     const soon = filtersOf(new URLSearchParams("status=ACTIVE&expires=week"));
     try {
-      await awaited(place("numbers"), null, async (signal) => {
+      await whileBusy(place("numbers"), null, async (signal) => {
         const found = await graphql(NUMBERS, { soon }, { signal });
         render(place("numbers"), html`<li><a href="/console/all-tokens">${number(found.all.total)} not revoked</a></li>
           <li><a href="/console/all-tokens?status=ACTIVE&amp;expires=week">${number(found.soon.total)} expire this week</a></li>
           <li><a href="/console/all-tokens?status=ACTIVE&amp;used=idle">Not used in 90 days</a></li>`);
       });
     } catch {
-      // The numbers are a help: the list below says what there is, or what is wrong.
+      // The list below shows the error.
     }
   }
 
   root.addEventListener("ended", () => Promise.all([list(), numbers()]));
-  keep(root, { again: show });
+  setHooks(root, { again: show });
   await Promise.all([show(context), numbers()]);
 }
 

@@ -1,12 +1,12 @@
-/** Forms: what the server finds wrong stands beside the field that it names. */
+/** Forms: an error of the server is shown beside the field that it names. */
 
 import { build, render } from "../html.js";
 import { ApiError } from "../api.js";
-import { errorLine } from "../parts.js";
+import { errorLine } from "../components.js";
 
 /**
- * Show the error at the field it is about, and else in the place for the rest; the field gets the focus.
- * @param {HTMLElement} form @param {unknown} error null takes away what is shown
+ * Show an error at its field, or at the end of the form; the field gets the focus.
+ * @param {HTMLElement} form @param {unknown} error null removes the error
  * @param {Record<string, string>} fields the ids of the controls by the API's names of them
  */
 export function showError(form, error, fields = {}) {
@@ -20,7 +20,7 @@ export function showError(form, error, fields = {}) {
 }
 
 /**
- * Send a form: its button rests meanwhile, an error stands at its field.
+ * Send a form: its button is disabled meanwhile, an error is shown at its field.
  * @param {Event} event @param {(form: HTMLFormElement) => Promise<unknown>} act @param {Record<string, string>} [fields]
  */
 export async function send(event, act, fields) {
@@ -40,8 +40,7 @@ export async function send(event, act, fields) {
 }
 
 /**
- * Whoever closes the details is back where they were opened, also if the list came later than the details; not who has
- * gone on to something else by then.
+ * Move the focus back to the row whose details were closed, unless the user has moved it elsewhere.
  * @param {string | undefined} opened the id of what was open @param {import("../router.js").Context} now
  */
 export function backTo(opened, now) {
@@ -49,10 +48,10 @@ export function backTo(opened, now) {
   if (nowhere && opened && !now.params[0] && !now.signal.aborted) document.getElementById(opened)?.focus();
 }
 
-/** Put a panel on the page, in the place of one that is there; null takes it away. @param {HTMLElement} root @param {HTMLElement | null} node */
+/** Show a panel instead of the one that is there; null closes it. @param {HTMLElement} root @param {HTMLElement | null} node */
 export function openPanel(root, node) {
   const old = root.querySelector(":scope > .panel");
-  // The row keeps the focus by its id when it is drawn anew.
+  // The row keeps the focus by its id when it is redrawn.
   const opener = !node && old?.contains(document.activeElement) ? root.querySelector("tr.here a[id]") : null;
   old?.remove();
   if (opener instanceof HTMLElement) opener.focus();

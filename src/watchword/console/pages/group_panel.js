@@ -1,12 +1,12 @@
-/** One group: its members, who joins and who leaves, and its end. */
+/** One group: add and remove members, delete the group. */
 
 import { html } from "../html.js";
 import { graphql } from "../api.js";
 import { counted, number } from "../format.js";
-import { ask, field, panel } from "../parts.js";
+import { ask, field, panel } from "../components.js";
 import { withQuery } from "../router.js";
 import { send } from "./forms.js";
-import { actorPath, typed, typedGroup, urnCode, urnsIn } from "./people.js";
+import { actorPath, actorName, groupName, urnCode, urnsIn } from "./actor_names.js";
 
 const GROUP = `query Group($urn: String!, $start: Int) { getGroup(urn: $urn) { urn name description memberCount }
   listGroupMembers(input: {groupUrn: $urn, start: $start, count: 50}) { start count total members { urn } } }`;
@@ -28,23 +28,23 @@ export async function groupPanel({ urn, me, close, query, signal, done }) {
   const add = (event) => send(event, async (form) => {
     const userUrns = urnsIn(String(new FormData(form).get("users")));
     await graphql(ADD, { input: { groupUrn: urn, userUrns } });
-    await done(html`Put ${counted(userUrns.length, "actor")} into <strong>${group.name}</strong>.`);
+    await done(html`Added ${counted(userUrns.length, "actor")} to <strong>${group.name}</strong>.`);
   }, { userUrns: "new-members" });
 
   /** @param {string} user */
   async function take(user) {
     const sure = await ask({
-      title: `Take ${typed(user)} out of ${group.name}?`, danger: true, deed: `Take ${typed(user)} out`,
-      content: html`<p>From the next request on ${typed(user)} lacks what policies grant to the group alone. Its tokens stay alive.</p>`,
+      title: `Remove ${actorName(user)} from ${group.name}?`, danger: true, action: `Remove ${actorName(user)}`,
+      content: html`<p>From the next request on, ${actorName(user)} lacks the privileges that policies grant only to the group. Its tokens stay valid.</p>`,
       act: () => graphql(TAKE, { input: { groupUrn: urn, userUrns: [user] } }),
     });
-    if (sure) await done(html`Took <strong>${typed(user)}</strong> out of ${group.name}.`);
+    if (sure) await done(html`Removed <strong>${actorName(user)}</strong> from ${group.name}.`);
   }
 
   async function remove() {
     const sure = await ask({
-      title: `Delete ${group.name}?`, danger: true, deed: `Delete ${group.name}`,
-      content: html`<p>Its ${counted(group.memberCount, "member")} no longer ${group.memberCount === 1 ? "has" : "have"} what policies grant to the group. Tokens stay alive.</p>`,
+      title: `Delete ${group.name}?`, danger: true, action: `Delete ${group.name}`,
+      content: html`<p>Its ${counted(group.memberCount, "member")} ${group.memberCount === 1 ? "loses" : "lose"} the privileges that policies grant to the group. Tokens stay valid.</p>`,
       act: () => graphql(REMOVE, { urn }),
     });
     if (sure) await done(html`Deleted the group <strong>${group.name}</strong>.`, true);
@@ -53,19 +53,19 @@ export async function groupPanel({ urn, me, close, query, signal, done }) {
   const last = Math.max(1, Math.ceil(found.total / COUNT));
   return panel({
     title: group.name, close,
-    content: html`<dl class="facts"><dt>Id</dt><dd><code>${typedGroup(urn)}</code></dd><dt>Urn</dt><dd>${urnCode(urn)}</dd>
+    content: html`<dl class="facts"><dt>Id</dt><dd><code>${groupName(urn)}</code></dd><dt>Urn</dt><dd>${urnCode(urn)}</dd>
         <dt>Description</dt><dd>${group.description ?? "–"}</dd>
-        ${me.privileges.viewAuditLog ? html`<dt>Activity</dt><dd><a href="/console/activity?target=${encodeURIComponent(urn)}">What was done to it</a></dd>` : null}</dl>
+        ${me.privileges.viewAuditLog ? html`<dt>Activity</dt><dd><a href="/console/activity?target=${encodeURIComponent(urn)}">Events about it</a></dd>` : null}</dl>
       <h3>${counted(found.total, "member")}</h3>
-      ${members.length ? html`<ul class="members">${members.map((one) => html`<li><a href="${actorPath(one.urn)}" title="${one.urn}">${typed(one.urn)}</a>
-        <button type="button" class="plain" aria-label="Take ${typed(one.urn)} out" @click=${() => take(one.urn)}>Take out…</button></li>`)}</ul>`
-        : html`<p class="quiet">Nobody yet: what policies grant to it, nobody has.</p>`}
+      ${members.length ? html`<ul class="members">${members.map((one) => html`<li><a href="${actorPath(one.urn)}" title="${one.urn}">${actorName(one.urn)}</a>
+        <button type="button" class="plain" aria-label="Remove ${actorName(one.urn)}" @click=${() => take(one.urn)}>Remove…</button></li>`)}</ul>`
+        : html`<p class="quiet">No members: the privileges of the group apply to no one.</p>`}
       ${last > 1 ? html`<p class="row small">Page ${number(at)} of ${number(last)}
-        ${at > 1 ? html`<a href="${withQuery({ members: at === 2 ? null : at - 1 })}">‹ Before</a>` : null}
+        ${at > 1 ? html`<a href="${withQuery({ members: at === 2 ? null : at - 1 })}">‹ Previous</a>` : null}
         ${at < last ? html`<a href="${withQuery({ members: at + 1 })}">Next ›</a>` : null}</p>` : null}
-      <form @submit=${add}>${field({ id: "new-members", label: "Put in", hint: "Names or urns of users, one a line.",
+      <form @submit=${add}>${field({ id: "new-members", label: "Add members", hint: "Names or urns of users, one per line.",
         control: html`<textarea id="new-members" name="users" required spellcheck="false" aria-describedby="new-members-hint"></textarea>` })}
-        <div class="form-error"></div><p class="actions"><button type="submit">Put them in</button>
+        <div class="form-error"></div><p class="actions"><button type="submit">Add</button>
         <button type="button" class="danger" @click=${remove}>Delete ${group.name}…</button></p></form>`,
   });
 }

@@ -1,18 +1,18 @@
 /**
- * A new token: for oneself, for another where that is allowed, or derived from the session's own (`?derive=1`). What it
- * will be able to do, from where and until when stands there in plain words before it is made.
+ * The form for a new token: for the caller, for another actor if allowed, or derived from the session's token
+ * (`?derive=1`).
  */
 
 import { html, render } from "../html.js";
 import { ApiError, graphql, newKey } from "../api.js";
 import { DAY, HOUR, MINUTE, exact, utc } from "../format.js";
-import { errorLine, field, warning } from "../parts.js";
-import { making, showSecret } from "../secret.js";
-import { WHOLE } from "../tokens.js";
+import { errorLine, field, warning } from "../components.js";
+import { creating, showSecret } from "../secret.js";
+import { WHOLE } from "../token_display.js";
 import { showWhyNot } from "./tokens.js";
 
-/** @typedef {import("../tokens.js").Privilege} Privilege */
-/** @typedef {import("../tokens.js").Token} Token */
+/** @typedef {import("../token_display.js").Privilege} Privilege */
+/** @typedef {import("../token_display.js").Token} Token */
 
 const KNOWN = `query Known($me: GetGrantedPrivilegesInput!) { allowedDurations listPrivileges { name displayName allows includes }
   getGrantedPrivileges(input: $me) { privileges } }`;
@@ -32,7 +32,7 @@ const DURATIONS = [
   ["THREE_MONTHS", "90 days", 90 * DAY],
   ["SIX_MONTHS", "180 days", 180 * DAY],
   ["ONE_YEAR", "365 days", 365 * DAY],
-  ["NO_EXPIRY", "No end", null],
+  ["NO_EXPIRY", "No expiry", null],
 ];
 /** @type {Record<string, [string, string, number]>} */
 const UNITS = { M: ["PT", "minutes", MINUTE], H: ["PT", "hours", HOUR], D: ["P", "days", DAY], W: ["P", "weeks", 7 * DAY] };
@@ -59,19 +59,19 @@ export async function page(context) {
 
   render(root, html`<form class="narrow new-token" novalidate @submit=${submit} @input=${showEnd}>
     <div class="page-head"><h1>${title}</h1></div>
-    ${derives ? html`<p class="lead">It can do no more than its parent and dies with it.</p>` : bounded(maker)}
-    ${field({ id: "name", label: "Name", hint: "What it is for, so that you know it again.", control: html`<input id="name" name="name"
+    ${derives ? html`<p class="lead">It can do no more than its parent. It is revoked and expires with it.</p>` : bounded(maker)}
+    ${field({ id: "name", label: "Name", hint: "What the token is for.", control: html`<input id="name" name="name"
       required maxlength="200" autocomplete="off" aria-describedby="name-hint">` })}
     ${field({ id: "description", label: "Description", optional: true, control: html`<textarea id="description" name="description"
       maxlength="1000" rows="2"></textarea>` })}
-    ${mayChoose ? field({ id: "actorUrn", label: "Acts as", hint: "Whoever holds the token is this actor.", control: html`<input id="actorUrn"
+    ${mayChoose ? field({ id: "actorUrn", label: "Acts as", hint: "The token acts as this actor.", control: html`<input id="actorUrn"
       name="actorUrn" class="mono" spellcheck="false" autocomplete="off" .value=${query.get("for") ?? me.urn} aria-describedby="actorUrn-hint">` }) : null}
     ${lifetime(derives, found.allowedDurations)}
     ${scopes(offered, derives)}
     ${networks(derives)}
     ${audience(derives)}
     <div class="form-error"></div>
-    <p class="actions"><button type="submit" class="primary">${derives ? "Derive token" : "Make token"}</button>
+    <p class="actions"><button type="submit" class="primary">${derives ? "Derive token" : "Create token"}</button>
       <a class="button" href="/console/tokens">Cancel</a></p>
   </form>`);
   const form = /** @type {HTMLFormElement} */ (root.querySelector("form"));
@@ -88,9 +88,9 @@ export async function page(context) {
     const length = own ? Number(value("length")) * unit : DURATIONS.find(([word]) => word === value("duration"))?.[2];
     let end = length === undefined || Number.isNaN(length) ? null : length === null ? Infinity : Date.now() + length;
     if (value("duration") === "parent") end = maker?.expiresAt ?? Infinity;
-    const text = end === null || Math.abs(end) > 8e15 && end !== Infinity ? "Give a length."
-      : end === Infinity ? "It has no end: revoke it when it is no longer needed."
-        : `It ends ${exact(end)} · ${utc(end)}, counted from now.`;
+    const text = end === null || Math.abs(end) > 8e15 && end !== Infinity ? "Enter a length."
+      : end === Infinity ? "It never expires. Revoke it when it is no longer needed."
+        : `Expires ${exact(end)} · ${utc(end)}, if created now.`;
     if (place.textContent !== text) place.textContent = text;
     for (const name of ["scopes", "networks", "audience"]) {
       const box = form.querySelector(`[data-of="${name}"]`);
@@ -109,19 +109,19 @@ export async function page(context) {
     form.querySelectorAll("[aria-invalid]").forEach((node) => node.removeAttribute("aria-invalid"));
     const input = read(new FormData(form), derives, me.urn);
     if (value("scopes") === "some" && !(/** @type {string[]} */ (input.scopes).length)) {
-      showProblem(form, new ApiError("Choose at least one thing that it may do, or “Nothing here”.", { details: { field: "scopes" } }));
+      showProblem(form, new ApiError("Select at least one scope, or “None”.", { details: { field: "scopes" } }));
       return;
     }
     const text = JSON.stringify(input);
-    // The same content asked for again, after an answer that was lost, gives the same token.
+    // Sending the same input again, after a lost answer, returns the same token.
     if (text !== before) key = newKey();
     before = text;
     button.disabled = true;
     try {
-      const answer = await making(root, value("name"), () => graphql(derives ? DERIVE : CREATE, { input }, { key }));
+      const answer = await creating(root, value("name"), () => graphql(derives ? DERIVE : CREATE, { input }, { key }));
       const made = answer.createAccessToken ?? answer.deriveAccessToken;
-      if (root.isConnected) context.title(`${made.metadata.name} is made`);
-      showSecret(root, made, { heading: `${made.metadata.name} is made` });
+      if (root.isConnected) context.title(`Created ${made.metadata.name}`);
+      showSecret(root, made, { heading: `Created ${made.metadata.name}` });
     } catch (error) {
       button.disabled = false;
       showProblem(form, error);
@@ -136,7 +136,7 @@ function showProblem(form, error) {
   const box = name ? form.querySelector(`[data-field="${CSS.escape(name)}"]`) : null;
   const place = box?.querySelector(".field-error") ?? form.querySelector(".form-error");
   if (place) render(place, errorLine(error));
-  // What was typed comes before what was chosen: the network, and not "From anywhere" above it.
+  // Prefer the text field over the radio button above it.
   const control = ["textarea:not([hidden] *)", "input:not([type=radio], [type=checkbox], [hidden] *)", "select", "input:checked", "input"]
     .map((which) => box?.querySelector(which)).find(Boolean);
   if (control instanceof HTMLElement) {
@@ -145,7 +145,7 @@ function showProblem(form, error) {
   }
 }
 
-/** What the form says, as the API takes it. @param {FormData} data @param {boolean} derives @param {string} urn */
+/** The form as input of the API. @param {FormData} data @param {boolean} derives @param {string} urn */
 function read(data, derives, urn) {
   /** @param {string} name */
   const text = (name) => String(data.get(name) ?? "").trim();
@@ -165,24 +165,24 @@ function read(data, derives, urn) {
   return { ...input, actorUrn, type: ACCOUNT.test(actorUrn) ? "SERVICE_ACCOUNT" : "PERSONAL" };
 }
 
-/** What is made with a limited token inherits its limits. @param {Token | null} maker */
+/** A token created with a limited token inherits its limits. @param {Token | null} maker */
 function bounded(maker) {
   if (!maker || !(maker.scopes || maker.audience || maker.allowedNetworks || maker.parentId)) return null;
-  return warning(html`<p>You are signed in with <strong>${maker.name}</strong>, which is ${maker.parentId ? "derived" : "limited"}: what
-    is made here inherits its limits and does not outlive it.</p>`);
+  return warning(html`<p>You are signed in with <strong>${maker.name}</strong>, which is ${maker.parentId ? "derived" : "limited"}: the
+    new token inherits its limits and expires no later.</p>`);
 }
 
-/** The longest usual one that is allowed. @param {string[]} allowed */
+/** The default: the longest of these that is allowed. @param {string[]} allowed */
 const usual = (allowed) => ["ONE_MONTH", "ONE_WEEK", "ONE_DAY", "ONE_HOUR"].find((word) => allowed.includes(word)) ?? allowed[0];
 
 /** @param {boolean} derives @param {string[]} allowed */
 const lifetime = (derives, allowed) => html`<div class="field" data-field="duration">
   <label for="duration">Lifetime</label>
   <div class="row"><select id="duration" name="duration" aria-describedby="duration-end">
-    ${derives ? html`<option value="parent" selected>As long as its parent</option>` : null}
+    ${derives ? html`<option value="parent" selected>Same as its parent</option>` : null}
     ${DURATIONS.filter(([word]) => allowed.includes(word) && !(derives && word === "NO_EXPIRY")).map(([word, words]) => html`<option value="${word}"
       ?selected=${!derives && word === usual(allowed)}>${words}</option>`)}
-    <option value="own">Another length…</option></select>
+    <option value="own">Custom…</option></select>
     <span class="own-length row" hidden><input id="length" name="length" type="number" min="1" value="3" aria-label="Length" class="short">
       <select name="unit" aria-label="Unit">${Object.entries(UNITS).map(([letter, [, words]]) => html`<option value="${letter}"
         ?selected=${letter === "D"}>${words}</option>`)}</select></span></div>
@@ -193,34 +193,34 @@ const choice = (name, value, label, more, checked = false) => html`<label class=
   ?checked=${checked}><span>${label}${more ? html`<small>${more}</small>` : null}</span></label>`;
 
 /** @param {Privilege[]} offered @param {boolean} derives */
-const scopes = (offered, derives) => html`<fieldset data-field="scopes"><legend>What it may do</legend>
-  ${choice("scopes", "all", derives ? "Whatever its parent may do" : "Whatever its actor may do", "It follows the policies, also when they change.", true)}
-  ${choice("scopes", "some", "Only some of it", "Never more than its actor may.")}
+const scopes = (offered, derives) => html`<fieldset data-field="scopes"><legend>Scopes</legend>
+  ${choice("scopes", "all", derives ? "Everything its parent may do" : "Everything its actor may do", "Changes when policies change.", true)}
+  ${choice("scopes", "some", "Only selected scopes", "Never more than its actor may do.")}
   <div class="inner" data-of="scopes" hidden>
     ${offered.map((one) => html`<label class="choice"><input type="checkbox" name="privilege" value="${one.name}"><span>${one.displayName}
       <small>${one.allows}</small></span></label>`)}
-    <label class="field" for="others">Words for other services to check
+    <label class="field" for="others">Scopes of other services
       <input id="others" name="others" class="mono" autocomplete="off" spellcheck="false" placeholder="orders:read orders:write"
         aria-describedby="others-hint"></label>
-    <p class="hint" id="others-hint">Separated by blanks. They mean nothing here; whoever is shown the token reads them.</p>
+    <p class="hint" id="others-hint">Separated by spaces. Watchword does not check them; the services that receive the token do.</p>
   </div>
-  ${choice("scopes", "none", "Nothing here", "It only proves who its actor is.")}
+  ${choice("scopes", "none", "None", "The token only identifies its actor.")}
   <div class="field-error"></div></fieldset>`;
 
 /** @param {boolean} derives */
-const networks = (derives) => html`<fieldset data-field="allowedNetworks"><legend>From where</legend>
-  ${choice("networks", "all", derives ? "From wherever its parent may be used" : "From anywhere", "", true)}
-  ${choice("networks", "some", "Only from these networks", "From any other address it is refused.")}
+const networks = (derives) => html`<fieldset data-field="allowedNetworks"><legend>Networks</legend>
+  ${choice("networks", "all", derives ? "The networks of its parent" : "Any network", "", true)}
+  ${choice("networks", "some", "Only from these networks", "Requests from other addresses are rejected.")}
   <div class="inner" data-of="networks" hidden><textarea name="allowedNetworks" rows="2" class="mono" spellcheck="false"
     aria-label="Networks" aria-describedby="networks-hint" placeholder="10.0.0.0/8"></textarea>
-    <p class="hint" id="networks-hint">One a line, such as 10.0.0.0/8, 192.0.2.7/32 for one address, or 2001:db8::/32.</p></div>
+    <p class="hint" id="networks-hint">One per line, such as 10.0.0.0/8, 192.0.2.7/32 for one address, or 2001:db8::/32.</p></div>
   <div class="field-error"></div></fieldset>`;
 
 /** @param {boolean} derives */
-const audience = (derives) => html`<fieldset data-field="audience"><legend>For whom</legend>
-  ${choice("audience", "all", derives ? "For whom its parent is" : "For this service, and whoever asks it", "", true)}
-  ${choice("audience", "some", "Only for these services", "Others refuse it, and so does this one unless its issuer is named.")}
+const audience = (derives) => html`<fieldset data-field="audience"><legend>Audience</legend>
+  ${choice("audience", "all", derives ? "The audience of its parent" : "Watchword, and services that verify tokens with it", "", true)}
+  ${choice("audience", "some", "Only for these services", "Other services reject it. So does Watchword, unless its issuer is listed.")}
   <div class="inner" data-of="audience" hidden><textarea name="audiences" rows="2" class="mono" spellcheck="false" aria-label="Services"
     aria-describedby="audience-hint" placeholder="https://api.example"></textarea>
-    <p class="hint" id="audience-hint">One a line, by the name that each service checks.</p></div>
+    <p class="hint" id="audience-hint">One per line: the name that the service checks.</p></div>
   <div class="field-error"></div></fieldset>`;

@@ -1,15 +1,15 @@
 /**
- * Operations: what the indices of time series weigh, and the truncations that were asked for, newest first. Each has
- * its details at an address of its own; a plan is made at `/console/operations/plan`.
+ * Operations: the sizes of time series indices, and the truncations, newest first. A truncation is planned at
+ * `/console/operations/plan`.
  */
 
 import { html, render, svg } from "../html.js";
 import { graphql } from "../api.js";
 import { actor, bytes, counted, inTerminal, number, span, time } from "../format.js";
-import { empty, loading, newest, pageOf, pager, status, table, tried } from "../parts.js";
-import { keep, withQuery } from "../router.js";
+import { empty, loading, latestSignal, pageOf, pager, status, table, showingErrors } from "../components.js";
+import { setHooks, withQuery } from "../router.js";
 import { backTo, openPanel } from "./forms.js";
-import { follow, isOver, poll } from "./operations_follow.js";
+import { follow, isOver, poll } from "./operation_panel.js";
 
 /**
  * @typedef {{indexName: string, entityName: string, aspectName: string, sizeInBytes: number, rows: number}} Size
@@ -28,7 +28,7 @@ export const SIZES = "{ indexSizes { indexName entityName aspectName sizeInBytes
 const LIST = `query Operations($input: ListOperationsInput) { operations(input: $input) { start count total operations {
   id state percent actorUrn createdAt startedAt finishedAt plan { entityType aspect rows rowsToDelete } } } }`;
 
-/** @type {Record<State, [import("../parts.js").Shape, string]>} */
+/** @type {Record<State, [import("../components.js").Shape, string]>} */
 const STATES = {
   PLANNED: ["waiting", "planned"], RUNNING: ["waiting", "running"], VERIFYING: ["waiting", "verifying"],
   SWAPPING: ["waiting", "swapping"], DONE: ["live", "done"], FAILED: ["failed", "failed"], CANCELLED: ["off", "cancelled"],
@@ -59,18 +59,18 @@ export async function page(context) {
   const numbers = () => render(places.numbers, [
     known.sizes && html`<li>${counted(known.sizes.length, "index", "indices")}</li>
       <li>${counted(sum(known.sizes, "rows"), "row")}</li><li>${bytes(sum(known.sizes, "sizeInBytes"))}</li>`,
-    known.running ? html`<li>${known.running} on this page under way</li>` : null,
+    known.running ? html`<li>${known.running} on this page running</li>` : null,
   ]);
 
   /** @param {Context} at */
   async function showSizes(at) {
     if (!me.privileges.getIndexSizes) {
-      render(places.sizes, html`<p class="quiet">To see what the indices weigh, ask for the privilege <em>Get time series
+      render(places.sizes, html`<p class="quiet">To see index sizes, ask for the privilege <em>Get time series
         index sizes</em>.</p>`);
       return;
     }
-    await tried(places.sizes, async () => {
-      const found = (await graphql(SIZES, {}, { signal: newest(places.sizes, at.signal) })).indexSizes;
+    await showingErrors(places.sizes, async () => {
+      const found = (await graphql(SIZES, {}, { signal: latestSignal(places.sizes, at.signal) })).indexSizes;
       known.sizes = found;
       render(places.sizes, sizesOf(found, mayPlan));
       numbers();
@@ -81,9 +81,9 @@ export async function page(context) {
   async function showHistory(at) {
     const { history } = places;
     if (!history) return;
-    await tried(history, async () => {
+    await showingErrors(history, async () => {
       const input = pageOf(at.query);
-      const found = (await graphql(LIST, { input }, { signal: newest(history, at.signal) })).operations;
+      const found = (await graphql(LIST, { input }, { signal: latestSignal(history, at.signal) })).operations;
       known.running = found.operations.filter((/** @type {Operation} */ one) => !isOver(one.state)).length;
       render(history, historyOf(found, me, at.params[0]));
     });
@@ -110,7 +110,7 @@ export async function page(context) {
     await Promise.all([showSizes(at), showHistory(at)]);
   }
 
-  keep(root, { again: show });
+  setHooks(root, { again: show });
   await show(context);
 }
 
@@ -118,17 +118,17 @@ export async function page(context) {
 function sizesOf(sizes, mayPlan) {
   if (!sizes.length) {
     return empty({
-      title: "No index of a time series yet",
+      title: "No time series index yet",
       sentence: "Indices appear here once rows are written to them.",
       command: "watchword index load --demo",
     });
   }
   const largest = Math.max(...sizes.map((one) => one.sizeInBytes), 1);
   const rows = [...sizes].sort((one, other) => other.sizeInBytes - one.sizeInBytes);
-  /** @type {import("../parts.js").Column<Size>[]} */
+  /** @type {import("../components.js").Column<Size>[]} */
   const columns = [
     { label: "Index", cell: (one) => html`<span title="${one.indexName}">${one.entityName}.<wbr>${one.aspectName}</span>` },
-    { label: "Beside the largest", class: "bar-cell", cell: (one) => bar(one.sizeInBytes / largest) },
+    { label: "Relative size", class: "bar-cell", cell: (one) => bar(one.sizeInBytes / largest) },
     { label: "Size", class: "number", cell: (one) => bytes(one.sizeInBytes) },
     { label: "Rows", class: "number", cell: (one) => number(one.rows) },
   ];
@@ -138,13 +138,13 @@ function sizesOf(sizes, mayPlan) {
       cell: (one) => html`<a href="${planPath(one)}" aria-label="Plan a truncation of ${one.entityName}.${one.aspectName}">Plan</a>`,
     });
   }
-  return table({ caption: "Indices, largest first, with their size beside the largest one", rows, columns });
+  return table({ caption: "Indices, largest first, with their size relative to the largest", rows, columns });
 }
 
 /** @param {Size} one */
 const planPath = (one) => `/console/operations/plan?index=${encodeURIComponent(`${one.entityName}.${one.aspectName}`)}`;
 
-/** A bar as long as the share; the number stands in the next cell. @param {number} share */
+/** A bar for a share; the number is in the next cell. @param {number} share */
 const bar = (share) => html`<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" focusable="false">
   ${svg`<rect class="ground" width="100" height="8"></rect><rect class="stay" width="${Math.max(0.5, share * 100)}" height="8"></rect>`}</svg>`;
 
@@ -153,9 +153,9 @@ const bar = (share) => html`<svg class="bar" viewBox="0 0 100 8" preserveAspectR
 function historyOf(found, me, here) {
   if (!found.total) {
     return empty({
-      title: "Nothing was truncated yet",
-      sentence: "A truncation removes the old rows of a time series. Its plan tells how many, before anything is removed.",
-      action: html`<a class="button" href="/console/operations/plan">Make a plan</a>`,
+      title: "No truncations yet",
+      sentence: "A truncation deletes the old rows of a time series. Its plan shows how many before anything is deleted.",
+      action: html`<a class="button" href="/console/operations/plan">Plan a truncation</a>`,
       command: inTerminal("watchword index truncate dataset operation --older-than 90d --dry-run", me),
     });
   }
@@ -168,8 +168,8 @@ function historyOf(found, me, here) {
           >${one.plan.entityType}.<wbr>${one.plan.aspect}</a>` },
       { label: "State", cell: (one) => stateOf(one.state, isOver(one.state) ? "" : ` · ${one.percent.toFixed(0)}%`) },
       { label: "To delete", class: "number", cell: (one) => `${number(one.plan.rowsToDelete)} of ${counted(one.plan.rows, "row")}` },
-      { label: "Asked", cell: (one) => time(one.createdAt) },
-      { label: "Took", cell: (one) => (one.finishedAt ? took(one) : html`<span class="quiet">not over</span>`) },
+      { label: "Started", cell: (one) => time(one.createdAt) },
+      { label: "Duration", cell: (one) => (one.finishedAt ? took(one) : html`<span class="quiet">not finished</span>`) },
       { label: "By", cell: (one) => actor(one.actorUrn) },
     ],
   })}${pager({ ...found, shown: found.operations.length, what: "operations" })}`;

@@ -1,13 +1,13 @@
-/** Policies: who may do what, asked and answered by what is in force. */
+/** Policies: the list, a check of one privilege, and a table of privileges by actor. */
 
 import { html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { number } from "../format.js";
-import { empty, errorLine, listing, notice, pageOf, pager, status, table } from "../parts.js";
-import { go, goQuery, keep, withQuery } from "../router.js";
+import { empty, errorLine, loadList, notice, pageOf, pager, status, table } from "../components.js";
+import { go, goQuery, setHooks, withQuery } from "../router.js";
 import { backTo, openPanel, send } from "./forms.js";
-import { matrix } from "./matrix.js";
-import { actorInput, actorPath, typed, typedGroup, userUrn } from "./people.js";
+import { matrix } from "./privilege_matrix.js";
+import { actorInput, actorPath, actorName, groupName, userUrn } from "./actor_names.js";
 import { policyPanel } from "./policy_form.js";
 
 /**
@@ -25,10 +25,10 @@ const ONE = `query Policy($urn: String!) { getPolicy(urn: $urn) { ${POLICY} } }`
 const KNOWN = `{ listPrivileges { name displayName allows includes } }`;
 const EXPLAIN = `query Explain($input: ExplainPrivilegeInput!) { explainPrivilege(input: $input) {
   allowed suspended sentence grounds { policyUrn policyName via groupUrn privilege } } }`;
-/** How many policies the matrix takes in. */
+/** How many policies the table of privileges covers. */
 const MOST = 200;
 
-const KEEPERS = { SERVICE: "the service", FILE: "a policy file", API: "hand" };
+const SOURCES = { SERVICE: "service", FILE: "policy file", API: "API" };
 
 /** @param {string} urn */
 export const policyPath = (urn) => `/console/policies/${encodeURIComponent(urn)}`;
@@ -42,12 +42,12 @@ export async function page(context) {
   let at = context;
 
   render(root, html`<div class="page-head"><h1>Policies</h1>
-      <input id="search" data-key="search" type="search" aria-label="Search names and descriptions" placeholder="Words"
+      <input id="search" data-key="search" type="search" aria-label="Search names and descriptions" placeholder="Name or description"
         @change=${(/** @type {Event} */ e) => goQuery({ q: /** @type {HTMLInputElement} */ (e.currentTarget).value })}>
       <a class="button primary" data-key="new" id="new" href="/console/policies/new">New policy</a></div>
-    <p class="quiet lead">Nobody may do anything but what a policy in force grants. A change counts from the next request on.</p>
+    <p class="quiet lead">An actor may do only what an active policy grants. Changes apply from the next request on.</p>
     <div id="said-here"></div>
-    <form class="question card" id="question" aria-label="May somebody do something?" @submit=${askIt}></form>
+    <form class="question card" id="question" aria-label="Check a privilege" @submit=${check}></form>
     <div id="list" class="stack"></div><div id="matrix"></div>`);
   const place = (/** @type {string} */ id) => /** @type {HTMLElement} */ (root.querySelector(`#${id}`));
 
@@ -63,13 +63,13 @@ export async function page(context) {
     backTo(was, now);
   }
 
-  const list = () => listing(place("list"), at.signal, async (signal) => {
+  const list = () => loadList(place("list"), at.signal, async (signal) => {
     const found = await graphql(LIST, {
       input: { ...pageOf(at.query), query: at.query.get("q") }, all: { count: MOST },
     }, { signal });
     const rows = /** @type {Policy[]} */ (found.page.policies);
     render(place("list"), rows.length || found.page.total ? html`${policies(rows)}${pager({ ...found.page, shown: rows.length })}`
-      : empty({ title: "No policy matches", sentence: "None has these words in its name or description.",
+      : empty({ title: "No policy matches", sentence: "No policy has this text in its name or description.",
         action: html`<a class="button" href="/console/policies">Show all</a>` }));
     render(place("matrix"), matrix(found.all.policies, privileges, found.all.total));
   });
@@ -78,25 +78,25 @@ export async function page(context) {
     caption: "Policies", rows, rowClass: (policy) => (policy.urn === at.params[0] ? "here" : ""),
     columns: [
       { label: "Name", cell: (policy) => html`<a id="${policy.urn}" href="${withQuery({}, policyPath(policy.urn))}">${policy.name}</a>` },
-      { label: "Grants", cell: (policy) => shortly(policy.privileges.map(nameOfPrivilege)) },
-      { label: "To", class: "to", cell: (policy) => shortly(whom(policy)) },
-      { label: "Kept by", class: "nowrap", cell: (policy) => KEEPERS[policy.source] + (policy.set ? ` (${policy.set})` : "") },
-      { label: "Status", cell: (policy) => (policy.state === "ACTIVE" ? status("live", "in force") : status("off", "grants nothing")) },
+      { label: "Grants", cell: (policy) => firstThree(policy.privileges.map(nameOfPrivilege)) },
+      { label: "To", class: "to", cell: (policy) => firstThree(whom(policy)) },
+      { label: "Source", class: "nowrap", cell: (policy) => SOURCES[policy.source] + (policy.set ? ` (${policy.set})` : "") },
+      { label: "Status", cell: (policy) => (policy.state === "ACTIVE" ? status("live", "active") : status("off", "inactive")) },
     ],
   });
 
   function showQuestion() {
     const chosen = at.query.get("privilege") ?? "";
-    render(place("question"), html`<h2>May somebody do something?</h2><div class="row">
-        <label for="asked-actor">May</label>${actorInput(me, { id: "asked-actor", required: true, value: typed(userUrn(at.query.get("actor") ?? "")) })}
+    render(place("question"), html`<h2>Check a privilege</h2><div class="row">
+        <label for="asked-actor">May</label>${actorInput(me, { id: "asked-actor", required: true, value: actorName(userUrn(at.query.get("actor") ?? "")) })}
         <label for="asked-privilege">do</label><select id="asked-privilege" name="privilege">${privileges.map((one) => html`<option
           value="${one.name}" .selected=${one.name === chosen}>${one.displayName}</option>`)}</select>
-        <button type="submit" id="ask">Ask</button></div>
+        <button type="submit" id="ask">Check</button></div>
       <div class="form-error"></div><div id="answer" role="status"></div>`);
   }
 
   /** @param {Event} event */
-  function askIt(event) {
+  function check(event) {
     return send(event, async (form) => {
       const asked = new FormData(form);
       await goQuery({ actor: userUrn(String(asked.get("asked-actor"))), privilege: String(asked.get("privilege")) });
@@ -109,12 +109,12 @@ export async function page(context) {
     try {
       const told = (await graphql(EXPLAIN, { input: { actorUrn, privilege } }, { signal: at.signal })).explainPrivilege;
       render(place("answer"), html`<p><strong>${told.allowed ? status("live", "Yes") : status("revoked", "No")}</strong>
-          <a href="${actorPath(actorUrn)}" title="${actorUrn}">${typed(actorUrn)}</a> may ${told.allowed ? "" : "not "}do
+          <a href="${actorPath(actorUrn)}" title="${actorUrn}">${actorName(actorUrn)}</a> may ${told.allowed ? "" : "not "}do
           “${nameOfPrivilege(privilege)}”${told.suspended ? ": the actor is suspended" : ""}.</p>
         ${told.grounds.length ? html`<ul class="grounds">${told.grounds.map((/** @type {Ground} */ ground) => html`<li>
-          <a href="${withQuery({}, policyPath(ground.policyUrn))}">${ground.policyName}</a> ${way(ground)}${ground.privilege === privilege ? ""
+          <a href="${withQuery({}, policyPath(ground.policyUrn))}">${ground.policyName}</a> ${grantText(ground)}${ground.privilege === privilege ? ""
             : `, by “${nameOfPrivilege(ground.privilege)}”, which includes it`}.</li>`)}</ul>` : null}
-        ${told.allowed ? null : html`<p>They are told: <q>${told.sentence}</q></p>`}`);
+        ${told.allowed ? null : html`<p>Their error message: <q>${told.sentence}</q></p>`}`);
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
       render(place("answer"), errorLine(error));
@@ -143,24 +143,24 @@ export async function page(context) {
     await go(withQuery({}, "/console/policies"));
   }
 
-  keep(root, { again: show });
+  setHooks(root, { again: show });
   await show(context);
 }
 
 /** @param {Ground} ground */
-function way(ground) {
+function grantText(ground) {
   if (ground.via === "ALL_USERS") return "is for all users";
-  if (ground.via === "GROUP") return html`names their group <a href="${actorPath(ground.groupUrn ?? "")}">${typedGroup(ground.groupUrn ?? "")}</a>`;
+  if (ground.via === "GROUP") return html`names their group <a href="${actorPath(ground.groupUrn ?? "")}">${groupName(ground.groupUrn ?? "")}</a>`;
   return "names them";
 }
 
 /** @param {{actors: Policy["actors"]}} policy */
-const whom = ({ actors }) => [...(actors.allUsers ? ["all users"] : []), ...actors.groups.map((urn) => `group ${typedGroup(urn)}`),
-  ...actors.users.map(typed)];
+const whom = ({ actors }) => [...(actors.allUsers ? ["all users"] : []), ...actors.groups.map((urn) => `group ${groupName(urn)}`),
+  ...actors.users.map(actorName)];
 
-/** The first of them, and how many more; the rest on hover. @param {string[]} words */
-function shortly(words) {
-  if (!words.length) return html`<span class="quiet">nobody</span>`;
+/** The first three, and how many more; the rest on hover. @param {string[]} words */
+function firstThree(words) {
+  if (!words.length) return html`<span class="quiet">no one</span>`;
   const rest = words.length - 3;
   return html`<span>${words.slice(0, 3).join(", ")}${rest > 0 ? html` <span class="quiet" title="${words.slice(3, 100).join(", ")}">and
     ${number(rest)} more</span>` : null}</span>`;

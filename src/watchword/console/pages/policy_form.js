@@ -1,11 +1,11 @@
-/** One policy: made, changed, deleted, each privilege explained; or why it cannot be. */
+/** The form of one policy, with each privilege explained; read-only for policies of the service. */
 
 import { html } from "../html.js";
 import { graphql } from "../api.js";
 import { counted } from "../format.js";
-import { ask, field, panel, status, warning } from "../parts.js";
+import { ask, field, panel, status, warning } from "../components.js";
 import { send } from "./forms.js";
-import { typed, typedGroup, urnCode, urnsIn } from "./people.js";
+import { actorName, groupName, urnCode, urnsIn } from "./actor_names.js";
 
 /** @typedef {import("./policies.js").Policy} Policy @typedef {import("./policies.js").Privilege} Privilege */
 
@@ -27,7 +27,7 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
   /** @type {{urn: string, name: string, memberCount: number}[]} */
   const known = (await graphql(GROUPS, {}, { signal })).listGroups.groups;
   const groups = [...known, ...(policy?.actors.groups ?? []).filter((urn) => !known.some((one) => one.urn === urn))
-    .map((urn) => ({ urn, name: typedGroup(urn), memberCount: -1 }))];
+    .map((urn) => ({ urn, name: groupName(urn), memberCount: -1 }))];
 
   /** @param {Event} event */
   const save = (event) => send(event, async (form) => {
@@ -42,18 +42,18 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
     };
     if (policy) await graphql(UPDATE, { urn: policy.urn, input });
     else await graphql(CREATE, { input });
-    await done(html`${policy ? "Changed" : "Made"} the policy <strong>${input.name}</strong>. It counts from the next request on.`);
+    await done(html`${policy ? "Changed" : "Created"} the policy <strong>${input.name}</strong>. It applies from the next request on.`);
   }, FIELDS);
 
   async function remove() {
     if (!policy) return;
     const { users, groups: named, allUsers } = policy.actors;
     const sure = await ask({
-      title: `Delete ${policy.name}?`, danger: true, deed: `Delete ${policy.name}`,
-      content: html`<p>From the next request on nobody has anything by it: ${allUsers ? "all users, " : ""}${counted(named.length, "group")}
+      title: `Delete ${policy.name}?`, danger: true, action: `Delete ${policy.name}`,
+      content: html`<p>From the next request on, ${allUsers ? "all users, " : ""}${counted(named.length, "group")}
           and ${counted(users.length, "user")} lose ${counted(policy.privileges.length, "privilege")}, unless another policy grants them.</p>
-        <p>The tokens they hold stay alive. To end these, revoke them or suspend the actor.</p>
-        ${policy.source === "FILE" ? warning("It comes from a policy file, and is back when that is applied again.") : null}`,
+        <p>Their tokens stay valid. To stop them, revoke the tokens or suspend the actor.</p>
+        ${policy.source === "FILE" ? warning("It comes from a policy file and returns when the file is applied again.") : null}`,
       act: () => graphql(DELETE, { urn: policy.urn }),
     });
     if (sure) await done(html`Deleted the policy <strong>${policy.name}</strong>.`);
@@ -61,46 +61,46 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
 
   return panel({
     title: policy ? policy.name : "New policy", close,
-    content: html`${policy?.source === "FILE" ? warning(html`It comes from a policy file: what you change here lasts until the
-        file is applied again. Change the file too.`) : null}
+    content: html`${policy?.source === "FILE" ? warning(html`It comes from a policy file: the next time the file is applied, it
+        overwrites your changes. Change the file too.`) : null}
       <form id="policy-form" @submit=${save}>
       ${field({ id: "policy-name", label: "Name", control: html`<input id="policy-name" name="name" required maxlength="200"
         autocomplete="off" .value=${policy?.name ?? ""}>` })}
       ${field({ id: "policy-description", label: "Description", optional: true, control: html`<textarea id="policy-description"
         name="description" maxlength="1000" .value=${policy?.description ?? ""}></textarea>` })}
-      <fieldset data-field="policy-privileges" id="policy-privileges" tabindex="-1"><legend>What it grants</legend>
+      <fieldset data-field="policy-privileges" id="policy-privileges" tabindex="-1"><legend>Privileges</legend>
         ${privileges.map((one) => html`<label class="choice"><input type="checkbox" name="privilege" value="${one.name}"
           .checked=${policy?.privileges.includes(one.name) ?? false}><span>${one.displayName}<small>${one.allows}${one.includes.length
             ? ` Includes: ${one.includes.map((word) => privileges.find((other) => other.name === word)?.displayName ?? word).join(", ")}.` : ""}</small></span></label>`)}
         <div class="field-error"></div></fieldset>
-      <fieldset data-field="policy-groups" id="policy-groups" tabindex="-1"><legend>To whom</legend>
-        <label class="choice"><input type="checkbox" name="everybody" .checked=${policy?.actors.allUsers ?? false}><span>All users<small>Everybody
-          with a token that is accepted.</small></span></label>
+      <fieldset data-field="policy-groups" id="policy-groups" tabindex="-1"><legend>Actors</legend>
+        <label class="choice"><input type="checkbox" name="everybody" .checked=${policy?.actors.allUsers ?? false}><span>All users<small>Every actor
+          with a valid token.</small></span></label>
         ${groups.map((one) => html`<label class="choice"><input type="checkbox" name="group" value="${one.urn}"
           .checked=${policy?.actors.groups.includes(one.urn) ?? false}><span>Group ${one.name}<small>${one.memberCount < 0
-            ? "There is no such group now." : counted(one.memberCount, "member")}</small></span></label>`)}
+            ? "This group does not exist." : counted(one.memberCount, "member")}</small></span></label>`)}
         <div class="field-error"></div></fieldset>
-      ${field({ id: "policy-users", label: "Users", optional: true, hint: "Names or urns, one a line. To grant to many, make a group.",
+      ${field({ id: "policy-users", label: "Users", optional: true, hint: "Names or urns, one per line. For many users, create a group.",
         control: html`<textarea id="policy-users" name="users" spellcheck="false" aria-describedby="policy-users-hint"
-          .value=${(policy?.actors.users ?? []).map(typed).join("\n")}></textarea>` })}
-      <label class="choice spaced"><input type="checkbox" name="active" .checked=${policy ? policy.state === "ACTIVE" : true}><span>In force<small>Else
-        it is kept and grants nothing.</small></span></label>
+          .value=${(policy?.actors.users ?? []).map(actorName).join("\n")}></textarea>` })}
+      <label class="choice spaced"><input type="checkbox" name="active" .checked=${policy ? policy.state === "ACTIVE" : true}><span>Active<small>An
+        inactive policy grants nothing.</small></span></label>
       <div class="form-error"></div>
-      <p class="actions"><button type="submit" class="primary">${policy ? "Save the policy" : "Make the policy"}</button>
+      <p class="actions"><button type="submit" class="primary">${policy ? "Save policy" : "Create policy"}</button>
         ${policy ? html`<button type="button" class="danger" @click=${remove}>Delete ${policy.name}…</button>` : null}</p></form>
       ${policy ? html`<p class="quiet small">${urnCode(policy.urn)}${me.privileges.viewAuditLog
-        ? html` · <a href="/console/activity?target=${encodeURIComponent(policy.urn)}">Its activity</a>` : null}</p>` : null}`,
+        ? html` · <a href="/console/activity?target=${encodeURIComponent(policy.urn)}">Activity</a>` : null}</p>` : null}`,
   });
 }
 
-/** A policy that the service keeps itself. @param {Policy} policy @param {Privilege[]} privileges @param {string} close */
+/** A policy that the service manages. @param {Policy} policy @param {Privilege[]} privileges @param {string} close */
 const kept = (policy, privileges, close) => panel({
   title: policy.name, close,
-  content: html`<p>The service keeps this policy itself, from its setting <code>WATCHWORD_ROOT_ACTOR</code>, at each start. It can be
-      neither changed nor deleted; change the setting and restart.</p>
-    <dl class="facts"><dt>Status</dt><dd>${policy.state === "ACTIVE" ? status("live", "in force") : status("off", "grants nothing")}</dd>
+  content: html`<p>The service writes this policy at each start, from the setting <code>WATCHWORD_ROOT_ACTOR</code>. It cannot be changed
+      or deleted here; change the setting and restart.</p>
+    <dl class="facts"><dt>Status</dt><dd>${policy.state === "ACTIVE" ? status("live", "active") : status("off", "inactive")}</dd>
       <dt>Description</dt><dd>${policy.description ?? "–"}</dd>
-      <dt>To</dt><dd>${policy.actors.users.map(typed).join(", ") || "–"}</dd>
+      <dt>To</dt><dd>${policy.actors.users.map(actorName).join(", ") || "–"}</dd>
       <dt>Grants</dt><dd><ul class="grounds">${privileges.filter((one) => policy.privileges.includes(one.name))
         .map((one) => html`<li>${one.displayName}: <span class="quiet">${one.allows}</span></li>`)}</ul></dd>
       <dt>Urn</dt><dd>${urnCode(policy.urn)}</dd></dl>`,

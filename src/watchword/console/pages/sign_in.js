@@ -1,10 +1,10 @@
 /**
- * Sign in: a token is handed over once, for a session that dies with it. In local mode an actor will do.
+ * Sign in: exchange a token for a session. In local mode the name of an actor is enough.
  */
 
 import { html, render } from "../html.js";
 import { session } from "../api.js";
-import { errorLine, warning } from "../parts.js";
+import { errorLine, warning } from "../components.js";
 import { go } from "../router.js";
 
 /** @param {import("../router.js").Context} context */
@@ -34,13 +34,13 @@ export function signIn(context) {
         <label for="token">Access token</label>
         <input id="token" name="token" type="password" autocomplete="current-password" required spellcheck="false"
           autocapitalize="off" aria-describedby="token-hint">
-        <p class="hint" id="token-hint">It is exchanged for a session, which ends with the token, at the latest after some
-          hours. The page does not keep it.</p>
+        <p class="hint" id="token-hint">It is exchanged for a session, which ends with the token or after some
+          hours. The page does not store the token.</p>
       </div>
       <div class="form-error"></div>
       <p><button class="${current.localMode ? "" : "primary"}" type="submit">Sign in</button></p>
     </form>
-    <p class="quiet small">No token yet? Someone who manages tokens makes one for you, or you, on the server itself:
+    <p class="quiet small">No token yet? Ask someone who manages tokens to create one, or run this on the server:
       <code>watchword token create --local --name console</code></p>
   </div>`);
   const first = root.querySelector("input");
@@ -49,15 +49,15 @@ export function signIn(context) {
 
 /** @param {string} next */
 function byActor(next) {
-  return html`${warning(html`<p><strong>Local mode.</strong> Whoever reaches this address may act as anybody, without any
-    proof. Turn it off with
+  return html`${warning(html`<p><strong>Local mode.</strong> Anyone who can reach this address can act as any actor, without a
+    credential. Turn it off with
     <code>WATCHWORD_LOCAL_MODE=off</code> before others can reach this machine.</p>`)}
     <form class="stack" @submit=${(/** @type {Event} */ event) => submit(event, next, "actor")}>
       <div class="field">
         <label for="actor">Act as</label>
         <input id="actor" name="actor" required spellcheck="false" autocapitalize="off" autocomplete="username"
           placeholder="urn:li:corpuser:admin" aria-describedby="actor-hint">
-        <p class="hint" id="actor-hint">The urn of an actor. A name alone stands for urn:li:corpuser:&lt;name&gt;.</p>
+        <p class="hint" id="actor-hint">The urn of an actor, or a name for urn:li:corpuser:&lt;name&gt;.</p>
       </div>
       <div class="form-error"></div>
       <p><button class="primary" type="submit">Act as this actor</button></p>
@@ -85,7 +85,7 @@ async function submit(event, next, kind) {
   }
 }
 
-/** Only ever to a view of our own. @param {string | null} address */
+/** Only addresses of the console. @param {string | null} address */
 function home(address) {
   if (!address || !/^\/(console(\/|$)|$|\?)/.test(address) || address.startsWith("/console/sign-in")) return "/console/tokens";
   return address;

@@ -1,17 +1,17 @@
 /**
- * My tokens: the caller's own, in the server's order, with the numbers that matter as links to what they count.
+ * My tokens: the tokens of the caller, with counts that link to filtered lists.
  */
 
 import { html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { idToPath, inTerminal, number, pathToId, time } from "../format.js";
-import { awaited, codeBox, empty, errorLine, loading, notice, pageOf, pager, table } from "../parts.js";
-import { besides, goQuery, keep, withQuery } from "../router.js";
-import { ANY_STATUS, ROW, SOON, endOf, scopesInShort, statusOf } from "../tokens.js";
+import { whileBusy, codeBox, empty, errorLine, loading, notice, pageOf, pager, table } from "../components.js";
+import { withSameQuery, goQuery, setHooks, withQuery } from "../router.js";
+import { ANY_STATUS, ROW, SOON, endOf, scopesInShort, statusOf } from "../token_display.js";
 import { showToken } from "../token_panel.js";
 import { backTo } from "./forms.js";
 
-/** @typedef {import("../tokens.js").Filter} Filter */
+/** @typedef {import("../token_display.js").Filter} Filter */
 
 const LIST = `query Tokens($input: ListAccessTokensInput) {
   listAccessTokens(input: $input) { start count total tokens { ${ROW} } } }`;
@@ -66,21 +66,21 @@ export async function page(first) {
   first.title("My tokens");
   if (!me.privileges.generatePersonalAccessTokens) {
     await showWhyNot(first);
-    // Who makes no tokens of their own may still see others: those of the accounts they keep.
+    // Without personal tokens the caller may still see tokens of service accounts.
     if (first.params[0]) await showToken(first, pathToId(first.params[0]), "/console/tokens", async () => {});
     return;
   }
   let context = first;
   /** @type {string | null} the query whose list is shown */
   let listed = null;
-  /** @type {import("../tokens.js").Token[]} */
+  /** @type {import("../token_display.js").Token[]} */
   let rows = [];
 
   render(root, html`<div class="page-head"><h1>My tokens</h1>
       <form role="search" @submit=${search}><input id="search" type="search" data-key="search" aria-label="Search names"
-        placeholder="Search names…" title="Capital and small letters count; a whole id finds its token" maxlength="200" @search=${search}></form>
+        placeholder="Search names…" title="Case-sensitive. A whole id finds its token." maxlength="200" @search=${search}></form>
       <a class="button primary" data-key="new" href="/console/tokens/new">New token</a></div>
-    <ul class="numbers" aria-label="In short"></ul>
+    <ul class="numbers" aria-label="Summary"></ul>
     <div class="done"></div>
     <div class="filters">${choice("status", "Status", STATUSES)}${choice("expires", "Expires", ENDS)}${choice("used", "Last used", USES)}</div>
     <div class="problem"></div>
@@ -120,7 +120,7 @@ export async function page(first) {
     }
   }
 
-  const showList = () => awaited(list, context.signal, async (signal) => {
+  const showList = () => whileBusy(list, context.signal, async (signal) => {
     try {
       const { listAccessTokens: found } = await graphql(LIST, { input: asked() }, { signal });
       listed = context.query.toString();
@@ -137,8 +137,8 @@ export async function page(first) {
   /** @param {{start: number, count: number, total: number}} found */
   function showRows(found) {
     if (!rows.length) {
-      render(list, found.total ? html`<p>This page is beyond the last. <a href="${withQuery({ page: null })}">Go to the first.</a></p>`
-        : isNarrowed(context.query) ? html`<p class="quiet">No token of yours matches.
+      render(list, found.total ? html`<p>There is no such page. <a href="${withQuery({ page: null })}">Go to the first page.</a></p>`
+        : isNarrowed(context.query) ? html`<p class="quiet">No token matches.
           <a href="/console/tokens">Show all.</a></p>` : nothingYet(me));
       return;
     }
@@ -151,8 +151,8 @@ export async function page(first) {
       columns: [
         { label: "Name", sort: "name", class: "name", cell: (token) => html`${token.parentId
           ? html`<span class="quiet" title="Derived from another token">↳ <span class="unseen">derived: </span></span>` : null}<a
-          id="${token.id}" href="${besides(`/console/tokens/${idToPath(token.id)}`)}">${token.name}</a>${token.id === me.tokenId
-          ? html` <span class="quiet small">this session’s</span>` : null}` },
+          id="${token.id}" href="${withSameQuery(`/console/tokens/${idToPath(token.id)}`)}">${token.name}</a>${token.id === me.tokenId
+          ? html` <span class="quiet small">this session</span>` : null}` },
         { label: "Scopes", class: "scopes", cell: (token) => scopesInShort(token.scopes) },
         { label: "Expires", sort: "expiresAt", first: "DESCENDING", class: "end", cell: endOf },
         { label: "Last used", sort: "lastUsedAt", first: "DESCENDING", cell: (token) => time(token.lastUsedAt) },
@@ -167,14 +167,14 @@ export async function page(first) {
     const of = (query) => ({ count: 0, filters: filtersOf(new URLSearchParams(query), me.urn) });
     const asks = { live: "status=live", week: "status=live&expires=week", idle: "status=live&used=idle90" };
     try {
-      await awaited(place, null, async (signal) => {
+      await whileBusy(place, null, async (signal) => {
         const found = await graphql(NUMBERS, { live: of(asks.live), week: of(asks.week), idle: of(asks.idle) }, { signal });
         render(place, html`<li><a href="/console/tokens?${asks.live}">${number(found.live.total)} live</a></li>
           <li><a href="/console/tokens?${asks.week}">${number(found.week.total)} expire${found.week.total === 1 ? "s" : ""} this week</a></li>
           <li><a href="/console/tokens?${asks.idle}">${number(found.idle.total)} not used in 90 days</a></li>`);
       });
     } catch {
-      // The list says what is wrong; without numbers the page still serves.
+      // The list shows the error.
     }
   }
 
@@ -187,7 +187,7 @@ export async function page(first) {
   async function showPanel() {
     const before = root.querySelector(".panel");
     const [part] = context.params;
-    const close = besides("/console/tokens");
+    const close = withSameQuery("/console/tokens");
     if (!part) {
       before?.remove();
       return;
@@ -210,17 +210,17 @@ export async function page(first) {
     list.querySelectorAll("tbody tr").forEach((row, at) => row.classList.toggle("here", isHere(rows[at]?.id)));
   }
 
-  /** A token ended while it was looked at. */
+  /** A token expired while it was shown. */
   async function ended() {
     const open = () => rows.find((token) => isHere(token.id))?.status;
     const was = open();
     await Promise.all([showList(), showNumbers()]);
-    // In its place a new secret may be shown by now.
+    // A new token may be shown in its place by now.
     if (list.isConnected && open() !== was) await showPanel();
   }
 
   root.addEventListener("ended", ended);
-  keep(root, { again });
+  setHooks(root, { again });
   showChosen();
   await Promise.all([showList(), showNumbers(), showPanel()]);
 }
@@ -231,12 +231,12 @@ const isNarrowed = (query) => ["q", "status", "expires", "used"].some((name) => 
 /** @param {import("../shell.js").Me} me */
 const nothingYet = (me) => empty({
   title: "No tokens yet",
-  sentence: "A token lets a program act as you, for as long and as far as you allow, until you revoke it.",
-  action: html`<a class="button" href="/console/tokens/new">Make the first one</a>`,
+  sentence: "A token lets a program act as you, within the limits you set, until it expires or you revoke it.",
+  action: html`<a class="button" href="/console/tokens/new">Create a token</a>`,
   command: inTerminal("watchword token create --name laptop", me),
 });
 
-/** Why nothing can be done here, in the server's words, and what to ask for. @param {import("../router.js").Context} context */
+/** The server's error, and the privilege to ask for. @param {import("../router.js").Context} context */
 export async function showWhyNot({ root, me, signal }) {
   /** @type {unknown} */
   let refusal = null;
@@ -246,14 +246,14 @@ export async function showWhyNot({ root, me, signal }) {
     if (error instanceof DOMException) return;
     refusal = error;
   }
-  const ask = `Please grant GENERATE_PERSONAL_ACCESS_TOKENS to ${me.urn}, so that I can make tokens of my own.`;
+  const ask = `Please grant GENERATE_PERSONAL_ACCESS_TOKENS to ${me.urn}, so that I can create personal tokens.`;
   render(root, html`<div class="stack narrow"><div class="page-head"><h1>My tokens</h1></div>
     ${errorLine(refusal)}
-    ${me.tokenId ? html`<p>If the token is limited, no policy is missing: sign out, and sign in with another one.</p>` : null}
+    ${me.tokenId ? html`<p>If the token is limited, the policies may be sufficient: sign in with another token.</p>` : null}
     <h2>What to ask for</h2>
-    <p>What no policy grants is denied. With the privilege <strong>Generate Personal Access Tokens</strong> you make, list and
-      revoke your own tokens. Send this to whoever manages policies here:</p>
-    ${codeBox(ask, "Copy the request")}
-    <p>It counts from the next request on. <button type="button" @click=${() => location.reload()}>Look again</button></p></div>`);
+    <p>Without a policy, everything is denied. With the privilege <strong>Generate Personal Access Tokens</strong> you can create,
+      list and revoke your own tokens. Send this to someone who manages policies:</p>
+    ${codeBox(ask, "Copy request")}
+    <p>It applies from the next request on. <button type="button" @click=${() => location.reload()}>Reload</button></p></div>`);
 }
 

@@ -1,8 +1,8 @@
-/** The matrix privilege × who: what policies in force grant, seen at once. */
+/** A table of privileges and actors: what active policies grant. */
 
 import { html } from "../html.js";
 import { counted, number } from "../format.js";
-import { GROUP, typed } from "./people.js";
+import { GROUP, actorName } from "./actor_names.js";
 
 /**
  * @typedef {{urn: string, name: string, state: string, privileges: string[],
@@ -14,7 +14,7 @@ import { GROUP, typed } from "./people.js";
 const EVERYBODY = "all users";
 const MOST_WHO = 12;
 
-/** @param {Policy[]} policies @param {Privilege[]} privileges @returns {Who[]} whoever is named, the widest first */
+/** @param {Policy[]} policies @param {Privilege[]} privileges @returns {Who[]} all users, then groups, then users */
 export function grid(policies, privileges) {
   const includes = new Map(privileges.map((one) => [one.name, one.includes]));
   /** @type {Map<string, Who>} */
@@ -45,15 +45,15 @@ function hold(who, privilege, policy, whole) {
 /** @param {string} key */
 const kind = (key) => (key === EVERYBODY ? 0 : key.startsWith(GROUP) ? 1 : 2);
 /** @param {string} key */
-const label = (key) => (key.startsWith(GROUP) ? key.slice(GROUP.length) : typed(key));
+const label = (key) => (key.startsWith(GROUP) ? key.slice(GROUP.length) : actorName(key));
 
 /** @param {Policy[]} policies @param {Privilege[]} privileges @param {number} total */
 export function matrix(policies, privileges, total) {
   const all = grid(policies, privileges);
   const shown = all.slice(0, MOST_WHO);
   if (!shown.length) return null;
-  return html`<section class="matrix-part" aria-labelledby="matrix-title"><h2 id="matrix-title">Who may what</h2>
-    <p class="quiet small">● granted, ○ included in another privilege. Groups stand for their members.</p>
+  return html`<section class="matrix-part" aria-labelledby="matrix-title"><h2 id="matrix-title">Privileges by actor</h2>
+    <p class="quiet small">● granted, ○ included in another privilege. A group applies to its members.</p>
     <div class="table-box" tabindex="0" role="region" aria-label="Privileges and who has them"><table class="matrix">
       <thead><tr><th scope="col">Privilege</th>${shown.map((who) => html`<th scope="col" title="${who.key}"><span>${who.kind === 1
         ? html`<small>group</small> ` : null}${who.label}</span></th>`)}</tr></thead>
@@ -64,6 +64,6 @@ export function matrix(policies, privileges, total) {
         return html`<td title="${by}"><span aria-hidden="true">${cell.whole ? "●" : "○"}</span><span class="unseen">by ${by}</span></td>`;
       })}</tr>`)}</tbody></table></div>
     ${all.length > shown.length ? html`<p class="quiet small">And ${counted(all.length - shown.length, "more actor or group", "more actors and groups")}:
-      ask above about any of them.</p>` : null}
-    ${total > policies.length ? html`<p class="quiet small">Of the first ${number(policies.length)} policies by name.</p>` : null}</section>`;
+      use the question above to check one.</p>` : null}
+    ${total > policies.length ? html`<p class="quiet small">Only the first ${number(policies.length)} policies by name are shown.</p>` : null}</section>`;
 }

@@ -1,10 +1,10 @@
-/** Ending many tokens: a dry run that says how many and whose, the count typed to confirm, a receipt that stays. */
+/** Revoking many tokens: a dry run with the count by actor, the count typed to confirm, and a receipt. */
 
 import { element, html, render } from "../html.js";
 import { ApiError, graphql } from "../api.js";
 import { counted, fullTime, number, short } from "../format.js";
-import { ask, copyButton, errorLine, loading, newId, notice, table, warning } from "../parts.js";
-import { typed } from "./people.js";
+import { ask, copyButton, errorLine, loading, newId, notice, table, warning } from "../components.js";
+import { actorName } from "./actor_names.js";
 
 /**
  * @typedef {{count: number, digest: string, revokedAt: number, words: string, actorUrn: string}} Receipt
@@ -17,15 +17,15 @@ const REVOKE = `mutation RevokeMany($input: RevokeAccessTokensInput!) { revokeAc
 const MINE = `query Mine($filters: [FacetFilterInput!]) { listAccessTokens(input: {count: 0, filters: $filters}) { total } }`;
 const MOST_ROWS = 10;
 const KEPT = "watchword-receipts";
-/** Of what was planned last, or put away: a count that comes later than that is of something else. */
+/** The number of the latest plan. A count of an earlier plan is ignored. */
 let turn = 0;
 
 /**
- * Show in the place what an ending would do, and let it be done.
+ * Show a dry run in the place, and revoke on confirmation.
  * @param {{place: HTMLElement, input: Record<string, unknown>, words: string, me: import("../shell.js").Me,
  *   done: (receipt: Receipt) => unknown}} what
  */
-export async function ending({ place, input, words, me, done }) {
+export async function revokeMany({ place, input, words, me, done }) {
   let cascade = false;
 
   async function plan() {
@@ -42,7 +42,7 @@ export async function ending({ place, input, words, me, done }) {
     }
   }
 
-  /** Whether the token of this very session would go too. @returns {Promise<boolean>} */
+  /** Whether the token of this session would be revoked too. @returns {Promise<boolean>} */
   async function isOwnAmong() {
     if (!me.tokenId) return false;
     if (input.all) return true;
@@ -51,7 +51,7 @@ export async function ending({ place, input, words, me, done }) {
     return (await graphql(MINE, { filters })).listAccessTokens.total > 0;
   }
 
-  const away = () => html`<button type="button" @click=${leave}>Leave them alone</button>`;
+  const away = () => html`<button type="button" @click=${leave}>Cancel</button>`;
 
   function leave() {
     turn += 1;
@@ -66,12 +66,12 @@ export async function ending({ place, input, words, me, done }) {
     const whose = `${actors.length < 100 ? "" : "at least "}${counted(actors.length, "actor")}`;
     const box = element(html`<section class="card stack" aria-labelledby="${id}">
       <h2 id="${id}" tabindex="-1">${found.count ? `Dry run: ${many} of ${whose}` : "Dry run: nothing to revoke"}</h2>
-      <p>${found.count ? html`Meant are ${words}, and those that die with them. Nothing was revoked yet.`
-        : html`Meant are ${words}; none of them is alive.`}</p>
-      ${own ? warning("The token of this session is among them: you will be signed out.") : null}
+      <p>${found.count ? html`Selected: ${words}, including tokens derived from them. Nothing has been revoked yet.`
+        : html`Selected: ${words}. None of them is live.`}</p>
+      ${own ? warning("The token of this session is included: you will be signed out.") : null}
       ${found.count ? whoseTable(actors) : null}
-      <label class="choice"><input type="checkbox" id="cascade" .checked=${cascade} @change=${toggle}><span>Also what was minted
-        with any of them<small>Tokens that were asked for with one of these, and with those in turn.</small></span></label>
+      <label class="choice"><input type="checkbox" id="cascade" .checked=${cascade} @change=${toggle}><span>Also revoke tokens
+        created with them<small>Tokens created with one of these tokens, and tokens created with those.</small></span></label>
       <p class="actions">${found.count ? html`<button type="button" class="danger" id="revoke-planned" @click=${() => confirm(found, whose)}>Revoke
         ${many}…</button>` : null}${away()}</p></section>`);
     const again = document.activeElement?.id === "cascade";
@@ -92,8 +92,8 @@ export async function ending({ place, input, words, me, done }) {
     let result = null;
     let outgrown = false;
     const sure = await ask({
-      title: `Revoke ${many}?`, danger: true, deed: `Revoke ${many}`, typed: String(found.count),
-      content: html`<p>Whatever uses ${words} stops working at once, for ${whose}. A revocation is for ever.</p>`,
+      title: `Revoke ${many}?`, danger: true, action: `Revoke ${many}`, typed: String(found.count),
+      content: html`<p>Everything that uses ${words} stops working immediately, for ${whose}. This cannot be undone.</p>`,
       act: async () => {
         try {
           result = (await graphql(REVOKE, { input: { ...input, cascade, dryRun: false, atMost: found.count } })).revokeAccessTokens;
@@ -120,16 +120,16 @@ function whoseTable(actors) {
   const rest = actors.slice(MOST_ROWS);
   const left = rest.reduce((sum, one) => sum + one.count, 0);
   return html`${table({
-    caption: "How many of whom", rows: actors.slice(0, MOST_ROWS),
+    caption: "Tokens by actor", rows: actors.slice(0, MOST_ROWS),
     columns: [
-      { label: "Acts as", cell: (one) => html`<span title="${one.actorUrn}">${short(typed(one.actorUrn), 16)}</span>` },
+      { label: "Acts as", cell: (one) => html`<span title="${one.actorUrn}">${short(actorName(one.actorUrn), 16)}</span>` },
       { label: "Tokens", class: "number", cell: (one) => number(one.count) },
     ],
   })}${rest.length ? html`<p class="quiet small">And ${counted(left, "token")} of ${counted(rest.length, "more actor")}.</p>` : null}`;
 }
 
 /**
- * What was done in this tab by whoever is signed in: it stays until it is put away, also when the session ends.
+ * The receipts of this tab and this actor. They stay until they are dismissed, also when the session ends.
  * @param {HTMLElement} place @param {string} actorUrn
  */
 export function receipts(place, actorUrn) {
@@ -137,16 +137,16 @@ export function receipts(place, actorUrn) {
   let all = read().filter((one) => one.actorUrn === actorUrn);
   const show = () => render(place, all.map((one) => notice(html`<p><strong>Revoked ${counted(one.count, "token")}</strong>
       (${one.words}) at ${fullTime(one.revokedAt)}. No instance accepts any of them.</p>
-    <p class="small">Receipt: SHA-256 over their ids <code class="digest">${one.digest}</code>
-      ${copyButton(`${one.count} tokens, ${new Date(one.revokedAt).toISOString()}, ${one.digest}`, "Copy the receipt")}
-      <button type="button" class="plain" @click=${() => put(all.filter((other) => other !== one))}>Put away</button></p>`)));
+    <p class="small">Receipt: SHA-256 of their ids <code class="digest">${one.digest}</code>
+      ${copyButton(`${one.count} tokens, ${new Date(one.revokedAt).toISOString()}, ${one.digest}`, "Copy receipt")}
+      <button type="button" class="plain" @click=${() => put(all.filter((other) => other !== one))}>Dismiss</button></p>`)));
   /** @param {Receipt[]} changed */
   const put = (changed) => {
     all = changed;
     try {
       sessionStorage.setItem(KEPT, JSON.stringify(all));
     } catch {
-      // A browser that keeps nothing shows it on this page alone.
+      // Without storage the receipt is shown on this page only.
     }
     show();
   };

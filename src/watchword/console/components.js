@@ -1,6 +1,5 @@
 /**
- * The parts that pages are made of. Each works by keyboard and says to a screen reader what it shows; status is never
- * colour alone; what was done is told by a line that stays.
+ * The components of pages. Each works by keyboard and with a screen reader; a status is never shown by colour alone.
  */
 
 import { build, element, html, render } from "./html.js";
@@ -12,7 +11,7 @@ let made = 0;
 /** An id for an element, unique on the page. @param {string} [word] */
 export const newId = (word = "x") => `${word}-${(made += 1)}`;
 
-/** The server's sentence, with its reason word and request id in small type. @param {unknown} error */
+/** The server's message, with its reason code and request id in small type. @param {unknown} error */
 export function errorLine(error) {
   if (!error) return null;
   const known = error instanceof ApiError ? error : null;
@@ -24,16 +23,16 @@ export function errorLine(error) {
   </div>`;
 }
 
-/** What was done, quietly, for as long as the page is shown. @param {unknown} content */
+/** A message about a finished action. @param {unknown} content */
 export const notice = (content) => html`<div class="notice" role="status" tabindex="-1">
   <span class="mark" aria-hidden="true">✓</span><div>${content}</div></div>`;
 
-/** @param {unknown} content a caution that is no error */
+/** @param {unknown} content a warning that is not an error */
 export const warning = (content) => html`<div class="warning">
   <span class="mark" aria-hidden="true">▲</span><div>${content}</div></div>`;
 
 /**
- * Nothing is there yet: one sentence, one way on, one command for the terminal.
+ * An empty list: one sentence, one action, one command for the terminal.
  * @param {{title: string, sentence: unknown, action?: unknown, command?: string}} what
  */
 export const empty = ({ title, sentence, action, command }) => html`<div class="empty">
@@ -43,18 +42,18 @@ export const empty = ({ title, sentence, action, command }) => html`<div class="
   ${command ? html`<p class="quiet small">In a terminal:</p>${codeBox(command)}` : null}
 </div>`;
 
-/** While something is fetched. @param {string} [what] */
+/** Shown while something loads. @param {string} [what] */
 export const loading = (what = "Loading…") => html`<p class="quiet loading" role="status">${what}</p>`;
 
 /** @type {WeakMap<Element, AbortController>} */
 const coming = new WeakMap();
 
 /**
- * For a question about what this place shows: asking anew gives up the one before, so that no late answer takes the
- * place of a newer one.
- * @param {Element} place @param {AbortSignal | null} signal of the page; null: it is wanted whatever the address says
+ * A signal for a request about this place. A new one aborts the one before, so that a late answer does not replace a
+ * newer one.
+ * @param {Element} place @param {AbortSignal | null} signal of the page; null if the request does not depend on it
  */
-export function newest(place, signal) {
+export function latestSignal(place, signal) {
   coming.get(place)?.abort();
   const mine = new AbortController();
   coming.set(place, mine);
@@ -64,11 +63,11 @@ export function newest(place, signal) {
 }
 
 /**
- * The same, and the place is busy until the newest answer has come.
+ * The same, and the place is marked busy until the latest answer is there.
  * @param {Element} place @param {AbortSignal | null} signal @param {(signal: AbortSignal) => Promise<void>} work
  */
-export async function awaited(place, signal, work) {
-  const mine = newest(place, signal);
+export async function whileBusy(place, signal, work) {
+  const mine = latestSignal(place, signal);
   place.setAttribute("aria-busy", "true");
   try {
     await work(mine);
@@ -77,8 +76,8 @@ export async function awaited(place, signal, work) {
   }
 }
 
-/** What is on screen stays when asking fails, with the error before it. @param {Element} place @param {() => Promise<void>} work */
-export async function tried(place, work) {
+/** If the work fails, the content stays and the error is shown before it. @param {Element} place @param {() => Promise<void>} work */
+export async function showingErrors(place, work) {
   try {
     await work();
   } catch (error) {
@@ -89,10 +88,10 @@ export async function tried(place, work) {
 }
 
 /**
- * A list in its place: busy until the newest answer has come, and kept beside the error where none comes.
+ * Load a list: busy until the latest answer is there; if loading fails, the old list stays under the error.
  * @param {Element} place @param {AbortSignal} signal @param {(signal: AbortSignal) => Promise<void>} work
  */
-export const listing = (place, signal, work) => tried(place, () => awaited(place, signal, work));
+export const loadList = (place, signal, work) => showingErrors(place, () => whileBusy(place, signal, work));
 
 /**
  * @template Row
@@ -120,7 +119,7 @@ export function table({ caption, columns, rows, sort, order, rowClass }) {
 }
 
 /**
- * For a link that changes the query: by the address at hand, where a filter may have been chosen since it was drawn.
+ * For a link that changes the query: uses the current address, because a filter may have changed since it was drawn.
  * @param {Record<string, string | number | null>} changes
  */
 const anew = (changes) => (/** @type {Event} */ event) => {
@@ -151,7 +150,7 @@ export function pager({ start, count, total, shown, what = "" }) {
   const page = Math.floor(start / count) + 1;
   const last = Math.max(1, Math.ceil(total / count));
   const near = [1, page - 1, page, page + 1, last].filter((n, i, all) => n >= 1 && n <= last && all.indexOf(n) === i);
-  /** @param {number} n @param {string} text @param {string} label @param {string} [id] so that the focus stays */
+  /** @param {number} n @param {string} text @param {string} label @param {string} [id] to keep the focus */
   const link = (n, text, label, id) => (n < 1 || n > last || n === page
     ? html`<span class="off" aria-hidden="true">${text}</span>`
     : html`<a id="${id ?? null}" href="${withQuery({ page: n === 1 ? null : n })}" @click=${anew({ page: n === 1 ? null : n })} aria-label="${label}" rel="${n < page ? "prev" : "next"}">${text}</a>`);
@@ -172,14 +171,14 @@ export function pageOf(query, count = 20) {
   return { start: (Number.isSafeInteger(page) && page > 0 ? page - 1 : 0) * count, count };
 }
 
-/** @param {string | (() => string)} text @param {string} [label] what is copied, for who cannot see it */
+/** @param {string | (() => string)} text @param {string} [label] what is copied, for screen readers */
 export function copyButton(text, label = "Copy") {
   /** @param {Event} event */
   const copy = async (event) => {
     const button = /** @type {HTMLButtonElement} */ (event.currentTarget);
     const done = await toClipboard(typeof text === "function" ? text() : text);
     button.dataset.done = done ? "yes" : "no";
-    say(done ? "Copied." : "The browser did not allow copying; select the text and copy it.");
+    say(done ? "Copied." : "The browser does not allow copying. Select the text and copy it.");
     setTimeout(() => delete button.dataset.done, 2000);
   };
   return html`<button type="button" class="copy" aria-label="${label}" title="${label}" @click=${copy}
@@ -192,7 +191,7 @@ async function toClipboard(text) {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    // Without https the browser has no clipboard for scripts; the old way needs a selection.
+    // Without https the browser has no clipboard for scripts; the old API needs a selection.
     const area = document.createElement("textarea");
     area.value = text;
     area.className = "unseen";
@@ -205,10 +204,10 @@ async function toClipboard(text) {
 }
 
 /** An identifier: shortened in the middle, copied whole. @param {string} id @param {string} [what] */
-export const idCode = (id, what = "id") => html`<span class="id"><code title="${id}">${short(id)}</code>${copyButton(id, `Copy the ${what}`)}</span>`;
+export const idCode = (id, what = "id") => html`<span class="id"><code title="${id}">${short(id)}</code>${copyButton(id, `Copy ${what}`)}</span>`;
 
 /** @param {string} text @param {string} [label] */
-export const codeBox = (text, label = "Copy the command") => html`<div class="code"><pre tabindex="0" role="region"
+export const codeBox = (text, label = "Copy command") => html`<div class="code"><pre tabindex="0" role="region"
   aria-label="${label.replace(/^Copy /, "")}"><code>${text}</code></pre>${copyButton(text, label)}</div>`;
 
 /**
@@ -223,14 +222,14 @@ export const field = ({ id, label, hint, error, control, optional }) => html`<di
 </div>`;
 
 /**
- * Details over the page, from the right. Whoever shows it gives what closes it; Escape does too.
+ * A panel with details, over the page from the right. Escape closes it, like the link.
  * @param {{title: unknown, close: string, content: unknown}} what
  */
 export function panel({ title, close, content }) {
   const id = newId("panel");
   const node = element(html`<section class="panel" role="dialog" aria-labelledby="${id}">
     <header><h2 id="${id}" tabindex="-1">${title}</h2>
-      <a class="close" href="${close}" aria-label="Close the details">✕</a></header>
+      <a class="close" href="${close}" aria-label="Close details">✕</a></header>
     <div class="panel-body">${content}</div>
   </section>`);
   node.addEventListener("keydown", (event) => {
@@ -240,13 +239,12 @@ export function panel({ title, close, content }) {
 }
 
 /**
- * A question that must be answered before anything else. `act` does the deed; while it fails its sentence stands in the
- * dialog, which stays. Answers whether it was done.
- * @param {{title: string, content: unknown, deed: string, act?: (form: FormData) => unknown, danger?: boolean,
- *   typed?: string, cancel?: string}} what `typed`: what has to be typed before the deed can be done
+ * A modal dialog. `act` does the action; if it fails, the dialog stays open with the error. Resolves to whether it was done.
+ * @param {{title: string, content: unknown, action: string, act?: (form: FormData) => unknown, danger?: boolean,
+ *   typed?: string, cancel?: string}} what `typed`: text to type before the button works
  * @returns {Promise<boolean>}
  */
-export function ask({ title, content, deed, act, danger = false, typed, cancel = "Cancel" }) {
+export function ask({ title, content, action, act, danger = false, typed, cancel = "Cancel" }) {
   const id = newId("dialog");
   return new Promise((resolve) => {
     let done = false;
@@ -280,11 +278,11 @@ export function ask({ title, content, deed, act, danger = false, typed, cancel =
       <form method="dialog" @submit=${submit}>
         <h2 id="${id}">${title}</h2>
         <div class="dialog-body">${content}</div>
-        ${typed ? html`<div class="field"><label for="${id}-typed">Type ${typed} to go on</label>
+        ${typed ? html`<div class="field"><label for="${id}-typed">Type ${typed} to confirm</label>
           <input id="${id}-typed" autocomplete="off" @input=${check}></div>` : null}
         <div class="dialog-error"></div>
         <p class="actions"><button type="button" @click=${() => box.close()}>${cancel}</button>
-          <button type="submit" class="${danger ? "danger" : "primary"}" ?disabled=${Boolean(typed)}>${deed}</button></p>
+          <button type="submit" class="${danger ? "danger" : "primary"}" ?disabled=${Boolean(typed)}>${action}</button></p>
       </form></dialog>`));
     box.addEventListener("close", () => {
       box.remove();
@@ -295,7 +293,7 @@ export function ask({ title, content, deed, act, danger = false, typed, cancel =
   });
 }
 
-/** Tell a screen reader something that is otherwise only seen. @param {string} text */
+/** Announce a text to screen readers. @param {string} text */
 export function say(text) {
   const place = document.getElementById("said");
   if (!place) return;

@@ -1,12 +1,12 @@
 /**
- * One operation, followed to its end: asked for again ever less often while nothing moves, never while nobody looks,
- * and no longer than the panel is shown.
+ * The details of one operation, refreshed until it ends: less often while nothing changes, and only while the panel is
+ * visible.
  */
 
 import { html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { actor, bytes, counted, fullTime, number, span } from "../format.js";
-import { ask, errorLine, idCode, loading, notice, panel, say } from "../parts.js";
+import { ask, errorLine, idCode, loading, notice, panel, say } from "../components.js";
 import { part, took } from "./operations.js";
 
 /** @typedef {import("./operations.js").Operation} Operation */
@@ -26,13 +26,13 @@ const SLOWER = 1.4;
 export const isOver = (state) => state === "DONE" || state === "FAILED" || state === "CANCELLED";
 
 /**
- * The panel of this operation; `changed` is called when its state is another one than before.
+ * The panel of an operation; `changed` is called when its state changes.
  * @param {string} id @param {import("../router.js").Context} context @param {string} close @param {() => void} changed
  */
 export function follow(id, context, close, changed) {
-  const node = panel({ title: "Truncation", close, content: html`<div class="followed">${loading()}</div><div class="follow-deed"></div>
+  const node = panel({ title: "Truncation", close, content: html`<div class="followed">${loading()}</div><div class="follow-action"></div>
     <div class="follow-error"></div>` });
-  const [body, deed, problem] = [part(node, ".followed"), part(node, ".follow-deed"), part(node, ".follow-error")];
+  const [body, action, problem] = [part(node, ".followed"), part(node, ".follow-action"), part(node, ".follow-error")];
   const heading = part(node, "h2");
   /** @type {Operation | null} */
   let last = null;
@@ -44,8 +44,8 @@ export function follow(id, context, close, changed) {
       say(`${now.plan.entityType}.${now.plan.aspect}: ${now.state.toLowerCase()}`);
       if (last) changed();
     }
-    // A button that is made anew between the press and the release of the mouse is not clicked.
-    if (mayCancel(last) !== mayCancel(now) || last?.cancelAskedAt !== now.cancelAskedAt) render(deed, cancelling(now, cancel));
+    // Redrawn only if needed: a button that is replaced between press and release is not clicked.
+    if (mayCancel(last) !== mayCancel(now) || last?.cancelAskedAt !== now.cancelAskedAt) render(action, cancelling(now, cancel));
     last = now;
     render(body, shown(now));
   }
@@ -55,11 +55,11 @@ export function follow(id, context, close, changed) {
     await ask({
       title: "Cancel this truncation?",
       danger: true,
-      deed: "Cancel the truncation",
-      cancel: "Let it go on",
+      action: "Cancel the truncation",
+      cancel: "Continue",
       content: html`<p>It stops soon. ${one.plan.strategy === "REINDEX"
-        ? "Nothing has been removed yet: the copy that was begun is thrown away."
-        : "Rows that are deleted by then stay deleted; the others stay."}</p>`,
+        ? "Nothing has been deleted yet. The unfinished copy is discarded."
+        : "Rows deleted so far stay deleted."}</p>`,
       act: async () => show((await graphql(CANCEL, { id })).cancelOperation),
     });
   }
@@ -82,8 +82,8 @@ export function follow(id, context, close, changed) {
 }
 
 /**
- * Look again and again, less and less often, and not at all while the page is hidden.
- * @param {() => Promise<"over" | "moved" | "still">} look @param {() => boolean} wanted whether anybody still waits for it
+ * Poll with growing pauses, and not while the page is hidden.
+ * @param {() => Promise<"over" | "moved" | "still">} look @param {() => boolean} wanted whether the result is still needed
  */
 export async function poll(look, wanted) {
   let pause = FIRST_PAUSE;
@@ -105,7 +105,7 @@ const mayCancel = (one) => one !== null && !isOver(one.state) && one.state !== "
 
 /** @param {Operation} one @param {() => void} cancel */
 const cancelling = (one, cancel) => (mayCancel(one) ? html`<p><button type="button" class="danger" id="cancel-operation"
-  ?disabled=${one.cancelAskedAt !== null} @click=${cancel}>${one.cancelAskedAt ? "Being cancelled…" : "Cancel the truncation"}</button></p>` : null);
+  ?disabled=${one.cancelAskedAt !== null} @click=${cancel}>${one.cancelAskedAt ? "Cancelling…" : "Cancel the truncation"}</button></p>` : null);
 
 /** @param {Operation} one */
 function shown(one) {
@@ -121,26 +121,26 @@ function shown(one) {
       <dt>Planned</dt><dd>${number(plan.rowsToDelete)} of ${counted(plan.rows, "row")} (${plan.share.toFixed(1)}%),
         about ${bytes(plan.bytesToFree)} of ${bytes(plan.sizeInBytes)}</dd>
       <dt>Strategy</dt><dd>${plan.strategy === "REINDEX" ? "by copy" : "by deletion"}: ${plan.reason}</dd>
-      <dt>Asked</dt><dd>${fullTime(one.createdAt)} by ${actor(one.actorUrn)}</dd>
-      ${over ? html`<dt>Ended</dt><dd>${fullTime(one.finishedAt)}, after ${took(one)}</dd>` : null}
-      ${one.cancelAskedAt ? html`<dt>Cancel asked</dt><dd>${fullTime(one.cancelAskedAt)}
+      <dt>Started</dt><dd>${fullTime(one.createdAt)} by ${actor(one.actorUrn)}</dd>
+      ${over ? html`<dt>Finished</dt><dd>${fullTime(one.finishedAt)}, after ${took(one)}</dd>` : null}
+      ${one.cancelAskedAt ? html`<dt>Cancelled</dt><dd>${fullTime(one.cancelAskedAt)}
         ${one.cancelAskedBy ? html`by ${actor(one.cancelAskedBy)}` : null}</dd>` : null}
-      ${one.attempts > 1 ? html`<dt>Begun</dt><dd>${counted(one.attempts, "time")}</dd>` : null}
-      <dt>Operation</dt><dd>${idCode(one.id, "operation's id")}</dd>
+      ${one.attempts > 1 ? html`<dt>Attempts</dt><dd>${counted(one.attempts, "time")}</dd>` : null}
+      <dt>Operation</dt><dd>${idCode(one.id, "operation id")}</dd>
       ${one.tasks.length ? html`<dt>Tasks</dt><dd>${one.tasks.map((task) => html`<div>${task.purpose}
-        ${idCode(task.id, "task's id")}</div>`)}</dd>` : null}
+        ${idCode(task.id, "task id")}</div>`)}</dd>` : null}
     </dl>`;
 }
 
 /** @param {Operation} one */
 function outcome(one) {
   const check = one.postCheck;
-  if (!check) return "nothing had to be done.";
-  const left = check.rowsLeft ? ` ${counted(check.rowsLeft, "old row")} came meanwhile and stayed.` : "";
+  if (!check) return "there was nothing to delete.";
+  const left = check.rowsLeft ? ` ${counted(check.rowsLeft, "old row")} arrived meanwhile and remain.` : "";
   return `${counted(check.rows, "row")} ${check.rows === 1 ? "is" : "are"} left.${left}`;
 }
 
-/** The states as a line of steps. @param {Operation} one */
+/** The states as a row of steps. @param {Operation} one */
 function steps(one) {
   const line = ["PLANNED", "RUNNING", "VERIFYING", ...(one.plan.strategy === "REINDEX" ? ["SWAPPING"] : []), "DONE"];
   const ended = one.state === "FAILED" || one.state === "CANCELLED";
@@ -156,7 +156,7 @@ function steps(one) {
 
 /** @param {Operation} one */
 function progress(one) {
-  if (one.state === "PLANNED") return html`<p class="quiet">Waits for an instance to take it up.</p>`;
+  if (one.state === "PLANNED") return html`<p class="quiet">Waiting for an instance to start it.</p>`;
   const left = one.estimatedEndAt === null ? null : one.estimatedEndAt - Date.now();
   const words = [
     `${number(one.rowsDone)} of ${counted(one.rowsToDo, "row")}`,

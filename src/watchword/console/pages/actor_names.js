@@ -1,42 +1,40 @@
-/** Naming actors: by their urn, or a user just by name; with those that are known as suggestions. */
+/** Actors by urn or user name, with known actors as suggestions. */
 
 import { html, render } from "../html.js";
 import { graphql } from "../api.js";
-import { USER, called, nameOf, short } from "../format.js";
-import { copyButton, newId } from "../parts.js";
+import { USER, actorName, nameOf, short } from "../format.js";
+import { copyButton, newId } from "../components.js";
 
 const KNOWN = `query Known($prefix: String) { listActors(input: {prefix: $prefix, count: 10}) { actors { urn } } }`;
 
+export { actorName };
 export const GROUP = "urn:li:corpGroup:";
 
-/** @param {string} text a urn, or what a user is called @returns {string} the urn */
+/** @param {string} text a urn or a user's name @returns {string} the urn */
 export function userUrn(text) {
   const name = text.trim();
   return !name || name.startsWith("urn:") ? name : USER + name;
 }
 
-/** @param {string} urn what people type for it, of which `userUrn` makes the same urn again */
-export const typed = (urn) => called(urn);
+/** @param {string} urn the name of a group */
+export const groupName = (urn) => (urn.startsWith(GROUP) ? urn.slice(GROUP.length) : urn);
 
-/** @param {string} urn what people type for a group */
-export const typedGroup = (urn) => (urn.startsWith(GROUP) ? urn.slice(GROUP.length) : urn);
-
-/** @param {string} text urns or names of users, one a line */
+/** @param {string} text urns or names of users, one per line */
 export const urnsIn = (text) => [...new Set(text.split(/\s+/).filter(Boolean).map(userUrn))];
 
-/** A urn, whole, with what copies it. @param {string} urn */
-export const urnCode = (urn) => html`<span class="urn"><code>${urn}</code> ${copyButton(urn, "Copy the urn")}</span>`;
+/** A whole urn with a button to copy it. @param {string} urn */
+export const urnCode = (urn) => html`<span class="urn"><code>${urn}</code> ${copyButton(urn, "Copy urn")}</span>`;
 
-/** Where an actor's own page is. @param {string} urn */
+/** The address of an actor's page. @param {string} urn */
 export const actorPath = (urn) => `/console/actors/${encodeURIComponent(urn)}`;
 
-/** An actor, leading to its page for who may see that. @param {string} urn @param {import("../shell.js").Me} me */
+/** An actor, as a link for callers who may see its page. @param {string} urn @param {import("../shell.js").Me} me */
 export const actorLink = (urn, me) => (me.privileges.managePolicies && !nameOf(urn).startsWith("__")
-  ? html`<a href="${actorPath(urn)}" title="${urn}">${short(called(urn), 14)}</a>`
-  : html`<span title="${urn}">${short(called(urn), 14)}</span>`);
+  ? html`<a href="${actorPath(urn)}" title="${urn}">${short(actorName(urn), 14)}</a>`
+  : html`<span title="${urn}">${short(actorName(urn), 14)}</span>`);
 
 /**
- * An input for an actor that suggests those that are known, to who may see them.
+ * An input for an actor, with suggestions for callers who may list actors.
  * @param {import("../shell.js").Me} me
  * @param {{id: string, name?: string, value?: string, required?: boolean, placeholder?: string, key?: string,
  *   change?: (urn: string) => void, describedby?: string}} how
@@ -54,9 +52,9 @@ export function actorInput(me, { id, name = id, value = "", required = false, pl
     if (mine !== last || !place || !input.value.trim()) return;
     try {
       const found = (await graphql(KNOWN, { prefix: input.value.trim() })).listActors.actors;
-      if (mine === last) render(place, found.map((/** @type {{urn: string}} */ one) => html`<option value="${typed(one.urn)}"></option>`));
+      if (mine === last) render(place, found.map((/** @type {{urn: string}} */ one) => html`<option value="${actorName(one.urn)}"></option>`));
     } catch {
-      // Suggestions are a help: without them the name is typed whole.
+      // Without suggestions the whole name is typed.
     }
   };
   return html`<span class="suggests"><input id="${id}" name="${name}" .value=${value} ?required=${required}

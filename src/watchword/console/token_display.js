@@ -1,10 +1,10 @@
 /**
- * Tokens in plain words: what one may do, from where, until when, and which of the caller's deeds it is open to.
+ * How tokens are shown, and which actions the caller may take.
  */
 
 import { html, svg } from "./html.js";
 import { DAY, time, tokenPath } from "./format.js";
-import { status } from "./parts.js";
+import { status } from "./components.js";
 
 /**
  * @typedef {object} Token
@@ -44,10 +44,10 @@ export const SOON = 7 * DAY;
 export const ROW = `id name description actorUrn ownerUrn tokenType status effectiveStatus createdAt expiresAt lastUsedAt revokedAt scopes
   parentId replacedBy replacedAt awaitsFirstUse`;
 
-/** All there is to know of one. */
+/** All fields of a token. */
 export const WHOLE = `${ROW} urn useCount lastNetwork audience allowedNetworks mintedWith replaces expiresAtOnceUsed`;
 
-/** @type {Filter} Live, expired and revoked: without it a list leaves the revoked out. */
+/** @type {Filter} Live, expired and revoked. Without it a list leaves revoked tokens out. */
 export const ANY_STATUS = { field: "status", condition: "IN", values: ["ACTIVE", "EXPIRED", "REVOKED"] };
 
 /** @param {Token} token */
@@ -58,13 +58,13 @@ export function statusOf(token) {
   if (token.status === "REVOKED") return status("revoked");
   if (token.status === "EXPIRED") return status("expired");
   if (token.effectiveStatus === "SUSPENDED") return status("revoked", "suspended");
-  if (token.awaitsFirstUse) return status("waiting", "waits for first use");
+  if (token.awaitsFirstUse) return status("waiting", "not used yet");
   if (token.replacedAt !== null) return status("waiting", "being replaced");
   if (token.replacedBy) return html`${status("live")} <span class="quiet small">has a successor</span>`;
   return status("live");
 }
 
-/** When it ends or ended, marked where that is soon. @param {Token} token */
+/** When it expires or expired, marked if that is soon. @param {Token} token */
 export function endOf(token) {
   if (token.status === "REVOKED") return html`revoked ${time(token.revokedAt)}`;
   if (token.status === "EXPIRED") return html`expired ${time(token.expiresAt)}`;
@@ -73,7 +73,7 @@ export function endOf(token) {
     ? html` <span class="status soon"><span aria-hidden="true">▲</span> soon</span>` : lifeBar(token)}</span>`;
 }
 
-/** How much of its life is over, as a short bar. @param {Token} token */
+/** How much of its lifetime has passed, as a short bar. @param {Token} token */
 function lifeBar(token) {
   const length = /** @type {number} */ (token.expiresAt) - token.createdAt;
   const share = Math.min(1, Math.max(0, (Date.now() - token.createdAt) / length));
@@ -83,14 +83,14 @@ function lifeBar(token) {
 
 /** @param {string[] | null} scopes in one short phrase */
 export function scopesInShort(scopes) {
-  if (scopes === null) return html`<span class="quiet">all its actor may</span>`;
-  if (!scopes.length) return html`<span class="quiet">nothing here</span>`;
+  if (scopes === null) return html`<span class="quiet">all of its actor</span>`;
+  if (!scopes.length) return html`<span class="quiet">none</span>`;
   const words = scopes.map((scope) => sentenceCase(scope));
   return html`<span title="${scopes.join("\n")}">${words.slice(0, 2).join(", ")}${words.length > 2
     ? html` <span class="quiet">and ${words.length - 2} more</span>` : null}</span>`;
 }
 
-/** MANAGE_POLICIES → Manage policies; words of others stay as they are. @param {string} scope */
+/** MANAGE_POLICIES → Manage policies; scopes of other services stay as they are. @param {string} scope */
 const sentenceCase = (scope) => (/^[A-Z][A-Z0-9_]*$/.test(scope)
   ? (scope.slice(0, 1) + scope.slice(1).toLowerCase()).replaceAll("_", " ").replace(/ privilege$/, "") : scope);
 

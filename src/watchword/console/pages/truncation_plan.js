@@ -1,13 +1,13 @@
 /**
- * A plan is a picture and three numbers: what would go, what would stay, and where the cut falls. Nothing is removed
- * before somebody has seen it and typed how much.
+ * The plan of a truncation: a histogram and the numbers of rows to delete and to keep. Deleting needs the number of rows,
+ * typed.
  */
 
 import { html, render, svg } from "../html.js";
 import { ApiError, graphql } from "../api.js";
 import { DAY, HOUR, bytes, counted, exact, fullTime, number, utc } from "../format.js";
-import { ask, errorLine, field, loading, tried } from "../parts.js";
-import { go, goQuery, keep } from "../router.js";
+import { ask, errorLine, field, loading, showingErrors } from "../components.js";
+import { go, goQuery, setHooks } from "../router.js";
 import { SIZES, operationPath, part } from "./operations.js";
 
 /**
@@ -34,12 +34,12 @@ export async function page(context) {
   /** @type {Size[] | null} */
   let sizes = null;
   if (me.privileges.getIndexSizes) {
-    await tried(root, async () => {
+    await showingErrors(root, async () => {
       sizes = (await graphql(SIZES, {}, { signal: context.signal })).indexSizes;
     });
   }
   render(root, html`<div class="page-head"><h1>Plan a truncation</h1></div>
-    <p class="quiet narrow">Rows of a time series up to a moment are removed for good. First they are only counted.</p>
+    <p class="quiet narrow">Delete the rows of a time series up to a time. The plan only counts them.</p>
     <div id="form"></div><div id="plan" aria-live="polite"></div>`);
 
   /** @param {import("../router.js").Context} at */
@@ -52,12 +52,12 @@ export async function page(context) {
       return;
     }
     render(place, loading("Counting…"));
-    await tried(place, async () => {
+    await showingErrors(place, async () => {
       const found = await count(/** @type {Wanted & {end: number}} */ (wanted), at.signal);
       render(place, shown(found, () => void start(found.plan, wanted)));
     });
   }
-  keep(root, { again: show });
+  setHooks(root, { again: show });
   await show(context);
 }
 
@@ -73,7 +73,7 @@ function read(query) {
   return { index: query.get("index") ?? "", older, unit, until, strategy: strategy in STRATEGIES ? strategy : "", end };
 }
 
-/** For an input of type datetime-local: the reader's own time. @param {number} moment */
+/** For an input of type datetime-local: the user's local time. @param {number} moment */
 function local(moment) {
   const date = new Date(moment);
   return new Date(moment - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
@@ -117,21 +117,21 @@ function form(wanted, sizes) {
   };
   return html`<form class="planning stack narrow" @submit=${submit}>
     ${field({ id: "index", label: "Index", control: chooser(wanted.index, sizes) })}
-    <fieldset><legend>What goes</legend>
+    <fieldset><legend>Rows to delete</legend>
       <div class="choice"><input type="radio" name="by" value="older" id="by-older" .checked=${by === "older"}>
         <span class="row"><label for="by-older">Rows older than</label>
-          <input name="older" id="older" type="number" min="1" max="36500" class="short" aria-label="How many" .value=${wanted.older || "90"}>
-          <select name="unit" aria-label="Of what"><option value="d" ?selected=${wanted.unit === "d"}>days</option>
+          <input name="older" id="older" type="number" min="1" max="36500" class="short" aria-label="Age" .value=${wanted.older || "90"}>
+          <select name="unit" aria-label="Unit"><option value="d" ?selected=${wanted.unit === "d"}>days</option>
             <option value="h" ?selected=${wanted.unit === "h"}>hours</option></select></span></div>
       <div class="choice"><input type="radio" name="by" value="until" id="by-until" .checked=${by === "until"}>
         <span class="row"><label for="by-until">Rows up to</label>
-          <input name="until" id="until" type="datetime-local" aria-label="Up to this moment, in your time zone" .value=${wanted.until}></span></div>
+          <input name="until" id="until" type="datetime-local" aria-label="Up to this time, in your time zone" .value=${wanted.until}></span></div>
     </fieldset>
-    ${field({ id: "strategy", label: "How", control: html`<select id="strategy" name="strategy" aria-describedby="strategy-hint">
-        ${[["", "Whichever is quicker"], ["delete", "Take the old rows out"], ["copy", "Copy the others"]].map(([value, text]) =>
+    ${field({ id: "strategy", label: "Strategy", control: html`<select id="strategy" name="strategy" aria-describedby="strategy-hint">
+        ${[["", "Automatic (the faster one)"], ["delete", "Delete old rows"], ["copy", "Copy the other rows"]].map(([value, text]) =>
           html`<option value="${value}" ?selected=${wanted.strategy === value}>${text}</option>`)}</select>`,
-      hint: "Where more than half goes, a copy is quicker: it takes the place of the index in one step. Rows that are written meanwhile are not lost either way." })}
-    <p><button type="submit" class="primary">Show the plan</button> <a class="button" href="/console/operations">Back</a></p>
+      hint: "If more than half of the rows are deleted, a copy is faster; it replaces the index in one step. Rows written meanwhile are kept either way." })}
+    <p><button type="submit" class="primary">Show plan</button> <a class="button" href="/console/operations">Back</a></p>
   </form>`;
 }
 
@@ -151,12 +151,12 @@ function chooser(chosen, sizes) {
 /** @param {Found} found @param {() => void} start */
 function shown({ plan, picture }, start) {
   const stay = plan.rows - plan.rowsToDelete;
-  return html`<section class="stack plan" aria-labelledby="plan-title"><h2 id="plan-title">The plan</h2>
+  return html`<section class="stack plan" aria-labelledby="plan-title"><h2 id="plan-title">Plan</h2>
     <ul class="big-numbers">
-      <li><strong>${number(plan.rowsToDelete)}</strong> ${plan.rowsToDelete === 1 ? "row goes" : "rows go"}
+      <li><strong>${number(plan.rowsToDelete)}</strong> ${plan.rowsToDelete === 1 ? "row" : "rows"} deleted
         <span class="quiet">${plan.share.toFixed(1)}% of ${counted(plan.rows, "row")}</span></li>
-      <li><strong>${number(stay)}</strong> ${stay === 1 ? "row stays" : "rows stay"}
-        <span class="quiet">${picture.rowsWithoutTime ? `${number(picture.rowsWithoutTime)} of them without a time` : "all later than the cut"}</span></li>
+      <li><strong>${number(stay)}</strong> ${stay === 1 ? "row" : "rows"} kept
+        <span class="quiet">${picture.rowsWithoutTime ? `${number(picture.rowsWithoutTime)} of them without a time` : "all after that time"}</span></li>
       <li><strong>${bytes(plan.bytesToFree)}</strong> freed, about
         <span class="quiet">of ${bytes(plan.sizeInBytes)}</span></li>
     </ul>
@@ -164,7 +164,7 @@ function shown({ plan, picture }, start) {
     <p>${plan.strategy === "REINDEX" ? "By copy" : "By deletion"}: ${plan.reason}.</p>
     ${plan.rowsToDelete
       ? html`<p><button type="button" class="danger" id="start" @click=${start}>Delete ${counted(plan.rowsToDelete, "row")}…</button></p>`
-      : html`<p class="quiet">No row is that old: there is nothing to start.</p>`}
+      : html`<p class="quiet">No row is that old. There is nothing to delete.</p>`}
     <div id="start-error"></div>
   </section>`;
 }
@@ -172,7 +172,7 @@ function shown({ plan, picture }, start) {
 const WIDTH = 600;
 const HEIGHT = 120;
 
-/** Time from left to right, rows upwards; what goes is hatched, the cut a line. @param {Plan} plan @param {Histogram} picture */
+/** A histogram over time; deleted rows are hatched, the end time is a line. @param {Plan} plan @param {Histogram} picture */
 function drawn(plan, picture) {
   const step = /** @type {number} */ (picture.spanMillis);
   const cut = plan.endTimeMillis;
@@ -186,7 +186,7 @@ function drawn(plan, picture) {
   const high = (rows) => (rows ? Math.max(2, (rows / most) * (HEIGHT - 4)) : 0);
   let going = plan.rowsToDelete;
   const bars = picture.spans.map(({ startMillis, rows }) => {
-    // The cut may fall within a span: the count of the plan tells how many of it go.
+    // The end time may be within a span; the plan's count says how many of its rows are deleted.
     const gone = startMillis > cut ? 0 : Math.min(rows, going);
     going -= gone;
     const [left, wide] = [x(startMillis), Math.max(0.5, x(startMillis + step) - x(startMillis) - 1)];
@@ -194,8 +194,8 @@ function drawn(plan, picture) {
     return svg`<rect class="stay" x="${left}" width="${wide}" y="${HEIGHT - all}" height="${all - below}"></rect>
       <rect class="go" x="${left}" width="${wide}" y="${HEIGHT - below}" height="${below}"></rect>`;
   });
-  const words = `From ${exact(from)} to ${exact(to)}: ${counted(plan.rowsToDelete, "row")} up to ${exact(cut)} go, `
-    + `${counted(plan.rows - plan.rowsToDelete, "row")} stay. At most ${counted(most, "row")} in a span.`;
+  const words = `From ${exact(from)} to ${exact(to)}: ${counted(plan.rowsToDelete, "row")} up to ${exact(cut)} deleted, `
+    + `${counted(plan.rows - plan.rowsToDelete, "row")} kept. At most ${counted(most, "row")} in a span.`;
   return html`<figure class="picture"><svg class="histogram" viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" role="img"
       aria-label="${words}">
       ${svg`<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
@@ -203,9 +203,9 @@ function drawn(plan, picture) {
         ${bars}<line class="cut" x1="${x(cut)}" x2="${x(cut)}" y1="0" y2="${HEIGHT}"></line>`}
     </svg>
     <div class="axis small quiet">${day(from)}<span>${counted(most, "row")} at most in ${lengthOf(step)}</span>${day(to)}</div>
-    <figcaption class="legend small"><span><span class="swatch go" aria-hidden="true"></span>goes</span>
-      <span><span class="swatch stay" aria-hidden="true"></span>stays</span>
-      <span><span class="swatch cut" aria-hidden="true"></span>the cut: ${fullTime(cut)}</span></figcaption></figure>`;
+    <figcaption class="legend small"><span><span class="swatch go" aria-hidden="true"></span>deleted</span>
+      <span><span class="swatch stay" aria-hidden="true"></span>kept</span>
+      <span><span class="swatch cut" aria-hidden="true"></span>end time: ${fullTime(cut)}</span></figcaption></figure>`;
 }
 
 const days = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium" });
@@ -231,9 +231,9 @@ async function start(plan, wanted) {
     title: `Delete ${counted(plan.rowsToDelete, "row")} of ${plan.entityType}.${plan.aspect}?`,
     danger: true,
     typed: String(plan.rowsToDelete),
-    deed: `Delete ${counted(plan.rowsToDelete, "row")}`,
-    content: html`<p>Whoever reads <code>${plan.indexName}</code> will find nothing up to ${fullTime(plan.endTimeMillis)} any more.
-      They cannot be brought back from here.</p><p>They are counted again when it begins.</p>`,
+    action: `Delete ${counted(plan.rowsToDelete, "row")}`,
+    content: html`<p>All rows of <code>${plan.indexName}</code> up to ${fullTime(plan.endTimeMillis)} are deleted.
+      This cannot be undone.</p><p>The rows are counted again when the truncation starts.</p>`,
     act: async () => {
       try {
         const input = inputOf({ ...wanted, end: plan.endTimeMillis }, false);
@@ -241,7 +241,7 @@ async function start(plan, wanted) {
       } catch (error) {
         const other = error instanceof ApiError ? error.details.operationId : null;
         if (typeof other === "string") {
-          render(place, html`${errorLine(error)}<p><a href="${operationPath(other)}">Follow the one that is under way</a></p>`);
+          render(place, html`${errorLine(error)}<p><a href="${operationPath(other)}">Show the running truncation</a></p>`);
         }
         throw error;
       }
