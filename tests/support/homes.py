@@ -19,9 +19,10 @@ from watchword.domain.policies import Policy, PolicyState, Privilege
 from watchword.domain.token_limits import Limits
 from watchword.domain.tokens import NewToken, TokenType
 from watchword.engines.embedded.index_file import prepare as prepare_index
-from watchword.http.graphql.context import Context, Meter, ProcessorBudget, Services
+from watchword.http.graphql.context import Context, Meter, ProcessorBudget
 from watchword.http.graphql.documents import PreparedDocument
 from watchword.http.graphql.errors import field_error
+from watchword.service.services import AllServices
 from watchword.service.tokens import Lifetime, TokenCounters
 from watchword.settings import Settings, load
 
@@ -34,7 +35,7 @@ _MADE = re.compile(
 
 
 class Home(NamedTuple):
-    services: Services
+    services: AllServices
     callers: list[Caller]
 
 
@@ -88,18 +89,9 @@ async def opened(home: Furnished) -> AsyncIterator[Home]:
 
     async with wiring.open_whole(settings_of(home.folder), ignore, TokenCounters(ignore, ignore), ignore) as whole:
         core = whole.core
-        services = Services(
-            core.tokens,
-            core.accounts,
-            core.policies,
-            core.audit,
-            whole.operations,
-            core.rejections,
-            core.offboarding,
-        )
         bearers = [await core.authority.verify(token.encode(), "127.0.0.1") for token in home.tokens[:2]]
         claimed = [Caller(urn, await core.authority.claim(urn, ""), None, "127.0.0.1", "") for urn in (ADMIN, NO_ACTOR)]
-        yield Home(services, [*claimed, *(Caller.with_bearer(one, "127.0.0.1", "") for one in bearers)])
+        yield Home(whole, [*claimed, *(Caller.with_bearer(one, "127.0.0.1", "") for one in bearers)])
 
 
 async def answer(

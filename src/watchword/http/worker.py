@@ -14,7 +14,7 @@ from structlog.typing import FilteringBoundLogger
 from watchword.http.app import App, AppParts, MetricsApp
 from watchword.http.authentication import Authenticator, ServerUser, TrustRules
 from watchword.http.console import Console
-from watchword.http.graphql.context import ProcessorBudget, Services
+from watchword.http.graphql.context import ProcessorBudget
 from watchword.http.graphql.endpoint import GraphQLEndpoint
 from watchword.http.graphql.schema import make_schema
 from watchword.http.health import Health
@@ -103,7 +103,7 @@ class Worker:
         settings = self._settings
         metrics = Metrics(self._run_folder)
         logger = make_logger(settings.log_level)
-        whole = await stack.enter_async_context(
+        services = await stack.enter_async_context(
             self._open(
                 settings,
                 metrics.store,
@@ -111,28 +111,19 @@ class Worker:
                 partial(_log_operation, logger),
             )
         )
-        service = whole.core
+        core = services.core
         tasks = BackgroundTasks(partial(_log_task_failure, logger))
         shares = ConnectionShares(max_connections(), settings.port, settings.trusted_proxies, logger)
         for name, task in (
-            ("usage", service.usage.run),
-            ("purge", service.purge.run),
-            ("rejections", service.rejections.run),
-            ("events", service.audit.run),
-            ("operations", whole.supervisor.run),
+            ("usage", core.usage.run),
+            ("purge", core.purge.run),
+            ("rejections", core.rejections.run),
+            ("events", core.audit.run),
+            ("operations", services.supervisor.run),
             ("connections", shares.run),
         ):
             stack.push_async_callback(_stopped, asyncio.ensure_future(tasks.keep_running(name, task)))
-        schema = make_schema(service.store.clock, self._new_id)
-        services = Services(
-            tokens=service.tokens,
-            accounts=service.accounts,
-            policies=service.policies,
-            audit=service.audit,
-            operations=whole.operations,
-            rejections=service.rejections,
-            offboarding=service.offboarding,
-        )
+        schema = make_schema(core.store.clock, self._new_id)
         rules = TrustRules(
             local_mode=settings.local_mode_on,
             trusted_peers=settings.trusted_peers,
@@ -141,14 +132,14 @@ class Worker:
         )
         console = ConsoleRequests(settings.public_url, settings.trusted_proxies, local_mode=rules.local_mode)
         authenticator = Authenticator(
-            service.authority,
+            core.authority,
             rules,
             ServerUser(),
-            service.sessions,
-            service.rejections,
+            core.sessions,
+            core.rejections,
             console if settings.console else None,
         )
-        health = Health(service.store, whole.engine, tasks)
+        health = Health(core.store, services.engine, tasks)
         self._app = App(
             AppParts(
                 reader=RequestReader(
@@ -162,9 +153,9 @@ class Worker:
                     ProcessorBudget(settings.actor_processor_percent / 100),
                     metrics.graphql_fallback,
                 ),
-                forward_auth=ForwardAuth(authenticator, service.authority, service.rejections),
-                operations=OperationsEndpoint(whole.operations, service.rejections, service.store.clock),
-                oauth=OAuthEndpoints(authenticator, service.tokens, service.keys, service.rejections),
+                forward_auth=ForwardAuth(authenticator, core.authority, core.rejections),
+                operations=OperationsEndpoint(services.operations, core.rejections, core.store.clock),
+                oauth=OAuthEndpoints(authenticator, core.tokens, core.keys, core.rejections),
                 health=health,
                 metrics=metrics,
                 access_log=AccessLog(logger, settings.access_log),
@@ -173,7 +164,7 @@ class Worker:
                 hsts=settings.sends_hsts,
                 has_metrics_listener=settings.metrics_address is not None,
                 console=Console() if settings.console else None,
-                sessions=SessionEndpoint(console, authenticator, service.sessions),
+                sessions=SessionEndpoint(console, authenticator, core.sessions),
             )
         )
         if settings.metrics_endpoint is not None:

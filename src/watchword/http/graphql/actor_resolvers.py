@@ -28,7 +28,7 @@ PRIVILEGE_FIELDS = {
 
 
 async def _me(_: Any, info: Info) -> Json:
-    caller, policies = info.context.caller, info.context.services.policies
+    caller, policies = info.context.caller, info.context.services.core.policies
     granted = await policies.granted(await policies.authorize_for(caller, caller.actor), caller.actor)
     return {
         "corpUser": user_json(caller.actor),
@@ -51,7 +51,7 @@ async def _get_actor(_: Any, info: Info, urn: str) -> Json:
 
 
 async def _list_actors(_: Any, info: Info, input: Json | None = None) -> Json:
-    context, policies = info.context, info.context.services.policies
+    context, policies = info.context, info.context.services.core.policies
     async with context.searching:
         grant = await policies.authorize_list_actors(context.caller)
         asked = input or {}
@@ -74,20 +74,20 @@ async def _update_status(_: Any, info: Info, urn: str, status: str) -> str:
 
 
 async def _create_account(_: Any, info: Info, input: Json) -> Json:
-    accounts = info.context.services.accounts
+    accounts = info.context.services.core.accounts
     grant = await accounts.authorize(info.context.caller)
     name = check_name(input["displayName"], "displayName")
     return _account_json(await accounts.create(grant, name, check_description(input.get("description"))))
 
 
 async def _get_account(_: Any, info: Info, urn: str) -> Json:
-    accounts = info.context.services.accounts
+    accounts = info.context.services.core.accounts
     grant = await accounts.authorize(info.context.caller)
     return _account_json(await accounts.get(grant, check_account(urn, "urn")))
 
 
 async def _list_accounts(_: Any, info: Info, input: Json | None = None) -> Json:
-    context, accounts = info.context, info.context.services.accounts
+    context, accounts = info.context, info.context.services.core.accounts
     async with context.searching:
         grant = await accounts.authorize(context.caller)
         start, count = page_of(input or {})
@@ -102,14 +102,14 @@ async def _list_accounts(_: Any, info: Info, input: Json | None = None) -> Json:
 
 
 async def _delete_account(_: Any, info: Info, urn: str) -> bool:
-    accounts = info.context.services.accounts
+    accounts = info.context.services.core.accounts
     grant = await accounts.authorize(info.context.caller)
     await accounts.delete(grant, check_account(urn, "urn"))
     return True
 
 
 async def _offboard(_: Any, info: Info, input: Json) -> Json:
-    context, offboarding = info.context, info.context.services.offboarding
+    context, offboarding = info.context, info.context.services.core.offboarding
     async with context.searching:
         grant = await offboarding.authorize(context.caller)
         plan = await offboarding.plan(grant, check_actor(input["urn"], "urn"), context.time_left())
@@ -123,7 +123,7 @@ async def _offboard(_: Any, info: Info, input: Json) -> Json:
 
 
 async def _list_events(_: Any, info: Info, input: Json | None = None) -> Json:
-    context, audit = info.context, info.context.services.audit
+    context, audit = info.context, info.context.services.core.audit
     names = ("count", "cursor", "actorUrns", "actions", "targets", "since", "until")
     async with context.searching:
         grant = await audit.authorize(context.caller)

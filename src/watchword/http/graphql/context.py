@@ -14,11 +14,7 @@ from watchword.domain.actors import Caller
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.filters import DEFAULT_COUNT, SEARCH_SECONDS, Search, check_effort, check_page, check_shown
 from watchword.domain.idempotency import HEADER, IdempotentRequest
-from watchword.service.actors import Accounts, Offboarding
-from watchword.service.audit import AuditLog, RejectionLog
-from watchword.service.operations import Operations
-from watchword.service.policies import Policies
-from watchword.service.tokens import Tokens
+from watchword.service.services import AllServices
 
 ACTOR_SHARE = 0.05
 """The default share of a processor. All actors together have four times as much, at most MAX_SHARED."""
@@ -141,21 +137,10 @@ class Meter:
         self._budget.charge(self._actor, seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
-    tokens: Tokens
-    accounts: Accounts
-    policies: Policies
-    audit: AuditLog
-    operations: Operations
-    rejections: RejectionLog
-    offboarding: Offboarding
-
-
 @dataclass(slots=True)
 class Context:
     caller: Caller
-    services: Services
+    services: AllServices
     meter: Meter
     key: str | None = None
     """The Idempotency-Key of the request, which creates one token."""
@@ -183,7 +168,7 @@ class Context:
             raise Fault(Reason.INVALID_HEADER, f"A request with an {HEADER} may create only one token.", field=HEADER)
         if key is None:
             return None
-        return self.services.tokens.idempotent(self.caller, key, {"operation": operation, **content})
+        return self.services.core.tokens.idempotent(self.caller, key, {"operation": operation, **content})
 
     def time_left(self) -> float:
         """Seconds left for searches."""

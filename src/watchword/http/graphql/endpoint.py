@@ -15,11 +15,12 @@ from watchword.domain.errors import THROTTLED, UNAVAILABLE, Fault, Reason
 from watchword.domain.idempotency import HEADER, check_key
 from watchword.http.body import read_json
 from watchword.http.errors import JSON, NO_STORE, fault_headers, graphql_error
-from watchword.http.graphql.context import Context, Meter, ProcessorBudget, Services
+from watchword.http.graphql.context import Context, Meter, ProcessorBudget
 from watchword.http.graphql.documents import Documents, InvalidDocument, PreparedDocument
 from watchword.http.graphql.errors import document_error, field_error
 from watchword.http.graphql.fastpath import CAUSES
 from watchword.http.requests import Header, Request, Response
+from watchword.service.services import AllServices
 
 GRAPHQL_RESPONSE = "application/graphql-response+json"
 KEY_HEADER = HEADER.lower()
@@ -39,7 +40,7 @@ class GraphQLEndpoint:
     def __init__(
         self,
         schema: GraphQLSchema,
-        services: Services,
+        services: AllServices,
         logger: FilteringBoundLogger,
         budget: ProcessorBudget,
         count_fallback: Callable[[str, int], None],
@@ -109,7 +110,7 @@ class GraphQLEndpoint:
                 formatted, fault = field_error(error, self._schema)
                 content["errors"].append(formatted)
                 if fault.reason is Reason.MISSING_PRIVILEGE:
-                    self._services.rejections.record_denial(caller, _field_name(error), fault)
+                    self._services.core.rejections.record_denial(caller, _field_name(error), fault)
                 if fault.kind is THROTTLED:
                     headers = fault_headers(fault)
                 if fault.why is not None:
@@ -120,7 +121,7 @@ class GraphQLEndpoint:
         """The client disconnected before it received its new tokens: revoke them."""
         precondition = system_precondition("undelivered", context.caller.request_id)
         for token_id in context.created:
-            await _retry(partial(self._services.tokens.withdraw, precondition, token_id))
+            await _retry(partial(self._services.core.tokens.withdraw, precondition, token_id))
         self._logger.info("withdrawn", tokens=len(context.created), request_id=context.caller.request_id)
 
 

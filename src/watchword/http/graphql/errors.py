@@ -1,4 +1,8 @@
-"""GraphQL errors as clients see them: a sentence that names the field and what is allowed, and our extensions."""
+"""GraphQL errors for clients: a message that names the field and the allowed values, and extensions.
+
+graphql-core reports an unknown name only in the text of its messages, so this module parses that text to add the
+allowed names. A message that does not match is passed on as it is.
+"""
 
 import re
 from collections.abc import Iterable

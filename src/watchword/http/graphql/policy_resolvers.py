@@ -62,19 +62,19 @@ class PolicyResolvers:
 
 
 async def authorize_policies(info: Info) -> tuple[Policies, Grant]:
-    policies = info.context.services.policies
+    policies = info.context.services.core.policies
     return policies, await policies.authorize(info.context.caller)
 
 
 async def _granted(_: Any, info: Info, input: Json) -> Json:
-    policies = info.context.services.policies
+    policies = info.context.services.core.policies
     actor = check_actor(input["actorUrn"], "actorUrn")
     granted = await policies.granted(await policies.authorize_for(info.context.caller, actor), actor)
     return {"privileges": [privilege.name for privilege in Privilege if privilege in granted]}
 
 
 async def _explain(_: Any, info: Info, input: Json) -> Json:
-    policies = info.context.services.policies
+    policies = info.context.services.core.policies
     actor = check_actor(input["actorUrn"], "actorUrn")
     grant = await policies.authorize_for(info.context.caller, actor)
     found = await policies.explain(grant, actor, privilege_of(input["privilege"], "privilege"))

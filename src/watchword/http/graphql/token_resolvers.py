@@ -53,14 +53,14 @@ class TokenResolvers:
         }
 
     async def _create(self, _: Any, info: Info, input: Json) -> Json:
-        context, tokens = info.context, info.context.services.tokens
+        context, tokens = info.context, info.context.services.core.tokens
         request = context.idempotent_request("createAccessToken", input)
         grant = await tokens.authorize(context.caller)
         created = await tokens.create(grant, _new_token(input), _lifetime(input), request)
         return _deliver(context, created)
 
     async def _derive(self, _: Any, info: Info, input: Json) -> Json:
-        context, tokens = info.context, info.context.services.tokens
+        context, tokens = info.context, info.context.services.core.tokens
         request = context.idempotent_request("deriveAccessToken", input)
         grant = await tokens.authorize_derive(context.caller)
         name, description = check_name(input["name"]), check_description(input.get("description"))
@@ -70,7 +70,7 @@ class TokenResolvers:
     async def _rotate(
         self, _: Any, info: Info, tokenId: str, overlap: str | None = None, grace: str | None = None
     ) -> Json:
-        context, tokens = info.context, info.context.services.tokens
+        context, tokens = info.context, info.context.services.core.tokens
         content = {"tokenId": tokenId, "overlap": overlap, "grace": grace}
         request = context.idempotent_request("rotateAccessToken", content)
         grant = await tokens.authorize(context.caller)
@@ -78,13 +78,13 @@ class TokenResolvers:
         return _deliver(context, await tokens.rotate(grant, token_id, window, request))
 
     async def _revoke(self, _: Any, info: Info, tokenId: str, cascade: bool | None = None) -> bool:
-        tokens = info.context.services.tokens
+        tokens = info.context.services.core.tokens
         grant = await tokens.authorize(info.context.caller)
         await tokens.revoke(grant, check_token_id(tokenId, "tokenId"), cascade=bool(cascade))
         return True
 
     async def _revoke_many(self, _: Any, info: Info, input: Json) -> Json:
-        context, tokens = info.context, info.context.services.tokens
+        context, tokens = info.context, info.context.services.core.tokens
         dry_run = input.get("dryRun") is not False
         async with context.searching:
             grant = await tokens.authorize(context.caller)
@@ -107,7 +107,7 @@ class TokenResolvers:
         return {"dryRun": True, "count": preview.count, "actors": actors}
 
     async def _list(self, _: Any, info: Info, input: Json | None = None) -> Json:
-        context, tokens = info.context, info.context.services.tokens
+        context, tokens = info.context, info.context.services.core.tokens
         # One search at a time within one deadline, so that a request cannot occupy all threads.
         async with context.searching:
             grant = await tokens.authorize(context.caller)
@@ -119,12 +119,12 @@ class TokenResolvers:
         return {"start": search.start, "count": search.count, "total": page.total, "tokens": page.rows}
 
     async def _get(self, _: Any, info: Info, id: str) -> TokenRecord:
-        tokens = info.context.services.tokens
+        tokens = info.context.services.core.tokens
         grant = await tokens.authorize(info.context.caller)
         return await tokens.get(grant, check_token_id(id, "id"))
 
     async def _find(self, _: Any, info: Info, token: str) -> TokenRecord:
-        tokens = info.context.services.tokens
+        tokens = info.context.services.core.tokens
         grant = await tokens.authorize(info.context.caller)
         return await tokens.find(grant, _raw_token(token))
 
@@ -187,7 +187,7 @@ def user_json(urn: str) -> Json:
 
 
 async def _durations(_: Any, info: Info) -> list[str]:
-    return [duration.name for duration in info.context.services.tokens.allowed_durations]
+    return [duration.name for duration in info.context.services.core.tokens.allowed_durations]
 
 
 def _new_token(input: Json) -> NewToken:

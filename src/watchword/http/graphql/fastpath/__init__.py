@@ -4,6 +4,9 @@
 coerced, which root resolvers run, how their results are completed. A plan handles only the good case. For anything
 else (an unsupported operation, an invalid variable, a result that does not fit the schema) `execute` returns a
 `Fallback`, and the endpoint lets graphql-core execute the operation. Resolvers that already ran do not run again.
+
+This package imports internal modules of graphql-core (`collect_fields`, `values`, `coerce_input_value`), so that both
+paths share the collection of fields and the coercion of literals. tests/http/test_fastpath.py compares the two paths.
 """
 
 import asyncio
