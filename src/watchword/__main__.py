@@ -5,7 +5,7 @@ import sys
 import warnings
 from typing import Any
 
-from watchword.loading import load_quickly
+from watchword.interpreter import load_quickly
 
 
 class Wiring:

@@ -1,7 +1,7 @@
-"""Files that we write: for their owner alone, whole or not there, never through what another user put in the way.
+"""Write files: readable by their owner only, complete or not at all, never through a link of another user.
 
-A file is written beside its place under a random name that nothing had before (`O_EXCL`, `O_NOFOLLOW`), flushed, and
-then gets its name in one step. What a library opens by name is written in a new folder of the same kind.
+A file is written beside its path under a new random name (`O_EXCL`, `O_NOFOLLOW`), flushed and renamed. A file that a
+library opens by name is written in a new private folder.
 """
 
 import fcntl
@@ -14,6 +14,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 from watchword.domain.errors import OperatorError
@@ -24,18 +25,18 @@ _ENDING = ".draft"
 
 
 def create(path: Path, mode: int = 0o600) -> int:
-    """A new file, open for writing. Raises where anything has that name, be it a link that leads nowhere."""
+    """A new file, open for writing. Raises if the name exists, even as a dangling link."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFELY, mode)
 
 
 def draft_name(path: Path, ending: str = "") -> Path:
-    """A name beside this one that nobody can guess."""
+    """A random name beside this one."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}{ending}")
 
 
 @contextmanager
 def draft(path: Path, content: bytes, mode: int = 0o600) -> Iterator[Path]:
-    """The content in a file beside the path, flushed, for `publish` or a link. Removed afterwards unless renamed."""
+    """A flushed file beside the path, to be renamed by `publish` or linked. It is deleted at the end of the block."""
     beside = draft_name(path)
     opened = create(beside, mode)
     try:
@@ -49,13 +50,13 @@ def draft(path: Path, content: bytes, mode: int = 0o600) -> Iterator[Path]:
 
 
 def publish(written: Path, path: Path) -> None:
-    """Give a flushed file its name. A link that has the name is replaced and not followed."""
+    """Rename a flushed file. A link of that name is replaced and not followed."""
     written.rename(path)
     sync(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that holds no secret, with the mode that the user's umask gives."""
+    """Write a file without secrets, with the mode of the user's umask."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise OperatorError(f"FILE must be a new or a regular file; {path} is a link, a device or a folder.")
     with draft(path, text.encode(), 0o666) as written:
@@ -63,7 +64,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or the names in a folder."""
+    """Flush a file or a folder."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -72,13 +73,13 @@ def sync(path: Path) -> None:
 
 
 def open_lock(path: Path) -> int:
-    """A file that is there only to be locked."""
+    """Open a lock file."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | _SAFELY, 0o600)
 
 
 def make_private(path: Path) -> int:
-    """Make a file that stays, with its folder, unless it is there; returns its mode. It may be a link of its owner's,
-    but nothing is made where a link leads.
+    """Create a file and its folder if they are missing; return the mode of the file. It may be a link, but the target
+    of a link is never created.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -93,8 +94,8 @@ def make_private(path: Path) -> int:
 
 @contextmanager
 def draft_folder(path: Path) -> Iterator[Path]:
-    """A new folder beside the path, for its owner alone, until the block ends. Removes those of killed processes."""
-    _refuse_unsafe(path.parent)
+    """A new private folder beside the path until the block ends. Removes those of killed processes."""
+    _require_safe(path.parent)
     _remove_abandoned(path)
     folder, held = _new_folder(path)
     try:
@@ -104,17 +105,17 @@ def draft_folder(path: Path) -> Iterator[Path]:
         os.close(held)
 
 
-def _refuse_unsafe(folder: Path) -> None:
-    """Who may rename the folder, what is in it or a folder above it, could put a file of theirs in the place of a
-    draft. A link is judged by its owner, and what it leads to by the same rule.
+def _require_safe(folder: Path) -> None:
+    """A user who may rename the folder, a file in it or a folder above it could replace a draft by another file. For a
+    link its owner counts, and its target too.
     """
     named, real = folder.absolute(), folder.resolve()
     for path in dict.fromkeys((named, *named.parents, real, *real.parents)):
         seen = path.lstat()
         if seen.st_uid not in (os.geteuid(), 0):
             raise OperatorError(
-                f"The folder {path} belongs to another user ({user_name(seen.st_uid)}), who could replace what is "
-                "written there. Run this as that user, or name a folder of your own."
+                f"The folder {path} belongs to another user ({user_name(seen.st_uid)}), who could replace "
+                "files in it. Run this as that user, or name another folder."
             )
         if stat.S_ISLNK(seen.st_mode) or seen.st_mode & stat.S_ISVTX:
             continue
@@ -132,7 +133,7 @@ def _refuse_unsafe(folder: Path) -> None:
 
 
 def _is_private_group(group: int, owner: int) -> bool:
-    """Whether the owner alone is in it, as where each user has a group of the same name and a umask of 002."""
+    """Whether the owner is the only member, as where each user has a group of the same name and umask 002."""
     try:
         found, user = grp.getgrgid(group), pwd.getpwuid(owner)
     except KeyError:
@@ -141,7 +142,7 @@ def _is_private_group(group: int, owner: int) -> bool:
 
 
 def owner_in_the_way(path: Path) -> tuple[Path, str] | None:
-    """The nearest part of a path that this user may look at, and its owner, if that is another user."""
+    """The nearest part of a path that this user may see, and its owner, if that is another user."""
     for part in (path, *path.absolute().parents):
         with suppress(OSError):
             owner = part.stat().st_uid
@@ -149,8 +150,9 @@ def owner_in_the_way(path: Path) -> tuple[Path, str] | None:
     return None
 
 
+@lru_cache(64)
 def user_name(uid: int) -> str:
-    """As the machine knows the user, else the number."""
+    """The name of the user, or the number if it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -161,7 +163,7 @@ def _new_folder(path: Path) -> tuple[Path, int]:
     while True:
         folder = draft_name(path, _ENDING)
         folder.mkdir(mode=0o700)
-        with suppress(FileNotFoundError):  # taken for an abandoned one before it was locked
+        with suppress(FileNotFoundError):  # another process took it for an abandoned one before it was locked
             held = os.open(folder, _FOLDER)
             _is_locked(held)
             if folder.exists():
@@ -185,7 +187,7 @@ def _remove_abandoned(path: Path) -> None:
 
 
 def _is_locked(descriptor: int) -> bool:
-    """Whether we have the lock now; some file systems give none for a folder."""
+    """Whether we have the lock now. Some file systems cannot lock a folder."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

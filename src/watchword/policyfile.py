@@ -1,4 +1,4 @@
-"""The policy file: policies as YAML, read with the line and key of whatever is wrong, written so that it reads back.
+"""The policy file: policies as YAML. Errors name line and key.
 
     set: team-a    # optional; `default` where it is absent
     policies:
@@ -7,8 +7,8 @@
         privileges: [GENERATE_PERSONAL_ACCESS_TOKENS]
         actors: {users: [urn:li:corpuser:alice]}
 
-PyYAML composes the nodes, which know their lines; what they mean is decided here, so that nothing is guessed: an
-unknown or repeated key is an error, and text must be text.
+PyYAML composes the nodes, which know their lines. This module reads them strictly: an unknown or repeated key is an
+error, and a text must be a YAML string.
 """
 
 import os
@@ -28,38 +28,38 @@ from watchword.domain.urns import POLICY_PREFIX
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 20
 MAX_NODES = 100_000
-"""Of what the file says, each alias counted as what it stands for."""
+"""List entries; each alias counts as its target."""
 _TEXT, _FLAG, _NOTHING = "tag:yaml.org,2002:str", "tag:yaml.org,2002:bool", "tag:yaml.org,2002:null"
 _TRUE = frozenset({"true", "yes", "on"})
-# libyaml's own, many times as quick, where the package has it.
+# libyaml's loader is many times faster, where it is installed.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class PolicyFileError(OperatorError):
-    """The file cannot be put in force; the sentence names file, line and key."""
+    """The file is invalid. The message names file, line and key."""
 
 
 def read_policy_file(path: Path) -> PolicyDeclaration:
     """The policies the file declares."""
     try:
-        # Without waiting: a pipe that nobody writes to is no file either.
+        # Non-blocking: opening a pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             mode = os.fstat(descriptor).st_mode
             if not stat.S_ISREG(mode):
-                raise PolicyFileError(f"The policy file {path} cannot be read: it is no regular file.")
+                raise PolicyFileError(f"The policy file {path} cannot be read: it is not a regular file.")
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise PolicyFileError(f"The policy file {path} cannot be read: {error.strerror}.") from None
     if mode & 0o002:
         raise PolicyFileError(
-            f"Anybody may change the policy file {path}, and so grant anything. Run: chmod o-w {path}"
+            f"Every user may change the policy file {path}, and so grant any privilege. Run: chmod o-w {path}"
         )
     return read_policy_text(content, str(path))
 
 
 def read_policy_text(content: bytes, name: str) -> PolicyDeclaration:
-    """The policies that the content of a file declares; mistakes are told under this name."""
+    """The policies that the content declares. Errors use the name."""
     if len(content) > MAX_BYTES:
         raise PolicyFileError(f"The policy file {name} must have at most {MAX_BYTES:,} bytes.")
     return _Reader(name).read(content)
@@ -74,7 +74,7 @@ def write_policy_file(policies: Iterable[Policy], set_name: str = DEFAULT_SET) -
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes a text that acts on a terminal, so that it can be escaped."""
+    """Quotes text with control characters, so that it can be escaped."""
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
         return self.represent_scalar(_TEXT, data, style='"' if ACTING.search(data) else None)
@@ -94,12 +94,12 @@ class _Reader:
         keys = self._mapping(root, "the file", {"set", "policies"}, {"policies"})
         nodes = self._sequence(keys["policies"], "policies")
         if len(nodes) > MAX_DECLARED:
-            self._refuse(keys["policies"], f"policies may have at most {MAX_DECLARED:,} entries.")
+            self._reject(keys["policies"], f"policies may have at most {MAX_DECLARED:,} entries.")
         policies = [self._policy(node, f"policies[{index}]") for index, node in enumerate(nodes)]
         try:
             return check_declared(policies, self._set_name(keys.get("set")))
         except Fault as fault:
-            self._refuse_field(str(fault.details.get("field", "policies")), fault.message)
+            self._reject_field(str(fault.details.get("field", "policies")), fault.message)
 
     def _set_name(self, node: yaml.Node | None) -> str:
         if node is None:
@@ -110,12 +110,12 @@ class _Reader:
     def _compose(self, content: bytes) -> yaml.Node:
         try:
             text = content.decode("utf-8-sig")
-            self._refuse_deep(text)
+            self._reject_deep(text)
             root: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
         except UnicodeDecodeError:
             raise PolicyFileError(f"The policy file {self._name} must be UTF-8.") from None
         except yaml.MarkedYAMLError as error:
-            # What never ends is missed only at the end of the file; it is wrong where it begins.
+            # A missing end is found at the end of the file; the error is where it begins.
             endless = "end of stream" in str(error.problem)
             mark = (error.context_mark if endless else None) or error.problem_mark
             words = ", ".join(word for word in (error.context, error.problem) if word)
@@ -128,14 +128,14 @@ class _Reader:
             raise PolicyFileError(f"{self._name} is empty. A file without policies says: policies: []")
         return root
 
-    def _refuse_deep(self, text: str) -> None:
-        """Before nodes are made, one within another: that takes as much of the stack as a file cares to ask for."""
+    def _reject_deep(self, text: str) -> None:
+        """Before the nodes are composed, because that recurses as deep as the file is nested."""
         depth = 0
         for event in yaml.parse(text, Loader=_LOADER):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
                 line = event.start_mark.line + 1
-                raise PolicyFileError(f"{self._name}, line {line}: no policy file is nested so deep.")
+                raise PolicyFileError(f"{self._name}, line {line}: the file is nested too deep.")
 
     def _policy(self, node: yaml.Node, where: str) -> Policy:
         keys = self._mapping(
@@ -166,7 +166,7 @@ class _Reader:
         try:
             return PolicyState(self._text(node, where))
         except ValueError:
-            self._refuse(node, f"{where} must be ACTIVE or INACTIVE.")
+            self._reject(node, f"{where} must be ACTIVE or INACTIVE.")
 
     def _texts(self, keys: dict[str, yaml.Node], where: str) -> frozenset[str]:
         node = keys.get(where.rpartition(".")[2])
@@ -180,52 +180,52 @@ class _Reader:
         try:
             return check(self._text(node, where), where)
         except Fault as fault:
-            self._refuse(node, fault.message)
+            self._reject(node, fault.message)
 
     def _mapping(self, node: yaml.Node, where: str, known: set[str], needed: set[str]) -> dict[str, yaml.Node]:
         if not isinstance(node, yaml.MappingNode):
-            self._refuse(node, f"{where} must be a mapping with {_listed(known)}.")
+            self._reject(node, f"{where} must be a mapping with {_listed(known)}.")
         self._lines[where] = _line(node)
         found: dict[str, yaml.Node] = {}
         for key, value in node.value:
             name = key.value if isinstance(key, yaml.ScalarNode) else "?"
             if name not in known:
-                self._refuse(key, f"{where} has no key {name[:40]!r}; its keys are {_listed(known)}.")
+                self._reject(key, f"{where} has no key {name[:40]!r}; its keys are {_listed(known)}.")
             if name in found:
-                self._refuse(key, f"{where} has the key {name!r} twice.")
+                self._reject(key, f"{where} has the key {name!r} twice.")
             found[name] = value
             self._lines[f"{where}.{name}"] = _line(value)
         for name in sorted(needed - found.keys()):
-            self._refuse(node, f"{where} lacks the key {name!r}.")
+            self._reject(node, f"{where} lacks the key {name!r}.")
         return found
 
     def _sequence(self, node: yaml.Node, where: str) -> list[yaml.Node]:
         if not isinstance(node, yaml.SequenceNode):
-            self._refuse(node, f"{where} must be a list.")
+            self._reject(node, f"{where} must be a list.")
         nodes: list[yaml.Node] = node.value
         self._nodes += len(nodes)
         if self._nodes > MAX_NODES:
-            self._refuse(node, f"the file says too much: at most {MAX_NODES:,} entries of lists.")
+            self._reject(node, f"the file is too large: its lists may have at most {MAX_NODES:,} entries.")
         return nodes
 
     def _text(self, node: yaml.Node, where: str) -> str:
         if not isinstance(node, yaml.ScalarNode) or node.tag != _TEXT:
-            self._refuse(node, f"{where} must be text; put it in quotes if it looks like something else.")
+            self._reject(node, f"{where} must be text; put it in quotes.")
         value: str = node.value
         return value
 
     def _flag(self, node: yaml.Node, where: str) -> bool:
         if not isinstance(node, yaml.ScalarNode) or node.tag != _FLAG:
-            self._refuse(node, f"{where} must be true or false.")
+            self._reject(node, f"{where} must be true or false.")
         return node.value.lower() in _TRUE
 
-    def _refuse(self, node: yaml.Node, sentence: str) -> NoReturn:
-        raise PolicyFileError(f"{self._name}, line {_line(node)}: {sentence}")
+    def _reject(self, node: yaml.Node, message: str) -> NoReturn:
+        raise PolicyFileError(f"{self._name}, line {_line(node)}: {message}")
 
-    def _refuse_field(self, field: str, sentence: str) -> NoReturn:
-        """What only the domain's rules refuse: the line of the key it names, or of the policy it is in."""
+    def _reject_field(self, field: str, message: str) -> NoReturn:
+        """For errors of the domain's rules: the line of the key, or of its policy."""
         line = self._lines.get(field) or self._lines.get(field.partition(".")[0], 1)
-        raise PolicyFileError(f"{self._name}, line {line}: {sentence}")
+        raise PolicyFileError(f"{self._name}, line {line}: {message}")
 
 
 def _line(node: yaml.Node) -> int:

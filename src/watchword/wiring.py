@@ -37,7 +37,7 @@ from watchword.engines.embedded.engine import open_engine as open_embedded
 from watchword.engines.embedded.index_file import describe as describe_index
 from watchword.engines.embedded.index_file import prepare as prepare_index
 from watchword.engines.embedded.process import EngineProcess
-from watchword.loading import left_out, settle_memory
+from watchword.interpreter import freeze_loaded, without_modules
 from watchword.service.actors import Accounts, Offboarding
 from watchword.service.audit import AuditLog, RejectionLog
 from watchword.service.authority import Authority
@@ -79,7 +79,7 @@ def new_session() -> Secret[str]:
 
 
 def request_ids() -> Callable[[], str]:
-    """Random, so that nobody can guess another's. One call to the system makes 256 of them."""
+    """Random, so that callers cannot guess each other's ids. One call to the system makes 256 of them."""
     length, number = 24, 256
 
     def cut() -> Iterator[str]:
@@ -92,7 +92,7 @@ def request_ids() -> Callable[[], str]:
 
 
 def uncounted(number: int) -> None:
-    """For those who count nothing."""
+    """A counter for commands, which export no metrics."""
 
 
 @asynccontextmanager
@@ -103,7 +103,7 @@ async def open_service(
     *,
     as_started: bool = False,
 ) -> AsyncIterator[CoreServices]:
-    """With `as_started`, tokens name the issuer of the service that was last started on the store, if any was."""
+    """With `as_started`, tokens have the issuer of the service that last started on the store, if there was one."""
     sealer = Sealer(load_master_key(settings.master_key_path, create=False))
     store = await open_store(settings.store_url, system_clock, observe)
     clock = store.clock
@@ -140,7 +140,7 @@ async def open_service(
 
 
 def open_local(settings: Settings) -> AbstractAsyncContextManager[CoreServices]:
-    """For commands that work on the store itself, whose own settings need not be those of the service."""
+    """For commands on the store. Their settings may differ from those of the service."""
     return open_service(settings, as_started=True)
 
 
@@ -161,8 +161,8 @@ async def open_whole(
 
 
 def _home(settings: Settings, engine: Engine) -> str:
-    """Which search index an operation is of. Instances that share a store and have an embedded one each must leave each
-    other's operations alone.
+    """The search index of an operation. Instances that share a store but have an embedded index each must not continue
+    each other's operations.
     """
     return engine.node if settings.is_shared and isinstance(engine, EmbeddedEngine) else ""
 
@@ -172,7 +172,7 @@ def index_names(settings: Settings) -> IndexNames:
 
 
 def open_index(settings: Settings) -> Engine:
-    """The search index of the settings: embedded, or by its address."""
+    """The embedded search index, or the cluster of the settings."""
     address = settings.index_url
     if address is None:
         return open_embedded(settings.index_path)
@@ -190,10 +190,10 @@ def open_index(settings: Settings) -> Engine:
 
 
 def prepare_store(settings: Settings, *, may_migrate: bool = True) -> SchemaVersions:
-    """Make the folder, the store and the master key if need be, and migrate if that is allowed."""
+    """Create the folder, the store and the master key if they are missing, and migrate if that is allowed."""
     prepare_folder(settings.data_dir)
     versions = prepare(settings.store_url, may_migrate=may_migrate)
-    # A key made now would open nothing that an older one sealed, and would hide that the older one is gone.
+    # A new key would not open existing secrets, and would hide that the old key is missing.
     create = settings.master_key_file is None and not is_sealed(settings.store_url)
     load_master_key(settings.master_key_path, create=create)
     return versions
@@ -201,22 +201,22 @@ def prepare_store(settings: Settings, *, may_migrate: bool = True) -> SchemaVers
 
 def make_key(file: Path) -> None:
     if not make_master_key(file):
-        raise OperatorError(f"{file} is there already, and what it sealed opens with it alone. Name a new file.")
+        raise OperatorError(f"{file} exists already. Stores that it seals need it. Name a new file.")
 
 
 def prepare_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        problem = "it is no folder" if folder.exists() else error.strerror
-        raise OperatorError(f"WATCHWORD_DATA_DIR must be a folder that can be made; {folder}: {problem}.") from None
+        problem = "it is not a folder" if folder.exists() else error.strerror
+        raise OperatorError(f"WATCHWORD_DATA_DIR must be a folder that can be created; {folder}: {problem}.") from None
     if folder.stat().st_mode & 0o002:
-        raise OperatorError(f"Anybody may put files into the data folder {folder}. Run: chmod 700 {folder}")
+        raise OperatorError(f"Every user may write to the data folder {folder}. Run: chmod 700 {folder}")
 
 
 async def settle(settings: Settings) -> PolicyPlan:
-    """What each start puts right: the first keys, the root policy, the default policies, those of the policy file.
-    Returns what the file changed.
+    """Create the first keys and apply the root policy, the default policies and the policy file, as each start does.
+    Returns the changes by the file.
     """
     declared = None
     if settings.policy_file is not None:
@@ -229,29 +229,29 @@ async def settle(settings: Settings) -> PolicyPlan:
 
 
 def serve(settings: Settings) -> None:
-    """Prepare everything that can fail, so that it fails here with a sentence; then run until told to stop."""
-    with left_out("anyio", "dotenv", "rich", "watchfiles"):
-        from watchword.http import worker  # noqa: F401 - here and not by each worker, so that they share it
+    """Prepare everything that can fail, so that it fails here with a message; then run until a signal stops it."""
+    with without_modules("anyio", "dotenv", "rich", "watchfiles"):
+        from watchword.http import worker  # noqa: F401 - before the fork, so that workers share it
         from watchword.http.graphql.schema import prebuild
         from watchword.http.run_folder import run_folder
         from watchword.http.server import run
 
     prepare_folder(settings.data_dir)
-    # From here on it counts as running: no restore takes away the store that is being prepared.
+    # From here on it counts as running: no restore replaces the store that it prepares.
     with run_folder(settings.data_dir) as folder, _index_process(settings):
         versions = prepare_store(settings)
         if versions.is_migrated:
-            with suppress(OSError):  # whether anybody reads it or not
-                print(versions, flush=True)  # noqa: T201 - for whoever started it
+            with suppress(OSError):  # standard output may be closed
+                print(versions, flush=True)  # noqa: T201 - for the operator
         applied = summary(asyncio.run(settle(settings)).changes)
-        told = [] if settings.policy_file is None else [("policy file", f"{settings.policy_file}: {applied}")]
+        notes = [] if settings.policy_file is None else [("policy file", f"{settings.policy_file}: {applied}")]
         prebuild()
-        settle_memory()
-        run(settings, load_app, folder, told)
+        freeze_loaded()
+        run(settings, load_app, folder, notes)
 
 
 def _index_process(settings: Settings) -> AbstractContextManager[object]:
-    """The embedded index does its work in a process of its own, one for all workers."""
+    """The embedded index has one process for all workers."""
     if settings.index_url is not None:
         return nullcontext()
     prepare_index(settings.index_path)
@@ -267,9 +267,9 @@ def load_app(settings: Settings, run_folder: Path) -> "Worker":
 
 
 def _die_with_parent() -> None:
-    """A worker must not outlive a main process that was killed. Linux only; elsewhere it stays.
+    """On Linux a worker ends when the main process is killed.
 
-    By SIGKILL: a worker that is still starting has the main process's handler of SIGTERM, which would swallow it.
+    By SIGKILL: a starting worker still has the main process's handler of SIGTERM, which would ignore it.
     """
     try:
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)

@@ -93,7 +93,7 @@ def test_the_data_folder_and_what_is_in_it_are_for_the_owner_alone(folder: Path)
 def test_migrate_says_what_it_did_and_then_has_nothing_to_do(tmp_path: Path) -> None:
     first = watchword("db", "migrate", "--data-dir", str(tmp_path / "d"))
     second = watchword("db", "migrate", "--data-dir", str(tmp_path / "d"))
-    assert (first.returncode, first.stdout) == (0, f"Made the database with schema {latest('sqlite')}.\n")
+    assert (first.returncode, first.stdout) == (0, f"Created the database with schema {latest('sqlite')}.\n")
     assert (second.returncode, second.stdout) == (0, f"The database has schema {latest('sqlite')}.\n")
 
 

@@ -34,9 +34,7 @@ def test_a_file_that_is_there_is_left_as_it_is(tmp_path: Path) -> None:
     file.write_text("precious\n")
     done = watchword("keys", "master", str(file))
     assert (done.returncode, done.stdout, file.read_text()) == (1, "", "precious\n")
-    assert (
-        done.stderr == f"watchword: {file} is there already, and what it sealed opens with it alone. Name a new file.\n"
-    )
+    assert done.stderr == f"watchword: {file} exists already. Stores that it seals need it. Name a new file.\n"
     assert list(tmp_path.iterdir()) == [file]
 
 

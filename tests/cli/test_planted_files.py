@@ -76,8 +76,8 @@ def test_planted_drafts_neither_overwrite_a_file_nor_give_away_a_backup(
     [
         (0o777, 0, "", "Every user may replace files"),
         (0o770, 0, "", f"Group {NO_ACTOR} may replace files"),
-        (0o755, NO_ACTOR, "", "could replace what is written there"),
-        (0o755, NO_ACTOR, "sub", "could replace what is written there"),
+        (0o755, NO_ACTOR, "", "could replace files in it"),
+        (0o755, NO_ACTOR, "sub", "could replace files in it"),
         (0o777, 0, "sub/sub", "Every user may replace files"),
     ],
     ids=["for everybody", "for a group", "of another user", "below another user's", "below one for everybody"],

@@ -106,7 +106,7 @@ def test_the_store_can_be_named_by_url(tmp_path: Path) -> None:
 def test_a_store_is_a_file_whatever_its_name(tmp_path: Path) -> None:
     url = {"WATCHWORD_DATABASE_URL": "sqlite:///:memory:"}
     for expected in (
-        f"Made the database with schema {latest('sqlite')}.\n",
+        f"Created the database with schema {latest('sqlite')}.\n",
         f"The database has schema {latest('sqlite')}.\n",
     ):
         done = watchword("db", "migrate", "--data-dir", str(tmp_path / "d"), env=url, cwd=tmp_path)

@@ -21,7 +21,7 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
     "stores": ({"stores", "domain", "files", "sqlite_file"}, {"apsw", "asyncpg", "orjson"}),
     "settings": ({"domain", "setting_values"}, set()),
     "setting_values": ({"domain"}, set()),
-    "loading": (set(), set()),
+    "interpreter": (set(), set()),
     "engines": ({"engines", "domain", "files", "sqlite_file"}, {"apsw", "httpx", "orjson"}),
     "policyfile": ({"domain"}, {"yaml"}),
     "http": (
@@ -30,7 +30,7 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
     ),
     "client": ({"client", "domain", "files"}, {"httpx"}),
     "cli": (
-        {"cli", "client", "files", "loading", "policyfile", "service", "domain", "settings"},
+        {"cli", "client", "files", "interpreter", "policyfile", "service", "domain", "settings"},
         {"click", "rich"},
     ),
     "doctor": (
@@ -46,14 +46,14 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
             "policyfile",
             "service",
             "domain",
-            "loading",
+            "interpreter",
             "settings",
             "signing",
             "stores",
         },
         set(),
     ),
-    "__main__": ({"wiring", "cli", "loading"}, set()),
+    "__main__": ({"wiring", "cli", "interpreter"}, set()),
 }
 
 

@@ -101,7 +101,7 @@ def test_a_store_that_another_role_made_and_did_not_share(database: Home, tmp_pa
 def test_a_role_that_owns_the_schema_and_nothing_else_is_enough(database: Home, tmp_path: Path) -> None:
     database.address.ask(f"CREATE SCHEMA {database.schema} AUTHORIZATION {LOCKED}")
     done = watchword("db", "migrate", "--data-dir", str(tmp_path / "data"), env=as_locked(database))
-    made = f"Made the database with schema {latest('postgres')}.\n"
+    made = f"Created the database with schema {latest('postgres')}.\n"
     assert (done.returncode, done.stdout, done.stderr) == (0, made, "")
 
 

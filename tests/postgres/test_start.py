@@ -40,7 +40,7 @@ def test_ten_instances_that_start_at_once_on_an_empty_database_all_start_and_one
         said = [process.communicate(timeout=SECONDS) for process in migrations]
         assert [process.returncode for process in migrations] == [0] * 6
         assert {err for _, err in said} == {""}
-        assert {out.split(" schema ")[0] for out, _ in said} <= {"The database has", "Made the database with"}
+        assert {out.split(" schema ")[0] for out, _ in said} <= {"The database has", "Created the database with"}
         assert sum("Made" in out for out, _ in said) <= 1
         applied = database.look("SELECT number, count(*) FROM migrations GROUP BY number ORDER BY number")
         assert applied == [(number, 1) for number in range(1, VERSION + 1)]
@@ -88,7 +88,7 @@ def test_a_server_that_is_still_starting_is_waited_for(tmp_path: Path) -> None:
         cluster.start()
         starting.join()
     assert (done[0].returncode, done[0].stderr) == (0, "")
-    assert done[0].stdout == f"Made the database with schema {VERSION}.\n"
+    assert done[0].stdout == f"Created the database with schema {VERSION}.\n"
 
 
 def test_a_store_of_the_first_version_is_brought_to_this_one_with_what_it_holds(

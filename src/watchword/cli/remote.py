@@ -24,7 +24,7 @@ from watchword.cli.run import WrongUse, parameter_name, plain_errors, read_input
 from watchword.domain.actors import USER_PREFIX
 from watchword.domain.errors import OperatorError
 from watchword.domain.secret import Secret
-from watchword.loading import left_out
+from watchword.interpreter import without_modules
 from watchword.settings import DEFAULT_URL, load_client
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def _warn_of_expiry(target: Target) -> None:
 @contextmanager
 def plain_refusals(*, by_name: bool = False, profile: Profile | None = None, url: str | None = None) -> Iterator[None]:
     """Turn errors of the client into sentences with a next step."""
-    with left_out("httpx._main"):  # httpx's own command line, which takes as long to import as the rest of httpx
+    with without_modules("httpx._main"):  # httpx's own command line, which takes as long to import as the rest of httpx
         from watchword.client import WatchwordError
 
     try:

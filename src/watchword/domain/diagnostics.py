@@ -1,4 +1,4 @@
-"""Findings: what a look at an installation shows, each with the way to mend it where something is to be mended."""
+"""Diagnostics: what `doctor` finds, and how to fix it."""
 
 from dataclasses import dataclass
 from enum import Enum

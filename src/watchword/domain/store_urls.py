@@ -23,9 +23,7 @@ class SqliteUrl:
 
 @dataclass(frozen=True, slots=True)
 class PostgresUrl:
-    """A store on PostgreSQL: the servers of one cluster, of which the one that takes writes is used; and who we are
-    there. As text it is without the password.
-    """
+    """The hosts of one cluster, of which the primary is used, and the role to use. Its text omits the password."""
 
     hosts: tuple[tuple[str, int], ...]
     user: str
@@ -34,11 +32,11 @@ class PostgresUrl:
     schema: str = "watchword"
     options: tuple[tuple[str, str], ...] = ()
     timeout: float = 2.0
-    """Seconds within which it must answer."""
+    """Seconds to wait for an answer."""
     pool: int = 8
-    """Connections of a process for everything but verification."""
+    """Connections of a worker, besides those for verification."""
     password_source: str = "~/.pgpass"  # noqa: S105 - the name of a file
-    """Where the driver looks for the password if the URL has none."""
+    """Where the driver looks for a password that is not in the URL."""
 
     def __str__(self) -> str:
         return f"postgresql://{quote(self.user, safe='')}@{self.where}/{quote(self.database, safe='')}"
@@ -54,14 +52,14 @@ StoreUrl = SqliteUrl | PostgresUrl
 
 
 class LastStart(NamedTuple):
-    """Of the service that was last started on a store: whom its tokens name as issuer, and where it listens."""
+    """The issuer and address of the service that last started on a store."""
 
     issuer: str
     listens_at: str
 
 
 class SchemaVersions(NamedTuple):
-    """The schema version of a store before and after it was prepared; 0 where there was none."""
+    """The schema version of a store before and after it was prepared; 0 for a new store."""
 
     before: int
     after: int
@@ -73,7 +71,7 @@ class SchemaVersions(NamedTuple):
     def __str__(self) -> str:
         if self.is_migrated:
             return f"Migrated the database from schema {self.before} to {self.after}."
-        return f"{'The database has' if self.before else 'Made the database with'} schema {self.after}."
+        return f"{'The database has' if self.before else 'Created the database with'} schema {self.after}."
 
 
 def require_version(where: object, found: int, needed: int) -> None:

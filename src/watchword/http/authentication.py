@@ -7,13 +7,12 @@ nothing in the request indicates a browser page or a proxy. On the same addresse
 
 import ipaddress
 import os
-import pwd
 import re
 import socket
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar, cast
 
@@ -22,6 +21,7 @@ from watchword.domain.errors import Fault, Reason
 from watchword.domain.secret import Secret
 from watchword.domain.token_limits import Limits, Network, within
 from watchword.domain.tokens import AUTHORIZATION_TOO_LONG, MAX_AUTHORIZATION
+from watchword.files import user_name
 from watchword.http.errors import printable, redact
 from watchword.http.requests import UNIX_PEER, UNREADABLE, Request
 from watchword.service.audit import RejectionLog
@@ -367,12 +367,8 @@ def socket_owner(local: SocketAddress, remote: SocketAddress) -> int | None:
     return int(uid) if state == _ESTABLISHED and inode != 0 else None
 
 
-@lru_cache(maxsize=64)
 def _name(uid: int) -> str:
-    try:
-        return f"user {pwd.getpwuid(uid).pw_name} (uid {uid})"
-    except KeyError:
-        return f"uid {uid}"
+    return f"user {user_name(uid)} (uid {uid})"
 
 
 def _overflow_uid() -> int:

@@ -38,6 +38,7 @@ from granian.server import Server
 from structlog.typing import FilteringBoundLogger
 
 from watchword import __version__
+from watchword.domain.clients import subscriber_of
 from watchword.domain.errors import OperatorError
 from watchword.domain.token_limits import Network, within
 from watchword.http.requests import Exchange, Scope
@@ -350,18 +351,10 @@ class ConnectionShares:
             peer = connection.getpeername()[0].partition("%")[0]
             if within(peer, self._exempt):
                 raise OSError
-            yield connection, _subscriber(peer)
+            yield connection, subscriber_of(peer)
 
 
 def _unsent(connection: socket.socket) -> int:
     """Bytes that the client has not read."""
     count: int = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0]
     return count
-
-
-def _subscriber(peer: str) -> str:
-    """For IPv6 the /64 network: one subscriber has all its addresses."""
-    address = ipaddress.ip_address(peer)
-    if address.version == 4 or address.ipv4_mapped:
-        return peer
-    return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))

@@ -4,9 +4,11 @@ import asyncio
 import ipaddress
 from collections import OrderedDict
 from collections.abc import Awaitable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from watchword.domain.actors import Caller, Grant
+from watchword.domain.clients import subscriber_of
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Cursor, EventSearch, KeptEvent
 from watchword.domain.lifetimes import DAY
@@ -27,7 +29,6 @@ MAX_ORIGINS = 500
 MAX_COLLECTED = 10_000
 MAX_TOKENS = 10_000
 """Tokens whose first rejection is remembered, at a few hundred bytes each."""
-IPV6_NETWORK = 64
 REJECTED_CREDENTIALS = frozenset(
     {Reason.INVALID_TOKEN, Reason.TOKEN_EXPIRED, Reason.TOKEN_REVOKED, Reason.SESSION_OVER}
 )
@@ -262,13 +263,8 @@ def _is_recorded(seen: int) -> bool:
 
 
 def network(peer: str) -> str:
-    """The origin of a peer: an IPv6 network, one for all loopback addresses, otherwise the address."""
-    try:
-        address = ipaddress.ip_address(peer)
-    except ValueError:
-        return peer
-    if address.is_loopback:
-        return "loopback"
-    if address.version == 4 or address.ipv4_mapped is not None:
-        return peer
-    return str(ipaddress.ip_network((int(address), IPV6_NETWORK), strict=False))
+    """The origin of a peer: its subscriber. All loopback addresses are one origin."""
+    with suppress(ValueError):
+        if ipaddress.ip_address(peer).is_loopback:
+            return "loopback"
+    return subscriber_of(peer)

@@ -1,1 +1,1 @@
-"""Signing: tokens are EdDSA JWTs, made by keys that lie sealed in the store."""
+"""Tokens are EdDSA JWTs. The store holds the signing keys, sealed."""

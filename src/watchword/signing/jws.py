@@ -1,7 +1,6 @@
-"""Tokens in their compact form (RFC 7515, RFC 9068), signed with Ed25519.
+"""Tokens in the compact form of RFC 7515 and RFC 9068, signed with Ed25519.
 
-Three parts in base64url, joined by dots. It is written here because a library that also does everything else takes half
-as long again as the signature itself; tests hold it against PyJWT, byte by byte.
+Not by a library: PyJWT adds half the time of the signature. Tests compare the result with PyJWT's byte by byte.
 """
 
 import json
@@ -12,7 +11,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-REMEMBERED = 16
+CACHED_HEADERS = 16
 
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
 _to_url = bytes.maketrans(b"+/", b"-_")
@@ -28,7 +27,7 @@ def encoded(content: bytes) -> bytes:
     return b2a_base64(content, newline=False).translate(_to_url).rstrip(b"=")
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHED_HEADERS)
 def _header(kid: str) -> bytes:
-    # In this order, by which a search for lost tokens knows where one begins.
+    # `token scan` finds the start of a token by this order.
     return encoded(_to_json({"alg": "EdDSA", "kid": kid, "typ": "at+jwt"}).encode())

@@ -1,10 +1,10 @@
-"""The key ring: signs with the newest key, publishes those whose tokens may still live, and the one that comes next.
+"""The key ring: sign with the newest key; publish the keys whose tokens may still be valid, and the next key.
 
-Tokens are JWTs in the style of RFC 9068. The signature is for others, who check it by the published keys and
-cannot see revocations; here a token is known by its digest. Keys and signatures are cryptography's.
+Tokens are JWTs in the style of RFC 9068. Other services verify the signature by the published keys, which do not show
+revocations. Watchword itself finds a token by its digest.
 
-Whoever keeps the published keys for a while knows the next one before it signs: a rotation goes unnoticed. It is made
-ahead, and random as every key is: who has seen all that a store ever held cannot tell the keys that are yet to be made.
+The next key is published before it signs, so that services that cache the published keys do not notice a rotation. Keys
+are random: a stolen backup does not reveal keys that are created later.
 """
 
 import os
@@ -40,7 +40,7 @@ class KeyRing:
         self._private: Ed25519PrivateKey | None = None
 
     async def settle(self) -> Secret[bytes]:
-        """At start: make the first salt and keys if there are none, and prove that the master key opens them."""
+        """At start: create the first salt and keys if there are none, and check that the master key opens them."""
         if await self._store.sealed_salt() is None:
             salt = self._sealer.seal(Secret(self._randomness(SALT_BYTES)), "salt")
             await self._store.settle_keys(salt, self._fresh(), self._fresh())
@@ -48,12 +48,12 @@ class KeyRing:
         assert sealed is not None
         await self.refresh()
         opened = self._sealer.open(sealed, "salt")
-        # Only now: nothing may be sealed by a master key that does not open the rest.
+        # After the check: a wrong master key must not seal a next key.
         self._opened(await self._next())
         return opened
 
     async def refresh(self) -> None:
-        """Sign with the key the store names now."""
+        """Sign with the newest key of the store."""
         newest = (await self._store.keys())[0]
         if newest.kid != self._kid:
             self._private = self._opened(newest)
@@ -89,7 +89,7 @@ class KeyRing:
         return await self._store.keys()
 
     async def jwks(self) -> dict[str, list[dict[str, str]]]:
-        # In this order: should they be rotated meanwhile, the one that signs then is there twice, and not missing.
+        # In this order: after a rotation in between, the signing key is listed twice and not missing.
         following = await self._next()
         now = self._clock()
         published = [key for key in await self._store.keys() if key.is_published(now)]
@@ -101,14 +101,14 @@ class KeyRing:
         try:
             await self._store.rotate_key(precondition, key.kid, self._fresh())
         except Stale:
-            # Of two rotations at once the other was quicker: the key signs, and that is what both wanted.
+            # A concurrent rotation to the same key is a success.
             if key.kid not in {known.kid for known in await self._store.keys()}:
                 raise
         await self.refresh()
         return key
 
     async def _next(self) -> SealedKey:
-        """Made and kept where there is none: in a store of an older version, or one that was put back."""
+        """Created if it is missing, as in an older or restored store."""
         kept = await self._store.next_key()
         if kept is None:
             await self._store.settle_next(self._fresh())

@@ -1,4 +1,4 @@
-"""Sealing: what the store must not show lies in it sealed by a master key, which lies outside it."""
+"""Sealing: secrets in the store are encrypted by a master key, which is kept outside the store."""
 
 import os
 from base64 import b64decode, b64encode
@@ -14,7 +14,7 @@ from watchword.files import draft, sync
 
 MASTER_KEY_BYTES = 32
 NONCE_BYTES = 12
-MOST_BYTES = 1_024
+MAX_BYTES = 1_024
 
 Randomness = Callable[[int], bytes]
 
@@ -24,22 +24,22 @@ class MasterKeyError(OperatorError):
 
 
 def load_master_key(path: Path, *, create: bool) -> Secret[bytes]:
-    """The key in this file, made if it may be and is not there."""
+    """The key in this file. With `create`, a missing key is created."""
     if create and not path.exists():
         make_master_key(path)
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            text = file.read(MOST_BYTES).decode("ascii").strip()
+            text = file.read(MAX_BYTES).decode("ascii").strip()
     except FileNotFoundError:
         raise MasterKeyError(
-            f"There is no master key at {path}. Put the one that belongs to this store there; for a new store: "
+            f"There is no master key at {path}. Put the key of this store there, or create one for a new store: "
             f"watchword keys master {path}"
         ) from None
     except (OSError, UnicodeDecodeError):
         raise MasterKeyError(f"The master key at {path} cannot be read.") from None
     if mode & 0o077:
-        raise MasterKeyError(f"The master key at {path} can be read by others. Run: chmod 600 {path}")
+        raise MasterKeyError(f"Other users can read the master key {path}. Run: chmod 600 {path}")
     try:
         key = b64decode(text, validate=True)
     except ValueError:
@@ -50,8 +50,8 @@ def load_master_key(path: Path, *, create: bool) -> Secret[bytes]:
 
 
 def make_master_key(path: Path) -> bool:
-    """A new key in this file, unless something is there: then False. Written aside and linked into place, so that of
-    two processes that start together one wins, whole.
+    """Create a key in this file; False if the file exists. It is linked into place, so that of two processes that start
+    together one wins.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with draft(path, b64encode(os.urandom(MASTER_KEY_BYTES)) + b"\n") as written:
@@ -64,7 +64,7 @@ def make_master_key(path: Path) -> bool:
 
 
 class Sealer:
-    """AES-256-GCM under the master key. The label is bound in: what was sealed as one thing never opens as another."""
+    """AES-256-GCM under the master key. A secret opens only with the label it was sealed with."""
 
     def __init__(self, master_key: Secret[bytes], randomness: Randomness = os.urandom) -> None:
         self._cipher = AESGCM(master_key.reveal())
@@ -79,5 +79,5 @@ class Sealer:
             return Secret(self._cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], label.encode()))
         except InvalidTag:
             raise MasterKeyError(
-                "This store was sealed with another master key. Put the right one in place (WATCHWORD_MASTER_KEY_FILE)."
+                "The store is sealed with another master key. Set WATCHWORD_MASTER_KEY_FILE to the right one."
             ) from None
