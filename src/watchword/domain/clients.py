@@ -1,7 +1,7 @@
 """Networks of client addresses.
 
-The network of a token's use is stored, not the address: enough to notice a token used from the wrong place, too little to track a
-person. IPv4 networks have 24 bits, IPv6 networks 48, the usual size of a site.
+Uses of a token are stored with the network, not the address: enough to notice a token used from the wrong place, too
+little to track a person. IPv4 networks have 24 bits, IPv6 networks 48, the usual size of a site.
 """
 
 import ipaddress
