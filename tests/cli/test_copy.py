@@ -283,7 +283,7 @@ def test_a_password_is_taken_from_the_password_file_and_never_shown(
     file.write_text(f"127.0.0.1:{postgres.port}:*:{LOCKED}:{PASSWORD}\n")
     let_in = watchword(*words, env={"PGPASSFILE": str(file)})
     assert let_in.returncode == 1
-    assert "The role locked lacks a right" in let_in.stderr
+    assert "The role locked lacks a privilege" in let_in.stderr
 
 
 def test_a_folder_without_room_gets_no_copy(database: Home, tmp_path: Path) -> None:

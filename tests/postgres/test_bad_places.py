@@ -49,7 +49,7 @@ def own_database(postgres: Address, name: str, settings: str) -> Iterator[str]:
 def test_a_wrong_password(database: Home, tmp_path: Path) -> None:
     url = database.address.url(user=LOCKED, password=WRONG)
     said = refused(at(database, database_url=url), tmp_path)
-    assert f"{database.address.host} refuses the password of {LOCKED}. See WATCHWORD_DATABASE_URL." in said
+    assert f"{database.address.host} rejected the password of {LOCKED}. See WATCHWORD_DATABASE_URL." in said
 
 
 def test_no_password_where_one_is_asked_for(database: Home, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_wrong_pgpassword_is_named_although_the_password_file_has_the_right_one(
     env["PGPASSFILE"] = str(tmp_path / "pgpass")
     assert "password" not in refused(env, tmp_path)
     said = refused(env | {"PGPASSWORD": WRONG}, tmp_path)
-    assert f"refuses the password of {LOCKED} that PGPASSWORD has" in said
+    assert f"rejected the password of {LOCKED} that PGPASSWORD has" in said
     assert "unset PGPASSWORD: it wins over PGPASSFILE" in said
     (tmp_path / "pgpass").write_text(f"*:*:*:{LOCKED}:{WRONG}\n")
     assert f"and {tmp_path}/pgpass does not have the right one" in refused(env, tmp_path)
@@ -72,7 +72,7 @@ def test_wrong_pgpassword_is_named_although_the_password_file_has_the_right_one(
 
 def test_a_role_that_is_not_there(database: Home, tmp_path: Path) -> None:
     said = refused(at(database, database_url=database.address.url(user="nobody", password=WRONG)), tmp_path)
-    assert "does not let nobody in: see its pg_hba.conf, and whether the role exists" in said
+    assert "rejected the login of nobody. Check pg_hba.conf and whether the role exists" in said
 
 
 def test_a_database_that_is_not_there(database: Home, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_database_set_to_read_only(database: Home, tmp_path: Path) -> None:
     with own_database(database.address, f"still_{database.schema}", "") as name:
         database.address.ask(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
         said = refused(at(database, database_url=database.address.url(database=name)), tmp_path)
-    assert "takes no writes: it is a standby, or set to read only. Name the primary." in said
+    assert "accepts no writes: it is a standby or read-only. Name the primary." in said
 
 
 def test_no_connection_left(database: Home, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_no_connection_left(database: Home, tmp_path: Path) -> None:
         said = refused(at(database, database_url=database.address.url(user=role)), tmp_path)
     finally:
         database.address.ask(f"DROP ROLE {role}")
-    assert "takes no further connection. Raise its max_connections, or lower WATCHWORD_DATABASE_POOL." in said
+    assert "accepts no more connections. Raise its max_connections, or lower WATCHWORD_DATABASE_POOL." in said
 
 
 def test_a_host_that_is_not_there(database: Home, tmp_path: Path) -> None:

@@ -26,9 +26,8 @@ from watchword.stores.open import ignore, open_store
 from watchword.stores.postgres import REVOKE, create_batcher, search_sql, verify_batcher
 from watchword.stores.postgres.connections import READING_MANY_TOKENS, Connection, connect
 from watchword.stores.postgres.database import DIALECT, PostgresTransaction
-from watchword.stores.sql import accounts
+from watchword.stores.sql import SqlStore, accounts
 from watchword.stores.sql.events import events_sql
-from watchword.stores.sql.store import SqlStore
 from watchword.stores.sql.token_lifecycle import GET
 from watchword.stores.sql.transaction import Work
 

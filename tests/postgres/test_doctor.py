@@ -109,7 +109,7 @@ def test_a_lacking_right_is_bad_and_no_password_is_shown(settled: Home, tmp_path
     env = settled.env | {"WATCHWORD_DATABASE_URL": settled.address.url(user=LOCKED, password=PASSWORD)}
     code, found, text = doctor(env, tmp_path)
     assert (code, troubles(found)) == (1, [("BAD", "store")])
-    assert f"{LOCKED} lacks a right" in said(found, "store")
+    assert f"{LOCKED} lacks a privilege" in said(found, "store")
     assert PASSWORD not in text
     assert "correct%20" not in text
 

@@ -42,14 +42,14 @@ def served(careful: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.mark.parametrize(
     ("breaks", "mends", "said"),
     [
-        ("ALTER ROLE locked PASSWORD 'another'", f"ALTER ROLE locked PASSWORD '{PASSWORD}'", "refuses our password"),
-        ("ALTER ROLE locked NOLOGIN", "ALTER ROLE locked LOGIN", "does not let us in"),
-        ("ALTER ROLE locked CONNECTION LIMIT 0", "ALTER ROLE locked CONNECTION LIMIT -1", "takes no further"),
+        ("ALTER ROLE locked PASSWORD 'another'", f"ALTER ROLE locked PASSWORD '{PASSWORD}'", "rejected the password"),
+        ("ALTER ROLE locked NOLOGIN", "ALTER ROLE locked LOGIN", "rejected the login"),
+        ("ALTER ROLE locked CONNECTION LIMIT 0", "ALTER ROLE locked CONNECTION LIMIT -1", "accepts no more"),
         ("ALTER DATABASE ww SET default_transaction_read_only = on",
-         "ALTER DATABASE ww RESET default_transaction_read_only", "takes no writes"),
-        ("ALTER SCHEMA {0} RENAME TO {0}_away", "ALTER SCHEMA {0}_away RENAME TO {0}", "was taken away or changed"),
-        ("ALTER SCHEMA {0} OWNER TO ww", "ALTER SCHEMA {0} OWNER TO locked", "was taken away or changed"),
-        ("REVOKE UPDATE ON {0}.probes FROM locked", "GRANT UPDATE ON {0}.probes TO locked", "user lacks a right"),
+         "ALTER DATABASE ww RESET default_transaction_read_only", "accepts no writes"),
+        ("ALTER SCHEMA {0} RENAME TO {0}_away", "ALTER SCHEMA {0}_away RENAME TO {0}", "was removed or changed"),
+        ("ALTER SCHEMA {0} OWNER TO ww", "ALTER SCHEMA {0} OWNER TO locked", "was removed or changed"),
+        ("REVOKE UPDATE ON {0}.probes FROM locked", "GRANT UPDATE ON {0}.probes TO locked", "user lacks a privilege"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_and_once_mended_it_is_as_before(

@@ -137,7 +137,7 @@ def test_a_revocation_by_somebody_else_is_not_taken_for_ones_own(
 ) -> None:
     run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
     database.look(
-        "SELECT * FROM revoke_token('urn:li:corpuser:eve', NULL, NULL, 'x', 'other', %s, NULL, false, false, 1, false)",
+        "SELECT * FROM revoke_token('urn:li:corpuser:eve', NULL, NULL, 'x', 'other', %s, NULL, false, false, false)",
         record(1).id,
     )
     strait.lose_answer()

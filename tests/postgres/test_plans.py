@@ -27,7 +27,7 @@ from watchword.stores.postgres.connections import (
     connect,
 )
 from watchword.stores.postgres.verify_batcher import STATEMENT
-from watchword.stores.sql.store import SqlStore
+from watchword.stores.sql import SqlStore
 
 
 @pytest.fixture(params=KINDS_IN_TURN)

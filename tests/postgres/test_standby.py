@@ -29,7 +29,7 @@ def test_of_a_list_of_hosts_the_one_that_takes_writes_is_used_and_found_again_af
     alone = made.env | {"WATCHWORD_DATABASE_URL": standby.url()}
     done = watchword("db", "migrate", "--data-dir", str(tmp_path / "data"), env=alone)
     assert (done.returncode, done.stdout) == (1, "")
-    expected = f"PostgreSQL at {standby.host} takes no writes: it is a standby, or set to read only. Name the primary."
+    expected = f"PostgreSQL at {standby.host} accepts no writes: it is a standby or read-only. Name the primary."
     assert done.stderr == f"watchword: {expected}\n"
 
     hosts = f"postgresql://ww@{standby.host},{primary.host}/ww?target_session_attrs=read-write"

@@ -57,7 +57,7 @@ def web() -> Iterator[str]:
 def test_a_web_server_is_no_database(web: str, query: str, tmp_path: Path) -> None:
     code, said = migrate(f"postgresql://ww:{SECRET}@{web}/ww{query}", tmp_path, seconds=1)
     assert code == 1
-    assert f"At {web} nobody answers in time as PostgreSQL does." in said
+    assert f"{web} did not answer in time as PostgreSQL does." in said
 
 
 def test_a_socket_that_never_answers_is_not_waited_for(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_socket_that_never_answers_is_not_waited_for(tmp_path: Path) -> None:
         where = f"127.0.0.1:{silent.getsockname()[1]}"
         code, said = migrate(f"postgresql://ww:{SECRET}@{where}/ww", tmp_path, seconds=1)
     assert code == 1
-    assert f"At {where} nobody answers in time as PostgreSQL does." in said
+    assert f"{where} did not answer in time as PostgreSQL does." in said
 
 
 @given(
@@ -120,9 +120,9 @@ def test_a_certificate_is_believed_when_its_maker_is_named(careful: Cluster, tmp
 @pytest.mark.parametrize(
     ("host", "query", "problem"),
     [
-        ("localhost", "sslmode=verify-full&sslrootcert={ca}", "does not prove by TLS who it is. See sslmode"),
-        ("127.0.0.1", "sslmode=verify-full&sslrootcert={other}", "does not prove by TLS who it is. See sslmode"),
-        ("127.0.0.1", "sslmode=verify-ca&sslrootcert={other}", "does not prove by TLS who it is. See sslmode"),
+        ("localhost", "sslmode=verify-full&sslrootcert={ca}", "has no TLS certificate that we trust. Check sslmode"),
+        ("127.0.0.1", "sslmode=verify-full&sslrootcert={other}", "has no TLS certificate that we trust. Check sslmode"),
+        ("127.0.0.1", "sslmode=verify-ca&sslrootcert={other}", "has no TLS certificate that we trust. Check sslmode"),
         ("127.0.0.1", "sslmode=verify-full", "must say by sslrootcert=FILE which certificates"),
         ("127.0.0.1", "sslmode=verify-full&sslrootcert={none}", "a certificate or key that cannot be used ({none})"),
         ("127.0.0.1", "sslmode=require&sslcert={key}", "a certificate or key that cannot be used ({key})"),

@@ -198,7 +198,7 @@ class Cluster(Address):
         self.start()
 
     def standby(self, out: Path) -> "Cluster":
-        """Another server that follows this one and takes no writes, until it is promoted; to be removed in the end."""
+        """Another server that follows this one and accepts no writes until it is promoted; remove it in the end."""
         other = Cluster(out, self.kind, dies_with=self._dies_with)
         other.run("pg_basebackup", "-d", self.url(), "-D", str(other.data), "-R", "-c", "fast", "--no-sync")
         return other.start()

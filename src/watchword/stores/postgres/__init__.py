@@ -32,8 +32,8 @@ from watchword.stores.postgres.database import (
     unknown_outcome,
 )
 from watchword.stores.postgres.verify_batcher import BEARER, DatabaseClock, VerifyBatcher, bearer_of
+from watchword.stores.sql import SqlStore
 from watchword.stores.sql.search import key_of, translate
-from watchword.stores.sql.store import SqlStore
 from watchword.stores.sql.transaction import Transaction
 
 _PLAIN_COLUMNS = 12

@@ -1,8 +1,8 @@
-"""Connections to the database: how one is opened, what it must be, and what the driver's errors mean.
+"""Connections to the database: how they are opened and set, and what the driver's errors mean.
 
-Only a server that takes writes is spoken to: of a list of hosts the one that does, and a standby never. Each connection
-is set so that a commit that returned is on disk, that each statement sees what was committed before it began, and that
-nothing of ours waits or holds a lock for longer than we do.
+Of a list of hosts the one that accepts writes is used, never a standby. Each connection is set so that a commit that
+returned is on disk, that each statement sees what was committed before it began, and that no statement waits, and no
+transaction holds a lock, for longer than we do.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Statement(Protocol):
 
 
 class Connection(Protocol):
-    """What is used of the driver's connection."""
+    """The part of the driver's connection that we use."""
 
     async def execute(self, statement: str, *bound: Any) -> str: ...
     async def executemany(self, statement: str, bound: Iterable[Sequence[Any]]) -> None: ...
@@ -51,20 +51,19 @@ class Connection(Protocol):
     def unwatch(self) -> None: ...
 
 
+Kinds = type[BaseException] | tuple[type[BaseException], ...]
+Sentence = Callable[[PostgresUrl], str]
+
 OLDEST = 14
 APPLICATION = "watchword"
-# What a server may take to answer is counted by the server too, which then knows that nothing was done.
+# The server cuts a statement off a little before we do, and so knows that nothing was done.
 SERVER_SHARE = 0.9
-# An instance that stands still within a transaction loses it while those who wait for its locks have time left.
+# An instance that is stopped within a transaction loses it while those that wait for its locks have time left.
 HOLDING_SHARE = 0.4
 
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-"""Also where there is no schema of ours yet."""
-
-_AWAY = "The store cannot be reached."
-_POOLED = "The store is reached through a pooler that mixes up our sessions: it must be in session mode."
-_CHANGED = "The store was taken away or changed."
+"""Works before the schema exists."""
 
 
 # PostgreSQL commits on the primary and then waits for the standby. A wait that is cancelled ends in success and a
@@ -135,44 +134,55 @@ class NoTls(ConnectionError):
     """The server does not offer TLS, which was asked for."""
 
 
-# What the machine, the network, the administrator or another process does to us. Anything else is a defect of ours.
-_OUTAGES: tuple[tuple[type[BaseException], str], ...] = (
-    (pg.QueryCanceledError, "The store did not answer in time."),
-    (TimeoutError, "The store did not answer in time."),
-    (pg.LockNotAvailableError, "The store did not answer in time."),
-    (pg.DeadlockDetectedError, "The store did not answer in time."),
-    (pg.SerializationError, "The store did not answer in time."),
+# Faults of the machine, the network, the server or its administrator. Any other error is a defect of ours.
+_OUTAGES: tuple[tuple[Kinds, str], ...] = (
+    (
+        (pg.QueryCanceledError, pg.LockNotAvailableError, pg.DeadlockDetectedError, pg.SerializationError),
+        "The store did not answer in time.",
+    ),
+    ((pg.IdleInTransactionSessionTimeoutError, TimeoutError), "The store did not answer in time."),
     (pg.DiskFullError, "The store's disk is full."),
-    (pg.TooManyConnectionsError, "The store takes no further connection."),
+    (pg.TooManyConnectionsError, "The store accepts no more connections."),
     (pg.OutOfMemoryError, "The store is out of memory."),
     (pg.InsufficientResourcesError, "The store is out of resources."),
-    (pg.ReadOnlySQLTransactionError, "The store takes no writes: it is a standby, or set to read only."),
-    (pg.TargetServerAttributeNotMatched, "The store takes no writes: it is a standby, or set to read only."),
-    (pg.InvalidPasswordError, "The store refuses our password."),
-    (pg.InvalidAuthorizationSpecificationError, "The store does not let us in."),
+    (
+        (pg.ReadOnlySQLTransactionError, pg.TargetServerAttributeNotMatched),
+        "The store accepts no writes: it is a standby or read-only.",
+    ),
+    (pg.InvalidPasswordError, "The store rejected the password."),
+    (pg.InvalidAuthorizationSpecificationError, "The store rejected the login."),
     (pg.InvalidCatalogNameError, "The store's database does not exist."),
-    (pg.InsufficientPrivilegeError, "The store's user lacks a right."),
-    (pg.InvalidSQLStatementNameError, _POOLED),
-    (pg.DuplicatePreparedStatementError, _POOLED),
-    (pg.UndefinedTableError, _CHANGED),
-    (pg.UndefinedColumnError, _CHANGED),
-    (pg.UndefinedFunctionError, _CHANGED),
-    (pg.InvalidSchemaNameError, _CHANGED),
-    (pg.FeatureNotSupportedError, _CHANGED),  # a cached plan whose table was replaced
-    (pg.DataCorruptedError, "The store is damaged: restore a backup."),
-    (pg.IndexCorruptedError, "The store is damaged: restore a backup."),
+    (pg.InsufficientPrivilegeError, "The store's user lacks a privilege."),
+    (
+        (pg.InvalidSQLStatementNameError, pg.DuplicatePreparedStatementError),
+        "The connection pooler of the store must be in session mode.",
+    ),
+    (
+        (
+            pg.UndefinedTableError,
+            pg.UndefinedColumnError,
+            pg.UndefinedFunctionError,
+            pg.InvalidSchemaNameError,
+            pg.FeatureNotSupportedError,  # a cached plan whose table was replaced
+        ),
+        "The store was removed or changed.",
+    ),
+    ((pg.DataCorruptedError, pg.IndexCorruptedError), "The store is damaged: restore a backup."),
     (pg.PostgresIOError, "The store's disk failed."),
-    (pg.OperatorInterventionError, _AWAY),
-    (pg.IdleInTransactionSessionTimeoutError, "The store did not answer in time."),
-    (pg.PostgresConnectionError, _AWAY),
-    (pg.InterfaceError, _AWAY),  # of a connection that was closed under our hands
-    (pg.InternalClientError, _AWAY),  # of one that the server has ended and the driver not yet: it takes no statement
-    (pg.ProtocolViolationError, _AWAY),
-    (pg.ProtocolError, _AWAY),
-    (ssl.SSLError, "The store cannot be reached safely."),
-    (NoTls, "The store cannot be reached safely."),
+    ((ssl.SSLError, NoTls), "The TLS connection to the store failed."),
     (WaitCancelled, "The store's standby did not confirm what was read."),
-    (OSError, _AWAY),
+    (
+        (
+            pg.OperatorInterventionError,
+            pg.PostgresConnectionError,
+            pg.InterfaceError,  # a connection that was closed while we used it
+            pg.InternalClientError,  # a connection that the server has closed and the driver not yet
+            pg.ProtocolViolationError,
+            pg.ProtocolError,
+            OSError,
+        ),
+        "The store cannot be reached.",
+    ),
 )
 
 
@@ -180,37 +190,36 @@ DRIVER_ERRORS = (pg.PostgresError, pg.InterfaceError, pg.InternalClientError, OS
 
 
 def store_fault(error: BaseException) -> Fault:
-    """The public face of a driver error, or of a server that is not for us."""
+    """The error that a client sees for a driver error or an unusable server."""
     if isinstance(error, OperatorError):
         return Fault(Reason.STORE_UNAVAILABLE, "The store cannot be used. Nothing was changed.", why=str(error))
     why = f"{type(error).__name__}: {error}"
     for kind, sentence in _OUTAGES:
         if isinstance(error, kind):
             return Fault(Reason.STORE_UNAVAILABLE, f"{sentence} Nothing was changed.", why=why)
-    return Fault(Reason.INTERNAL, "Something went wrong here, not with your request.", why=why)
+    return Fault(Reason.INTERNAL, "Internal server error.", why=why)
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether after this error nobody here knows what the server did with the last statement: it gave no answer."""
+    """Whether the server gave no answer, so that it is unknown what it did with the last statement."""
     if isinstance(error, pg.PostgresConnectionError | pg.OperatorInterventionError):
-        # Told by the server, a cancelled statement changed nothing; a session that ended may have just committed.
+        # A statement that the server cancelled changed nothing; a session that ended may have just committed.
         return not isinstance(error, pg.QueryCanceledError)
     return isinstance(error, pg.InterfaceError | pg.InternalClientError | OSError | TimeoutError)
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a connection is set to, besides what every one is."""
+    """Settings of a connection, besides those that every connection has."""
 
     settings: tuple[tuple[str, str], ...] = ()
 
 
-# Point reads and writes have one good plan at any size, which is made once and not judged again. It may be made while
-# the tables are empty, and must not walk over them when they no longer are: neither from end to end, nor by an index
-# that only seems to fit (see the functions of the schema).
+# Point reads and writes have one good plan at any size, which is made once. It may be made while the tables are empty,
+# and must not scan them when they are full, nor use an index that only seemed to fit.
 _POINT = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
 SEARCHING = "SET LOCAL plan_cache_mode = auto; SET LOCAL enable_seqscan = on"
-"""In a transaction: what comes may be planned for the values it brings, and go about it as it likes."""
+"""In a transaction: the next statements are planned for their values, with any plan."""
 SEARCHED = "; ".join(f"SET LOCAL {name} = {value}" for name, value in _POINT.items())
 
 READING_MANY_TOKENS = Session(
@@ -224,7 +233,7 @@ READING_MANY_TOKENS = Session(
 
 
 async def connect(place: PostgresUrl, session: Session = Session(), *, seconds: float | None = None) -> Connection:  # noqa: B008
-    """A connection to the server that takes writes, set for us. Raises what the driver raises."""
+    """A connection to the server that accepts writes, with our settings. Raises the driver's errors."""
     limit = place.timeout if seconds is None else seconds
     share = limit / len(place.hosts)
     last: BaseException | None = None
@@ -239,7 +248,7 @@ async def connect(place: PostgresUrl, session: Session = Session(), *, seconds: 
                     raise
                 return connection
         except (*DRIVER_ERRORS, OperatorError) as error:
-            # Of several hosts, one that can be reached and is no primary tells less than one that cannot.
+            # Of several hosts, the error of one that cannot be reached says more than that of a standby.
             if last is None or not isinstance(error, pg.TargetServerAttributeNotMatched):
                 last = error
     assert last is not None
@@ -265,13 +274,13 @@ async def _open(place: PostgresUrl, host: str, port: int) -> Connection:
         )
     except ConnectionError as error:
         if type(error) is ConnectionError and options.get("sslmode", "prefer") not in ("disable", "prefer"):
-            raise NoTls(str(error)) from error  # the driver has no kind of its own for it
+            raise NoTls(str(error)) from error  # the driver has no error class for it
         raise
     return connection
 
 
 def tls(options: dict[str, str]) -> Any:
-    """What asyncpg takes for `ssl`: a mode by its name, or a context where files are named."""
+    """The `ssl` argument of asyncpg: the name of a mode, or a context if files are named."""
     mode = options.get("sslmode", "prefer")
     files = {name: options[name] for name in ("sslrootcert", "sslcert", "sslkey") if name in options}
     if not files or mode == "disable":
@@ -321,7 +330,7 @@ async def _set(connection: Connection, place: PostgresUrl, session: Session) -> 
         *session.settings,
     )
     names, values = zip(*settings, strict=True)
-    # A weaker promise than "on disk, and on the standbys that must have it" is not for us; a stronger one stays.
+    # A commit must be on disk, and on the synchronous standbys; a stronger setting stays.
     await connection.execute(
         "SELECT set_config(s.name, s.value, false) FROM unnest($1::text[], $2::text[]) AS s(name, value)"
         " UNION ALL SELECT set_config('synchronous_commit', 'on', false)"
@@ -340,15 +349,12 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-Sentence = Callable[[PostgresUrl], str]
-
-
 def _wrong_password(place: PostgresUrl) -> str:
     if place.password is not None:
-        return f"PostgreSQL at {place.where} refuses the password of {place.user}. See WATCHWORD_DATABASE_URL."
+        return f"PostgreSQL at {place.where} rejected the password of {place.user}. See WATCHWORD_DATABASE_URL."
     if place.password_source == "PGPASSWORD":  # noqa: S105 - the name of a variable
         return (
-            f"PostgreSQL at {place.where} refuses the password of {place.user} that PGPASSWORD has. Correct it, or "
+            f"PostgreSQL at {place.where} rejected the password of {place.user} that PGPASSWORD has. Correct it, or "
             "unset PGPASSWORD: it wins over PGPASSFILE and ~/.pgpass."
         )
     return (
@@ -359,25 +365,25 @@ def _wrong_password(place: PostgresUrl) -> str:
 
 def _no_answer(place: PostgresUrl) -> str:
     return (
-        f"At {place.where} nobody answers in time as PostgreSQL does. See that it is well, and that "
+        f"{place.where} did not answer in time as PostgreSQL does. Check the server, and that "
         "WATCHWORD_DATABASE_URL names it."
     )
 
 
 def lacks_right(place: PostgresUrl) -> str:
     return (
-        f"The role {place.user} lacks a right in the database {place.database}. It must own the schema {place.schema}, "
-        f"or be able to make it: GRANT CREATE ON DATABASE {place.database} TO {place.user}"
+        f"The role {place.user} lacks a privilege in the database {place.database}. It must own the schema "
+        f"{place.schema}, or be able to create it: GRANT CREATE ON DATABASE {place.database} TO {place.user}"
     )
 
 
-# What whoever starts it is told, where the reason is theirs to mend.
-_ADVICE: tuple[tuple[type[BaseException], Sentence], ...] = (
+# Messages for the operator, where the operator can fix the cause.
+_ADVICE: tuple[tuple[Kinds, Sentence], ...] = (
     (pg.InvalidPasswordError, _wrong_password),
     (
         pg.InvalidAuthorizationSpecificationError,
         lambda p: (
-            f"PostgreSQL at {p.where} does not let {p.user} in: see its pg_hba.conf, and whether the role exists."
+            f"PostgreSQL at {p.where} rejected the login of {p.user}. Check pg_hba.conf and whether the role exists."
         ),
     ),
     (
@@ -388,27 +394,23 @@ _ADVICE: tuple[tuple[type[BaseException], Sentence], ...] = (
         ),
     ),
     (pg.InsufficientPrivilegeError, lacks_right),
-    (pg.InvalidSchemaNameError, lacks_right),  # of a schema that we may not look into
+    (pg.InvalidSchemaNameError, lacks_right),  # of a schema that we may not read
     (
-        pg.TargetServerAttributeNotMatched,
-        lambda p: f"PostgreSQL at {p.where} takes no writes: it is a standby, or set to read only. Name the primary.",
-    ),
-    (
-        pg.ReadOnlySQLTransactionError,
-        lambda p: f"PostgreSQL at {p.where} takes no writes: it is a standby, or set to read only. Name the primary.",
+        (pg.TargetServerAttributeNotMatched, pg.ReadOnlySQLTransactionError),
+        lambda p: f"PostgreSQL at {p.where} accepts no writes: it is a standby or read-only. Name the primary.",
     ),
     (
         pg.TooManyConnectionsError,
         lambda p: (
-            f"PostgreSQL at {p.where} takes no further connection. Raise its max_connections, or lower "
+            f"PostgreSQL at {p.where} accepts no more connections. Raise its max_connections, or lower "
             "WATCHWORD_DATABASE_POOL."
         ),
     ),
-    (pg.DiskFullError, lambda p: f"The disk of PostgreSQL at {p.where} is full. Make room there."),
+    (pg.DiskFullError, lambda p: f"The disk of PostgreSQL at {p.where} is full. Free some space."),
     (
         ssl.SSLError,
         lambda p: (
-            f"PostgreSQL at {p.where} does not prove by TLS who it is. See sslmode and sslrootcert in "
+            f"PostgreSQL at {p.where} has no TLS certificate that we trust. Check sslmode and sslrootcert in "
             "WATCHWORD_DATABASE_URL."
         ),
     ),
@@ -416,35 +418,30 @@ _ADVICE: tuple[tuple[type[BaseException], Sentence], ...] = (
         NoTls,
         lambda p: (
             f"PostgreSQL at {p.where} does not offer TLS, which sslmode in WATCHWORD_DATABASE_URL asks for. "
-            "Turn on its setting ssl, or take another sslmode."
+            "Turn on its setting ssl, or choose another sslmode."
         ),
     ),
     (
         pg.ClientConfigurationError,
         lambda _: (
-            "WATCHWORD_DATABASE_URL must say by sslrootcert=FILE which certificates (PEM) to check the server's by, "
-            "or have another sslmode."
+            "Add sslrootcert=FILE to WATCHWORD_DATABASE_URL, the certificates (PEM) to check the server's by, or "
+            "choose another sslmode."
         ),
     ),
-    (TimeoutError, _no_answer),
-    (pg.InternalClientError, _no_answer),
+    ((TimeoutError, pg.InternalClientError), _no_answer),
     (
         WaitCancelled,
         lambda p: f"The standby of PostgreSQL at {p.where} did not confirm the change. Run this again once it does.",
     ),
     (
-        OSError,
-        lambda p: f"PostgreSQL at {p.where} cannot be reached. Start it, or see WATCHWORD_DATABASE_URL.",
-    ),
-    (
-        pg.PostgresConnectionError,
+        (OSError, pg.PostgresConnectionError),
         lambda p: f"PostgreSQL at {p.where} cannot be reached. Start it, or see WATCHWORD_DATABASE_URL.",
     ),
 )
 
 
 def advice(place: PostgresUrl, error: BaseException) -> OperatorError:
-    """The sentence for whoever runs it: what is wrong and what to do. Never with a password."""
+    """The message for the operator: what is wrong and what to do. Never contains a password."""
     for kind, sentence in _ADVICE:
         if isinstance(error, kind):
             return OperatorError(sentence(place))

@@ -45,7 +45,7 @@ Doubt = Callable[[rows.Row], bool]
 Observe = Callable[[str, float], None]
 
 SEARCHES = 4
-"""That run at once, or half of the pool: they must leave connections for others."""
+"""Concurrent searches, or half of the pool: they must leave connections for other requests."""
 IDLE_SECONDS = 300.0
 LOOK_AGAIN = 0.02
 
@@ -248,8 +248,8 @@ class PostgresDatabase:
     async def call(
         self, statement: str, *bound: Any, deadline: float | None = None, doubt: Doubt = lambda _: False
     ) -> Any:
-        """One statement that is a transaction of its own. `Lost` when it got no answer. A row of which there is a doubt
-        whether this statement made it so is confirmed first.
+        """One statement that is a transaction of its own. `Lost` if it got no answer. If `doubt(row)`, an earlier
+        statement may have caused the row: it is returned after the standby has confirmed it.
         """
 
         async def work(connection: Connection) -> Any:
@@ -261,7 +261,7 @@ class PostgresDatabase:
         async def once(connection: Connection, work: Query[Any], deadline: float) -> Any:
             try:
                 return await work(connection)
-            except asyncio.CancelledError as error:  # its time was up
+            except asyncio.CancelledError as error:  # past the deadline
                 raise Lost(TimeoutError()) from error
             except DRIVER_ERRORS as error:
                 if is_lost(error):
@@ -271,7 +271,7 @@ class PostgresDatabase:
         return await self._timed("write", self._again(once, work, deadline))
 
     async def close(self) -> None:
-        """Bring to its end what was begun."""
+        """Finish what has begun."""
         self._closed = True
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self.timeout + 1)
@@ -283,7 +283,7 @@ class PostgresDatabase:
             await asyncio.sleep(0)
 
     async def _timed(self, what: str, work: Awaitable[T]) -> T:
-        """Apart from whoever waits for it, so that it is never left half-way."""
+        """In a task of its own, so that a caller that goes away does not interrupt it."""
         if self._closed:
             if asyncio.iscoroutine(work):
                 work.close()
@@ -300,7 +300,7 @@ class PostgresDatabase:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waited was told, or went away
+            task.exception()  # retrieved: the caller got it, or went away
 
     async def _again(
         self,
@@ -317,7 +317,7 @@ class PostgresDatabase:
             except DRIVER_ERRORS as error:
                 fault = store_fault(error)
                 self.was_full = self.was_full or isinstance(error, pg.DiskFullError)
-                # A statement that was cut off for its time would be cut off again.
+                # A statement that took too long would take too long again.
                 final = fault.reason is Reason.INTERNAL or isinstance(error, pg.QueryCanceledError | pg.DiskFullError)
                 pause = LOOK_AGAIN * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
                 if final or time.monotonic() + pause >= deadline:
@@ -366,7 +366,7 @@ class PostgresDatabase:
         await connection.execute("SELECT leave_mark($1)", mark)
         try:
             await connection.execute("COMMIT")
-        except asyncio.CancelledError as error:  # its time was up
+        except asyncio.CancelledError as error:  # past the deadline
             raise unknown_outcome(TimeoutError()) from error
         except DRIVER_ERRORS as error:
             if not is_lost(error):
@@ -381,7 +381,7 @@ class PostgresDatabase:
         try:
             return await work(connection)
         except asyncio.CancelledError:
-            raise  # its time is up, and a server that does not answer would not answer this either
+            raise  # past the deadline: a server that does not answer would not answer a ROLLBACK either
         except BaseException as error:
             if not is_lost(error) and not connection.is_closed():
                 await connection.execute("ROLLBACK")
@@ -390,7 +390,7 @@ class PostgresDatabase:
             raise
 
     async def _was_committed(self, mark: str, deadline: float, lost: BaseException) -> bool:
-        """What became of a transaction whose commit got no answer; looked up for as long as there is time."""
+        """Whether a transaction whose commit got no answer was committed; looked up until the deadline."""
 
         async def look(connection: Connection) -> bool:
             found = bool(await connection.fetchval("SELECT has_mark($1)", mark))
@@ -398,7 +398,7 @@ class PostgresDatabase:
                 await connection.execute(CONFIRM)
             return found
 
-        with suppress(asyncio.CancelledError):  # its time was up
+        with suppress(asyncio.CancelledError):  # past the deadline
             while time.monotonic() < deadline - LOOK_AGAIN:
                 try:
                     return await self._attempt(self._once, look, deadline)
@@ -410,15 +410,13 @@ class PostgresDatabase:
 def unknown_outcome(error: BaseException) -> Fault:
     return Fault(
         Reason.OUTCOME_UNKNOWN,
-        "The store did not say in time whether this was done. Look before you try again.",
+        "The store did not confirm in time. The change may have been made: check before you retry.",
         why=f"{type(error).__name__}: {error}",
     )
 
 
 def too_slow() -> Fault:
-    return Fault(
-        Reason.DEADLINE, "The search took too long; narrow it with actorUrn or ownerUrn, or ask for less at once."
-    )
+    return Fault(Reason.DEADLINE, "The search took too long. Filter by actorUrn or ownerUrn, or request fewer rows.")
 
 
 def _transaction(work: Work[T]) -> Query[T]:
@@ -426,7 +424,7 @@ def _transaction(work: Work[T]) -> Query[T]:
 
 
 async def make_pool(backoff: ConnectionBackoff) -> Any:
-    """Opens nothing before it is needed."""
+    """A pool that opens no connection before it is needed."""
 
     async def connect(*_: Any, **__: Any) -> Connection:
         connection = await backoff.connect()

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
+
 from watchword.domain.events import MAX_PAGE_BYTES, EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.stores import rows
@@ -30,14 +32,14 @@ class SqlEvents:
                 weight += len(row[7])
                 if len(found) == search.count or (found and weight > MAX_PAGE_BYTES):
                     return EventPage(tuple(found), more=True)
-                found.append(rows.event_of(row))
+                found.append(_event(row))
             return EventPage(tuple(found), more=False)
 
         return await self._db.scan(work, seconds)
 
     async def add_events(self, events: Sequence[KeptEvent], firsts: Sequence[KeptEvent] = (), within: int = 0) -> None:
-        values = [rows.event_values(event) for event in events]
-        once = [(*rows.event_values(event), event.at - within) for event in firsts]
+        values = [_values(event) for event in events]
+        once = [(*_values(event), event.at - within) for event in firsts]
 
         async def work(tx: Transaction) -> None:
             await tx.executemany(_ADD_FIRST, once)
@@ -80,3 +82,22 @@ def events_sql(search: EventSearch, dialect: Dialect) -> tuple[str, list[Any]]:
     where = " AND ".join(terms)
     most = bind(search.count + 1)
     return f"SELECT {rows.EVENT}, seq FROM events WHERE {where} ORDER BY at DESC, seq DESC LIMIT {most}::bigint", bound
+
+
+def _event(row: rows.Row) -> KeptEvent:
+    """A row of EVENT and its seq."""
+    at, actor, bearer_id, action, target, peer, request_id, detail, seq = row
+    return KeptEvent(at, actor, bearer_id, action, target, peer, request_id, orjson.loads(detail), seq)
+
+
+def _values(event: KeptEvent) -> tuple[Any, ...]:
+    return (
+        event.at,
+        event.actor,
+        event.bearer_id,
+        event.action,
+        event.target,
+        event.peer,
+        event.request_id,
+        rows.json_text(dict(event.detail)),
+    )

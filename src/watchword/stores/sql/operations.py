@@ -2,28 +2,48 @@
 
 from dataclasses import replace
 
+import orjson
+
 from watchword.domain.actors import WritePrecondition, system_precondition
+from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Event
-from watchword.domain.operations import CancelAsked, LeaseLost, Operation, OperationPage, Plan, State, Work, event_of
+from watchword.domain.operations import (
+    ACTIVE,
+    CancelAsked,
+    LeaseLost,
+    Operation,
+    OperationPage,
+    Plan,
+    State,
+    Work,
+    event_of,
+)
 from watchword.domain.tasks import TaskId
 from watchword.stores import rows
 from watchword.stores.sql.transaction import Database, Transaction, check_precondition, write_events
 
-_GET = f"SELECT {rows.OPERATION} FROM operations WHERE number = $1"
-_RUNNING = f"SELECT number FROM operations WHERE {rows.OPERATION_ACTIVE} AND home = $1 AND index_name = $2"
+_COLUMNS = """number, plan, asked_by, asked_at, state, work, started_at, changed_at, finished_at, cancel_asked_at,
+    cancel_asked_by, fence"""
+# Word for word the condition of the partial index.
+_ACTIVE = "state IN ('" + "', '".join(state.value for state in ACTIVE) + "')"
+# No lease is longer: a later end comes from a clock that was set back.
+_LONGEST_LEASE = 60_000
+
+_GET = f"SELECT {_COLUMNS} FROM operations WHERE number = $1"
+_RUNNING = f"SELECT number FROM operations WHERE {_ACTIVE} AND home = $1 AND index_name = $2"
 _ADD = f"""
 INSERT INTO operations (home, index_name, state, plan, work, asked_by, asked_at, changed_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $7) RETURNING {rows.OPERATION}"""
+VALUES ($1, $2, $3, $4, $5, $6, $7, $7) RETURNING {_COLUMNS}"""
 _FREE = f"""
 SELECT number FROM operations
-WHERE {rows.OPERATION_ACTIVE} AND home = $1
-    AND (held_until <= (SELECT now_ms()) OR held_until > (SELECT now_ms()) + {rows.LONGEST_HOLD})
+WHERE {_ACTIVE} AND home = $1
+    AND (held_until <= (SELECT now_ms()) OR held_until > (SELECT now_ms()) + {_LONGEST_LEASE})
 ORDER BY number LIMIT 1"""
 _SAVE = f"""
 UPDATE operations SET state = $2, work = $3, started_at = $4, changed_at = $5, finished_at = $6, held_until = $7
-WHERE number = $1 RETURNING {rows.OPERATION}"""
+WHERE number = $1 RETURNING {_COLUMNS}"""
 _ASK_CANCEL = f"""
-UPDATE operations SET cancel_asked_at = $2, cancel_asked_by = $3 WHERE number = $1 RETURNING {rows.OPERATION}"""
+UPDATE operations SET cancel_asked_at = $2, cancel_asked_by = $3 WHERE number = $1 RETURNING {_COLUMNS}"""
 
 
 class SqlOperations:
@@ -39,7 +59,12 @@ class SqlOperations:
             now = await check_precondition(tx, precondition, exclusive=[f"index:{plan.home}/{plan.index}"])
             running = await tx.fetchval(_RUNNING, plan.home, plan.index)
             if running is not None:
-                raise rows.operation_running(await _task(tx, running))
+                task = str(await _task(tx, running))
+                raise Fault(
+                    Reason.OPERATION_RUNNING,
+                    f"Operation {task} on the same index is still active. Wait for it or cancel it, then retry.",
+                    operationId=task,
+                )
             packed, begun = rows.json_text(plan.packed()), rows.json_text(Work().packed())
             values = (plan.home, plan.index, State.PLANNED.value, packed, begun, precondition.actor, now)
             operation = _operation(await tx.fetchrow(_ADD, *values))
@@ -50,13 +75,13 @@ class SqlOperations:
 
     async def operation(self, number: int) -> Operation | None:
         row = await self._db.row(_GET, number)
-        return None if row is None else rows.operation_of(row)
+        return None if row is None else _operation(row)
 
     async def operations(self, start: int, count: int) -> OperationPage:
         async def work(tx: Transaction) -> OperationPage:
             total = await tx.fetchval("SELECT count(*) FROM operations")
-            sql = f"SELECT {rows.OPERATION} FROM operations ORDER BY number DESC LIMIT $1 OFFSET $2"
-            return OperationPage(total, tuple(rows.operation_of(row) for row in await tx.fetch(sql, count, start)))
+            sql = f"SELECT {_COLUMNS} FROM operations ORDER BY number DESC LIMIT $1 OFFSET $2"
+            return OperationPage(total, tuple(_operation(row) for row in await tx.fetch(sql, count, start)))
 
         return await self._db.scan(work)
 
@@ -65,11 +90,16 @@ class SqlOperations:
             now = await check_precondition(tx, precondition)
             operation = await _locked(tx, number)
             if operation is None:
-                raise rows.no_operation()
+                raise Fault(Reason.OPERATION_NOT_FOUND, "There is no operation with this id.")
             if operation.cancel_asked_at is not None and not operation.state.is_over:
                 return operation
             if not operation.state.may_be_cancelled:
-                raise rows.too_late_to_cancel(operation)
+                state = operation.state
+                over, swapping = (
+                    f"The operation is over: {state.value}.",
+                    "The copy is replacing the index. It is too late.",
+                )
+                raise Fault(Reason.TOO_LATE_TO_CANCEL, over if state.is_over else swapping, state=state.value)
             event = Event(Action.OPERATION_CANCEL_ASKED, str(await _task(tx, number)))
             await write_events(tx, precondition, [event], now)
             return _operation(await tx.fetchrow(_ASK_CANCEL, number, now, precondition.actor))
@@ -80,11 +110,11 @@ class SqlOperations:
         async def work(tx: Transaction) -> Operation | None:
             row = await tx.fetchrow(
                 f"""UPDATE operations SET fence = fence + 1, held_until = (SELECT now_ms()) + $2
-                WHERE number = ({_FREE} {tx.dialect.skip_locked}) RETURNING {rows.OPERATION}""",
+                WHERE number = ({_FREE} {tx.dialect.skip_locked}) RETURNING {_COLUMNS}""",
                 home,
                 millis,
             )
-            return None if row is None else rows.operation_of(row)
+            return None if row is None else _operation(row)
 
         # Looked for by a read first, so that idle instances write nothing.
         if await self._db.row(_FREE, home) is None:
@@ -124,9 +154,11 @@ async def _task(tx: Transaction, number: int) -> TaskId:
 async def _locked(tx: Transaction, number: int) -> Operation | None:
     """Locked until the commit."""
     row = await tx.fetchrow(f"{_GET} {tx.dialect.for_update}", number)
-    return None if row is None else rows.operation_of(row)
+    return None if row is None else _operation(row)
 
 
 def _operation(row: rows.Row | None) -> Operation:
     assert row is not None
-    return rows.operation_of(row)
+    number, plan, asked_by, asked_at, state, work, *rest = row
+    plan, work = Plan.unpacked(orjson.loads(plan)), Work.unpacked(orjson.loads(work))
+    return Operation(number, plan, asked_by, asked_at, State(state), work, *rest)

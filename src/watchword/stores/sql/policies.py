@@ -1,6 +1,6 @@
 """Policies, groups and actors. Every change that can alter a decision advances the policy version."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,8 @@ from watchword.domain.actors import (
     WritePrecondition,
     system_precondition,
 )
-from watchword.domain.events import Action, Event
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.events import Action, Detail, Event
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.domain.policies import Policy, PolicySet
 from watchword.domain.policy_sets import ChangeKind, PolicyChange, PolicyDeclaration, PolicyPlan, reconcile
@@ -51,6 +52,12 @@ INSERT INTO actors (urn, status, changed_at, changed_by) VALUES ($1, $2, $3, $4)
 ON CONFLICT (urn) DO UPDATE SET status = excluded.status, changed_at = excluded.changed_at,
     changed_by = excluded.changed_by"""
 
+_ACTIONS = {
+    ChangeKind.CREATE: Action.POLICY_CREATED,
+    ChangeKind.UPDATE: Action.POLICY_UPDATED,
+    ChangeKind.DELETE: Action.POLICY_DELETED,
+}
+
 Change = Callable[[Transaction], Awaitable[list[Event]]]
 
 
@@ -64,24 +71,24 @@ class SqlPolicies:
     async def add_policy(self, precondition: WritePrecondition, policy: Policy) -> None:
         async def change(tx: Transaction) -> list[Event]:
             if await tx.fetchrow(_GET, policy.urn) is not None:
-                raise rows.policy_exists()
-            await tx.execute(_PUT, *rows.policy_values(policy))
-            return [rows.policy_event(Action.POLICY_CREATED, policy)]
+                raise Fault(Reason.ALREADY_EXISTS, "A policy with this urn already exists.")
+            await tx.execute(_PUT, *_policy_values(policy))
+            return [_policy_event(Action.POLICY_CREATED, policy)]
 
         await self._change(precondition, change)
 
     async def replace_policy(self, precondition: WritePrecondition, policy: Policy) -> None:
         async def change(tx: Transaction) -> list[Event]:
-            before = rows.editable(await tx.fetchrow(_GET, policy.urn))
+            before = _editable(await tx.fetchrow(_GET, policy.urn))
             updated = replace(policy, source=before.source, set_name=before.set_name)
-            await tx.execute(_PUT, *rows.policy_values(updated))
-            return [rows.policy_event(Action.POLICY_UPDATED, updated)]
+            await tx.execute(_PUT, *_policy_values(updated))
+            return [_policy_event(Action.POLICY_UPDATED, updated)]
 
         await self._change(precondition, change)
 
     async def delete_policy(self, precondition: WritePrecondition, urn: str) -> None:
         async def change(tx: Transaction) -> list[Event]:
-            rows.editable(await tx.fetchrow(_GET, urn))
+            _editable(await tx.fetchrow(_GET, urn))
             await tx.execute("DELETE FROM policies WHERE urn = $1", urn)
             return [Event(Action.POLICY_DELETED, urn)]
 
@@ -118,11 +125,11 @@ class SqlPolicies:
             added = () if await tx.fetchval("SELECT defaults_made FROM state") else defaults
             await tx.execute("UPDATE state SET defaults_made = 1 WHERE defaults_made <> 1")
             row = await tx.fetchrow(_GET, root.urn)
-            events = [rows.policy_event(Action.POLICY_CREATED, policy) for policy in added]
+            events = [_policy_event(Action.POLICY_CREATED, policy) for policy in added]
             if row is None or rows.policy_of(row) != root:
                 added = (*added, root)
-                events.append(rows.policy_event(Action.POLICY_CREATED if row is None else Action.POLICY_UPDATED, root))
-            await tx.executemany(_PUT, [rows.policy_values(policy) for policy in added])
+                events.append(_policy_event(Action.POLICY_CREATED if row is None else Action.POLICY_UPDATED, root))
+            await tx.executemany(_PUT, [_policy_values(policy) for policy in added])
             if declared is not None:
                 plan = reconcile(await _all(tx), declared, prune=True)
             return [*events, *await _apply(tx, plan.changes), *await _changed_settings(tx, settings)]
@@ -133,7 +140,7 @@ class SqlPolicies:
     async def add_group(self, precondition: WritePrecondition, group: Group) -> None:
         async def change(tx: Transaction) -> list[Event]:
             if await tx.fetchrow(_GROUP, group.urn) is not None:
-                raise rows.group_exists()
+                raise Fault(Reason.ALREADY_EXISTS, "A group with this id already exists.")
             values = (group.urn, group.name, group.description)
             await tx.execute("INSERT INTO groups (urn, name, description) VALUES ($1, $2, $3)", *values)
             return [Event(Action.GROUP_CREATED, group.urn)]
@@ -167,7 +174,7 @@ class SqlPolicies:
     async def get_group(self, urn: str) -> Group:
         row = await self._db.row(_GROUP, urn)
         if row is None:
-            raise rows.no_group()
+            raise _no_group()
         return Group(*row)
 
     async def groups(self, start: int, count: int) -> tuple[int, tuple[Group, ...]]:
@@ -226,7 +233,7 @@ class SqlActors:
         async def work(tx: Transaction) -> None:
             now = await check_precondition(tx, precondition, exclusive=[actor_lock(actor)])
             if await tx.fetchval("SELECT deleted_at FROM service_accounts WHERE urn = $1", actor) is not None:
-                raise rows.deleted_account()
+                raise Fault(Reason.NOT_EDITABLE, "The service account was deleted. Create a new one.")
             before = await tx.fetchval("SELECT status FROM actors WHERE urn = $1", actor)
             if (before or ActorStatus.ACTIVE.value) == status.value:
                 return
@@ -308,10 +315,10 @@ async def _all(tx: Transaction) -> tuple[Policy, ...]:
 
 
 async def _apply(tx: Transaction, changes: Sequence[PolicyChange]) -> list[Event]:
-    await tx.executemany(_PUT, [rows.policy_values(change.after) for change in changes if change.after is not None])
+    await tx.executemany(_PUT, [_policy_values(change.after) for change in changes if change.after is not None])
     deleted = [change.urn for change in changes if change.kind is ChangeKind.DELETE]
     await tx.execute(f"DELETE FROM policies WHERE urn {tx.dialect.any_of('$1')}", deleted)
-    return rows.change_events(changes)
+    return _change_events(changes)
 
 
 async def _changed_settings(tx: Transaction, settings: Mapping[str, str] | None) -> list[Event]:
@@ -321,11 +328,75 @@ async def _changed_settings(tx: Transaction, settings: Mapping[str, str] | None)
     text = rows.json_text(dict(settings))
     if before != text:
         await tx.execute("UPDATE state SET settings = $1", text)
-    return rows.setting_events(before, settings)
+    return _setting_events(before, settings)
 
 
 async def _existing_group(tx: Transaction, urn: str) -> Group:
     row = await tx.fetchrow(_GROUP, urn)
     if row is None:
-        raise rows.no_group()
+        raise _no_group()
     return Group(*row)
+
+
+def _policy_values(policy: Policy) -> tuple[Any, ...]:
+    return (
+        policy.urn,
+        policy.name,
+        policy.description,
+        policy.state.value,
+        rows.json_text(sorted(privilege.name for privilege in policy.privileges)),
+        rows.json_text(sorted(policy.users)),
+        rows.json_text(sorted(policy.groups)),
+        int(policy.all_users),
+        policy.source.value,
+        policy.set_name,
+    )
+
+
+def _policy_event(action: Action, policy: Policy) -> Event:
+    detail: dict[str, Detail] = {
+        "name": policy.name,
+        "state": policy.state.value,
+        "privileges": sorted(privilege.name for privilege in policy.privileges),
+        "users": sorted(policy.users),
+        "groups": sorted(policy.groups),
+        "allUsers": policy.all_users,
+        "source": policy.source.value,
+    }
+    if policy.set_name is not None:
+        detail["set"] = policy.set_name
+    return Event(action, policy.urn, detail)
+
+
+def _change_events(changes: Iterable[PolicyChange]) -> list[Event]:
+    return [
+        Event(_ACTIONS[change.kind], change.urn)
+        if change.after is None
+        else _policy_event(_ACTIONS[change.kind], change.after)
+        for change in changes
+    ]
+
+
+def _setting_events(stored: str | None, settings: Mapping[str, str]) -> list[Event]:
+    """An event for each setting that differs from the last start. Only settings known at both starts are compared:
+    instances on one store have some settings of their own. Derived values, such as the issuer, are no settings.
+    """
+    before: dict[str, str] = orjson.loads(stored) if stored else dict(settings)
+    return [
+        Event(Action.SETTING_CHANGED, name, {"before": before[name], "after": settings[name]})
+        for name in sorted(before.keys() & settings.keys())
+        if before[name] != settings[name] and name.isupper()
+    ]
+
+
+def _editable(row: rows.Row | None) -> Policy:
+    if row is None:
+        raise Fault(Reason.POLICY_NOT_FOUND, "There is no policy with this urn.")
+    policy = rows.policy_of(row)
+    if not policy.editable:
+        raise Fault(Reason.NOT_EDITABLE, "The service keeps this policy itself. It cannot be changed or deleted.")
+    return policy
+
+
+def _no_group() -> Fault:
+    return Fault(Reason.GROUP_NOT_FOUND, "There is no group with this urn.")

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
+from typing import Any
 
 from watchword.domain.accounts import no_account
 from watchword.domain.actors import WritePrecondition
@@ -117,7 +118,7 @@ class SqlTokens:
             now = await check_precondition(tx, precondition, shared=relied, exclusive=changed)
             await check_issue(tx, successor, issue, now)
             old = await _get(tx, seen.id)
-            if old is None or rows.course(old) != rows.course(seen) or not old.is_live(now):
+            if old is None or _rotation_state(old) != _rotation_state(seen) or not old.is_live(now):
                 raise Stale
             unused = [] if old.replaced_by is None else [old.replaced_by]
             await tx.take_slot()
@@ -134,15 +135,17 @@ class SqlTokens:
             await tx.lock(shared=[TOKENS], exclusive=[family_lock(await tx.root_of(token_id))])
             now = await tx.now()
             new = await _get(tx, token_id)
-            if new is None or new.grace is None or not new.is_live(now):
+            if new is None or new.grace is None or new.replaces is None or not new.is_live(now):
                 return
-            end = now + new.grace
-            line = [row[0] for row in await tx.fetch(_LINE, new.replaces, now)]
+            old, end = new.replaces, now + new.grace
+            line = [row[0] for row in await tx.fetch(_LINE, old, now)]
             await tx.lock_tokens([*line, new.id])
             await tx.execute("UPDATE tokens SET expires_at = full_end, grace = NULL WHERE id = $1", new.id)
-            await tx.execute("UPDATE tokens SET replaced_at = $2 WHERE id = $1", new.replaces, now)
+            await tx.execute("UPDATE tokens SET replaced_at = $2 WHERE id = $1", old, now)
             await tx.execute(_SHORTEN.format(any_of=tx.dialect.any_of("$1")), line, end)
-            await write_events(tx, precondition, [rows.replaced(new, end)], now)
+            await write_events(
+                tx, precondition, [Event(Action.TOKEN_REPLACED, old, {"successor": new.id, "endsBy": end})], now
+            )
 
         await self._db.write(work)
 
@@ -157,7 +160,8 @@ class SqlTokens:
             found = await _get(tx, record.id)
             if found is None or not found.is_live(now):
                 return False
-            await write_events(tx, precondition, [rows.replayed(found)], now)
+            event = Event(Action.TOKEN_REPLAYED, found.id, {"actorUrn": found.actor_urn})
+            await write_events(tx, precondition, [event], now)
             return True
 
         return await self._db.write(work)
@@ -222,7 +226,7 @@ class SqlTokens:
             ids = sorted(dying)
             made = receipt(ids, now)
             await revoke(tx, precondition, ids, now, lock_rows=False)
-            await write_events(tx, precondition, [rows.many_revoked(selection, made)], now)
+            await write_events(tx, precondition, [_many_revoked(selection, made)], now)
             return made
 
         return await self._db.write_long(work)
@@ -458,3 +462,18 @@ def _revoked(precondition: WritePrecondition, token_id: str, actor: str, reason:
     if precondition.by_possession:
         detail["byPossession"] = True
     return Event(Action.TOKEN_REVOKED, token_id, detail)
+
+
+def _many_revoked(selection: Selection, made: Receipt) -> Event:
+    detail: dict[str, Detail] = {
+        "count": made.count,
+        "ids": None if selection.ids is None else len(selection.ids),
+        "filters": [f"{f.field.word} {'not ' * f.negated}{f.condition.value}" for f in selection.filters],
+        "cascade": selection.cascade,
+    }
+    return Event(Action.TOKENS_REVOKED, made.digest, detail)
+
+
+def _rotation_state(record: TokenRecord) -> tuple[Any, ...]:
+    """What decides whether and how a token may be rotated."""
+    return (record.expires_at, record.revoked_at, record.replaced_by, record.replaced_at, record.grace)

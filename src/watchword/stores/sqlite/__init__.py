@@ -13,9 +13,8 @@ from watchword.domain.sessions import FoundSession, Session
 from watchword.domain.token_limits import UNLIMITED, unpacked
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
-from watchword.stores.sql import token_lifecycle
+from watchword.stores.sql import SqlStore, token_lifecycle
 from watchword.stores.sql.search import TokenStatement, translate
-from watchword.stores.sql.store import SqlStore
 from watchword.stores.sql.transaction import Transaction, check_precondition
 from watchword.stores.sqlite.connections import store_fault
 from watchword.stores.sqlite.database import Observe, SqliteDatabase, ignore, in_snapshot, sqlite_text

@@ -32,8 +32,8 @@ Read = Callable[[apsw.Connection], T]
 
 SCAN_THREADS = 4
 STEPS_BETWEEN_LOOKS = 20_000
-# Of the reader and of the writer: the inner pages of a file of millions of tokens. Leaves come from the system's own
-# cache, at a cost that could not be measured.
+# Of the reader and of the writer: room for the inner pages of a file with millions of tokens. Leaves come from the
+# system's cache, at a cost too small to measure.
 CACHE_MIB = 8
 SCAN_CACHE_MIB = 2
 
@@ -214,7 +214,7 @@ class SqliteDatabase:
         return await self.read(lambda c: c.execute(text, values).fetchall())
 
     async def read(self, read: Read[T]) -> T:
-        """A point read of the committed state. Waits, without holding up others, while the file is locked."""
+        """A point read of the committed state. Waits, without blocking the event loop, while the file is locked."""
         self._check_open()
         began = time.perf_counter()
         pause = 0.002
@@ -271,7 +271,7 @@ class SqliteDatabase:
 
     def _connect_writer(self) -> apsw.Connection:
         connection = self._connect(CACHE_MIB)
-        # What a savepoint would put back is kept in memory: in a file it was a third of all that was written.
+        # The journal of savepoints stays in memory: in a file it was a third of all that was written.
         connection.execute("PRAGMA temp_store = MEMORY")
         return connection
 
@@ -301,9 +301,7 @@ class SqliteDatabase:
 
 
 def _too_slow() -> Fault:
-    return Fault(
-        Reason.DEADLINE, "The search took too long; narrow it with actorUrn or ownerUrn, or ask for less at once."
-    )
+    return Fault(Reason.DEADLINE, "The search took too long. Filter by actorUrn or ownerUrn, or request fewer rows.")
 
 
 def _until(deadline: float, connection: apsw.Connection, read: Read[T]) -> T:
@@ -311,12 +309,12 @@ def _until(deadline: float, connection: apsw.Connection, read: Read[T]) -> T:
     try:
         return read(connection)
     finally:
-        # What ends the snapshot must not be cut off too.
+        # The COMMIT that follows must not be cut off.
         connection.set_progress_handler(None)
 
 
 def in_snapshot(connection: apsw.Connection, read: Read[T]) -> T:
-    """Run several reads on one state of the file."""
+    """Run several reads on one snapshot of the file."""
     connection.execute("BEGIN")
     try:
         return read(connection)

@@ -1,10 +1,10 @@
 """The writer: all writes of a process go through one thread, and those that wait together share one commit.
 
-Each piece of work runs in a savepoint of its own, so that a refused one leaves its companions alone. Nobody is
-answered before the commit is on disk; when it fails, every member of the batch is told that nothing was changed.
+Each job runs in a savepoint of its own, so that one that fails leaves the others alone. No caller is answered before
+the commit is on disk; if it fails, every job of the batch fails, and nothing was changed.
 
-A caller waits for a bounded time, in a queue of bounded length. Work that has not begun by then is withdrawn. Of work
-that has begun, in a commit that the disk does not finish, the outcome is unknown.
+The queue has a bounded length, and a caller waits for a bounded time. A job that has not begun by then is withdrawn. A
+job that has begun, in a commit that the disk does not finish, has an unknown outcome.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from watchword.domain.errors import Fault, Reason, Stale
 from watchword.stores.sqlite.connections import store_fault
 
 T = TypeVar("T")
-Work = Callable[[apsw.Connection], T]
+Write = Callable[[apsw.Connection], T]
 
 MAX_BATCH = 256
 MAX_WAITING = 2_000
@@ -30,18 +30,18 @@ WRITE_SECONDS = 10.0
 
 
 class _Stage(Enum):
-    WAITING = "nothing was done yet"
-    WITHDRAWN = "nothing will be done"
-    BEGUN = "the commit may take place or not"
+    WAITING = "not begun"
+    WITHDRAWN = "never begins"
+    BEGUN = "may be committed or not"
     OVER = "the result or error is known"
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    work: Work[Any]
+    work: Write[Any]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
-    undo: Work[Any] | None = None
+    undo: Write[Any] | None = None
     stage: _Stage = _Stage.WAITING
     given_up: bool = False
     result: Any = None
@@ -54,13 +54,13 @@ class Writer:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._closed = False
         self._stages = threading.Lock()
-        """Held to change the stage of any job."""
+        """Protects the stage of every job."""
         self._thread = threading.Thread(target=self._run, name="watchword-writer", daemon=True)
         self._thread.start()
 
-    async def run(self, work: Work[T], seconds: float, undo: Work[Any] | None = None) -> T:
-        """Run the work in a transaction; return when it is durable. `undo` is run after work whose commit took place
-        when its caller had already been told that the outcome is unknown.
+    async def run(self, work: Write[T], seconds: float, undo: Write[Any] | None = None) -> T:
+        """Run the work in a transaction; return when it is durable. `undo` runs if the commit succeeded after its
+        caller got OUTCOME_UNKNOWN.
         """
         if self._closed:
             raise Fault(Reason.STOPPING, "The service is stopping.")
@@ -75,7 +75,7 @@ class Writer:
                 result = await job.future
         except TimeoutError:
             if not job.future.cancelled():
-                raise  # of the work itself
+                raise  # raised by the work itself
             result = self._give_up(job)
         return result
 
@@ -88,7 +88,7 @@ class Writer:
                 job.given_up = True
                 raise Fault(
                     Reason.OUTCOME_UNKNOWN,
-                    "The store did not say in time whether this was done. Look before you try again.",
+                    "The store did not confirm in time. The change may have been made: check before you retry.",
                     why="the disk did not finish a commit in time",
                 )
         if job.error is not None:
@@ -117,7 +117,7 @@ class Writer:
                     for job in batch:
                         job.error = fault
                     if not isinstance(error, apsw.BusyError | apsw.FullError):
-                        # After a failed disk nothing of the old connection's state is trusted.
+                        # After a disk error the state of the old connection is not trusted.
                         _close(connection)
                         connection = None
                 to_undo = self._finish(batch)
@@ -126,7 +126,7 @@ class Writer:
         _close(connection)
 
     def _finish(self, batch: list[_Job]) -> list[_Job]:
-        """Returns what undoes the members that were committed after their callers had given up."""
+        """Returns the jobs that undo those committed after their callers gave up."""
         with self._stages:
             for job in batch:
                 if job.stage is not _Stage.WITHDRAWN:
@@ -181,7 +181,7 @@ def _attempt(connection: apsw.Connection, job: _Job) -> None:
         job.error = fault
     except (Fault, Stale) as refusal:
         job.error = refusal
-    except Exception as defect:  # noqa: BLE001 - a defect in one piece of work must not take its companions along
+    except Exception as defect:  # noqa: BLE001 - a defect in one job must not fail the others
         job.error = defect
     if job.error is not None:
         connection.execute("ROLLBACK TO job")
