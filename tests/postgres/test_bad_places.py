@@ -82,7 +82,7 @@ def test_a_database_that_is_not_there(database: Home, tmp_path: Path) -> None:
 
 def test_a_role_that_may_make_no_schema(database: Home, tmp_path: Path) -> None:
     said = refused(as_locked(database), tmp_path)
-    assert f"{GRANT} {database.schema}, or be able to make it: GRANT CREATE ON DATABASE ww TO {LOCKED}" in said
+    assert f"{GRANT} {database.schema}, or be able to create it: GRANT CREATE ON DATABASE ww TO {LOCKED}" in said
 
 
 def test_an_empty_schema_of_another_role(database: Home, tmp_path: Path) -> None:

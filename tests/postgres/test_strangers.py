@@ -123,7 +123,7 @@ def test_a_certificate_is_believed_when_its_maker_is_named(careful: Cluster, tmp
         ("localhost", "sslmode=verify-full&sslrootcert={ca}", "has no TLS certificate that we trust. Check sslmode"),
         ("127.0.0.1", "sslmode=verify-full&sslrootcert={other}", "has no TLS certificate that we trust. Check sslmode"),
         ("127.0.0.1", "sslmode=verify-ca&sslrootcert={other}", "has no TLS certificate that we trust. Check sslmode"),
-        ("127.0.0.1", "sslmode=verify-full", "must say by sslrootcert=FILE which certificates"),
+        ("127.0.0.1", "sslmode=verify-full", "Add sslrootcert=FILE to WATCHWORD_DATABASE_URL, the certificates"),
         ("127.0.0.1", "sslmode=verify-full&sslrootcert={none}", "a certificate or key that cannot be used ({none})"),
         ("127.0.0.1", "sslmode=require&sslcert={key}", "a certificate or key that cannot be used ({key})"),
     ],
