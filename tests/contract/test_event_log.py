@@ -16,6 +16,12 @@ WHAT = tuple(action.value for action in (Action.TOKEN_CREATED, Action.ACCESS_DEN
 WHICH = ("a", "b", "urn:li:corpuser:ann", "ä'%_")
 TIMES = st.integers(NOW, NOW + 5)
 
+
+def some(words: tuple[str, ...]) -> Any:
+    return st.lists(st.sampled_from(words), max_size=2, unique=True).map(tuple)
+
+
+DETAILS = st.none() | st.integers(0, 9) | st.text(max_size=3) | st.sampled_from(WHO) | some(WHO).map(list)
 EVENTS = st.lists(
     st.builds(
         KeptEvent,
@@ -26,14 +32,13 @@ EVENTS = st.lists(
         target=st.sampled_from(WHICH),
         peer=st.just("127.0.0.1"),
         request_id=st.just("r"),
-        detail=st.dictionaries(st.sampled_from(("x", "ü")), st.none() | st.integers(0, 9) | st.text(max_size=3)),
+        detail=st.dictionaries(
+            st.sampled_from(("x", "ü")),
+            st.none() | st.integers(0, 9) | st.text(max_size=3) | some(WHO).map(list) | st.sampled_from(WHO),
+        ),
     ),
     max_size=30,
 )
-
-
-def some(words: tuple[str, ...]) -> Any:
-    return st.lists(st.sampled_from(words), max_size=2, unique=True).map(tuple)
 
 
 SEARCHES = st.builds(
@@ -44,6 +49,7 @@ SEARCHES = st.builds(
     targets=some(WHICH),
     since=st.none() | TIMES,
     until=st.none() | TIMES,
+    about=some(WHO),
 )
 
 

@@ -41,6 +41,7 @@ def event() -> None:
 
 @event.command("list")
 @click.option("--actor", "actors", multiple=True, metavar="URN", help="Events of this actor; repeatable.")
+@click.option("--about", multiple=True, metavar="URN", help="Events about this actor or its tokens; repeatable.")
 @click.option(
     "--action", "actions", multiple=True, metavar="WORD", help="Events with this action, such as token.revoked."
 )
@@ -55,6 +56,7 @@ def list_events(client: "Client", limit: int, as_json: bool, follow: bool, **fil
 
     \b
     Example: watchword event list --action token.created --since 1d
+    Example: watchword event list --about urn:li:corpuser:alice --limit 0
     Example: watchword event list --follow -o json
     """
     if follow and filters["until"] is not None:

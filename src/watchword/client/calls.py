@@ -268,14 +268,18 @@ def events(
     actors: Iterable[str] = (),
     actions: Iterable[str] = (),
     targets: Iterable[str] = (),
+    about: Iterable[str] = (),
     since: int | None = None,
     until: int | None = None,
     page_size: int = PAGE_SIZE,
 ) -> Cursored[EventInfo]:
-    """What happened, newest first, from `since` on and before `until` (milliseconds). Needs View Audit Log."""
+    """What happened, newest first, from `since` on and before `until` (milliseconds). Needs View Audit Log.
+
+    `about` selects events that target or name an actor, or target one of its tokens.
+    """
     document = f"query ($input: ListEventsInput) {{ listEvents(input: $input) {{ cursor events {{ {_EVENT} }} }} }}"
-    lists = {"actorUrns": list(actors), "actions": list(actions), "targets": list(targets)}
-    wanted = {name: words for name, words in lists.items() if words} | {"since": since, "until": until}
+    lists = {"actorUrns": actors, "actions": actions, "targets": targets, "aboutUrns": about}
+    wanted = {name: list(words) for name, words in lists.items()} | {"since": since, "until": until}
 
     def read(found: Json) -> Stretch[EventInfo]:
         return Stretch(tuple(record(EventInfo, event) for event in found["events"]), found["cursor"])

@@ -138,6 +138,8 @@ class EventSearch:
     targets: tuple[str, ...] = ()
     since: int | None = None
     until: int | None = None
+    about: tuple[str, ...] = ()
+    """Actors that the event targets or names in its detail; a store also finds the events of their tokens."""
 
     def matches(self, event: KeptEvent) -> bool:
         return (
@@ -147,7 +149,12 @@ class EventSearch:
             and (not self.targets or event.target in self.targets)
             and (self.since is None or event.at >= self.since)
             and (self.until is None or event.at < self.until)
+            and (not self.about or any(urn == event.target or _names(event.detail, urn) for urn in self.about))
         )
+
+
+def _names(detail: Mapping[str, Any], urn: str) -> bool:
+    return any(value == urn or (isinstance(value, list) and urn in value) for value in detail.values())
 
 
 _CURSOR = re.compile(r"(\d{1,18})-(\d{1,18})", re.ASCII)
@@ -161,6 +168,7 @@ def parse_event_search(
     targets: Sequence[str] | None,
     since: int | None,
     until: int | None,
+    about: Sequence[str] | None,
 ) -> EventSearch:
     """Validate the page that a caller requests."""
     if count is None:
@@ -175,6 +183,7 @@ def parse_event_search(
         targets=_words(targets, "targets"),
         since=since,
         until=until,
+        about=_words(about, "aboutUrns"),
     )
 
 

@@ -107,3 +107,19 @@ def test_followed_events_are_printed_as_they_happen(server: Server, actor: str, 
         terminal.wait_for(after)
         assert terminal.text.count(before) == 1
         assert terminal.interrupt() == 130
+
+
+def test_events_about_an_actor_include_those_of_its_tokens(server: Server, done: Done, actor: str) -> None:
+    made = server.create(ADMIN, of=actor)["metadata"]["id"]
+    server.revoke(made)
+    server.set_status(actor, "SUSPENDED")
+    policy = server.grant(actor)
+    server.create(ADMIN, of=f"{actor}-other")
+    found = json.loads(done("event", "list", "--about", actor, "--json"))
+    assert [(event["action"], event["target"]) for event in found] == [
+        ("policy.created", policy),
+        ("actor.suspended", actor),
+        ("token.revoked", made),
+        ("token.created", made),
+    ]
+    assert {event["actorUrn"] for event in found} == {ADMIN}

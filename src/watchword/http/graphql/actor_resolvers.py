@@ -124,7 +124,7 @@ async def _offboard(_: Any, info: Info, input: Json) -> Json:
 
 async def _list_events(_: Any, info: Info, input: Json | None = None) -> Json:
     context, audit = info.context, info.context.services.core.audit
-    names = ("count", "cursor", "actorUrns", "actions", "targets", "since", "until")
+    names = ("count", "cursor", "actorUrns", "actions", "targets", "since", "until", "aboutUrns")
     async with context.searching:
         grant = await audit.authorize(context.caller)
         search = parse_event_search(*((input or {}).get(name) for name in names))

@@ -1,5 +1,6 @@
 """The event log: read newest first by an index, pruned oldest first in small batches."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,6 +74,14 @@ def events_sql(search: EventSearch, dialect: Dialect) -> tuple[str, list[Any]]:
             terms.append(f"{column} = {bind(words[0])}::text")
         elif words:
             terms.append(f"{column} {dialect.any_of(bind(list(words)))}")
+    if search.about:
+        urns = dialect.any_of(bind(list(search.about)))
+        named = [
+            f"{dialect.position('detail', f'{bind(json.dumps(urn, ensure_ascii=False))}::text')} > 0"
+            for urn in search.about
+        ]
+        tokens = f"target IN (SELECT id FROM tokens WHERE actor_urn {urns})"
+        terms.append(f"({' OR '.join([f'target {urns}', tokens, *named])})")
     if search.since is not None:
         terms.append(f"at >= {bind(search.since)}::bigint")
     if search.until is not None:
