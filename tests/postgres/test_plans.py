@@ -23,7 +23,7 @@ from watchword.stores.postgres.connections import (
     SEARCHED,
     SEARCHING,
     Connection,
-    Session,
+    SessionSettings,
     connect,
 )
 from watchword.stores.postgres.verify_batcher import STATEMENT
@@ -45,7 +45,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def connected(made: Home, session: Session = Session()) -> AsyncIterator[Connection]:  # noqa: B008 - cannot change
+async def connected(made: Home, session: SessionSettings = SessionSettings()) -> AsyncIterator[Connection]:  # noqa: B008 - cannot change
     """A connection as the store has it: the pool's, unless it is for something else."""
     address = database(made.url)
     assert isinstance(address, PostgresUrl)
@@ -106,7 +106,7 @@ async def heaviest_statement_once_it_has_grown(made: Home, work: Callable[[SqlSt
     address = database(made.url)
     assert isinstance(address, PostgresUrl)
     place = replace(address, schema=made.schema, timeout=SECONDS)
-    async with explained(place, Session()) as (connection, told):
+    async with explained(place, SessionSettings()) as (connection, told):
         made.look(_MAKE, "few ", 20)
         await work(store_on(connection), "few 7")
         made.look(_MAKE, "many ", GROWN)

@@ -24,7 +24,7 @@ from watchword.domain.store_urls import PostgresUrl
 Row = Sequence[Any]
 
 
-class Statement(Protocol):
+class PreparedStatement(Protocol):
     async def fetch(self, *bound: Any) -> list[Row]: ...
 
 
@@ -36,7 +36,7 @@ class Connection(Protocol):
     async def fetch(self, statement: str, *bound: Any) -> list[Row]: ...
     async def fetchrow(self, statement: str, *bound: Any) -> Row | None: ...
     async def fetchval(self, statement: str, *bound: Any) -> Any: ...
-    async def prepare(self, statement: str) -> Statement: ...
+    async def prepare(self, statement: str) -> PreparedStatement: ...
     async def copy_records_to_table(
         self, table: str, *, records: Iterable[Row], columns: Sequence[str], schema_name: str | None = None
     ) -> str: ...
@@ -209,7 +209,7 @@ def is_lost(error: BaseException) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionSettings:
     """Settings of a connection, besides those that every connection has."""
 
     settings: tuple[tuple[str, str], ...] = ()
@@ -222,7 +222,8 @@ SEARCHING = "SET LOCAL plan_cache_mode = auto; SET LOCAL enable_seqscan = on"
 """In a transaction: the next statements are planned for their values, with any plan."""
 SEARCHED = "; ".join(f"SET LOCAL {name} = {value}" for name, value in _POINT.items())
 
-READING_MANY_TOKENS = Session(
+DEFAULT_SETTINGS = SessionSettings()
+READING_MANY_TOKENS = SessionSettings(
     (
         # The statement that verifies has one good plan at any size.
         ("enable_hashjoin", "off"),
@@ -232,7 +233,9 @@ READING_MANY_TOKENS = Session(
 )
 
 
-async def connect(place: PostgresUrl, session: Session = Session(), *, seconds: float | None = None) -> Connection:  # noqa: B008
+async def connect(
+    place: PostgresUrl, session: SessionSettings = DEFAULT_SETTINGS, *, seconds: float | None = None
+) -> Connection:
     """A connection to the server that accepts writes, with our settings. Raises the driver's errors."""
     limit = place.timeout if seconds is None else seconds
     share = limit / len(place.hosts)
@@ -303,7 +306,7 @@ def tls(options: dict[str, str]) -> Any:
     return context
 
 
-async def _set(connection: Connection, place: PostgresUrl, session: Session) -> None:
+async def _set(connection: Connection, place: PostgresUrl, session: SessionSettings) -> None:
     version = connection.get_server_version()
     if version.major < OLDEST:
         raise OperatorError(
@@ -464,7 +467,7 @@ class ConnectionBackoff:
         self._pause = 0.0
         self._not_before = 0.0
 
-    async def connect(self, session: Session = Session()) -> Connection:  # noqa: B008 - frozen
+    async def connect(self, session: SessionSettings = DEFAULT_SETTINGS) -> Connection:
         while (wait := self._not_before - time.monotonic()) > 0:  # noqa: ASYNC110 - a moment, not an event
             await asyncio.sleep(wait)
         try:

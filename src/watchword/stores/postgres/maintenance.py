@@ -12,12 +12,12 @@ from asyncpg import exceptions as pg
 
 from watchword.domain.errors import OperatorError
 from watchword.domain.store_urls import PostgresUrl
-from watchword.stores.postgres.connections import DRIVER_ERRORS, Connection, Session, advice, connect, is_lost
+from watchword.stores.postgres.connections import DRIVER_ERRORS, Connection, SessionSettings, advice, connect, is_lost
 
 CONNECT_SECONDS = 10.0
 WAIT_SECONDS = 30
 
-_LONG_WORK = Session(
+_LONG_WORK = SessionSettings(
     (
         ("statement_timeout", "0"),
         ("lock_timeout", "10000"),
