@@ -7,12 +7,13 @@ SERVE_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?=
 REF ?= HEAD
+MUTANTS_ARGS ?=
 OPENSEARCH_PORT ?= 9200
 OPENSEARCH_ARGS ?=
 JOBS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help size serve opensearch test soak lint types format bench bench-compare reference screenshots docs docs-serve dist lock clean
+.PHONY: help size serve opensearch test soak lint types format bench bench-compare mutants reference screenshots docs docs-serve dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -53,6 +54,9 @@ bench-compare: $(VENV)/.installed-dev ## compare processor time per request with
 
 bench-%: $(VENV)/.installed-dev
 	$(BIN)/python -m bench $* $(BENCH_ARGS)
+
+mutants: $(VENV)/.installed-dev ## change the source in 200 places and see whether the tests notice: REF=57b8f58
+	$(BIN)/python scripts/mutants --ref $(REF) $(MUTANTS_ARGS)
 
 reference: $(VENV)/.installed-dev ## write the generated pages of docs/reference
 	$(BIN)/python scripts/reference

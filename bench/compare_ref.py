@@ -69,6 +69,7 @@ def _fill(client: httpx.Client, actor: str) -> Holder:
     for number in range(TOKENS_OF_EACH):
         wanted = {"type": "PERSONAL", "actorUrn": actor, "duration": "ONE_DAY", "name": f"token {number}"}
         answer = client.post("/api/graphql", json={"query": CREATE, "variables": {"input": wanted}}).json()
+        assert "errors" not in answer, answer
         token = answer["data"]["createAccessToken"]["accessToken"]
     return Holder(actor, token)
 
@@ -122,7 +123,8 @@ def _pair(store: str, trees: dict[str, tuple[Path, Path]], folder: Path, stack: 
         own.mkdir()
         how: dict[str, Any] = {"label": name}
         if cluster is not None:
-            how |= {"settings": settings_of(Home(cluster, own)), "beside": partial(used_by, cluster)}
+            settings = settings_of(Home(cluster, own)) | {"database_timeout": "20"}  # the core is shared
+            how |= {"settings": settings, "beside": partial(used_by, cluster)}
         progress(f"starting {name} on {store}")
         pair[name] = stack.enter_context(TreeContender(store, tree, own, python, **how))
     return pair
