@@ -191,7 +191,7 @@ HARMS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a damaged store": (lambda data: (data / "watchword.db").write_bytes(b"x" * 9000), "store", "db restore"),
     "an empty store": (lambda data: (data / "watchword.db").write_bytes(b""), "store", "db restore"),
     "a key open to others": (lambda data: (data / "master.key").chmod(0o640), "keys", "chmod 600"),
-    "a lost key": (lambda data: (data / "master.key").unlink(), "keys", "Put the one that belongs"),
+    "a lost key": (lambda data: (data / "master.key").unlink(), "keys", "Put the key of this store there"),
     "another key": (other_key, "keys", "another master key"),
 }
 

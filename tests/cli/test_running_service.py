@@ -52,7 +52,7 @@ def test_doctor_judges_the_running_service_by_its_answer(make_server: Callable[.
     assert "server" not in found
     other = findings(running.command_line("doctor", "--json", env={"WATCHWORD_URL": server.url}))
     assert other["server"] == (
-        f"warn WATCHWORD_URL, {server.url}, is another service ({server.url}) than that of this store ({PUBLIC})"
+        f"warn WATCHWORD_URL, {server.url}, is the service {server.url}; this store's is {PUBLIC}"
     )
     local = findings(server.command_line("doctor", "--json", env={"WATCHWORD_URL": server.url}))
     assert local["exposure"].startswith("ok the running service is in local mode")

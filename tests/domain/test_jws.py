@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watchword.signing.jws import signed
+from watchword.signing.keyring import signed_token
 
 values = st.text(max_size=20) | st.integers() | st.lists(st.text(max_size=5), max_size=3)
 claims = st.dictionaries(st.text(max_size=8).filter(lambda name: name not in {"iat", "exp", "nbf", "iss"}), values)
@@ -19,14 +19,14 @@ seeds = st.binary(min_size=32, max_size=32)
 def test_a_token_is_byte_by_byte_what_pyjwt_makes_of_it(content: dict[str, Any], kid: str, seed: bytes) -> None:
     private = Ed25519PrivateKey.from_private_bytes(seed)
     expected = jwt.encode(content, private, algorithm="EdDSA", headers={"kid": kid, "typ": "at+jwt"})
-    assert signed(content, kid, private) == expected
+    assert signed_token(content, kid, private) == expected
 
 
 @settings(max_examples=30, deadline=None)
 @given(claims, seeds)
 def test_pyjwt_reads_what_was_signed(content: dict[str, Any], seed: bytes) -> None:
     private = Ed25519PrivateKey.from_private_bytes(seed)
-    token = signed(content, "k", private)
+    token = signed_token(content, "k", private)
     told = jwt.decode_complete(
         token,
         private.public_key(),

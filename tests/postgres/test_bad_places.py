@@ -134,12 +134,12 @@ def test_another_master_key(database: Home, tmp_path: Path) -> None:
     env = at(database, master_key_file=str(other))
     for words in (("keys", "list"), ("serve", "--port", "1")):
         said = refused(env, tmp_path, *words)
-        assert "sealed with another master key. Put the right one in place (WATCHWORD_MASTER_KEY_FILE)" in said
+        assert "sealed with another master key. Set WATCHWORD_MASTER_KEY_FILE to the right one." in said
 
 
 def test_a_master_key_file_that_is_not_there(database: Home, tmp_path: Path) -> None:
     said = refused(at(database, master_key_file=str(tmp_path / "no.key")), tmp_path)
-    assert f"no master key at {tmp_path / 'no.key'}. Put the one that belongs" in said
+    assert f"no master key at {tmp_path / 'no.key'}. Put the key of this store there" in said
     assert f"for a new store: watchword keys master {tmp_path / 'no.key'}" in said
     assert not (tmp_path / "no.key").exists()
 

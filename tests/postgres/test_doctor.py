@@ -60,7 +60,7 @@ def test_a_healthy_store_is_all_ok_and_left_as_it_was(settled: Home, tmp_path: P
     assert f"schema {settled.schema} has schema version {latest('postgres')}, on PostgreSQL 1" in store
     assert "accepts writes; tokens not revoked: 1" in store
     assert "opens the store's salt and signing keys (2)" in said(found, "keys")
-    assert "fits the database's" in said(found, "clock")
+    assert "agrees with the database's clock" in said(found, "clock")
     assert "local mode is off" in said(found, "exposure")
     assert whole(settled) == before
 
