@@ -19,7 +19,7 @@ from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server, plain_client
 from tests.support.system import need_program
 from tests.support.waiting import SECONDS
-from watchword.client.asgi import VerifyTokens
+from watchword.client.middleware import VerifyTokens
 
 APPLICATIONS = Path(__file__).parent / "applications"
 PROGRAMS = {

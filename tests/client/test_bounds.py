@@ -12,7 +12,7 @@ from tests.support.server import ADMIN, Server
 from tests.support.strangers import endless, web_server
 from tests.support.waiting import until
 from watchword.client import Client, UnexpectedAnswer, Unreachable, WatchwordError
-from watchword.client.wire import MOST_BYTES, Body
+from watchword.client.api_requests import MAX_BYTES, AnswerBody
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -25,27 +25,33 @@ def test_an_endless_answer_is_cut_off(connect: Clients) -> None:
 
 
 def test_an_answer_that_unpacks_to_too_much_is_cut_off(connect: Clients) -> None:
-    packed = gzip.compress(b" " * (MOST_BYTES + 1))
+    packed = gzip.compress(b" " * (MAX_BYTES + 1))
     head = HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
     with endless(head + packed, b"") as stranger, pytest.raises(UnexpectedAnswer, match="more than"):
         connect(stranger.url, actor=ADMIN).me()
 
 
 def test_never_more_is_unpacked_than_an_answer_can_have() -> None:
-    body, packed = Body("gzip"), gzip.compress(b" " * (8 * MOST_BYTES))
+    body, packed = AnswerBody("gzip"), gzip.compress(b" " * (8 * MAX_BYTES))
     with pytest.raises(UnexpectedAnswer):
         body.add(packed)
-    assert len(body.content) == MOST_BYTES + 1
+    assert len(body.content) == MAX_BYTES + 1
 
 
 @pytest.mark.parametrize("encoding", ["gzip, gzip", "br", "deflate"])
 def test_an_answer_packed_otherwise_than_asked_is_not_unpacked(connect: Clients, encoding: str) -> None:
-    with web_server(200, "x", Content_Encoding=encoding) as stranger, pytest.raises(UnexpectedAnswer, match="packed"):
+    with (
+        web_server(200, "x", Content_Encoding=encoding) as stranger,
+        pytest.raises(UnexpectedAnswer, match="content encoding"),
+    ):
         connect(stranger.url, actor=ADMIN).me()
 
 
 def test_an_answer_that_only_says_it_is_packed_is_told(connect: Clients) -> None:
-    with web_server(200, "{}", Content_Encoding="gzip") as stranger, pytest.raises(UnexpectedAnswer, match="unpacked"):
+    with (
+        web_server(200, "{}", Content_Encoding="gzip") as stranger,
+        pytest.raises(UnexpectedAnswer, match="decompressed"),
+    ):
         connect(stranger.url, actor=ADMIN).me()
 
 

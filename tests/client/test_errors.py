@@ -20,8 +20,8 @@ from watchword.client import (
     WatchwordError,
     Where,
 )
+from watchword.client.api_requests import ApiRequest, read_answer
 from watchword.client.errors import BY_TYPE
-from watchword.client.wire import ApiRequest, read
 from watchword.domain import errors
 from watchword.domain.errors import Fault, Kind, Reason
 from watchword.http.errors import fault_response
@@ -39,7 +39,7 @@ def test_every_reason_arrives_as_its_word_and_class(reason: Reason, graphql: boo
     sent = fault_response(Fault(reason, "A sentence.", revokedAt=7), graphql=graphql)
     headers = dict(sent.headers) | {"x-request-id": "r-1"}
     with pytest.raises(BY_TYPE[reason.kind.type]) as told:
-        read(ApiRequest(lambda answer: answer), sent.status, headers, sent.body)
+        read_answer(ApiRequest(lambda answer: answer), sent.status, headers, sent.body)
     error = told.value
     assert isinstance(error, Refused)
     assert (error.reason, error.code, error.message) == (reason.word, reason.kind.code, "A sentence.")
@@ -50,7 +50,7 @@ def test_every_reason_arrives_as_its_word_and_class(reason: Reason, graphql: boo
 def test_a_word_of_a_newer_server_is_still_a_refusal() -> None:
     body = b'{"errors": [{"message": "No.", "extensions": {"code": 418, "type": "TEAPOT", "reason": "teapot"}}]}'
     with pytest.raises(Refused) as told:
-        read(ApiRequest(lambda answer: answer), 418, {}, body)
+        read_answer(ApiRequest(lambda answer: answer), 418, {}, body)
     assert (type(told.value), told.value.reason, told.value.code) == (Refused, "teapot", 418)
 
 

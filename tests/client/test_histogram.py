@@ -1,9 +1,11 @@
 """How a time series lies in time, through both clients."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from tests.support.both_clients import Clients
-from tests.support.series import DAY, fill, new_aspect, now
+from tests.support.series import fill, new_aspect
 from tests.support.server import ADMIN, Server
 from watchword.client import BadRequest
 
@@ -14,9 +16,9 @@ def test_the_spans_of_a_time_series_tell_when_its_rows_are_from(server: Server, 
     found = connect(server.url, actor=ADMIN).timeseries_histogram("dataset", aspect, spans=2)
     assert (found.index_name, found.rows, found.rows_without_time) == (index, 8, 0)
     assert [span.rows for span in found.spans] == [3, 5]
-    assert found.span_millis is not None
-    assert abs(found.span_millis - 39 * DAY / 2) < 2
-    assert now() - found.spans[0].start_millis > 40 * DAY
+    assert found.span is not None
+    assert abs(found.span - timedelta(days=39) / 2) < timedelta(milliseconds=2)
+    assert datetime.now(UTC) - found.spans[0].start > timedelta(days=40)
     assert found.spans[0].start < found.spans[1].start
 
 

@@ -5,9 +5,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.support.both_clients import Clients
-from tests.support.series import DAY, fill, new_aspect, now, rows_of
+from tests.support.series import fill, new_aspect, rows_of
 from tests.support.server import ADMIN, Server
 from watchword.client import BadRequest, Client, Conflict, NotFound, OperationInfo, Unauthorized
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def days_ago(days: int) -> datetime:
+    return datetime.now(UTC) - timedelta(days=days)
 
 
 def ended(client: Client, operation: OperationInfo) -> OperationInfo:
@@ -18,7 +24,7 @@ def ended(client: Client, operation: OperationInfo) -> OperationInfo:
 def test_a_plan_counts_what_would_go_and_changes_nothing(server: Server, connect: Clients) -> None:
     aspect = new_aspect()
     index = fill(server, aspect, old=30, young=70)
-    plan = connect(server.url, actor=ADMIN).plan_truncation("DATASET", aspect, now() - 30 * DAY, batch_size=7)
+    plan = connect(server.url, actor=ADMIN).plan_truncation("DATASET", aspect, days_ago(30), batch_size=7)
     assert (plan.index_name, plan.rows, plan.rows_to_delete, plan.share) == (index, 100, 30, 30.0)
     assert (plan.strategy, plan.batch_size, plan.timeout_seconds) == ("DELETE_BY_QUERY", 7, None)
     assert plan.summary.startswith("Delete 30 out of 100 rows (30.00%).")
@@ -38,14 +44,14 @@ def test_a_truncation_is_watched_to_its_end_and_leaves_what_is_younger(
     assert (started.state, started.actor_urn, started.plan.strategy) == ("PLANNED", ADMIN, "DELETE_BY_QUERY")
     assert abs(started.plan.end_time - end) < timedelta(milliseconds=1)
     assert (done.id, done.state, done.is_over, done.percent) == (started.id, "DONE", True, 100.0)
-    assert done.finished is not None
+    assert done.finished_at is not None
     assert done.post_check is not None
     assert (done.post_check.passed, done.post_check.rows, done.post_check.rows_left) == (True, 100 - old, 0)
     assert rows_of(server, index) == 100 - old
 
 
 def test_embedded_index_deletes_whatever_strategy_is_forced(server: Server, connect: Clients) -> None:
-    client, aspect, end = connect(server.url, actor=ADMIN), new_aspect(), now() - 30 * DAY
+    client, aspect, end = connect(server.url, actor=ADMIN), new_aspect(), days_ago(30)
     fill(server, aspect, old=9, young=1)
     for plan in (
         client.plan_truncation("dataset", aspect, end, force_reindex=True),
@@ -55,14 +61,14 @@ def test_embedded_index_deletes_whatever_strategy_is_forced(server: Server, conn
     done = ended(client, client.truncate("dataset", aspect, end, force_reindex=True))
     assert done.target_index is None
     assert (done.state, done.status.deleted, done.status.done) == ("DONE", 9, 9)
-    with pytest.raises(BadRequest):
+    with pytest.raises(ValueError, match="force_delete_by_query and force_reindex"):
         client.plan_truncation("dataset", aspect, end, force_delete_by_query=True, force_reindex=True)
 
 
 def test_an_operation_and_the_tasks_that_worked_for_it_have_a_status(server: Server, connect: Clients) -> None:
     client, aspect = connect(server.url, actor=ADMIN), new_aspect()
     fill(server, aspect, old=3, young=7)
-    done = ended(client, client.truncate("dataset", aspect, now() - 30 * DAY))
+    done = ended(client, client.truncate("dataset", aspect, days_ago(30)))
     whole = client.task_status(done.id)
     part = client.task_status(done.tasks[0].id)
     assert whole is not None
@@ -78,17 +84,20 @@ def test_a_task_that_nobody_knows_is_none(server: Server, connect: Clients) -> N
 
 def test_operations_are_listed_newest_first_page_by_page(server: Server, connect: Clients) -> None:
     client = connect(server.url, actor=ADMIN)
-    made = [ended(client, client.truncate("dataset", "operation", number)).id for number in range(5)]
+    made = [
+        ended(client, client.truncate("dataset", "operation", EPOCH + timedelta(milliseconds=number))).id
+        for number in range(5)
+    ]
     listed = [operation.id for operation in client.operations(page_size=2)]
     assert listed[:5] == list(reversed(made))
     assert len(listed) == len(set(listed))
-    assert client.operation(made[0]).plan.end_time_millis == 0
+    assert client.operation(made[0]).plan.end_time == EPOCH
 
 
 def test_one_is_watched_while_it_goes_on_and_another_on_its_index_is_a_conflict_that_names_it(
     slow_server: Server, connect: Clients
 ) -> None:
-    client, aspect, end = connect(slow_server.url, actor=ADMIN), new_aspect(), now() - 30 * DAY
+    client, aspect, end = connect(slow_server.url, actor=ADMIN), new_aspect(), days_ago(30)
     fill(slow_server, aspect, old=10_000, young=10_000)
     started = client.truncate("dataset", aspect, end)
     looks = client.watch_operation(started.id, every=0.05)
@@ -129,15 +138,16 @@ def test_a_moment_without_a_zone_and_a_watch_without_a_pause_are_wrong_arguments
 def test_what_is_wrong_is_told_by_its_kind(server: Server, connect: Clients, actor: str) -> None:
     client, nobody = connect(server.url, actor=ADMIN), connect(server.url, actor=actor)
     with pytest.raises(NotFound) as unknown:
-        client.plan_truncation("dataset", "neverHeardOf", 0)
+        client.plan_truncation("dataset", "neverHeardOf", EPOCH)
     with pytest.raises(NotFound) as missing:
         client.operation("nobody:1")
     with pytest.raises(BadRequest) as future:
-        client.truncate("dataset", "operation", now() + DAY)
+        client.truncate("dataset", "operation", days_ago(-1))
     with pytest.raises(BadRequest) as malformed:
         client.task_status("a:b:c")
     with pytest.raises(Unauthorized) as denied:
-        nobody.truncate("dataset", "operation", 0)
+        nobody.truncate("dataset", "operation", EPOCH)
     assert (unknown.value.reason, missing.value.reason) == ("aspect_not_found", "operation_not_found")
     assert (future.value.field, malformed.value.field) == ("endTimeMillis", "task")
+    assert str(future.value).startswith("end_time must be")
     assert denied.value.privilege == "TRUNCATE_TIMESERIES_INDEX_PRIVILEGE"

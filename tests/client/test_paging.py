@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from tests.support.both_clients import Clients
 from tests.support.server import ADMIN, Server
 from watchword.client import Client, Where
-from watchword.client.walks import Paged, ResultPage
-from watchword.client.wire import ApiRequest
+from watchword.client.api_requests import ApiRequest, OffsetListing, ResultPage
 
 
 def fill(client: Client, actor: str, names: str) -> dict[str, str]:
@@ -76,10 +75,10 @@ def test_whatever_comes_and_goes_between_pages_what_stayed_is_given_once_and_in_
         asked = (start, count)
         return ApiRequest(lambda _: ResultPage((), 0))
 
-    walk, given = Paged(fetch, str, page_size), []
-    while walk.following is not None:
+    listing, given = OffsetListing(fetch, str, page_size), []
+    while listing.next_request is not None:
         start, count = asked
-        given += walk.take(ResultPage(tuple(sorted(now)[start : start + count]), len(now)))
+        given += listing.take(ResultPage(tuple(sorted(now)[start : start + count]), len(now)))
         if changes:
             gone, came = changes.pop()
             now = (now - gone) | came
@@ -95,8 +94,8 @@ def test_a_list_that_never_comes_to_rest_has_an_end_all_the_same() -> None:
         places.append(start)
         return ApiRequest(lambda _: ResultPage((), 0))
 
-    walk: Paged[int] = Paged(fetch, str, 2)
-    while walk.following is not None and len(places) < 1_000:
+    listing: OffsetListing[int] = OffsetListing(fetch, str, 2)
+    while listing.next_request is not None and len(places) < 1_000:
         page = len(places)
-        walk.take(ResultPage((page * 2, page * 2 + 1) if places[-1] < 20 else (), 20))
-    assert walk.following is None
+        listing.take(ResultPage((page * 2, page * 2 + 1) if places[-1] < 20 else (), 20))
+    assert listing.next_request is None

@@ -16,7 +16,7 @@ from tests.support.server import ADMIN, Server
 from tests.support.store_file import locked
 from tests.support.strangers import cut_line, web_server
 from watchword.client import Client, Conflict, PolicyActors, ServerError, Unavailable, Unreachable, Where
-from watchword.client.wire import LONGEST_PAUSE, ApiRequest, Tries
+from watchword.client.api_requests import LONGEST_PAUSE, ApiRequest, Retries
 
 
 def test_a_read_is_tried_again_after_a_cut_line(connect: Clients) -> None:
@@ -157,9 +157,9 @@ unavailable = st.builds(
 def test_tries_are_bounded_and_no_pause_is_shorter_than_asked(
     changes: bool, key: str | None, retries: int, failures: list[Unavailable | Unreachable], jitter: float
 ) -> None:
-    tries, pauses = Tries(ApiRequest(str, changes=changes, key=key), retries, lambda: jitter), []
+    retries_left, pauses = Retries(ApiRequest(str, changes=changes, key=key), retries, lambda: jitter), []
     for failure in failures:
-        pause = tries.pause_after(failure)
+        pause = retries_left.pause_after(failure)
         if pause is None:
             break
         assert not (changes and key is None and isinstance(failure, Unreachable))

@@ -1,79 +1,77 @@
-"""The Python client: everything the service does over its network address, typed.
+"""The Python client of Watchword: everything that the server's API offers, typed.
 
-    from watchword.client import Client
+    from watchword.client import Client, Where
 
     with Client("https://tokens.example.org", token=...) as watchword:
-        made = watchword.create_token("urn:li:corpuser:alice", "laptop", duration="ONE_WEEK")
+        new = watchword.create_token("urn:li:corpuser:alice", "laptop", duration="ONE_WEEK")
         for token in watchword.tokens(Where("actorUrn", "urn:li:corpuser:alice")):
-            print(token.name, token.expires)
+            print(token.name, token.expires_at)
 
-`AsyncClient` is the same with `await` and `async for`. What can go wrong: `watchword.client.errors`.
+`AsyncClient` has the same methods for asyncio. `watchword.client.errors` shows the tree of errors, and
+`watchword.client.middleware` protects an ASGI application.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from watchword.client.errors import (
-    BadRequest,
-    Conflict,
-    NotFound,
-    Refused,
-    ServerError,
-    Throttled,
-    Unauthenticated,
-    Unauthorized,
-    Unavailable,
-    UnexpectedAnswer,
-    Unreachable,
-    WatchwordError,
-)
-from watchword.client.files import RotatedFile, rotate_file
-from watchword.client.operation_records import (
-    EngineTaskInfo,
-    IndexInfo,
-    OperationInfo,
-    PostCheckInfo,
-    TaskCounters,
-    TaskInfo,
-    TimeseriesHistogram,
-    TimeSpan,
-    TruncationPlan,
-)
-from watchword.client.records import (
-    ActorInfo,
-    ActorSummary,
-    ActorTokenCount,
-    AppliedPolicies,
-    DeclaredPolicy,
-    EventAction,
-    EventInfo,
-    GroupInfo,
-    Identity,
-    Me,
-    NewToken,
-    OffboardedTokens,
-    OffboardingReport,
-    OffboardingResult,
-    PolicyActors,
-    PolicyDiff,
-    PolicyGrant,
-    PolicyInfo,
-    PrivilegeDescription,
-    PrivilegeExplanation,
-    RevocationPlan,
-    RevocationReceipt,
-    ServerInfo,
-    ServiceAccountInfo,
-    TokenInfo,
-)
-from watchword.client.sync import Client
-from watchword.client.token_calls import Where
-from watchword.client.token_files import TokenFile
-from watchword.client.walks import ResultPage
-from watchword.domain.lifetimes import Duration
-from watchword.domain.secret import Secret
-
 if TYPE_CHECKING:
-    from watchword.client.asynchronous import AsyncClient
+    from watchword.client.api import Where
+    from watchword.client.api_requests import ResultPage
+    from watchword.client.errors import (
+        BadRequest,
+        Conflict,
+        NotFound,
+        ProfileError,
+        Refused,
+        ServerError,
+        Throttled,
+        Unauthenticated,
+        Unauthorized,
+        Unavailable,
+        UnexpectedAnswer,
+        Unreachable,
+        WatchwordError,
+    )
+    from watchword.client.http_clients import AsyncClient, Client
+    from watchword.client.records import (
+        ActorInfo,
+        ActorSummary,
+        ActorTokenCount,
+        AppliedPolicies,
+        DeclaredPolicy,
+        EngineTaskInfo,
+        EventAction,
+        EventInfo,
+        GroupInfo,
+        Identity,
+        IndexInfo,
+        Me,
+        NewToken,
+        OffboardedTokens,
+        OffboardingReport,
+        OffboardingResult,
+        OperationInfo,
+        PolicyActors,
+        PolicyDiff,
+        PolicyGrant,
+        PolicyInfo,
+        PostCheckInfo,
+        PrivilegeDescription,
+        PrivilegeExplanation,
+        RevocationPlan,
+        RevocationReceipt,
+        ServerInfo,
+        ServiceAccountInfo,
+        TaskCounters,
+        TaskInfo,
+        TimeseriesHistogram,
+        TimeSpan,
+        TokenInfo,
+        TruncationPlan,
+    )
+    from watchword.client.token_files import RotatedFile, TokenFile, rotate_file
+    from watchword.domain.lifetimes import Duration
+    from watchword.domain.secret import Secret
 
 __all__ = [
     "ActorInfo",
@@ -106,6 +104,7 @@ __all__ = [
     "PostCheckInfo",
     "PrivilegeDescription",
     "PrivilegeExplanation",
+    "ProfileError",
     "Refused",
     "ResultPage",
     "RevocationPlan",
@@ -133,11 +132,27 @@ __all__ = [
     "rotate_file",
 ]
 
+# Names are loaded when they are first used, the modules without httpx first: the command line reads profiles at each
+# start, and httpx takes most of the time to load.
+_MODULES = (
+    "watchword.domain.lifetimes",
+    "watchword.domain.secret",
+    "watchword.client.errors",
+    "watchword.client.records",
+    "watchword.client.http_clients",
+    "watchword.client.api_requests",
+    "watchword.client.api",
+    "watchword.client.token_files",
+)
+
 
 def __getattr__(name: str) -> Any:
-    """`AsyncClient` is loaded when it is asked for: asyncio would take a quarter of the time of all this."""
-    if name == "AsyncClient":
-        from watchword.client.asynchronous import AsyncClient
-
-        return AsyncClient
+    if name in __all__:
+        for module in map(import_module, _MODULES):
+            if name in vars(module):
+                return vars(module)[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

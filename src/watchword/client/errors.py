@@ -1,12 +1,13 @@
-"""What can go wrong, as classes; the server's own words stay on them.
+"""The errors that the client raises.
 
     WatchwordError
-    ├── Unreachable              no answer came: refused, cut off, out of time, or a gateway that found nobody
-    ├── UnexpectedAnswer         an answer came, and it is not one of Watchword's
-    └── Refused                  Watchword said no: reason, code, message, details, request_id
-        ├── BadRequest           400, `field` names what is wrong
+    ├── Unreachable              no answer: connection refused or lost, timeout, or a gateway without a server behind it
+    ├── UnexpectedAnswer         an answer that is not Watchword's
+    ├── ProfileError             a profile is missing, unreadable, or not private
+    └── Refused                  the server rejected the request: reason, code, message, details, request_id
+        ├── BadRequest           400, `argument` names the Python argument, `field` the GraphQL field
         ├── Unauthenticated      401
-        ├── Unauthorized         403, `privilege` names what is missing
+        ├── Unauthorized         403, `privilege` names the missing privilege
         ├── NotFound             404
         ├── MethodNotAllowed     405
         ├── BodyTimeout          408
@@ -14,32 +15,60 @@
         ├── TooLarge             413
         ├── AddressTooLong       414
         ├── UnsupportedMediaType 415
-        ├── Throttled            429; `retry_after` in seconds, where it is only too early
+        ├── Throttled            429, `retry_after` in seconds, if retrying later helps
         ├── ServerError          500
         └── Unavailable          503, nothing was changed; `retry_after` in seconds
 
-A word that this version does not know arrives as `Refused` itself: a newer server is no reason to fail otherwise.
+An error type that this version does not know is raised as `Refused`, so that a newer server does not break the client.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from watchword.domain import errors as words
+from watchword.domain import errors as domain_errors
+from watchword.domain.errors import OperatorError
+
+# Arguments whose name is not the snake case of the GraphQL field.
+_ARGUMENTS = {
+    "Idempotency-Key": "key",
+    "aboutUrns": "about",
+    "actorUrn": "actor",
+    "actorUrns": "actors",
+    "all": "everything",
+    "allowedNetworks": "networks",
+    "durationIso": "duration",
+    "endTimeMillis": "end_time",
+    "filters": "where",
+    "groupUrn": "group",
+    "policies": "declared",
+    "userUrns": "users",
+}
 
 
 class WatchwordError(Exception):
-    """Everything this client raises on purpose, but for wrong arguments (`ValueError`)."""
+    """The base of all errors of this client, except for wrong arguments, which are a `ValueError`."""
 
 
 class Unreachable(WatchwordError):
-    """Whether a change was made is not known, unless the connection was refused."""
+    """No answer came. The server may have made a change, unless the connection was refused."""
 
 
 class UnexpectedAnswer(WatchwordError):
-    pass
+    """An answer came that is not Watchword's. The address is probably wrong."""
+
+
+class ProfileError(WatchwordError, OperatorError):
+    """A profile cannot be used: it is missing, unreadable, or other users can read it."""
+
+
+class ProfileChoiceError(ProfileError):
+    """No profile fits, or more than one does."""
 
 
 class Refused(WatchwordError):
+    """The server rejected the request. `message` is its sentence, `reason` its stable code word."""
+
     def __init__(
         self,
         message: str,
@@ -64,79 +93,101 @@ class Refused(WatchwordError):
 
 
 class BadRequest(Refused):
+    """The request is invalid. `str()` of the error names the Python argument, `message` the GraphQL field."""
+
+    argument: str | None = None
+
     @property
     def field(self) -> str | None:
+        """The GraphQL field that is wrong."""
         return self._detail("field")
+
+    def name_argument(self, names: Mapping[str, str]) -> None:
+        """`names` has the arguments of this call that are not called like their field."""
+        if self.field is None:
+            return
+        first, *rest = self.field.removeprefix("input.").split(".")
+        word, bracket, index = first.partition("[")
+        known = {**_ARGUMENTS, **names}
+        self.argument = ".".join([known.get(word, _snake(word)) + bracket + index, *map(_snake, rest)])
+        self.args = (re.sub(rf"(?<![\w.])(input\.)?{re.escape(self.field)}(?!\w)", self.argument, self.message),)
 
 
 class Unauthenticated(Refused):
-    pass
+    """The credential is missing, invalid, expired or revoked."""
 
 
 class Unauthorized(Refused):
+    """The caller lacks a privilege, or the token is limited."""
+
     @property
     def privilege(self) -> str | None:
+        """The missing privilege."""
         return self._detail("privilege")
 
 
 class NotFound(Refused):
-    pass
+    """There is nothing of that id or urn."""
 
 
 class MethodNotAllowed(Refused):
-    pass
+    """The address does not take this HTTP method."""
 
 
 class BodyTimeout(Refused):
-    pass
+    """The request's body did not arrive in time."""
 
 
 class Conflict(Refused):
-    pass
+    """The request conflicts with the current state."""
 
 
 class TooLarge(Refused):
-    pass
+    """The request's body is too large."""
 
 
 class AddressTooLong(Refused):
-    pass
+    """The request's address is too long."""
 
 
 class UnsupportedMediaType(Refused):
-    pass
+    """The request's body has the wrong media type."""
 
 
 class Throttled(Refused):
-    pass
+    """A limit is reached. Retry after `retry_after` seconds, if that is given."""
 
 
 class ServerError(Refused):
-    pass
+    """The server failed. A change may have been made."""
 
 
 class Unavailable(Refused):
-    pass
+    """The server cannot answer now, and changed nothing."""
 
 
 BY_TYPE: dict[str, type[Refused]] = {
-    words.BAD_REQUEST.type: BadRequest,
-    words.UNAUTHENTICATED.type: Unauthenticated,
-    words.UNAUTHORIZED.type: Unauthorized,
-    words.NOT_FOUND.type: NotFound,
-    words.METHOD_NOT_ALLOWED.type: MethodNotAllowed,
-    words.TIMEOUT.type: BodyTimeout,
-    words.CONFLICT.type: Conflict,
-    words.TOO_LARGE.type: TooLarge,
-    words.URI_TOO_LONG.type: AddressTooLong,
-    words.UNSUPPORTED_MEDIA_TYPE.type: UnsupportedMediaType,
-    words.THROTTLED.type: Throttled,
-    words.SERVER_ERROR.type: ServerError,
-    words.UNAVAILABLE.type: Unavailable,
+    domain_errors.BAD_REQUEST.type: BadRequest,
+    domain_errors.UNAUTHENTICATED.type: Unauthenticated,
+    domain_errors.UNAUTHORIZED.type: Unauthorized,
+    domain_errors.NOT_FOUND.type: NotFound,
+    domain_errors.METHOD_NOT_ALLOWED.type: MethodNotAllowed,
+    domain_errors.TIMEOUT.type: BodyTimeout,
+    domain_errors.CONFLICT.type: Conflict,
+    domain_errors.TOO_LARGE.type: TooLarge,
+    domain_errors.URI_TOO_LONG.type: AddressTooLong,
+    domain_errors.UNSUPPORTED_MEDIA_TYPE.type: UnsupportedMediaType,
+    domain_errors.THROTTLED.type: Throttled,
+    domain_errors.SERVER_ERROR.type: ServerError,
+    domain_errors.UNAVAILABLE.type: Unavailable,
 }
 
 
-def of_code(code: int) -> str:
-    """The type that goes with a status, for an answer that does not name it."""
-    kinds = (value for value in vars(words).values() if isinstance(value, words.Kind))
-    return next((kind.type for kind in kinds if kind.code == code), "")
+def error_type(status: int) -> str:
+    """The error type of an HTTP status, for an answer that does not name it."""
+    kinds = (value for value in vars(domain_errors).values() if isinstance(value, domain_errors.Kind))
+    return next((kind.type for kind in kinds if kind.code == status), "")
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])[A-Z]", lambda capital: f"_{capital[0].lower()}", name)

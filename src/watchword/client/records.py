@@ -1,12 +1,14 @@
 """What the server answers with, as frozen records.
 
-A record's fields are GraphQL's, in Python's spelling: from them come both the selection that is asked for and the
-reading of the answer. Words such as a status stay strings: a newer server may know more of them. Times are
-milliseconds since 1970; the properties beside them are datetimes in UTC.
+A record's fields are those of the GraphQL type, in snake case. They determine what a request selects and how the answer
+is read. Enum values such as a status stay strings, because a newer server may add values. Times are timezone-aware
+datetimes in UTC.
 """
 
+import json
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_type_hints
@@ -15,11 +17,26 @@ from watchword.domain.secret import Secret
 
 Json = Mapping[str, Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_OLDEST, _NEWEST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+GRAPHQL_NAME = "graphql"
+"""Metadata key: the field's name in GraphQL, where that is not the camel case of its Python name."""
+_FINAL_STATES = frozenset({"DONE", "FAILED", "CANCELLED"})
 
 
-def moment(milliseconds: int) -> datetime:
-    """Exact, where a float of seconds would not be."""
-    return _EPOCH + timedelta(milliseconds=milliseconds)
+def from_millis(milliseconds: int) -> datetime:
+    """Exact, unlike a float of seconds. Times outside the years 1 to 9999 are clamped to them."""
+    try:
+        return _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return _OLDEST if milliseconds < 0 else _NEWEST
+
+
+def to_millis(argument: str, when: datetime) -> int:
+    """Milliseconds since 1970. Without a time zone a datetime could mean any of 24 hours."""
+    if when.tzinfo is None:
+        raise ValueError(f"{argument} must have a time zone, such as datetime(2026, 10, 1, tzinfo=UTC).")
+    return (when - _EPOCH) // _MILLISECOND
 
 
 def camel(name: str) -> str:
@@ -29,13 +46,15 @@ def camel(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Me:
+    """The actor that the client acts as."""
+
     urn: str
     username: str
 
 
 @dataclass(frozen=True, slots=True)
 class TokenInfo:
-    """A token's record; the token itself is known to its holder alone."""
+    """What the server stores about a token. It never stores the token itself."""
 
     id: str
     urn: str
@@ -45,10 +64,10 @@ class TokenInfo:
     owner_urn: str
     token_type: str
     status: str
-    created_at: int
-    expires_at: int | None
-    last_used_at: int | None
-    revoked_at: int | None
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
     scopes: tuple[str, ...] | None = None
     audience: tuple[str, ...] | None = None
     allowed_networks: tuple[str, ...] | None = None
@@ -56,27 +75,18 @@ class TokenInfo:
     minted_with: str | None = None
     replaces: str | None = None
     replaced_by: str | None = None
-    replaced_at: int | None = None
+    replaced_at: datetime | None = None
     awaits_first_use: bool = False
-    expires_at_once_used: int | None = None
+    expires_at_once_used: datetime | None = None
     use_count: int = 0
     last_network: str | None = None
     effective_status: str = "ACTIVE"
-    """The status, or SUSPENDED where that would be ACTIVE and the actor is suspended."""
-
-    @property
-    def created(self) -> datetime:
-        return moment(self.created_at)
-
-    @property
-    def expires(self) -> datetime | None:
-        """None: never."""
-        return None if self.expires_at is None else moment(self.expires_at)
+    """Like `status`, but SUSPENDED instead of ACTIVE while the actor is suspended."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """The token, this once, and its record."""
+    """A token that was just issued, and its record. The server shows the token only this once."""
 
     token: Secret[str]
     metadata: TokenInfo
@@ -84,7 +94,7 @@ class NewToken:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who the holder of a token is to a gateway."""
+    """Whose token it is and what it is limited to, as a gateway gets it."""
 
     urn: str
     token_id: str
@@ -93,13 +103,15 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class ActorTokenCount:
+    """How many tokens of one actor a revocation affects."""
+
     actor_urn: str
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class RevocationPlan:
-    """How many tokens would be ended, with those that die with them, and whose: most first, at most 100 actors."""
+    """How many tokens would be revoked, derived ones included, and whose: at most 100 actors, most tokens first."""
 
     count: int
     actors: tuple[ActorTokenCount, ...]
@@ -107,28 +119,30 @@ class RevocationPlan:
 
 @dataclass(frozen=True, slots=True)
 class RevocationReceipt:
-    """How many tokens were ended, and from when on no instance accepts any. The digest is SHA-256 over their ids in
-    their order, each followed by a line feed.
+    """How many tokens were revoked, and when. No instance accepts any of them after `revoked_at`. The digest is the
+    SHA-256 of their sorted ids, each followed by a line feed.
     """
 
     count: int
     digest: str
-    revoked_at: int
+    revoked_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccountInfo:
+    """An actor for a program."""
+
     urn: str
     display_name: str
     description: str | None
     status: str
-    created_at: int
+    created_at: datetime
     created_by: str
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyActors:
-    """Whom a policy grants to."""
+    """To whom a policy grants its privileges."""
 
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
@@ -137,6 +151,8 @@ class PolicyActors:
 
 @dataclass(frozen=True, slots=True)
 class PolicyInfo:
+    """A policy as the server stores it."""
+
     urn: str
     name: str
     state: str
@@ -150,7 +166,7 @@ class PolicyInfo:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredPolicy:
-    """A policy as a file states it; `id` is what stands at the end of its urn."""
+    """A policy to apply. Its urn ends with `id`."""
 
     id: str
     name: str
@@ -162,7 +178,7 @@ class DeclaredPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyDiff:
-    """`change` is CREATE, UPDATE or DELETE."""
+    """A policy before and after a change. `change` is CREATE, UPDATE or DELETE."""
 
     change: str
     urn: str
@@ -172,7 +188,9 @@ class PolicyDiff:
 
 @dataclass(frozen=True, slots=True)
 class AppliedPolicies:
-    """`undeclared` has the policies of the set that are not declared and stay, because pruning was not asked for."""
+    """What `apply_policies` changed. `undeclared` has the policies of the set that were not declared and were kept,
+    because `prune` was not set.
+    """
 
     set: str
     dry_run: bool
@@ -183,6 +201,8 @@ class AppliedPolicies:
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
+    """A group of users."""
+
     urn: str
     name: str
     description: str | None
@@ -191,9 +211,11 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class ActorInfo:
+    """The status of an actor, and how many tokens and sessions it has."""
+
     urn: str
     status: str
-    changed_at: int | None
+    changed_at: datetime | None
     changed_by: str | None
     known: bool
     live_token_count: int
@@ -202,19 +224,19 @@ class ActorInfo:
 
 @dataclass(frozen=True, slots=True)
 class OffboardedTokens:
-    """`ids` has at most 1,000; the digest is over all of them."""
+    """Tokens that an offboarding revoked. `ids` has at most 1,000; the digest covers all of them."""
 
     count: int
     digest: str
-    revoked_at: int
+    revoked_at: datetime
     ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class OffboardingResult:
-    """`minted_tokens` is None where they were left alone."""
+    """What an offboarding did. `minted_tokens` is None if it did not revoke them."""
 
-    at: int
+    at: datetime
     status: str
     tokens: OffboardedTokens
     minted_tokens: OffboardedTokens | None
@@ -224,8 +246,8 @@ class OffboardingResult:
 
 @dataclass(frozen=True, slots=True)
 class OffboardingReport:
-    """What there was of an actor before, and what was done about it: nothing, where `receipt` is None. `tokens`,
-    `minted_tokens` (which it made for others) and `service_accounts` (which it made) have at most 100.
+    """What an actor had before its offboarding. `receipt` says what was done; it is None after a dry run. `tokens`,
+    `minted_tokens` (issued by the actor for others) and `service_accounts` (created by it) have at most 100 entries.
     """
 
     dry_run: bool
@@ -245,12 +267,12 @@ class OffboardingReport:
 
 @dataclass(frozen=True, slots=True)
 class ActorSummary:
-    """`groups` has at most 100; `token_count` counts those that are not revoked."""
+    """An actor in a list. `groups` has at most 100 entries; `token_count` counts tokens that are not revoked."""
 
     urn: str
     username: str
     status: str
-    changed_at: int | None
+    changed_at: datetime | None
     changed_by: str | None
     token_count: int
     groups: tuple[str, ...]
@@ -258,7 +280,7 @@ class ActorSummary:
 
 @dataclass(frozen=True, slots=True)
 class PolicyGrant:
-    """A policy that grants a privilege, and how: `via` is USER, GROUP or ALL_USERS."""
+    """A policy that grants a privilege. `via` is USER, GROUP or ALL_USERS."""
 
     policy_urn: str
     policy_name: str
@@ -269,7 +291,7 @@ class PolicyGrant:
 
 @dataclass(frozen=True, slots=True)
 class PrivilegeExplanation:
-    """`sentence` says by which policies it is allowed, or what the actor would be told."""
+    """Whether an actor has a privilege. `sentence` names the policies that grant it, or the error the actor gets."""
 
     actor_urn: str
     privilege: str
@@ -281,6 +303,8 @@ class PrivilegeExplanation:
 
 @dataclass(frozen=True, slots=True)
 class PrivilegeDescription:
+    """A privilege and what it allows."""
+
     name: str
     display_name: str
     allows: str
@@ -289,8 +313,10 @@ class PrivilegeDescription:
 
 @dataclass(frozen=True, slots=True)
 class EventInfo:
+    """One entry of the audit log."""
+
     id: str
-    at: int
+    at: datetime
     action: str
     actor_urn: str
     token_id: str | None
@@ -299,14 +325,10 @@ class EventInfo:
     request_id: str
     detail: Json
 
-    @property
-    def moment(self) -> datetime:
-        return moment(self.at)
-
 
 @dataclass(frozen=True, slots=True)
 class EventAction:
-    """What can happen: `means` says what its event tells."""
+    """An action that the audit log records; `means` explains it."""
 
     name: str
     means: str
@@ -314,8 +336,187 @@ class EventAction:
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
+    """The version of a server and what it can do."""
+
     version: str
     capabilities: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCounters:
+    """What a task has done so far, in rows."""
+
+    total: int
+    updated: int
+    created: int
+    deleted: int
+    batches: int
+    version_conflicts: int
+    noops: int
+    bulk_retries: int
+    search_retries: int
+    throttled_millis: int
+    requests_per_second: float
+    throttled_until_millis: int
+
+    @property
+    def done(self) -> int:
+        """Rows processed so far."""
+        return self.updated + self.created + self.deleted + self.noops + self.version_conflicts
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """The progress of an operation, or of a task of the search index."""
+
+    task_id: str
+    completed: bool
+    run_time_nanos: int
+    status: TaskCounters
+    failures: tuple[str, ...]
+    error: str | None
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None or bool(self.failures)
+
+
+@dataclass(frozen=True, slots=True)
+class TruncationPlan:
+    """What a truncation deletes, counted before it starts. `share` is a percentage."""
+
+    entity_type: str
+    aspect: str
+    index_name: str
+    end_time: datetime = field(metadata={GRAPHQL_NAME: "endTimeMillis"})
+    """Rows up to this time are deleted."""
+    rows: int
+    rows_to_delete: int
+    share: float
+    size_in_bytes: int
+    bytes_to_free: int
+    strategy: str
+    reason: str
+    batch_size: int
+    timeout_seconds: int | None
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTaskInfo:
+    """A task that the search index ran for an operation, as last seen."""
+
+    id: str
+    purpose: str
+    completed: bool
+    status: TaskCounters
+
+
+@dataclass(frozen=True, slots=True)
+class PostCheckInfo:
+    """The check after a truncation: how many rows remain, and how many old ones among them."""
+
+    passed: bool
+    rows: int
+    rows_left: int
+    expected: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OperationInfo:
+    """A truncation, from its plan to its check afterwards. `id` is also a task id."""
+
+    id: str
+    state: str
+    plan: TruncationPlan
+    actor_urn: str
+    created_at: datetime
+    started_at: datetime | None
+    changed_at: datetime | None
+    finished_at: datetime | None
+    percent: float
+    rows_done: int
+    rows_to_do: int
+    rows_per_second: float | None
+    estimated_end_at: datetime | None
+    note: str | None
+    error: str | None
+    attempts: int
+    source_index: str | None
+    target_index: str | None
+    tasks: tuple[EngineTaskInfo, ...]
+    status: TaskCounters
+    post_check: PostCheckInfo | None
+    cancel_asked_at: datetime | None
+    cancel_asked_by: str | None
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in _FINAL_STATES
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """The rows between the start of this span and the start of the next one."""
+
+    start: datetime = field(metadata={GRAPHQL_NAME: "startMillis"})
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimeseriesHistogram:
+    """The rows of a time series by time, oldest first."""
+
+    index_name: str
+    rows: int
+    rows_without_time: int
+    span: timedelta | None = field(metadata={GRAPHQL_NAME: "spanMillis"})
+    """The length of each span; None when there is no row with a time."""
+    spans: tuple[TimeSpan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexInfo:
+    """The size of one time series index."""
+
+    index_name: str
+    entity_name: str
+    aspect_name: str
+    size_in_mb: float
+    size_in_bytes: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenClaims:
+    """The lifetime that a token states about itself. Only the server can verify it."""
+
+    issued_at: datetime
+    expires_at: datetime | None
+
+    def remaining(self) -> timedelta | None:
+        """None: the token never expires."""
+        return None if self.expires_at is None else self.expires_at - datetime.now(UTC)
+
+    def elapsed_share(self) -> float:
+        """0.0 for a token that never expires, 1.0 or more for one that has expired."""
+        if self.expires_at is None:
+            return 0.0
+        whole = max(self.expires_at - self.issued_at, timedelta(seconds=1))
+        return (datetime.now(UTC) - self.issued_at) / whole
+
+
+def read_claims(token: Secret[str]) -> TokenClaims | None:
+    """None for text that is not a token of Watchword's form."""
+    try:
+        _, claims, _ = token.reveal().split(".")
+        found = json.loads(urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+        issued, expires = found["iat"], found.get("exp")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    if not isinstance(issued, int) or not isinstance(expires, int | None):
+        return None
+    return TokenClaims(from_millis(issued * 1000), None if expires is None else from_millis(expires * 1000))
 
 
 class _Record(Protocol):
@@ -326,29 +527,42 @@ R = TypeVar("R", bound=_Record)
 
 
 @cache
-def _nested(kind: type[_Record]) -> Mapping[str, type[_Record]]:
-    """Which fields hold records themselves: one, perhaps none, or a tuple of them."""
-    hints = {name: (hint, *get_args(hint)) for name, hint in get_type_hints(kind).items()}
-    return {
-        name: one for name, within in hints.items() for one in within if isinstance(one, type) and is_dataclass(one)
-    }
+def _graphql_fields(kind: type[_Record]) -> tuple[tuple[str, str, Any], ...]:
+    """Each field's name in Python and in GraphQL, and its type: a record, datetime, timedelta, or None for others."""
+    hints = get_type_hints(kind)
+    return tuple(
+        (
+            one.name,
+            one.metadata.get(GRAPHQL_NAME, camel(one.name)),
+            next(filter(_is_converted, (hints[one.name], *get_args(hints[one.name]))), None),
+        )
+        for one in fields(kind)
+    )
 
 
+def _is_converted(kind: Any) -> bool:
+    return isinstance(kind, type) and (is_dataclass(kind) or kind in {datetime, timedelta})
+
+
+@cache
 def selection(kind: type[_Record]) -> str:
-    """What to ask for: the fields of the record."""
-    nested = _nested(kind)
+    """The GraphQL selection of a record's fields."""
     return " ".join(
-        f"{camel(field.name)} {{ {selection(nested[field.name])} }}" if field.name in nested else camel(field.name)
-        for field in fields(kind)
+        name if inner in {None, datetime, timedelta} else f"{name} {{ {selection(inner)} }}"
+        for _, name, inner in _graphql_fields(kind)
     )
 
 
 def record(kind: type[R], answer: Json) -> R:
-    nested = _nested(kind)
-    return kind(**{field.name: _value(nested.get(field.name), answer[camel(field.name)]) for field in fields(kind)})
+    """Read a record from the JSON of an answer."""
+    return kind(**{name: _value(inner, answer[graphql]) for name, graphql, inner in _graphql_fields(kind)})
 
 
-def _value(kind: type[_Record] | None, value: Any) -> Any:
+def _value(kind: Any, value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_value(kind, one) for one in value)
-    return value if kind is None or value is None else record(kind, value)
+    if kind is None or value is None:
+        return value
+    if kind is datetime:
+        return from_millis(value)
+    return timedelta(milliseconds=value) if kind is timedelta else record(kind, value)

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, WebSocket
 
-from watchword.client.asgi import VerifyTokens
+from watchword.client.middleware import VerifyTokens
 
 SERVER, ABSENT, SILENT, STRANGER = (os.environ[name] for name in ("SERVER", "ABSENT", "SILENT", "STRANGER"))
 

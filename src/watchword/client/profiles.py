@@ -1,8 +1,8 @@
-"""Profiles: the servers a user has signed in to, each with its token, in files that only their owner can read.
+"""Where the server is and who calls: the environment, and the profiles that `watchword login` stores.
 
-`profiles.json` holds the servers' addresses and the current profile. Each token has a file beside it, which can be
-rotated like any token file. Files are replaced in one step. A file that others can read is rejected, because its token
-may have leaked.
+`profiles.json` has the server of each profile and the name of the current profile. Each token is in a file beside it,
+which can be rotated like any token file. Files are replaced in one step. A file that other users can read or write is
+not used, because they could have read or replaced the token.
 """
 
 import fcntl
@@ -10,27 +10,88 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from watchword.cli.run import WrongUse
-from watchword.domain.errors import OperatorError
+from watchword.client.errors import ProfileChoiceError, ProfileError
 from watchword.domain.secret import Secret
 from watchword.files import draft, publish
 
+DEFAULT_URL = "http://127.0.0.1:8080"
 MAX_FILE_BYTES = 1024 * 1024
-Publish = Callable[[], object]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,99}")
 _NO_HOME = "There is no home folder for profiles. Set HOME or XDG_CONFIG_HOME, or use WATCHWORD_TOKEN."
+
+
+@dataclass(frozen=True, slots=True)
+class ClientEnvironment:
+    url: str | None
+    token: Secret[str] | None
+    profile: str | None
+    folder: Path | None
+    """Where the profiles are; None without a home folder."""
+
+
+def read_environment(environment: Mapping[str, str] = os.environ) -> ClientEnvironment:
+    token = environment.get("WATCHWORD_TOKEN")
+    home = environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - Path's raises without a home
+    config = Path(environment.get("XDG_CONFIG_HOME") or f"{home}/.config")
+    return ClientEnvironment(
+        url=environment.get("WATCHWORD_URL") or None,
+        token=Secret(token.strip()) if token else None,
+        profile=environment.get("WATCHWORD_PROFILE") or None,
+        folder=config / "watchword" if config.is_absolute() else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     name: str
     url: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenServer:
+    """The server to use, and the profile whose token is sent to it; no profile if the caller is given otherwise."""
+
+    url: str
+    profile: Profile | None = None
+
+
+def choose_server(
+    environment: ClientEnvironment,
+    profiles: "Profiles",
+    *,
+    has_caller: bool,
+    url: str | None = None,
+    profile: str | None = None,
+) -> ChosenServer:
+    """The server by `url` or `profile`, WATCHWORD_URL, the profile in use, or the default, in this order. A profile's
+    token is sent to that profile's server only.
+    """
+    if profile is not None:
+        named = profiles.get(profile)
+        if url is not None and not same_server(url, named.url):
+            raise ProfileChoiceError(
+                f"--url and --profile name two servers: profile {profile} is for {named.url}. Give one."
+            )
+        return ChosenServer(named.url, named)
+    where = url or environment.url
+    if where is not None and has_caller:
+        return ChosenServer(where)
+    name = environment.profile or profiles.current
+    if where is None and name is not None:
+        named = profiles.get(name)
+        return ChosenServer(named.url, None if has_caller else named)
+    where = where or DEFAULT_URL
+    if has_caller:
+        return ChosenServer(where)
+    if environment.profile is not None and same_server((named := profiles.get(environment.profile)).url, where):
+        return ChosenServer(where, named)
+    return ChosenServer(where, profiles.for_url(where))
 
 
 @dataclass(slots=True)
@@ -43,23 +104,13 @@ def same_server(url: str, other: str) -> bool:
     return url.rstrip("/") == other.rstrip("/")
 
 
-def _default_name(url: str) -> str:
-    """The host, and the port unless it is the scheme's default."""
-    if url.startswith("unix:"):
-        return "unix"
-    parts = urlsplit(url)
-    host = re.sub(r"[^A-Za-z0-9._-]", "-", parts.hostname or "").strip("-._") or "server"
-    default_port = {"http": 80, "https": 443}.get(parts.scheme)
-    return host if parts.port in (None, default_port) else f"{host}:{parts.port}"
-
-
-def check_profile_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise WrongUse("--profile must be 1 to 100 letters, digits and . _ : @ -, and begin with a letter or digit.")
-    return name
+def is_profile_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
 
 
 class Profiles:
+    """The profiles in a folder."""
+
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
@@ -78,7 +129,7 @@ class Profiles:
         urls = self._read().urls
         if name not in urls:
             known = f"Profiles: {', '.join(sorted(urls))}." if urls else "There are no profiles."
-            raise WrongUse(f"There is no profile {name}. {known} Create it: watchword login --profile {name}")
+            raise ProfileChoiceError(f"There is no profile {name}. {known} Create it: watchword login --profile {name}")
         return Profile(name, urls[name])
 
     def for_url(self, url: str) -> Profile | None:
@@ -86,16 +137,19 @@ class Profiles:
         stored = self._read()
         found = [name for name, known in sorted(stored.urls.items()) if same_server(known, url)]
         if len(found) > 1 and stored.current not in found:
-            raise WrongUse(f"There are several profiles for {url}: {', '.join(found)}. Choose one with --profile.")
+            names = ", ".join(found)
+            raise ProfileChoiceError(
+                f"There are several profiles for {url}: {names}. Choose one with --profile or WATCHWORD_PROFILE."
+            )
         name = stored.current if stored.current in found else next(iter(found), None)
         return None if name is None else Profile(name, stored.urls[name])
 
     def name_for(self, url: str) -> str:
-        """A name from the address; with a number where another server has that name."""
+        """A name for a new profile: the server's host, with a number if another server has that name."""
         urls, name = self._read().urls, _default_name(url)
         names = [name[:95], *(f"{name[:95]}-{number}" for number in range(2, len(urls) + 3))]
-        taken_by_it = (one for one in names if same_server(urls.get(one, ""), url))
-        return next(taken_by_it, None) or next(one for one in names if one not in urls)
+        known = (one for one in names if same_server(urls.get(one, ""), url))
+        return next(known, None) or next(one for one in names if one not in urls)
 
     def token_file(self, profile: Profile) -> Path:
         return self._existing_folder / f"{profile.name}.token"
@@ -103,17 +157,19 @@ class Profiles:
     def token(self, profile: Profile) -> Secret[str]:
         content = _read_private(self.token_file(profile), 0o077, "600")
         if content is None or not content.strip():
-            raise OperatorError(
+            raise ProfileError(
                 f"The token of profile {profile.name} is missing. "
                 f"Sign in again: watchword login --profile {profile.name}"
             )
-        # Read again: another process may just have given the name to another server, whose token this would be.
+        # Checked after the read: another process may have given the name, and so this token, to another server.
         if not same_server(self._read().urls.get(profile.name, ""), profile.url):
-            raise OperatorError(f"Another process just changed profile {profile.name}. Run the command again.")
+            raise ProfileError(f"Another process just changed profile {profile.name}. Run the command again.")
         return Secret(content.decode("utf-8", "replace").strip())
 
     def store(self, profile: Profile, token: Secret[str]) -> None:
-        """Store it as the current profile. If this is interrupted, no token is left under another server's name."""
+        """Store a profile and make it the current one. Interrupted at any point, no token is under the name of another
+        server.
+        """
         file = self.token_file(profile)
         with self._locked() as stored:
             before = stored.urls.get(profile.name, profile.url)
@@ -126,13 +182,14 @@ class Profiles:
                 put_token()
 
     def use(self, name: str) -> None:
+        """Make a profile the current one."""
         with self._locked() as stored:
             stored.current = name
             with self._drafted(stored) as put:
                 put()
 
     def remove(self, profile: Profile) -> None:
-        """Delete the token first, so that an interrupted removal leaves no secret."""
+        """Remove the token first, so that an interrupted removal leaves no secret behind."""
         with self._locked() as stored:
             self.token_file(profile).unlink(missing_ok=True)
             stored.urls.pop(profile.name, None)
@@ -144,7 +201,7 @@ class Profiles:
     @property
     def _existing_folder(self) -> Path:
         if self._folder is None:
-            raise OperatorError(_NO_HOME)
+            raise ProfileError(_NO_HOME)
         return self._folder
 
     def _read(self) -> _ProfilesFile:
@@ -159,15 +216,14 @@ class Profiles:
             urls = {str(name): str(one["url"]) for name, one in found["profiles"].items()}
             current = found["current"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise OperatorError(
-                f"{path} is not a profiles file. Remove it and sign in again: watchword login"
-            ) from None
-        valid = {name: url for name, url in urls.items() if _NAME.fullmatch(name)}
-        return _ProfilesFile(current if current in urls else None, valid)
+            raise ProfileError(f"{path} is not a profiles file. Remove it and sign in again: watchword login") from None
+        return _ProfilesFile(
+            current if current in urls else None, {n: u for n, u in urls.items() if is_profile_name(n)}
+        )
 
     @contextmanager
     def _locked(self) -> Iterator[_ProfilesFile]:
-        """The profiles, locked against other processes."""
+        """The stored profiles, locked against changes by other processes."""
         folder = self._existing_folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -179,20 +235,30 @@ class Profiles:
         finally:
             os.close(opened)
 
-    def _drafted(self, stored: _ProfilesFile) -> AbstractContextManager[Publish]:
+    def _drafted(self, stored: _ProfilesFile) -> AbstractContextManager[Callable[[], object]]:
         content = {"current": stored.current, "profiles": {name: {"url": url} for name, url in stored.urls.items()}}
         return _drafted(self._existing_folder / "profiles.json", json.dumps(content, indent=2) + "\n")
 
 
+def _default_name(url: str) -> str:
+    """The host, and the port if it is not the default one."""
+    if url.startswith("unix:"):
+        return "unix"
+    parts = urlsplit(url)
+    host = re.sub(r"[^A-Za-z0-9._-]", "-", parts.hostname or "").strip("-._") or "server"
+    default = {"http": 80, "https": 443}.get(parts.scheme)
+    return host if parts.port in (None, default) else f"{host}:{parts.port}"
+
+
 @contextmanager
-def _drafted(path: Path, text: str) -> Iterator[Publish]:
-    """Write a draft beside the file; calling what this yields replaces the file in one step."""
+def _drafted(path: Path, text: str) -> Iterator[Callable[[], object]]:
+    """Write a draft beside the file; calling what this yields replaces the file, or a link, in one step."""
     with draft(path, text.encode()) as written:
         yield lambda: publish(written, path)
 
 
 def _read_private(path: Path, forbidden: int, mode: str) -> bytes | None:
-    """The content of a file that only its owner can use; None where there is none, or no readable home folder."""
+    """The content of a file that only its owner may access; None if there is none, or the home is not accessible."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -207,10 +273,10 @@ def _read_private(path: Path, forbidden: int, mode: str) -> bytes | None:
 
 def _reject_open(path: Path, status: os.stat_result, forbidden: int, mode: str) -> None:
     if status.st_uid not in (os.geteuid(), 0):
-        raise OperatorError(f"{path} belongs to another user ({status.st_uid}) and is not used.")
+        raise ProfileError(f"{path} belongs to another user ({status.st_uid}) and is not used.")
     if status.st_mode & forbidden:
         what = "read" if forbidden & 0o044 else "change"
-        raise OperatorError(
+        raise ProfileError(
             f"Others can {what} {path} (mode {stat.S_IMODE(status.st_mode):04o}), so it is not used. "
             f"Restrict it: chmod {mode} {path}"
         )
