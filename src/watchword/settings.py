@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from watchword import setting_values as values
+from watchword.client.profiles import ClientEnvironment, read_environment
 from watchword.domain.errors import OperatorError
 from watchword.domain.indices import Aspect
 from watchword.domain.lifetimes import Duration, Lifetimes
@@ -23,8 +24,6 @@ from watchword.domain.store_urls import PostgresUrl, SqliteUrl, StoreUrl
 from watchword.domain.token_limits import Network
 from watchword.setting_values import IndexAddress, ListenAddress
 
-DEFAULT_URL = "http://127.0.0.1:8080"
-"""The server of commands if none is set."""
 MAX_SECRET_CHARACTERS = 65_536
 _NEEDS_KEY = (
     "WATCHWORD_MASTER_KEY_FILE must be set with PostgreSQL: the same key on every instance. "
@@ -378,33 +377,14 @@ def read_store_url(flag: str, url: str, schema_flag: str, schema: str | None, se
     return replace(settings, database_url=store_url, database_schema=named).store_url
 
 
-@dataclass(frozen=True, slots=True)
-class ClientSettings:
-    """For commands that call a server."""
-
-    url: str | None
-    token: Secret[str] | None
-    profile: str | None
-    folder: Path | None
-    """The folder of the user's profiles; None for a user without a home."""
-
-
 def server_url(environment: Mapping[str, str] = os.environ) -> str | None:
     """The server of commands, if it is set."""
-    return environment.get("WATCHWORD_URL") or None
+    return read_environment(environment).url
 
 
-def load_client(environment: Mapping[str, str] = os.environ) -> ClientSettings:
+def load_client(environment: Mapping[str, str] = os.environ) -> ClientEnvironment:
     _reject_unknown(environment)
-    token = environment.get("WATCHWORD_TOKEN")
-    home = environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - Path's raises where there is none
-    config = Path(environment.get("XDG_CONFIG_HOME") or f"{home}/.config")
-    return ClientSettings(
-        url=server_url(environment),
-        token=Secret(token.strip()) if token else None,
-        profile=environment.get("WATCHWORD_PROFILE") or None,
-        folder=config / "watchword" if config.is_absolute() else None,
-    )
+    return read_environment(environment)
 
 
 def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Any:

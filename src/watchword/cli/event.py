@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,12 +12,13 @@ from watchword.cli.options import Moment, list_flags, page_size
 from watchword.cli.output import Column, When, json_text, one_line, say, show_list
 from watchword.cli.remote import with_client
 from watchword.cli.run import WrongUse
+from watchword.client.records import from_millis
 
 if TYPE_CHECKING:
     from watchword.client import Client, EventAction, EventInfo
 
 FOLLOW_SECONDS = 1.0
-LATE_MILLIS = 10_000
+LATE = timedelta(seconds=10)
 """A transaction that began earlier may commit later, with an earlier time; so each look goes back by this."""
 PATIENCE_SECONDS = 120.0
 
@@ -59,6 +61,8 @@ def list_events(client: "Client", limit: int, as_json: bool, follow: bool, **fil
     Example: watchword event list --about urn:li:corpuser:alice --limit 0
     Example: watchword event list --follow -o json
     """
+    for name in ("since", "until"):
+        filters[name] = None if filters[name] is None else from_millis(filters[name])
     if follow and filters["until"] is not None:
         raise WrongUse("Pass --follow or --until, not both.")
     if follow:
@@ -76,7 +80,7 @@ def _follow(client: "Client", limit: int, filters: dict[str, Any]) -> "Iterator[
 
     recent: list[EventInfo] = []
     for one in client.events(**filters, page_size=page_size(limit)):
-        if limit and len(recent) >= limit and one.at < recent[0].at - LATE_MILLIS:
+        if limit and len(recent) >= limit and one.at < recent[0].at - LATE:
             break
         recent.append(one)
     yield from reversed(recent[: limit or None])
@@ -86,7 +90,8 @@ def _follow(client: "Client", limit: int, filters: dict[str, Any]) -> "Iterator[
         sys.stdout.flush()
         time.sleep(FOLLOW_SECONDS)
         if seen:
-            filters["since"] = max(filters["since"] or 0, max(seen.values()) - LATE_MILLIS)
+            latest = max(seen.values()) - LATE
+            filters["since"] = max(filters["since"] or latest, latest)
         try:
             found = [one for one in client.events(**filters) if one.id not in seen]
         except (Unavailable, Unreachable):
@@ -95,9 +100,8 @@ def _follow(client: "Client", limit: int, filters: dict[str, Any]) -> "Iterator[
             continue
         answered_at = time.monotonic()
         yield from reversed(found)
-        seen = {id_: at for id_, at in seen.items() if at >= (filters["since"] or 0)} | {
-            one.id: one.at for one in found
-        }
+        since = filters["since"]
+        seen = {id_: at for id_, at in seen.items() if since is None or at >= since} | {one.id: one.at for one in found}
 
 
 def _print_event(found: "EventInfo", *, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from watchword.cli.output import Cell, Column, When, byte_size, json_text, one_l
 from watchword.cli.remote import confirm, need_confirmation, with_client
 from watchword.cli.run import WrongUse
 from watchword.cli.task import POLL_SECONDS, report_operation, watch_operation
+from watchword.client.records import from_millis
 from watchword.domain.errors import OperatorError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def histogram(client: "Client", entity: str, aspect: str, spans: int, as_json: b
     found = client.timeseries_histogram(entity, aspect, spans=spans)
     most = max((span.rows for span in found.spans), default=0)
     columns: list[Column[TimeSpan]] = [
-        Column("FROM", lambda span: When(span.start_millis)),
+        Column("FROM", lambda span: When(span.start)),
         Column("ROWS", lambda span: span.rows),
         Column("SHARE", lambda span: "#" * round(span.rows * MAX_BAR / most) if most else ""),
     ]
@@ -116,7 +117,7 @@ def truncate(
     wanted: dict[str, Any] = {
         "entity_type": entity,
         "aspect": aspect,
-        "end_time": _end(older_than, until),
+        "end_time": from_millis(_end(older_than, until)),
         "batch_size": batch_size,
         "timeout_seconds": None if timeout is None else timeout // 1000,
         "force_delete_by_query": delete,
@@ -163,7 +164,7 @@ def _end(older_than: int | None, until: int | None) -> int:
 def _pairs(plan: "TruncationPlan") -> dict[str, Cell]:
     return {
         "Index": plan.index_name,
-        "Rows up to": When(plan.end_time_millis),
+        "Rows up to": When(plan.end_time),
         "To delete": f"{plan.rows_to_delete:,} of {plan.rows:,} rows ({plan.share:.2f}%)",
         "Frees about": f"{byte_size(plan.bytes_to_free)} of {byte_size(plan.size_in_bytes)}",
         "Strategy": f"{plan.strategy}: {plan.reason}",

@@ -62,7 +62,8 @@ def need_store(wiring: Wiring, settings: Settings) -> None:
 
 
 def _about_missing(wiring: Wiring, settings: Settings) -> Iterator[str]:
-    from watchword.settings import DEFAULT_URL, server_url
+    from watchword.client.profiles import DEFAULT_URL
+    from watchword.settings import server_url
 
     store = settings.store_url
     if isinstance(store, SqliteUrl):

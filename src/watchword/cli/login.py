@@ -1,13 +1,13 @@
 """`watchword login`, `logout`, `profile` and `whoami`: who is calling which server."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from watchword.cli.options import json_flag, list_flags
 from watchword.cli.output import Cell, Column, When, iso, say, show_list, show_one, warn
-from watchword.cli.profiles import Profile, Profiles, check_profile_name
 from watchword.cli.remote import (
     can_ask,
     complete_profiles,
@@ -18,9 +18,10 @@ from watchword.cli.remote import (
     with_client,
 )
 from watchword.cli.run import WrongUse, plain_errors, read_input
+from watchword.client.profiles import DEFAULT_URL, Profile, Profiles, is_profile_name
 from watchword.domain.errors import OperatorError
 from watchword.domain.secret import Secret
-from watchword.settings import DEFAULT_URL, load_client
+from watchword.settings import load_client
 
 if TYPE_CHECKING:
     from watchword.client import Client, TokenInfo
@@ -49,8 +50,11 @@ def login(url: str | None, profile: str | None, as_json: bool) -> None:
     with plain_errors():
         client_settings = load_client()
         profiles = Profiles(client_settings.folder)
-        name = None if profile is None else check_profile_name(profile)
-        chosen = _chosen_profile(profiles, url or client_settings.url, name)
+        if profile is not None and not is_profile_name(profile):
+            raise WrongUse(
+                "--profile must be 1 to 100 letters, digits and . _ : @ -, and begin with a letter or digit."
+            )
+        chosen = _chosen_profile(profiles, url or client_settings.url, profile)
         token = _prompt(chosen.url) if can_ask() else read_token(read_input, "Standard input")
         with plain_refusals(url=chosen.url), open_client(chosen.url, token) as client:
             me = client.me()
@@ -93,11 +97,11 @@ def _token_record(client: "Client", token: Secret[str]) -> "TokenInfo | None":
         return None
 
 
-def _claimed_expiry(token: Secret[str]) -> int | None:
-    from watchword.client.claims import life_of
+def _claimed_expiry(token: Secret[str]) -> datetime | None:
+    from watchword.client.records import read_claims
 
-    life = life_of(token)
-    return None if life is None or life.ends is None else life.ends * 1000
+    claims = read_claims(token)
+    return None if claims is None else claims.expires_at
 
 
 @click.command()
@@ -140,7 +144,7 @@ class _ProfileRow:
     name: str
     url: str
     current: bool
-    expires_at: int | None
+    expires_at: datetime | None
     problem: str | None
 
 
@@ -183,14 +187,14 @@ def use(name: str) -> None:
 
 
 def _row(profiles: Profiles, one: Profile, *, current: bool) -> _ProfileRow:
-    from watchword.client.claims import life_of
+    from watchword.client.records import read_claims
 
     try:
-        life = life_of(profiles.token(one))
+        claims = read_claims(profiles.token(one))
     except OperatorError as error:
         return _ProfileRow(one.name, one.url, current, None, str(error))
-    expires_at = None if life is None or life.ends is None else life.ends * 1000
-    return _ProfileRow(one.name, one.url, current, expires_at, None if life is not None else "not a Watchword token")
+    expires_at = None if claims is None else claims.expires_at
+    return _ProfileRow(one.name, one.url, current, expires_at, None if claims is not None else "not a Watchword token")
 
 
 @click.command()

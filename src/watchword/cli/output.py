@@ -10,10 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from watchword.client.records import graphql_name, to_millis
 from watchword.domain.lifetimes import iso as iso_time
 from watchword.domain.texts import ACTING
 
@@ -59,26 +61,26 @@ def json_text(value: Any) -> str:
 def json_value(value: Any) -> Any:
     """A record with GraphQL's names and ISO 8601 times."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {_camel_case(f.name): _json_field(f.name, getattr(value, f.name)) for f in fields(value)}
+        return dict(_json_field(field, getattr(value, field.name)) for field in fields(value))
     if isinstance(value, Mapping):
         return {name: json_value(one) for name, one in value.items()}
     return [json_value(one) for one in value] if isinstance(value, tuple | list) else value
 
 
-def _json_field(name: str, value: Any) -> Any:
-    return iso(value) if isinstance(value, int) and "at" in name.split("_") else json_value(value)
-
-
-def _camel_case(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+def _json_field(field: Field[Any], value: Any) -> tuple[str, Any]:
+    name = graphql_name(field)
+    if isinstance(value, timedelta):
+        return name, value // timedelta(milliseconds=1)
+    if isinstance(value, datetime):
+        return name, _millis(value) if name.endswith("Millis") else iso(value)
+    return name, iso(value) if isinstance(value, int) and "at" in field.name.split("_") else json_value(value)
 
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A time in milliseconds; `absent` is printed where there is none."""
+    """A time; `absent` is printed where there is none."""
 
-    at: int | None
+    at: datetime | int | None
     absent: str = NOTHING
 
     @property
@@ -87,7 +89,7 @@ class When:
 
     @property
     def relative(self) -> str:
-        return self.absent if self.at is None else relative(self.at - time.time_ns() // 1_000_000)
+        return self.absent if self.at is None else relative(_millis(self.at) - time.time_ns() // 1_000_000)
 
 
 Cell = str | int | bool | None | When | Sequence[str]
@@ -119,11 +121,15 @@ class Column(Generic[T]):
 
 
 @overload
-def iso(milliseconds: int) -> str: ...
+def iso(when: datetime | int) -> str: ...
 @overload
-def iso(milliseconds: int | None) -> str | None: ...
-def iso(milliseconds: int | None) -> str | None:
-    return None if milliseconds is None else iso_time(milliseconds)
+def iso(when: datetime | int | None) -> str | None: ...
+def iso(when: datetime | int | None) -> str | None:
+    return None if when is None else iso_time(_millis(when))
+
+
+def _millis(when: datetime | int) -> int:
+    return when if isinstance(when, int) else to_millis("when", when)
 
 
 def relative(milliseconds: int) -> str:

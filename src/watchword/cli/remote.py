@@ -11,7 +11,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from datetime import timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,13 @@ import click
 
 from watchword.cli.options import Command
 from watchword.cli.output import relative, warn
-from watchword.cli.profiles import Profile, Profiles, same_server
 from watchword.cli.run import WrongUse, parameter_name, plain_errors, read_input, try_help
+from watchword.client.profiles import DEFAULT_URL, ChosenServer, Profile, Profiles, choose_server
 from watchword.domain.actors import USER_PREFIX
 from watchword.domain.errors import OperatorError
 from watchword.domain.secret import Secret
 from watchword.interpreter import without_modules
-from watchword.settings import DEFAULT_URL, load_client
+from watchword.settings import load_client
 
 if TYPE_CHECKING:
     from watchword.client import Client, WatchwordError
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 MAX_TOKEN_BYTES = 65_536
 
 CONNECTION = ("url", "as_actor", "token_file", "profile")
-EXPIRY_WARNING_SECONDS, EXPIRY_WARNING_PART = 3 * 86_400, 0.8
-"""Warn when less than these seconds and at most the last fifth of a token's lifetime are left."""
+EXPIRY_WARNING, EXPIRY_WARNING_PART = timedelta(days=3), 0.8
+"""Warn when less than this time and at most the last fifth of a token's lifetime are left."""
 TLS_PROBE_SECONDS = 2.0
 
 url_flag = click.option(
@@ -124,50 +124,19 @@ def named_callers(as_actor: str | None, token_file: str | None, profile: str | N
     return given
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The server's address, and the profile whose token to send, if any."""
-
-    url: str
-    profile: Profile | None = None
-
-    @property
-    def token(self) -> Secret[str] | None:
-        return None if self.profile is None else Profiles(load_client().folder).token(self.profile)
-
-
-def choose_target(url: str | None, as_actor: str | None, token_file: str | None, profile: str | None) -> Target:
-    """The server of --url or --profile, WATCHWORD_URL, the current profile, or the default. A profile's token goes
-    only to its own server.
-    """
+def choose_target(url: str | None, as_actor: str | None, token_file: str | None, profile: str | None) -> ChosenServer:
     given = named_callers(as_actor, token_file, profile)
-    client_settings = load_client()
-    profiles = Profiles(client_settings.folder)
-    if profile is not None:
-        named = profiles.get(profile)
-        if url is not None and not same_server(url, named.url):
-            raise WrongUse(f"--url and --profile name two servers: profile {profile} is for {named.url}. Give one.")
-        return Target(named.url, named)
-    address = url or client_settings.url
-    if address is not None and given:
-        return Target(address)
-    name = client_settings.profile or profiles.current
-    if address is None and name is not None:
-        found = profiles.get(name)
-        return Target(found.url, None if given else found)
-    address = address or DEFAULT_URL
-    return Target(address, None if given else _profile_at(address, client_settings.profile, profiles))
+    settings = load_client()
+    return choose_server(settings, Profiles(settings.folder), has_caller=bool(given), url=url, profile=profile)
+
+
+def _profile_token(target: ChosenServer) -> Secret[str] | None:
+    return None if target.profile is None else Profiles(load_client().folder).token(target.profile)
 
 
 def has_caller(**connection: Any) -> bool:
     names = {name: connection[name] for name in ("as_actor", "token_file", "profile")}
     return bool(named_callers(**names)) or choose_target(**connection).profile is not None
-
-
-def _profile_at(url: str, name: str | None, profiles: Profiles) -> Profile | None:
-    if name is not None and same_server((named := profiles.get(name)).url, url):
-        return named
-    return profiles.for_url(url)
 
 
 @contextmanager
@@ -181,7 +150,7 @@ def connected(
             "Who is calling? Sign in with `watchword login`, set WATCHWORD_TOKEN, pass --token-file FILE, "
             "or pass --as NAME on the machine of a server in local mode."
         )
-    token = _read_token_file(token_file) if token_file is not None else load_client().token or target.token
+    token = _read_token_file(token_file) if token_file is not None else load_client().token or _profile_token(target)
     with plain_refusals(by_name=as_actor is not None, profile=target.profile, url=target.url):
         _warn_of_expiry(target)
         with open_client(target.url, token, as_actor) as client:
@@ -203,20 +172,20 @@ def open_client(url: str, token: Secret[str] | None, as_actor: str | None = None
         yield client
 
 
-def _warn_of_expiry(target: Target) -> None:
+def _warn_of_expiry(target: ChosenServer) -> None:
     """Warn before a stored token expires; after that, the server says so."""
-    token = target.token
+    token = _profile_token(target)
     if token is None or target.profile is None:
         return
-    from watchword.client.claims import life_of
+    from watchword.client.records import read_claims
 
-    life = life_of(token)
-    left = None if life is None else life.left()
-    if life is None or left is None or life.spent() <= EXPIRY_WARNING_PART:
+    claims = read_claims(token)
+    left = None if claims is None else claims.remaining()
+    if claims is None or left is None or claims.elapsed_share() <= EXPIRY_WARNING_PART:
         return
-    if 0 < left < EXPIRY_WARNING_SECONDS:
+    if timedelta(0) < left < EXPIRY_WARNING:
         warn(
-            f"The token of profile {target.profile.name} expires {relative(int(left * 1000))}. "
+            f"The token of profile {target.profile.name} expires {relative(left // timedelta(milliseconds=1))}. "
             f"Rotate it: watchword token rotate --profile {target.profile.name}"
         )
 
@@ -225,7 +194,7 @@ def _warn_of_expiry(target: Target) -> None:
 def plain_refusals(*, by_name: bool = False, profile: Profile | None = None, url: str | None = None) -> Iterator[None]:
     """Turn errors of the client into sentences with a next step."""
     with without_modules("httpx._main"):  # httpx's own command line, which takes as long to import as the rest of httpx
-        from watchword.client import WatchwordError
+        from watchword.client import Client, WatchwordError  # noqa: F401 - Client loads httpx
 
     try:
         yield
@@ -239,7 +208,7 @@ def explain(
     """The server's sentence and the next step."""
     from watchword.client import BadRequest, NotFound, ServerError, Unauthenticated, Unavailable, Unreachable
 
-    sentence = in_flag_names(str(error)) if isinstance(error, BadRequest | NotFound) else str(error)
+    sentence = in_flag_names(error.message) if isinstance(error, BadRequest | NotFound) else str(error)
     match error:
         case Unreachable() if "CERTIFICATE_VERIFY_FAILED" in sentence:
             return f"{sentence} If the server's certificate is self-signed, name its file in SSL_CERT_FILE."

@@ -113,8 +113,11 @@ class plain_errors:  # noqa: N801 - reads as a word in `with`
 
 
 def _message(error: Exception) -> tuple[str, int]:
+    from watchword.client.errors import ProfileChoiceError
     from watchword.settings import SettingsError, StoreUrlError
 
+    if isinstance(error, ProfileChoiceError):
+        return _usage_message(WrongUse(str(error))), 2
     if isinstance(error, SettingsError) and not isinstance(error, StoreUrlError):
         text = str(error)
         return f"{text} {try_help()}" if text.startswith("--") else text, 2

@@ -29,6 +29,7 @@ from watchword.cli.options import json_flag, yes_flag
 from watchword.cli.output import Column, byte_size, one_line, plural, progress, say, show_list, warn, without_tokens
 from watchword.cli.remote import choose_target, confirm, connected, connection_flags, has_caller, open_client
 from watchword.cli.run import WrongUse, plain_errors
+from watchword.client.records import to_millis
 from watchword.domain.errors import OperatorError, Reason
 from watchword.domain.policies import Privilege
 from watchword.domain.secret import Secret
@@ -193,7 +194,7 @@ class TokenJudge:
             urn=record.urn,
             name=record.name,
             actor_urn=record.actor_urn,
-            expires_at=record.expires_at,
+            expires_at=None if record.expires_at is None else to_millis("expires_at", record.expires_at),
         )
 
 

@@ -135,7 +135,7 @@ def _operation_pairs(operation: "OperationInfo") -> dict[str, Cell]:
         "Now": operation.note,
         "Error": operation.error,
         "Index": plan.index_name,
-        "Rows up to": When(plan.end_time_millis),
+        "Rows up to": When(plan.end_time),
         "Plan": f"delete {plan.rows_to_delete:,} of {plan.rows:,} rows ({plan.share:.2f}%)",
         "Strategy": f"{plan.strategy}: {plan.reason}",
         "Requested by": operation.actor_urn,
@@ -392,7 +392,7 @@ def report_operation(operation: "OperationInfo") -> None:
     """Print the outcome and the post-check; fail where the operation did not succeed."""
     plan, check = operation.plan, operation.post_check
     began = operation.started_at or operation.created_at
-    took = span(((operation.finished_at or began) - began) / 1_000)
+    took = span(((operation.finished_at or began) - began).total_seconds())
     by_copy = plan.strategy == "REINDEX"
     kept = "The index is unchanged." if by_copy else f"{operation.status.deleted:,} rows were deleted before."
     if operation.state == "CANCELLED":

@@ -41,7 +41,6 @@ from watchword.cli.output import (
     show_one,
     warn,
 )
-from watchword.cli.profiles import Profiles
 from watchword.cli.remote import (
     CONNECTION,
     choose_target,
@@ -56,6 +55,8 @@ from watchword.cli.remote import (
     with_client,
 )
 from watchword.cli.run import WrongUse, discard_output, plain_errors, read_input
+from watchword.client.profiles import Profiles
+from watchword.client.records import from_millis
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.filters import SortField
 from watchword.domain.lifetimes import Duration
@@ -541,8 +542,8 @@ def _client_record(record: "TokenRecord") -> "TokenInfo":
         owner_urn=record.owner_urn,
         token_type=record.type.value,
         status=TokenStatus.ACTIVE.value,
-        created_at=record.created_at,
-        expires_at=record.expires_at,
+        created_at=from_millis(record.created_at),
+        expires_at=None if record.expires_at is None else from_millis(record.expires_at),
         last_used_at=None,
         revoked_at=None,
         scopes=record.limits.scopes,

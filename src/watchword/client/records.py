@@ -8,7 +8,7 @@ datetimes in UTC.
 import json
 from base64 import urlsafe_b64decode
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_type_hints
@@ -39,9 +39,10 @@ def to_millis(argument: str, when: datetime) -> int:
     return (when - _EPOCH) // _MILLISECOND
 
 
-def camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+def graphql_name(field: Field[Any]) -> str:
+    """The camel case of a field's name, unless its metadata names it."""
+    first, *rest = field.name.split("_")
+    return field.metadata.get(GRAPHQL_NAME) or first + "".join(word.capitalize() for word in rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,7 +534,7 @@ def _graphql_fields(kind: type[_Record]) -> tuple[tuple[str, str, Any], ...]:
     return tuple(
         (
             one.name,
-            one.metadata.get(GRAPHQL_NAME, camel(one.name)),
+            graphql_name(one),
             next(filter(_is_converted, (hints[one.name], *get_args(hints[one.name]))), None),
         )
         for one in fields(kind)
