@@ -586,10 +586,8 @@ class Api:
         force_reindex: bool = False,
     ) -> ApiRequest[TruncationPlan]:
         """Count what `truncate` would delete. Changes nothing. Needs Truncate time series index."""
-        wanted = _truncation(
-            entity_type, aspect, end_time, batch_size, timeout_seconds, force_delete_by_query, force_reindex
-        )
-        return _truncate(wanted, "plan", TruncationPlan, dry_run=True)
+        options = (batch_size, timeout_seconds, force_delete_by_query, force_reindex)
+        return _truncate(TruncationPlan, "plan", entity_type, aspect, end_time, *options)
 
     @_sends
     def truncate(
@@ -606,10 +604,8 @@ class Api:
         """Start to delete the rows of a time series up to `end_time`, and return the operation; `watch_operation`
         follows it. Raises `Conflict` while another operation on the index runs. Needs Truncate time series index.
         """
-        wanted = _truncation(
-            entity_type, aspect, end_time, batch_size, timeout_seconds, force_delete_by_query, force_reindex
-        )
-        return _truncate(wanted, "operation", OperationInfo, dry_run=False)
+        options = (batch_size, timeout_seconds, force_delete_by_query, force_reindex)
+        return _truncate(OperationInfo, "operation", entity_type, aspect, end_time, *options)
 
     @_lists
     def operations(self, *, page_size: int = PAGE_SIZE) -> OffsetListing[OperationInfo]:
@@ -731,7 +727,9 @@ def _set_status(urn: str, status: str) -> ApiRequest[None]:
     return ask_raw("updateUserStatus(urn: $urn, status: $status)", lambda _: None, variables, mutation=True)
 
 
-def _truncation(
+def _truncate(
+    kind: type[R],
+    part: str,
     entity_type: str,
     aspect: str,
     end_time: datetime,
@@ -739,28 +737,28 @@ def _truncation(
     timeout_seconds: int | None,
     force_delete_by_query: bool,
     force_reindex: bool,
-) -> dict[str, Any]:
+) -> ApiRequest[R]:
+    """`part` is what the server answers with: the plan of a dry run, or the operation that it started."""
     if force_delete_by_query and force_reindex:
         raise ValueError("force_delete_by_query and force_reindex must not both be True.")
-    return {
+    is_plan = part == "plan"
+    wanted = {
         "entityType": entity_type,
         "aspect": aspect,
         "endTimeMillis": to_millis("end_time", end_time),
+        "dryRun": is_plan,
         "batchSize": batch_size,
         "timeoutSeconds": timeout_seconds,
         "forceDeleteByQuery": force_delete_by_query,
         "forceReindex": force_reindex,
     }
-
-
-def _truncate(wanted: dict[str, Any], part: str, kind: type[R], *, dry_run: bool) -> ApiRequest[R]:
     return ask_raw(
         "truncateTimeseriesAspect(input: $input)",
         lambda found: record(kind, found[part]),
-        {"input: TruncateTimeseriesAspectInput!": {**wanted, "dryRun": dry_run}},
+        {"input: TruncateTimeseriesAspectInput!": wanted},
         f"{part} {{ {selection(kind)} }}",
         mutation=True,
-        changes=not dry_run,
+        changes=not is_plan,
     )
 
 

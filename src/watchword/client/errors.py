@@ -9,17 +9,12 @@
         ├── Unauthenticated      401
         ├── Unauthorized         403, `privilege` names the missing privilege
         ├── NotFound             404
-        ├── MethodNotAllowed     405
-        ├── BodyTimeout          408
         ├── Conflict             409
-        ├── TooLarge             413
-        ├── AddressTooLong       414
-        ├── UnsupportedMediaType 415
         ├── Throttled            429, `retry_after` in seconds, if retrying later helps
         ├── ServerError          500
         └── Unavailable          503, nothing was changed; `retry_after` in seconds
 
-An error type that this version does not know is raised as `Refused`, so that a newer server does not break the client.
+Other errors, such as 405, 413 and those of a newer server, are raised as `Refused` with their `code`.
 """
 
 import re
@@ -130,28 +125,8 @@ class NotFound(Refused):
     """There is nothing of that id or urn."""
 
 
-class MethodNotAllowed(Refused):
-    """The address does not take this HTTP method."""
-
-
-class BodyTimeout(Refused):
-    """The request's body did not arrive in time."""
-
-
 class Conflict(Refused):
     """The request conflicts with the current state."""
-
-
-class TooLarge(Refused):
-    """The request's body is too large."""
-
-
-class AddressTooLong(Refused):
-    """The request's address is too long."""
-
-
-class UnsupportedMediaType(Refused):
-    """The request's body has the wrong media type."""
 
 
 class Throttled(Refused):
@@ -171,12 +146,7 @@ BY_TYPE: dict[str, type[Refused]] = {
     domain_errors.UNAUTHENTICATED.type: Unauthenticated,
     domain_errors.UNAUTHORIZED.type: Unauthorized,
     domain_errors.NOT_FOUND.type: NotFound,
-    domain_errors.METHOD_NOT_ALLOWED.type: MethodNotAllowed,
-    domain_errors.TIMEOUT.type: BodyTimeout,
     domain_errors.CONFLICT.type: Conflict,
-    domain_errors.TOO_LARGE.type: TooLarge,
-    domain_errors.URI_TOO_LONG.type: AddressTooLong,
-    domain_errors.UNSUPPORTED_MEDIA_TYPE.type: UnsupportedMediaType,
     domain_errors.THROTTLED.type: Throttled,
     domain_errors.SERVER_ERROR.type: ServerError,
     domain_errors.UNAVAILABLE.type: Unavailable,
