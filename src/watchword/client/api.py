@@ -128,6 +128,7 @@ class Where:
     negated: bool = False
 
     def as_input(self) -> dict[str, Any]:
+        """The condition as the API takes it."""
         given = [self.values] if isinstance(self.values, str | datetime) else self.values
         values = [str(to_millis("values", value)) if isinstance(value, datetime) else value for value in given]
         sent = {"field": self.field, "condition": self.condition, "negated": self.negated}
