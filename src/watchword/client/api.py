@@ -534,10 +534,15 @@ class Api:
         until: datetime | None = None,
         page_size: int = PAGE_SIZE,
     ) -> CursorListing[EventInfo]:
-        """List the events of the audit log, newest first, at or after `since` and before `until`. `about` finds the
-        events that name an actor, tokens created for it included. Needs View Audit Log.
+        """List the events of the audit log, newest first, at or after `since` and before `until`. `about` selects
+        events that target or name an actor, or target one of its tokens. Needs View Audit Log.
         """
-        lists = {"actorUrns": list(actors), "actions": list(actions), "targets": list(targets), "aboutUrns": list(about)}
+        lists = {
+            "actorUrns": list(actors),
+            "actions": list(actions),
+            "targets": list(targets),
+            "aboutUrns": list(about),
+        }
         times = {
             name: None if when is None else to_millis(name, when) for name, when in (("since", since), ("until", until))
         }
