@@ -160,4 +160,4 @@ def test_command_on_the_store_whose_wait_was_cancelled_does_not_say_that_it_was_
     pair.take_standby()
     (done,) = pair.interrupt(CANCEL, lambda: watchword("keys", "rotate", env=env))
     assert (done.returncode, done.stdout) == (1, "")
-    assert "did not say in time whether this was done" in done.stderr
+    assert "did not confirm in time" in done.stderr
