@@ -27,7 +27,7 @@ def test_without_just_one_choice_nothing_is_changed_and_it_says_how_many_tokens_
     done = story.restore(*flags)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
-    assert f"{REVOKE_ALL} (all 2 tokens not revoked yet (2 live)" in done.stderr
+    assert f"{REVOKE_ALL} (revokes all 2 tokens not revoked yet (2 live)" in done.stderr
     assert f"{ACCEPT} (1 of them, revoked since, are valid again)" in done.stderr
     assert done.stdout == ""
     assert contents(story.server.data_dir) == before

@@ -220,7 +220,7 @@ HARMS = {
 }
 
 
-def test_what_is_wrong_in_a_database_is_found_by_name(database_story: Story) -> None:
+def test_check_names_broken_rules_in_a_database(database_story: Story) -> None:
     story = database_story
     assert story.home is not None
     sound = story.command("db", "check")

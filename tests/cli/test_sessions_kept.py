@@ -57,7 +57,7 @@ def test_a_check_finds_a_session_that_cannot_be(any_story: Story) -> None:
         _change(any_story, f"UPDATE sessions SET {change}")
         checked = any_story.command("db", "check")
         assert checked.returncode == 1, change
-        assert "every session is of its token's actor" in checked.stdout
+        assert "every session has the actor of its token" in checked.stdout
 
 
 def _change(story: Story, statement: str) -> None:

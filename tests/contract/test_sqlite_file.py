@@ -68,7 +68,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
     os.umask(before)
 
 
-def test_the_driver_has_the_errors_we_know_of() -> None:
+def test_driver_raises_the_known_errors() -> None:
     assert len(ERRORS) > 35
     assert {kind.__name__ for kind in ERRORS} >= OUTAGES
 
@@ -85,12 +85,12 @@ def test_every_driver_error_becomes_a_fault(kind: type[apsw.Error]) -> None:
     assert kind.__name__ in fault.why
 
 
-def test_a_file_that_is_not_there_is_made_and_brought_to_this_version(path: Path) -> None:
+def test_missing_file_is_created_and_migrated(path: Path) -> None:
     assert STORE_FILE.prepare(path) == (0, LATEST)
     assert STORE_FILE.prepare(path) == (LATEST, LATEST)
 
 
-def test_an_empty_file_is_brought_to_this_version(path: Path) -> None:
+def test_empty_file_is_migrated(path: Path) -> None:
     path.parent.mkdir()
     path.touch()
     assert STORE_FILE.prepare(path) == (0, LATEST)
@@ -110,7 +110,7 @@ def test_only_the_owner_can_read_the_file_and_its_companions(path: Path, run: Ru
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_a_commit_is_on_disk_when_it_returns(path: Path) -> None:
+def test_commit_is_durable_when_it_returns(path: Path) -> None:
     STORE_FILE.prepare(path)
     with closing(connect(path, busy_ms=0)) as file:
         assert file.execute("PRAGMA journal_mode").get == "wal"
@@ -118,7 +118,7 @@ def test_a_commit_is_on_disk_when_it_returns(path: Path) -> None:
         assert file.execute("PRAGMA foreign_keys").get == 1
 
 
-def test_a_file_from_a_newer_version_is_refused_with_a_sentence(path: Path) -> None:
+def test_file_of_a_newer_version_is_rejected(path: Path) -> None:
     STORE_FILE.prepare(path)
     with closing(apsw.Connection(str(path))) as file:
         file.execute(f"PRAGMA user_version = {LATEST + 1}")
@@ -129,7 +129,7 @@ def test_a_file_from_a_newer_version_is_refused_with_a_sentence(path: Path) -> N
 
 
 @pytest.mark.parametrize("statement", ["CREATE TABLE theirs (x)", "PRAGMA user_version = 1"])
-def test_a_database_of_another_program_is_refused_and_left_as_it_was(path: Path, statement: str) -> None:
+def test_file_of_another_program_is_rejected_unchanged(path: Path, statement: str) -> None:
     path.parent.mkdir()
     with closing(apsw.Connection(str(path))) as file:
         file.execute("PRAGMA application_id = 77")
@@ -141,7 +141,7 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_was(path: Path,
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
-def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(path: Path) -> None:
+def test_file_that_is_not_a_database_is_rejected_unchanged(path: Path) -> None:
     path.parent.mkdir()
     before = random.Random(1).randbytes(8_192)
     path.write_bytes(before)
@@ -151,14 +151,14 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(path: Path) ->
     assert path.read_bytes() == before
 
 
-def test_a_folder_that_cannot_be_made_is_refused_with_the_name(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
     with pytest.raises(OperatorError, match="data"):
         STORE_FILE.prepare(tmp_path / "data" / "watchword.db")
 
 
 @pytest.mark.parametrize("round_", range(3))
-def test_processes_that_prepare_one_new_file_at_once_all_succeed(path: Path, round_: int) -> None:
+def test_concurrent_processes_prepare_one_new_file(path: Path, round_: int) -> None:
     command = [sys.executable, "-c", PREPARE, str(path)]
     started = [subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True) for _ in range(4)]
     for process in started:
@@ -185,11 +185,11 @@ def test_file_that_another_process_creates_meanwhile_is_not_foreign(path: Path) 
         assert STORE_FILE.version(looking) == 0
 
 
-def test_migrations_are_numbered_from_one_without_a_gap() -> None:
+def test_migrations_are_numbered_without_gaps() -> None:
     assert [migration.number for migration in migrations("sqlite")] == list(range(1, LATEST + 1))
 
 
-def test_the_schema_of_a_new_file_is_what_the_migrations_say(path: Path) -> None:
+def test_schema_of_a_new_file_equals_the_migrations(path: Path) -> None:
     STORE_FILE.prepare(path)
     with closing(connect(path, busy_ms=0)) as file, closing(apsw.Connection(":memory:")) as said:
         for migration in migrations("sqlite"):
@@ -197,7 +197,7 @@ def test_the_schema_of_a_new_file_is_what_the_migrations_say(path: Path) -> None
         assert file.execute(SCHEMA).fetchall() == said.execute(SCHEMA).fetchall()
 
 
-def test_a_failing_migration_leaves_the_file_as_it_was(path: Path) -> None:
+def test_failed_migration_changes_nothing(path: Path) -> None:
     """A file that says it is ours and empty, but has a table in the way."""
     path.parent.mkdir()
     with closing(apsw.Connection(str(path))) as file:
@@ -209,7 +209,7 @@ def test_a_failing_migration_leaves_the_file_as_it_was(path: Path) -> None:
         assert [row[1] for row in file.execute(SCHEMA)] == ["events"]
 
 
-def test_a_file_of_the_first_version_is_brought_to_this_one_with_all_it_holds(path: Path, run: Run) -> None:
+def test_file_of_the_first_version_is_migrated_with_its_rows(path: Path, run: Run) -> None:
     first = migrations("sqlite")[0]
     path.parent.mkdir(mode=0o700)
     path.touch(0o600)
@@ -239,7 +239,7 @@ def test_a_file_of_the_first_version_is_brought_to_this_one_with_all_it_holds(pa
     assert [problem for _, problem in check(SqliteUrl(path)) if problem] == []
 
 
-def test_a_store_after_work_is_sound_by_every_law_of_the_check(path: Path, run: Run) -> None:
+def test_check_passes_on_a_store_in_use(path: Path, run: Run) -> None:
     STORE_FILE.prepare(path)
     clock = AdjustableClock()
     store = open_store(path, clock)
@@ -278,7 +278,7 @@ def test_a_store_after_work_is_sound_by_every_law_of_the_check(path: Path, run: 
         ("UPDATE state SET sealed_salt = NULL", "the next key has not signed yet, and there is a key in use"),
     ],
 )
-def test_the_check_finds_what_is_broken(path: Path, run: Run, damage: str, law: str) -> None:
+def test_check_finds_broken_rules(path: Path, run: Run, damage: str, law: str) -> None:
     STORE_FILE.prepare(path)
     store = open_store(path, AdjustableClock())
     run(store.settle_keys(b"salt", key(1), key(2)))
@@ -292,7 +292,7 @@ def test_the_check_finds_what_is_broken(path: Path, run: Run, damage: str, law: 
     assert any(name.startswith(law) for name in broken), broken
 
 
-def test_a_revocation_cannot_be_undone_even_by_hand(path: Path, run: Run) -> None:
+def test_database_rejects_the_undo_of_a_revocation(path: Path, run: Run) -> None:
     STORE_FILE.prepare(path)
     store = open_store(path, AdjustableClock())
     run(store.settle_keys(b"salt", key(1), key(2)))
@@ -305,7 +305,7 @@ def test_a_revocation_cannot_be_undone_even_by_hand(path: Path, run: Run) -> Non
                 file.execute(statement)
 
 
-def test_an_id_is_one_tokens_whoever_its_actor_is(path: Path, run: Run) -> None:
+def test_token_ids_are_unique_across_actors(path: Path, run: Run) -> None:
     STORE_FILE.prepare(path)
     store = open_store(path, AdjustableClock())
     run(store.settle_keys(b"salt", key(1), key(2)))
@@ -320,7 +320,7 @@ def test_an_id_is_one_tokens_whoever_its_actor_is(path: Path, run: Run) -> None:
                 file.execute(statement)
 
 
-def test_while_another_holds_the_file_writes_are_refused_and_reads_answered(path: Path, run: Run) -> None:
+def test_locked_file_rejects_writes_and_answers_reads(path: Path, run: Run) -> None:
     STORE_FILE.prepare(path)
     store = open_store(path, AdjustableClock())
     run(store.settle_keys(b"salt", key(1), key(2)))
@@ -335,7 +335,7 @@ def test_while_another_holds_the_file_writes_are_refused_and_reads_answered(path
     run(store.close())
 
 
-def test_a_file_that_was_taken_away_is_not_replaced_by_an_empty_one(path: Path) -> None:
+def test_missing_file_is_not_replaced_by_an_empty_one(path: Path) -> None:
     STORE_FILE.prepare(path)
     path.rename(path.with_name("away.db"))
     with pytest.raises(Fault) as missed:

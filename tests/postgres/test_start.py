@@ -91,9 +91,7 @@ def test_a_server_that_is_still_starting_is_waited_for(tmp_path: Path) -> None:
     assert done[0].stdout == f"Created the database with schema {VERSION}.\n"
 
 
-def test_a_store_of_the_first_version_is_brought_to_this_one_with_what_it_holds(
-    database: Home, make_server: Make
-) -> None:
+def test_store_of_the_first_version_is_migrated_with_its_rows(database: Home, make_server: Make) -> None:
     first = make_server("--local-mode", "on", env=database.env)
     token = first.create(ADMIN)["accessToken"]
     first.stop()
