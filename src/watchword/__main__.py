@@ -28,6 +28,10 @@ def main() -> None:
         run_command(cli, Wiring())
     except KeyboardInterrupt:  # during the imports
         sys.exit(130)
+    except ModuleNotFoundError as error:
+        if error.name != "click":
+            raise
+        sys.exit("watchword: The command line needs more packages. Run: pip install 'watchword[server]'")
 
 
 if __name__ == "__main__":

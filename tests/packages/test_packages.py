@@ -18,7 +18,7 @@ import pytest
 from tests.support.clients import client_env
 from tests.support.deployed import make_packages
 from tests.support.pages import ROOT, blocks, run_blocks
-from tests.support.server import Server
+from tests.support.server import ADMIN, Server
 from watchword import __version__
 
 SOURCE = ROOT / "src/watchword"
@@ -56,7 +56,7 @@ def installed(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> H
     path = f"{Path(sys.executable).parent}:{clean['PATH']}"  # where uv is, which takes a tenth of pip's time
     done = subprocess.run(
         [
-            client_env("packages") / "bin/pipx", "install", str(packages.wheel), "--python", sys.executable,
+            client_env("packages") / "bin/pipx", "install", f"{packages.wheel}[server]", "--python", sys.executable,
             "--backend", "uv", "--pip-args", f"--constraint {folder / 'constraints.txt'}",
         ],
         env=clean | {"PIPX_HOME": str(folder / "home"), "PIPX_BIN_DIR": str(home.bin), "PATH": path},
@@ -141,9 +141,54 @@ def test_the_wheel_says_what_it_is(packages: Packages) -> None:
     assert (told["License-Expression"], told["Description-Content-Type"]) == ("Apache-2.0", "text/markdown")
     assert told["Summary"]
     assert told["Keywords"]
+    needed = told.get_all("Requires-Dist") or []
+    assert [line for line in needed if "extra ==" not in line] == ["httpx<0.29,>=0.28"]
+    assert told.get_all("Provides-Extra") == ["server"]
     assert "Typing :: Typed" in (told.get_all("Classifier") or [])
     assert told.get_payload(decode=True) == (ROOT / "README.md").read_bytes()
     assert dict(entries["console_scripts"]) == {"watchword": "watchword.__main__:main"}
+
+
+@pytest.fixture(scope="module")
+def client_only(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and what it depends on without extras, in the locked versions."""
+    folder = tmp_path_factory.mktemp("client")
+    pins = re.findall(r"^[\w.\[\]-]+==\S+", (ROOT / "requirements/run.lock").read_text(), re.MULTILINE)
+    (folder / "constraints.txt").write_text("\n".join(pins))
+    uv, environment = Path(sys.executable).with_name("uv"), folder / "environment"
+    install = f"{uv} pip install --quiet --python {environment} --constraint {folder / 'constraints.txt'}"
+    for command in (f"{uv} venv --quiet --python {sys.executable} {environment}", f"{install} {packages.wheel}"):
+        done = subprocess.run(command.split(), capture_output=True, text=True, timeout=280, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return environment
+
+
+def test_the_client_needs_httpx_and_nothing_else(client_only: Path, server: Server, tmp_path: Path) -> None:
+    listed = "import importlib.metadata as m; print(*sorted(d.name for d in m.distributions()))"
+    code = (
+        "import asyncio, sys; from watchword.client import AsyncClient, Client; import watchword.client.middleware\n"
+        "async def ask():\n"
+        "    async with AsyncClient(sys.argv[1], actor=sys.argv[2]) as client: return (await client.me()).urn\n"
+        "with Client(sys.argv[1], actor=sys.argv[2]) as client: print(client.me().urn, client.server().version)\n"
+        "print(asyncio.run(ask()))"
+    )
+
+    def python(*words: str) -> str:
+        command = [str(client_only / "bin/python"), "-c", *words]
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    of_httpx = {"anyio", "certifi", "h11", "httpcore", "httpx", "idna", "typing_extensions", "watchword"}
+    assert set(python(listed).split()) <= of_httpx
+    assert python(code, server.url, ADMIN) == f"{ADMIN} {__version__}\n{ADMIN}\n"
+
+
+def test_the_command_of_a_client_install_says_what_to_install(client_only: Path, tmp_path: Path) -> None:
+    command = [str(client_only / "bin/watchword"), "whoami"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 1
+    assert ran.stderr == "watchword: The command line needs more packages. Run: pip install 'watchword[server]'\n"
 
 
 def test_the_installed_command_runs_from_its_own_environment_alone(installed: Home, tmp_path: Path) -> None:
