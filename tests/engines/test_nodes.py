@@ -30,6 +30,8 @@ from tests.support.pages import ROOT
 from tests.support.system import need_program
 from tests.support.waiting import SECONDS, until
 
+pytestmark = pytest.mark.soak  # tests of what tests use
+
 SMALLEST = "elasticsearch-7"
 
 

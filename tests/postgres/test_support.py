@@ -27,6 +27,8 @@ from tests.support.postgres import (
 )
 from tests.support.waiting import SECONDS, until
 
+pytestmark = pytest.mark.soak  # tests of what tests use
+
 
 @pytest.fixture(params=KINDS_IN_TURN)
 def shared(request: pytest.FixtureRequest, shared_clusters: SharedClusters) -> Address:
