@@ -55,7 +55,7 @@ class TreeContender(Contender):
 
     def admit(self) -> None:
         super().admit()
-        with httpx.Client(base_url=self.url, headers={"X-Service-Actor": ADMIN}, timeout=30) as client:
+        with httpx.Client(base_url=self.url, timeout=30) as client:
             self.population.callers = [_fill(client, f"urn:li:corpuser:bench{number:03}") for number in range(ACTORS)]
         self.population.size = ACTORS * TOKENS_OF_EACH
 
@@ -68,7 +68,8 @@ def _fill(client: httpx.Client, actor: str) -> Holder:
     token = ""
     for number in range(TOKENS_OF_EACH):
         wanted = {"type": "PERSONAL", "actorUrn": actor, "duration": "ONE_DAY", "name": f"token {number}"}
-        answer = client.post("/api/graphql", json={"query": CREATE, "variables": {"input": wanted}}).json()
+        body = {"query": CREATE, "variables": {"input": wanted}}
+        answer = client.post("/api/graphql", json=body, headers={"X-Service-Actor": actor}).json()
         assert "errors" not in answer, answer
         token = answer["data"]["createAccessToken"]["accessToken"]
     return Holder(actor, token)
