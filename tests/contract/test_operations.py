@@ -45,6 +45,21 @@ def test_a_new_operation_is_planned_and_comes_back_as_it_was_asked_for(given: Gi
     assert given.run(given.store.operation(added.number + 1)) is None
 
 
+def test_operation_with_the_names_of_earlier_versions_is_migrated(given: Given, place: Place) -> None:
+    added = given.run(given.store.add_operation(SYSTEM, plan()))
+    held = leased(given.run, given.store)
+    held = given.run(given.store.save_operation(replace(held, work=replace(held.work, checkpoints=(3, 4))), LEASE))
+    old_names = {"plan": {"strategy": "way", "reason": "why"}, "work": {"checkpoints": "marks"}}
+    sets = []
+    for column, names in old_names.items():
+        expression = column
+        for new, old in names.items():
+            expression = f"""replace({expression}, '"{new}":', '"{old}":')"""
+        sets.append(f"{column} = {expression}")
+    place.migrate_again("operation_names", f"UPDATE operations SET {', '.join(sets)}")
+    assert given.run(given.store.operation(added.number)) == held
+
+
 def test_a_second_one_on_the_same_index_is_refused_and_names_the_first(given: Given) -> None:
     first = given.run(given.store.add_operation(SYSTEM, plan()))
     given.run(given.store.add_operation(SYSTEM, plan("another_index")))

@@ -21,6 +21,7 @@ from watchword.domain.store_urls import PostgresUrl, SqliteUrl
 from watchword.setting_values import database
 from watchword.stores.admin.check import check
 from watchword.stores.admin.tables import POSTGRES_TOTALS
+from watchword.stores.migrations import migrations
 from watchword.stores.open import ignore, prepare
 from watchword.stores.open import open_store as open_at
 from watchword.stores.sqlite import open_store
@@ -64,6 +65,9 @@ class Place(Protocol):
 
     def put_many(self, actor: str, count: int) -> None:
         """So many live tokens of an actor, past the store."""
+
+    def migrate_again(self, name: str, before: str) -> None:
+        """Run a statement, then the migration of this name."""
 
     def circles(self) -> int:
         """How often the backend had to end somebody's write because several waited for each other."""
@@ -110,6 +114,11 @@ class SqlitePlace:
             file.execute("PRAGMA synchronous = OFF")
             file.execute(_MANY.format(actor="?1", numbers=numbers), (actor,))
 
+    def migrate_again(self, name: str, before: str) -> None:
+        with closing(apsw.Connection(str(self.path))) as file:
+            file.execute(before)
+            file.execute(_migration("sqlite", name))
+
     def circles(self) -> int:
         return 0  # one writer at a time waits for nobody
 
@@ -117,6 +126,11 @@ class SqlitePlace:
 _MANY = """
 INSERT INTO tokens (id, type, name, actor_urn, owner_urn, created_at)
 SELECT 'many ' || n, 'PERSONAL', 'many', {actor}, {actor}, 0 FROM {numbers}"""
+
+
+def _migration(dialect: str, name: str) -> str:
+    (sql,) = (migration.sql for migration in migrations(dialect) if migration.name == name)
+    return sql
 
 
 def _event(row: tuple[Any, ...]) -> KeptEvent:
@@ -195,6 +209,11 @@ class PostgresPlace:
         self.home.look(_MANY.format(actor=f"'{actor}'", numbers=numbers))
         self.home.look("ALTER TABLE tokens ENABLE TRIGGER USER")
         self.home.look(POSTGRES_TOTALS)
+
+    def migrate_again(self, name: str, before: str) -> None:
+        for statement in (before, *_migration("postgres", name).split(";\n")):
+            if statement:
+                self.home.look(statement)
 
     def circles(self) -> int:
         self.home.look("SELECT pg_stat_clear_snapshot()")
