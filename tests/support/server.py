@@ -96,7 +96,8 @@ class Server:
 
     def _begin(self) -> subprocess.Popen[bytes] | ForkedProcess:
         with self.out.open("ab") as out, self.err.open("ab") as err:
-            if self._prefix or not preloaded.may_fork(self._env):
+            own_command = type(self).command is not Server.command
+            if own_command or self._prefix or not preloaded.may_fork(self._env):
                 return subprocess.Popen(self.command, stdout=out, stderr=err, env=self._env, start_new_session=True)
             with Path(os.devnull).open("rb") as nothing:
                 return preloaded.fork(
