@@ -2,7 +2,7 @@
  * Requests to the server: GraphQL and the session. The session cookie is not readable by scripts.
  *
  * Every error becomes an `ApiError` with the server's message. When the session has ended, listeners of `onSignedOut`
- * are actorName, and the error is thrown. All tabs of a browser share one session: signing in or out in one tab does so in
+ * are called, and the error is thrown. All tabs of a browser share one session: signing in or out in one tab does so in
  * all (`onOtherSession`).
  */
 

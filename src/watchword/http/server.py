@@ -38,7 +38,7 @@ from granian.server import Server
 from structlog.typing import FilteringBoundLogger
 
 from watchword import __version__
-from watchword.domain.clients import subscriber_of
+from watchword.domain.client_networks import subscriber_of
 from watchword.domain.errors import OperatorError
 from watchword.domain.token_limits import Network, within
 from watchword.http.requests import Exchange, Scope

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from watchword.domain.actors import Caller, Grant
-from watchword.domain.clients import subscriber_of
+from watchword.domain.client_networks import subscriber_of
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Cursor, EventSearch, KeptEvent
 from watchword.domain.lifetimes import DAY

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from watchword.domain.clients import network_of
+from watchword.domain.client_networks import network_of
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.lifetimes import DAY
 from watchword.domain.ports import Clock, Store, TokenStore, Use
