@@ -15,7 +15,6 @@ from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from watchword import setting_values as values
-from watchword.client.profiles import ClientEnvironment, read_environment
 from watchword.domain.errors import OperatorError
 from watchword.domain.indices import Aspect
 from watchword.domain.lifetimes import Duration, Lifetimes
@@ -355,7 +354,7 @@ def _text(value: Any) -> str:
 
 def load(flags: Mapping[str, str | None], environment: Mapping[str, str] = os.environ) -> Settings:
     """The settings from flags (by setting name), the environment and the defaults; the first wins."""
-    _reject_unknown(environment)
+    reject_unknown(environment)
     settings = Settings(**{setting.name: _value(setting, flags, environment) for setting in TABLE})
     _check_together(settings)
     return settings
@@ -375,16 +374,6 @@ def read_store_url(flag: str, url: str, schema_flag: str, schema: str | None, se
     except ValueError as error:
         raise SettingsError(f"{schema_flag} must be {error}.") from None
     return replace(settings, database_url=store_url, database_schema=named).store_url
-
-
-def server_url(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The server of commands, if it is set."""
-    return read_environment(environment).url
-
-
-def load_client(environment: Mapping[str, str] = os.environ) -> ClientEnvironment:
-    _reject_unknown(environment)
-    return read_environment(environment)
 
 
 def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Any:
@@ -421,7 +410,7 @@ def _in_file(setting: Setting, path: str, text: str | None) -> str:
         raise kind(f"{setting.file_variable} must name a file that can be read: {path!r} ({reason}).") from None
 
 
-def _reject_unknown(environment: Mapping[str, str]) -> None:
+def reject_unknown(environment: Mapping[str, str] = os.environ) -> None:
     for message in _unknown(environment):
         raise SettingsError(message)
 

@@ -62,8 +62,7 @@ def need_store(wiring: Wiring, settings: Settings) -> None:
 
 
 def _about_missing(wiring: Wiring, settings: Settings) -> Iterator[str]:
-    from watchword.client.profiles import DEFAULT_URL
-    from watchword.settings import server_url
+    from watchword.client.profiles import DEFAULT_URL, read_environment
 
     store = settings.store_url
     if isinstance(store, SqliteUrl):
@@ -72,7 +71,7 @@ def _about_missing(wiring: Wiring, settings: Settings) -> Iterator[str]:
     else:
         yield f"There is no store at {store}, schema {settings.database_schema}."
         fix = "Use the service's settings WATCHWORD_DATABASE_URL and WATCHWORD_DATABASE_SCHEMA."
-    url = server_url() or DEFAULT_URL
+    url = read_environment().url or DEFAULT_URL
     if wiring.server_version(url) is None:
         yield f"{fix} To create a new store there: watchword db migrate"
     else:  # the running service probably has the store that the user means

@@ -11,6 +11,7 @@ from watchword.cli.output import Cell, Column, When, iso, say, show_list, show_o
 from watchword.cli.remote import (
     can_ask,
     complete_profiles,
+    load_client,
     open_client,
     plain_refusals,
     read_token,
@@ -21,7 +22,6 @@ from watchword.cli.run import WrongUse, plain_errors, read_input
 from watchword.client.profiles import DEFAULT_URL, Profile, Profiles, is_profile_name
 from watchword.domain.errors import OperatorError
 from watchword.domain.secret import Secret
-from watchword.settings import load_client
 
 if TYPE_CHECKING:
     from watchword.client import Client, TokenInfo

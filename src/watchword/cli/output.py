@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from watchword.client.records import graphql_name, to_millis
 from watchword.domain.lifetimes import iso as iso_time
 from watchword.domain.texts import ACTING
 
@@ -68,6 +67,8 @@ def json_value(value: Any) -> Any:
 
 
 def _json_field(field: Field[Any], value: Any) -> tuple[str, Any]:
+    from watchword.client.records import graphql_name
+
     name = graphql_name(field)
     if isinstance(value, timedelta):
         return name, value // timedelta(milliseconds=1)
@@ -129,7 +130,7 @@ def iso(when: datetime | int | None) -> str | None:
 
 
 def _millis(when: datetime | int) -> int:
-    return when if isinstance(when, int) else to_millis("when", when)
+    return when if isinstance(when, int) else round(when.timestamp() * 1000)
 
 
 def relative(milliseconds: int) -> str:

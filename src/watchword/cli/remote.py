@@ -20,12 +20,20 @@ import click
 from watchword.cli.options import Command
 from watchword.cli.output import relative, warn
 from watchword.cli.run import WrongUse, parameter_name, plain_errors, read_input, try_help
-from watchword.client.profiles import DEFAULT_URL, ChosenServer, Profile, Profiles, choose_server
+from watchword.client.profiles import (
+    DEFAULT_URL,
+    ChosenServer,
+    ClientEnvironment,
+    Profile,
+    Profiles,
+    choose_server,
+    read_environment,
+)
 from watchword.domain.actors import USER_PREFIX
 from watchword.domain.errors import OperatorError
 from watchword.domain.secret import Secret
 from watchword.interpreter import without_modules
-from watchword.settings import load_client
+from watchword.settings import reject_unknown
 
 if TYPE_CHECKING:
     from watchword.client import Client, WatchwordError
@@ -41,6 +49,11 @@ url_flag = click.option(
     "--url", default=None, help=f"Address of the server. [WATCHWORD_URL; default: the profile's, {DEFAULT_URL}]",
     metavar="URL",
 )  # fmt: skip
+
+
+def load_client() -> ClientEnvironment:
+    reject_unknown()
+    return read_environment()
 
 
 def complete_profiles(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -14,12 +14,11 @@ import click
 from watchword.cli.local import Wiring
 from watchword.cli.options import json_flag, setting_flags, with_settings
 from watchword.cli.output import json_text, one_line, say
-from watchword.cli.remote import speaks_tls
 from watchword.cli.run import WrongUse, allow_closed_output, plain_errors
 from watchword.domain.diagnostics import Diagnostic, Level, bad, ok
 from watchword.domain.errors import OperatorError
 from watchword.interpreter import exit_now
-from watchword.settings import TABLE, Settings, load_with_defaults, server_url
+from watchword.settings import TABLE, Settings, load_with_defaults
 
 HEALTH_SECONDS = 8
 MAX_HEALTH_BYTES = 65_536
@@ -93,6 +92,8 @@ def _ask_health(shown: str, address: _HealthAddress | None, settings: Settings) 
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read(MAX_HEALTH_BYTES))
     except (OSError, http.client.HTTPException, ValueError) as error:
+        from watchword.cli.remote import speaks_tls
+
         reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
         next_step = "If it does not run, start it: watchword serve"
         if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
@@ -161,9 +162,11 @@ def doctor(wiring: Wiring, /, as_json: bool, **flags: str | None) -> None:
 
 
 def _diagnose(wiring: Wiring, flags: dict[str, str | None]) -> Iterator[Diagnostic]:
+    from watchword.client.profiles import read_environment
+
     settings, problems, given = load_with_defaults(flags)
     for problem in problems:
         yield bad("settings", problem.rstrip("."), "Correct it. The checks below ignore it.")
     if not problems:
         yield ok("settings", f"{', '.join(given)} given and valid" if given else "none given, the defaults apply")
-    yield from wiring.diagnose(settings, server_url())
+    yield from wiring.diagnose(settings, read_environment().url)

@@ -48,6 +48,7 @@ from watchword.cli.remote import (
     connected,
     connection_flags,
     explain,
+    load_client,
     named_callers,
     need_confirmation,
     plain_refusals,
@@ -62,7 +63,7 @@ from watchword.domain.filters import SortField
 from watchword.domain.lifetimes import Duration
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import TokenStatus, check_token_id
-from watchword.settings import Settings, load, load_client
+from watchword.settings import Settings, load
 
 if TYPE_CHECKING:
     from watchword.client import ActorTokenCount, Client, TokenInfo, Where
