@@ -40,8 +40,8 @@ def test_an_empty_limit_allows_nothing_and_a_word_in_place_of_a_list_is_a_wrong_
     with pytest.raises(BadRequest) as refused:
         client.create_token(actor, "x", duration="ONE_DAY", networks=["10.0.0.1/8"])
     assert (refused.value.field, refused.value.argument) == ("allowedNetworks[0]", "networks[0]")
-    assert str(refused.value).startswith("networks[0] must be a network as CIDR")
-    assert refused.value.message.startswith("allowedNetworks[0] must be a network as CIDR")
+    assert str(refused.value).startswith("networks[0] must be a CIDR network")
+    assert refused.value.message.startswith("allowedNetworks[0] must be a CIDR network")
 
 
 def test_a_token_derives_a_narrower_one_that_dies_with_it(server: Server, connect: Clients, actor: str) -> None:

@@ -12,7 +12,7 @@ OWN = "GENERATE_PERSONAL_ACCESS_TOKENS"
 
 def make(page: Page, name: str) -> None:
     page.get_by_label("Name", exact=True).fill(name)
-    page.get_by_role("button", name=re.compile("(Make|Derive) token")).click()
+    page.get_by_role("button", name=re.compile("(Create|Derive) token")).click()
     expect(page.locator("#secret")).to_be_visible()
 
 
@@ -48,7 +48,7 @@ def test_a_refused_value_is_told_beside_its_field_and_nothing_typed_is_lost(cons
     page.get_by_label("Networks", exact=True).fill("10.0.0.1/8")
     page.get_by_role("button", name="Create token").click()
     beside = page.get_by_role("group", name="Networks").get_by_role("alert")
-    expect(beside).to_contain_text("allowedNetworks[0] must be a network as CIDR")
+    expect(beside).to_contain_text("allowedNetworks[0] must be a CIDR network")
     expect(beside).to_contain_text("invalid_field · request ")
     expect(page.get_by_label("Name", exact=True)).to_have_value("narrow")
 
