@@ -43,12 +43,12 @@ def shell(
 @pytest.mark.parametrize(
     ("typed", "completed"),
     [
-        ("wh", "whoami"),
+        ("whoa", "whoami"),
         ("token sc", "scan"),
         ("event li", "list"),
         ("token list --uns", None),
         ("token list --unu", "--unused-for"),
-        ("token list --status REV", "REVOKED"),
+        ("token list --status REV", "revoked"),
         ("completion fi", "fish"),
         ("profile use wor", "workplace"),
         ("whoami --profile wor", "workplace"),

@@ -195,6 +195,9 @@ def test_it_does_no_harm_to_a_truncation_that_is_under_way_and_works_again_after
 
     server.ask(CANCEL, {"id": running}, actor=ADMIN)
     assert first.over(running)["state"] == "CANCELLED"
+    server.stop()
+    server._flags = tuple(word for word in server._flags if word not in ("--index-rate", "1"))
+    server.start()
     Collected(tmp_path / "after", server, truncate_indices=True).assert_whole()
     assert {one["state"] for one in all_over(server) if one["id"] != running} == {"DONE"}
     assert (first.rows(), second.rows()) == ({}, {})

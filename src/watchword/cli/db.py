@@ -226,7 +226,7 @@ def _store_name(place: StoreUrl) -> str:
 
 @contextmanager
 def _copy_progress() -> Iterator[Progress]:
-    with progress() as update:
+    with progress("Copying") as update:
         yield lambda done, total: update("Copying", done, total)
 
 

@@ -296,7 +296,7 @@ def console(*, stderr: bool = False) -> "Console":
 
 
 @contextmanager
-def progress(*, bar: bool = True) -> "Iterator[Callable[..., None]]":
+def progress(description: str = "", *, bar: bool = True) -> "Iterator[Callable[..., None]]":
     """Show progress on standard error while it is a terminal; `update(text, done, total)` moves it."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 
@@ -304,7 +304,7 @@ def progress(*, bar: bool = True) -> "Iterator[Callable[..., None]]":
     columns = (BarColumn(), TaskProgressColumn(), text) if bar else (SpinnerColumn(), text)
     terminal = console(stderr=True)
     with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as shown:
-        task = shown.add_task("", total=None)
+        task = shown.add_task(description, total=None)
 
         def update(description: str, done: float | None = None, total: float | None = None) -> None:
             shown.update(task, description=description, completed=done, total=total)

@@ -73,7 +73,7 @@ def test_nobody_at_the_address_is_told_with_a_next_step() -> None:
 
 def test_another_program_at_the_address_is_told() -> None:
     with web_server(200) as stranger:
-        one_line(watchword("token", "list", "--url", stranger.url, "--as", ADMIN), 1, "not one of Watchword's")
+        one_line(watchword("token", "list", "--url", stranger.url, "--as", ADMIN), 1, "not Watchword's")
 
 
 def test_a_wrong_token_is_told_with_a_next_step_and_never_repeated(server: Server) -> None:
