@@ -82,6 +82,18 @@ def refused(answer: httpx.Response) -> tuple[int, str]:
     return error["code"], error["reason"]
 
 
+def confirmed(send: Callable[[], httpx.Response]) -> httpx.Response:
+    """The first answer that does not say "outcome unknown": on a busy machine the standby may confirm too late."""
+    answers: list[httpx.Response] = []
+
+    def is_known() -> bool:
+        answers.append(send())
+        return b"outcome_unknown" not in answers[-1].content
+
+    until(is_known, "the standby confirms within the timeout")
+    return answers[-1]
+
+
 @pytest.mark.parametrize("how", [CANCEL, TERMINATE])
 def test_cancelled_wait_for_the_standby_is_not_answered_as_revoked(pair: Pair, how: str) -> None:
     server = pair.server
@@ -100,8 +112,8 @@ def test_cancelled_wait_for_the_standby_is_not_answered_as_revoked(pair: Pair, h
     assert refused(revoke()) == UNKNOWN
     assert revoke_by_possession().status_code == 503
     pair.return_standby()
-    assert refused(revoke()) == (409, "already_revoked")
-    assert revoke_by_possession().status_code == 200
+    assert refused(confirmed(revoke)) == (409, "already_revoked")
+    assert confirmed(revoke_by_possession).status_code == 200
 
 
 @pytest.mark.parametrize("how", [CANCEL, TERMINATE])
@@ -151,7 +163,7 @@ def test_token_made_under_a_key_is_given_again_once_the_standby_has_it(pair: Pai
     assert [refused(answer) for answer in pair.interrupt(CANCEL, create)] == [UNKNOWN]
     assert refused(create())[0] == 503
     pair.return_standby()
-    token = create().json()["data"]["createAccessToken"]["accessToken"]
+    token = confirmed(create).json()["data"]["createAccessToken"]["accessToken"]
     assert pair.server.verify(token).status_code == 204
 
 

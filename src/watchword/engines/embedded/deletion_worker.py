@@ -87,9 +87,10 @@ class Housekeeping:
             self._vacuum(min(free - FREE_PAGES, self._batch_size.rows(VACUUMED_PAGES)))
             return True
         if self._vacuumed:
-            # The file becomes shorter when the log is checkpointed. PASSIVE blocks no other process.
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-            self._vacuumed = False
+            # The file becomes shorter when the whole log is checkpointed. PASSIVE blocks no other process, and stops
+            # where a reader still needs the older pages: then the next call tries again.
+            _, log_pages, checkpointed = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()[0]
+            self._vacuumed = checkpointed < log_pages
         return False
 
     def _vacuum(self, pages: int) -> None:
