@@ -122,6 +122,7 @@ class PostgresTransaction:
 
     __slots__ = ("connection", "executemany", "fetch", "fetchrow", "fetchval")
     dialect: Dialect = DIALECT
+    clock = None
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection

@@ -14,6 +14,7 @@ from watchword.domain.errors import Stale
 from watchword.domain.events import Event
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.domain.idempotency import IdempotencyRecord
+from watchword.domain.ports import Clock
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
 
@@ -76,6 +77,10 @@ class Dialect(ABC):
 
 class Transaction(Protocol):
     dialect: Dialect
+
+    @property
+    def clock(self) -> Clock | None:
+        """What `now` reads; None: the database's clock."""
 
     async def execute(self, sql: str, *bound: Any) -> int:
         """Returns how many rows were changed."""
@@ -149,8 +154,8 @@ SELECT (SELECT policy_version FROM state WHERE one = 1) = $1::bigint
    AND ($3::text IS NULL OR EXISTS (
         SELECT 1 FROM tokens
         WHERE id = $3::text AND actor_urn = $2::text AND revoked_at IS NULL
-          AND (expires_at IS NULL OR expires_at > (SELECT now_ms())))),
-   now_ms()
+          AND (expires_at IS NULL OR expires_at > (SELECT coalesce($4::bigint, now_ms()))))),
+   coalesce($4::bigint, now_ms())
 """
 ADD_EVENT = f"INSERT INTO events ({rows.EVENT}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
 
@@ -169,7 +174,9 @@ async def check_precondition(
     await tx.lock(shared=relied, exclusive=exclusive, bearer=precondition.bearer_id)
     if precondition.is_unconditional:
         return await tx.now()
-    row = await tx.fetchrow(_HOLDS, precondition.policy_version, precondition.actor, precondition.bearer_id)
+    # Spares SQLite the call back into Python for now_ms(): 5 of the 110 µs of a new token.
+    known = None if tx.clock is None else tx.clock()
+    row = await tx.fetchrow(_HOLDS, precondition.policy_version, precondition.actor, precondition.bearer_id, known)
     assert row is not None
     holds, now = row
     if not holds:
@@ -178,19 +185,12 @@ async def check_precondition(
 
 
 async def write_events(tx: Transaction, precondition: WritePrecondition, events: Iterable[Event], now: int) -> None:
-    await tx.executemany(
-        ADD_EVENT,
-        [
-            (
-                now,
-                precondition.actor,
-                precondition.bearer_id,
-                event.action.value,
-                event.target,
-                precondition.peer,
-                precondition.request_id,
-                rows.json_text(event.detail),
-            )
-            for event in events
-        ],
-    )
+    by = precondition
+    values = [
+        (now, by.actor, by.bearer_id, e.action.value, e.target, by.peer, by.request_id, rows.json_text(e.detail))
+        for e in events
+    ]
+    if len(values) == 1:  # as in most writes: cheaper than a list of one
+        await tx.execute(ADD_EVENT, *values[0])
+    else:
+        await tx.executemany(ADD_EVENT, values)
