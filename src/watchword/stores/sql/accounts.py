@@ -11,10 +11,13 @@ from watchword.stores.sql.policies import put_status
 from watchword.stores.sql.token_lifecycle import MEMBER, dying_with, revoke
 from watchword.stores.sql.transaction import (
     TOKENS,
-    Database,
+    SqlPart,
     Transaction,
     actor_lock,
     check_precondition,
+    long_transaction,
+    snapshot,
+    transaction,
     write_events,
 )
 
@@ -37,18 +40,14 @@ SELECT at FROM events WHERE target = $1 AND at > $2 AND action || '' = 'session.
 ORDER BY at DESC LIMIT 1 OFFSET $3"""
 
 
-class SqlAccounts:
-    _db: Database
-
-    async def add_account(self, precondition: WritePrecondition, account: ServiceAccount) -> None:
-        async def work(tx: Transaction) -> None:
-            now = await check_precondition(tx, precondition, exclusive=[actor_lock(account.urn)])
-            values = (account.urn, account.name, account.description, account.created_at, account.created_by)
-            await tx.execute(_ADD, *values)
-            event = Event(Action.ACCOUNT_CREATED, account.urn, {"name": account.name})
-            await write_events(tx, precondition, [event], now)
-
-        await self._db.write(work)
+class SqlAccounts(SqlPart):
+    @transaction
+    async def add_account(self, tx: Transaction, precondition: WritePrecondition, account: ServiceAccount) -> None:
+        now = await check_precondition(tx, precondition, exclusive=[actor_lock(account.urn)])
+        values = (account.urn, account.name, account.description, account.created_at, account.created_by)
+        await tx.execute(_ADD, *values)
+        event = Event(Action.ACCOUNT_CREATED, account.urn, {"name": account.name})
+        await write_events(tx, precondition, [event], now)
 
     async def get_account(self, urn: str) -> ServiceAccount:
         row = await self._db.row(GET, urn)
@@ -56,88 +55,74 @@ class SqlAccounts:
             raise no_account()
         return _account(row)
 
-    async def accounts(self, start: int, count: int, query: str = "") -> AccountPage:
-        async def work(tx: Transaction) -> AccountPage:
-            d = tx.dialect
-            by_name = f"{d.position(d.folded('name'), d.folded('$1::text'))} > 0"
-            by_urn = f"{d.position('urn', '$1::text')} > 0"
-            matching = f"deleted_at IS NULL AND ($1::text = '' OR {by_name} OR {by_urn})"
-            total = await tx.fetchval(f"SELECT count(*) FROM service_accounts WHERE {matching}", query)
-            found = await tx.fetch(
-                f"SELECT {_COLUMNS} FROM service_accounts WHERE {matching} ORDER BY name, urn LIMIT $2 OFFSET $3",
-                query,
-                count,
-                start,
-            )
-            return AccountPage(total, tuple(_account(row) for row in found))
+    @snapshot
+    async def accounts(self, tx: Transaction, start: int, count: int, query: str = "") -> AccountPage:
+        d = tx.dialect
+        by_name = f"{d.position(d.folded('name'), d.folded('$1::text'))} > 0"
+        by_urn = f"{d.position('urn', '$1::text')} > 0"
+        matching = f"deleted_at IS NULL AND ($1::text = '' OR {by_name} OR {by_urn})"
+        total = await tx.fetchval(f"SELECT count(*) FROM service_accounts WHERE {matching}", query)
+        found = await tx.fetch(
+            f"SELECT {_COLUMNS} FROM service_accounts WHERE {matching} ORDER BY name, urn LIMIT $2 OFFSET $3",
+            query,
+            count,
+            start,
+        )
+        return AccountPage(total, tuple(_account(row) for row in found))
 
-        return await self._db.scan(work)
+    @snapshot
+    async def accounts_of(self, tx: Transaction, creator: str, most: int) -> tuple[ServiceAccount, ...]:
+        return tuple(_account(row) for row in await tx.fetch(_CREATED_BY, creator, most))
 
-    async def accounts_of(self, creator: str, most: int) -> tuple[ServiceAccount, ...]:
-        async def work(tx: Transaction) -> tuple[ServiceAccount, ...]:
-            return tuple(_account(row) for row in await tx.fetch(_CREATED_BY, creator, most))
-
-        return await self._db.scan(work)
-
-    async def delete_account(self, precondition: WritePrecondition, urn: str) -> int:
-        async def work(tx: Transaction) -> int:
-            now = await check_precondition(tx, precondition, exclusive=[actor_lock(urn), TOKENS])
-            if await tx.fetchrow(GET, urn) is None:
-                raise no_account()
-            await tx.execute("UPDATE service_accounts SET deleted_at = $2 WHERE urn = $1", urn, now)
-            await put_status(tx, precondition, urn, ActorStatus.SUSPENDED, now)
-            tokens = await tx.fetch(_TOKENS_OF, urn)
-            ids = await dying_with(tx, tokens, now, cascade=False, expired=True, most=sys.maxsize)
-            revoked = await revoke(tx, precondition, list(ids), now, lock_rows=False)
-            event = Event(Action.ACCOUNT_DELETED, urn, {"tokens": revoked})
-            await write_events(tx, precondition, [event], now)
-            return revoked
-
-        return await self._db.write_long(work)
+    @long_transaction
+    async def delete_account(self, tx: Transaction, precondition: WritePrecondition, urn: str) -> int:
+        now = await check_precondition(tx, precondition, exclusive=[actor_lock(urn), TOKENS])
+        if await tx.fetchrow(GET, urn) is None:
+            raise no_account()
+        await tx.execute("UPDATE service_accounts SET deleted_at = $2 WHERE urn = $1", urn, now)
+        await put_status(tx, precondition, urn, ActorStatus.SUSPENDED, now)
+        tokens = await tx.fetch(_TOKENS_OF, urn)
+        ids = await dying_with(tx, tokens, now, cascade=False, expired=True, most=sys.maxsize)
+        revoked = await revoke(tx, precondition, list(ids), now, lock_rows=False)
+        event = Event(Action.ACCOUNT_DELETED, urn, {"tokens": revoked})
+        await write_events(tx, precondition, [event], now)
+        return revoked
 
 
-class SqlSessions:
-    _db: Database
+class SqlSessions(SqlPart):
+    @transaction
+    async def add_session(
+        self, tx: Transaction, precondition: WritePrecondition, session: Session, most: int, an_hour: int
+    ) -> None:
+        now = await check_precondition(tx, precondition, exclusive=[f"sessions:{session.holder}"])
+        earlier = await tx.fetchval(_EARLIER, session.holder, now - HOUR, an_hour - 1)
+        if earlier is not None:
+            raise signed_in_too_often(earlier + HOUR - now, session.whose)
+        # Before the new session is added: its time may not be later than the others'.
+        of = "token_id = $1" if session.token_id is not None else "actor_urn = $1 AND token_id IS NULL"
+        await tx.execute(_SURPLUS.format(of=of), session.holder, most - 1)
+        await tx.execute(_ADD_SESSION, *session)
+        await write_events(tx, precondition, [session.event(Action.SESSION_STARTED)], now)
 
-    async def add_session(self, precondition: WritePrecondition, session: Session, most: int, an_hour: int) -> None:
-        async def work(tx: Transaction) -> None:
-            now = await check_precondition(tx, precondition, exclusive=[f"sessions:{session.holder}"])
-            earlier = await tx.fetchval(_EARLIER, session.holder, now - HOUR, an_hour - 1)
-            if earlier is not None:
-                raise signed_in_too_often(earlier + HOUR - now, session.whose)
-            # Before the new session is added: its time may not be later than the others'.
-            of = "token_id = $1" if session.token_id is not None else "actor_urn = $1 AND token_id IS NULL"
-            await tx.execute(_SURPLUS.format(of=of), session.holder, most - 1)
-            await tx.execute(_ADD_SESSION, *session)
-            await write_events(tx, precondition, [session.event(Action.SESSION_STARTED)], now)
+    @transaction
+    async def end_session(self, tx: Transaction, precondition: WritePrecondition, session: Session) -> None:
+        now = await check_precondition(tx, precondition)
+        if await tx.execute("DELETE FROM sessions WHERE id = $1", session.id):
+            await write_events(tx, precondition, [session.event(Action.SESSION_ENDED)], now)
 
-        await self._db.write(work)
+    @transaction
+    async def end_sessions_of(self, tx: Transaction, precondition: WritePrecondition, actor: str) -> int:
+        now = await check_precondition(tx, precondition)
+        ends = await tx.fetch("DELETE FROM sessions WHERE actor_urn = $1 RETURNING ends_at", actor)
+        live = sum(1 for (ends_at,) in ends if ends_at > now)
+        if live:
+            await write_events(tx, precondition, [sessions_ended(actor, live)], now)
+        return live
 
-    async def end_session(self, precondition: WritePrecondition, session: Session) -> None:
-        async def work(tx: Transaction) -> None:
-            now = await check_precondition(tx, precondition)
-            if await tx.execute("DELETE FROM sessions WHERE id = $1", session.id):
-                await write_events(tx, precondition, [session.event(Action.SESSION_ENDED)], now)
-
-        await self._db.write(work)
-
-    async def end_sessions_of(self, precondition: WritePrecondition, actor: str) -> int:
-        async def work(tx: Transaction) -> int:
-            now = await check_precondition(tx, precondition)
-            ends = await tx.fetch("DELETE FROM sessions WHERE actor_urn = $1 RETURNING ends_at", actor)
-            live = sum(1 for (ends_at,) in ends if ends_at > now)
-            if live:
-                await write_events(tx, precondition, [sessions_ended(actor, live)], now)
-            return live
-
-        return await self._db.write(work)
-
-    async def purge_sessions(self, most: int) -> int:
-        async def work(tx: Transaction) -> int:
-            over = f"SELECT id FROM sessions WHERE ends_at <= $1 ORDER BY ends_at LIMIT $2 {tx.dialect.skip_locked}"
-            return await tx.execute(f"DELETE FROM sessions WHERE id IN ({over})", await tx.now(), most)
-
-        return await self._db.write(work)
+    @transaction
+    async def purge_sessions(self, tx: Transaction, most: int) -> int:
+        over = f"SELECT id FROM sessions WHERE ends_at <= $1 ORDER BY ends_at LIMIT $2 {tx.dialect.skip_locked}"
+        return await tx.execute(f"DELETE FROM sessions WHERE id IN ({over})", await tx.now(), most)
 
 
 def _account(row: rows.Row) -> ServiceAccount:

@@ -9,7 +9,7 @@ import orjson
 from watchword.domain.events import MAX_PAGE_BYTES, EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.stores import rows
-from watchword.stores.sql.transaction import ADD_EVENT, Database, Dialect, Transaction
+from watchword.stores.sql.transaction import ADD_EVENT, Dialect, SqlPart, Transaction, transaction
 
 # Word for word the condition of the partial index on these.
 _ADD_FIRST = f"""
@@ -20,9 +20,7 @@ SELECT $1::bigint, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $
 """
 
 
-class SqlEvents:
-    _db: Database
-
+class SqlEvents(SqlPart):
     async def events(self, search: EventSearch, seconds: float = SEARCH_SECONDS) -> EventPage:
         sql, bound = events_sql(search, self._db.dialect)
 
@@ -48,15 +46,13 @@ class SqlEvents:
 
         await self._db.write(work)
 
-    async def prune_events(self, before: int, most: int) -> int:
-        async def work(tx: Transaction) -> int:
-            oldest = f"SELECT seq FROM events WHERE at < $1 ORDER BY at, seq LIMIT $2 {tx.dialect.skip_locked}"
-            pruned = await tx.execute(f"DELETE FROM events WHERE seq IN ({oldest})", before, most)
-            if pruned:
-                await tx.execute("UPDATE state SET events_since = $1 WHERE events_since < $1", before)
-            return pruned
-
-        return await self._db.write(work)
+    @transaction
+    async def prune_events(self, tx: Transaction, before: int, most: int) -> int:
+        oldest = f"SELECT seq FROM events WHERE at < $1 ORDER BY at, seq LIMIT $2 {tx.dialect.skip_locked}"
+        pruned = await tx.execute(f"DELETE FROM events WHERE seq IN ({oldest})", before, most)
+        if pruned:
+            await tx.execute("UPDATE state SET events_since = $1 WHERE events_since < $1", before)
+        return pruned
 
 
 def events_sql(search: EventSearch, dialect: Dialect) -> tuple[str, list[Any]]:

@@ -6,7 +6,7 @@ from watchword.domain.actors import WritePrecondition, system_precondition
 from watchword.domain.errors import Stale
 from watchword.domain.events import Action, Event
 from watchword.domain.ports import SealedKey
-from watchword.stores.sql.transaction import KEYS, Database, Transaction, check_precondition, write_events
+from watchword.stores.sql.transaction import KEYS, SqlPart, Transaction, check_precondition, transaction, write_events
 
 _ALL = "SELECT kid, public, sealed_private, created_at, retired_at, published_until FROM keys ORDER BY seq DESC"
 _ADD = "INSERT INTO keys (kid, public, sealed_private, created_at) VALUES ($1, $2, $3, $4)"
@@ -22,9 +22,7 @@ _LAST_END = "SELECT expires_at FROM tokens WHERE revoked_at IS NULL ORDER BY exp
 _LAST_FULL_END = "SELECT max(full_end) FROM tokens WHERE revoked_at IS NULL AND grace IS NOT NULL"
 
 
-class SqlKeys:
-    _db: Database
-
+class SqlKeys(SqlPart):
     async def sealed_salt(self) -> bytes | None:
         row = await self._db.row("SELECT sealed_salt FROM state")
         return None if row is None else row[0]
@@ -36,42 +34,38 @@ class SqlKeys:
         row = await self._db.row(_NEXT)
         return None if row is None else SealedKey(*row)
 
-    async def settle_keys(self, salt: bytes, key: SealedKey, following: SealedKey) -> None:
-        async def work(tx: Transaction) -> None:
-            now = await check_precondition(tx, system_precondition("start"), exclusive=[KEYS])
-            if await tx.fetchval("SELECT sealed_salt IS NOT NULL FROM state"):
-                return
-            await tx.execute("UPDATE state SET sealed_salt = $1", salt)
-            await tx.execute(_ADD, *_values(key))
+    @transaction
+    async def settle_keys(self, tx: Transaction, salt: bytes, key: SealedKey, following: SealedKey) -> None:
+        now = await check_precondition(tx, system_precondition("start"), exclusive=[KEYS])
+        if await tx.fetchval("SELECT sealed_salt IS NOT NULL FROM state"):
+            return
+        await tx.execute("UPDATE state SET sealed_salt = $1", salt)
+        await tx.execute(_ADD, *_values(key))
+        await tx.execute(_ADD_NEXT, *_values(following))
+        await write_events(tx, system_precondition("start"), [Event(Action.KEY_CREATED, key.kid)], now)
+
+    @transaction
+    async def settle_next(self, tx: Transaction, following: SealedKey) -> None:
+        await check_precondition(tx, system_precondition("start"), exclusive=[KEYS])
+        if await tx.fetchval("SELECT kid FROM next_key") is None:
             await tx.execute(_ADD_NEXT, *_values(following))
-            await write_events(tx, system_precondition("start"), [Event(Action.KEY_CREATED, key.kid)], now)
 
-        await self._db.write(work)
-
-    async def settle_next(self, following: SealedKey) -> None:
-        async def work(tx: Transaction) -> None:
-            await check_precondition(tx, system_precondition("start"), exclusive=[KEYS])
-            if await tx.fetchval("SELECT kid FROM next_key") is None:
-                await tx.execute(_ADD_NEXT, *_values(following))
-
-        await self._db.write(work)
-
-    async def rotate_key(self, precondition: WritePrecondition, kid: str, following: SealedKey) -> None:
-        async def work(tx: Transaction) -> None:
-            now = await check_precondition(tx, precondition, exclusive=[KEYS])
-            if await tx.fetchval("SELECT kid FROM next_key") != kid:
-                raise Stale
-            await tx.execute(
-                "UPDATE keys SET retired_at = $1, published_until = $2 WHERE retired_at IS NULL",
-                now,
-                await _published_until(tx, now),
-            )
-            await tx.execute(_PROMOTE)
-            await tx.execute("DELETE FROM next_key")
-            await tx.execute(_ADD_NEXT, *_values(following))
-            await write_events(tx, precondition, [Event(Action.KEY_ROTATED, kid)], now)
-
-        await self._db.write(work)
+    @transaction
+    async def rotate_key(
+        self, tx: Transaction, precondition: WritePrecondition, kid: str, following: SealedKey
+    ) -> None:
+        now = await check_precondition(tx, precondition, exclusive=[KEYS])
+        if await tx.fetchval("SELECT kid FROM next_key") != kid:
+            raise Stale
+        await tx.execute(
+            "UPDATE keys SET retired_at = $1, published_until = $2 WHERE retired_at IS NULL",
+            now,
+            await _published_until(tx, now),
+        )
+        await tx.execute(_PROMOTE)
+        await tx.execute("DELETE FROM next_key")
+        await tx.execute(_ADD_NEXT, *_values(following))
+        await write_events(tx, precondition, [Event(Action.KEY_ROTATED, kid)], now)
 
 
 async def _published_until(tx: Transaction, now: int) -> int | None:

@@ -20,7 +20,14 @@ from watchword.domain.operations import (
 )
 from watchword.domain.tasks import TaskId
 from watchword.stores import rows
-from watchword.stores.sql.transaction import Database, Transaction, check_precondition, write_events
+from watchword.stores.sql.transaction import (
+    SqlPart,
+    Transaction,
+    check_precondition,
+    snapshot,
+    transaction,
+    write_events,
+)
 
 _COLUMNS = """number, plan, asked_by, asked_at, state, work, started_at, changed_at, finished_at, cancel_asked_at,
     cancel_asked_by, fence"""
@@ -46,65 +53,57 @@ _ASK_CANCEL = f"""
 UPDATE operations SET cancel_asked_at = $2, cancel_asked_by = $3 WHERE number = $1 RETURNING {_COLUMNS}"""
 
 
-class SqlOperations:
-    _db: Database
-
+class SqlOperations(SqlPart):
     async def node_id(self) -> str:
         row = await self._db.row("SELECT node_id FROM state")
         assert row is not None
         return str(row[0])
 
-    async def add_operation(self, precondition: WritePrecondition, plan: Plan) -> Operation:
-        async def work(tx: Transaction) -> Operation:
-            now = await check_precondition(tx, precondition, exclusive=[f"index:{plan.home}/{plan.index}"])
-            running = await tx.fetchval(_RUNNING, plan.home, plan.index)
-            if running is not None:
-                task = str(await _task(tx, running))
-                raise Fault(
-                    Reason.OPERATION_RUNNING,
-                    f"Operation {task} on the same index is still active. Wait for it or cancel it, then retry.",
-                    operationId=task,
-                )
-            packed, begun = rows.json_text(plan.packed()), rows.json_text(Work().packed())
-            values = (plan.home, plan.index, State.PLANNED.value, packed, begun, precondition.actor, now)
-            operation = _operation(await tx.fetchrow(_ADD, *values))
-            await _write_event(tx, precondition, operation, now)
-            return operation
-
-        return await self._db.write(work)
+    @transaction
+    async def add_operation(self, tx: Transaction, precondition: WritePrecondition, plan: Plan) -> Operation:
+        now = await check_precondition(tx, precondition, exclusive=[f"index:{plan.home}/{plan.index}"])
+        running = await tx.fetchval(_RUNNING, plan.home, plan.index)
+        if running is not None:
+            task = str(await _task(tx, running))
+            raise Fault(
+                Reason.OPERATION_RUNNING,
+                f"Operation {task} on the same index is still active. Wait for it or cancel it, then retry.",
+                operationId=task,
+            )
+        packed, begun = rows.json_text(plan.packed()), rows.json_text(Work().packed())
+        values = (plan.home, plan.index, State.PLANNED.value, packed, begun, precondition.actor, now)
+        operation = _operation(await tx.fetchrow(_ADD, *values))
+        await _write_event(tx, precondition, operation, now)
+        return operation
 
     async def operation(self, number: int) -> Operation | None:
         row = await self._db.row(_GET, number)
         return None if row is None else _operation(row)
 
-    async def operations(self, start: int, count: int) -> OperationPage:
-        async def work(tx: Transaction) -> OperationPage:
-            total = await tx.fetchval("SELECT count(*) FROM operations")
-            sql = f"SELECT {_COLUMNS} FROM operations ORDER BY number DESC LIMIT $1 OFFSET $2"
-            return OperationPage(total, tuple(_operation(row) for row in await tx.fetch(sql, count, start)))
+    @snapshot
+    async def operations(self, tx: Transaction, start: int, count: int) -> OperationPage:
+        total = await tx.fetchval("SELECT count(*) FROM operations")
+        sql = f"SELECT {_COLUMNS} FROM operations ORDER BY number DESC LIMIT $1 OFFSET $2"
+        return OperationPage(total, tuple(_operation(row) for row in await tx.fetch(sql, count, start)))
 
-        return await self._db.scan(work)
-
-    async def ask_cancel(self, precondition: WritePrecondition, number: int) -> Operation:
-        async def work(tx: Transaction) -> Operation:
-            now = await check_precondition(tx, precondition)
-            operation = await _locked(tx, number)
-            if operation is None:
-                raise Fault(Reason.OPERATION_NOT_FOUND, "There is no operation with this id.")
-            if operation.cancel_asked_at is not None and not operation.state.is_over:
-                return operation
-            if not operation.state.may_be_cancelled:
-                state = operation.state
-                over, swapping = (
-                    f"The operation is over: {state.value}.",
-                    "The copy is replacing the index. It is too late.",
-                )
-                raise Fault(Reason.TOO_LATE_TO_CANCEL, over if state.is_over else swapping, state=state.value)
-            event = Event(Action.OPERATION_CANCEL_ASKED, str(await _task(tx, number)))
-            await write_events(tx, precondition, [event], now)
-            return _operation(await tx.fetchrow(_ASK_CANCEL, number, now, precondition.actor))
-
-        return await self._db.write(work)
+    @transaction
+    async def ask_cancel(self, tx: Transaction, precondition: WritePrecondition, number: int) -> Operation:
+        now = await check_precondition(tx, precondition)
+        operation = await _locked(tx, number)
+        if operation is None:
+            raise Fault(Reason.OPERATION_NOT_FOUND, "There is no operation with this id.")
+        if operation.cancel_asked_at is not None and not operation.state.is_over:
+            return operation
+        if not operation.state.may_be_cancelled:
+            state = operation.state
+            over, swapping = (
+                f"The operation is over: {state.value}.",
+                "The copy is replacing the index. It is too late.",
+            )
+            raise Fault(Reason.TOO_LATE_TO_CANCEL, over if state.is_over else swapping, state=state.value)
+        event = Event(Action.OPERATION_CANCEL_ASKED, str(await _task(tx, number)))
+        await write_events(tx, precondition, [event], now)
+        return _operation(await tx.fetchrow(_ASK_CANCEL, number, now, precondition.actor))
 
     async def lease_operation(self, millis: int, home: str = "") -> Operation | None:
         async def work(tx: Transaction) -> Operation | None:
@@ -121,25 +120,23 @@ class SqlOperations:
             return None
         return await self._db.write(work)
 
-    async def save_operation(self, operation: Operation, millis: int) -> Operation:
-        async def work(tx: Transaction) -> Operation:
-            before = await _locked(tx, operation.number)
-            if before is None or before.fence != operation.fence or before.state.is_over:
-                raise LeaseLost
-            moved = before.state is not operation.state
-            if moved and operation.state is State.SWAPPING and before.cancel_asked_at is not None:
-                raise CancelAsked
-            now = await tx.now()
-            started = before.started_at or (now if operation.state is State.RUNNING else None)
-            finished = now if operation.state.is_over else None
-            packed = rows.json_text(operation.work.packed())
-            values = (operation.state.value, packed, started, now, finished, now + millis if millis else 0)
-            saved = _operation(await tx.fetchrow(_SAVE, operation.number, *values))
-            if moved:
-                await _write_event(tx, system_precondition("supervisor"), saved, now)
-            return saved
-
-        return await self._db.write(work)
+    @transaction
+    async def save_operation(self, tx: Transaction, operation: Operation, millis: int) -> Operation:
+        before = await _locked(tx, operation.number)
+        if before is None or before.fence != operation.fence or before.state.is_over:
+            raise LeaseLost
+        moved = before.state is not operation.state
+        if moved and operation.state is State.SWAPPING and before.cancel_asked_at is not None:
+            raise CancelAsked
+        now = await tx.now()
+        started = before.started_at or (now if operation.state is State.RUNNING else None)
+        finished = now if operation.state.is_over else None
+        packed = rows.json_text(operation.work.packed())
+        values = (operation.state.value, packed, started, now, finished, now + millis if millis else 0)
+        saved = _operation(await tx.fetchrow(_SAVE, operation.number, *values))
+        if moved:
+            await _write_event(tx, system_precondition("supervisor"), saved, now)
+        return saved
 
 
 async def _write_event(tx: Transaction, precondition: WritePrecondition, operation: Operation, now: int) -> None:

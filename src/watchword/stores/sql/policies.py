@@ -1,6 +1,7 @@
 """Policies, groups and actors. Every change that can alter a decision advances the policy version."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -28,11 +29,13 @@ from watchword.domain.store_urls import LastStart
 from watchword.stores import rows
 from watchword.stores.sql.transaction import (
     POLICIES,
-    Database,
     Dialect,
+    SqlPart,
     Transaction,
     actor_lock,
     check_precondition,
+    snapshot,
+    transaction,
     write_events,
 )
 
@@ -58,118 +61,118 @@ _ACTIONS = {
     ChangeKind.DELETE: Action.POLICY_DELETED,
 }
 
-Change = Callable[[Transaction], Awaitable[list[Event]]]
+
+@asynccontextmanager
+async def _change(tx: Transaction, precondition: WritePrecondition) -> AsyncIterator[list[Event]]:
+    """Changes by one transaction at a time. If the block adds events, the policy version advances with them."""
+    now = await check_precondition(tx, precondition, exclusive=[POLICIES])
+    events: list[Event] = []
+    yield events
+    if events:
+        await tx.execute(tx.dialect.next_policy_version)
+        await write_events(tx, precondition, events, now)
 
 
-class SqlPolicies:
-    _db: Database
-
+class SqlPolicies(SqlPart):
     async def policies(self) -> PolicySet:
         found = await self._db.fetch(_ALL_WITH_VERSION)
         return PolicySet(found[0][0], tuple(rows.policy_of(row[1:]) for row in found if row[1] is not None))
 
-    async def add_policy(self, precondition: WritePrecondition, policy: Policy) -> None:
-        async def change(tx: Transaction) -> list[Event]:
+    @transaction
+    async def add_policy(self, tx: Transaction, precondition: WritePrecondition, policy: Policy) -> None:
+        async with _change(tx, precondition) as events:
             if await tx.fetchrow(_GET, policy.urn) is not None:
                 raise Fault(Reason.ALREADY_EXISTS, "A policy with this urn already exists.")
             await tx.execute(_PUT, *_policy_values(policy))
-            return [_policy_event(Action.POLICY_CREATED, policy)]
+            events.append(_policy_event(Action.POLICY_CREATED, policy))
 
-        await self._change(precondition, change)
-
-    async def replace_policy(self, precondition: WritePrecondition, policy: Policy) -> None:
-        async def change(tx: Transaction) -> list[Event]:
+    @transaction
+    async def replace_policy(self, tx: Transaction, precondition: WritePrecondition, policy: Policy) -> None:
+        async with _change(tx, precondition) as events:
             before = _editable(await tx.fetchrow(_GET, policy.urn))
             updated = replace(policy, source=before.source, set_name=before.set_name)
             await tx.execute(_PUT, *_policy_values(updated))
-            return [_policy_event(Action.POLICY_UPDATED, updated)]
+            events.append(_policy_event(Action.POLICY_UPDATED, updated))
 
-        await self._change(precondition, change)
-
-    async def delete_policy(self, precondition: WritePrecondition, urn: str) -> None:
-        async def change(tx: Transaction) -> list[Event]:
+    @transaction
+    async def delete_policy(self, tx: Transaction, precondition: WritePrecondition, urn: str) -> None:
+        async with _change(tx, precondition) as events:
             _editable(await tx.fetchrow(_GET, urn))
             await tx.execute("DELETE FROM policies WHERE urn = $1", urn)
-            return [Event(Action.POLICY_DELETED, urn)]
+            events.append(Event(Action.POLICY_DELETED, urn))
 
-        await self._change(precondition, change)
-
+    @transaction
     async def apply_policies(
-        self, precondition: WritePrecondition, declared: PolicyDeclaration, *, prune: bool
+        self, tx: Transaction, precondition: WritePrecondition, declared: PolicyDeclaration, *, prune: bool
     ) -> PolicyPlan:
-        plan = PolicyPlan()
-
-        async def change(tx: Transaction) -> list[Event]:
-            nonlocal plan
+        async with _change(tx, precondition) as events:
             plan = reconcile(await _all(tx), declared, prune=prune)
-            return await _apply(tx, plan.changes)
-
-        await self._change(precondition, change)
+            events.extend(await _apply(tx, plan.changes))
         return plan
 
     async def last_start(self) -> LastStart | None:
         row = await self._db.row("SELECT settings FROM state")
         return rows.last_start(None if row is None else row[0])
 
+    @transaction
     async def apply_startup_policies(
         self,
+        tx: Transaction,
         root: Policy,
         defaults: tuple[Policy, ...],
         declared: PolicyDeclaration | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> PolicyPlan:
         plan = PolicyPlan()
-
-        async def change(tx: Transaction) -> list[Event]:
-            nonlocal plan
+        async with _change(tx, system_precondition("start")) as events:
             added = () if await tx.fetchval("SELECT defaults_made FROM state") else defaults
             await tx.execute("UPDATE state SET defaults_made = 1 WHERE defaults_made <> 1")
             row = await tx.fetchrow(_GET, root.urn)
-            events = [_policy_event(Action.POLICY_CREATED, policy) for policy in added]
+            events += [_policy_event(Action.POLICY_CREATED, policy) for policy in added]
             if row is None or rows.policy_of(row) != root:
                 added = (*added, root)
                 events.append(_policy_event(Action.POLICY_CREATED if row is None else Action.POLICY_UPDATED, root))
             await tx.executemany(_PUT, [_policy_values(policy) for policy in added])
             if declared is not None:
                 plan = reconcile(await _all(tx), declared, prune=True)
-            return [*events, *await _apply(tx, plan.changes), *await _changed_settings(tx, settings)]
-
-        await self._change(system_precondition("start"), change)
+            events.extend(await _apply(tx, plan.changes))
+            events.extend(await _changed_settings(tx, settings))
         return plan
 
-    async def add_group(self, precondition: WritePrecondition, group: Group) -> None:
-        async def change(tx: Transaction) -> list[Event]:
+    @transaction
+    async def add_group(self, tx: Transaction, precondition: WritePrecondition, group: Group) -> None:
+        async with _change(tx, precondition) as events:
             if await tx.fetchrow(_GROUP, group.urn) is not None:
                 raise Fault(Reason.ALREADY_EXISTS, "A group with this id already exists.")
             values = (group.urn, group.name, group.description)
             await tx.execute("INSERT INTO groups (urn, name, description) VALUES ($1, $2, $3)", *values)
-            return [Event(Action.GROUP_CREATED, group.urn)]
+            events.append(Event(Action.GROUP_CREATED, group.urn))
 
-        await self._change(precondition, change)
-
-    async def delete_group(self, precondition: WritePrecondition, urn: str) -> None:
-        async def change(tx: Transaction) -> list[Event]:
+    @transaction
+    async def delete_group(self, tx: Transaction, precondition: WritePrecondition, urn: str) -> None:
+        async with _change(tx, precondition) as events:
             await _existing_group(tx, urn)
             await tx.execute("DELETE FROM groups WHERE urn = $1", urn)
-            return [Event(Action.GROUP_DELETED, urn)]
+            events.append(Event(Action.GROUP_DELETED, urn))
 
-        await self._change(precondition, change)
-
+    @transaction
     async def change_members(
-        self, precondition: WritePrecondition, group: str, *, add: Collection[str] = (), remove: Collection[str] = ()
+        self,
+        tx: Transaction,
+        precondition: WritePrecondition,
+        group: str,
+        *,
+        add: Collection[str] = (),
+        remove: Collection[str] = (),
     ) -> None:
-        async def change(tx: Transaction) -> list[Event]:
+        async with _change(tx, precondition) as events:
             await _existing_group(tx, group)
             await tx.executemany(_ADD_MEMBER, [(member, group) for member in add])
-            await tx.execute(
-                f"DELETE FROM group_members WHERE group_urn = $1 AND actor_urn {tx.dialect.any_of('$2')}",
-                group,
-                list(remove),
-            )
-            changes = ((Action.GROUP_MEMBERS_ADDED, add), (Action.GROUP_MEMBERS_REMOVED, remove))
-            return [Event(action, group, {"members": sorted(set(members))}) for action, members in changes if members]
-
-        await self._change(precondition, change)
+            gone = f"DELETE FROM group_members WHERE group_urn = $1 AND actor_urn {tx.dialect.any_of('$2')}"
+            await tx.execute(gone, group, list(remove))
+            for action, members in ((Action.GROUP_MEMBERS_ADDED, add), (Action.GROUP_MEMBERS_REMOVED, remove)):
+                if members:
+                    events.append(Event(action, group, {"members": sorted(set(members))}))
 
     async def get_group(self, urn: str) -> Group:
         row = await self._db.row(_GROUP, urn)
@@ -177,38 +180,20 @@ class SqlPolicies:
             raise _no_group()
         return Group(*row)
 
-    async def groups(self, start: int, count: int) -> tuple[int, tuple[Group, ...]]:
-        async def work(tx: Transaction) -> tuple[int, tuple[Group, ...]]:
-            total = await tx.fetchval("SELECT count(*) FROM groups")
-            sql = f"SELECT {rows.GROUP} FROM groups ORDER BY name, urn LIMIT $1 OFFSET $2"
-            return total, tuple(Group(*row) for row in await tx.fetch(sql, count, start))
+    @snapshot
+    async def groups(self, tx: Transaction, start: int, count: int) -> tuple[int, tuple[Group, ...]]:
+        total = await tx.fetchval("SELECT count(*) FROM groups")
+        sql = f"SELECT {rows.GROUP} FROM groups ORDER BY name, urn LIMIT $1 OFFSET $2"
+        return total, tuple(Group(*row) for row in await tx.fetch(sql, count, start))
 
-        return await self._db.scan(work)
-
-    async def members(self, group: str, start: int, count: int) -> tuple[int, tuple[str, ...]]:
-        async def work(tx: Transaction) -> tuple[int, tuple[str, ...]]:
-            found = await _existing_group(tx, group)
-            sql = "SELECT actor_urn FROM group_members WHERE group_urn = $1 ORDER BY actor_urn LIMIT $2 OFFSET $3"
-            return found.members, tuple(urn for (urn,) in await tx.fetch(sql, group, count, start))
-
-        return await self._db.scan(work)
-
-    async def _change(self, precondition: WritePrecondition, change: Change) -> None:
-        """Check, change, advance the version, write the events: one transaction, one at a time."""
-
-        async def work(tx: Transaction) -> None:
-            now = await check_precondition(tx, precondition, exclusive=[POLICIES])
-            events = await change(tx)
-            if events:
-                await tx.execute(tx.dialect.next_policy_version)
-                await write_events(tx, precondition, events, now)
-
-        await self._db.write(work)
+    @snapshot
+    async def members(self, tx: Transaction, group: str, start: int, count: int) -> tuple[int, tuple[str, ...]]:
+        found = await _existing_group(tx, group)
+        sql = "SELECT actor_urn FROM group_members WHERE group_urn = $1 ORDER BY actor_urn LIMIT $2 OFFSET $3"
+        return found.members, tuple(urn for (urn,) in await tx.fetch(sql, group, count, start))
 
 
-class SqlActors:
-    _db: Database
-
+class SqlActors(SqlPart):
     async def actor_snapshot(self, actor: str) -> ActorSnapshot:
         groups = self._db.dialect.json_array("group_urn", "group_members WHERE actor_urn = $1::text")
         row = await self._db.row(
@@ -229,39 +214,37 @@ class SqlActors:
             return ActorState(actor, ActorStatus.ACTIVE)
         return ActorState(actor, ActorStatus(row[0]), row[1], row[2])
 
-    async def set_actor_status(self, precondition: WritePrecondition, actor: str, status: ActorStatus) -> None:
-        async def work(tx: Transaction) -> None:
-            now = await check_precondition(tx, precondition, exclusive=[actor_lock(actor)])
-            if await tx.fetchval("SELECT deleted_at FROM service_accounts WHERE urn = $1", actor) is not None:
-                raise Fault(Reason.NOT_EDITABLE, "The service account was deleted. Create a new one.")
-            before = await tx.fetchval("SELECT status FROM actors WHERE urn = $1", actor)
-            if (before or ActorStatus.ACTIVE.value) == status.value:
-                return
-            await put_status(tx, precondition, actor, status, now)
-            action = Action.ACTOR_SUSPENDED if status is ActorStatus.SUSPENDED else Action.ACTOR_RESUMED
-            await write_events(tx, precondition, [Event(action, actor)], now)
+    @transaction
+    async def set_actor_status(
+        self, tx: Transaction, precondition: WritePrecondition, actor: str, status: ActorStatus
+    ) -> None:
+        now = await check_precondition(tx, precondition, exclusive=[actor_lock(actor)])
+        if await tx.fetchval("SELECT deleted_at FROM service_accounts WHERE urn = $1", actor) is not None:
+            raise Fault(Reason.NOT_EDITABLE, "The service account was deleted. Create a new one.")
+        before = await tx.fetchval("SELECT status FROM actors WHERE urn = $1", actor)
+        if (before or ActorStatus.ACTIVE.value) == status.value:
+            return
+        await put_status(tx, precondition, actor, status, now)
+        action = Action.ACTOR_SUSPENDED if status is ActorStatus.SUSPENDED else Action.ACTOR_RESUMED
+        await write_events(tx, precondition, [Event(action, actor)], now)
 
-        await self._db.write(work)
-
-    async def actor_holdings(self, actor: str) -> ActorHoldings:
-        async def work(tx: Transaction) -> ActorHoldings:
-            row = await tx.fetchrow(
-                f"""
-                SELECT (SELECT count(*) FROM tokens WHERE actor_urn = $1::text AND revoked_at IS NULL
-                        AND (expires_at IS NULL OR expires_at > (SELECT now_ms()))),
-                    (SELECT count(*) FROM sessions WHERE actor_urn = $1::text AND ends_at > (SELECT now_ms())),
-                    EXISTS (SELECT 1 FROM token_totals WHERE urn = $1::text)
-                    OR EXISTS (SELECT 1 FROM group_members WHERE actor_urn = $1::text)
-                    OR EXISTS (SELECT 1 FROM sessions WHERE actor_urn = $1::text)
-                    OR EXISTS (SELECT 1 FROM service_accounts WHERE urn = $1::text)
-                    OR EXISTS (SELECT 1 FROM policies {tx.dialect.policy_users} WHERE named.value = $1::text)""",
-                actor,
-            )
-            assert row is not None
-            tokens, sessions, known = row
-            return ActorHoldings(tokens, sessions, bool(known))
-
-        return await self._db.scan(work)
+    @snapshot
+    async def actor_holdings(self, tx: Transaction, actor: str) -> ActorHoldings:
+        row = await tx.fetchrow(
+            f"""
+            SELECT (SELECT count(*) FROM tokens WHERE actor_urn = $1::text AND revoked_at IS NULL
+                    AND (expires_at IS NULL OR expires_at > (SELECT now_ms()))),
+                (SELECT count(*) FROM sessions WHERE actor_urn = $1::text AND ends_at > (SELECT now_ms())),
+                EXISTS (SELECT 1 FROM token_totals WHERE urn = $1::text)
+                OR EXISTS (SELECT 1 FROM group_members WHERE actor_urn = $1::text)
+                OR EXISTS (SELECT 1 FROM sessions WHERE actor_urn = $1::text)
+                OR EXISTS (SELECT 1 FROM service_accounts WHERE urn = $1::text)
+                OR EXISTS (SELECT 1 FROM policies {tx.dialect.policy_users} WHERE named.value = $1::text)""",
+            actor,
+        )
+        assert row is not None
+        tokens, sessions, known = row
+        return ActorHoldings(tokens, sessions, bool(known))
 
     async def known_actors(self, search: ActorSearch, seconds: float = SEARCH_SECONDS) -> ActorPage:
         sql, bound = known_actors_sql(search, self._db.dialect)

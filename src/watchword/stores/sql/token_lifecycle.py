@@ -33,12 +33,13 @@ from watchword.stores.sql.search import chosen
 from watchword.stores.sql.transaction import (
     KEYS,
     TOKENS,
-    Database,
+    SqlPart,
     Transaction,
     actor_lock,
     check_precondition,
     family_lock,
     idempotency_lock,
+    transaction,
     write_events,
 )
 
@@ -100,71 +101,63 @@ class _LargeFamily(Exception):
     """More than LARGE_FAMILY tokens are revoked together."""
 
 
-class SqlTokens:
-    _db: Database
-
+class SqlTokens(SqlPart):
     async def get_token(self, token_id: str) -> TokenRecord | None:
         row = await self._db.row(GET, token_id)
         return None if row is None else rows.token_of(row)
 
+    @transaction
     async def rotate_token(
-        self, precondition: WritePrecondition, seen: TokenRecord, successor: TokenRecord, issue: Issue
+        self, tx: Transaction, precondition: WritePrecondition, seen: TokenRecord, successor: TokenRecord, issue: Issue
     ) -> int:
-        async def work(tx: Transaction) -> int:
-            changed = [family_lock(seen.family), family_lock(successor.id)]
-            if issue.idempotency is not None:
-                changed.append(idempotency_lock(issue.idempotency))
-            relied = [TOKENS, KEYS, actor_lock(successor.actor_urn)]
-            now = await check_precondition(tx, precondition, shared=relied, exclusive=changed)
-            await check_issue(tx, successor, issue, now)
-            old = await _get(tx, seen.id)
-            if old is None or _rotation_state(old) != _rotation_state(seen) or not old.is_live(now):
-                raise Stale
-            unused = [] if old.replaced_by is None else [old.replaced_by]
-            await tx.take_slot()
-            await tx.lock_tokens([old.id, *unused])
-            revoked = await revoke(tx, precondition, unused, now, reason=old.id, lock_rows=False) if unused else 0
-            await add(tx, precondition, successor, now)
-            await tx.execute("UPDATE tokens SET replaced_by = $2 WHERE id = $1", old.id, successor.id)
-            return revoked
+        changed = [family_lock(seen.family), family_lock(successor.id)]
+        if issue.idempotency is not None:
+            changed.append(idempotency_lock(issue.idempotency))
+        relied = [TOKENS, KEYS, actor_lock(successor.actor_urn)]
+        now = await check_precondition(tx, precondition, shared=relied, exclusive=changed)
+        await check_issue(tx, successor, issue, now)
+        old = await _get(tx, seen.id)
+        if old is None or _rotation_state(old) != _rotation_state(seen) or not old.is_live(now):
+            raise Stale
+        unused = [] if old.replaced_by is None else [old.replaced_by]
+        await tx.take_slot()
+        await tx.lock_tokens([old.id, *unused])
+        revoked = await revoke(tx, precondition, unused, now, reason=old.id, lock_rows=False) if unused else 0
+        await add(tx, precondition, successor, now)
+        await tx.execute("UPDATE tokens SET replaced_by = $2 WHERE id = $1", old.id, successor.id)
+        return revoked
 
-        return await self._db.write(work)
-
-    async def note_first_use(self, precondition: WritePrecondition, token_id: str) -> None:
-        async def work(tx: Transaction) -> None:
-            await tx.lock(shared=[TOKENS], exclusive=[family_lock(await tx.root_of(token_id))])
-            now = await tx.now()
-            new = await _get(tx, token_id)
-            if new is None or new.grace is None or new.replaces is None or not new.is_live(now):
-                return
-            old, end = new.replaces, now + new.grace
-            line = [row[0] for row in await tx.fetch(_LINE, old, now)]
-            await tx.lock_tokens([*line, new.id])
-            await tx.execute("UPDATE tokens SET expires_at = full_end, grace = NULL WHERE id = $1", new.id)
-            await tx.execute("UPDATE tokens SET replaced_at = $2 WHERE id = $1", old, now)
-            await tx.execute(_SHORTEN.format(any_of=tx.dialect.any_of("$1")), line, end)
-            await write_events(
-                tx, precondition, [Event(Action.TOKEN_REPLACED, old, {"successor": new.id, "endsBy": end})], now
-            )
-
-        await self._db.write(work)
+    @transaction
+    async def note_first_use(self, tx: Transaction, precondition: WritePrecondition, token_id: str) -> None:
+        await tx.lock(shared=[TOKENS], exclusive=[family_lock(await tx.root_of(token_id))])
+        now = await tx.now()
+        new = await _get(tx, token_id)
+        if new is None or new.grace is None or new.replaces is None or not new.is_live(now):
+            return
+        old, end = new.replaces, now + new.grace
+        line = [row[0] for row in await tx.fetch(_LINE, old, now)]
+        await tx.lock_tokens([*line, new.id])
+        await tx.execute("UPDATE tokens SET expires_at = full_end, grace = NULL WHERE id = $1", new.id)
+        await tx.execute("UPDATE tokens SET replaced_at = $2 WHERE id = $1", old, now)
+        await tx.execute(_SHORTEN.format(any_of=tx.dialect.any_of("$1")), line, end)
+        await write_events(
+            tx, precondition, [Event(Action.TOKEN_REPLACED, old, {"successor": new.id, "endsBy": end})], now
+        )
 
     async def get_idempotency_record(self, actor: str, digest: str) -> IdempotencyRecord | None:
         sql = GET_IDEMPOTENCY.replace("$3", f"(SELECT now_ms()) - {KEPT}")
         row = await self._db.confirmed_row(sql, actor, digest)
         return None if row is None else IdempotencyRecord(*row)
 
-    async def note_replay(self, precondition: WritePrecondition, record: TokenRecord) -> bool:
-        async def work(tx: Transaction) -> bool:
-            now = await check_precondition(tx, precondition, shared=[TOKENS, family_lock(record.family)])
-            found = await _get(tx, record.id)
-            if found is None or not found.is_live(now):
-                return False
-            event = Event(Action.TOKEN_REPLAYED, found.id, {"actorUrn": found.actor_urn})
-            await write_events(tx, precondition, [event], now)
-            return True
-
-        return await self._db.write(work)
+    @transaction
+    async def note_replay(self, tx: Transaction, precondition: WritePrecondition, record: TokenRecord) -> bool:
+        now = await check_precondition(tx, precondition, shared=[TOKENS, family_lock(record.family)])
+        found = await _get(tx, record.id)
+        if found is None or not found.is_live(now):
+            return False
+        event = Event(Action.TOKEN_REPLAYED, found.id, {"actorUrn": found.actor_urn})
+        await write_events(tx, precondition, [event], now)
+        return True
 
     async def revoke_token(
         self,
@@ -196,13 +189,11 @@ class SqlTokens:
                 pass
         return await self._db.write_long(work_on_many)
 
-    async def withdraw_token(self, precondition: WritePrecondition, token_id: str) -> int:
-        async def work(tx: Transaction) -> int:
-            root = await tx.root_of(token_id)
-            now = await check_precondition(tx, precondition, shared=[TOKENS], exclusive=[family_lock(root)])
-            return await revoke(tx, precondition, [token_id], now)
-
-        return await self._db.write(work)
+    @transaction
+    async def withdraw_token(self, tx: Transaction, precondition: WritePrecondition, token_id: str) -> int:
+        root = await tx.root_of(token_id)
+        now = await check_precondition(tx, precondition, shared=[TOKENS], exclusive=[family_lock(root)])
+        return await revoke(tx, precondition, [token_id], now)
 
     async def revoke_tokens(
         self, precondition: WritePrecondition, selection: Selection, seconds: float = SEARCH_SECONDS
@@ -246,52 +237,46 @@ class SqlTokens:
 
         return await self._db.scan(work, seconds)
 
-    async def record_uses(self, uses: Mapping[str, Use]) -> None:
-        async def work(tx: Transaction) -> None:
-            await tx.lock(shared=[TOKENS])
-            await tx.lock_tokens(list(uses))
-            await tx.executemany(_USE, [(i, use.count, use.last, use.network) for i, use in uses.items()])
+    @transaction
+    async def record_uses(self, tx: Transaction, uses: Mapping[str, Use]) -> None:
+        await tx.lock(shared=[TOKENS])
+        await tx.lock_tokens(list(uses))
+        await tx.executemany(_USE, [(i, use.count, use.last, use.network) for i, use in uses.items()])
 
-        await self._db.write(work)
-
-    async def purge_tokens(self, before: int, most: int) -> int:
-        async def work(tx: Transaction) -> int:
-            await tx.lock(shared=[TOKENS])
-            await tx.take_slot()
-            # A row that another transaction has locked is left for the next purge.
-            skip, any_of = tx.dialect.skip_locked, tx.dialect.any_of("$1")
-            ids = [row[0] for row in await tx.fetch(f"{_LONG_REVOKED} {skip}", before, most)]
-            ids += [row[0] for row in await tx.fetch(f"{_LONG_EXPIRED} {skip}", before, most - len(ids))]
-            gone = set(ids)
-            # A token that a purged one minted counts as minted with the purged one's minter: a cascade still finds it.
-            # That minter may be purged too, and so on.
-            for _ in range(_GENERATIONS):
-                minted = await tx.fetch(f"SELECT id FROM tokens WHERE minted_with {any_of}", ids)
-                orphans = [row[0] for row in minted if row[0] not in gone]
-                if not orphans:
-                    break
-                await tx.lock_tokens(orphans)
-                await tx.execute(
-                    f"""UPDATE tokens SET minted_with = (
-                        SELECT minter.minted_with FROM tokens AS minter WHERE minter.id = tokens.minted_with)
-                    WHERE id {any_of}""",
-                    orphans,
-                )
-            await tx.execute(f"DELETE FROM tokens WHERE id {any_of}", ids)
-            return len(ids)
-
-        return await self._db.write(work)
-
-    async def purge_idempotency_records(self, most: int) -> int:
-        async def work(tx: Transaction) -> int:
-            oldest = "SELECT actor, digest FROM retries WHERE created_at <= $1 ORDER BY created_at LIMIT $2"
-            return await tx.execute(
-                f"DELETE FROM retries WHERE (actor, digest) IN ({oldest} {tx.dialect.skip_locked})",
-                await tx.now() - KEPT,
-                most,
+    @transaction
+    async def purge_tokens(self, tx: Transaction, before: int, most: int) -> int:
+        await tx.lock(shared=[TOKENS])
+        await tx.take_slot()
+        # A row that another transaction has locked is left for the next purge.
+        skip, any_of = tx.dialect.skip_locked, tx.dialect.any_of("$1")
+        ids = [row[0] for row in await tx.fetch(f"{_LONG_REVOKED} {skip}", before, most)]
+        ids += [row[0] for row in await tx.fetch(f"{_LONG_EXPIRED} {skip}", before, most - len(ids))]
+        gone = set(ids)
+        # A token that a purged one minted counts as minted with the purged one's minter: a cascade still finds it.
+        # That minter may be purged too, and so on.
+        for _ in range(_GENERATIONS):
+            minted = await tx.fetch(f"SELECT id FROM tokens WHERE minted_with {any_of}", ids)
+            orphans = [row[0] for row in minted if row[0] not in gone]
+            if not orphans:
+                break
+            await tx.lock_tokens(orphans)
+            await tx.execute(
+                f"""UPDATE tokens SET minted_with = (
+                    SELECT minter.minted_with FROM tokens AS minter WHERE minter.id = tokens.minted_with)
+                WHERE id {any_of}""",
+                orphans,
             )
+        await tx.execute(f"DELETE FROM tokens WHERE id {any_of}", ids)
+        return len(ids)
 
-        return await self._db.write(work)
+    @transaction
+    async def purge_idempotency_records(self, tx: Transaction, most: int) -> int:
+        oldest = "SELECT actor, digest FROM retries WHERE created_at <= $1 ORDER BY created_at LIMIT $2"
+        return await tx.execute(
+            f"DELETE FROM retries WHERE (actor, digest) IN ({oldest} {tx.dialect.skip_locked})",
+            await tx.now() - KEPT,
+            most,
+        )
 
 
 async def check_issue(tx: Transaction, record: TokenRecord, issue: Issue, now: int) -> None:

@@ -7,7 +7,8 @@ say differently has a name in `Dialect`.
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from watchword.domain.actors import WritePrecondition
 from watchword.domain.errors import Stale
@@ -147,6 +148,34 @@ class Database(Protocol):
     async def write_long(self, work: Work[T]) -> T:
         """A write that may take longer than an answer usually may."""
 
+
+class SqlPart:
+    """A part of the store: what it does with some of the tables."""
+
+    _db: Database
+
+
+Part = TypeVar("Part", bound=SqlPart)
+P = ParamSpec("P")
+Method = Callable[Concatenate[Part, P], Coroutine[Any, Any, T]]
+
+
+def _runs_by(way: str) -> Callable[[Method[Part, Concatenate[Transaction, P], T]], Method[Part, P, T]]:
+    def decorate(work: Method[Part, Concatenate[Transaction, P], T]) -> Method[Part, P, T]:
+        @wraps(work)
+        async def run(part: Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            result: T = await getattr(part._db, way)(lambda tx: work(part, tx, *args, **kwargs))  # noqa: SLF001
+            return result
+
+        return run
+
+    return decorate
+
+
+# A method that gets a transaction, which its callers do not give: it is run by the database's method of this name.
+transaction = _runs_by("write")
+long_transaction = _runs_by("write_long")
+snapshot = _runs_by("scan")
 
 _HOLDS = """
 SELECT (SELECT policy_version FROM state WHERE one = 1) = $1::bigint
