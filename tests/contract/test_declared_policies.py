@@ -58,7 +58,7 @@ def test_a_policy_of_another_set_is_a_conflict_and_nothing_is_changed(given: Giv
     before, events = kept(given), place.events()
     wanted = whole(declared(2, BOB, set_name="b"), declared(1, BOB, set_name="b"), set_name="b")
     refusal = given.refused(given.store.apply_policies(given.precondition(), wanted, prune=True))
-    assert (refusal.reason, refusal.details["set"]) == (Reason.DECLARED_ELSEWHERE, "a")
+    assert (refusal.reason, refusal.details["set"]) == (Reason.POLICY_DECLARED_ELSEWHERE, "a")
     assert (kept(given), place.events()) == (before, events)
 
 

@@ -84,7 +84,7 @@ def test_what_is_not_of_the_set_stays_and_one_of_another_set_is_a_conflict(
     if shared and keeper[1]:
         with pytest.raises(Fault) as caught:
             reconcile(current, declared, prune=True)
-        assert (caught.value.reason, caught.value.details["set"]) == (Reason.DECLARED_ELSEWHERE, "other")
+        assert (caught.value.reason, caught.value.details["set"]) == (Reason.POLICY_DECLARED_ELSEWHERE, "other")
     else:
         changes = reconcile(current, declared, prune=True).changes
         assert ChangeKind.DELETE not in {change.kind for change in changes}

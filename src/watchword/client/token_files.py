@@ -170,7 +170,7 @@ def _successor(asking: Client, found: TokenInfo, old: Secret[str], overlap: Span
     try:
         return asking.rotate_token(found.id, overlap=overlap, grace=grace, key=key)
     except Conflict as conflict:
-        if conflict.reason != Reason.KEY_REUSED.word:
+        if conflict.reason != Reason.IDEMPOTENCY_KEY_REUSED.word:
             raise
     # The key was used with another overlap or grace period, or that successor is revoked: start a new rotation.
     return asking.rotate_token(found.id, overlap=overlap, grace=grace)

@@ -28,27 +28,12 @@ class Action(Enum):
         return made
 
     TOKEN_CREATED = "token.created", "A token was created: actor and expiry."
-    TOKEN_REPLAYED = (
-        "token.replayed",
-        "A token was returned again for the same Idempotency-Key and credential.",
-    )
-    TOKEN_REVOKED = (
-        "token.revoked",
-        "A token was revoked; by the service itself if it could not be delivered.",
-    )
+    TOKEN_REPLAYED = "token.replayed", "A token was returned again for the same Idempotency-Key and credential."
+    TOKEN_REVOKED = "token.revoked", "A token was revoked; by the service itself if it could not be delivered."
     TOKEN_DERIVED = "token.derived", "A token was derived from another: parent and expiry."
-    TOKEN_ROTATED = (
-        "token.rotated",
-        "A successor was created for a token: predecessor and expiry.",
-    )
-    TOKEN_REPLACED = (
-        "token.replaced",
-        "A successor was first used; the old token expires after the grace period.",
-    )
-    TOKENS_REVOKED = (
-        "tokens.revoked",
-        "Many tokens were revoked in one call: number, digest of ids, selection.",
-    )
+    TOKEN_ROTATED = "token.rotated", "A successor was created for a token: predecessor and expiry."
+    TOKEN_REPLACED = "token.replaced", "A successor was first used; the old token expires after the grace period."
+    TOKENS_REVOKED = "tokens.revoked", "Many tokens were revoked in one call: number, digest of ids, selection."
     ACCOUNT_CREATED = "account.created", "A service account was created."
     ACCOUNT_DELETED = "account.deleted", "A service account was deleted and its tokens revoked: number of tokens."
     POLICY_CREATED = "policy.created", "A policy was created: privileges, actors and source."
@@ -74,10 +59,7 @@ class Action(Enum):
     SESSION_ENDED = "session.ended", "A browser signed out, or all sessions of an actor were ended: number."
     SETTING_CHANGED = "setting.changed", "The service started with a changed setting: old and new value."
     ACCESS_DENIED = "access.denied", "A caller lacked a privilege: the privilege and the request. Rate-limited."
-    AUTHENTICATION_FAILED = (
-        "authentication.failed",
-        "A credential was rejected: reason and address. Rate-limited.",
-    )
+    AUTHENTICATION_FAILED = "authentication.failed", "A credential was rejected: reason and address. Rate-limited."
     STORE_RESTORED = "store.restored", "The database was restored from a backup: choice and affected tokens."
 
 

@@ -69,7 +69,7 @@ def check_key(value: str) -> str:
 
 def other_request() -> Fault:
     return Fault(
-        Reason.KEY_REUSED,
+        Reason.IDEMPOTENCY_KEY_REUSED,
         f"This {HEADER} was used with another request or credential in the last 24 hours. Use a new key.",
         field=HEADER,
     )
@@ -77,7 +77,7 @@ def other_request() -> Fault:
 
 def signing_key_gone() -> Fault:
     return Fault(
-        Reason.KEY_REUSED,
+        Reason.IDEMPOTENCY_KEY_REUSED,
         f"The token of this {HEADER} cannot be signed again: its signing key was removed. Use a new key.",
         field=HEADER,
     )
@@ -85,5 +85,7 @@ def signing_key_gone() -> Fault:
 
 def token_ended() -> Fault:
     return Fault(
-        Reason.KEY_REUSED, f"The token of this {HEADER} has expired or was revoked. Use a new key.", field=HEADER
+        Reason.IDEMPOTENCY_KEY_REUSED,
+        f"The token of this {HEADER} has expired or was revoked. Use a new key.",
+        field=HEADER,
     )

@@ -83,7 +83,7 @@ def reconcile(current: Iterable[Policy], declared: PolicyDeclaration, *, prune: 
             raise Fault(Reason.NOT_EDITABLE, f"{policy.urn} is managed by the service itself and cannot be declared.")
         elif before.set_name not in (None, declared.set_name):
             raise Fault(
-                Reason.DECLARED_ELSEWHERE,
+                Reason.POLICY_DECLARED_ELSEWHERE,
                 f"{policy.urn} belongs to the policy set {before.set_name!r}; this is the set {declared.set_name!r}. "
                 "Nothing was changed. Choose another id, or remove it from that set first.",
                 set=before.set_name,
