@@ -41,22 +41,10 @@ class Privilege(Enum):
     )
     INTROSPECT_TOKENS = ("Introspect Tokens", "Introspect tokens of others.")
     MANAGE_POLICIES = ("Manage Policies", "Manage policies, groups and the status of actors.")
-    GET_ES_TASK_STATUS_PRIVILEGE = (
-        "Get search-index task status",
-        "Read the status of a task in the search index.",
-    )
-    GET_TIMESERIES_INDEX_SIZES_PRIVILEGE = (
-        "Get time series index sizes",
-        "Read the sizes of the time series indices.",
-    )
-    TRUNCATE_TIMESERIES_INDEX_PRIVILEGE = (
-        "Truncate time series index",
-        "Remove old rows of a time series.",
-    )
-    MANAGE_SYSTEM_OPERATIONS = (
-        "Manage System Operations",
-        "All three operations in the search index.",
-    )
+    GET_ES_TASK_STATUS_PRIVILEGE = ("Get search-index task status", "Read the status of a task in the search index.")
+    GET_TIMESERIES_INDEX_SIZES_PRIVILEGE = ("Get time series index sizes", "Read the sizes of the time series indices.")
+    TRUNCATE_TIMESERIES_INDEX_PRIVILEGE = ("Truncate time series index", "Remove old rows of a time series.")
+    MANAGE_SYSTEM_OPERATIONS = ("Manage System Operations", "All three operations in the search index.")
     VIEW_AUDIT_LOG = ("View Audit Log", "Read the audit log.")
 
 

@@ -65,7 +65,5 @@ def check_rotates(old: TokenRecord, before: TokenRecord | None, now: int) -> Non
         )
     if old.replaced_at is not None:
         raise Fault(
-            Reason.ALREADY_REPLACED,
-            "The token was rotated and its successor is in use.",
-            replacedBy=old.replaced_by,
+            Reason.ALREADY_REPLACED, "The token was rotated and its successor is in use.", replacedBy=old.replaced_by
         )

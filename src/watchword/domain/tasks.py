@@ -91,9 +91,7 @@ class Counters:
         """The sum; rate and pause are those of the later task."""
         sums = {name: getattr(self, name) + getattr(later, name) for name in _SUMMED}
         return Counters(
-            **sums,
-            requests_per_second=later.requests_per_second,
-            throttled_until_millis=later.throttled_until_millis,
+            **sums, requests_per_second=later.requests_per_second, throttled_until_millis=later.throttled_until_millis
         )
 
     def shown(self) -> dict[str, Any]:

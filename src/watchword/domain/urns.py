@@ -30,8 +30,7 @@ _NOT_ACTORS = frozenset(
 def check_urn(value: str, field: str) -> str:
     if len(value) > MAX_LENGTH or not _URN.fullmatch(value):
         raise invalid(
-            field,
-            f"{field} must be a urn: urn:<namespace>:<rest>, visible ASCII, at most {MAX_LENGTH} characters.",
+            field, f"{field} must be a urn: urn:<namespace>:<rest>, visible ASCII, at most {MAX_LENGTH} characters."
         )
     return value
 

@@ -18,11 +18,7 @@ CONNECT_SECONDS = 10.0
 WAIT_SECONDS = 30
 
 _LONG_WORK = SessionSettings(
-    (
-        ("statement_timeout", "0"),
-        ("lock_timeout", "10000"),
-        ("idle_in_transaction_session_timeout", "3600000"),
-    )
+    (("statement_timeout", "0"), ("lock_timeout", "10000"), ("idle_in_transaction_session_timeout", "3600000"))
 )
 _KEY = "pg_catalog.hashtextextended('watchword/running/' || $1, 0::bigint)"
 _SHARE = f"SELECT pg_try_advisory_lock_shared({_KEY})"

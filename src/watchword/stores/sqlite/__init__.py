@@ -105,7 +105,7 @@ def _bearer(row: rows.Row, now: int) -> Bearer:
             UNLIMITED if limits is None else unpacked(limits),
             pending != 0,
             derived != 0,
-        ),
+        )
     )
 
 
