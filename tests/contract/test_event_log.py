@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.contract.given import ADMIN, ANN, BOB, Given, Run
 from tests.support.backends import NOW, Hand, Place
+from tests.support.laws import event_matches
 from watchword.domain.events import Action, Cursor, EventSearch, KeptEvent
 from watchword.domain.ports import Store
 
@@ -64,7 +65,7 @@ class TestReading:
         self, run: Run, store: Store, events: list[KeptEvent], search: EventSearch
     ) -> None:
         everything = _kept(run, store, events)
-        expected = [event for event in newest_first(everything) if search.matches(event)]
+        expected = [event for event in newest_first(everything) if event_matches(search, event)]
         found: list[KeptEvent] = []
         more = True
         while more:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.laws import matches, value_of
 from tests.support.strategies import NOW, filters, record_lists, records, searches, text
 from watchword.domain.actors import ActorSnapshot, Caller, Grant
 from watchword.domain.errors import Fault, Reason
@@ -21,7 +22,6 @@ from watchword.domain.filters import (
     check_page,
     parse_filter,
     parse_sort,
-    value_of,
 )
 from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType
 from watchword.service.tokens import constrained
@@ -57,14 +57,14 @@ def test_a_present_value_matches_either_a_filter_or_its_negation(pair: tuple[Fil
     found, record = pair
     negation = found._replace(negated=not found.negated)
     if value_of(record, found.field, NOW) is not None or found.condition is Condition.EXISTS:
-        assert found.matches(record, NOW) != negation.matches(record, NOW)
+        assert matches(found, record, NOW) != matches(negation, record, NOW)
 
 
 @given(filters().filter(lambda f: f.field in OPTIONAL), records())
 def test_a_missing_value_is_found_by_a_negated_exists_alone(f: Filter, record: TokenRecord) -> None:
     none: dict[str, Any] = {field.name.lower(): None for field in OPTIONAL}
     bare = record._replace(**none)
-    assert f.matches(bare, NOW) == (f.condition is Condition.EXISTS and f.negated)
+    assert matches(f, bare, NOW) == (f.condition is Condition.EXISTS and f.negated)
 
 
 @given(filter_and_record())
@@ -73,8 +73,8 @@ def test_the_values_of_a_filter_are_ored(pair: tuple[Filter, TokenRecord]) -> No
     if found.condition is Condition.EXISTS:
         return
     positive = found._replace(negated=False)
-    each = [positive._replace(values=(value,)).matches(record, NOW) for value in found.values]
-    assert positive.matches(record, NOW) == any(each)
+    each = [matches(positive._replace(values=(value,)), record, NOW) for value in found.values]
+    assert matches(positive, record, NOW) == any(each)
 
 
 @settings(max_examples=30)
@@ -84,41 +84,41 @@ def test_filters_are_anded(among: list[TokenRecord], data: st.DataObject) -> Non
     for record in among:
         shown = record.revoked_at is None or any(f.field is Field.STATUS for f in search.filters)
         own = search.own is None or value_of(record, search.own[0], NOW) == search.own[1]
-        assert search.matches(record, NOW) == (shown and own and all(f.matches(record, NOW) for f in search.filters))
+        assert matches(search, record, NOW) == (shown and own and all(matches(f, record, NOW) for f in search.filters))
 
 
 @given(records(), st.lists(filters(), max_size=3))
 def test_a_revoked_token_is_found_only_when_a_filter_names_the_status(record: TokenRecord, some: list[Filter]) -> None:
     revoked = record._replace(revoked_at=NOW)
     unasked = tuple(f for f in some if f.field is not Field.STATUS)
-    assert not Search(filters=unasked).matches(revoked, NOW)
+    assert not matches(Search(filters=unasked), revoked, NOW)
     asked = Filter(Field.STATUS, Condition.EQUAL, ("REVOKED",))
-    assert Search(filters=(asked,)).matches(revoked, NOW)
+    assert matches(Search(filters=(asked,)), revoked, NOW)
 
 
 @given(filter_and_record(), text)
 def test_the_conditions_on_text_are_those_of_python(pair: tuple[Filter, TokenRecord], value: str) -> None:
     _, record = pair
 
-    def matches(condition: Condition) -> bool:
-        return Filter(Field.NAME, condition, (value,)).matches(record, NOW)
+    def holds(condition: Condition) -> bool:
+        return matches(Filter(Field.NAME, condition, (value,)), record, NOW)
 
-    assert matches(Condition.EQUAL) == matches(Condition.IN) == (record.name == value)
-    assert matches(Condition.IEQUAL) == (record.name.lower() == value.lower())
-    assert matches(Condition.CONTAIN) == (value in record.name)
-    assert matches(Condition.START_WITH) == record.name.startswith(value)
-    assert matches(Condition.END_WITH) == record.name.endswith(value)
+    assert holds(Condition.EQUAL) == holds(Condition.IN) == (record.name == value)
+    assert holds(Condition.IEQUAL) == (record.name.lower() == value.lower())
+    assert holds(Condition.CONTAIN) == (value in record.name)
+    assert holds(Condition.START_WITH) == record.name.startswith(value)
+    assert holds(Condition.END_WITH) == record.name.endswith(value)
 
 
 @given(records(), st.integers(NOW - 5, NOW + 5))
 def test_numbers_are_compared_as_numbers(record: TokenRecord, value: int) -> None:
-    def matches(condition: Condition) -> bool:
-        return Filter(Field.CREATED_AT, condition, (value,)).matches(record, NOW)
+    def holds(condition: Condition) -> bool:
+        return matches(Filter(Field.CREATED_AT, condition, (value,)), record, NOW)
 
-    assert matches(Condition.GREATER_THAN) == (record.created_at > value)
-    assert matches(Condition.GREATER_THAN_OR_EQUAL_TO) == (record.created_at >= value)
-    assert matches(Condition.LESS_THAN) == (record.created_at < value)
-    assert matches(Condition.LESS_THAN_OR_EQUAL_TO) == (record.created_at <= value)
+    assert holds(Condition.GREATER_THAN) == (record.created_at > value)
+    assert holds(Condition.GREATER_THAN_OR_EQUAL_TO) == (record.created_at >= value)
+    assert holds(Condition.LESS_THAN) == (record.created_at < value)
+    assert holds(Condition.LESS_THAN_OR_EQUAL_TO) == (record.created_at <= value)
 
 
 @given(filters())
@@ -192,9 +192,9 @@ def test_only_a_time_may_be_said_as_a_duration() -> None:
 @given(records(), st.integers(NOW - 5, NOW + 5))
 def test_the_last_activity_is_the_last_use_or_the_making(record: TokenRecord, value: int) -> None:
     idle = Filter(Field.LAST_ACTIVITY_AT, Condition.LESS_THAN, (value,))
-    assert idle.matches(record._replace(last_used_at=None), NOW) == (record.created_at < value)
-    assert idle.matches(record._replace(last_used_at=value - 1), NOW)
-    assert not idle.matches(record._replace(last_used_at=value), NOW)
+    assert matches(idle, record._replace(last_used_at=None), NOW) == (record.created_at < value)
+    assert matches(idle, record._replace(last_used_at=value - 1), NOW)
+    assert not matches(idle, record._replace(last_used_at=value), NOW)
 
 
 @given(st.integers(-LARGEST, LARGEST))
@@ -275,7 +275,7 @@ def test_the_constraint_of_ownership_is_widened_by_no_filter(among: list[TokenRe
     assert asked.own is not None
     held, owner = asked.own
     assert owner == ANN
-    assert all(value_of(record, held, NOW) == ANN for record in among if asked.matches(record, NOW))
+    assert all(value_of(record, held, NOW) == ANN for record in among if matches(asked, record, NOW))
 
 
 @given(filters())
@@ -292,5 +292,5 @@ def test_only_a_filter_that_pins_the_caller_asks_for_the_callers_own(f: Filter) 
 def test_the_status_is_judged_at_the_moment_of_the_search() -> None:
     record = RECORD._replace(expires_at=NOW)
     active = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.ACTIVE.value,))
-    assert active.matches(record, NOW - 1)
-    assert not active.matches(record, NOW)
+    assert matches(active, record, NOW - 1)
+    assert not matches(active, record, NOW)

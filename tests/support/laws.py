@@ -1,9 +1,12 @@
 """The laws of lists, said plainly over Python lists: what every store's answer is compared with."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from watchword.domain.filters import Search, value_of
+from watchword.domain.events import EventSearch, KeptEvent
+from watchword.domain.filters import Condition, Field, Filter, Search, Value
 from watchword.domain.tokens import TokenRecord
+from watchword.domain.urns import token_urn
 
 
 def ordered(records: Iterable[TokenRecord], search: Search, now: int) -> list[TokenRecord]:
@@ -17,5 +20,67 @@ def ordered(records: Iterable[TokenRecord], search: Search, now: int) -> list[To
 
 def listed(records: Iterable[TokenRecord], search: Search, now: int) -> tuple[int, tuple[TokenRecord, ...]]:
     """The total and the page that this search finds among the records."""
-    found = ordered((record for record in records if search.matches(record, now)), search, now)
+    found = ordered((record for record in records if matches(search, record, now)), search, now)
     return len(found), tuple(found[search.start : search.start + search.count])
+
+
+def value_of(record: TokenRecord, field: Field, now: int) -> Value | None:
+    match field:
+        case Field.URN:
+            return token_urn(record.id)
+        case Field.TOKEN_TYPE:
+            return record.type.value
+        case Field.STATUS:
+            return record.status(now).value
+        case Field.LAST_ACTIVITY_AT:
+            return record.created_at if record.last_used_at is None else record.last_used_at
+        case _:
+            value: Value | None = getattr(record, field.name.lower())
+            return value
+
+
+_TESTS: dict[Condition, Callable[..., bool]] = {
+    Condition.EQUAL: lambda found, value: found == value,
+    Condition.IN: lambda found, value: found == value,
+    Condition.IEQUAL: lambda found, value: found.lower() == value.lower(),
+    Condition.CONTAIN: lambda found, value: value in found,
+    Condition.START_WITH: lambda found, value: found.startswith(value),
+    Condition.END_WITH: lambda found, value: found.endswith(value),
+    Condition.GREATER_THAN: lambda found, value: found > value,
+    Condition.GREATER_THAN_OR_EQUAL_TO: lambda found, value: found >= value,
+    Condition.LESS_THAN: lambda found, value: found < value,
+    Condition.LESS_THAN_OR_EQUAL_TO: lambda found, value: found <= value,
+}
+
+
+def matches(asked: Filter | Search, record: TokenRecord, now: int) -> bool:
+    """The rule that the SQL of both databases follows."""
+    if isinstance(asked, Filter):
+        found = value_of(record, asked.field, now)
+        if asked.condition is Condition.EXISTS:
+            return (found is not None) != asked.negated
+        if found is None:
+            return False
+        test = _TESTS[asked.condition]
+        return any(test(found, value) for value in asked.values) != asked.negated
+    if asked.own is not None and value_of(record, asked.own[0], now) != asked.own[1]:
+        return False
+    if record.revoked_at is not None and not asked.shows_revoked:
+        return False
+    return all(matches(f, record, now) for f in asked.filters)
+
+
+def event_matches(search: EventSearch, event: KeptEvent) -> bool:
+    return (
+        (search.after is None or (event.at, event.seq) < search.after)
+        and (not search.actors or event.actor in search.actors)
+        and (not search.actions or event.action in search.actions)
+        and (not search.targets or event.target in search.targets)
+        and (search.since is None or event.at >= search.since)
+        and (search.until is None or event.at < search.until)
+        and (not search.about or any(urn == event.target or _names(event.detail, urn) for urn in search.about))
+    )
+
+
+def _names(detail: Mapping[str, Any], urn: str) -> bool:
+    return any(value == urn or (isinstance(value, list) and urn in value) for value in detail.values())

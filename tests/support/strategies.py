@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField, Value, value_of
+from tests.support.laws import value_of
+from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField, Value
 from watchword.domain.policies import Policy, PolicySource, PolicyState, Privilege
 from watchword.domain.token_limits import Limits
 from watchword.domain.tokens import TokenRecord, TokenType

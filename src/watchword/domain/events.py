@@ -17,8 +17,6 @@ MAX_WORD = 500
 
 
 class Action(Enum):
-    """The actions of events, each with its meaning."""
-
     meaning: str
 
     def __new__(cls, word: str, meaning: str) -> Self:
@@ -123,21 +121,6 @@ class EventSearch:
     about: tuple[str, ...] = ()
     """Actors that the event targets or names in its detail; a store also finds the events of their tokens."""
 
-    def matches(self, event: KeptEvent) -> bool:
-        return (
-            (self.after is None or (event.at, event.seq) < self.after)
-            and (not self.actors or event.actor in self.actors)
-            and (not self.actions or event.action in self.actions)
-            and (not self.targets or event.target in self.targets)
-            and (self.since is None or event.at >= self.since)
-            and (self.until is None or event.at < self.until)
-            and (not self.about or any(urn == event.target or _names(event.detail, urn) for urn in self.about))
-        )
-
-
-def _names(detail: Mapping[str, Any], urn: str) -> bool:
-    return any(value == urn or (isinstance(value, list) and urn in value) for value in detail.values())
-
 
 _CURSOR = re.compile(r"(\d{1,18})-(\d{1,18})", re.ASCII)
 
@@ -152,7 +135,6 @@ def parse_event_search(
     until: int | None,
     about: Sequence[str] | None,
 ) -> EventSearch:
-    """Validate the page that a caller requests."""
     if count is None:
         count = DEFAULT_COUNT
     if not 1 <= count <= MAX_COUNT:

@@ -1,10 +1,10 @@
 """Filters and sort order of token lists.
 
 Filters are ANDed; the values of one filter are ORed. A missing value never matches, negated or not; only a negated
-EXISTS finds it. `matches` defines the rule; tests compare the SQL of both databases with it.
+EXISTS finds it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -12,8 +12,7 @@ from typing import NamedTuple
 from watchword.domain.errors import invalid
 from watchword.domain.lifetimes import parse_iso
 from watchword.domain.texts import check_text
-from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType
-from watchword.domain.urns import token_urn
+from watchword.domain.tokens import TokenStatus, TokenType
 
 MAX_FILTERS = 20
 MAX_VALUES = 300
@@ -79,8 +78,6 @@ _time = FieldKind(_NUMBER, numeric=True, timed=True)
 
 
 class Field(Enum):
-    """The fields a list can be filtered by."""
-
     # By identity, which is faster than Enum's hash of the name.
     __hash__ = object.__hash__
 
@@ -117,15 +114,6 @@ class Filter(NamedTuple):
     values: tuple[Value, ...]
     negated: bool = False
 
-    def matches(self, record: TokenRecord, now: int) -> bool:
-        found = value_of(record, self.field, now)
-        if self.condition is Condition.EXISTS:
-            return (found is not None) != self.negated
-        if found is None:
-            return False
-        test = _TESTS[self.condition]
-        return any(test(found, value) for value in self.values) != self.negated
-
     def pins(self, field: Field, value: str) -> bool:
         """Whether this filter allows only this value of the field."""
         return (
@@ -134,35 +122,6 @@ class Filter(NamedTuple):
             and (self.condition is Condition.EQUAL or self.condition is Condition.IN)
             and (self.values == (value,) or set(self.values) == {value})
         )
-
-
-_TESTS: dict[Condition, Callable[..., bool]] = {
-    Condition.EQUAL: lambda found, value: found == value,
-    Condition.IN: lambda found, value: found == value,
-    Condition.IEQUAL: lambda found, value: found.lower() == value.lower(),
-    Condition.CONTAIN: lambda found, value: value in found,
-    Condition.START_WITH: lambda found, value: found.startswith(value),
-    Condition.END_WITH: lambda found, value: found.endswith(value),
-    Condition.GREATER_THAN: lambda found, value: found > value,
-    Condition.GREATER_THAN_OR_EQUAL_TO: lambda found, value: found >= value,
-    Condition.LESS_THAN: lambda found, value: found < value,
-    Condition.LESS_THAN_OR_EQUAL_TO: lambda found, value: found <= value,
-}
-
-
-def value_of(record: TokenRecord, field: Field, now: int) -> Value | None:
-    match field:
-        case Field.URN:
-            return token_urn(record.id)
-        case Field.TOKEN_TYPE:
-            return record.type.value
-        case Field.STATUS:
-            return record.status(now).value
-        case Field.LAST_ACTIVITY_AT:
-            return record.created_at if record.last_used_at is None else record.last_used_at
-        case _:
-            value: Value | None = getattr(record, field.name.lower())
-            return value
 
 
 def parse_filter(
@@ -286,13 +245,6 @@ class Search:
     def shows_revoked(self) -> bool:
         return any(f.field is Field.STATUS for f in self.filters)
 
-    def matches(self, record: TokenRecord, now: int) -> bool:
-        if self.own is not None and value_of(record, self.own[0], now) != self.own[1]:
-            return False
-        if record.revoked_at is not None and not self.shows_revoked:
-            return False
-        return all(f.matches(record, now) for f in self.filters)
-
 
 def check_page(start: int, count: int) -> None:
     if not 0 <= start <= LARGEST:
@@ -302,7 +254,6 @@ def check_page(start: int, count: int) -> None:
 
 
 def check_filter_sizes(values: Sequence[int]) -> None:
-    """Check the number of values of each filter."""
     if len(values) > MAX_FILTERS:
         raise invalid("filters", f"filters may have at most {MAX_FILTERS} entries.")
     if sum(values) > MAX_VALUES:
@@ -331,7 +282,6 @@ def _tested(filters: Iterable[Filter]) -> list[str | int]:
 
 
 def check_effort(effort: int, pinned_effort: int) -> None:
-    """Check the scans of all lists of a request."""
     if pinned_effort > MAX_PINNED_EFFORT:
         raise invalid(
             "filters",
