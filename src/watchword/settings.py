@@ -104,11 +104,8 @@ def setting(
     per_instance: bool = False,
 ) -> T:
     """A field of `Settings`. `text` is its help."""
-
-    def named(name: str) -> Setting:
-        return Setting(name, default, text, parse, secret, no_flag, per_instance)
-
-    return cast("T", field(metadata={"setting": named}))
+    given = (default, text, parse, secret, no_flag, per_instance)
+    return cast("T", field(metadata={"setting": given}))
 
 
 _ALL_DURATIONS = ",".join(duration.name for duration in Duration if duration is not Duration.NO_EXPIRY)
@@ -216,7 +213,6 @@ class Settings:
 
     @property
     def store_url(self) -> StoreUrl:
-        """The SQLite file or PostgreSQL database that holds the store."""
         address = self.database_url
         if isinstance(address, PostgresUrl):
             return replace(
@@ -235,7 +231,6 @@ class Settings:
 
     @property
     def index_path(self) -> Path:
-        """The file of the embedded search index."""
         return self.data_dir / "index.db"
 
     @property
@@ -318,7 +313,7 @@ class Settings:
         return Lifetimes.of(self.allowed_durations, allow_no_expiry=self.allow_no_expiry)
 
 
-TABLE: tuple[Setting, ...] = tuple(field.metadata["setting"](field.name) for field in fields(Settings))
+TABLE: tuple[Setting, ...] = tuple(Setting(field.name, *field.metadata["setting"]) for field in fields(Settings))
 
 
 def _password_source() -> str:

@@ -65,7 +65,6 @@ class SqliteFormat:
         return len(self.migrations)
 
     def fault(self, error: apsw.Error) -> Fault:
-        """The fault that clients see for an error of the driver."""
         why = f"{type(error).__name__}: {error}"
         outage = _OUTAGES.get(type(error))
         if outage is None:

@@ -23,7 +23,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watchword.domain.actors import system_precondition
-from watchword.domain.backups import SealedSecrets
+from watchword.domain.backups import (
+    Backup,
+    CheckMasterKey,
+    CopyResult,
+    RestoreChoice,
+    RestorePreview,
+    RestoreResult,
+    SealedSecrets,
+)
 from watchword.domain.diagnostics import Diagnostic
 from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault, OperatorError
@@ -51,17 +59,10 @@ from watchword.service.tokens import TokenCounters, TokenRules, Tokens
 from watchword.settings import Settings
 from watchword.signing.keyring import KeyRing, check_master_key
 from watchword.signing.sealing import MasterKeyError, Sealer, load_master_key, make_master_key
-from watchword.stores.open import Observe, exists, ignore, is_sealed, open_store, prepare
+from watchword.stores.open import exists, is_sealed, open_store, prepare
+from watchword.stores.sql.transaction import Observe, ignore
 
 if TYPE_CHECKING:
-    from watchword.domain.backups import (
-        Backup,
-        CheckMasterKey,
-        CopyResult,
-        RestoreChoice,
-        RestorePreview,
-        RestoreResult,
-    )
     from watchword.http.worker import Worker
     from watchword.stores.admin.tables import Progress
 
@@ -172,7 +173,6 @@ def index_names(settings: Settings) -> IndexNames:
 
 
 def open_index(settings: Settings) -> Engine:
-    """The embedded search index, or the cluster of the settings."""
     address = settings.index_url
     if address is None:
         return open_embedded(settings.index_path)
@@ -259,7 +259,6 @@ def _index_process(settings: Settings) -> AbstractContextManager[object]:
 
 
 def load_app(settings: Settings, run_folder: Path) -> "Worker":
-    """The application of one worker process."""
     from watchword.http.worker import Worker
 
     _die_with_parent()
@@ -293,7 +292,7 @@ def check_store(settings: Settings) -> Iterator[tuple[str, str | None]]:
     return check(settings.store_url)
 
 
-def back_up_store(settings: Settings, file: Path, force: bool, progress: "Progress") -> "Backup":
+def back_up_store(settings: Settings, file: Path, force: bool, progress: "Progress") -> Backup:
     from watchword.stores.admin.backup import back_up, sealed_in
 
     if file.resolve() == settings.master_key_path.resolve():
@@ -309,13 +308,13 @@ def back_up_store(settings: Settings, file: Path, force: bool, progress: "Progre
     return replace(made, key_opens=True)
 
 
-def restore_preview(settings: Settings, file: Path) -> "RestorePreview":
+def restore_preview(settings: Settings, file: Path) -> RestorePreview:
     from watchword.stores.admin.restore import preview
 
     return preview(settings.store_url, file, system_clock(), _master_key_check(settings, f"The backup {file}"))
 
 
-def restore_store(settings: Settings, file: Path, choice: "RestoreChoice") -> "RestoreResult":
+def restore_store(settings: Settings, file: Path, choice: RestoreChoice) -> RestoreResult:
     from watchword.stores.admin.restore import examine, restore
 
     url, check_master_key = settings.store_url, _master_key_check(settings, f"The backup {file}")
@@ -326,7 +325,7 @@ def restore_store(settings: Settings, file: Path, choice: "RestoreChoice") -> "R
         return restore(url, file, choice, system_precondition("command line"), system_clock(), check_master_key)
 
 
-def copy_store(settings: Settings, source: StoreUrl, target: StoreUrl, progress: "Progress") -> "CopyResult":
+def copy_store(settings: Settings, source: StoreUrl, target: StoreUrl, progress: "Progress") -> CopyResult:
     from watchword.stores.admin.copy import copy
 
     check_master_key = _master_key_check(settings, f"The store {source}")
@@ -348,7 +347,7 @@ def _no_server_running(settings: Settings, *urls: StoreUrl) -> Iterator[None]:
         yield
 
 
-def _master_key_check(settings: Settings, what: str) -> "CheckMasterKey":
+def _master_key_check(settings: Settings, what: str) -> CheckMasterKey:
     def check(sealed: SealedSecrets) -> None:
         if sealed.salt is None:
             return

@@ -18,7 +18,8 @@ from watchword.domain.ports import Issue, Store
 from watchword.domain.store_urls import PostgresUrl
 from watchword.setting_values import database as read_address
 from watchword.stores.admin.check import check
-from watchword.stores.open import ignore, open_store, prepare
+from watchword.stores.open import open_store, prepare
+from watchword.stores.sql.transaction import ignore
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from watchword.domain.ports import Use
 from watchword.domain.store_urls import PostgresUrl
 from watchword.setting_values import database
 from watchword.stores.postgres.connections import (
+    DEFAULT_SETTINGS,
     READING_MANY_TOKENS,
     SEARCHED,
     SEARCHING,
@@ -45,7 +46,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def connected(made: Home, session: SessionSettings = SessionSettings()) -> AsyncIterator[Connection]:  # noqa: B008 - cannot change
+async def connected(made: Home, session: SessionSettings = DEFAULT_SETTINGS) -> AsyncIterator[Connection]:
     """A connection as the store has it: the pool's, unless it is for something else."""
     address = database(made.url)
     assert isinstance(address, PostgresUrl)
@@ -106,7 +107,7 @@ async def heaviest_statement_once_it_has_grown(made: Home, work: Callable[[SqlSt
     address = database(made.url)
     assert isinstance(address, PostgresUrl)
     place = replace(address, schema=made.schema, timeout=SECONDS)
-    async with explained(place, SessionSettings()) as (connection, told):
+    async with explained(place, DEFAULT_SETTINGS) as (connection, told):
         made.look(_MAKE, "few ", 20)
         await work(store_on(connection), "few 7")
         made.look(_MAKE, "many ", GROWN)

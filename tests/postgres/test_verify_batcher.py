@@ -19,7 +19,8 @@ from watchword.domain.policies import root_policy
 from watchword.domain.ports import Issue, Store
 from watchword.domain.store_urls import PostgresUrl
 from watchword.setting_values import database as read_address
-from watchword.stores.open import ignore, open_store, prepare
+from watchword.stores.open import open_store, prepare
+from watchword.stores.sql.transaction import ignore
 
 TIMEOUT = 30.0
 """More than anybody is stopped for on a busy machine."""

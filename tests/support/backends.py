@@ -22,8 +22,9 @@ from watchword.setting_values import database
 from watchword.stores.admin.check import check
 from watchword.stores.admin.tables import POSTGRES_TOTALS
 from watchword.stores.migrations import migrations
-from watchword.stores.open import ignore, prepare
 from watchword.stores.open import open_store as open_at
+from watchword.stores.open import prepare
+from watchword.stores.sql.transaction import ignore
 from watchword.stores.sqlite import open_store
 from watchword.stores.sqlite.connections import STORE_FILE
 

@@ -1,6 +1,5 @@
 """The store, its master key, its clock, and what its policies allow."""
 
-import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +18,6 @@ from watchword.stores.admin.summary import DatabaseServer, StoreSummary
 
 PLAUSIBLE_YEARS = range(2025, 2100)
 BEHIND_MS = 60_000
-JUMP_SECONDS = 1.0
 CLOCK_DIFFERENCE_MS = 5_000
 VERIFY_CONNECTIONS = 2
 """Connections of a worker besides its pool."""
@@ -132,17 +130,8 @@ def _clock(summary: StoreSummary | None, now: Clock) -> Iterator[Diagnostic]:
         latest = datetime.fromtimestamp(newest / 1000, UTC)
         what = f"it says {moment:%Y-%m-%d %H:%M:%SZ}, but the store's newest event is of {latest:%Y-%m-%d %H:%M:%SZ}"
         yield bad("clock", what, fix)
-    elif _jumps(now):
-        yield warn("clock", "it runs too fast or too slow", fix)
     elif summary is not None:
         yield ok("clock", f"it says {moment:%Y-%m-%d %H:%M:%SZ}, which fits the store")
-
-
-def _jumps(now: Clock) -> bool:
-    """Whether the wall clock and the monotonic clock disagree about how long a moment was."""
-    wall, steady = now(), time.monotonic()
-    time.sleep(0.05)
-    return abs((now() - wall) / 1000 - (time.monotonic() - steady)) > JUMP_SECONDS
 
 
 def _database_clock(ahead_ms: int) -> Diagnostic:

@@ -78,8 +78,6 @@ class ActorState:
 
 @dataclass(frozen=True, slots=True)
 class KnownActor:
-    """An actor that appears in the store."""
-
     state: ActorState
     tokens: int
     """Not revoked."""

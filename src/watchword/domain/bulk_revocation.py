@@ -23,8 +23,6 @@ NO_ACTOR = ""
 
 @dataclass(frozen=True, slots=True)
 class TokenVisibility:
-    """The tokens that a caller may see and revoke."""
-
     actor: str
     accounts: bool = False
     created: bool = True
@@ -84,8 +82,6 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The number of tokens of one actor."""
-
     actor_urn: str
     count: int
 

@@ -68,24 +68,16 @@ def check_key(value: str) -> str:
 
 
 def other_request() -> Fault:
-    return Fault(
-        Reason.IDEMPOTENCY_KEY_REUSED,
-        f"This {HEADER} was used with another request or credential in the last 24 hours. Use a new key.",
-        field=HEADER,
-    )
+    return _reused(f"This {HEADER} was used with another request or credential in the last 24 hours.")
 
 
 def signing_key_gone() -> Fault:
-    return Fault(
-        Reason.IDEMPOTENCY_KEY_REUSED,
-        f"The token of this {HEADER} cannot be signed again: its signing key was removed. Use a new key.",
-        field=HEADER,
-    )
+    return _reused(f"The token of this {HEADER} cannot be signed again: its signing key was removed.")
 
 
 def token_ended() -> Fault:
-    return Fault(
-        Reason.IDEMPOTENCY_KEY_REUSED,
-        f"The token of this {HEADER} has expired or was revoked. Use a new key.",
-        field=HEADER,
-    )
+    return _reused(f"The token of this {HEADER} has expired or was revoked.")
+
+
+def _reused(problem: str) -> Fault:
+    return Fault(Reason.IDEMPOTENCY_KEY_REUSED, f"{problem} Use a new key.", field=HEADER)

@@ -304,8 +304,6 @@ _PLAIN = frozenset(f.name for f in fields(Work)) - {"tasks", "checkpoints", "che
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A truncation as the store records it."""
-
     number: int
     plan: Plan
     asked_by: str
@@ -357,7 +355,6 @@ class Operation:
 
 
 def event_of(operation: Operation) -> Event:
-    """The audit event for the state that an operation has reached."""
     plan, work = operation.plan, operation.work
     detail: dict[str, Detail] = {
         "aspect": str(plan.aspect),

@@ -155,7 +155,7 @@ class PolicySet:
         for policy in self.policies:
             if policy.state is not PolicyState.ACTIVE:
                 continue
-            grants = _closed(policy.privileges)
+            grants = included(policy.privileges)
             if policy.all_users:
                 everyone |= grants
             for name in policy.users | policy.groups:
@@ -172,11 +172,8 @@ class PolicySet:
 
 def included(privileges: Iterable[Privilege]) -> frozenset[Privilege]:
     """The privileges and those that they include."""
-    return _closed(frozenset(privileges))
-
-
-def _closed(privileges: frozenset[Privilege]) -> frozenset[Privilege]:
-    return privileges.union(*(_INCLUDES.get(privilege, frozenset()) for privilege in privileges))
+    named = frozenset(privileges)
+    return named.union(*(_INCLUDES.get(privilege, frozenset()) for privilege in named))
 
 
 def root_policy(actor: str) -> Policy:
@@ -205,8 +202,6 @@ def default_policies() -> tuple[Policy, ...]:
 
 
 class GrantedVia(Enum):
-    """How a policy includes an actor."""
-
     USER = "USER"
     GROUP = "GROUP"
     ALL_USERS = "ALL_USERS"

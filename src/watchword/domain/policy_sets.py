@@ -25,8 +25,6 @@ class ChangeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PolicyChange:
-    """One policy to create, update or delete."""
-
     kind: ChangeKind
     urn: str
     before: Policy | None

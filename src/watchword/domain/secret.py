@@ -6,15 +6,12 @@ T = TypeVar("T", str, bytes)
 
 
 class Secret(Generic[T]):
-    """A value that `repr`, `str` and `format` hide."""
-
     __slots__ = ("_value",)
 
     def __init__(self, value: T) -> None:
         self._value: T = value
 
     def reveal(self) -> T:
-        """Get the value."""
         return self._value
 
     def __repr__(self) -> str:

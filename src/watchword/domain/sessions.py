@@ -63,7 +63,6 @@ class FoundSession(NamedTuple):
 
 
 def sessions_ended(actor: str, count: int) -> Event:
-    """The event for ending all sessions of an actor."""
     return Event(Action.SESSION_ENDED, actor, {"actorUrn": actor, "sessions": count})
 
 

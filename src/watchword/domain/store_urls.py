@@ -13,8 +13,6 @@ DEFAULT_PORT = 5432
 
 @dataclass(frozen=True, slots=True)
 class SqliteUrl:
-    """A store on SQLite."""
-
     path: Path
 
     def __str__(self) -> str:

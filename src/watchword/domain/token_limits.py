@@ -154,12 +154,16 @@ def wider(field: str, has: str) -> Fault:
 
 def within(address: str, networks: Iterable[Network]) -> bool:
     """Whether the address, or the IPv4 address mapped to it, is in one of the networks."""
+    meant = _address(address)
+    return meant is not None and any(meant in network for network in networks)
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        parsed = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(text)
     except ValueError:
-        return False
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return any((mapped or parsed) in network for network in networks)
+        return None
+    return getattr(parsed, "ipv4_mapped", None) or parsed
 
 
 def _each(values: Sequence[str], field: str, check: Any) -> tuple[str, ...]:
@@ -233,11 +237,9 @@ def _ranges(networks: tuple[str, ...]) -> tuple[tuple[int, int, int], ...]:
 
 def _within(client: str, networks: tuple[str, ...]) -> bool:
     """As `within`, for cached networks."""
-    try:
-        parsed = ipaddress.ip_address(client)
-    except ValueError:
+    meant = _address(client)
+    if meant is None:
         return False
-    meant = getattr(parsed, "ipv4_mapped", None) or parsed
     version, number = meant.version, int(meant)
     return any(kind == version and number & mask == base for kind, base, mask in _ranges(networks))
 

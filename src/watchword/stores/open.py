@@ -1,18 +1,11 @@
 """Open the store at a URL. The driver of the other database is not loaded."""
 
 import asyncio
-from collections.abc import Callable
 from contextlib import closing
 
 from watchword.domain.ports import Clock, Store
 from watchword.domain.store_urls import SchemaVersions, SqliteUrl, StoreUrl
-
-Observe = Callable[[str, float], None]
-"""Called with the name and the seconds of each access."""
-
-
-def ignore(operation: str, seconds: float) -> None:
-    """An observer that records nothing."""
+from watchword.stores.sql.transaction import Observe
 
 
 def prepare(url: StoreUrl, *, may_migrate: bool = True) -> SchemaVersions:

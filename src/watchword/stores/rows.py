@@ -3,6 +3,7 @@
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -62,30 +63,20 @@ def token_reader(wanted: frozenset[str] | None) -> tuple[str, Callable[[Row], To
 TOKEN, token_of = token_reader(None)
 TOKEN_COLUMNS = TOKEN.removesuffix(", false")
 
+INSERTED = (
+    "id, type, name, description, actor_urn, owner_urn, created_at, expires_at, minted_with, limits, parent, root,"
+    " replaces, grace, full_end"
+)
+_new_values = attrgetter(*INSERTED.split(", "))
+
 
 def token_values(record: TokenRecord) -> tuple[Any, ...]:
-    """Of a new token, which was neither used nor revoked."""
-    return (
-        record.id,
-        record.type.value,
-        record.name,
-        record.description,
-        record.actor_urn,
-        record.owner_urn,
-        record.created_at,
-        record.expires_at,
-        record.minted_with,
-        record.limits.packed(),
-        record.parent,
-        record.root,
-        record.replaces,
-        record.grace,
-        record.full_end,
-    )
+    """The values of INSERTED. A new token was neither used nor revoked."""
+    token_id, kind, *text, limits, parent, root, replaces, grace, full_end = _new_values(record)
+    return (token_id, kind.value, *text, limits.packed(), parent, root, replaces, grace, full_end)
 
 
 def created(record: TokenRecord) -> Event:
-    """The event of a new token."""
     detail: dict[str, Detail] = {"actorUrn": record.actor_urn, "expiresAt": record.expires_at}
     limits = record.limits
     for word, values in (("scopes", limits.scopes), ("audience", limits.audience), ("networks", limits.networks)):
@@ -112,6 +103,22 @@ def actor_suspended() -> Fault:
 
 def no_room(max_live: int) -> Fault:
     return Fault(Reason.TOO_MANY_TOKENS, f"The actor has {max_live:,} live tokens, the maximum. Revoke some first.")
+
+
+def stopping() -> Fault:
+    return Fault(Reason.STOPPING, "The service is stopping.")
+
+
+def unknown_outcome(why: str) -> Fault:
+    return Fault(
+        Reason.OUTCOME_UNKNOWN,
+        "The store did not confirm in time. The change may have been made: check before you retry.",
+        why=why,
+    )
+
+
+def too_slow() -> Fault:
+    return Fault(Reason.DEADLINE, "The search took too long. Filter by actorUrn or ownerUrn, or request fewer rows.")
 
 
 def policy_of(row: Row) -> Policy:

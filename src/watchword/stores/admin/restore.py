@@ -10,7 +10,7 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +32,7 @@ from watchword.domain.events import Action
 from watchword.domain.store_urls import PostgresUrl, SqliteUrl, StoreUrl
 from watchword.files import create, draft_folder, publish, sync
 from watchword.sqlite_file import READ_WRITE, companions, immutable_uri, open_immutable
+from watchword.stores import rows
 from watchword.stores.admin.backup import LIVE, contents_of, finish_draft, sealed_of
 from watchword.stores.admin.check import POSTGRES_RULES, require_sound, require_sound_file, verdicts_on
 from watchword.stores.admin.tables import (
@@ -46,13 +47,15 @@ from watchword.stores.admin.tables import (
 from watchword.stores.postgres.connections import NOW, SNAPSHOT, Connection, quoted
 from watchword.stores.postgres.maintenance import commit, lock_exclusively, maintenance_connection
 from watchword.stores.postgres.migrations import apply_migrations, create_schema, lock_migrations, schema_version
+from watchword.stores.sql.transaction import ADD_EVENT
 from watchword.stores.sqlite.connections import STORE_FILE, connect, store_fault
+from watchword.stores.sqlite.database import sqlite_text
 
 LONGEST_SCHEMA_NAME = 63
 
 # Expired tokens too: a clock that is ahead must not leave a token valid.
 _REVOKED_EVENTS = f"""
-INSERT INTO events (at, actor, bearer_id, action, target, peer, request_id, detail)
+INSERT INTO events ({rows.EVENT})
 SELECT :now, :actor, NULL, '{Action.TOKEN_REVOKED.value}', id, :peer, :request, json_object('actorUrn', actor_urn)
 FROM tokens WHERE revoked_at IS NULL
 """  # noqa: S608 - literal pieces only
@@ -71,21 +74,18 @@ _SUSPENSIONS = """
 SELECT count(*) FROM main.actors WHERE status = 'SUSPENDED'
     AND urn NOT IN (SELECT urn FROM backup.actors WHERE status = 'SUSPENDED')
 """
+
+
+def _differing(table: str, columns: str) -> str:
+    """The rows that only one of the two stores has."""
+    ours, theirs = (f"SELECT {columns} FROM {store}.{table}" for store in ("main", "backup"))  # noqa: S608 - literal
+    return f"(SELECT * FROM ({ours} EXCEPT {theirs}) UNION ALL SELECT * FROM ({theirs} EXCEPT {ours}))"  # noqa: S608 - literal
+
+
 # Columns of every schema version.
 _POLICY = "urn, name, description, state, privileges, users, groups, all_users"
-_POLICIES = f"""
-SELECT count(DISTINCT urn) FROM (
-    SELECT * FROM (SELECT {_POLICY} FROM main.policies EXCEPT SELECT {_POLICY} FROM backup.policies)
-    UNION ALL
-    SELECT * FROM (SELECT {_POLICY} FROM backup.policies EXCEPT SELECT {_POLICY} FROM main.policies))
-"""  # noqa: S608
-_MEMBER = "actor_urn, group_urn"
-_MEMBERSHIPS = f"""
-SELECT count(*) FROM (
-    SELECT * FROM (SELECT {_MEMBER} FROM main.group_members EXCEPT SELECT {_MEMBER} FROM backup.group_members)
-    UNION ALL
-    SELECT * FROM (SELECT {_MEMBER} FROM backup.group_members EXCEPT SELECT {_MEMBER} FROM main.group_members))
-"""  # noqa: S608
+_POLICIES = f"SELECT count(DISTINCT urn) FROM {_differing('policies', _POLICY)}"  # noqa: S608 - literal
+_MEMBERSHIPS = f"SELECT count(*) FROM {_differing('group_members', 'actor_urn, group_urn')}"  # noqa: S608 - literal
 _KEYS = "SELECT count(*) FROM main.keys WHERE kid NOT IN (SELECT kid FROM backup.keys)"
 
 # Clients may have seen these numbers of the replaced store: they must not be used again.
@@ -107,10 +107,6 @@ WHERE finished_at IS NULL AND cancel_asked_at IS NULL
 _DELETE_NEXT_KEY = "DELETE FROM next_key"
 # A session that was signed out since must not be valid again.
 _DELETE_SESSIONS = "DELETE FROM sessions"
-
-_ADD_EVENT = """
-INSERT INTO events (at, actor, bearer_id, action, target, peer, request_id, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-"""
 
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY 1, 2"
 
@@ -258,7 +254,7 @@ class _Draft:
             revoked = connection.changes()
         connection.execute(_RAISE_POLICY_VERSION, (since.policy_version if since else 0,))
         event = (Action.STORE_RESTORED.value, self.file.name, by.peer, by.request_id, self._detail(seen))
-        connection.execute(_ADD_EVENT, (now, by.actor, by.bearer_id, *event))
+        connection.execute(sqlite_text(ADD_EVENT), (now, by.actor, by.bearer_id, *event))
         return revoked
 
     def _detail(self, seen: RestorePreview) -> str:
@@ -277,17 +273,13 @@ class _Draft:
 async def _preview_file(store: Path, file: Path, now: int, check_master_key: CheckMasterKey) -> RestorePreview:
     contents = await _examine(store, file, now, check_master_key)
     if not store.exists():
-        return _not_compared(file, contents, _missing(store))
+        return RestorePreview(file, contents, None, _missing(store))
     try:
         STORE_FILE.version_of(store)
         with closing(connect(store, read_only=True)) as current:
             return RestorePreview(file, contents, _compare(current, file, now))
     except apsw.Error as error:
-        return _not_compared(file, contents, _unreadable(store, error))
-
-
-def _not_compared(file: Path, contents: BackupContents, because: str) -> RestorePreview:
-    return RestorePreview(file, contents, None, because)
+        return RestorePreview(file, contents, None, _unreadable(store, error))
 
 
 def _missing(store: object) -> str:
@@ -355,11 +347,11 @@ def _compared(
     current: apsw.Connection | str, store: Path, file: Path, contents: BackupContents, now: int
 ) -> RestorePreview:
     if isinstance(current, str):
-        return _not_compared(file, contents, current)
+        return RestorePreview(file, contents, None, current)
     try:
         return RestorePreview(file, contents, _compare(current, file, now))
     except apsw.CorruptError as error:
-        return _not_compared(file, contents, _unreadable(store, error))
+        return RestorePreview(file, contents, None, _unreadable(store, error))
 
 
 def _swap(draft: Path, store: Path, now: int) -> Path | None:
@@ -447,15 +439,15 @@ async def _compared_with_schema(
     connection: Connection, url: PostgresUrl, file: Path, contents: BackupContents, now: int
 ) -> RestorePreview:
     if not await schema_version(connection, url.schema):
-        return _not_compared(file, contents, _missing(url))
+        return RestorePreview(file, contents, None, _missing(url))
     with closing(await _excerpt(PostgresSource(connection))) as current:
         return RestorePreview(file, contents, _compare(current, file, now))
 
 
-_COMPARED = {
+_COMPARED: dict[str, Sequence[str]] = {
     "tokens": ("id TEXT PRIMARY KEY", "expires_at", "revoked_at"),
     "actors": ("urn", "status"),
-    "policies": ("urn", "name", "description", "state", "privileges", "users", "groups", "all_users"),
+    "policies": _POLICY.split(", "),
     "group_members": ("actor_urn", "group_urn"),
     "keys": ("kid",),
     "state": ("policy_version",),

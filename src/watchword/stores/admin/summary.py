@@ -1,8 +1,6 @@
 """A quick summary of a store for `doctor`, at any size. Changes nothing."""
 
 import asyncio
-import json
-from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,10 +8,9 @@ from typing import Any
 
 import apsw
 
-from watchword.domain.accounts import AccountGain, gains
+from watchword.domain.accounts import AccountGain
 from watchword.domain.backups import SealedSecrets
 from watchword.domain.errors import OperatorError
-from watchword.domain.policies import Policy
 from watchword.domain.ports import Clock
 from watchword.domain.store_urls import LastStart, PostgresUrl, SqliteUrl
 from watchword.sqlite_file import open_read_only
@@ -21,12 +18,14 @@ from watchword.stores import rows
 from watchword.stores.admin.backup import sealed_of
 from watchword.stores.migrations import latest
 from watchword.stores.postgres.connections import DRIVER_ERRORS, NOW, Connection, advice, connect, lacks_right
+from watchword.stores.postgres.database import PostgresTransaction
 from watchword.stores.postgres.migrations import missing_rights, schema_version
+from watchword.stores.sql.policies import account_gains
 from watchword.stores.sqlite.connections import STORE_FILE
+from watchword.stores.sqlite.database import SqliteTransaction, run
 
 # Reading a larger file takes long; `db check` does it.
 QUICK_CHECK_BYTES = 64 * 1024 * 1024
-MAX_ACCOUNTS = 1_000
 CONNECT_SECONDS = 2.0
 
 
@@ -62,40 +61,20 @@ class StoreSummary:
 
 
 def summarize(url: SqliteUrl | PostgresUrl, now: Clock) -> StoreSummary:
-    return _summarize_file(url.path) if isinstance(url, SqliteUrl) else asyncio.run(_summarize_database(url, now))
+    return _summarize_file(url.path, now) if isinstance(url, SqliteUrl) else asyncio.run(_summarize_database(url, now))
 
 
-def _named_users(policies: Iterable[Policy]) -> list[str]:
-    return sorted({user for policy in policies for user in policy.users})
-
-
-def _gains(policies: tuple[Policy, ...], accounts: list[str], members: Iterable[Any]) -> tuple[AccountGain, ...]:
-    groups: dict[str, list[str]] = {}
-    for actor, group in members:
-        groups.setdefault(actor, []).append(group)
-    return tuple(gains(policies, groups, accounts))
-
-
-_SQLITE_ACCOUNTS = """
-SELECT urn FROM service_accounts WHERE deleted_at IS NULL AND (
-    urn IN (SELECT value FROM json_each(?)) OR EXISTS (SELECT 1 FROM group_members WHERE actor_urn = urn))
-ORDER BY urn LIMIT ?
-"""
-"""Accounts that a policy names, alone or by a group."""
-_SQLITE_MEMBERS = "SELECT actor_urn, group_urn FROM group_members WHERE actor_urn IN (SELECT value FROM json_each(?))"
-
-
-def _summarize_file(path: Path) -> StoreSummary:
+def _summarize_file(path: Path, now: Clock) -> StoreSummary:
     try:
         with closing(open_read_only(path)) as connection:
-            return _summarize_connection(connection, path)
+            return _summarize_connection(connection, path, now)
     except OperatorError as error:
         return StoreSummary(str(error))
     except apsw.Error as error:
         return StoreSummary(f"it cannot be read: {error}")
 
 
-def _summarize_connection(connection: apsw.Connection, path: Path) -> StoreSummary:
+def _summarize_connection(connection: apsw.Connection, path: Path, now: Clock) -> StoreSummary:
     version = STORE_FILE.version(connection)
     if not version:
         return StoreSummary("it is empty")
@@ -113,13 +92,9 @@ def _summarize_connection(connection: apsw.Connection, path: Path) -> StoreSumma
     )
     if version < STORE_FILE.latest:
         return summary
-    policies = tuple(map(rows.policy_of, connection.execute(f"SELECT {rows.POLICY} FROM policies")))  # noqa: S608
-    named = _named_users(policies)
-    accounts = [urn for (urn,) in connection.execute(_SQLITE_ACCOUNTS, (json.dumps(named), MAX_ACCOUNTS))]
-    members = connection.execute(_SQLITE_MEMBERS, (json.dumps([*named, *accounts]),))
     return replace(
         summary,
-        account_gains=_gains(policies, accounts, members),
+        account_gains=run(account_gains(SqliteTransaction(connection, now))),
         last_start=rows.last_start(connection.execute("SELECT settings FROM state").get),
     )
 
@@ -142,11 +117,6 @@ _POSTGRES_STATE = """
 SELECT sealed_salt, (SELECT coalesce(sum(total), 0)::bigint FROM token_totals WHERE kind = 'all'), settings
 FROM state"""
 _POSTGRES_KEYS = "SELECT kid, sealed_private FROM keys UNION ALL SELECT kid, sealed_private FROM next_key"
-_POSTGRES_ACCOUNTS = """
-SELECT urn FROM service_accounts WHERE deleted_at IS NULL AND (
-    urn = ANY ($1::text[]) OR EXISTS (SELECT 1 FROM group_members WHERE actor_urn = urn))
-ORDER BY urn LIMIT $2"""
-_POSTGRES_MEMBERS = "SELECT actor_urn, group_urn FROM group_members WHERE actor_urn = ANY ($1::text[])"
 
 
 async def _summarize_database(url: PostgresUrl, now: Clock) -> StoreSummary:
@@ -185,11 +155,7 @@ async def _summarize_schema(connection: Connection, url: PostgresUrl, now: Clock
     summary = replace(summary, tokens=tokens, sealed=SealedSecrets(salt, keys), last_start=rows.last_start(settings))
     if version < summary.latest:
         return summary
-    policies = tuple(map(rows.policy_of, await connection.fetch(f"SELECT {rows.POLICY} FROM policies")))  # noqa: S608
-    named = _named_users(policies)
-    accounts = [urn for (urn,) in await connection.fetch(_POSTGRES_ACCOUNTS, named, MAX_ACCOUNTS)]
-    members = await connection.fetch(_POSTGRES_MEMBERS, [*named, *accounts])
-    return replace(summary, account_gains=_gains(policies, accounts, members))
+    return replace(summary, account_gains=await account_gains(PostgresTransaction(connection)))
 
 
 async def _clock_ahead(connection: Connection, now: Clock) -> int:

@@ -8,6 +8,7 @@ read back from the target must have the same digest.
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 from typing import Any, Protocol
 
 import apsw
@@ -141,13 +142,7 @@ class SqliteSource:
 
     async def batches(self, statement: str) -> AsyncIterator[Batch]:
         cursor = self._connection.execute(statement)
-        batch: Batch = []
-        for row in cursor:
-            batch.append(row)
-            if len(batch) == BATCH:
-                yield batch
-                batch = []
-        if batch:
+        while batch := list(islice(cursor, BATCH)):
             yield batch
 
     async def last_numbers(self) -> Mapping[str, int]:
@@ -208,8 +203,6 @@ def set_for_draft(connection: apsw.Connection) -> None:
 
 
 class PostgresSource:
-    """In the connection's open transaction."""
-
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 

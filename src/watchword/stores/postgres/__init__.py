@@ -25,7 +25,6 @@ from watchword.stores.postgres.create_batcher import CreateBatcher
 from watchword.stores.postgres.database import (
     DIALECT,
     Lost,
-    Observe,
     PostgresDatabase,
     PostgresTransaction,
     make_pool,
@@ -34,7 +33,7 @@ from watchword.stores.postgres.database import (
 from watchword.stores.postgres.verify_batcher import BEARER, DatabaseClock, VerifyBatcher, bearer_of
 from watchword.stores.sql import SqlStore
 from watchword.stores.sql.search import key_of, translate
-from watchword.stores.sql.transaction import Transaction
+from watchword.stores.sql.transaction import Observe, Transaction
 
 _PLAIN_COLUMNS = 12
 """How many of the values of a new token one has that replaces no other."""

@@ -9,10 +9,10 @@ import asyncio
 import random
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 import asyncpg
@@ -52,10 +52,8 @@ class Connection(Protocol):
 
 
 Kinds = type[BaseException] | tuple[type[BaseException], ...]
-Sentence = Callable[[PostgresUrl], str]
 
 OLDEST = 14
-APPLICATION = "watchword"
 # The server cuts a statement off a little before we do, and so knows that nothing was done.
 SERVER_SHARE = 0.9
 # An instance that is stopped within a transaction loses it while those that wait for its locks have time left.
@@ -104,86 +102,62 @@ class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]  # comes with
     def unwatch(self) -> None:
         self.remove_log_listener(self._notice)
 
-    async def execute(self, *args: Any, **kwargs: Any) -> Any:
-        return self._confirmed(await super().execute(*args, **kwargs))
-
-    async def executemany(self, *args: Any, **kwargs: Any) -> Any:
-        return self._confirmed(await super().executemany(*args, **kwargs))
-
-    async def fetch(self, *args: Any, **kwargs: Any) -> Any:
-        return self._confirmed(await super().fetch(*args, **kwargs))
-
-    async def fetchrow(self, *args: Any, **kwargs: Any) -> Any:
-        return self._confirmed(await super().fetchrow(*args, **kwargs))
-
-    async def fetchval(self, *args: Any, **kwargs: Any) -> Any:
-        return self._confirmed(await super().fetchval(*args, **kwargs))
-
     def _notice(self, _: Any, message: Any) -> None:
         """Called before the statement's result is handed on: the server sends the warning first."""
         if message.sqlstate == WARNING and message.server_source_filename in (None, WAITS):
             self._wait_cancelled = True
 
-    def _confirmed(self, result: Any) -> Any:
-        if self._wait_cancelled:
-            raise WaitCancelled("the wait for the synchronous standby was cancelled")
-        return result
+    @staticmethod
+    def _confirmed(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def run(self: "WatchedConnection", *args: Any, **kwargs: Any) -> Any:
+            result = await method(self, *args, **kwargs)
+            if self._wait_cancelled:
+                raise WaitCancelled("the wait for the synchronous standby was cancelled")
+            return result
+
+        return run
+
+    execute = _confirmed(asyncpg.Connection.execute)
+    executemany = _confirmed(asyncpg.Connection.executemany)
+    fetch = _confirmed(asyncpg.Connection.fetch)
+    fetchrow = _confirmed(asyncpg.Connection.fetchrow)
+    fetchval = _confirmed(asyncpg.Connection.fetchval)
 
 
 class NoTls(ConnectionError):
     """The server does not offer TLS, which was asked for."""
 
 
+_STANDBY = (pg.ReadOnlySQLTransactionError, pg.TargetServerAttributeNotMatched)
+_LATE = "The store did not answer in time."
+_CHANGED = "The store was removed or changed."
+_AWAY = "The store cannot be reached."
 # Faults of the machine, the network, the server or its administrator. Any other error is a defect of ours.
-_OUTAGES: tuple[tuple[Kinds, str], ...] = (
-    (
-        (pg.QueryCanceledError, pg.LockNotAvailableError, pg.DeadlockDetectedError, pg.SerializationError),
-        "The store did not answer in time.",
+_OUTAGES: dict[Kinds, str] = {
+    (pg.QueryCanceledError, pg.LockNotAvailableError, pg.DeadlockDetectedError, TimeoutError): _LATE,
+    (pg.SerializationError, pg.IdleInTransactionSessionTimeoutError): _LATE,
+    pg.DiskFullError: "The store's disk is full.",
+    pg.TooManyConnectionsError: "The store accepts no more connections.",
+    pg.OutOfMemoryError: "The store is out of memory.",
+    pg.InsufficientResourcesError: "The store is out of resources.",
+    _STANDBY: "The store accepts no writes: it is a standby or read-only.",
+    pg.InvalidPasswordError: "The store rejected the password.",
+    pg.InvalidAuthorizationSpecificationError: "The store rejected the login.",
+    pg.InvalidCatalogNameError: "The store's database does not exist.",
+    pg.InsufficientPrivilegeError: "The store's user lacks a privilege.",
+    (pg.InvalidSQLStatementNameError, pg.DuplicatePreparedStatementError): (
+        "The connection pooler of the store must be in session mode."
     ),
-    ((pg.IdleInTransactionSessionTimeoutError, TimeoutError), "The store did not answer in time."),
-    (pg.DiskFullError, "The store's disk is full."),
-    (pg.TooManyConnectionsError, "The store accepts no more connections."),
-    (pg.OutOfMemoryError, "The store is out of memory."),
-    (pg.InsufficientResourcesError, "The store is out of resources."),
-    (
-        (pg.ReadOnlySQLTransactionError, pg.TargetServerAttributeNotMatched),
-        "The store accepts no writes: it is a standby or read-only.",
-    ),
-    (pg.InvalidPasswordError, "The store rejected the password."),
-    (pg.InvalidAuthorizationSpecificationError, "The store rejected the login."),
-    (pg.InvalidCatalogNameError, "The store's database does not exist."),
-    (pg.InsufficientPrivilegeError, "The store's user lacks a privilege."),
-    (
-        (pg.InvalidSQLStatementNameError, pg.DuplicatePreparedStatementError),
-        "The connection pooler of the store must be in session mode.",
-    ),
-    (
-        (
-            pg.UndefinedTableError,
-            pg.UndefinedColumnError,
-            pg.UndefinedFunctionError,
-            pg.InvalidSchemaNameError,
-            pg.FeatureNotSupportedError,  # a cached plan whose table was replaced
-        ),
-        "The store was removed or changed.",
-    ),
-    ((pg.DataCorruptedError, pg.IndexCorruptedError), "The store is damaged: restore a backup."),
-    (pg.PostgresIOError, "The store's disk failed."),
-    ((ssl.SSLError, NoTls), "The TLS connection to the store failed."),
-    (WaitCancelled, "The store's standby did not confirm what was read."),
-    (
-        (
-            pg.OperatorInterventionError,
-            pg.PostgresConnectionError,
-            pg.InterfaceError,  # a connection that was closed while we used it
-            pg.InternalClientError,  # a connection that the server has closed and the driver not yet
-            pg.ProtocolViolationError,
-            pg.ProtocolError,
-            OSError,
-        ),
-        "The store cannot be reached.",
-    ),
-)
+    (pg.UndefinedTableError, pg.UndefinedColumnError, pg.UndefinedFunctionError, pg.InvalidSchemaNameError): _CHANGED,
+    pg.FeatureNotSupportedError: _CHANGED,  # a cached plan whose table was replaced
+    (pg.DataCorruptedError, pg.IndexCorruptedError): "The store is damaged: restore a backup.",
+    pg.PostgresIOError: "The store's disk failed.",
+    (ssl.SSLError, NoTls): "The TLS connection to the store failed.",
+    WaitCancelled: "The store's standby did not confirm what was read.",
+    (pg.OperatorInterventionError, pg.PostgresConnectionError, pg.ProtocolViolationError): _AWAY,
+    # A connection that was closed while we used it, or that the server has closed and the driver not yet.
+    (pg.InterfaceError, pg.InternalClientError, pg.ProtocolError, OSError): _AWAY,
+}
 
 
 DRIVER_ERRORS = (pg.PostgresError, pg.InterfaceError, pg.InternalClientError, OSError, TimeoutError)
@@ -194,7 +168,7 @@ def store_fault(error: BaseException) -> Fault:
     if isinstance(error, OperatorError):
         return Fault(Reason.STORE_UNAVAILABLE, "The store cannot be used. Nothing was changed.", why=str(error))
     why = f"{type(error).__name__}: {error}"
-    for kind, sentence in _OUTAGES:
+    for kind, sentence in _OUTAGES.items():
         if isinstance(error, kind):
             return Fault(Reason.STORE_UNAVAILABLE, f"{sentence} Nothing was changed.", why=why)
     return Fault(Reason.INTERNAL, "Internal server error.", why=why)
@@ -208,12 +182,8 @@ def is_lost(error: BaseException) -> bool:
     return isinstance(error, pg.InterfaceError | pg.InternalClientError | OSError | TimeoutError)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionSettings:
-    """Settings of a connection, besides those that every connection has."""
-
-    settings: tuple[tuple[str, str], ...] = ()
-
+SessionSettings = Mapping[str, str]
+"""Settings of a connection, besides those that every connection has."""
 
 # Point reads and writes have one good plan at any size, which is made once. It may be made while the tables are empty,
 # and must not scan them when they are full, nor use an index that only seemed to fit.
@@ -222,15 +192,9 @@ SEARCHING = "SET LOCAL plan_cache_mode = auto; SET LOCAL enable_seqscan = on"
 """In a transaction: the next statements are planned for their values, with any plan."""
 SEARCHED = "; ".join(f"SET LOCAL {name} = {value}" for name, value in _POINT.items())
 
-DEFAULT_SETTINGS = SessionSettings()
-READING_MANY_TOKENS = SessionSettings(
-    (
-        # The statement that verifies has one good plan at any size.
-        ("enable_hashjoin", "off"),
-        ("enable_mergejoin", "off"),
-        ("enable_bitmapscan", "off"),
-    )
-)
+DEFAULT_SETTINGS: SessionSettings = MappingProxyType({})
+# The statement that verifies has one good plan at any size.
+READING_MANY_TOKENS = {"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_bitmapscan": "off"}
 
 
 async def connect(
@@ -319,27 +283,24 @@ async def _set(connection: Connection, place: PostgresUrl, session: SessionSetti
             f"The database {place.database} is in the encoding {encoding}. Make another: "
             f"CREATE DATABASE {place.database} ENCODING 'UTF8' TEMPLATE template0"
         )
-    bound = str(int(place.timeout * SERVER_SHARE * 1000))
-    settings: Iterable[tuple[str, str]] = (
-        ("search_path", quoted(place.schema)),
-        ("application_name", APPLICATION),
-        ("statement_timeout", bound),
-        ("idle_in_transaction_session_timeout", str(int(place.timeout * HOLDING_SHARE * 1000))),
-        ("default_transaction_isolation", "read committed"),
-        ("default_transaction_deferrable", "off"),
-        ("client_connection_check_interval", "1000"),
-        ("jit", "off"),
-        *_POINT.items(),
-        *session.settings,
-    )
-    names, values = zip(*settings, strict=True)
+    settings = {
+        "search_path": quoted(place.schema),
+        "application_name": "watchword",
+        "statement_timeout": str(int(place.timeout * SERVER_SHARE * 1000)),
+        "idle_in_transaction_session_timeout": str(int(place.timeout * HOLDING_SHARE * 1000)),
+        "default_transaction_isolation": "read committed",
+        "default_transaction_deferrable": "off",
+        "client_connection_check_interval": "1000",
+        "jit": "off",
+    }
+    settings |= {**_POINT, **session}
     # A commit must be on disk, and on the synchronous standbys; a stronger setting stays.
     await connection.execute(
         "SELECT set_config(s.name, s.value, false) FROM unnest($1::text[], $2::text[]) AS s(name, value)"
         " UNION ALL SELECT set_config('synchronous_commit', 'on', false)"
         " WHERE current_setting('synchronous_commit') IN ('off', 'local')",
-        names,
-        values,
+        list(settings),
+        list(settings.values()),
     )
 
 
@@ -366,13 +327,6 @@ def _wrong_password(place: PostgresUrl) -> str:
     )
 
 
-def _no_answer(place: PostgresUrl) -> str:
-    return (
-        f"{place.where} did not answer in time as PostgreSQL does. Check the server, and that "
-        "WATCHWORD_DATABASE_URL names it."
-    )
-
-
 def lacks_right(place: PostgresUrl) -> str:
     return (
         f"The role {place.user} lacks a privilege in the database {place.database}. It must own the schema "
@@ -381,73 +335,51 @@ def lacks_right(place: PostgresUrl) -> str:
 
 
 # Messages for the operator, where the operator can fix the cause.
-_ADVICE: tuple[tuple[Kinds, Sentence], ...] = (
-    (pg.InvalidPasswordError, _wrong_password),
-    (
-        pg.InvalidAuthorizationSpecificationError,
-        lambda p: (
-            f"PostgreSQL at {p.where} rejected the login of {p.user}. Check pg_hba.conf and whether the role exists."
-        ),
+_ADVICE: dict[Kinds, str | Callable[[PostgresUrl], str]] = {
+    pg.InvalidPasswordError: _wrong_password,
+    pg.InvalidAuthorizationSpecificationError: (
+        "PostgreSQL at {p.where} rejected the login of {p.user}. Check pg_hba.conf and whether the role exists."
     ),
-    (
-        pg.InvalidCatalogNameError,
-        lambda p: (
-            f"PostgreSQL at {p.where} has no database {p.database}. Make it: "
-            f"CREATE DATABASE {p.database} OWNER {p.user} ENCODING 'UTF8' TEMPLATE template0"
-        ),
+    pg.InvalidCatalogNameError: (
+        "PostgreSQL at {p.where} has no database {p.database}. Make it: "
+        "CREATE DATABASE {p.database} OWNER {p.user} ENCODING 'UTF8' TEMPLATE template0"
     ),
-    (pg.InsufficientPrivilegeError, lacks_right),
-    (pg.InvalidSchemaNameError, lacks_right),  # of a schema that we may not read
-    (
-        (pg.TargetServerAttributeNotMatched, pg.ReadOnlySQLTransactionError),
-        lambda p: f"PostgreSQL at {p.where} accepts no writes: it is a standby or read-only. Name the primary.",
+    # The second of a schema that we may not read.
+    (pg.InsufficientPrivilegeError, pg.InvalidSchemaNameError): lacks_right,
+    _STANDBY: "PostgreSQL at {p.where} accepts no writes: it is a standby or read-only. Name the primary.",
+    pg.TooManyConnectionsError: (
+        "PostgreSQL at {p.where} accepts no more connections. Raise its max_connections, or lower "
+        "WATCHWORD_DATABASE_POOL."
     ),
-    (
-        pg.TooManyConnectionsError,
-        lambda p: (
-            f"PostgreSQL at {p.where} accepts no more connections. Raise its max_connections, or lower "
-            "WATCHWORD_DATABASE_POOL."
-        ),
+    pg.DiskFullError: "The disk of PostgreSQL at {p.where} is full. Free some space.",
+    ssl.SSLError: (
+        "PostgreSQL at {p.where} has no TLS certificate that we trust. Check sslmode and sslrootcert in "
+        "WATCHWORD_DATABASE_URL."
     ),
-    (pg.DiskFullError, lambda p: f"The disk of PostgreSQL at {p.where} is full. Free some space."),
-    (
-        ssl.SSLError,
-        lambda p: (
-            f"PostgreSQL at {p.where} has no TLS certificate that we trust. Check sslmode and sslrootcert in "
-            "WATCHWORD_DATABASE_URL."
-        ),
+    NoTls: (
+        "PostgreSQL at {p.where} does not offer TLS, which sslmode in WATCHWORD_DATABASE_URL asks for. "
+        "Turn on its setting ssl, or choose another sslmode."
     ),
-    (
-        NoTls,
-        lambda p: (
-            f"PostgreSQL at {p.where} does not offer TLS, which sslmode in WATCHWORD_DATABASE_URL asks for. "
-            "Turn on its setting ssl, or choose another sslmode."
-        ),
+    pg.ClientConfigurationError: (
+        "Add sslrootcert=FILE to WATCHWORD_DATABASE_URL, the certificates (PEM) to check the server's by, or "
+        "choose another sslmode."
     ),
-    (
-        pg.ClientConfigurationError,
-        lambda _: (
-            "Add sslrootcert=FILE to WATCHWORD_DATABASE_URL, the certificates (PEM) to check the server's by, or "
-            "choose another sslmode."
-        ),
+    (TimeoutError, pg.InternalClientError): (
+        "{p.where} did not answer in time as PostgreSQL does. Check the server, and that WATCHWORD_DATABASE_URL names "
+        "it."
     ),
-    ((TimeoutError, pg.InternalClientError), _no_answer),
-    (
-        WaitCancelled,
-        lambda p: f"The standby of PostgreSQL at {p.where} did not confirm the change. Run this again once it does.",
+    WaitCancelled: "The standby of PostgreSQL at {p.where} did not confirm the change. Run this again once it does.",
+    (OSError, pg.PostgresConnectionError): (
+        "PostgreSQL at {p.where} cannot be reached. Start it, or see WATCHWORD_DATABASE_URL."
     ),
-    (
-        (OSError, pg.PostgresConnectionError),
-        lambda p: f"PostgreSQL at {p.where} cannot be reached. Start it, or see WATCHWORD_DATABASE_URL.",
-    ),
-)
+}
 
 
 def advice(place: PostgresUrl, error: BaseException) -> OperatorError:
     """The message for the operator: what is wrong and what to do. Never contains a password."""
-    for kind, sentence in _ADVICE:
+    for kind, sentence in _ADVICE.items():
         if isinstance(error, kind):
-            return OperatorError(sentence(place))
+            return OperatorError(sentence.format(p=place) if isinstance(sentence, str) else sentence(place))
     return OperatorError(f"PostgreSQL at {place.where}: {store_fault(error).message}")
 
 

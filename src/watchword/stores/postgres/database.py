@@ -37,12 +37,11 @@ from watchword.stores.postgres.connections import (
     is_lost,
     store_fault,
 )
-from watchword.stores.sql.transaction import Dialect, Work
+from watchword.stores.sql.transaction import Dialect, Observe, Work
 
 T = TypeVar("T")
 Query = Callable[[Connection], Awaitable[T]]
 Doubt = Callable[[rows.Row], bool]
-Observe = Callable[[str, float], None]
 
 SEARCHES = 4
 """Concurrent searches, or half of the pool: they must leave connections for other requests."""
@@ -63,9 +62,8 @@ _FOLDED = {
 _LOCK = "SELECT hold($1::text[] || ('token:' || family_of($3::text)), $2::text[])"
 # In one order, so that no two transactions that change the same rows wait for each other.
 _LOCK_TOKENS = "SELECT 1 FROM tokens WHERE id = ANY ($1::text[]) ORDER BY id FOR NO KEY UPDATE"
-_INSERT = """
-INSERT INTO tokens (id, type, name, description, actor_urn, owner_urn, created_at, expires_at, minted_with,
-    limits, parent, root, replaces, grace, full_end, name_folded, description_folded)
+_INSERT = f"""
+INSERT INTO tokens ({rows.INSERTED}, name_folded, description_folded)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
 """
 _COUNT = "SELECT set_config('watchword.counts', $1, true)"
@@ -118,8 +116,6 @@ DIALECT = PostgresDialect()
 
 
 class PostgresTransaction:
-    """A transaction that is open on this connection."""
-
     __slots__ = ("connection", "executemany", "fetch", "fetchrow", "fetchval")
     dialect: Dialect = DIALECT
     clock = None
@@ -221,10 +217,10 @@ class PostgresDatabase:
                 async with asyncio.timeout(seconds), self._searches:
                     return await self._again(self._in_snapshot, _transaction(work), deadline)
             except TimeoutError as error:
-                raise too_slow() from error
+                raise rows.too_slow() from error
             except Fault as fault:
                 if time.monotonic() >= deadline - 0.05 or isinstance(fault.__cause__, pg.QueryCanceledError):
-                    raise too_slow() from fault
+                    raise rows.too_slow() from fault
                 raise
 
         return await self._timed("scan", search())
@@ -288,7 +284,7 @@ class PostgresDatabase:
         if self._closed:
             if asyncio.iscoroutine(work):
                 work.close()
-            raise Fault(Reason.STOPPING, "The service is stopping.")
+            raise rows.stopping()
         began = time.perf_counter()
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
@@ -409,15 +405,7 @@ class PostgresDatabase:
 
 
 def unknown_outcome(error: BaseException) -> Fault:
-    return Fault(
-        Reason.OUTCOME_UNKNOWN,
-        "The store did not confirm in time. The change may have been made: check before you retry.",
-        why=f"{type(error).__name__}: {error}",
-    )
-
-
-def too_slow() -> Fault:
-    return Fault(Reason.DEADLINE, "The search took too long. Filter by actorUrn or ownerUrn, or request fewer rows.")
+    return rows.unknown_outcome(f"{type(error).__name__}: {error}")
 
 
 def _transaction(work: Work[T]) -> Query[T]:

@@ -12,14 +12,12 @@ from asyncpg import exceptions as pg
 
 from watchword.domain.errors import OperatorError
 from watchword.domain.store_urls import PostgresUrl
-from watchword.stores.postgres.connections import DRIVER_ERRORS, Connection, SessionSettings, advice, connect, is_lost
+from watchword.stores.postgres.connections import DRIVER_ERRORS, Connection, advice, connect, is_lost
 
 CONNECT_SECONDS = 10.0
 WAIT_SECONDS = 30
 
-_LONG_WORK = SessionSettings(
-    (("statement_timeout", "0"), ("lock_timeout", "10000"), ("idle_in_transaction_session_timeout", "3600000"))
-)
+_LONG_WORK = {"statement_timeout": "0", "lock_timeout": "10000", "idle_in_transaction_session_timeout": "3600000"}
 _KEY = "pg_catalog.hashtextextended('watchword/running/' || $1, 0::bigint)"
 _SHARE = f"SELECT pg_try_advisory_lock_shared({_KEY})"
 _EXCLUDE = f"SELECT pg_try_advisory_lock({_KEY})"

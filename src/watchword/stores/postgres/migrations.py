@@ -93,11 +93,9 @@ async def migrate(url: PostgresUrl, patience: float = PATIENCE, *, may_migrate: 
             require_version(url, before, latest(DIALECT))
         if before < latest(DIALECT):
             before = await _migrate(connection, url.schema)
-        else:
-            await _require_rights(connection, url)
+        elif await missing_rights(connection, url.schema):
+            raise OperatorError(lacks_right(url))
         return before, latest(DIALECT)
-    except OperatorError:
-        raise
     except DRIVER_ERRORS as error:
         raise advice(url, error) from error
     finally:
@@ -112,11 +110,6 @@ async def _require_closed(connection: Connection, schema: str) -> None:
             f"Other roles may create objects in the schema {schema}. Run: REVOKE CREATE ON SCHEMA {schema} FROM "
             f"{other}; or name another schema with WATCHWORD_DATABASE_SCHEMA."
         )
-
-
-async def _require_rights(connection: Connection, url: PostgresUrl) -> None:
-    if await missing_rights(connection, url.schema):
-        raise OperatorError(lacks_right(url))
 
 
 async def missing_rights(connection: Connection, schema: str) -> list[str]:

@@ -25,6 +25,7 @@ from watchword.stores.postgres.connections import (
     store_fault,
 )
 from watchword.stores.postgres.maintenance import lock_as_running
+from watchword.stores.sql.transaction import Observe
 
 LANES = 2
 MOST = 512
@@ -49,7 +50,6 @@ FROM unnest($1::text[]) AS wanted (id) JOIN tokens AS t ON t.id = wanted.id
 Answer = asyncio.Future[Bearer | None]
 Batch = dict[str, list[tuple[Answer, float]]]
 """By token id: the futures that wait for it, and since when."""
-Observe = Callable[[str, float], None]
 
 
 class DatabaseClock:
@@ -113,11 +113,11 @@ class VerifyBatcher:
     def find(self, token_id: str) -> Answer:
         answer: Answer = self._loop.create_future()
         if self._closed:
-            answer.set_exception(_stopping())
+            answer.set_exception(rows.stopping())
         elif not token_id.isascii() or "\0" in token_id:
             answer.set_result(None)  # not an id, and it would make the whole batch fail
         else:
-            self._gather(token_id, answer, self._loop.time())
+            self._waiting.setdefault(token_id, []).append((answer, self._loop.time()))
             if not self._pump_soon:
                 # After all requests that the loop reads in this turn, so that they share a batch.
                 self._pump_soon = True
@@ -131,7 +131,7 @@ class VerifyBatcher:
         those += [answer for lane in self._lanes for same in (lane.batch or {}).values() for answer, _ in same]
         if those:
             await asyncio.wait(those, timeout=self._timeout)
-        self._refuse(self._waiting, _stopping)
+        self._refuse(self._waiting, rows.stopping)
         if self._watch is not None:
             self._watch.cancel()
         tasks = [*self._openers, *(lane.task for lane in self._lanes if lane.task is not None)]
@@ -139,16 +139,9 @@ class VerifyBatcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for lane in self._lanes:
-            self._refuse(lane.batch or {}, _stopping)
+            self._refuse(lane.batch or {}, rows.stopping)
             lane.give_up()
         await asyncio.sleep(0)  # lets the loop release the closed transports
-
-    def _gather(self, token_id: str, answer: Answer, since: float) -> None:
-        same = self._waiting.get(token_id)
-        if same is None:
-            self._waiting[token_id] = [(answer, since)]
-        else:
-            same.append((answer, since))
 
     def _pump(self) -> None:
         """Send the waiting batch if a lane is free."""
@@ -273,7 +266,3 @@ def _settle(same: list[tuple[Answer, float]], bearer: Bearer | None) -> None:
     for answer, _ in same:
         if not answer.done():  # the caller may have gone away
             answer.set_result(bearer)
-
-
-def _stopping() -> Fault:
-    return Fault(Reason.STOPPING, "The service is stopping.")

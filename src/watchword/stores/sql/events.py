@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -18,6 +19,7 @@ SELECT $1::bigint, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $
     SELECT 1 FROM events
     WHERE action = 'authentication.failed' AND bearer_id = $3::text AND at > $9::bigint AND detail = $8::text)
 """
+_columns = attrgetter(*rows.EVENT.split(", "))
 
 
 class SqlEvents(SqlPart):
@@ -56,7 +58,6 @@ class SqlEvents(SqlPart):
 
 
 def events_sql(search: EventSearch, dialect: Dialect) -> tuple[str, list[Any]]:
-    """The statement that reads this page, and its parameters."""
     bound: list[Any] = []
     terms = ["true"]
 
@@ -96,13 +97,5 @@ def _event(row: rows.Row) -> KeptEvent:
 
 
 def _values(event: KeptEvent) -> tuple[Any, ...]:
-    return (
-        event.at,
-        event.actor,
-        event.bearer_id,
-        event.action,
-        event.target,
-        event.peer,
-        event.request_id,
-        rows.json_text(dict(event.detail)),
-    )
+    *plain, detail = _columns(event)
+    return (*plain, rows.json_text(dict(detail)))

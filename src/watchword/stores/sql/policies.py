@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from watchword.domain.accounts import AccountGain, gains
 from watchword.domain.actors import (
     MAX_GROUPS_SHOWN,
     ActorHoldings,
@@ -38,6 +39,8 @@ from watchword.stores.sql.transaction import (
     transaction,
     write_events,
 )
+
+MAX_ACCOUNTS = 1_000
 
 _ALL = f"SELECT {rows.POLICY} FROM policies ORDER BY name, urn"
 # The version comes with every row, and on a row of its own if there is no policy: one statement, one snapshot.
@@ -257,7 +260,6 @@ class SqlActors(SqlPart):
 
 
 def known_actors_sql(search: ActorSearch, dialect: Dialect) -> tuple[str, tuple[Any, ...]]:
-    """The statement that reads this page, and its parameters."""
     between = "urn >= $1::text AND urn < $2::text"
     page = "ORDER BY urn LIMIT $3"
     known = f"SELECT urn FROM actors WHERE {between} AND status = 'SUSPENDED' {page}"
@@ -279,6 +281,26 @@ def known_actors_sql(search: ActorSearch, dialect: Dialect) -> tuple[str, tuple[
         coalesce((SELECT sum(total) FROM token_totals WHERE kind = 'actor' AND urn = known.urn), 0), {groups}
     FROM ({known}) AS known LEFT JOIN actors ON actors.urn = known.urn ORDER BY known.urn"""
     return sql, (search.least, search.bound, search.count + 1, MAX_GROUPS_SHOWN)
+
+
+async def account_gains(tx: Transaction) -> tuple[AccountGain, ...]:
+    """What managers of service accounts gain by them, in the first MAX_ACCOUNTS that a policy names."""
+    policies = await _all(tx)
+    named = sorted({user for policy in policies for user in policy.users})
+    any_of = tx.dialect.any_of("$1")
+    # Accounts that a policy names, alone or by a group.
+    found = await tx.fetch(
+        f"""SELECT urn FROM service_accounts WHERE deleted_at IS NULL AND (
+            urn {any_of} OR EXISTS (SELECT 1 FROM group_members WHERE actor_urn = urn)) ORDER BY urn LIMIT $2""",
+        named,
+        MAX_ACCOUNTS,
+    )
+    accounts = [urn for (urn,) in found]
+    groups: dict[str, list[str]] = {}
+    members = f"SELECT actor_urn, group_urn FROM group_members WHERE actor_urn {any_of}"
+    for actor, group in await tx.fetch(members, [*named, *accounts]):
+        groups.setdefault(actor, []).append(group)
+    return tuple(gains(policies, groups, accounts))
 
 
 async def put_status(

@@ -15,24 +15,11 @@ _STATUS = (
     " AND tokens.expires_at <= (SELECT now_ms()) THEN 'EXPIRED' ELSE 'ACTIVE' END)"
 )
 # Columns are named with their table: SQLite's json_each has an id and a type too.
-_COLUMNS: dict[Field, str] = {
-    Field.ID: "tokens.id",
+_COLUMNS = {field: f"tokens.{field.name.lower()}" for field in Field} | {
     Field.URN: f"('{TOKEN_PREFIX}' || tokens.id)",
-    Field.NAME: "tokens.name",
-    Field.DESCRIPTION: "tokens.description",
-    Field.ACTOR_URN: "tokens.actor_urn",
-    Field.OWNER_URN: "tokens.owner_urn",
     Field.TOKEN_TYPE: "tokens.type",
     Field.STATUS: _STATUS,
-    Field.PARENT: "tokens.parent",
-    Field.MINTED_WITH: "tokens.minted_with",
-    Field.CREATED_AT: "tokens.created_at",
-    Field.EXPIRES_AT: "tokens.expires_at",
-    Field.LAST_USED_AT: "tokens.last_used_at",
     Field.LAST_ACTIVITY_AT: "coalesce(tokens.last_used_at, tokens.created_at)",
-    Field.REVOKED_AT: "tokens.revoked_at",
-    Field.USE_COUNT: "tokens.use_count",
-    Field.LAST_NETWORK: "tokens.last_network",
 }
 _COMPARISONS: dict[Condition, str] = {
     Condition.EQUAL: "=",

@@ -20,12 +20,18 @@ from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
 
 T = TypeVar("T")
+Observe = Callable[[str, float], None]
+"""Called with the name and the seconds of each access."""
 
 # Names of locks. PostgreSQL takes them in one order; SQLite has one writer and takes none.
 POLICIES = "policies"
 KEYS = "keys"
 TOKENS = "tokens"
 """Every token family: shared by all that change a token, exclusive for changes to many families."""
+
+
+def ignore(operation: str, seconds: float) -> None:
+    """An observer that records nothing."""
 
 
 def actor_lock(urn: str) -> str:

@@ -15,9 +15,9 @@ from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
 from watchword.stores.sql import SqlStore, token_lifecycle
 from watchword.stores.sql.search import TokenStatement, translate
-from watchword.stores.sql.transaction import Transaction, check_precondition
+from watchword.stores.sql.transaction import Observe, Transaction, check_precondition, ignore
 from watchword.stores.sqlite.connections import store_fault
-from watchword.stores.sqlite.database import Observe, SqliteDatabase, ignore, in_snapshot, sqlite_text
+from watchword.stores.sqlite.database import SqliteDatabase, in_snapshot, sqlite_text
 
 PROBE_SECONDS = 5.0
 # All that a verification needs, in one statement: one snapshot, committed before the read began. A view, because the

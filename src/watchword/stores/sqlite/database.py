@@ -17,17 +17,16 @@ from typing import Any, TypeVar
 
 import apsw
 
-from watchword.domain.errors import Fault, Reason, Stale
+from watchword.domain.errors import Fault, Stale
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.domain.ports import Clock
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
-from watchword.stores.sql.transaction import Dialect, Work
+from watchword.stores.sql.transaction import Dialect, Observe, Work, ignore
 from watchword.stores.sqlite.connections import connect, folded, store_fault
 from watchword.stores.sqlite.writer import WRITE_SECONDS, Writer
 
 T = TypeVar("T")
-Observe = Callable[[str, float], None]
 Read = Callable[[apsw.Connection], T]
 
 SCAN_THREADS = 4
@@ -38,16 +37,9 @@ CACHE_MIB = 8
 SCAN_CACHE_MIB = 2
 
 
-_INSERT = """
-INSERT INTO tokens (id, type, name, description, actor_urn, owner_urn, created_at, expires_at, minted_with,
-    limits, parent, root, replaces, grace, full_end)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_INSERT = f"INSERT INTO tokens ({rows.INSERTED}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _REVOKE = "UPDATE tokens SET revoked_at = ?2 WHERE id {ids} AND revoked_at IS NULL RETURNING id, actor_urn"
 _PARAMETER = re.compile(r'\$(\d+)(?:::\w+(?:\[\])?)?(?: COLLATE "C")?')
-
-
-def ignore(operation: str, seconds: float) -> None:
-    """An observer that does nothing."""
 
 
 def wall_clock() -> int:
@@ -282,11 +274,11 @@ class SqliteDatabase:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Fault(Reason.STOPPING, "The service is stopping.")
+            raise rows.stopping()
 
     def _scan(self, read: Read[T], deadline: float) -> T:
         if time.monotonic() > deadline:
-            raise _too_slow()
+            raise rows.too_slow()
         connection = getattr(self._local, "connection", None)
         try:
             if connection is None:
@@ -295,13 +287,9 @@ class SqliteDatabase:
                 self._scan_connections.append(connection)
             return in_snapshot(connection, lambda c: _until(deadline, c, read))
         except apsw.InterruptError as error:
-            raise _too_slow() from error
+            raise rows.too_slow() from error
         except apsw.Error as error:
             raise store_fault(error) from error
-
-
-def _too_slow() -> Fault:
-    return Fault(Reason.DEADLINE, "The search took too long. Filter by actorUrn or ownerUrn, or request fewer rows.")
 
 
 def _until(deadline: float, connection: apsw.Connection, read: Read[T]) -> T:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import apsw
 
 from watchword.domain.errors import Fault, Reason, Stale
+from watchword.stores import rows
 from watchword.stores.sqlite.connections import store_fault
 
 T = TypeVar("T")
@@ -63,7 +64,7 @@ class Writer:
         caller got OUTCOME_UNKNOWN.
         """
         if self._closed:
-            raise Fault(Reason.STOPPING, "The service is stopping.")
+            raise rows.stopping()
         if self._jobs.qsize() >= MAX_WAITING:
             raise Fault(Reason.STORE_UNAVAILABLE, "Too many writes are waiting. Nothing was changed.")
         loop = asyncio.get_running_loop()
@@ -86,11 +87,7 @@ class Writer:
                 raise Fault(Reason.STORE_UNAVAILABLE, "The store did not answer in time. Nothing was changed.")
             if job.stage is _Stage.BEGUN:
                 job.given_up = True
-                raise Fault(
-                    Reason.OUTCOME_UNKNOWN,
-                    "The store did not confirm in time. The change may have been made: check before you retry.",
-                    why="the disk did not finish a commit in time",
-                )
+                raise rows.unknown_outcome("the disk did not finish a commit in time")
         if job.error is not None:
             raise job.error
         return job.result
