@@ -60,14 +60,11 @@ def _file(path: Path, summary: StoreSummary | None) -> Iterator[Diagnostic]:
     elif summary.version < summary.latest:
         yield _outdated(str(path), summary)
     else:
-        how = (
-            "passes a quick check"
-            if summary.quick_checked
-            else "opens (too large for a quick check: watchword db check)"
-        )
-        yield ok(
-            "store", f"{path} has schema version {summary.version} and {how}; tokens not revoked: {summary.tokens:,}"
-        )
+        how = "opens (too large for a quick check: watchword db check)"
+        if summary.quick_checked:
+            how = "passes a quick check"
+        what = f"has schema version {summary.version} and {how}; tokens not revoked: {summary.tokens:,}"
+        yield ok("store", f"{path} {what}")
 
 
 def _outdated(where: str, summary: StoreSummary) -> Diagnostic:

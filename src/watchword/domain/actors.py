@@ -227,10 +227,8 @@ class Grant(NamedTuple):
 
     def _denied(self, privilege: Privilege) -> Fault:
         """Says so if only the token's scopes exclude the privilege."""
-        scopes = self.caller.limits.scopes
-        return (
-            denied(privilege) if privilege in self.caller.limits.privileges else out_of_scope(privilege, scopes or ())
-        )
+        limits = self.caller.limits
+        return denied(privilege) if privilege in limits.privileges else out_of_scope(privilege, limits.scopes or ())
 
     def require_any(self, first: Privilege, *others: Privilege) -> None:
         """The error names the first."""
@@ -239,11 +237,5 @@ class Grant(NamedTuple):
 
     @property
     def precondition(self) -> WritePrecondition:
-        caller = self.caller
-        return WritePrecondition(
-            actor=caller.actor,
-            bearer_id=caller.bearer_id,
-            policy_version=caller.snapshot.policy_version,
-            peer=caller.peer,
-            request_id=caller.request_id,
-        )
+        by = self.caller
+        return WritePrecondition(by.actor, by.bearer_id, by.snapshot.policy_version, by.peer, by.request_id)

@@ -127,7 +127,10 @@ def check_selection(
 
 def check_count(count: int, at_most: int | None = None) -> None:
     if count > MOST:
-        raise too_many()
+        raise Fault(
+            Reason.TOO_MANY_AT_ONCE,
+            f"More than {MOST:,} tokens match, the most that one call can revoke. Narrow the filters.",
+        )
     if at_most is not None and count > at_most:
         raise Fault(
             Reason.MORE_THAN_ALLOWED_FOR,
@@ -145,20 +148,9 @@ def unconfirmed() -> Fault:
     return invalid("all", "This would revoke every token. Give ids or filters, or set all: true.")
 
 
-def too_many() -> Fault:
-    return Fault(
-        Reason.TOO_MANY_AT_ONCE,
-        f"More than {MOST:,} tokens match, the most that one call can revoke. Narrow the filters.",
-    )
-
-
 def receipt(ids: Iterable[str], revoked_at: int) -> Receipt:
-    digest = sha256()
-    count = 0
-    for token_id in sorted(ids):
-        digest.update(token_id.encode() + b"\n")
-        count += 1
-    return Receipt(count, digest.hexdigest(), revoked_at)
+    lines = [f"{token_id}\n" for token_id in sorted(ids)]
+    return Receipt(len(lines), sha256("".join(lines).encode()).hexdigest(), revoked_at)
 
 
 def _pins(f: Filter) -> bool:

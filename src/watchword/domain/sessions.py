@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from watchword.domain.actors import Bearer, WritePrecondition
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.events import Action, Detail, Event
+from watchword.domain.events import Action, Event
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import identifier
 
@@ -40,8 +40,7 @@ class Session(NamedTuple):
         return "This actor" if self.token_id is None else "This token"
 
     def event(self, action: Action) -> Event:
-        detail: dict[str, Detail] = {"actorUrn": self.actor, "endsAt": self.ends_at}
-        return Event(action, self.holder, detail)
+        return Event(action, self.holder, {"actorUrn": self.actor, "endsAt": self.ends_at})
 
     def precondition(self, peer: str, request_id: str) -> WritePrecondition:
         """For opening and ending the session: possession is enough."""

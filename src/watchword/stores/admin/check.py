@@ -263,7 +263,7 @@ async def _check_schema(url: PostgresUrl) -> AsyncGenerator[Verdict, None]:
     async with maintenance_connection(url) as connection:
         version = await schema_version(connection, url.schema)
         is_current = version == latest("postgres")
-        yield _version_rule(latest("postgres")), None if is_current else _outdated(version)
+        yield f"the schema is version {latest('postgres')}", None if is_current else _outdated(version)
         if is_current:
             await connection.execute(SNAPSHOT)
             async for verdict in verdicts_on(PostgresSource(connection), POSTGRES_RULES):
@@ -275,7 +275,8 @@ async def file_verdicts(connection: apsw.Connection, *, older_too: bool = False)
     version = STORE_FILE.version(connection)
     is_current = version == STORE_FILE.latest
     accepted = is_current or (older_too and version > 0)
-    yield _version_rule(version if older_too else STORE_FILE.latest), None if accepted else _outdated(version)
+    needed = version if older_too else STORE_FILE.latest
+    yield f"the schema is version {needed}", None if accepted else _outdated(version)
     if accepted:
         problems = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(10)") if row[0] != "ok"]
         yield "the file is not damaged", "; ".join(problems) or None
@@ -284,10 +285,6 @@ async def file_verdicts(connection: apsw.Connection, *, older_too: bool = False)
     if is_current:
         async for verdict in verdicts_on(SqliteSource(connection), SQLITE_RULES):
             yield verdict
-
-
-def _version_rule(version: int) -> str:
-    return f"the schema is version {version}"
 
 
 def _outdated(version: int) -> str:

@@ -50,13 +50,8 @@ def translate(search: Search, dialect: Dialect) -> TokenStatement:
     filters = _with_own(search)
     counted = stored_total(filters)
     where, bound = _translate(filters, dialect, shows_revoked=search.shows_revoked)
-    return TokenStatement(
-        where or "true",
-        _order(search.sort),
-        bound,
-        counted,
-        inline=counted is not None and search.sort == BY_END and search.start + search.count <= INLINE_ROWS,
-    )
+    inline = counted is not None and search.sort == BY_END and search.start + search.count <= INLINE_ROWS
+    return TokenStatement(where or "true", _order(search.sort), bound, counted, inline)
 
 
 def chosen(selection: Selection, dialect: Dialect) -> tuple[str, list[Any]]:

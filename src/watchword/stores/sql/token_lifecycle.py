@@ -167,9 +167,6 @@ class SqlTokens(SqlPart):
         *,
         cascade: bool = False,
     ) -> Revocation:
-        async def work(tx: Transaction) -> Revocation:
-            return await _revoke_with_relatives(tx, precondition, token_id, visibility)
-
         async def work_on_many(tx: Transaction) -> Revocation:
             now = await check_precondition(tx, precondition, exclusive=[TOKENS])
             record = await _revocable(tx, token_id, visibility, cascade=cascade)
@@ -184,7 +181,7 @@ class SqlTokens(SqlPart):
 
         if not cascade:
             try:
-                return await self._db.write(work)
+                return await self._db.write(lambda tx: _revoke_with_relatives(tx, precondition, token_id, visibility))
             except _LargeFamily:
                 pass
         return await self._db.write_long(work_on_many)
