@@ -262,7 +262,7 @@ def load_app(settings: Settings, run_folder: Path) -> "Worker":
     from watchword.http.worker import Worker
 
     _die_with_parent()
-    return Worker(settings, run_folder, open_whole, new_id, request_ids())
+    return Worker(settings, run_folder, open_whole, request_ids())
 
 
 def _die_with_parent() -> None:

@@ -8,7 +8,7 @@ from graphql import build_schema, parse
 from watchword.http.graphql.documents import FIELD_WEIGHT, PLAN_WEIGHT, WEIGHT, Documents, check_limits
 from watchword.http.graphql.fastpath import MAX_PLANS, FastPath, PlannedCall
 from watchword.http.graphql.schema import make_schema, sdl
-from watchword.wiring import new_id, system_clock
+from watchword.wiring import system_clock
 
 DENSE = "{ me { corpUser { " + "urn " * 900 + "} } }"
 SPARSE = '{ getActor(urn: "' + "x" * 4_000 + '") { urn } }'
@@ -69,7 +69,7 @@ PLANNED = {
 
 @pytest.mark.parametrize("text", PLANNED.values(), ids=PLANNED)
 def test_plan_weighs_at_most_its_estimate(text: str) -> None:
-    schema, document = make_schema(system_clock, new_id), parse(text)
+    schema, document = make_schema(system_clock), parse(text)
     for _ in range(2):  # what is kept for all documents is made with the first
         tracemalloc.start()
         before, _ = tracemalloc.get_traced_memory()
@@ -94,7 +94,7 @@ def test_weight_of_a_document_includes_all_possible_plans() -> None:
 
 def test_plans_per_document_are_limited() -> None:
     names = [f"v{number}" for number in range(5)]
-    fastpath = FastPath(make_schema(system_clock, new_id), parse(of_shapes(names)))
+    fastpath = FastPath(make_schema(system_clock), parse(of_shapes(names)))
     planned = [
         isinstance(
             fastpath.prepare(None, {name: bool(shape & 1 << bit) for bit, name in enumerate(names)}), PlannedCall

@@ -23,10 +23,10 @@ from watchword.domain.errors import Fault
 from watchword.http.graphql.documents import Documents, PreparedDocument
 from watchword.http.graphql.fastpath import FastPath, PlannedCall
 from watchword.http.graphql.schema import make_schema
-from watchword.wiring import new_id, system_clock
+from watchword.wiring import system_clock
 
 WORLDLY = make_worldly_schema()
-SCHEMA = make_schema(system_clock, new_id)
+SCHEMA = make_schema(system_clock)
 DOCUMENTS = Documents(SCHEMA)
 UNKNOWN = "A" * 43 + "="
 # Mutations whose effects on two equal stores are equal, but for what is made up.

@@ -52,13 +52,11 @@ class Worker:
         settings: Settings,
         run_folder: Path,
         open_service: Open,
-        new_id: Callable[[], str],
         request_ids: Callable[[], str],
     ) -> None:
         self._settings = settings
         self._run_folder = run_folder
         self._open = open_service
-        self._new_id = new_id
         self._request_ids = request_ids
         self._app: App | None = None
         self._stack = AsyncExitStack()
@@ -123,7 +121,7 @@ class Worker:
             ("connections", shares.run),
         ):
             stack.push_async_callback(_stopped, asyncio.ensure_future(tasks.keep_running(name, task)))
-        schema = make_schema(core.store.clock, self._new_id)
+        schema = make_schema(core.store.clock)
         rules = TrustRules(
             local_mode=settings.local_mode_on,
             trusted_peers=settings.trusted_peers,

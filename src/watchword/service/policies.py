@@ -16,7 +16,7 @@ from watchword.domain.policies import (
 )
 from watchword.domain.policy_sets import PolicyDeclaration, PolicyPlan, reconcile
 from watchword.domain.ports import Group, PolicyStore
-from watchword.domain.urns import POLICY_PREFIX
+from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX
 from watchword.service.authority import Authority, not_accepted
 
 MANAGE = Privilege.MANAGE_POLICIES
@@ -104,9 +104,11 @@ class Policies:
         grant.expect(MANAGE, Privilege.MANAGE_ACCESS_TOKENS)
         return await self._store.known_actors(search, seconds)
 
-    async def create_group(self, grant: Grant, group: Group) -> None:
+    async def create_group(self, grant: Grant, short_id: str | None, name: str, description: str | None) -> str:
         grant.expect(MANAGE)
+        group = Group(GROUP_PREFIX + (short_id or self._new_id()), name, description)
         await self._authority.write(grant, lambda grant: self._store.add_group(grant.precondition, group))
+        return group.urn
 
     async def delete_group(self, grant: Grant, urn: str) -> None:
         grant.expect(MANAGE)

@@ -3,14 +3,14 @@
 from typing import Any
 
 from watchword.domain.accounts import ServiceAccount, check_account
-from watchword.domain.actors import ActorStatus, KnownActor, parse_actor_search
+from watchword.domain.actors import ActorState, ActorStatus, KnownActor, parse_actor_search
 from watchword.domain.events import Action, KeptEvent, parse_event_search
 from watchword.domain.offboarding import OffboardingPlan, OffboardingReceipt, RevokedTokens
 from watchword.domain.policies import Privilege
 from watchword.domain.texts import check_description, check_name, check_text
 from watchword.domain.urns import MAX_LENGTH, check_actor, name_of
-from watchword.http.graphql.context import Info, Json, Resolvers, page_of
-from watchword.http.graphql.policy_resolvers import authorize_policies, policy_json
+from watchword.http.graphql.context import Info, Json, page_of, record_json
+from watchword.http.graphql.policy_resolvers import policy_json
 from watchword.http.graphql.token_resolvers import user_json
 
 PRIVILEGE_FIELDS = {
@@ -27,7 +27,7 @@ PRIVILEGE_FIELDS = {
 }
 
 
-async def _me(_: Any, info: Info) -> Json:
+async def me(_: Any, info: Info) -> Json:
     caller, policies = info.context.caller, info.context.services.core.policies
     granted = await policies.granted(await policies.authorize_for(caller, caller.actor), caller.actor)
     return {
@@ -36,21 +36,14 @@ async def _me(_: Any, info: Info) -> Json:
     }
 
 
-async def _get_actor(_: Any, info: Info, urn: str) -> Json:
-    policies, grant = await authorize_policies(info)
+async def get_actor(_: Any, info: Info, urn: str) -> Json:
+    policies, grant = await info.context.authorize_policies()
     state, holdings = await policies.actor_state(grant, check_actor(urn, "urn"))
-    return {
-        "urn": state.urn,
-        "status": state.status.value,
-        "changedAt": state.changed_at,
-        "changedBy": state.changed_by,
-        "known": holdings.known,
-        "liveTokenCount": holdings.live_tokens,
-        "sessionCount": holdings.sessions,
-    }
+    counts = {"liveTokenCount": holdings.live_tokens, "sessionCount": holdings.sessions}
+    return _state_json(state) | {"known": holdings.known} | counts
 
 
-async def _list_actors(_: Any, info: Info, input: Json | None = None) -> Json:
+async def list_actors(_: Any, info: Info, input: Json | None = None) -> Json:
     context, policies = info.context, info.context.services.core.policies
     async with context.searching:
         grant = await policies.authorize_list_actors(context.caller)
@@ -67,26 +60,26 @@ async def _list_actors(_: Any, info: Info, input: Json | None = None) -> Json:
     }
 
 
-async def _update_status(_: Any, info: Info, urn: str, status: str) -> str:
-    policies, grant = await authorize_policies(info)
+async def update_user_status(_: Any, info: Info, urn: str, status: str) -> str:
+    policies, grant = await info.context.authorize_policies()
     await policies.set_actor_status(grant, check_actor(urn, "urn"), ActorStatus(status))
     return urn
 
 
-async def _create_account(_: Any, info: Info, input: Json) -> Json:
+async def create_service_account(_: Any, info: Info, input: Json) -> Json:
     accounts = info.context.services.core.accounts
     grant = await accounts.authorize(info.context.caller)
     name = check_name(input["displayName"], "displayName")
     return _account_json(await accounts.create(grant, name, check_description(input.get("description"))))
 
 
-async def _get_account(_: Any, info: Info, urn: str) -> Json:
+async def get_service_account(_: Any, info: Info, urn: str) -> Json:
     accounts = info.context.services.core.accounts
     grant = await accounts.authorize(info.context.caller)
     return _account_json(await accounts.get(grant, check_account(urn, "urn")))
 
 
-async def _list_accounts(_: Any, info: Info, input: Json | None = None) -> Json:
+async def list_service_accounts(_: Any, info: Info, input: Json | None = None) -> Json:
     context, accounts = info.context, info.context.services.core.accounts
     async with context.searching:
         grant = await accounts.authorize(context.caller)
@@ -101,14 +94,14 @@ async def _list_accounts(_: Any, info: Info, input: Json | None = None) -> Json:
     }
 
 
-async def _delete_account(_: Any, info: Info, urn: str) -> bool:
+async def delete_service_account(_: Any, info: Info, urn: str) -> bool:
     accounts = info.context.services.core.accounts
     grant = await accounts.authorize(info.context.caller)
     await accounts.delete(grant, check_account(urn, "urn"))
     return True
 
 
-async def _offboard(_: Any, info: Info, input: Json) -> Json:
+async def offboard_actor(_: Any, info: Info, input: Json) -> Json:
     context, offboarding = info.context, info.context.services.core.offboarding
     async with context.searching:
         grant = await offboarding.authorize(context.caller)
@@ -122,7 +115,7 @@ async def _offboard(_: Any, info: Info, input: Json) -> Json:
     return _offboarding_json(plan, receipt)
 
 
-async def _list_events(_: Any, info: Info, input: Json | None = None) -> Json:
+async def list_events(_: Any, info: Info, input: Json | None = None) -> Json:
     context, audit = info.context, info.context.services.core.audit
     names = ("count", "cursor", "actorUrns", "actions", "targets", "since", "until", "aboutUrns")
     async with context.searching:
@@ -137,35 +130,29 @@ async def _list_events(_: Any, info: Info, input: Json | None = None) -> Json:
     }
 
 
-async def _list_event_actions(_: Any, __: Info) -> list[Json]:
+async def list_event_actions(_: Any, __: Info) -> list[Json]:
     return [{"name": action.value, "means": action.meaning} for action in Action]
 
 
+def _state_json(state: ActorState) -> Json:
+    return record_json(state, "urn changed_at changed_by", status=state.status.value)
+
+
 def _actor_json(actor: KnownActor) -> Json:
-    state = actor.state
-    return {
-        "urn": state.urn,
-        "username": name_of(state.urn),
-        "status": state.status.value,
-        "changedAt": state.changed_at,
-        "changedBy": state.changed_by,
-        "tokenCount": actor.tokens,
-        "groups": list(actor.groups),
-    }
+    more = {"username": name_of(actor.state.urn), "tokenCount": actor.tokens, "groups": list(actor.groups)}
+    return _state_json(actor.state) | more
 
 
 def _account_json(account: ServiceAccount) -> Json:
-    return {
-        "urn": account.urn,
-        "type": "CORP_USER",
-        "name": name_of(account.urn),
-        "displayName": account.name,
-        "description": account.description,
-        "createdBy": account.created_by,
-        "createdAt": account.created_at,
-        "updatedAt": account.created_at,
-        "status": (ActorStatus.SUSPENDED if account.suspended else ActorStatus.ACTIVE).value,
-    }
+    return record_json(
+        account,
+        "urn description created_by created_at",
+        type="CORP_USER",
+        name=name_of(account.urn),
+        displayName=account.name,
+        updatedAt=account.created_at,
+        status=(ActorStatus.SUSPENDED if account.suspended else ActorStatus.ACTIVE).value,
+    )
 
 
 def _offboarding_json(plan: OffboardingPlan, receipt: OffboardingReceipt | None) -> Json:
@@ -198,41 +185,9 @@ def _receipt_json(receipt: OffboardingReceipt) -> Json:
 
 
 def _revoked_json(revoked: RevokedTokens) -> Json:
-    receipt = revoked.receipt
-    return {
-        "count": receipt.count,
-        "digest": receipt.digest,
-        "revokedAt": receipt.revoked_at,
-        "ids": list(revoked.ids),
-    }
+    return record_json(revoked.receipt, "count digest revoked_at", ids=list(revoked.ids))
 
 
 def _event_json(event: KeptEvent) -> Json:
-    return {
-        "id": str(event.seq),
-        "at": event.at,
-        "action": event.action,
-        "actorUrn": event.actor,
-        "tokenId": event.bearer_id,
-        "target": event.target,
-        "peer": event.peer,
-        "requestId": event.request_id,
-        "detail": event.detail,
-    }
-
-
-QUERIES: Resolvers = {
-    "me": _me,
-    "getActor": _get_actor,
-    "listActors": _list_actors,
-    "getServiceAccount": _get_account,
-    "listServiceAccounts": _list_accounts,
-    "listEvents": _list_events,
-    "listEventActions": _list_event_actions,
-}
-MUTATIONS: Resolvers = {
-    "updateUserStatus": _update_status,
-    "createServiceAccount": _create_account,
-    "deleteServiceAccount": _delete_account,
-    "offboardActor": _offboard,
-}
+    names = "at action target peer request_id detail"
+    return record_json(event, names, id=str(event.seq), actorUrn=event.actor, tokenId=event.bearer_id)

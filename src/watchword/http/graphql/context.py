@@ -7,13 +7,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from types import TracebackType
 from typing import Any, Protocol
 
-from watchword.domain.actors import Caller
+from watchword.domain.actors import Caller, Grant
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.filters import DEFAULT_COUNT, SEARCH_SECONDS, Search, check_effort, check_page, check_shown
 from watchword.domain.idempotency import HEADER, IdempotentRequest
+from watchword.service.policies import Policies
 from watchword.service.services import AllServices
 
 ACTOR_SHARE = 0.05
@@ -26,7 +28,6 @@ MAX_ACTORS = 4_096
 MAX_WAIT = 60
 
 Json = dict[str, Any]
-Resolvers = dict[str, Callable[..., Any]]
 
 
 class _Bucket:
@@ -170,6 +171,14 @@ class Context:
             return None
         return self.services.core.tokens.idempotent(self.caller, key, {"operation": operation, **content})
 
+    async def authorize_policies(self) -> tuple[Policies, Grant]:
+        policies = self.services.core.policies
+        return policies, await policies.authorize(self.caller)
+
+    @property
+    def now(self) -> int:
+        return self.services.core.store.clock()
+
     def time_left(self) -> float:
         """Seconds left for searches."""
         return max(0.0, self._began + SEARCH_SECONDS - time.monotonic())
@@ -212,3 +221,18 @@ def page_of(input: Json) -> tuple[int, int]:  # noqa: A002 - the name in the sch
     start, count = 0 if start is None else start, DEFAULT_COUNT if count is None else count
     check_page(start, count)
     return start, count
+
+
+def record_json(record: object, names: str, **more: Any) -> Json:
+    """The named attributes of a record under their names in the schema, and more fields."""
+    return {field: getattr(record, name) for field, name in _fields(names)} | more
+
+
+@cache
+def _fields(names: str) -> list[tuple[str, str]]:
+    return [(camel_case(name), name) for name in names.split()]
+
+
+def camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)

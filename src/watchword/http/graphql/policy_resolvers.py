@@ -1,9 +1,7 @@
 """GraphQL resolvers for policies, groups and privileges."""
 
-from collections.abc import Callable
 from typing import Any
 
-from watchword.domain.actors import Grant
 from watchword.domain.errors import invalid
 from watchword.domain.policies import (
     MAX_ENTRIES,
@@ -17,63 +15,19 @@ from watchword.domain.policies import (
 from watchword.domain.policy_sets import DEFAULT_SET, PolicyChange, PolicyDeclaration, check_declared
 from watchword.domain.ports import Group
 from watchword.domain.texts import check_description, check_name
-from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX, check_actor, check_group, check_short_id, check_urn
-from watchword.http.graphql.context import Info, Json, Resolvers, page_of
+from watchword.domain.urns import POLICY_PREFIX, check_actor, check_group, check_short_id, check_urn
+from watchword.http.graphql.context import Info, Json, page_of, record_json
 from watchword.http.graphql.token_resolvers import user_json
-from watchword.service.policies import Policies
 
 
-class PolicyResolvers:
-    def __init__(self, new_id: Callable[[], str]) -> None:
-        self._new_id = new_id
-        self.queries: Resolvers = {
-            "getGrantedPrivileges": _granted,
-            "getPolicy": _get_policy,
-            "listPolicies": _list_policies,
-            "getGroup": _get_group,
-            "listGroups": _list_groups,
-            "listGroupMembers": _list_members,
-            "explainPrivilege": _explain,
-            "listPrivileges": _list_privileges,
-        }
-        self.mutations: Resolvers = {
-            "createPolicy": _create_policy,
-            "updatePolicy": _update_policy,
-            "deletePolicy": _delete_policy,
-            "applyPolicies": _apply_policies,
-            "createGroup": self._create_group,
-            "removeGroup": _remove_group,
-            "addGroupMembers": _add_members,
-            "removeGroupMembers": _remove_members,
-        }
-
-    async def _create_group(self, _: Any, info: Info, input: Json) -> str:
-        policies, grant = await authorize_policies(info)
-        short_id = input.get("id")
-        if short_id is not None:
-            check_short_id(short_id, "id")
-        group = Group(
-            urn=GROUP_PREFIX + (short_id or self._new_id()),
-            name=check_name(input["name"]),
-            description=check_description(input.get("description")),
-        )
-        await policies.create_group(grant, group)
-        return group.urn
-
-
-async def authorize_policies(info: Info) -> tuple[Policies, Grant]:
-    policies = info.context.services.core.policies
-    return policies, await policies.authorize(info.context.caller)
-
-
-async def _granted(_: Any, info: Info, input: Json) -> Json:
+async def get_granted_privileges(_: Any, info: Info, input: Json) -> Json:
     policies = info.context.services.core.policies
     actor = check_actor(input["actorUrn"], "actorUrn")
     granted = await policies.granted(await policies.authorize_for(info.context.caller, actor), actor)
     return {"privileges": [privilege.name for privilege in Privilege if privilege in granted]}
 
 
-async def _explain(_: Any, info: Info, input: Json) -> Json:
+async def explain_privilege(_: Any, info: Info, input: Json) -> Json:
     policies = info.context.services.core.policies
     actor = check_actor(input["actorUrn"], "actorUrn")
     grant = await policies.authorize_for(info.context.caller, actor)
@@ -88,7 +42,7 @@ async def _explain(_: Any, info: Info, input: Json) -> Json:
     }
 
 
-async def _list_privileges(_: Any, __: Info) -> list[Json]:
+async def list_privileges(_: Any, __: Info) -> list[Json]:
     return [
         {
             "name": privilege.name,
@@ -100,24 +54,24 @@ async def _list_privileges(_: Any, __: Info) -> list[Json]:
     ]
 
 
-async def _create_policy(_: Any, info: Info, input: Json) -> str:
-    policies, grant = await authorize_policies(info)
+async def create_policy(_: Any, info: Info, input: Json) -> str:
+    policies, grant = await info.context.authorize_policies()
     return await policies.create(grant, _policy("", input))
 
 
-async def _update_policy(_: Any, info: Info, urn: str, input: Json) -> str:
-    policies, grant = await authorize_policies(info)
+async def update_policy(_: Any, info: Info, urn: str, input: Json) -> str:
+    policies, grant = await info.context.authorize_policies()
     return await policies.update(grant, _policy(urn, input))
 
 
-async def _delete_policy(_: Any, info: Info, urn: str) -> str:
-    policies, grant = await authorize_policies(info)
+async def delete_policy(_: Any, info: Info, urn: str) -> str:
+    policies, grant = await info.context.authorize_policies()
     await policies.delete(grant, check_urn(urn, "urn"))
     return urn
 
 
-async def _apply_policies(_: Any, info: Info, input: Json) -> Json:
-    policies, grant = await authorize_policies(info)
+async def apply_policies(_: Any, info: Info, input: Json) -> Json:
+    policies, grant = await info.context.authorize_policies()
     declared, dry_run = _declared(input), bool(input.get("dryRun"))
     plan = await policies.apply(grant, declared, prune=bool(input.get("prune")), dry_run=dry_run)
     return {
@@ -129,52 +83,62 @@ async def _apply_policies(_: Any, info: Info, input: Json) -> Json:
     }
 
 
-async def _get_policy(_: Any, info: Info, urn: str) -> Json:
-    policies, grant = await authorize_policies(info)
+async def get_policy(_: Any, info: Info, urn: str) -> Json:
+    policies, grant = await info.context.authorize_policies()
     return policy_json(await policies.get(grant, check_urn(urn, "urn")))
 
 
-async def _list_policies(_: Any, info: Info, input: Json) -> Json:
-    policies, grant = await authorize_policies(info)
+async def list_policies(_: Any, info: Info, input: Json) -> Json:
+    policies, grant = await info.context.authorize_policies()
     start, count = page_of(input)
     found = await policies.list(grant, input.get("query"))
     page = [policy_json(policy) for policy in found[start : start + count]]
     return {"start": start, "count": count, "total": len(found), "policies": page}
 
 
-async def _get_group(_: Any, info: Info, urn: str) -> Json:
-    policies, grant = await authorize_policies(info)
+async def get_group(_: Any, info: Info, urn: str) -> Json:
+    policies, grant = await info.context.authorize_policies()
     return _group_json(await policies.get_group(grant, check_group(urn, "urn")))
 
 
-async def _list_groups(_: Any, info: Info, input: Json) -> Json:
-    policies, grant = await authorize_policies(info)
+async def list_groups(_: Any, info: Info, input: Json) -> Json:
+    policies, grant = await info.context.authorize_policies()
     start, count = page_of(input)
     total, groups = await policies.groups(grant, start, count)
     return {"start": start, "count": count, "total": total, "groups": [_group_json(group) for group in groups]}
 
 
-async def _list_members(_: Any, info: Info, input: Json) -> Json:
-    policies, grant = await authorize_policies(info)
+async def list_group_members(_: Any, info: Info, input: Json) -> Json:
+    policies, grant = await info.context.authorize_policies()
     start, count = page_of(input)
     total, members = await policies.members(grant, _group_urn(input), start, count)
     return {"start": start, "count": count, "total": total, "members": [user_json(urn) for urn in members]}
 
 
-async def _remove_group(_: Any, info: Info, urn: str) -> bool:
-    policies, grant = await authorize_policies(info)
+async def create_group(_: Any, info: Info, input: Json) -> str:
+    policies, grant = await info.context.authorize_policies()
+    short_id = input.get("id")
+    if short_id is not None:
+        check_short_id(short_id, "id")
+    return await policies.create_group(
+        grant, short_id, check_name(input["name"]), check_description(input.get("description"))
+    )
+
+
+async def remove_group(_: Any, info: Info, urn: str) -> bool:
+    policies, grant = await info.context.authorize_policies()
     await policies.delete_group(grant, check_group(urn, "urn"))
     return True
 
 
-async def _add_members(_: Any, info: Info, input: Json) -> bool:
-    policies, grant = await authorize_policies(info)
+async def add_group_members(_: Any, info: Info, input: Json) -> bool:
+    policies, grant = await info.context.authorize_policies()
     await policies.change_members(grant, _group_urn(input), add=_users(input))
     return True
 
 
-async def _remove_members(_: Any, info: Info, input: Json) -> bool:
-    policies, grant = await authorize_policies(info)
+async def remove_group_members(_: Any, info: Info, input: Json) -> bool:
+    policies, grant = await info.context.authorize_policies()
     await policies.change_members(grant, _group_urn(input), remove=_users(input))
     return True
 
@@ -216,25 +180,18 @@ def _policy(urn: str, input: Json, where: str = "") -> Policy:
 
 
 def policy_json(policy: Policy) -> Json:
-    return {
-        "urn": policy.urn,
-        "type": "PLATFORM",
-        "name": policy.name,
-        "state": policy.state.value,
-        "description": policy.description,
-        "privileges": [privilege.name for privilege in Privilege if privilege in policy.privileges],
-        "actors": {
-            "users": sorted(policy.users),
-            "groups": sorted(policy.groups),
-            "roles": [],
-            "allUsers": policy.all_users,
-            "allGroups": False,
-            "resourceOwners": False,
-        },
-        "editable": policy.editable,
-        "source": policy.source.value,
-        "set": policy.set_name,
-    }
+    unsupported = {"roles": [], "allGroups": False, "resourceOwners": False}
+    actors = {"users": sorted(policy.users), "groups": sorted(policy.groups), "allUsers": policy.all_users}
+    return record_json(
+        policy,
+        "urn name description editable",
+        type="PLATFORM",
+        state=policy.state.value,
+        privileges=[privilege.name for privilege in Privilege if privilege in policy.privileges],
+        actors=actors | unsupported,
+        source=policy.source.value,
+        set=policy.set_name,
+    )
 
 
 def _change_json(change: PolicyChange) -> Json:
@@ -247,13 +204,7 @@ def _change_json(change: PolicyChange) -> Json:
 
 
 def _group_json(group: Group) -> Json:
-    return {
-        "urn": group.urn,
-        "type": "CORP_GROUP",
-        "name": group.name,
-        "description": group.description,
-        "memberCount": group.members,
-    }
+    return record_json(group, "urn name description", type="CORP_GROUP", memberCount=group.members)
 
 
 def _policy_match_json(match: PolicyMatch) -> Json:

@@ -3,11 +3,14 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.resources import files
+from inspect import getmembers, iscoroutinefunction
+from itertools import chain
 from typing import Any
 
 from graphql import (
     GraphQLEnumType,
     GraphQLError,
+    GraphQLField,
     GraphQLNamedType,
     GraphQLObjectType,
     GraphQLScalarType,
@@ -16,10 +19,8 @@ from graphql import (
 )
 
 from watchword.domain.ports import Clock
-from watchword.http.graphql import actor_resolvers
-from watchword.http.graphql.operation_resolvers import OperationResolvers
-from watchword.http.graphql.policy_resolvers import PolicyResolvers
-from watchword.http.graphql.token_resolvers import TokenResolvers
+from watchword.http.graphql import actor_resolvers, operation_resolvers, policy_resolvers, token_resolvers
+from watchword.http.graphql.context import camel_case
 
 MAX_LONG = 2**63 - 1
 MAX_ENUM_VALUE = 200
@@ -37,29 +38,35 @@ def prebuild() -> None:
     _built[:] = [build_schema(sdl())]
 
 
-def make_schema(clock: Clock, new_id: Callable[[], str]) -> GraphQLSchema:
+def make_schema(clock: Clock) -> GraphQLSchema:
     schema = _built.pop() if _built else build_schema(sdl())
-    tokens, policies, operations = TokenResolvers(clock), PolicyResolvers(new_id), OperationResolvers(clock)
-    queries = tokens.queries | policies.queries | actor_resolvers.QUERIES | operations.queries
-    mutations = tokens.mutations | policies.mutations | actor_resolvers.MUTATIONS | operations.mutations
-    _attach(schema.query_type, queries)
-    _attach(schema.mutation_type, mutations)
+    _attach(_root_resolvers(), schema.query_type, schema.mutation_type)
     long = schema.get_type("Long")
     assert isinstance(long, GraphQLScalarType)
     long.coerce_output_value = long.coerce_input_value = _LongCoercer()
     for kind in schema.type_map.values():
         if isinstance(kind, GraphQLEnumType):
             kind.coerce_input_value = partial(_enum_value, kind)  # type: ignore[method-assign]
-    _attach(schema.get_type("AccessTokenMetadata"), tokens.readers)
+    _attach(token_resolvers.token_readers(clock), schema.get_type("AccessTokenMetadata"))
     return schema
 
 
-def _attach(kind: GraphQLNamedType | None, resolvers: Mapping[str, Callable[..., Any]]) -> None:
-    assert isinstance(kind, GraphQLObjectType)
-    missing = set(kind.fields) ^ set(resolvers)
+def _root_resolvers() -> dict[str, Callable[..., Any]]:
+    """The public coroutine functions of these modules. Each has the name of its field, in snake case."""
+    modules = (actor_resolvers, operation_resolvers, policy_resolvers, token_resolvers)
+    members = [getmembers(module, iscoroutinefunction) for module in modules]
+    return {camel_case(name): function for name, function in chain(*members) if not name.startswith("_")}
+
+
+def _attach(resolvers: Mapping[str, Callable[..., Any]], *kinds: GraphQLNamedType | None) -> None:
+    fields: dict[str, GraphQLField] = {}
+    for kind in kinds:
+        assert isinstance(kind, GraphQLObjectType)
+        fields |= kind.fields
+    missing = set(fields) ^ set(resolvers)
     assert not missing, f"schema and resolvers disagree on {missing}"
     for name, resolver in resolvers.items():
-        kind.fields[name].resolve = resolver
+        fields[name].resolve = resolver
 
 
 def _enum_value(kind: GraphQLEnumType, value: Any, _hide_suggestions: bool = True) -> Any:

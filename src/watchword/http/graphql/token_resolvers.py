@@ -29,104 +29,88 @@ from watchword.domain.tokens import (
     check_token_id,
 )
 from watchword.domain.urns import TOKEN_PREFIX, check_actor, name_of
-from watchword.http.graphql.context import Context, Info, Json, Resolvers, page_of
+from watchword.http.graphql.context import Context, Info, Json, camel_case, page_of, record_json
 from watchword.http.graphql.fastpath.completers import Reader
 from watchword.service.tokens import CreatedToken, DerivedTokenRequest, Lifetime
 
 
-class TokenResolvers:
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.readers = _readers(clock)
-        self.queries: Resolvers = {
-            "listAccessTokens": self._list,
-            "getAccessToken": self._get,
-            "getAccessTokenMetadata": self._find,
-            "allowedDurations": _durations,
-        }
-        self.mutations: Resolvers = {
-            "createAccessToken": self._create,
-            "deriveAccessToken": self._derive,
-            "rotateAccessToken": self._rotate,
-            "revokeAccessToken": self._revoke,
-            "revokeAccessTokens": self._revoke_many,
-        }
+async def create_access_token(_: Any, info: Info, input: Json) -> Json:
+    context, tokens = info.context, info.context.services.core.tokens
+    request = context.idempotent_request("createAccessToken", input)
+    grant = await tokens.authorize(context.caller)
+    created = await tokens.create(grant, _new_token(input), _lifetime(input), request)
+    return _deliver(context, created)
 
-    async def _create(self, _: Any, info: Info, input: Json) -> Json:
-        context, tokens = info.context, info.context.services.core.tokens
-        request = context.idempotent_request("createAccessToken", input)
+
+async def derive_access_token(_: Any, info: Info, input: Json) -> Json:
+    context, tokens = info.context, info.context.services.core.tokens
+    request = context.idempotent_request("deriveAccessToken", input)
+    grant = await tokens.authorize_derive(context.caller)
+    name, description = check_name(input["name"]), check_description(input.get("description"))
+    new = DerivedTokenRequest(name, description, _limits(input))
+    return _deliver(context, await tokens.derive(grant, new, _lifetime(input), request))
+
+
+async def rotate_access_token(
+    _: Any, info: Info, tokenId: str, overlap: str | None = None, grace: str | None = None
+) -> Json:
+    context, tokens = info.context, info.context.services.core.tokens
+    content = {"tokenId": tokenId, "overlap": overlap, "grace": grace}
+    request = context.idempotent_request("rotateAccessToken", content)
+    grant = await tokens.authorize(context.caller)
+    token_id, window = check_token_id(tokenId, "tokenId"), check_rotation_window(overlap, grace)
+    return _deliver(context, await tokens.rotate(grant, token_id, window, request))
+
+
+async def revoke_access_token(_: Any, info: Info, tokenId: str, cascade: bool | None = None) -> bool:
+    tokens = info.context.services.core.tokens
+    grant = await tokens.authorize(info.context.caller)
+    await tokens.revoke(grant, check_token_id(tokenId, "tokenId"), cascade=bool(cascade))
+    return True
+
+
+async def revoke_access_tokens(_: Any, info: Info, input: Json) -> Json:
+    context, tokens = info.context, info.context.services.core.tokens
+    dry_run = input.get("dryRun") is not False
+    async with context.searching:
         grant = await tokens.authorize(context.caller)
-        created = await tokens.create(grant, _new_token(input), _lifetime(input), request)
-        return _deliver(context, created)
-
-    async def _derive(self, _: Any, info: Info, input: Json) -> Json:
-        context, tokens = info.context, info.context.services.core.tokens
-        request = context.idempotent_request("deriveAccessToken", input)
-        grant = await tokens.authorize_derive(context.caller)
-        name, description = check_name(input["name"]), check_description(input.get("description"))
-        new = DerivedTokenRequest(name, description, _limits(input))
-        return _deliver(context, await tokens.derive(grant, new, _lifetime(input), request))
-
-    async def _rotate(
-        self, _: Any, info: Info, tokenId: str, overlap: str | None = None, grace: str | None = None
-    ) -> Json:
-        context, tokens = info.context, info.context.services.core.tokens
-        content = {"tokenId": tokenId, "overlap": overlap, "grace": grace}
-        request = context.idempotent_request("rotateAccessToken", content)
-        grant = await tokens.authorize(context.caller)
-        token_id, window = check_token_id(tokenId, "tokenId"), check_rotation_window(overlap, grace)
-        return _deliver(context, await tokens.rotate(grant, token_id, window, request))
-
-    async def _revoke(self, _: Any, info: Info, tokenId: str, cascade: bool | None = None) -> bool:
-        tokens = info.context.services.core.tokens
-        grant = await tokens.authorize(info.context.caller)
-        await tokens.revoke(grant, check_token_id(tokenId, "tokenId"), cascade=bool(cascade))
-        return True
-
-    async def _revoke_many(self, _: Any, info: Info, input: Json) -> Json:
-        context, tokens = info.context, info.context.services.core.tokens
-        dry_run = input.get("dryRun") is not False
-        async with context.searching:
-            grant = await tokens.authorize(context.caller)
-            selection = _selection(input, self._clock())
-            search = Search(filters=selection.filters) if selection.ids is None else None
-            if search is not None and (dry_run or search.pinned is not None):
-                context.search(search)
-            if not dry_run:
-                receipt = await tokens.revoke_selected(grant, selection, context.time_left())
-                return {
-                    "dryRun": False,
-                    "count": receipt.count,
-                    "digest": receipt.digest,
-                    "revokedAt": receipt.revoked_at,
-                }
-            preview = await tokens.preview_revocation(grant, selection, context.time_left())
-            if search is not None:
-                context.searched(search, preview.seconds)
-        actors = [{"actorUrn": share.actor_urn, "count": share.count} for share in preview.actors]
-        return {"dryRun": True, "count": preview.count, "actors": actors}
-
-    async def _list(self, _: Any, info: Info, input: Json | None = None) -> Json:
-        context, tokens = info.context, info.context.services.core.tokens
-        # One search at a time within one deadline, so that a request cannot occupy all threads.
-        async with context.searching:
-            grant = await tokens.authorize(context.caller)
-            search = _search(input or {}, self._clock(), getattr(info, "record_fields", None))
+        selection = _selection(input, context.now)
+        search = Search(filters=selection.filters) if selection.ids is None else None
+        if search is not None and (dry_run or search.pinned is not None):
             context.search(search)
-            page = await tokens.list(grant, search, context.time_left())
-            context.searched(search, page.seconds)
-            context.show(len(page.rows))
-        return {"start": search.start, "count": search.count, "total": page.total, "tokens": page.rows}
+        if not dry_run:
+            receipt = await tokens.revoke_selected(grant, selection, context.time_left())
+            return record_json(receipt, "count digest revoked_at", dryRun=False)
+        preview = await tokens.preview_revocation(grant, selection, context.time_left())
+        if search is not None:
+            context.searched(search, preview.seconds)
+    actors = [{"actorUrn": share.actor_urn, "count": share.count} for share in preview.actors]
+    return {"dryRun": True, "count": preview.count, "actors": actors}
 
-    async def _get(self, _: Any, info: Info, id: str) -> TokenRecord:
-        tokens = info.context.services.core.tokens
-        grant = await tokens.authorize(info.context.caller)
-        return await tokens.get(grant, check_token_id(id, "id"))
 
-    async def _find(self, _: Any, info: Info, token: str) -> TokenRecord:
-        tokens = info.context.services.core.tokens
-        grant = await tokens.authorize(info.context.caller)
-        return await tokens.find(grant, _raw_token(token))
+async def list_access_tokens(_: Any, info: Info, input: Json | None = None) -> Json:
+    context, tokens = info.context, info.context.services.core.tokens
+    # One search at a time within one deadline, so that a request cannot occupy all threads.
+    async with context.searching:
+        grant = await tokens.authorize(context.caller)
+        search = _search(input or {}, context.now, getattr(info, "record_fields", None))
+        context.search(search)
+        page = await tokens.list(grant, search, context.time_left())
+        context.searched(search, page.seconds)
+        context.show(len(page.rows))
+    return {"start": search.start, "count": search.count, "total": page.total, "tokens": page.rows}
+
+
+async def get_access_token(_: Any, info: Info, id: str) -> TokenRecord:
+    tokens = info.context.services.core.tokens
+    grant = await tokens.authorize(info.context.caller)
+    return await tokens.get(grant, check_token_id(id, "id"))
+
+
+async def get_access_token_metadata(_: Any, info: Info, token: str) -> TokenRecord:
+    tokens = info.context.services.core.tokens
+    grant = await tokens.authorize(info.context.caller)
+    return await tokens.find(grant, _raw_token(token))
 
 
 def _deliver(context: Context, created: CreatedToken) -> Json:
@@ -134,29 +118,18 @@ def _deliver(context: Context, created: CreatedToken) -> Json:
     return {"accessToken": created.token.reveal(), "metadata": created.record}
 
 
-def _readers(clock: Clock) -> dict[str, Reader]:
+def token_readers(clock: Clock) -> dict[str, Reader]:
     """How each field of a token is read from its record."""
-    paths = {
-        "id": "id",
-        "name": "name",
-        "description": "description",
-        "actorUrn": "actor_urn",
-        "ownerUrn": "owner_urn",
+    names = (
+        "id name description actor_urn owner_urn created_at expires_at last_used_at use_count last_network revoked_at "
+        "minted_with replaces replaced_by replaced_at"
+    )
+    paths = {camel_case(name): name for name in names.split()} | {
         "tokenType": "type._value_",
-        "createdAt": "created_at",
-        "expiresAt": "expires_at",
-        "lastUsedAt": "last_used_at",
-        "useCount": "use_count",
-        "lastNetwork": "last_network",
-        "revokedAt": "revoked_at",
         "scopes": "limits.scopes",
         "audience": "limits.audience",
         "allowedNetworks": "limits.networks",
         "parentId": "parent",
-        "mintedWith": "minted_with",
-        "replaces": "replaces",
-        "replacedBy": "replaced_by",
-        "replacedAt": "replaced_at",
     }
     computed: dict[str, tuple[Callable[[TokenRecord], Any], tuple[str, ...]]] = {
         "urn": (lambda record: TOKEN_PREFIX + record.id, ("id",)),
@@ -186,7 +159,7 @@ def user_json(urn: str) -> Json:
     return {"urn": urn, "type": "CORP_USER", "username": name_of(urn), "exists": True}
 
 
-async def _durations(_: Any, info: Info) -> list[str]:
+async def allowed_durations(_: Any, info: Info) -> list[str]:
     return [duration.name for duration in info.context.services.core.tokens.allowed_durations]
 
 
