@@ -1,7 +1,6 @@
 """The HTTP application: one table of routes, one place that turns faults into responses."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -13,15 +12,19 @@ from watchword.domain.errors import Fault, Reason
 from watchword.http.authentication import Authenticator
 from watchword.http.console import PREFIXES, Console
 from watchword.http.errors import JSON, NO_STORE, fault_response, internal_fault
+from watchword.http.graphql.context import ProcessorBudget
 from watchword.http.graphql.endpoint import GraphQLEndpoint
+from watchword.http.graphql.schema import make_schema
 from watchword.http.health import LIVE, Health
 from watchword.http.logs import AccessLog
 from watchword.http.metrics import CONTENT_TYPE, Metrics
 from watchword.http.oauth import INTROSPECT, JWKS, OAUTH, REVOKE, OAuthEndpoints, metadata, oauth_fault
 from watchword.http.operations import OperationsEndpoint
 from watchword.http.requests import Exchange, Request, RequestReader, Response, Scope
-from watchword.http.sessions import SESSION, SessionEndpoint
+from watchword.http.sessions import SESSION, ConsoleRequests, SessionEndpoint
 from watchword.http.verify import ForwardAuth, identity_headers
+from watchword.service.services import AllServices
+from watchword.settings import Settings
 
 GATEWAY_PREFIXES = ("/api/gms", "/gms")
 GRAPHQL = frozenset({"/api/graphql", "/api/v2/graphql"})
@@ -55,65 +58,64 @@ CONFIG: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AppParts:
-    reader: RequestReader
-    authenticator: Authenticator
-    graphql: GraphQLEndpoint
-    operations: OperationsEndpoint
-    forward_auth: ForwardAuth
-    oauth: OAuthEndpoints
-    health: Health
-    metrics: Metrics
-    access_log: AccessLog
-    logger: FilteringBoundLogger
-    issuer: str
-    hsts: bool
-    has_metrics_listener: bool
-    console: Console | None
-    sessions: SessionEndpoint
-    """Used only with a console."""
-
-
 class App:
-    def __init__(self, parts: AppParts) -> None:
-        self._parts = parts
-        self._reader = parts.reader
-        self._count = parts.metrics.request
-        self._is_logged = parts.access_log.wants
-        self._authenticate_bearer = parts.authenticator.authenticate_bearer
-        self._browser_headers = [NO_SNIFFING, HSTS] if parts.hsts else [NO_SNIFFING]
-        config = Response(200, [JSON], orjson.dumps(CONFIG))
-        self._index = Response(
-            200,
-            [JSON],
-            orjson.dumps({"service": "watchword", "version": __version__, "graphql": "/api/graphql"}),
+    def __init__(
+        self,
+        settings: Settings,
+        services: AllServices,
+        health: Health,
+        metrics: Metrics,
+        logger: FilteringBoundLogger,
+        new_id: Callable[[], str],
+    ) -> None:
+        core = services.core
+        pages = ConsoleRequests(settings)
+        self._reader = RequestReader(settings, new_id)
+        self._authenticator = Authenticator(
+            settings, core.authority, core.sessions, core.rejections, pages if settings.console else None
         )
+        self._authenticate_bearer = self._authenticator.authenticate_bearer
+        self._graphql = GraphQLEndpoint(
+            make_schema(core.store.clock),
+            services,
+            logger,
+            ProcessorBudget(settings.actor_processor_percent / 100),
+            metrics.graphql_fallback,
+        )
+        self._forward_auth = ForwardAuth(self._authenticator, core.authority, core.rejections)
+        self._operations = OperationsEndpoint(services.operations, core.rejections, core.store.clock)
+        self._oauth = OAuthEndpoints(self._authenticator, core.tokens, core.keys, core.rejections)
+        self._console = Console() if settings.console else None
+        self._health = health
+        self._metrics = metrics
+        self._count = metrics.request
+        self._access_log = AccessLog(logger, settings.access_log)
+        self._is_logged = self._access_log.wants
+        self._logger = logger
+        self._has_metrics_listener = settings.metrics_address is not None
+        self._browser_headers = [NO_SNIFFING, HSTS] if settings.sends_hsts else [NO_SNIFFING]
+        index = {"service": "watchword", "version": __version__, "graphql": "/api/graphql"}
+        self._index = Response(200, [JSON], orjson.dumps(index))
         self._routes: dict[str, dict[str, Handler]] = {
             "/": {"GET": self._index_page},
-            "/config": {"GET": _always(config)},
+            "/config": {"GET": _always(Response(200, [JSON], orjson.dumps(CONFIG)))},
             "/health": {"GET": self._ready},
             "/health/live": {"GET": _always(LIVE)},
             "/health/ready": {"GET": self._ready},
-            METRICS: {"GET": self._metrics},
-            JWKS: {"GET": parts.oauth.jwks},
+            METRICS: {"GET": self._metrics_page},
+            JWKS: {"GET": self._oauth.jwks},
             INTROSPECT: {"POST": self._introspect},
-            REVOKE: {"POST": parts.oauth.revoke},
-            **{path: {"GET": _always(response)} for path, response in metadata(parts.issuer).items()},
-            "/operations": {"POST": self._operations},
+            REVOKE: {"POST": self._oauth.revoke},
+            **{path: {"GET": _always(response)} for path, response in metadata(settings.issuer).items()},
+            "/operations": {"POST": self._operation},
             "/openapi/operations/identity/user/urn": {"GET": self._urn},
-            **{path: {"POST": self._graphql} for path in GRAPHQL},
+            **{path: {"POST": self._graphql_request} for path in GRAPHQL},
         }
-        if parts.has_metrics_listener:
+        if self._has_metrics_listener:
             del self._routes[METRICS]
-        self._console = parts.console
-        if parts.console is not None:
-            sessions: dict[str, Handler] = {
-                "GET": parts.sessions.show,
-                "POST": parts.sessions.sign_in,
-                "DELETE": parts.sessions.sign_out,
-            }
-            self._routes[SESSION] = sessions
+        if settings.console:
+            sessions = SessionEndpoint(pages, self._authenticator, core.sessions)
+            self._routes[SESSION] = {"GET": sessions.show, "POST": sessions.sign_in, "DELETE": sessions.sign_out}
 
     async def __call__(self, scope: Scope, exchange: Exchange) -> None:
         """Answers one request."""
@@ -134,7 +136,7 @@ class App:
                 if limits.scopes is None and limits.audience is None and not request.query:
                     status, extra, body = 204, identity_headers(bearer.actor, bearer.token_id), b""
                 else:
-                    status, extra, body = await self._parts.forward_auth.answer(request, bearer)
+                    status, extra, body = await self._forward_auth.answer(request, bearer)
             else:
                 status, extra, body = await self._route(request, path)
         except Fault as fault:
@@ -153,7 +155,7 @@ class App:
         seconds = perf_counter() - began
         self._count(route, status, request.verdict, seconds)
         if self._is_logged(route, status):
-            self._parts.access_log.write(request, route, status, seconds)
+            self._access_log.write(request, route, status, seconds)
 
     async def _route(self, request: Request, path: str) -> Response:
         if len(path) + len(request.query) > MAX_ADDRESS:
@@ -163,15 +165,15 @@ class App:
             methods = {"GET": self._console.answer}
         if methods is None:
             if path.startswith(PROTECTED) and any(path == p or path.startswith(p + "/") for p in PROTECTED):
-                await self._parts.authenticator.authenticate(request)
+                await self._authenticator.authenticate(request)
             raise _not_found()
         return await _handler(methods, request.method)(request)
 
     def _fault_response(self, fault: Fault, request: Request, path: str, route: str) -> Response:
         if fault.reason is Reason.INTERNAL:
-            self._parts.logger.error("internal error", why=fault.why, request_id=request.id)
+            self._logger.error("internal error", why=fault.why, request_id=request.id)
         elif fault.why is not None:
-            self._parts.logger.warning("fault", reason=fault.reason.word, why=fault.why, request_id=request.id)
+            self._logger.warning("fault", reason=fault.reason.word, why=fault.why, request_id=request.id)
         response = oauth_fault(fault) if path in OAUTH else fault_response(fault, graphql=path in GRAPHQL)
         if route is AUTH:
             response.headers.extend(identity_headers("", "")[1:])
@@ -181,9 +183,9 @@ class App:
         """The route label in metrics of a path that is not in the table."""
         return next((prefix for prefix in PREFIXES if self._console and path.startswith(prefix)), OTHER)
 
-    async def _graphql(self, request: Request) -> Response:
-        caller = await self._parts.authenticator.authenticate_graphql(request)
-        return await self._parts.graphql.answer(request, caller)
+    async def _graphql_request(self, request: Request) -> Response:
+        caller = await self._authenticator.authenticate_graphql(request)
+        return await self._graphql.answer(request, caller)
 
     async def _index_page(self, request: Request) -> Response:
         """The console; under a gateway's prefix, or without a console, the name and version."""
@@ -191,24 +193,23 @@ class App:
             return self._index
         return await self._console.index(request)
 
-    async def _operations(self, request: Request) -> Response:
-        return await self._parts.operations.answer(request, await self._parts.authenticator.authenticate(request))
+    async def _operation(self, request: Request) -> Response:
+        return await self._operations.answer(request, await self._authenticator.authenticate(request))
 
     async def _urn(self, request: Request) -> Response:
-        caller = await self._parts.authenticator.authenticate(request)
+        caller = await self._authenticator.authenticate(request)
         return Response(200, [JSON, NO_STORE], orjson.dumps(caller.actor))
 
     async def _introspect(self, request: Request) -> Response:
-        return await self._parts.oauth.introspect(request, await self._authenticate_bearer(request))
+        return await self._oauth.introspect(request, await self._authenticate_bearer(request))
 
     async def _ready(self, request: Request) -> Response:
-        parts = self._parts
-        return await (parts.health.status() if parts.has_metrics_listener else parts.health.ready())
+        return await (self._health.status() if self._has_metrics_listener else self._health.ready())
 
-    async def _metrics(self, request: Request) -> Response:
+    async def _metrics_page(self, request: Request) -> Response:
         if request.path != METRICS:  # a gateway's prefix would bypass a proxy rule for /metrics
             raise _not_found()
-        return _metrics_text(self._parts.metrics)
+        return _metrics_text(self._metrics)
 
 
 class MetricsApp:

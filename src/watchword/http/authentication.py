@@ -11,15 +11,14 @@ import re
 import socket
 import struct
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar, cast
+from typing import NamedTuple, Protocol, TypeVar
 
 from watchword.domain.actors import Bearer, Caller
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.secret import Secret
-from watchword.domain.token_limits import Limits, Network, within
+from watchword.domain.token_limits import Limits, within
 from watchword.domain.tokens import AUTHORIZATION_TOO_LONG, MAX_AUTHORIZATION
 from watchword.files import user_name
 from watchword.http.errors import printable, redact
@@ -27,6 +26,7 @@ from watchword.http.requests import UNIX_PEER, UNREADABLE, Request
 from watchword.service.audit import RejectionLog
 from watchword.service.authority import Authority
 from watchword.service.sessions import SessionCaller, Sessions
+from watchword.settings import Settings
 
 CONSOLE_HEADER = "x-watchword-console"
 """The console sends it with every request."""
@@ -72,15 +72,6 @@ _FOUND = struct.Struct(f"=BBxx{_ENDS.size + _REST_OF_ID.size}x12xII")
 P = TypeVar("P", Bearer, Caller, SessionCaller)
 
 
-@dataclass(frozen=True, slots=True)
-class TrustRules:
-    local_mode: bool
-    trusted_peers: tuple[Network | None, ...]
-    actor_headers: tuple[str, ...]
-    audience: str = ""
-    """The audience that a token limited to audiences must name to be used here."""
-
-
 class SessionCookies(Protocol):
     def session_of(self, request: Request, /) -> Secret[str] | None: ...
 
@@ -90,22 +81,23 @@ class Authenticator:
 
     def __init__(
         self,
+        settings: Settings,
         authority: Authority,
-        rules: TrustRules,
-        server_user: "ServerUser",
         sessions: Sessions,
         rejections: RejectionLog,
         cookies: SessionCookies | None = None,
     ) -> None:
         """Without `cookies` no session is accepted."""
         self._authority = authority
-        self._rules = rules
-        self._server_user = server_user
+        self._server_user = ServerUser()
         self._sessions = sessions
         self._rejections = rejections
         self._cookies = cookies
-        self._networks = cast("tuple[Network, ...]", tuple(p for p in rules.trusted_peers if p is not None))
-        self._trusts_unix = None in rules.trusted_peers
+        self._local_mode = settings.local_mode_on
+        self._actor_headers = [name.lower() for name in settings.actor_headers]
+        self._networks = tuple([peer for peer in settings.trusted_peers if peer is not None])
+        self._trusts_unix = None in settings.trusted_peers
+        self._audience = settings.issuer
 
     def authenticate_bearer(self, request: Request) -> Awaitable[Bearer]:
         """By bearer token only, whatever its audience."""
@@ -155,7 +147,7 @@ class Authenticator:
             return self.caller(await self._bearer(request), request)
         # The console uses its session, whatever headers a gateway adds.
         is_console = CONSOLE_HEADER in request.headers
-        headers = [] if is_console else [name for name in self._rules.actor_headers if name in request.headers]
+        headers = [] if is_console else [name for name in self._actor_headers if name in request.headers]
         objection = self._objection(request) if headers else None
         if headers and objection is None:
             return await self._claimed(_claimed_actor(request, headers), headers[0], request)
@@ -190,10 +182,10 @@ class Authenticator:
 
     def require_audience(self, limits: Limits) -> None:
         """Raise unless the token may be used with this service."""
-        if limits.audience is not None and self._rules.audience not in limits.audience:
+        if limits.audience is not None and self._audience not in limits.audience:
             raise Fault(
                 Reason.WRONG_AUDIENCE,
-                f"The token is limited to another audience. Use one whose audience names {self._rules.audience}.",
+                f"The token is limited to another audience. Use one whose audience names {self._audience}.",
             )
 
     async def _claimed(self, actor: str, field: str, request: Request) -> Caller:
@@ -221,7 +213,7 @@ class Authenticator:
 
     def _not_local(self, request: Request) -> str | None:
         """Why a request is not local; None: it is. The query to the kernel comes last."""
-        if not self._rules.local_mode:
+        if not self._local_mode:
             return "local mode is off"
         if not is_loopback(request.peer):
             return "the connection does not come from loopback"

@@ -10,12 +10,13 @@ import asyncio
 import ipaddress
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from typing import Any, NamedTuple, Protocol, TypedDict
+from typing import Any, NamedTuple, Protocol
 
 from granian.rsgi import ProtocolClosed, ProtocolError  # type: ignore[attr-defined]
 
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.token_limits import Network, within
+from watchword.domain.token_limits import within
+from watchword.settings import Settings
 
 MAX_BODY = 1024 * 1024
 BODY_SECONDS = 15.0
@@ -56,26 +57,16 @@ class Headers(Protocol):
 class Scope(Protocol):
     """A request without its body."""
 
-    @property
-    def method(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def query_string(self) -> str: ...
-    @property
-    def scheme(self) -> str: ...
-    @property
-    def client(self) -> str: ...
-    @property
-    def server(self) -> str: ...
-    @property
-    def http_version(self) -> str: ...
-    @property
-    def authority(self) -> str | None:
-        """The host of a target in absolute form."""
-
-    @property
-    def headers(self) -> Headers: ...
+    method: str
+    path: str
+    query_string: str
+    scheme: str
+    client: str
+    server: str
+    http_version: str
+    authority: str | None
+    """The host of a target in absolute form."""
+    headers: Headers
 
 
 class Exchange(Protocol):
@@ -263,11 +254,9 @@ class ArrivingBodies:
 class RequestReader:
     """Finds the peer and client of a request and makes request ids."""
 
-    def __init__(
-        self, trusted_proxies: tuple[Network, ...], new_id: Callable[[], str], *, on_unix_socket: bool = False
-    ) -> None:
-        self._proxies = trusted_proxies
-        self._on_unix_socket = on_unix_socket
+    def __init__(self, settings: Settings, new_id: Callable[[], str]) -> None:
+        self._proxies = settings.trusted_proxies
+        self._on_unix_socket = settings.socket_path is not None
         self.new_id = new_id
         self.arriving = ArrivingBodies()
 
@@ -311,19 +300,6 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
-class AsgiRequest(TypedDict):
-    """The ASGI scope as granian fills it: ports are text, paths are decoded."""
-
-    method: str
-    path: str
-    query_string: bytes
-    scheme: str
-    http_version: str
-    client: tuple[str, str]
-    server: tuple[str, str]
-    headers: list[tuple[bytes, bytes]]
-
-
 class AsgiHeaders:
     """Every line; UNREADABLE for a value that is not ASCII."""
 
@@ -351,15 +327,16 @@ class AsgiHeaders:
 class AsgiScope:
     __slots__ = ("authority", "client", "headers", "http_version", "method", "path", "query_string", "scheme", "server")
 
-    def __init__(self, scope: AsgiRequest) -> None:
-        self.method = scope["method"]
-        self.path = scope["path"]
-        self.query_string = scope["query_string"].decode(errors="replace")
-        self.scheme = scope["scheme"]
-        self.http_version = scope["http_version"]
-        self.client = _end(scope["client"])
-        self.server = _end(scope["server"])
-        self.headers = AsgiHeaders(scope["headers"])
+    def __init__(self, scope: dict[str, Any]) -> None:
+        """Takes the ASGI scope as granian fills it: ports are text, paths are decoded."""
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.query_string: str = scope["query_string"].decode(errors="replace")
+        self.scheme: str = scope["scheme"]
+        self.http_version: str = scope["http_version"]
+        self.client = _end(*scope["client"])
+        self.server = _end(*scope["server"])
+        self.headers: Headers = AsgiHeaders(scope["headers"])
         self.authority: str | None = None
 
 
@@ -397,6 +374,5 @@ class AsgiExchange:
         self._send({"type": "http.response.body", "body": body})
 
 
-def _end(address: tuple[str, str]) -> str:
-    host, port = address
+def _end(host: str, port: str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -16,13 +16,14 @@ import orjson
 from watchword import __version__
 from watchword.domain.errors import UNAUTHENTICATED, UNAUTHORIZED, Fault, Reason, invalid
 from watchword.domain.secret import Secret
-from watchword.domain.token_limits import Network, within
+from watchword.domain.token_limits import within
 from watchword.domain.tokens import MAX_AUTHORIZATION
 from watchword.http.authentication import CONSOLE_HEADER, Authenticator, is_loopback_host
 from watchword.http.body import read_json
 from watchword.http.errors import JSON, NO_STORE, redact
 from watchword.http.requests import Header, Request, Response
 from watchword.service.sessions import Sessions
+from watchword.settings import Settings
 
 SESSION = "/session"
 MAX_SIGN_IN = 64 * 1024
@@ -35,10 +36,10 @@ _PORTS = {"http": ":80", "https": ":443"}
 class ConsoleRequests:
     """Checks that a request comes from a page of the console, and reads its session cookie."""
 
-    def __init__(self, public_url: str | None, proxies: tuple[Network, ...], *, local_mode: bool) -> None:
-        self._public = None if public_url is None else _origin(*urlsplit(public_url)[:2])
-        self._proxies = proxies
-        self._local_mode = local_mode
+    def __init__(self, settings: Settings) -> None:
+        self._public = None if settings.public_url is None else _origin(*urlsplit(settings.public_url)[:2])
+        self._proxies = settings.trusted_proxies
+        self._local_mode = settings.local_mode_on
 
     def check(self, request: Request) -> bool:
         """Whether it came by https. Raises unless a page of the console sent it."""
