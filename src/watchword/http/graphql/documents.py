@@ -31,7 +31,6 @@ from graphql import (
     SelectionNode,
     SelectionSetNode,
     ValueNode,
-    VariableDefinitionNode,
     Visitor,
     execute,
     parse,
@@ -217,14 +216,8 @@ class Documents:
 
 
 class _RenameTypes(Visitor):
-    """Replaces the synonyms in variable types."""
+    """Replaces the synonyms."""
 
-    def enter_variable_definition(self, node: VariableDefinitionNode, *_: Any) -> VariableDefinitionNode:
-        renamed: VariableDefinitionNode = visit(node, _RenameType())
-        return renamed
-
-
-class _RenameType(Visitor):
     def leave_named_type(self, node: NamedTypeNode, *_: Any) -> NamedTypeNode | None:
         ours = SYNONYMS.get(node.name.value)
         return NamedTypeNode(name=NameNode(value=ours, loc=node.name.loc), loc=node.loc) if ours else None

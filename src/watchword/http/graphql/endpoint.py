@@ -18,7 +18,7 @@ from watchword.http.errors import JSON, NO_STORE, fault_headers, graphql_error
 from watchword.http.graphql.context import Context, Meter, ProcessorBudget
 from watchword.http.graphql.documents import Documents, InvalidDocument, PreparedDocument
 from watchword.http.graphql.errors import document_error, field_error
-from watchword.http.graphql.fastpath import CAUSES
+from watchword.http.graphql.fastpath import Cause
 from watchword.http.requests import Header, Request, Response
 from watchword.service.services import AllServices
 
@@ -51,7 +51,7 @@ class GraphQLEndpoint:
         self._documents = Documents(schema)
         self._budget = budget
         self._count_fallback = count_fallback
-        for cause in CAUSES:  # metrics show a zero for each
+        for cause in Cause:  # metrics show a zero for each
             count_fallback(cause, 0)
 
     async def answer(self, request: Request, caller: Caller) -> Response:

@@ -12,6 +12,7 @@ paths share the collection of fields and the coercion of literals. tests/http/te
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum, auto
 from inspect import iscoroutinefunction
 from typing import Any, NamedTuple
 
@@ -47,20 +48,16 @@ Resolve = Callable[..., Any]
 Meter = AbstractContextManager[None]
 UNMETERED: Meter = nullcontext()
 
-INTROSPECTION = "introspection"
-UNKNOWN_OPERATION = "unknown_operation"
-UNSUPPORTED_OPERATION = "unsupported_operation"
-TOO_MANY_PLANS = "too_many_plans"
-INVALID_INPUT = "invalid_input"
-UNEXPECTED_RESULT = "unexpected_result"
-CAUSES = (
-    INTROSPECTION,
-    UNKNOWN_OPERATION,
-    UNSUPPORTED_OPERATION,
-    TOO_MANY_PLANS,
-    INVALID_INPUT,
-    UNEXPECTED_RESULT,
-)
+
+class Cause(StrEnum):
+    """Why graphql-core executes an operation. The values are labels of a metric."""
+
+    INTROSPECTION = auto()
+    UNKNOWN_OPERATION = auto()
+    UNSUPPORTED_OPERATION = auto()
+    TOO_MANY_PLANS = auto()
+    INVALID_INPUT = auto()
+    UNEXPECTED_RESULT = auto()
 
 
 class Fallback(NamedTuple):
@@ -116,7 +113,7 @@ class PlannedCall(NamedTuple):
         try:
             return ExecutionResult(self.plan.complete(*values), errors)
         except Exception:  # noqa: BLE001 - graphql-core finds and reports the same problem
-            return Fallback(UNEXPECTED_RESULT, [self._replay(results)])
+            return Fallback(Cause.UNEXPECTED_RESULT, [self._replay(results)])
 
     def _replay(self, results: list[Any]) -> Resolve:
         known = {root.key: result for root, result in zip(self.plan.roots, results, strict=True)}
@@ -172,13 +169,13 @@ class FastPath:
     def prepare(self, name: str | None, variables: Variables, meter: Meter = UNMETERED) -> PlannedCall | Fallback:
         operation = self._operations.get(name)
         if operation is None:
-            return Fallback(UNKNOWN_OPERATION)
+            return Fallback(Cause.UNKNOWN_OPERATION)
         try:
             return operation.prepare(variables, meter)
         except Fault:
             raise
         except Exception:  # noqa: BLE001 - graphql-core finds and reports the same problem
-            return Fallback(INVALID_INPUT)
+            return Fallback(Cause.INVALID_INPUT)
 
 
 class _ConditionVariables(Visitor):
@@ -220,9 +217,9 @@ class _OperationPlans:
         plan = self._plans.get(conditions)
         if plan is None:
             if None in conditions:
-                return Fallback(INVALID_INPUT)
+                return Fallback(Cause.INVALID_INPUT)
             if len(self._plans) >= MAX_PLANS:
-                return Fallback(TOO_MANY_PLANS)
+                return Fallback(Cause.TOO_MANY_PLANS)
             with meter:
                 plan = self._plans[conditions] = self._compile(dict(zip(self._conditions, conditions, strict=True)))
         if isinstance(plan, Fallback):
@@ -234,7 +231,7 @@ class _OperationPlans:
         values = VariableValues({}, conditions)
         root_type = schema.get_root_type(node.operation)
         if root_type is None or node.directives or node.operation is OperationType.SUBSCRIPTION:
-            return Fallback(UNSUPPORTED_OPERATION)
+            return Fallback(Cause.UNSUPPORTED_OPERATION)
         fields = collect_fields(schema, fragments, values, root_type, node).grouped_field_set
 
         def subfields(kind: GraphQLObjectType, details: FieldDetailsList) -> dict[str, FieldDetailsList]:
@@ -242,12 +239,12 @@ class _OperationPlans:
 
         selected = {key: details for key, details in fields.items() if not is_typename(details)}
         if any(details[0].node.name.value not in root_type.fields for details in selected.values()):
-            return Fallback(INTROSPECTION)
+            return Fallback(Cause.INTROSPECTION)
         try:
             roots = [_root_field(root_type, key, details) for key, details in selected.items()]
             complete, record_fields = completer(root_type, fields, subfields)
         except Unplanned:
-            return Fallback(UNSUPPORTED_OPERATION)
+            return Fallback(Cause.UNSUPPORTED_OPERATION)
         return _Plan(tuple(roots), complete, record_fields, node.operation is OperationType.MUTATION)
 
 
