@@ -55,7 +55,7 @@ from watchword.service.policies import Policies
 from watchword.service.services import AllServices, CoreServices
 from watchword.service.sessions import Sessions
 from watchword.service.supervisor import LogProblem, Supervisor
-from watchword.service.tokens import TokenCounters, TokenRules, Tokens
+from watchword.service.tokens import TokenCounters, Tokens
 from watchword.settings import Settings
 from watchword.signing.keyring import KeyRing, check_master_key
 from watchword.signing.sealing import MasterKeyError, Sealer, load_master_key, make_master_key
@@ -115,8 +115,7 @@ async def open_service(
         usage = UsageRecorder(store)
         rejections = RejectionLog(store, clock)
         authority = Authority(store, salt, usage)
-        rules = TokenRules(settings.lifetimes, settings.max_live_tokens)
-        tokens = Tokens(store, authority, keys, salt, rules, clock, counters)
+        tokens = Tokens(store, authority, keys, salt, settings.lifetimes, settings.max_live_tokens, clock, counters)
         policies = Policies(store, authority, settings.root_actor, new_id)
         yield CoreServices(
             store=store,

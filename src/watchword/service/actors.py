@@ -7,6 +7,7 @@ service accounts that it created are only listed: others may rely on them.
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from watchword.domain.accounts import ACCOUNT_PREFIX, AccountPage, ServiceAccount
 from watchword.domain.actors import ActorStatus, Caller, Grant
@@ -25,24 +26,16 @@ _ACTIVE = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.ACTIVE.value,))
 _REVOKED = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.REVOKED.value,))
 
 
+@dataclass(frozen=True, slots=True)
 class Accounts:
     """Only callers with Manage Service Accounts can learn that an account exists."""
 
-    def __init__(
-        self,
-        store: AccountStore,
-        authority: Authority,
-        root_actor: str,
-        new_id: Callable[[], str],
-        clock: Clock,
-        count_revoked: Callable[[int], None],
-    ) -> None:
-        self._store = store
-        self._authority = authority
-        self._root_actor = root_actor
-        self._new_id = new_id
-        self._clock = clock
-        self._count_revoked = count_revoked
+    _store: AccountStore
+    _authority: Authority
+    _root_actor: str
+    _new_id: Callable[[], str]
+    _clock: Clock
+    _count_revoked: Callable[[int], None]
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
         return self._authority.authorize(caller, Privilege.MANAGE_SERVICE_ACCOUNTS)

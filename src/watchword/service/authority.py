@@ -81,9 +81,6 @@ class Authority:
                 grant = await self.authorize(await self._renewed(grant.caller), *grant.required)
         raise contended()
 
-    async def policies(self) -> PolicySet:
-        return await self._store.policies()
-
     async def privileges_of(self, actor: str) -> frozenset[Privilege]:
         snapshot, policies = await self.snapshot_and_policies(actor)
         return policies.granted(actor, snapshot.groups)

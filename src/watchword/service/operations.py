@@ -6,6 +6,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from watchword.domain.actors import Caller, Grant
@@ -32,28 +33,20 @@ class TrackedOperation(NamedTuple):
     operation: Operation
 
 
+@dataclass(slots=True)
 class Operations:
-    def __init__(
-        self,
-        store: OperationStore,
-        authority: Authority,
-        engine: Engine,
-        names: IndexNames,
-        clock: Clock,
-        wake: Callable[[], None],
-        home: str = "",
-    ) -> None:
-        """`wake` tells the supervisor of this process about new work; `home` is that of `Plan`."""
-        self._store = store
-        self._authority = authority
-        self._engine = engine
-        self._names = names
-        self._clock = clock
-        self._wake = wake
-        self._home = home
-        self._node: str | None = None
-        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
-        self._waiting = 0
+    _store: OperationStore
+    _authority: Authority
+    _engine: Engine
+    _names: IndexNames
+    _clock: Clock
+    _wake: Callable[[], None]
+    """Tells the supervisor of this process about new work."""
+    _home: str
+    """That of `Plan`."""
+    _node: str | None = None
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT))
+    _waiting: int = 0
 
     def authorize(self, caller: Caller, privilege: Privilege) -> Awaitable[Grant]:
         return self._authority.authorize(caller, privilege)

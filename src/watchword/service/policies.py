@@ -74,7 +74,7 @@ class Policies:
     async def list(self, grant: Grant, query: str | None) -> tuple[Policy, ...]:
         """By name; with a query, those whose name or description contains it."""
         grant.expect(MANAGE)
-        policies = (await self._authority.policies()).policies
+        policies = (await self._store.policies()).policies
         wanted = (query or "").strip().lower()
         if wanted in ("", "*"):
             return policies

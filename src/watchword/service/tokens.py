@@ -59,12 +59,6 @@ class TokenCounters:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenRules:
-    lifetimes: Lifetimes
-    max_live: int
-
-
-@dataclass(frozen=True, slots=True)
 class Lifetime:
     """A requested lifetime; without either, the longest allowed."""
 
@@ -96,29 +90,20 @@ class TokenIntrospection(NamedTuple):
     claims: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
 class Tokens:
-    def __init__(
-        self,
-        store: TokenStore,
-        authority: Authority,
-        signer: TokenSigner,
-        salt: Secret[bytes],
-        rules: TokenRules,
-        clock: Clock,
-        counters: TokenCounters,
-    ) -> None:
-        self._store = store
-        self._authority = authority
-        self._signer = signer
-        self._salt = salt
-        self._rules = rules
-        self._clock = clock
-        self._counters = counters
+    _store: TokenStore
+    _authority: Authority
+    _signer: TokenSigner
+    _salt: Secret[bytes]
+    _lifetimes: Lifetimes
+    _max_live: int
+    _clock: Clock
+    _counters: TokenCounters
 
     @property
     def allowed_durations(self) -> tuple[Duration, ...]:
-        allowed = self._rules.lifetimes.allowed
-        return tuple(duration for duration in Duration if duration in allowed)
+        return tuple(duration for duration in Duration if duration in self._lifetimes.allowed)
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
         """For everything but `derive` and `introspect`: a caller with neither privilege cannot use the token API."""
@@ -277,12 +262,8 @@ class Tokens:
 
     async def _constrain(self, grant: Grant, selection: Selection, seconds: float) -> Selection:
         """The selection limited to the tokens that the caller may revoke."""
-        search = constrained(Search(filters=selection.filters), grant)
-        if selection.ids is None and search.own is None:
-            grant.require(MANAGE_ALL)
-        if search.own is not None and search.own[1] == grant.caller.actor:
-            grant.require(MINIMUM)
-        await check_maker_filters(self._store, grant, selection.filters, seconds)
+        search, by_id = Search(filters=selection.filters), selection.ids is not None
+        await constrain(self._store, grant, search, seconds, by_id=by_id)
         return replace(selection, visibility=visibility(grant))
 
     async def list(self, grant: Grant, search: Search, seconds: float) -> Page:
@@ -356,7 +337,7 @@ class Tokens:
         kept = None
         if request is not None:
             kept = IdempotencyRecord(request.actor, request.digest, signed.kid, record.id, record.created_at, end)
-        return CreatedToken(signed.token, record), Issue(signed.kid, self._rules.max_live, kept)
+        return CreatedToken(signed.token, record), Issue(signed.kid, self._max_live, kept)
 
     async def _save(self, writing: Awaitable[T]) -> T:
         try:
@@ -399,7 +380,7 @@ class Tokens:
         return CreatedToken(signed.token, record)
 
     def _expiry(self, now: int, lifetime: Lifetime) -> int | None:
-        return self._rules.lifetimes.expiry(now, lifetime.duration, lifetime.iso)
+        return self._lifetimes.expiry(now, lifetime.duration, lifetime.iso)
 
     def _derived_expiry(self, now: int, lifetime: Lifetime, maker: Caller) -> int | None:
         if not lifetime.is_given:
@@ -412,7 +393,7 @@ class Tokens:
 
     def _successor_expiry(self, now: int, old: TokenRecord, parent: TokenRecord | None) -> int | None:
         """The lifetime of the old token again, as far as it is still allowed."""
-        lifetimes = self._rules.lifetimes
+        lifetimes = self._lifetimes
         if old.expires_at is not None:
             end: int | None = now + min(old.expires_at - old.created_at, lifetimes.longest)
         else:
@@ -507,11 +488,14 @@ def constrained(search: Search, grant: Grant) -> Search:
     return search
 
 
-async def constrain(store: TokenStore, grant: Grant, search: Search, seconds: float) -> Search:
-    """The search constrained to what the caller may see; raises a denial if it asks for more."""
+async def constrain(store: TokenStore, grant: Grant, search: Search, seconds: float, *, by_id: bool = False) -> Search:
+    """The search constrained to what the caller may see; raises a denial if it asks for more. With `by_id` the request
+    also names ids, and those that the caller may not see are not found.
+    """
     search = constrained(search, grant)
     if search.own is None:
-        grant.require(MANAGE_ALL)
+        if not by_id:
+            grant.require(MANAGE_ALL)
     elif search.own[1] == grant.caller.actor:
         grant.require(MINIMUM)
     await check_maker_filters(store, grant, search.filters, seconds)
