@@ -83,15 +83,10 @@ async def list_service_accounts(_: Any, info: Info, input: Json | None = None) -
     context, accounts = info.context, info.context.services.core.accounts
     async with context.searching:
         grant = await accounts.authorize(context.caller)
-        start, count = page_of(input or {})
+        page = page_of(input or {})
         query = check_text((input or {}).get("query") or "", "query", MAX_LENGTH)
-        page = await accounts.list(grant, start, count, query)
-    return {
-        "start": start,
-        "count": count,
-        "total": page.total,
-        "serviceAccounts": [_account_json(account) for account in page.rows],
-    }
+        found = await accounts.list(grant, query=query, **page)
+    return page | {"total": found.total, "serviceAccounts": [_account_json(account) for account in found.rows]}
 
 
 async def delete_service_account(_: Any, info: Info, urn: str) -> bool:

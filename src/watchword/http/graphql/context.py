@@ -215,12 +215,12 @@ class Info(Protocol):
     def context(self) -> Context: ...
 
 
-def page_of(input: Json) -> tuple[int, int]:  # noqa: A002 - the name in the schema
+def page_of(input: Json) -> dict[str, int]:  # noqa: A002 - the name in the schema
     """`start` and `count`; null means the default."""
     start, count = input.get("start"), input.get("count")
     start, count = 0 if start is None else start, DEFAULT_COUNT if count is None else count
     check_page(start, count)
-    return start, count
+    return {"start": start, "count": count}
 
 
 def record_json(record: object, names: str, **more: Any) -> Json:

@@ -351,46 +351,30 @@ def check_limits(document: DocumentNode) -> DocumentSize:
     counter = _Counter(fragments)
     sizes = [counter.size(operation.selection_set) for operation in operations]
     for size in (*sizes, *(counter.fragment(name) for name in fragments)):
-        _check_size(size)
-    if any(size.roots > MAX_ROOT_FIELDS for size in sizes):
-        raise too_complex(f"An operation must not have more than {MAX_ROOT_FIELDS} root fields.")
-    if len(document.definitions) - len(operations) > MAX_FRAGMENTS:
-        raise too_complex(f"The document must not have more than {MAX_FRAGMENTS} fragments, nor nest them deeply.")
-    if len(operations) > MAX_OPERATIONS:
-        raise too_complex(f"The document must not have more than {MAX_OPERATIONS} operations.")
+        _check(size.depth, MAX_DEPTH, "nest fields deeper than {}")
+        _check(size.fields, MAX_FIELDS, "select more than {} fields, fragments included")
+        _check(size.repeated, MAX_REPEATED, "repeat fields in one place more than {} times in all")
+        limit = "ask for __schema and __type more than {} times, fields repeated below them included"
+        _check(size.introspections, MAX_INTROSPECTIONS, limit)
+    for size in sizes:
+        _check(size.roots, MAX_ROOT_FIELDS, "have more than {} root fields", "An operation")
+    others = len(document.definitions) - len(operations)
+    _check(others, MAX_FRAGMENTS, "have more than {} fragments, nor nest them deeply")
+    _check(len(operations), MAX_OPERATIONS, "have more than {} operations")
     for operation in operations:
-        _check_variables(operation, counter)
+        variables = operation.variable_definitions or ()
+        _check(len(variables), MAX_VARIABLES, "declare more than {} variables", "An operation")
+        for variable in variables:
+            counter.note(variable.directives)
+            if variable.default_value is not None:
+                counter.note_value(variable.default_value)
     for definition in (*operations, *fragments.values()):
         counter.note(definition.directives)
-    if counter.directives > MAX_DIRECTIVES:
-        raise too_complex(f"The document must not have more than {MAX_DIRECTIVES} directives.")
-    if counter.written > MAX_WRITTEN:
-        raise too_complex(
-            f"The document must not have more than {MAX_WRITTEN:,} literal arguments and values; "
-            "send them as variables."
-        )
+    _check(counter.directives, MAX_DIRECTIVES, "have more than {} directives")
+    _check(counter.written, MAX_WRITTEN, "have more than {} literal arguments and values; send them as variables")
     return DocumentSize(max((size.widest for size in sizes), default=0), sum(size.fields for size in sizes))
 
 
-def _check_variables(operation: OperationDefinitionNode, counter: _Counter) -> None:
-    variables = operation.variable_definitions or ()
-    if len(variables) > MAX_VARIABLES:
-        raise too_complex(f"An operation must not declare more than {MAX_VARIABLES} variables.")
-    for variable in variables:
-        counter.note(variable.directives)
-        if variable.default_value is not None:
-            counter.note_value(variable.default_value)
-
-
-def _check_size(size: _SelectionSize) -> None:
-    if size.depth > MAX_DEPTH:
-        raise too_complex(f"The document must not nest fields deeper than {MAX_DEPTH}.")
-    if size.fields > MAX_FIELDS:
-        raise too_complex(f"The document must not select more than {MAX_FIELDS:,} fields, fragments included.")
-    if size.repeated > MAX_REPEATED:
-        raise too_complex(f"The document must not repeat fields in one place more than {MAX_REPEATED} times in all.")
-    if size.introspections > MAX_INTROSPECTIONS:
-        raise too_complex(
-            f"The document must not ask for __schema and __type more than {MAX_INTROSPECTIONS} times, "
-            "fields repeated below them included."
-        )
+def _check(number: int, most: int, limit: str, what: str = "The document") -> None:
+    if number > most:
+        raise too_complex(f"{what} must not {limit.format(f'{most:,}')}.")

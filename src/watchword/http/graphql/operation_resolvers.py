@@ -15,15 +15,11 @@ from watchword.service.operations import SIZES, STATUS, TRUNCATE, Operations
 
 async def operations(_: Any, info: Info, input: Json | None = None) -> Json:
     service, grant = await _authorized(info, TRUNCATE)
-    start, count = page_of(input or {})
+    page = page_of(input or {})
     async with info.context.searching:
-        page, node = await service.list(grant, start, count)
-    return {
-        "start": start,
-        "count": count,
-        "total": page.total,
-        "operations": [_operation_json(info, TaskId(node, one.number), one) for one in page.rows],
-    }
+        found, node = await service.list(grant, **page)
+    rows = [_operation_json(info, TaskId(node, one.number), one) for one in found.rows]
+    return page | {"total": found.total, "operations": rows}
 
 
 async def operation(_: Any, info: Info, id: str) -> Json:

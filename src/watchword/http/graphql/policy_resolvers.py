@@ -90,10 +90,10 @@ async def get_policy(_: Any, info: Info, urn: str) -> Json:
 
 async def list_policies(_: Any, info: Info, input: Json) -> Json:
     policies, grant = await info.context.authorize_policies()
-    start, count = page_of(input)
+    page = page_of(input)
     found = await policies.list(grant, input.get("query"))
-    page = [policy_json(policy) for policy in found[start : start + count]]
-    return {"start": start, "count": count, "total": len(found), "policies": page}
+    shown = found[page["start"] :][: page["count"]]
+    return page | {"total": len(found), "policies": [policy_json(policy) for policy in shown]}
 
 
 async def get_group(_: Any, info: Info, urn: str) -> Json:
@@ -103,16 +103,16 @@ async def get_group(_: Any, info: Info, urn: str) -> Json:
 
 async def list_groups(_: Any, info: Info, input: Json) -> Json:
     policies, grant = await info.context.authorize_policies()
-    start, count = page_of(input)
-    total, groups = await policies.groups(grant, start, count)
-    return {"start": start, "count": count, "total": total, "groups": [_group_json(group) for group in groups]}
+    page = page_of(input)
+    total, groups = await policies.groups(grant, **page)
+    return page | {"total": total, "groups": [_group_json(group) for group in groups]}
 
 
 async def list_group_members(_: Any, info: Info, input: Json) -> Json:
     policies, grant = await info.context.authorize_policies()
-    start, count = page_of(input)
-    total, members = await policies.members(grant, _group_urn(input), start, count)
-    return {"start": start, "count": count, "total": total, "members": [user_json(urn) for urn in members]}
+    page = page_of(input)
+    total, members = await policies.members(grant, _group_urn(input), **page)
+    return page | {"total": total, "members": [user_json(urn) for urn in members]}
 
 
 async def create_group(_: Any, info: Info, input: Json) -> str:

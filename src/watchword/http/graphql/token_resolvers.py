@@ -191,11 +191,10 @@ def _selection(input: Json, now: int) -> Selection:
 
 
 def _search(input: Json, now: int, record_fields: frozenset[str] | None) -> Search:
-    start, count = page_of(input)
-    sort = input.get("sort")
+    page, sort = page_of(input), input.get("sort")
     return Search(
-        start=start,
-        count=count,
+        start=page["start"],
+        count=page["count"],
         filters=_filters(input, now),
         sort=parse_sort(sort["field"], sort.get("order") != "ASCENDING") if sort else BY_END,
         record_fields=record_fields,
