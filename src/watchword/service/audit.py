@@ -16,11 +16,9 @@ from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock, EventStore
 from watchword.domain.urns import UNKNOWN_ACTOR
 from watchword.service.authority import Authority
+from watchword.service.background import delete_in_batches, purge_repeatedly
 
 FLUSH_SECONDS = 1.0
-PRUNE_SECONDS = 600.0
-BATCH = 500
-BATCH_PAUSE = 0.05
 
 WINDOW = 3_600_000
 RECORDED_EACH = 20
@@ -234,24 +232,11 @@ class AuditLog:
         return events, Cursor(events[-1].at, events[-1].seq) if more else None
 
     async def prune(self) -> int:
-        """Delete old events, in batches with pauses, so that other writes do not wait long."""
-        pruned = 0
-        while True:
-            batch = await self._store.prune_events(self._clock() - self._keep, BATCH)
-            pruned += batch
-            if batch < BATCH:
-                return pruned
-            await asyncio.sleep(BATCH_PAUSE)
+        """Delete old events."""
+        return await delete_in_batches(lambda most: self._store.prune_events(self._clock() - self._keep, most))
 
     async def run(self) -> None:
-        """Prune until cancelled."""
-        while True:
-            try:
-                await self.prune()
-            except Fault as fault:
-                if not fault.is_outage:
-                    raise
-            await asyncio.sleep(PRUNE_SECONDS)
+        await purge_repeatedly(self.prune)
 
 
 def _token_and_reason(event: KeptEvent) -> tuple[str, str]:

@@ -152,11 +152,7 @@ class UsageRecorder:
 
 
 class Purge:
-    """Deletes tokens that ended long ago, old idempotency records and old sessions.
-
-    Verifications must not notice: batches are small, and after each the purge rests many times as long as it took. Any
-    number of processes may purge concurrently.
-    """
+    """Deletes tokens that ended long ago, old idempotency records and old sessions."""
 
     def __init__(self, store: Store, clock: Clock, keep_days: int, jitter: Callable[[], float] = random.random) -> None:
         self._store = store
@@ -165,27 +161,35 @@ class Purge:
         self._jitter = jitter
 
     async def run(self) -> None:
-        """Purge until cancelled. Jitter keeps processes out of step."""
-        while True:
-            try:
-                await self.purge()
-            except Fault as fault:
-                if not fault.is_outage:
-                    raise
-            await asyncio.sleep(PURGE_SECONDS * (0.5 + self._jitter()))
+        await purge_repeatedly(self.purge, self._jitter)
 
     async def purge(self) -> int:
         """Returns the number of deleted tokens."""
-        await self._in_batches(self._store.purge_idempotency_records)
-        await self._in_batches(self._store.purge_sessions)
-        return await self._in_batches(lambda most: self._store.purge_tokens(self._clock() - self._keep, most))
+        await delete_in_batches(self._store.purge_idempotency_records)
+        await delete_in_batches(self._store.purge_sessions)
+        return await delete_in_batches(lambda most: self._store.purge_tokens(self._clock() - self._keep, most))
 
-    async def _in_batches(self, delete: Callable[[int], Awaitable[int]]) -> int:
-        deleted = 0
-        while True:
-            began = time.monotonic()
-            batch = await delete(BATCH)
-            deleted += batch
-            if batch < BATCH:
-                return deleted
-            await asyncio.sleep(min(max(SHORTEST_REST, PURGE_RESTS * (time.monotonic() - began)), LONGEST_REST))
+
+async def purge_repeatedly(purge: Callable[[], Awaitable[object]], jitter: Callable[[], float] = random.random) -> None:
+    """Purge until cancelled. Jitter keeps processes out of step."""
+    while True:
+        try:
+            await purge()
+        except Fault as fault:
+            if not fault.is_outage:
+                raise
+        await asyncio.sleep(PURGE_SECONDS * (0.5 + jitter()))
+
+
+async def delete_in_batches(delete: Callable[[int], Awaitable[int]]) -> int:
+    """Verifications must not notice: batches are small, and after each it rests many times as long as it took. Any
+    number of processes may delete concurrently.
+    """
+    deleted = 0
+    while True:
+        began = time.monotonic()
+        batch = await delete(BATCH)
+        deleted += batch
+        if batch < BATCH:
+            return deleted
+        await asyncio.sleep(min(max(SHORTEST_REST, PURGE_RESTS * (time.monotonic() - began)), LONGEST_REST))
