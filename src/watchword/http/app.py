@@ -118,7 +118,6 @@ class App:
             self._routes[SESSION] = {"GET": sessions.show, "POST": sessions.sign_in, "DELETE": sessions.sign_out}
 
     async def __call__(self, scope: Scope, exchange: Exchange) -> None:
-        """Answers one request."""
         began = perf_counter()
         request = Request(scope, exchange, self._reader)
         path = without_gateway(request.path)

@@ -181,7 +181,6 @@ class Authenticator:
         return Caller.with_bearer(bearer, request.client, request.id)
 
     def require_audience(self, limits: Limits) -> None:
-        """Raise unless the token may be used with this service."""
         if limits.audience is not None and self._audience not in limits.audience:
             raise Fault(
                 Reason.WRONG_AUDIENCE,
@@ -310,8 +309,6 @@ class SocketAddress(NamedTuple):
 
 
 class ServerUser:
-    """The user that the server runs as."""
-
     def __init__(self) -> None:
         self._uid = os.geteuid()
         self._overflow = _overflow_uid()

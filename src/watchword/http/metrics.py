@@ -122,7 +122,6 @@ class Metrics(Collector):
         return count
 
     def _request_slots(self, route: str, status: int, verdict: str | None) -> tuple[int, int, int]:
-        """The slots of the request counter, the histogram and the verdict counter."""
         if route not in self._routes:
             self._routes[route] = self._file.slots(("watchword_http_request_seconds", route), _HISTOGRAM_SLOTS)
         counter = self._slot("watchword_http_requests", route, str(status))

@@ -55,8 +55,6 @@ class Headers(Protocol):
 
 
 class Scope(Protocol):
-    """A request without its body."""
-
     method: str
     path: str
     query_string: str
@@ -138,7 +136,6 @@ class Request:
 
     @property
     def peer(self) -> str:
-        """The address at the other end of the connection."""
         return self._reader.peer(self._scope.client)
 
     @property

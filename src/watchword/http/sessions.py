@@ -137,7 +137,6 @@ class SessionEndpoint:
 
 
 def _credential(content: Any) -> tuple[str, str]:
-    """`token` or `actor`, and its value."""
     if not isinstance(content, dict) or len(content) != 1 or not content.keys() <= {"token", "actor"}:
         raise Fault(Reason.INVALID_JSON, f"The body must be {_EXPECTED}.")
     ((field, value),) = content.items()

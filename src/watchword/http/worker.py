@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +27,14 @@ Open = Callable[
 ]
 
 
+@dataclass
 class Worker:
-    def __init__(
-        self,
-        settings: Settings,
-        run_folder: Path,
-        open_service: Open,
-        request_ids: Callable[[], str],
-    ) -> None:
-        self._settings = settings
-        self._run_folder = run_folder
-        self._open = open_service
-        self._request_ids = request_ids
-        self._app: App | None = None
-        self._stack = AsyncExitStack()
+    _settings: Settings
+    _run_folder: Path
+    _open: Open
+    _request_ids: Callable[[], str]
+    _app: App | None = None
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Granian calls this before the first request."""

@@ -56,7 +56,6 @@ class Accounts:
         return await self._store.accounts(start, count, query)
 
     async def delete(self, grant: Grant, urn: str) -> None:
-        """Deletes the account and revokes its tokens."""
         grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
         if urn == self._root_actor:
             raise Fault(Reason.NOT_EDITABLE, "The root actor cannot be deleted; change WATCHWORD_ROOT_ACTOR instead.")

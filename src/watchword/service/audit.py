@@ -183,12 +183,10 @@ class RejectionLog:
                     raise
 
     async def close(self) -> None:
-        """Write everything before the service stops."""
         self._close_window()
         await self.flush()
 
     async def run(self) -> None:
-        """Flush until cancelled."""
         while True:
             await asyncio.sleep(FLUSH_SECONDS)
             await self.flush()
@@ -209,15 +207,13 @@ class RejectionLog:
         self._denials, self._ended, self._unknown = _RejectionWindow(), _RejectionWindow(), _RejectionWindow()
 
 
+@dataclass(frozen=True, slots=True)
 class AuditLog:
-    def __init__(
-        self, store: EventStore, authority: Authority, rejections: RejectionLog, clock: Clock, keep_days: int
-    ) -> None:
-        self._store = store
-        self._authority = authority
-        self._rejections = rejections
-        self._clock = clock
-        self._keep = keep_days * DAY
+    _store: EventStore
+    _authority: Authority
+    _rejections: RejectionLog
+    _clock: Clock
+    _keep_days: int
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
         return self._authority.authorize(caller, Privilege.VIEW_AUDIT_LOG)
@@ -232,8 +228,8 @@ class AuditLog:
         return events, Cursor(events[-1].at, events[-1].seq) if more else None
 
     async def prune(self) -> int:
-        """Delete old events."""
-        return await delete_in_batches(lambda most: self._store.prune_events(self._clock() - self._keep, most))
+        before = self._clock() - self._keep_days * DAY
+        return await delete_in_batches(lambda most: self._store.prune_events(before, most))
 
     async def run(self) -> None:
         await purge_repeatedly(self.prune)

@@ -38,7 +38,6 @@ class BackgroundTasks:
 
     @property
     def failing(self) -> list[str]:
-        """The names of tasks that failed recently."""
         since = time.monotonic() - REPORTED_SECONDS
         return sorted(name for name, at in self._failed_at.items() if at > since)
 
@@ -164,7 +163,6 @@ class Purge:
         await purge_repeatedly(self.purge, self._jitter)
 
     async def purge(self) -> int:
-        """Returns the number of deleted tokens."""
         await delete_in_batches(self._store.purge_idempotency_records)
         await delete_in_batches(self._store.purge_sessions)
         return await delete_in_batches(lambda most: self._store.purge_tokens(self._clock() - self._keep, most))

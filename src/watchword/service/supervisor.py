@@ -23,8 +23,6 @@ MAX_CONCURRENT = 8
 STOP_SECONDS = 3.0
 MAX_CLEAN_UPS = 20
 """After this many failed clean-ups the operation ends, and its error names what is left."""
-CLEAN_UPS_PER_BUG = 5
-"""A bug counts for several, because retrying does not help."""
 # This instance stops, or its store is unavailable: the next lease holder continues.
 _NOT_THE_OPERATIONS_FAULT = frozenset(
     {Reason.STORE_UNAVAILABLE, Reason.OUTCOME_UNKNOWN, Reason.STOPPING, Reason.DEADLINE}
@@ -48,11 +46,9 @@ class Supervisor:
         self._driven: set[asyncio.Task[None]] = set()
 
     def wake(self) -> None:
-        """Poll now."""
         self._woken.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
         pause = POLL_SECONDS
         try:
             while True:
@@ -129,7 +125,7 @@ class Supervisor:
             await _fail(steps, fault.message)
         except Exception as bug:  # noqa: BLE001 - logged, and the operation ends
             self._log(id_, f"bug: {type(bug).__name__}: {bug}")
-            await _fail(steps, "Internal error. See the log of the service.", CLEAN_UPS_PER_BUG)
+            await _fail(steps, "Internal error. See the log of the service.")
 
     def _log_fault(self, id_: str, fault: Fault) -> None:
         self._log(id_, f"{fault.message} {fault.why or ''}".strip())
@@ -170,14 +166,14 @@ async def _begin(steps: TruncationSteps) -> None:
     )
 
 
-async def _fail(steps: TruncationSteps, error: str, clean_ups: int = 1) -> None:
+async def _fail(steps: TruncationSteps, error: str) -> None:
     """Start to clean up, or try that again, at most MAX_CLEAN_UPS times."""
     work = steps.work
     if work.ending is None:
         await steps.lease.save(ending=State.FAILED.value, error=error, note="cleaning up")
         return
     await asyncio.sleep(POLL_SECONDS)
-    steps.failed_clean_ups += clean_ups
+    steps.failed_clean_ups += 1
     if steps.failed_clean_ups >= MAX_CLEAN_UPS:
         left = [index for index in (work.target, *work.trash) if index is not None]
         problem = f"{work.error or 'The operation was cancelled.'} Clean-up failed"

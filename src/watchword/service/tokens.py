@@ -119,7 +119,6 @@ class Tokens:
         return self._authority.authorize(caller, Privilege.INTROSPECT_TOKENS)
 
     def idempotent(self, caller: Caller, key: str, content: Mapping[str, Any]) -> IdempotentRequest:
-        """A request with an Idempotency-Key."""
         return IdempotentRequest(self._salt, caller.actor, key, content, caller.credential)
 
     async def create(
@@ -249,7 +248,6 @@ class Tokens:
         return await self._store.revocation_preview(await self._constrain(grant, selection, seconds), seconds)
 
     async def revoke_selected(self, grant: Grant, selection: Selection, seconds: float) -> Receipt:
-        """Revoke many tokens in one transaction."""
         grant.expect(MINIMUM, ACCOUNTS)
 
         async def write(grant: Grant) -> Receipt:
@@ -273,7 +271,6 @@ class Tokens:
         return replace(page, rows=await self._with_suspensions(rows, grant.caller))
 
     async def find(self, grant: Grant, token: bytes) -> TokenRecord:
-        """The record of a token by its text."""
         return await self.get(grant, token_id(token, self._salt))
 
     async def get(self, grant: Grant, wanted: str) -> TokenRecord:

@@ -51,7 +51,6 @@ class Lease:
         self._lost = False
 
     async def save(self, state: State | None = None, **changes: Any) -> None:
-        """Write these changes of the work, and the new state if given."""
         async with self._saving:
             if self._lost:
                 raise LeaseLost
@@ -66,7 +65,6 @@ class Lease:
             self._confirmed = began
 
     async def act(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Call the index under a confirmed lease."""
         if time.monotonic() - self._confirmed > CONFIRM_SECONDS:
             await self.save()
         if self._lost or time.monotonic() - self._confirmed > DOUBT_SECONDS:
@@ -86,7 +84,6 @@ class Lease:
 
     @asynccontextmanager
     async def renewed(self) -> AsyncIterator[None]:
-        """Renew the lease while the block runs."""
         heartbeat = asyncio.ensure_future(self._beat())
         try:
             yield
@@ -234,7 +231,6 @@ class TruncationSteps:
         await self.lease.save(tasks=tuple(one._replace(completed=True) for one in work.tasks))
 
     async def retry(self, reason: str, state: State | None = None, **changes: Any) -> None:
-        """Count another attempt, after the tasks of the last one have ended."""
         await self.stop_tasks()
         attempts = self.work.attempts + 1
         if attempts >= MAX_ATTEMPTS:

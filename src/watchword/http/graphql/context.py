@@ -67,11 +67,9 @@ class ProcessorBudget:
         self._actors: OrderedDict[str, _Bucket] = OrderedDict()
 
     def __len__(self) -> int:
-        """The number of remembered actors."""
         return len(self._actors)
 
     def check(self, actor: str) -> None:
-        """Raises if work for this actor must wait."""
         now = self._clock()
         bucket = self._actors.get(actor)
         own = 1.0 if bucket is None else bucket.fill(now)
@@ -157,7 +155,6 @@ class Context:
 
     @property
     def searching(self) -> asyncio.Lock:
-        """Lock that allows one search at a time per request."""
         if self._searching is None:
             self._searching = asyncio.Lock()
         return self._searching
@@ -180,7 +177,6 @@ class Context:
         return self.services.core.store.clock()
 
     def time_left(self) -> float:
-        """Seconds left for searches."""
         return max(0.0, self._began + SEARCH_SECONDS - time.monotonic())
 
     def search(self, search: Search) -> None:

@@ -91,7 +91,6 @@ class PreparedDocument:
     schema: GraphQLSchema
     node: DocumentNode
     mutates: bool
-    """Whether it contains a mutation."""
     max_row_fields: int
     """The number of fields of its largest root field, so of each row of a list."""
     fastpath: FastPath
@@ -216,8 +215,6 @@ class Documents:
 
 
 class _RenameTypes(Visitor):
-    """Replaces the synonyms."""
-
     def leave_named_type(self, node: NamedTypeNode, *_: Any) -> NamedTypeNode | None:
         ours = SYNONYMS.get(node.name.value)
         return NamedTypeNode(name=NameNode(value=ours, loc=node.name.loc), loc=node.loc) if ours else None
@@ -240,7 +237,6 @@ class _SelectionSize:
     widest: int = 0
     """The size of its largest field, the field itself included."""
     keys: frozenset[str] = frozenset()
-    """Response keys."""
     names: frozenset[str] = frozenset()
 
 

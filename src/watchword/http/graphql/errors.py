@@ -77,7 +77,6 @@ def _explain(message: str, schema: GraphQLSchema) -> str:
 
 
 def _allowed(message: str, schema: GraphQLSchema) -> Iterable[str] | None:
-    """The names that are allowed in place of an unknown one."""
     if match := _ENUM.search(message):
         kind = schema.get_type(match[1] or match[2])
         return kind.values if isinstance(kind, GraphQLEnumType) else None

@@ -69,8 +69,6 @@ class Fallback(NamedTuple):
 
 
 class FastPathInfo(NamedTuple):
-    """The `info` argument of a root resolver."""
-
     context: Any
     record_fields: frozenset[str] | None
     """The fields of a record that the selection reads; None where it reads no record."""
