@@ -271,10 +271,7 @@ def announcement(settings: Settings, notes: Sequence[tuple[str, str]] = ()) -> s
         *(f"  {word:<12}{note}" for word, note in notes),
     ]
     if not settings.is_loopback and settings.socket_path is None and not settings.tls:
-        lines += [
-            "",
-            "WARNING: it can be reached from other machines WITHOUT TLS: tokens travel in the clear.",
-        ]
+        lines += ["", "WARNING: it can be reached from other machines WITHOUT TLS: tokens travel in the clear."]
         lines += ["         Set WATCHWORD_TLS_CERT and WATCHWORD_TLS_KEY, or put a TLS proxy before it."]
     metrics = settings.metrics_address
     if metrics is not None and not ipaddress.ip_address(metrics.host).is_loopback:

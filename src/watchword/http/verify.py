@@ -88,10 +88,7 @@ class ForwardAuth:
     async def _check(self, bearer: Bearer, request: Request, required: list[Requirement]) -> None:
         """Raise unless the token's audience allows its use and every requirement holds."""
         if len(required) > MAX_REQUIREMENTS:
-            raise Fault(
-                Reason.MISSING_SCOPE,
-                f"The gateway sends more than {MAX_REQUIREMENTS} requirements.",
-            )
+            raise Fault(Reason.MISSING_SCOPE, f"The gateway sends more than {MAX_REQUIREMENTS} requirements.")
         limits = bearer.limits
         if all(kind != "audience" for kind, _ in required):
             self._authenticator.require_audience(limits)

@@ -11,32 +11,8 @@ from dataclasses import dataclass, field
 from inspect import isawaitable
 from typing import Any, NamedTuple
 
-from graphql import (
-    ArgumentNode,
-    DirectiveNode,
-    DocumentNode,
-    ExecutionResult,
-    FieldNode,
-    FragmentDefinitionNode,
-    FragmentSpreadNode,
-    GraphQLError,
-    GraphQLSchema,
-    InlineFragmentNode,
-    ListValueNode,
-    NamedTypeNode,
-    NameNode,
-    ObjectValueNode,
-    OperationDefinitionNode,
-    OperationType,
-    SelectionNode,
-    SelectionSetNode,
-    ValueNode,
-    Visitor,
-    execute,
-    parse,
-    validate,
-    visit,
-)
+from graphql import ExecutionResult, GraphQLError, GraphQLSchema, Visitor, execute, parse, validate, visit
+from graphql.language import ast
 from graphql.validation.rules import overlapping_fields_can_be_merged
 
 from watchword.domain.errors import Fault, Reason
@@ -74,7 +50,7 @@ SYNONYMS = {"CreateAccessTokenInput": "GetAccessTokenInput", "ListAccessTokenInp
 class InvalidDocument(Exception):
     """The document does not parse or does not match the schema."""
 
-    def __init__(self, errors: list[GraphQLError], document: DocumentNode | None = None) -> None:
+    def __init__(self, errors: list[GraphQLError], document: ast.DocumentNode | None = None) -> None:
         super().__init__("invalid document")
         self.errors = errors
         self.document = document
@@ -89,7 +65,7 @@ class Execution(NamedTuple):
 @dataclass(slots=True)
 class PreparedDocument:
     schema: GraphQLSchema
-    node: DocumentNode
+    node: ast.DocumentNode
     mutates: bool
     max_row_fields: int
     """The number of fields of its largest root field, so of each row of a list."""
@@ -186,10 +162,7 @@ class Documents:
         check_text(text)
         try:
             document = parse(
-                text,
-                max_lexical_tokens=MAX_TOKENS,
-                max_comments=MAX_TOKENS,
-                allow_empty_selection_sets=False,
+                text, max_lexical_tokens=MAX_TOKENS, max_comments=MAX_TOKENS, allow_empty_selection_sets=False
             )
             size = check_limits(document)
             if any(name in text for name in SYNONYMS):
@@ -207,17 +180,17 @@ class Documents:
             raise too_complex("The document must not repeat a field hundreds of times or nest fragments deeply.")
         if errors:
             raise InvalidDocument(errors, document)
-        operations = [d for d in document.definitions if isinstance(d, OperationDefinitionNode)]
+        operations = [d for d in document.definitions if isinstance(d, ast.OperationDefinitionNode)]
         fastpath = FastPath(self._schema, document)
         weight = len(text) * WEIGHT + fastpath.max_plans * (PLAN_WEIGHT + size.fields * FIELD_WEIGHT)
-        mutates = any(d.operation is OperationType.MUTATION for d in operations)
+        mutates = any(d.operation is ast.OperationType.MUTATION for d in operations)
         return PreparedDocument(self._schema, document, mutates, size.widest, fastpath, weight)
 
 
 class _RenameTypes(Visitor):
-    def leave_named_type(self, node: NamedTypeNode, *_: Any) -> NamedTypeNode | None:
+    def leave_named_type(self, node: ast.NamedTypeNode, *_: Any) -> ast.NamedTypeNode | None:
         ours = SYNONYMS.get(node.name.value)
-        return NamedTypeNode(name=NameNode(value=ours, loc=node.name.loc), loc=node.loc) if ours else None
+        return ast.NamedTypeNode(name=ast.NameNode(value=ours, loc=node.name.loc), loc=node.loc) if ours else None
 
 
 def too_complex(message: str) -> Fault:
@@ -242,14 +215,14 @@ class _SelectionSize:
 
 @dataclass(slots=True)
 class _Counter:
-    fragments: dict[str, FragmentDefinitionNode]
+    fragments: dict[str, ast.FragmentDefinitionNode]
     written: int = 0
     """Arguments and literal values in the document."""
     directives: int = 0
     _known: dict[str, _SelectionSize] = field(default_factory=dict)
     _open: set[str] = field(default_factory=set)
 
-    def size(self, selections: SelectionSetNode) -> _SelectionSize:
+    def size(self, selections: ast.SelectionSetNode) -> _SelectionSize:
         roots = fields = depth = repeated = renamed = introspections = widest = 0
         keys: set[str] = set()
         names: set[str] = set()
@@ -278,40 +251,40 @@ class _Counter:
             self._open.discard(name)
         return self._known[name]
 
-    def note(self, directives: Iterable[DirectiveNode] | None) -> None:
+    def note(self, directives: Iterable[ast.DirectiveNode] | None) -> None:
         for directive in directives or ():
             self.directives += 1
             self.note_arguments(directive.arguments)
 
-    def note_arguments(self, arguments: Iterable[ArgumentNode] | None) -> None:
+    def note_arguments(self, arguments: Iterable[ast.ArgumentNode] | None) -> None:
         for argument in arguments or ():
             self.written += 1
             self.note_value(argument.value)
 
-    def note_value(self, value: ValueNode) -> None:
+    def note_value(self, value: ast.ValueNode) -> None:
         below = [value]
         while below:
             node = below.pop()
-            if isinstance(node, ListValueNode):
+            if isinstance(node, ast.ListValueNode):
                 below += node.values
                 self.written += len(node.values)
-            elif isinstance(node, ObjectValueNode):
+            elif isinstance(node, ast.ObjectValueNode):
                 below += [one.value for one in node.fields]
                 self.written += len(node.fields)
 
-    def _part(self, node: SelectionNode) -> _SelectionSize:
+    def _part(self, node: ast.SelectionNode) -> _SelectionSize:
         self.note(node.directives)
         match node:
-            case FieldNode():
+            case ast.FieldNode():
                 self.note_arguments(node.arguments)
                 return self._field(node)
-            case InlineFragmentNode():
+            case ast.InlineFragmentNode():
                 return self.size(node.selection_set)
-            case FragmentSpreadNode():
+            case ast.FragmentSpreadNode():
                 return self.fragment(node.name.value)
         return _SelectionSize()
 
-    def _field(self, node: FieldNode) -> _SelectionSize:
+    def _field(self, node: ast.FieldNode) -> _SelectionSize:
         name = node.name.value
         below = self.size(node.selection_set) if node.selection_set else _SelectionSize()
         return _SelectionSize(
@@ -341,9 +314,9 @@ class DocumentSize(NamedTuple):
     """The fields that its operations select, fragments included."""
 
 
-def check_limits(document: DocumentNode) -> DocumentSize:
-    operations = [d for d in document.definitions if isinstance(d, OperationDefinitionNode)]
-    fragments = {d.name.value: d for d in document.definitions if isinstance(d, FragmentDefinitionNode)}
+def check_limits(document: ast.DocumentNode) -> DocumentSize:
+    operations = [d for d in document.definitions if isinstance(d, ast.OperationDefinitionNode)]
+    fragments = {d.name.value: d for d in document.definitions if isinstance(d, ast.FragmentDefinitionNode)}
     counter = _Counter(fragments)
     sizes = [counter.size(operation.selection_set) for operation in operations]
     for size in (*sizes, *(counter.fragment(name) for name in fragments)):

@@ -9,20 +9,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from graphql import (
-    ArgumentNode,
-    DocumentNode,
     GraphQLEnumType,
     GraphQLError,
     GraphQLInputObjectType,
     GraphQLObjectType,
     GraphQLSchema,
-    Node,
-    ObjectFieldNode,
-    ValueNode,
     Visitor,
     visit,
 )
-from graphql.language import BREAK
+from graphql.language import BREAK, ast
 
 from watchword.domain.errors import Fault, Reason
 from watchword.http.errors import MAX_SEARCHED, graphql_error, internal_fault, without_tokens
@@ -36,7 +31,7 @@ _FOUND = re.compile(r",? [Ff]ound: .*", re.DOTALL)
 _START, _END = 250, 150
 
 
-def document_error(error: GraphQLError, schema: GraphQLSchema, document: DocumentNode | None) -> dict[str, Any]:
+def document_error(error: GraphQLError, schema: GraphQLSchema, document: ast.DocumentNode | None) -> dict[str, Any]:
     """For a document or variable that does not match the schema."""
     message = _explain(error.message, schema)
     name = _field_of(error, document) if document is not None else None
@@ -91,21 +86,21 @@ def _allowed(message: str, schema: GraphQLSchema) -> Iterable[str] | None:
 
 
 class _ValueFinder(Visitor):
-    def __init__(self, wanted: Node) -> None:
+    def __init__(self, wanted: ast.Node) -> None:
         super().__init__()
         self.wanted = wanted
         self.found: str | None = None
 
-    def enter(self, node: Node, *_: Any) -> Any:
-        if isinstance(node, ArgumentNode | ObjectFieldNode) and node.value is self.wanted:
+    def enter(self, node: ast.Node, *_: Any) -> Any:
+        if isinstance(node, ast.ArgumentNode | ast.ObjectFieldNode) and node.value is self.wanted:
             self.found = node.name.value
             return BREAK
         return None
 
 
-def _field_of(error: GraphQLError, document: DocumentNode) -> str | None:
+def _field_of(error: GraphQLError, document: ast.DocumentNode) -> str | None:
     """The name of the argument or field that has an invalid value."""
-    if not error.nodes or not isinstance(error.nodes[0], ValueNode):
+    if not error.nodes or not isinstance(error.nodes[0], ast.ValueNode):
         return None
     finder = _ValueFinder(error.nodes[0])
     visit(document, finder)

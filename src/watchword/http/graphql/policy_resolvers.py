@@ -3,15 +3,7 @@
 from typing import Any
 
 from watchword.domain.errors import invalid
-from watchword.domain.policies import (
-    MAX_ENTRIES,
-    Policy,
-    PolicyMatch,
-    PolicyState,
-    Privilege,
-    included,
-    privilege_of,
-)
+from watchword.domain.policies import MAX_ENTRIES, Policy, PolicyMatch, PolicyState, Privilege, included, privilege_of
 from watchword.domain.policy_sets import DEFAULT_SET, PolicyChange, PolicyDeclaration, check_declared
 from watchword.domain.ports import Group
 from watchword.domain.texts import check_description, check_name

@@ -5,15 +5,7 @@ from typing import Any
 
 from watchword.domain.bulk_revocation import Selection, check_selection
 from watchword.domain.errors import invalid
-from watchword.domain.filters import (
-    BY_END,
-    Filter,
-    Search,
-    check_filter_sizes,
-    check_tests,
-    parse_filter,
-    parse_sort,
-)
+from watchword.domain.filters import BY_END, Filter, Search, check_filter_sizes, check_tests, parse_filter, parse_sort
 from watchword.domain.lifetimes import Duration
 from watchword.domain.ports import Clock
 from watchword.domain.rotation import check_rotation_window

@@ -17,25 +17,19 @@ from inspect import iscoroutinefunction
 from typing import Any, NamedTuple
 
 from graphql import (
-    DirectiveNode,
-    DocumentNode,
     ExecutionResult,
-    FieldNode,
-    FragmentDefinitionNode,
     GraphQLIncludeDirective,
     GraphQLNonNull,
     GraphQLObjectType,
     GraphQLSchema,
     GraphQLSkipDirective,
-    OperationDefinitionNode,
-    OperationType,
-    VariableNode,
     Visitor,
     located_error,
     visit,
 )
 from graphql.execution.collect_fields import FieldDetailsList, FragmentDetails, collect_fields, collect_subfields
 from graphql.execution.values import VariableValues
+from graphql.language import ast
 
 from watchword.domain.errors import Fault
 from watchword.http.graphql.fastpath.completers import Complete, completer, is_typename
@@ -78,7 +72,7 @@ class _RootField(NamedTuple):
     key: str
     resolve: Resolve
     arguments: MakeValue
-    nodes: list[FieldNode]
+    nodes: list[ast.FieldNode]
 
 
 class _Plan(NamedTuple):
@@ -141,13 +135,13 @@ async def _replayed(result: Any) -> Any:
 class FastPath:
     """The plans of one validated document, compiled on first use."""
 
-    def __init__(self, schema: GraphQLSchema, document: DocumentNode) -> None:
+    def __init__(self, schema: GraphQLSchema, document: ast.DocumentNode) -> None:
         self._operations: dict[str | None, _OperationPlans] = {}
         conditions = _ConditionVariables()
         visit(document, conditions)
         definitions = document.definitions
-        fragments = {d.name.value: FragmentDetails(d) for d in definitions if isinstance(d, FragmentDefinitionNode)}
-        operations = [d for d in definitions if isinstance(d, OperationDefinitionNode)]
+        fragments = {d.name.value: FragmentDetails(d) for d in definitions if isinstance(d, ast.FragmentDefinitionNode)}
+        operations = [d for d in definitions if isinstance(d, ast.OperationDefinitionNode)]
         for node in operations:
             operation = _OperationPlans(schema, node, fragments, conditions.names)
             if node.name is not None:
@@ -183,17 +177,17 @@ class _ConditionVariables(Visitor):
         super().__init__()
         self.names: set[str] = set()
 
-    def enter_directive(self, node: DirectiveNode, *_: Any) -> None:
+    def enter_directive(self, node: ast.DirectiveNode, *_: Any) -> None:
         if node.name.value in (GraphQLIncludeDirective.name, GraphQLSkipDirective.name):
             values = [argument.value for argument in node.arguments or ()]
-            self.names |= {value.name.value for value in values if isinstance(value, VariableNode)}
+            self.names |= {value.name.value for value in values if isinstance(value, ast.VariableNode)}
 
 
 class _OperationPlans:
     def __init__(
         self,
         schema: GraphQLSchema,
-        node: OperationDefinitionNode,
+        node: ast.OperationDefinitionNode,
         fragments: dict[str, FragmentDetails],
         conditions: set[str],
     ) -> None:
@@ -228,7 +222,7 @@ class _OperationPlans:
         schema, node, fragments = self._schema, self._node, self._fragments
         values = VariableValues({}, conditions)
         root_type = schema.get_root_type(node.operation)
-        if root_type is None or node.directives or node.operation is OperationType.SUBSCRIPTION:
+        if root_type is None or node.directives or node.operation is ast.OperationType.SUBSCRIPTION:
             return Fallback(Cause.UNSUPPORTED_OPERATION)
         fields = collect_fields(schema, fragments, values, root_type, node).grouped_field_set
 
@@ -243,7 +237,7 @@ class _OperationPlans:
             complete, record_fields = completer(root_type, fields, subfields)
         except Unplanned:
             return Fallback(Cause.UNSUPPORTED_OPERATION)
-        return _Plan(tuple(roots), complete, record_fields, node.operation is OperationType.MUTATION)
+        return _Plan(tuple(roots), complete, record_fields, node.operation is ast.OperationType.MUTATION)
 
 
 def _root_field(kind: GraphQLObjectType, key: str, details: FieldDetailsList) -> _RootField:

@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from graphql import (
-    ArgumentNode,
     GraphQLArgument,
     GraphQLError,
     GraphQLInputObjectType,
@@ -17,15 +16,11 @@ from graphql import (
     GraphQLList,
     GraphQLNonNull,
     GraphQLSchema,
-    ListValueNode,
-    ObjectValueNode,
     Undefined,
-    ValueNode,
-    VariableDefinitionNode,
-    VariableNode,
 )
 from graphql.execution.get_variable_signature import get_variable_signature
 from graphql.execution.values import VariableValues, VariableValueSource
+from graphql.language import ast
 from graphql.utilities.coerce_input_value import coerce_default_value, coerce_input_literal
 
 Variables = dict[str, Any]
@@ -50,7 +45,7 @@ class _Member(NamedTuple):
 
 
 def variable_coercer(
-    schema: GraphQLSchema, nodes: Iterable[VariableDefinitionNode]
+    schema: GraphQLSchema, nodes: Iterable[ast.VariableDefinitionNode]
 ) -> Callable[[Variables], VariableValues]:
     """A function that coerces the variables of a request. It ignores undeclared ones."""
     members, signatures = [], {}
@@ -121,7 +116,7 @@ def _coerced(members: list[_Member], source: Variables) -> dict[str, Any]:
     return values
 
 
-def argument_maker(definitions: Mapping[str, GraphQLArgument], nodes: Iterable[ArgumentNode]) -> MakeValue:
+def argument_maker(definitions: Mapping[str, GraphQLArgument], nodes: Iterable[ast.ArgumentNode]) -> MakeValue:
     """A function that makes the arguments of a field from the variables."""
     given = {node.name.value: node.value for node in nodes}
     parts: list[tuple[str, MakeValue, Any, bool]] = []
@@ -148,9 +143,9 @@ def argument_maker(definitions: Mapping[str, GraphQLArgument], nodes: Iterable[A
     return _always(make_arguments(VariableValues({}, {})))
 
 
-def _literal(node: ValueNode, kind: GraphQLInputType) -> MakeValue:
+def _literal(node: ast.ValueNode, kind: GraphQLInputType) -> MakeValue:
     """Looks a variable up. A literal that contains variables is coerced by graphql-core each time."""
-    if isinstance(node, VariableNode):
+    if isinstance(node, ast.VariableNode):
         name, required = node.name.value, isinstance(kind, GraphQLNonNull)
 
         def value_of(known: VariableValues) -> Any:
@@ -165,7 +160,7 @@ def _literal(node: ValueNode, kind: GraphQLInputType) -> MakeValue:
     return _always(_coerced_literal(node, kind))
 
 
-def _coerced_literal(node: ValueNode, kind: GraphQLInputType, known: VariableValues | None = None) -> Any:
+def _coerced_literal(node: ast.ValueNode, kind: GraphQLInputType, known: VariableValues | None = None) -> Any:
     value = coerce_input_literal(node, kind, known)
     if value is Undefined:
         raise Unplanned
@@ -176,9 +171,9 @@ def _always(value: Any) -> MakeValue:
     return lambda _: value
 
 
-def _has_variable(node: ValueNode) -> bool:
-    if isinstance(node, ListValueNode):
+def _has_variable(node: ast.ValueNode) -> bool:
+    if isinstance(node, ast.ListValueNode):
         return any(_has_variable(one) for one in node.values)
-    if isinstance(node, ObjectValueNode):
+    if isinstance(node, ast.ObjectValueNode):
         return any(_has_variable(field.value) for field in node.fields)
-    return isinstance(node, VariableNode)
+    return isinstance(node, ast.VariableNode)
