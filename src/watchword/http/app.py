@@ -132,7 +132,7 @@ class App:
             if route is AUTH:
                 bearer = await self._authenticate_bearer(request)
                 limits = bearer.limits
-                if limits.scopes is None and limits.audience is None and not request.query:
+                if limits.scopes is None and limits.audience is None and not request.scope.query_string:
                     status, extra, body = 204, identity_headers(bearer.actor, bearer.token_id), b""
                 else:
                     status, extra, body = await self._forward_auth.answer(request, bearer)
@@ -147,7 +147,7 @@ class App:
             headers.append(CLOSE)
         if status == 204 or status == 304:  # noqa: PLR1714 - faster: it is nearly always 204
             exchange.response_empty(status, headers)
-        elif request.method == "HEAD":
+        elif request.scope.method == "HEAD":
             exchange.response_empty(status, [*headers, *self._browser_headers, ("content-length", str(len(body)))])
         else:
             exchange.response_bytes(status, [*headers, *self._browser_headers], body)
@@ -157,7 +157,7 @@ class App:
             self._access_log.write(request, route, status, seconds)
 
     async def _route(self, request: Request, path: str) -> Response:
-        if len(path) + len(request.query) > MAX_ADDRESS:
+        if len(path) + len(request.scope.query_string) > MAX_ADDRESS:
             raise Fault(Reason.ADDRESS_TOO_LONG, f"Path and query must have at most {MAX_ADDRESS:,} characters.")
         methods = self._routes.get(path)
         if methods is None and self._console is not None and self._console.serves(request.path):
@@ -166,7 +166,7 @@ class App:
             if path.startswith(PROTECTED) and any(path == p or path.startswith(p + "/") for p in PROTECTED):
                 await self._authenticator.authenticate(request)
             raise _not_found()
-        return await _handler(methods, request.method)(request)
+        return await _handler(methods, request.scope.method)(request)
 
     def _fault_response(self, fault: Fault, request: Request, path: str, route: str) -> Response:
         if fault.reason is Reason.INTERNAL:

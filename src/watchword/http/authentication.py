@@ -11,7 +11,7 @@ import re
 import socket
 import struct
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -89,7 +89,6 @@ class Authenticator:
     ) -> None:
         """Without `cookies` no session is accepted."""
         self._authority = authority
-        self._server_user = ServerUser()
         self._sessions = sessions
         self._rejections = rejections
         self._cookies = cookies
@@ -229,7 +228,7 @@ class Authenticator:
             request.is_repeated("sec-fetch-site") or request.header("sec-fetch-site") not in _OWN_SITES
         ):
             return "Sec-Fetch-Site shows a page of another site"
-        return self._server_user.objection(*request.ends)
+        return _other_user(request.scope.client, request.scope.server)
 
 
 def _claimed_actor(request: Request, headers: list[str]) -> str:
@@ -293,7 +292,7 @@ def is_loopback_host(host: str) -> bool:
 def is_own_origin(request: Request) -> bool:
     if "origin" not in request.headers:
         return True
-    own = f"{request.scheme}://{request.header('host')}"
+    own = f"{request.scope.scheme}://{request.header('host')}"
     return not request.is_repeated("origin") and request.header("origin").lower() == own.lower()
 
 
@@ -308,24 +307,19 @@ class SocketAddress(NamedTuple):
         return cls(ipaddress.ip_address(host.removeprefix("[").removesuffix("]")), int(port))
 
 
-class ServerUser:
-    def __init__(self) -> None:
-        self._uid = os.geteuid()
-        self._overflow = _overflow_uid()
-
-    def objection(self, client: str, server: str) -> str | None:
-        """Why the client of this connection is not known to be this user; None: it is."""
-        try:
-            owner = socket_owner(SocketAddress.parse(client), SocketAddress.parse(server))
-        except (OSError, ValueError):
-            return "the server cannot look up which user's process connected (sock_diag)"
-        if owner is None:
-            return "the client has closed its end of the connection, so its user is unknown"
-        if owner == self._overflow:  # every user that is not mapped in our namespace
-            return f"the connection comes from a process of a user that the server cannot identify (uid {owner})"
-        if owner != self._uid:
-            return f"the connection comes from a process of {_name(owner)}; the server runs as {_name(self._uid)}"
-        return None
+def _other_user(client: str, server: str) -> str | None:
+    """Why the client of this connection is not known to be the user that the server runs as; None: it is."""
+    try:
+        owner = socket_owner(SocketAddress.parse(client), SocketAddress.parse(server))
+    except (OSError, ValueError):
+        return "the server cannot look up which user's process connected (sock_diag)"
+    if owner is None:
+        return "the client has closed its end of the connection, so its user is unknown"
+    if owner == _overflow_uid():  # every user that is not mapped in our namespace
+        return f"the connection comes from a process of a user that the server cannot identify (uid {owner})"
+    if owner != os.geteuid():
+        return f"the connection comes from a process of {_name(owner)}; the server runs as {_name(os.geteuid())}"
+    return None
 
 
 def socket_owner(local: SocketAddress, remote: SocketAddress) -> int | None:
@@ -360,6 +354,7 @@ def _name(uid: int) -> str:
     return f"user {user_name(uid)} (uid {uid})"
 
 
+@cache
 def _overflow_uid() -> int:
     try:
         return int(_OVERFLOW_UID.read_text())

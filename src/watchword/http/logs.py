@@ -76,7 +76,7 @@ class AccessLog:
         if not self._lines:
             asyncio.get_running_loop().call_soon(self._flush)
         line = {
-            "method": redact(request.method[:20]),
+            "method": redact(request.scope.method[:20]),
             "path": route if request.path == route else redact(printable(request.path[:500])),
             "status": status,
             "ms": round(seconds * 1000, 2),

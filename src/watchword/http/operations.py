@@ -41,7 +41,7 @@ class OperationsEndpoint:
         }
 
     async def answer(self, request: Request, caller: Caller) -> Response:
-        name = _action(request.query)
+        name = _action(request.scope.query_string)
         found = self._actions.get(name)
         if found is None:
             actions = [*self._actions]

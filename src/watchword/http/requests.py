@@ -61,6 +61,7 @@ class Scope(Protocol):
     scheme: str
     client: str
     server: str
+    """Both have the address and port."""
     http_version: str
     authority: str | None
     """The host of a target in absolute form."""
@@ -89,16 +90,16 @@ class Request:
         "_exchange",
         "_is_read",
         "_reader",
-        "_scope",
         "actor",
         "headers",
         "id",
         "path",
+        "scope",
         "verdict",
     )
 
     def __init__(self, scope: Scope, exchange: Exchange, reader: "RequestReader") -> None:
-        self._scope = scope
+        self.scope = scope
         self._exchange = exchange
         self._reader = reader
         self.path = scope.path
@@ -113,35 +114,18 @@ class Request:
         self._is_read = False
 
     @property
-    def method(self) -> str:
-        return self._scope.method
-
-    @property
-    def query(self) -> str:
-        return self._scope.query_string
-
-    @property
-    def scheme(self) -> str:
-        return self._scope.scheme
-
-    @property
-    def ends(self) -> tuple[str, str]:
-        """The address and port of the client and of the server."""
-        return self._scope.client, self._scope.server
-
-    @property
     def is_direct(self) -> bool:
         """HTTP/1.1 with a target in origin form."""
-        return self._scope.http_version == "1.1" and self._scope.authority is None
+        return self.scope.http_version == "1.1" and self.scope.authority is None
 
     @property
     def peer(self) -> str:
-        return self._reader.peer(self._scope.client)
+        return self._reader.peer(self.scope.client)
 
     @property
     def client(self) -> str:
         """The peer, or the client that a trusted proxy names."""
-        return self._reader.client(self._scope.client, self.headers)
+        return self._reader.client(self.scope.client, self.headers)
 
     def header(self, name: str) -> str:
         """The first value; empty if the header is missing."""

@@ -57,7 +57,7 @@ class ConsoleRequests:
                 raise _foreign("The header Origin must be the address of this service. Use the console's own pages.")
             return origin.startswith("https:")
         # Browsers omit Origin in same-origin reads; not all send Sec-Fetch-Site.
-        if request.method not in _READ_METHODS or request.header("sec-fetch-site") not in {"", "same-origin"}:
+        if request.scope.method not in _READ_METHODS or request.header("sec-fetch-site") not in {"", "same-origin"}:
             raise _foreign("The header Origin must be sent, with the address of this service.")
         return own.startswith("https:")
 
@@ -73,7 +73,7 @@ class ConsoleRequests:
 
     def _own_origin(self, request: Request) -> str:
         """The server's origin as the browser sees it, from the request or from a trusted proxy."""
-        scheme, host = request.scheme, _single(request, "host")
+        scheme, host = request.scope.scheme, _single(request, "host")
         if self._proxies and within(request.peer, self._proxies):
             forwarded = _single(request, "x-forwarded-proto").lower()
             scheme = forwarded if forwarded in _PORTS else scheme

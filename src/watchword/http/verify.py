@@ -77,7 +77,7 @@ class ForwardAuth:
         """For a live token that is limited, or of which the gateway requires something."""
         headers = identity_headers(bearer.actor, bearer.token_id, " ".join(bearer.limits.scopes or ()))
         try:
-            required = parse_requirements(request.query)
+            required = parse_requirements(request.scope.query_string)
             await self._check(bearer, request, required)
         except Fault as fault:
             response = fault_response(fault, graphql=False)
