@@ -14,7 +14,7 @@ from watchword.domain.indices import is_index_or_copy
 from watchword.domain.operations import CancelAsked, LeaseLost, Operation, PostCheck, State, Strategy
 from watchword.domain.ports import Clock, OperationStore
 from watchword.service.copy_and_swap import CopyAndSwap
-from watchword.service.truncation_steps import LEASE_MILLIS, Deletion, Lease, OperationFailed, TruncationSteps
+from watchword.service.truncation_steps import LEASE_MILLIS, Deletion, Lease, OperationFailed
 
 POLL_SECONDS = 0.5
 IDLE_SECONDS = 5.0
@@ -28,6 +28,7 @@ _NOT_THE_OPERATIONS_FAULT = frozenset(
     {Reason.STORE_UNAVAILABLE, Reason.OUTCOME_UNKNOWN, Reason.STOPPING, Reason.DEADLINE}
 )
 
+Steps = Deletion | CopyAndSwap
 LogProblem = Callable[[str, str], None]
 """Takes the id of an operation and what went wrong."""
 
@@ -104,12 +105,12 @@ class Supervisor:
                 await lease.release()
                 raise
 
-    def _steps(self, lease: Lease, tag: str) -> TruncationSteps:
+    def _steps(self, lease: Lease, tag: str) -> Steps:
         if lease.operation.plan.strategy is Strategy.REINDEX and isinstance(self._engine, ClusterEngine):
             return CopyAndSwap(lease, self._engine, tag, self._rate, self._clock)
         return Deletion(lease, self._engine, tag, self._rate, self._clock)
 
-    async def _step(self, steps: TruncationSteps, id_: str) -> None:
+    async def _step(self, steps: Steps, id_: str) -> None:
         try:
             await _next_step(steps)
         except LeaseLost:
@@ -131,7 +132,7 @@ class Supervisor:
         self._log(id_, f"{fault.message} {fault.why or ''}".strip())
 
 
-async def _next_step(steps: TruncationSteps) -> None:
+async def _next_step(steps: Steps) -> None:
     if steps.work.ending is not None:
         state = await steps.clean_up() or State(steps.work.ending)
         await steps.lease.save(state, note=None)
@@ -144,13 +145,13 @@ async def _next_step(steps: TruncationSteps) -> None:
             await steps.run()
         case State.VERIFYING:
             await steps.verify()
-        case State.SWAPPING:
+        case State.SWAPPING if isinstance(steps, CopyAndSwap):
             await steps.swap()
         case state:
             raise AssertionError(state)
 
 
-async def _begin(steps: TruncationSteps) -> None:
+async def _begin(steps: Steps) -> None:
     """Find the index. An index that was planned as empty and does not exist is done."""
     plan = steps.plan
     resolved = await steps.ask(lambda: steps.engine.resolve(plan.index))
@@ -166,7 +167,7 @@ async def _begin(steps: TruncationSteps) -> None:
     )
 
 
-async def _fail(steps: TruncationSteps, error: str) -> None:
+async def _fail(steps: Steps, error: str) -> None:
     """Start to clean up, or try that again, at most MAX_CLEAN_UPS times."""
     work = steps.work
     if work.ending is None:

@@ -125,19 +125,6 @@ class TruncationSteps:
         assert self.work.source is not None
         return self.work.source
 
-    @property
-    def rows_to_do(self) -> int:
-        raise NotImplementedError
-
-    async def run(self) -> None:
-        raise NotImplementedError
-
-    async def verify(self) -> None:
-        raise NotImplementedError
-
-    async def swap(self) -> None:
-        raise NotImplementedError
-
     async def clean_up(self) -> State | None:
         """Undo what can be undone. Returns DONE where the operation has succeeded after all."""
         await self.stop_tasks()

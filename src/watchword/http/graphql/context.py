@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from types import TracebackType
 from typing import Any, Protocol
 
 from watchword.domain.actors import Caller, Grant
@@ -120,7 +119,7 @@ class Meter:
         gc.disable()
         self._began = time.thread_time()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.charge(time.thread_time() - self._began)
         if self._collects:
             gc.enable()
