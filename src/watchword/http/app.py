@@ -72,7 +72,7 @@ class App:
         pages = ConsoleRequests(settings)
         self._reader = RequestReader(settings, new_id)
         self._authenticator = Authenticator(
-            settings, core.authority, core.sessions, core.rejections, pages if settings.console else None
+            settings, core.authority, core.sessions, core.rejections, pages.session_of if settings.console else None
         )
         self._authenticate_bearer = self._authenticator.authenticate_bearer
         self._graphql = GraphQLEndpoint(

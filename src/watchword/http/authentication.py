@@ -13,7 +13,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from watchword.domain.actors import Bearer, Caller
 from watchword.domain.errors import Fault, Reason
@@ -72,10 +72,6 @@ _FOUND = struct.Struct(f"=BBxx{_ENDS.size + _REST_OF_ID.size}x12xII")
 P = TypeVar("P", Bearer, Caller, SessionCaller)
 
 
-class SessionCookies(Protocol):
-    def session_of(self, request: Request, /) -> Secret[str] | None: ...
-
-
 class Authenticator:
     """Every `authenticate_*` method records the result: in the metrics, the access log and the audit log."""
 
@@ -85,13 +81,13 @@ class Authenticator:
         authority: Authority,
         sessions: Sessions,
         rejections: RejectionLog,
-        cookies: SessionCookies | None = None,
+        session_of: Callable[[Request], Secret[str] | None] | None,
     ) -> None:
-        """Without `cookies` no session is accepted."""
+        """Without `session_of`, which reads the cookie, no session is accepted."""
         self._authority = authority
         self._sessions = sessions
         self._rejections = rejections
-        self._cookies = cookies
+        self._session_of = session_of
         self._local_mode = settings.local_mode_on
         self._actor_headers = [name.lower() for name in settings.actor_headers]
         self._networks = tuple([peer for peer in settings.trusted_peers if peer is not None])
@@ -150,7 +146,7 @@ class Authenticator:
         objection = self._objection(request) if headers else None
         if headers and objection is None:
             return await self._claimed(_claimed_actor(request, headers), headers[0], request)
-        session = None if self._cookies is None else self._cookies.session_of(request)
+        session = None if self._session_of is None else self._session_of(request)
         if session is not None:
             return (await self._session(session, request)).caller
         if objection is not None:

@@ -24,8 +24,6 @@ from watchword.domain.sessions import (
 from watchword.service.audit import network
 from watchword.service.authority import Authority
 
-NewSecret = Callable[[], Secret[str]]
-
 ADDRESS_BURST = 300
 """Sign-ins from one address: more than one token or actor may have, so that none can use up those of an address."""
 ADDRESS_INTERVAL = 1_000
@@ -89,7 +87,7 @@ class Sessions:
         salt: Secret[bytes],
         clock: Clock,
         hours: int,
-        new_id: NewSecret,
+        new_id: Callable[[], Secret[str]],
     ) -> None:
         self._store = store
         self._authority = authority

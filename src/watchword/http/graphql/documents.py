@@ -223,23 +223,21 @@ class _Counter:
     _open: set[str] = field(default_factory=set)
 
     def size(self, selections: ast.SelectionSetNode) -> _SelectionSize:
-        roots = fields = depth = repeated = renamed = introspections = widest = 0
-        keys: set[str] = set()
-        names: set[str] = set()
-        for node in selections.selections:
-            part = self._part(node)
-            roots += part.roots
-            # Stop counting at the limit: nested fragments could make the numbers huge.
-            fields = min(fields + part.fields, MAX_FIELDS + 1)
-            depth = max(depth, part.depth)
-            repeated = min(repeated + part.repeated + len(keys & part.keys), MAX_REPEATED + 1)
-            renamed = min(renamed + part.renamed + len(names & part.names), MAX_REPEATED + 1)
-            introspections = min(introspections + part.introspections, MAX_INTROSPECTIONS + 1)
-            widest = max(widest, part.widest)
-            keys |= part.keys
-            names |= part.names
-        found = (roots, fields, depth, repeated, renamed, introspections, widest)
-        return _SelectionSize(*found, frozenset(keys), frozenset(names))
+        parts = [self._part(node) for node in selections.selections]
+        keys = frozenset[str]().union(*(p.keys for p in parts))
+        names = frozenset[str]().union(*(p.names for p in parts))
+        # Each number stops at its limit: nested fragments could make it huge.
+        return _SelectionSize(
+            roots=sum(p.roots for p in parts),
+            fields=min(sum(p.fields for p in parts), MAX_FIELDS + 1),
+            depth=max((p.depth for p in parts), default=0),
+            repeated=min(sum(p.repeated + len(p.keys) for p in parts) - len(keys), MAX_REPEATED + 1),
+            renamed=min(sum(p.renamed + len(p.names) for p in parts) - len(names), MAX_REPEATED + 1),
+            introspections=min(sum(p.introspections for p in parts), MAX_INTROSPECTIONS + 1),
+            widest=max((p.widest for p in parts), default=0),
+            keys=keys,
+            names=names,
+        )
 
     def fragment(self, name: str) -> _SelectionSize:
         """A cycle or an unknown name counts as empty: validation rejects it."""
