@@ -6,6 +6,7 @@ verify and revoke tokens.
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from typing import Any
 
 import orjson
@@ -45,7 +46,7 @@ class Health:
         return Response(status, headers, orjson.dumps({"status": orjson.loads(body)["status"]}))
 
     async def _probe(self) -> Response:
-        store, index = await asyncio.gather(self._probe_store(), self._probe_index())
+        store, index = await asyncio.gather(_state(self._store.probe()), _state(self._engine.probe()))
         parts = {"store": store, "index": index}
         if failing := self._tasks.failing:
             parts["background"] = {"status": "degraded", "failing": failing, "message": "The log says why."}
@@ -56,22 +57,12 @@ class Health:
         body = {"status": "degraded" if degraded else "ready", "parts": parts}
         return Response(200, [JSON, NO_STORE], orjson.dumps(body))
 
-    async def _probe_store(self) -> dict[str, Any]:
-        try:
-            await self._store.probe()
-        except Fault as fault:
-            if fault.reason is Reason.OUTCOME_UNKNOWN:
-                return {"status": "unavailable", "message": "The store did not answer in time."}
-            return _unavailable(fault)
-        return READY
 
-    async def _probe_index(self) -> dict[str, Any]:
-        try:
-            await self._engine.probe()
-        except Fault as fault:
-            return _unavailable(fault)
-        return READY
-
-
-def _unavailable(fault: Fault) -> dict[str, Any]:
-    return {"status": "unavailable", "message": fault.message}
+async def _state(probe: Awaitable[object]) -> dict[str, Any]:
+    try:
+        await probe
+    except Fault as fault:
+        timed_out = fault.reason is Reason.OUTCOME_UNKNOWN
+        message = "The store did not answer in time." if timed_out else fault.message
+        return {"status": "unavailable", "message": message}
+    return READY

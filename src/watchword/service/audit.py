@@ -2,7 +2,7 @@
 
 import asyncio
 import ipaddress
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -128,7 +128,7 @@ class RejectionLog:
         self._collected: list[KeptEvent] = []
         self._firsts = _FirstRejections()
         self._flushing = asyncio.Lock()
-        self._denials, self._ended, self._unknown = _RejectionWindow(), _RejectionWindow(), _RejectionWindow()
+        self._windows: defaultdict[str, _RejectionWindow] = defaultdict(_RejectionWindow)
 
     def record_denial(self, caller: Caller, operation: str, fault: Fault) -> None:
         event = KeptEvent(
@@ -142,7 +142,7 @@ class RejectionLog:
             detail={"privilege": fault.details.get("privilege")},
         )
         self._start_window(event.at)
-        self._collect(self._denials.add(caller.actor, event))
+        self._collect(self._windows["denials"].add(caller.actor, event))
 
     def record_failed_authentication(self, peer: str, request_id: str, address: str, fault: Fault) -> None:
         if fault.reason not in REJECTED_CREDENTIALS:
@@ -162,7 +162,7 @@ class RejectionLog:
         self._start_window(event.at)
         if event.bearer_id is not None and self._firsts.add(event):
             return
-        self._collect((self._ended if subject else self._unknown).add(network(peer), event))
+        self._collect(self._windows["ended" if subject else "unknown"].add(network(peer), event))
 
     async def flush(self) -> None:
         """Write what was collected, including by a concurrent call. What cannot be written now is kept for later, as
@@ -201,10 +201,10 @@ class RejectionLog:
             self._window = now // WINDOW
 
     def _close_window(self) -> None:
-        for window in (self._denials, self._ended, self._unknown):
+        for window in self._windows.values():
             for event in window.close():
                 self._collect(event)
-        self._denials, self._ended, self._unknown = _RejectionWindow(), _RejectionWindow(), _RejectionWindow()
+        self._windows.clear()
 
 
 @dataclass(frozen=True, slots=True)

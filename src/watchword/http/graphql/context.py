@@ -144,19 +144,14 @@ class Context:
     """The Idempotency-Key of the request, which creates one token."""
     created: list[str] = field(default_factory=list)
     """Ids of created tokens. They are withdrawn if the client disconnects and sent no Idempotency-Key."""
-    _searching: asyncio.Lock | None = None
+    searching: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Allows one search at a time."""
     _began: float = field(default_factory=time.monotonic)
     max_row_fields: int = 1
     """The most fields of a row in a list of this document."""
     _shown: int = 0
     _effort: int = 0
     _pinned_effort: int = 0
-
-    @property
-    def searching(self) -> asyncio.Lock:
-        if self._searching is None:
-            self._searching = asyncio.Lock()
-        return self._searching
 
     def idempotent_request(self, operation: str, content: Json) -> IdempotentRequest | None:
         """For a new token, if the request has a key. A key creates one token."""
