@@ -89,7 +89,7 @@ class Housekeeping:
         if self._vacuumed:
             # The file becomes shorter when the whole log is checkpointed. PASSIVE blocks no other process, and stops
             # where a reader still needs the older pages: then the next call tries again.
-            _, log_pages, checkpointed = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()[0]
+            log_pages, checkpointed = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             self._vacuumed = checkpointed < log_pages
         return False
 
