@@ -163,6 +163,7 @@ def test_wrong_use_is_one_line_that_names_the_help(words: tuple[str, ...], path:
 def test_ctrl_c_while_the_command_still_loads_ends_it_quietly() -> None:
     code = (
         "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a run in the background ignores it
         "class Impatient:\n"
         "    def find_spec(self, name, *_):\n"
         "        if name == 'click': os.kill(os.getpid(), signal.SIGINT)\n"
