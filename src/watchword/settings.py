@@ -349,30 +349,54 @@ def _text(value: Any) -> str:
 
 def load(flags: Mapping[str, str | None], environment: Mapping[str, str] = os.environ) -> Settings:
     """The settings from flags (by setting name), the environment and the defaults; the first wins."""
-    reject_unknown(environment)
-    settings = Settings(**{setting.name: _value(setting, flags, environment) for setting in TABLE})
-    _check_together(settings)
+    settings, errors = _load(flags, environment)
+    for error in errors:
+        raise error
     return settings
+
+
+def load_with_defaults(
+    flags: Mapping[str, str | None], environment: Mapping[str, str] = os.environ
+) -> tuple[Settings, list[str], list[str]]:
+    """For `doctor`: the settings with the default in place of each bad value, the messages about bad values, and the
+    names of all that were set.
+    """
+    settings, errors = _load(flags, environment)
+    given = [s.variable for s in TABLE if flags.get(s.name) is not None or s.variable in environment]
+    given += [s.file_variable for s in TABLE if s.secret and s.file_variable in environment]
+    return settings, [str(error) for error in errors], given
+
+
+def _load(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> tuple[Settings, list[SettingsError]]:
+    errors, loaded = [SettingsError(message) for message in _unknown(environment)], {}
+    for setting in TABLE:
+        try:
+            loaded[setting.name] = _value(setting, flags, environment)
+        except ExposedSecretError:
+            raise
+        except SettingsError as error:
+            errors.append(error)
+            loaded[setting.name] = _value(setting, {}, {})
+    settings = Settings(**loaded)
+    errors += [SettingsError(message) for message in _contradictions(settings)]
+    if settings.is_shared and settings.master_key_file is None:
+        errors.append(StoreUrlError(_NEEDS_KEY))
+    return settings, errors
 
 
 def read_store_url(flag: str, url: str, schema_flag: str, schema: str | None, settings: Settings) -> StoreUrl:
     """The store that flags of a command name, with the other settings."""
     _reject_password(flag, url, "Put it into ~/.pgpass or the file that PGPASSFILE names (mode 0600).")
-    try:
-        store_url = values.database(url.strip())
-    except ValueError as error:
-        raise SettingsError(f"{flag} must be {error}.") from None
+    store_url = _parsed(flag, url, values.database)
     if store_url is None:
         raise SettingsError(f"{flag} must not be empty.")
-    try:
-        named = settings.database_schema if schema is None else values.schema(schema.strip())
-    except ValueError as error:
-        raise SettingsError(f"{schema_flag} must be {error}.") from None
+    named = settings.database_schema if schema is None else _parsed(schema_flag, schema, values.schema)
     return replace(settings, database_url=store_url, database_schema=named).store_url
 
 
 def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Any:
     text, source = flags.get(setting.name), setting.flag
+    error = StoreUrlError if setting.name == "database_url" else SettingsError
     if text is not None and setting.secret:
         _reject_password(source, text, f"Set {setting.variable}, or name a file with it in {setting.file_variable}.")
     if text is None:
@@ -380,29 +404,31 @@ def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mappi
         if text is not None and setting.name == "port" and text.startswith("tcp://"):
             text = None
         if setting.secret and (path := environment.get(setting.file_variable)) is not None:
-            text, source = _in_file(setting, path, text), setting.file_variable
+            if text is not None:
+                raise error(f"{setting.variable} and {setting.file_variable} must not be set together.")
+            text, source = _in_file(setting.file_variable, path, error), setting.file_variable
     if text is None:
         text, source = setting.default, setting.variable
     elif setting.name == "database_url" and not text.strip():
         # A deployment with a missing secret must not start on a new, empty store.
-        raise StoreUrlError(f"{source} must not be empty. Unset it to use SQLite in the data folder.")
+        raise error(f"{source} must not be empty. Unset it to use SQLite in the data folder.")
+    return _parsed(source, text, setting.parse, error)
+
+
+def _parsed(source: str, text: str, parse: Callable[[str], T], error: type[SettingsError] = SettingsError) -> T:
     try:
-        return setting.parse(text.strip())
-    except ValueError as error:
-        kind = StoreUrlError if setting.name == "database_url" else SettingsError
-        raise kind(f"{source} must be {error}.") from None
+        return parse(text.strip())
+    except ValueError as problem:
+        raise error(f"{source} must be {problem}.") from None
 
 
-def _in_file(setting: Setting, path: str, text: str | None) -> str:
-    kind = StoreUrlError if setting.name == "database_url" else SettingsError
-    if text is not None:
-        raise kind(f"{setting.variable} and {setting.file_variable} must not be set together.")
+def _in_file(variable: str, path: str, error: type[SettingsError]) -> str:
     try:
         with Path(path).open(encoding="utf-8") as file:
             return file.read(MAX_SECRET_CHARACTERS)
-    except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise kind(f"{setting.file_variable} must name a file that can be read: {path!r} ({reason}).") from None
+    except (OSError, UnicodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is not text"
+        raise error(f"{variable} must name a file that can be read: {path!r} ({reason}).") from None
 
 
 def reject_unknown(environment: Mapping[str, str] = os.environ) -> None:
@@ -415,13 +441,6 @@ def _unknown(environment: Mapping[str, str]) -> Iterator[str]:
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in known and not _INJECTED.fullmatch(name):
             yield f"{name} is not a setting of Watchword. See: watchword serve --help"
-
-
-def _check_together(settings: Settings) -> None:
-    for message in _contradictions(settings):
-        raise SettingsError(message)
-    if settings.is_shared and settings.master_key_file is None:
-        raise StoreUrlError(_NEEDS_KEY)
 
 
 def _contradictions(settings: Settings) -> Iterator[str]:
@@ -437,26 +456,3 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield "WATCHWORD_INDEX_API_KEY and a user in WATCHWORD_INDEX_URL must not be set together."
     if settings.index_api_key is not None and settings.index_url is None:
         yield "WATCHWORD_INDEX_API_KEY may be set only with WATCHWORD_INDEX_URL."
-
-
-def load_with_defaults(
-    flags: Mapping[str, str | None], environment: Mapping[str, str] = os.environ
-) -> tuple[Settings, list[str], list[str]]:
-    """For `doctor`: the settings with the default in place of each bad value, the messages about bad values, and the
-    names of all that were set.
-    """
-    messages, loaded = list(_unknown(environment)), {}
-    for setting in TABLE:
-        try:
-            loaded[setting.name] = _value(setting, flags, environment)
-        except ExposedSecretError:
-            raise
-        except SettingsError as error:
-            messages.append(str(error))
-            loaded[setting.name] = _value(setting, {}, {})
-    settings = Settings(**loaded)
-    given = [s.variable for s in TABLE if flags.get(s.name) is not None or s.variable in environment]
-    given += [s.file_variable for s in TABLE if s.secret and s.file_variable in environment]
-    if settings.is_shared and settings.master_key_file is None:
-        messages.append(_NEEDS_KEY)
-    return settings, [*messages, *_contradictions(settings)], given

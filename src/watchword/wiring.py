@@ -63,7 +63,7 @@ from watchword.stores.open import exists, is_sealed, open_store, prepare
 from watchword.stores.sql.transaction import Observe, ignore
 
 if TYPE_CHECKING:
-    from watchword.http.worker import Worker
+    from watchword.http.server import Worker
     from watchword.stores.admin.tables import Progress
 
 
@@ -230,7 +230,6 @@ async def settle(settings: Settings) -> PolicyPlan:
 def serve(settings: Settings) -> None:
     """Prepare everything that can fail, so that it fails here with a message; then run until a signal stops it."""
     with without_modules("anyio", "dotenv", "rich", "watchfiles"):
-        from watchword.http import worker  # noqa: F401 - before the fork, so that workers share it
         from watchword.http.graphql.schema import prebuild
         from watchword.http.run_folder import run_folder
         from watchword.http.server import run
@@ -258,7 +257,7 @@ def _index_process(settings: Settings) -> AbstractContextManager[object]:
 
 
 def load_app(settings: Settings, run_folder: Path) -> "Worker":
-    from watchword.http.worker import Worker
+    from watchword.http.server import Worker
 
     _die_with_parent()
     return Worker(settings, run_folder, open_whole, request_ids())
@@ -388,7 +387,7 @@ async def _probe_index(settings: Settings) -> str:
 
 def server_version(url: str) -> str | None:
     """The version of the Watchword that answers at this address, if one does."""
-    from watchword.doctor.service import ask
+    from watchword.doctor import ask
 
     answer = ask(url)
     return None if answer is None else answer.version

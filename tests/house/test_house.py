@@ -34,8 +34,8 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
         {"click", "rich"},
     ),
     "doctor": (
-        {"doctor", "domain", "files", "policyfile", "settings", "signing", "sqlite_file", "stores"},
-        {"cryptography"},
+        {"domain", "files", "policyfile", "settings", "signing", "sqlite_file", "stores"},
+        {"cryptography", "httpx"},
     ),
     "wiring": (
         {

@@ -21,7 +21,7 @@ from watchword.domain.tokens import NewToken, TokenType
 from watchword.engines.embedded.index_file import prepare as prepare_index
 from watchword.http.graphql.context import Context, Meter, ProcessorBudget
 from watchword.http.graphql.documents import PreparedDocument
-from watchword.http.graphql.errors import field_error
+from watchword.http.graphql.endpoint import field_error
 from watchword.service.services import AllServices
 from watchword.service.tokens import Lifetime, TokenCounters
 from watchword.settings import Settings, load

@@ -11,9 +11,9 @@ import re
 import socket
 import struct
 from collections.abc import Awaitable, Callable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from watchword.domain.actors import Bearer, Caller
 from watchword.domain.errors import Fault, Reason
@@ -31,6 +31,7 @@ from watchword.settings import Settings
 CONSOLE_HEADER = "x-watchword-console"
 """The console sends it with every request."""
 HOW_TO_AUTHENTICATE = "Send a token: Authorization: Bearer <token>."
+NOT_SIGNED_IN = "Not signed in. Sign in first."
 MAX_HEADER_NAME = 60
 MAX_LOGGED_PATH = 200
 
@@ -70,11 +71,30 @@ _FOUND = struct.Struct(f"=BBxx{_ENDS.size + _REST_OF_ID.size}x12xII")
 """inet_diag_msg: family, state; then uid and inode."""
 
 P = TypeVar("P", Bearer, Caller, SessionCaller)
+A = ParamSpec("A")
+
+
+def _recorded(
+    method: Callable[Concatenate["Authenticator", Request, A], Awaitable[P]],
+) -> Callable[Concatenate["Authenticator", Request, A], Awaitable[P]]:
+    """Records the result of an authentication in the metrics, the access log and the audit log."""
+
+    async def authenticate(self: "Authenticator", request: Request, /, *args: A.args, **kwargs: A.kwargs) -> P:
+        try:
+            principal = await method(self, request, *args, **kwargs)
+        except Fault as fault:
+            request.verdict = _VERDICTS.get(fault.reason, "refused")
+            path = printable(redact(request.path))[:MAX_LOGGED_PATH]
+            self.rejections.record_failed_authentication(request.client, request.id, path, fault)
+            raise
+        request.verdict = "believed" if principal.bearer_id is None else "accepted"
+        request.actor = principal.actor
+        return principal
+
+    return authenticate
 
 
 class Authenticator:
-    """Every `authenticate_*` method records the result: in the metrics, the access log and the audit log."""
-
     def __init__(
         self,
         settings: Settings,
@@ -86,7 +106,7 @@ class Authenticator:
         """Without `session_of`, which reads the cookie, no session is accepted."""
         self._authority = authority
         self._sessions = sessions
-        self._rejections = rejections
+        self.rejections = rejections
         self._session_of = session_of
         self._local_mode = settings.local_mode_on
         self._actor_headers = [name.lower() for name in settings.actor_headers]
@@ -94,52 +114,21 @@ class Authenticator:
         self._trusts_unix = None in settings.trusted_peers
         self._audience = settings.issuer
 
+    @_recorded
     def authenticate_bearer(self, request: Request) -> Awaitable[Bearer]:
         """By bearer token only, whatever its audience."""
-        return self._recorded(request, self._bearer)
-
-    def authenticate(self, request: Request) -> Awaitable[Caller]:
-        """By bearer token only, for this service."""
-        return self._recorded(request, self._bearer_caller)
-
-    def authenticate_graphql(self, request: Request) -> Awaitable[Caller]:
-        """By bearer token, actor header or session."""
-        return self._recorded(request, self._graphql_caller)
-
-    def authenticate_session(self, session: Secret[str], request: Request) -> Awaitable[SessionCaller]:
-        return self._recorded(request, partial(self._session, session))
-
-    def authenticate_token(self, token: bytes, request: Request) -> Awaitable[Caller]:
-        """By a token in the body, to sign in."""
-        return self._recorded(request, partial(self._token, token))
-
-    def authenticate_actor(self, actor: str, request: Request) -> Awaitable[Caller]:
-        """By choosing an actor, to sign in in local mode."""
-        return self._recorded(request, partial(self._chosen_actor, actor))
-
-    async def _recorded(self, request: Request, method: Callable[[Request], Awaitable[P]]) -> P:
-        try:
-            principal = await method(request)
-        except Fault as fault:
-            request.verdict = _VERDICTS.get(fault.reason, "refused")
-            path = printable(redact(request.path))[:MAX_LOGGED_PATH]
-            self._rejections.record_failed_authentication(request.client, request.id, path, fault)
-            raise
-        request.verdict = "believed" if principal.bearer_id is None else "accepted"
-        request.actor = principal.actor
-        return principal
-
-    def _bearer(self, request: Request) -> Awaitable[Bearer]:
         return self._authority.verify(bearer_token(request), request.client, request.id)
 
-    async def _bearer_caller(self, request: Request) -> Caller:
-        if "authorization" not in request.headers:
-            raise missing_credential()
-        return self.caller(await self._bearer(request), request)
+    @_recorded
+    async def authenticate(self, request: Request) -> Caller:
+        """By bearer token only, for this service."""
+        return await self._verify(bearer_token(request), request)
 
-    async def _graphql_caller(self, request: Request) -> Caller:
+    @_recorded
+    async def authenticate_graphql(self, request: Request) -> Caller:
+        """By bearer token, actor header or session."""
         if "authorization" in request.headers:
-            return self.caller(await self._bearer(request), request)
+            return await self._verify(bearer_token(request), request)
         # The console uses its session, whatever headers a gateway adds.
         is_console = CONSOLE_HEADER in request.headers
         headers = [] if is_console else [name for name in self._actor_headers if name in request.headers]
@@ -151,12 +140,20 @@ class Authenticator:
             return (await self._session(session, request)).caller
         if objection is not None:
             raise Fault(Reason.MISSING_CREDENTIAL, f"{headers[0]} is not accepted: {objection}. {HOW_TO_AUTHENTICATE}")
-        raise not_signed_in() if is_console else missing_credential()
+        raise Fault(Reason.MISSING_CREDENTIAL, NOT_SIGNED_IN if is_console else HOW_TO_AUTHENTICATE)
 
-    async def _token(self, token: bytes, request: Request) -> Caller:
-        return self.caller(await self._authority.verify(token, request.client, request.id), request)
+    @_recorded
+    async def authenticate_session(self, request: Request, session: Secret[str]) -> SessionCaller:
+        return await self._session(session, request)
 
-    async def _chosen_actor(self, actor: str, request: Request) -> Caller:
+    @_recorded
+    async def authenticate_token(self, request: Request, token: bytes) -> Caller:
+        """By a token in the body, to sign in."""
+        return await self._verify(token, request)
+
+    @_recorded
+    async def authenticate_actor(self, request: Request, actor: str) -> Caller:
+        """By choosing an actor, to sign in in local mode."""
         objection = self._not_local(request)
         if objection is not None:
             raise Fault(
@@ -165,6 +162,9 @@ class Authenticator:
                 f"{objection}. Sign in with a token.",
             )
         return await self._claimed(actor, "actor", request)
+
+    async def _verify(self, token: bytes, request: Request) -> Caller:
+        return self.caller(await self._authority.verify(token, request.client, request.id), request)
 
     async def _session(self, session: Secret[str], request: Request) -> SessionCaller:
         found = await self._sessions.authenticate(session, request.client, request.id, local=self.is_local(request))
@@ -239,35 +239,23 @@ def is_forwarded(name: str) -> bool:
 
 
 def bearer_token(request: Request) -> bytes:
-    given = request.headers.get_all("authorization")
-    if len(given) != 1 or request.headers.get("authorization") is None:
-        return _unreadable_bearer(request, len(given))
-    value = given[0]
+    headers = request.headers
+    given = headers.get_all("authorization")
+    if len(given) != 1 or headers.get("authorization") is None:
+        if given:
+            raise Fault(Reason.INVALID_HEADER, "The Authorization header must be given once.", field="Authorization")
+        if "authorization" not in headers:
+            raise Fault(Reason.MISSING_CREDENTIAL, HOW_TO_AUTHENTICATE)
+        given = [UNREADABLE]
+    (value,) = given
     if len(value) > MAX_AUTHORIZATION:
         raise Fault(Reason.INVALID_HEADER, AUTHORIZATION_TOO_LONG, field="Authorization")
+    if value == UNREADABLE:  # not ASCII, so no token of this service
+        return UNREADABLE.encode()
     scheme, _, token = value.partition(" ")
     if scheme.lower() != "bearer":
-        if value == UNREADABLE:
-            return UNREADABLE.encode()
-        raise missing_credential()
+        raise Fault(Reason.MISSING_CREDENTIAL, HOW_TO_AUTHENTICATE)
     return token.strip(" ").encode()
-
-
-def _unreadable_bearer(request: Request, times: int) -> bytes:
-    """No header, several, or one that is not ASCII and so no token of this service."""
-    if times:
-        raise Fault(Reason.INVALID_HEADER, "The Authorization header must be given once.", field="Authorization")
-    if "authorization" not in request.headers:
-        raise missing_credential()
-    return UNREADABLE.encode()
-
-
-def missing_credential() -> Fault:
-    return Fault(Reason.MISSING_CREDENTIAL, HOW_TO_AUTHENTICATE)
-
-
-def not_signed_in() -> Fault:
-    return Fault(Reason.MISSING_CREDENTIAL, "Not signed in. Sign in first.")
 
 
 def is_loopback(address: str) -> bool:

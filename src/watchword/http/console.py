@@ -6,12 +6,9 @@ the escaping function of the console. Browsers revalidate a file each time and d
 
 import gzip
 import re
-from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from pathlib import PurePosixPath
+from pathlib import Path
 
 from watchword.domain.errors import Fault, Reason
 from watchword.http.requests import Header, Request, Response
@@ -51,33 +48,26 @@ HEADERS: list[Header] = [
 ]
 
 
-class _StaticFile:
-    def __init__(self, source: Traversable, kind: str) -> None:
-        self._source = source
-        self._kind = kind
-
-    @cached_property
-    def plain(self) -> Response:
-        body = self._source.read_bytes()
-        return self._response(body, f'"{_digest(body)}"', [])
-
-    @cached_property
-    def gzipped(self) -> Response:
-        """Uncompressed where gzip does not help."""
-        body = self.plain.body
-        compressed = gzip.compress(body, mtime=0) if len(body) >= MIN_GZIP else body
-        if len(compressed) >= len(body):
-            return self.plain
-        return self._response(compressed, f'"{_digest(body)}-gzip"', [("content-encoding", "gzip")])
-
-    def _response(self, body: bytes, tag: str, extra: list[Header]) -> Response:
-        return Response(200, [("content-type", self._kind), ("etag", tag), *HEADERS, *extra], body)
+@cache
+def _responses(file: Path) -> tuple[Response, Response]:
+    """The file as it is, and compressed if that helps."""
+    body, kind = file.read_bytes(), _CONTENT_TYPES[file.suffix]
+    tag = sha256(body).hexdigest()[:32]
+    plain = Response(200, [("content-type", kind), ("etag", f'"{tag}"'), *HEADERS], body)
+    compressed = gzip.compress(body, mtime=0)
+    if len(body) < MIN_GZIP or len(compressed) >= len(body):
+        return plain, plain
+    headers = [("content-type", kind), ("etag", f'"{tag}-gzip"'), *HEADERS, ("content-encoding", "gzip")]
+    return plain, Response(200, headers, compressed)
 
 
 class Console:
     @cached_property
-    def _files(self) -> dict[str, _StaticFile]:
-        return dict(_static_files(files("watchword") / "console", PurePosixPath()))
+    def _files(self) -> dict[str, Path]:
+        folder = Path(__file__).parents[1] / "console"
+        return {
+            file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if file.suffix in _CONTENT_TYPES
+        }
 
     def serves(self, path: str) -> bool:
         return path.startswith(PREFIXES) or path == PREFIXES[0].rstrip("/")
@@ -95,17 +85,8 @@ class Console:
         return _answer(found, request)
 
 
-def _static_files(folder: Traversable, path: PurePosixPath) -> Iterator[tuple[str, _StaticFile]]:
-    for entry in folder.iterdir():
-        name = path / entry.name
-        if entry.is_dir():
-            yield from _static_files(entry, name)
-        elif name.suffix in _CONTENT_TYPES:
-            yield str(name), _StaticFile(entry, _CONTENT_TYPES[name.suffix])
-
-
-def _answer(file: _StaticFile, request: Request) -> Response:
-    response = file.gzipped if _accepts_gzip(request.header("accept-encoding")) else file.plain
+def _answer(file: Path, request: Request) -> Response:
+    response = _responses(file)[_accepts_gzip(request.header("accept-encoding"))]
     tag = response.headers[1][1]
     if _matches(tag, request.header("if-none-match")):
         return Response(304, response.headers[1:])
@@ -122,7 +103,3 @@ def _accepts_gzip(accepted: str) -> bool:
 
 def _matches(tag: str, if_none_match: str) -> bool:
     return tag in {word.strip().removeprefix("W/") for word in if_none_match.split(",")} or if_none_match.strip() == "*"
-
-
-def _digest(body: bytes) -> str:
-    return sha256(body).hexdigest()[:32]

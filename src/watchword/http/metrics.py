@@ -52,10 +52,8 @@ class Metrics(Collector):
         self._folder = folder
         self._file = CounterFile(folder, str(os.getpid()))
         self._values = self._file.values
-        # The first slot of each name, by the arguments of the methods: one lookup per request builds no names.
+        # The first slots of the names, by the arguments of the methods: one lookup per request builds no names.
         self._requests: dict[tuple[str, int, str | None], tuple[int, int, int]] = {}
-        self._counters: dict[tuple[str, ...], int] = {}
-        self._routes: dict[str, int] = {}
         self._operations: dict[str, int] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -69,7 +67,11 @@ class Metrics(Collector):
         key = route, status, verdict
         slots = self._requests.get(key)
         if slots is None:
-            slots = self._requests[key] = self._request_slots(route, status, verdict)
+            slots = self._requests[key] = (
+                self._file.slots(("watchword_http_requests", route, str(status))),
+                self._file.slots(("watchword_http_request_seconds", route), _HISTOGRAM_SLOTS),
+                self._file.slots(("watchword_verifications", verdict)) if verdict else -1,
+            )
         counter, histogram, verdicts = slots
         values = self._values
         values[counter] += 1
@@ -79,7 +81,7 @@ class Metrics(Collector):
             values[verdicts] += 1
 
     def graphql_fallback(self, cause: str, number: int = 1) -> None:
-        self._values[self._slot("watchword_graphql_fallbacks", cause)] += number
+        self._values[self._file.slots(("watchword_graphql_fallbacks", cause))] += number
 
     def store(self, operation: str, seconds: float) -> None:
         histogram = self._operations.get(operation)
@@ -121,23 +123,13 @@ class Metrics(Collector):
 
         return count
 
-    def _request_slots(self, route: str, status: int, verdict: str | None) -> tuple[int, int, int]:
-        if route not in self._routes:
-            self._routes[route] = self._file.slots(("watchword_http_request_seconds", route), _HISTOGRAM_SLOTS)
-        counter = self._slot("watchword_http_requests", route, str(status))
-        return counter, self._routes[route], self._slot("watchword_verifications", verdict) if verdict else -1
-
-    def _slot(self, *key: str) -> int:
-        if key not in self._counters:
-            self._counters[key] = self._file.slots(key)
-        return self._counters[key]
-
 
 class CounterFile:
     """The numbers of one worker. `values[slot] += n` adds to one."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._names = folder / f"{name}.names"
+        self._first: dict[Key, int] = {}
         self._keys: list[tuple[Key, int]] = []
         self._used = 0
         file = os.open(folder / f"{name}.counters", os.O_RDWR | os.O_CREAT, 0o600)
@@ -149,10 +141,12 @@ class CounterFile:
 
     def slots(self, key: Key, number: int = 1) -> int:
         """The first of `number` slots of a name; at most SPARE_SLOTS."""
-        first = self._used
-        if first + number > SLOTS:
-            # A full file does not count new names; it neither fails a request nor corrupts another name.
+        if key in self._first:
+            return self._first[key]
+        # A full file does not count new names; it neither fails a request nor corrupts another name.
+        if self._used + number > SLOTS:
             return SLOTS
+        first = self._first[key] = self._used
         self._used += number
         self._keys.append((key, number))
         with suppress(OSError):

@@ -14,9 +14,8 @@ from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.ports import Keys
 from watchword.domain.urns import name_of
 from watchword.http.authentication import Authenticator
-from watchword.http.body import read_form
 from watchword.http.errors import CHALLENGE, JSON, NO_STORE, fault_headers, redact
-from watchword.http.requests import Request, Response
+from watchword.http.requests import Request, Response, read_form
 from watchword.service.audit import RejectionLog
 from watchword.service.tokens import TokenIntrospection, Tokens
 

@@ -16,9 +16,8 @@ from watchword.domain.operations import parse_truncation
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock
 from watchword.domain.tasks import TaskId, TaskStatus, not_readable, requested_task
-from watchword.http.body import check_media_type, parse_json
 from watchword.http.errors import JSON, NO_STORE
-from watchword.http.requests import Request, Response
+from watchword.http.requests import Request, Response, check_media_type, parse_json
 from watchword.service.audit import RejectionLog
 from watchword.service.operations import SIZES, STATUS, TRUNCATE, Operations
 

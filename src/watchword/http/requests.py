@@ -1,4 +1,6 @@
-"""Requests and responses of the server library, and the body of a request, limited in size and time.
+"""Requests and responses of the server library, and the bodies of requests: bytes, JSON and forms.
+
+Bodies are limited in size and time, and in what makes them expensive to parse.
 
 The app uses RSGI, granian's interface (docs/decisions/rsgi-vs-asgi.md). RSGI hides the value of a header that is not
 visible ASCII, and hides the whole line when it follows a readable one. Behind trusted proxies a client could so hide
@@ -9,12 +11,15 @@ line and costs more, through the adapters at the end of this module. ASGI does n
 import asyncio
 import ipaddress
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import parse_qsl
 
+import orjson
 from granian.rsgi import ProtocolClosed, ProtocolError  # type: ignore[attr-defined]
 
-from watchword.domain.errors import Fault, Reason
+from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.token_limits import within
 from watchword.settings import Settings
 
@@ -30,6 +35,14 @@ CHUNK = 1024
 """Bytes that allow one more chunk. On a slow network a chunk has about 1,400."""
 MAX_ARRIVING = 32 * 1024 * 1024
 """Bytes of all incomplete bodies larger than SMALL_BODY, per worker."""
+MAX_MEMBERS = 12_000
+"""List items and object members: enough for the ids of the most tokens that one request revokes."""
+MAX_BACKSLASHES = 60_000
+"""Some clients escape every character that is not ASCII."""
+FORM = "application/x-www-form-urlencoded"
+MAX_FORM = 64 * 1024
+MAX_FORM_FIELDS = 20
+MAX_PERCENT_ESCAPES = 5_000
 UNIX_PEER = "unix"
 UNKNOWN_CLIENT = "unknown"
 UNREADABLE = "\ufffd"
@@ -85,18 +98,7 @@ class Response(NamedTuple):
 
 
 class Request:
-    __slots__ = (
-        "_disconnect",
-        "_exchange",
-        "_is_read",
-        "_reader",
-        "actor",
-        "headers",
-        "id",
-        "path",
-        "scope",
-        "verdict",
-    )
+    __slots__ = ("_exchange", "_is_read", "_reader", "actor", "headers", "id", "path", "scope", "verdict")
 
     def __init__(self, scope: Scope, exchange: Exchange, reader: "RequestReader") -> None:
         self.scope = scope
@@ -110,7 +112,6 @@ class Request:
         """The authenticated caller, for the log."""
         self.verdict: str | None = None
         """The result of authentication, for the metrics."""
-        self._disconnect: asyncio.Task[None] | None = None
         self._is_read = False
 
     @property
@@ -193,24 +194,63 @@ class Request:
             raise Fault(Reason.BODY_TIMEOUT, "The body ended before it was complete.")
         return b"".join(chunks)
 
-    def watch_disconnect(self) -> None:
+    async def wait_for_disconnect(self) -> None:
         """Call this after reading the body."""
-        self._disconnect = asyncio.create_task(self._wait_for_disconnect())
-
-    @property
-    def is_disconnected(self) -> bool:
-        return self._disconnect is not None and self._disconnect.done()
-
-    def unwatch_disconnect(self) -> None:
-        if self._disconnect is not None:
-            self._disconnect.cancel()
-
-    async def _wait_for_disconnect(self) -> None:
         await self._exchange.client_disconnect()
 
 
 def _too_large(max_bytes: int) -> Fault:
     return Fault(Reason.BODY_TOO_LARGE, f"The body must have at most {max_bytes:,} bytes.")
+
+
+def check_media_type(request: Request) -> None:
+    kind, _, parameters = request.header("content-type").lower().partition(";")
+    encoding = request.header("content-encoding").lower()
+    charset = parameters.replace(" ", "").replace('"', "")
+    if kind.strip() != "application/json" or charset not in {"", "charset=utf-8"} or encoding not in {"", "identity"}:
+        raise Fault(Reason.NOT_JSON, "Send the body as Content-Type: application/json, in UTF-8, uncompressed.")
+
+
+async def read_json(request: Request, expected: str, max_bytes: int = MAX_BODY) -> Any:
+    check_media_type(request)
+    return parse_json(await request.body(max_bytes), expected)
+
+
+def parse_json(body: bytes, expected: str) -> Any:
+    """Limits the number of members first: parsed objects take far more memory than their text."""
+    opened = body.count(b"[") + body.count(b"{")
+    is_closed = opened <= MAX_MEMBERS or opened == body.count(b"]") + body.count(b"}")
+    if is_closed and opened + body.count(b",") > MAX_MEMBERS:
+        raise Fault(Reason.INVALID_JSON, f"The body may have at most {MAX_MEMBERS:,} commas and opening brackets.")
+    if body.count(b"\\") > MAX_BACKSLASHES:
+        raise Fault(Reason.INVALID_JSON, f"The body may have at most {MAX_BACKSLASHES:,} backslashes.")
+    try:
+        if is_closed:
+            return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        pass
+    raise Fault(Reason.INVALID_JSON, f"The body must be JSON: {expected}.")
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """The form fields as latin-1, so that any bytes are accepted; each field may occur once."""
+    kind = request.header("content-type").lower().partition(";")[0].strip()
+    if kind != FORM or request.is_repeated("content-type") or "content-encoding" in request.headers:
+        raise Fault(
+            Reason.INVALID_HEADER,
+            f"Send the parameters in the body as Content-Type: {FORM}, uncompressed.",
+            field="Content-Type",
+        )
+    body = (await request.body(MAX_FORM)).decode("latin-1")
+    if body.count("%") > MAX_PERCENT_ESCAPES:
+        raise invalid("body", f"The body may have at most {MAX_PERCENT_ESCAPES:,} escapes.")
+    try:
+        fields = parse_qsl(body, keep_blank_values=True, encoding="latin-1", max_num_fields=MAX_FORM_FIELDS)
+    except ValueError:
+        raise invalid("body", f"The body may have at most {MAX_FORM_FIELDS} parameters.") from None
+    if any(times > 1 for times in Counter(name for name, _ in fields).values()):
+        raise invalid("body", "The body must have each parameter once.")
+    return dict(fields)
 
 
 class ArrivingBodies:

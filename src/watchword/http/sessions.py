@@ -19,9 +19,8 @@ from watchword.domain.secret import Secret
 from watchword.domain.token_limits import within
 from watchword.domain.tokens import MAX_AUTHORIZATION
 from watchword.http.authentication import CONSOLE_HEADER, Authenticator, is_loopback_host
-from watchword.http.body import read_json
 from watchword.http.errors import JSON, NO_STORE, redact
-from watchword.http.requests import Header, Request, Response
+from watchword.http.requests import Header, Request, Response, read_json
 from watchword.service.sessions import Sessions
 from watchword.settings import Settings
 
@@ -91,9 +90,9 @@ class SessionEndpoint:
         secure = self._console.check(request)
         field, value = _credential(await read_json(request, _EXPECTED, MAX_SIGN_IN))
         if field == "token":
-            caller = await self._authenticator.authenticate_token(value.encode(), request)
+            caller = await self._authenticator.authenticate_token(request, value.encode())
         else:
-            caller = await self._authenticator.authenticate_actor(value, request)
+            caller = await self._authenticator.authenticate_actor(request, value)
         session_id, session = await self._sessions.sign_in(caller)
         await self._end(request)  # the new cookie replaces the old one, which nothing could end later
         content = {"actorUrn": session.actor, "tokenId": session.token_id, "expiresAt": session.ends_at}
@@ -114,7 +113,7 @@ class SessionEndpoint:
         session_id = self._console.session_of(request)
         if session_id is not None:
             try:
-                session = await self._authenticator.authenticate_session(session_id, request)
+                session = await self._authenticator.authenticate_session(request, session_id)
             except Fault as fault:
                 if fault.kind not in {UNAUTHENTICATED, UNAUTHORIZED}:
                     raise

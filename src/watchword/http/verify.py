@@ -29,17 +29,8 @@ MAX_QUERY = 16_384
 NO_SCOPES = ("x-auth-scopes", "")
 
 
-def _spellings(character: int) -> bytes:
-    """A character in either case, literal or percent-encoded."""
-    both = sorted({*b"%c" % character, *(b"%c" % character).upper()})
-    return b"|".join([*(re.escape(b"%c" % one) for one in both), *(b"%%%02x|%%%02X" % (one, one) for one in both)])
-
-
-# A parameter whose name begins with the prefix. The leading set of single characters skips other parameters quickly.
-_PARAMETER = re.compile(
-    rb"[wW%](?<![^&].)(?:(?<=[wW])|[57]7)" + b"".join(b"(?:%s)" % _spellings(c) for c in PREFIX[1:]) + rb"[^&]*",
-    re.DOTALL,
-)
+# A parameter that may begin with the prefix, in either case and percent-encoded. The regex skips the others quickly.
+_PARAMETER = re.compile(rb"(?<![^&])([wW%][^&=]{9,})=?([^&]*)")
 
 
 class Requirement(NamedTuple):
@@ -59,9 +50,10 @@ def parse_requirements(query: str) -> list[Requirement]:
         raise Fault(Reason.MISSING_SCOPE, f"The query must have at most {MAX_QUERY:,} characters to be checked.")
     found: list[Requirement] = []
     for match in _PARAMETER.finditer(query.encode()):
-        name, _, value = match[0].partition(b"=")
-        kind = unquote_to_bytes(name).lower()[len(PREFIX) :].decode("utf-8", "replace")
-        found.append(Requirement(kind, unquote_to_bytes(value.replace(b"+", b" ")).decode("utf-8", "replace")))
+        name = unquote_to_bytes(match[1]).lower()
+        if name.startswith(PREFIX):
+            kind, value = name[len(PREFIX) :], unquote_to_bytes(match[2].replace(b"+", b" "))
+            found.append(Requirement(kind.decode("utf-8", "replace"), value.decode("utf-8", "replace")))
         if len(found) > MAX_REQUIREMENTS:
             break
     return found

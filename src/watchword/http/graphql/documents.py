@@ -6,7 +6,6 @@ compares each with each. Lines, definitions, variables, directives and literal v
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from inspect import isawaitable
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from graphql.validation.rules import overlapping_fields_can_be_merged
 
 from watchword.domain.errors import Fault, Reason
 from watchword.http.graphql.fastpath import UNMETERED, Fallback, FastPath, Meter
+from watchword.http.graphql.fastpath.inputs import all_nodes
 
 MAX_BYTES = 100_000
 MAX_TOKENS = 5_000
@@ -216,9 +216,6 @@ class _SelectionSize:
 @dataclass(slots=True)
 class _Counter:
     fragments: dict[str, ast.FragmentDefinitionNode]
-    written: int = 0
-    """Arguments and literal values in the document."""
-    directives: int = 0
     _known: dict[str, _SelectionSize] = field(default_factory=dict)
     _open: set[str] = field(default_factory=set)
 
@@ -249,32 +246,9 @@ class _Counter:
             self._open.discard(name)
         return self._known[name]
 
-    def note(self, directives: Iterable[ast.DirectiveNode] | None) -> None:
-        for directive in directives or ():
-            self.directives += 1
-            self.note_arguments(directive.arguments)
-
-    def note_arguments(self, arguments: Iterable[ast.ArgumentNode] | None) -> None:
-        for argument in arguments or ():
-            self.written += 1
-            self.note_value(argument.value)
-
-    def note_value(self, value: ast.ValueNode) -> None:
-        below = [value]
-        while below:
-            node = below.pop()
-            if isinstance(node, ast.ListValueNode):
-                below += node.values
-                self.written += len(node.values)
-            elif isinstance(node, ast.ObjectValueNode):
-                below += [one.value for one in node.fields]
-                self.written += len(node.fields)
-
     def _part(self, node: ast.SelectionNode) -> _SelectionSize:
-        self.note(node.directives)
         match node:
             case ast.FieldNode():
-                self.note_arguments(node.arguments)
                 return self._field(node)
             case ast.InlineFragmentNode():
                 return self.size(node.selection_set)
@@ -331,14 +305,12 @@ def check_limits(document: ast.DocumentNode) -> DocumentSize:
     for operation in operations:
         variables = operation.variable_definitions or ()
         _check(len(variables), MAX_VARIABLES, "declare more than {} variables", "An operation")
-        for variable in variables:
-            counter.note(variable.directives)
-            if variable.default_value is not None:
-                counter.note_value(variable.default_value)
-    for definition in (*operations, *fragments.values()):
-        counter.note(definition.directives)
-    _check(counter.directives, MAX_DIRECTIVES, "have more than {} directives")
-    _check(counter.written, MAX_WRITTEN, "have more than {} literal arguments and values; send them as variables")
+    nodes = list(all_nodes(document))
+    directives = sum(isinstance(node, ast.DirectiveNode) for node in nodes)
+    _check(directives, MAX_DIRECTIVES, "have more than {} directives")
+    written = sum(isinstance(node, ast.ArgumentNode | ast.ObjectFieldNode) for node in nodes)
+    written += sum(len(node.values) for node in nodes if isinstance(node, ast.ListValueNode))
+    _check(written, MAX_WRITTEN, "have more than {} literal arguments and values; send them as variables")
     return DocumentSize(max((size.widest for size in sizes), default=0), sum(size.fields for size in sizes))
 
 

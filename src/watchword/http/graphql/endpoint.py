@@ -1,25 +1,45 @@
-"""The GraphQL endpoint: POST, both media types, errors in GraphQL's shape."""
+"""The GraphQL endpoint: POST, both media types, errors in GraphQL's shape.
+
+graphql-core reports an unknown name only in the text of its messages, so this module parses that text to add the
+allowed names. A message that does not match is passed on as it is.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 import orjson
-from graphql import ExecutionResult, FieldNode, GraphQLError, GraphQLSchema
+from graphql import (
+    ExecutionResult,
+    GraphQLEnumType,
+    GraphQLError,
+    GraphQLInputObjectType,
+    GraphQLObjectType,
+    GraphQLSchema,
+)
+from graphql.language import ast
 from structlog.typing import FilteringBoundLogger
 
 from watchword.domain.actors import Caller, system_precondition
 from watchword.domain.errors import THROTTLED, UNAVAILABLE, Fault, Reason
 from watchword.domain.idempotency import HEADER, check_key
-from watchword.http.body import read_json
-from watchword.http.errors import JSON, NO_STORE, fault_headers, graphql_error
+from watchword.http.errors import (
+    JSON,
+    MAX_SEARCHED,
+    NO_STORE,
+    fault_headers,
+    graphql_error,
+    internal_fault,
+    without_tokens,
+)
 from watchword.http.graphql.context import Context, Meter, ProcessorBudget
 from watchword.http.graphql.documents import Documents, InvalidDocument, PreparedDocument
-from watchword.http.graphql.errors import document_error, field_error
 from watchword.http.graphql.fastpath import Cause
-from watchword.http.requests import Header, Request, Response
+from watchword.http.graphql.fastpath.inputs import all_nodes
+from watchword.http.requests import Header, Request, Response, read_json
 from watchword.service.services import AllServices
 
 GRAPHQL_RESPONSE = "application/graphql-response+json"
@@ -28,6 +48,14 @@ WITHDRAW_PAUSES = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 THROTTLED_SECONDS = 0.2
 """Delay of the response when the processor budget is used up."""
 _GRAPHQL_JSON = ("content-type", GRAPHQL_RESPONSE + "; charset=utf-8")
+
+_ENUM = re.compile(r"(?:in '(\w+)' enum|Enum '(\w+)' cannot represent)")
+_INPUT = re.compile(r"Expected value of type '(\w+)' not to include unknown field")
+_SELECTED = re.compile(r"Cannot query field '\w+' on type '(\w+)'")
+_ARGUMENT = re.compile(r"Unknown argument '\w+' on field '(\w+)\.(\w+)'")
+_FOUND = re.compile(r",? [Ff]ound: .*", re.DOTALL)
+# The start and end of the library's messages state the problem; the middle may repeat the input.
+_START, _END = 250, 150
 
 
 class GraphQLRequest(NamedTuple):
@@ -78,16 +106,16 @@ class GraphQLEndpoint:
                 raise
             return _response({"errors": [graphql_error(fault)]}, fault.kind.code, modern=modern)
         context.max_row_fields = document.max_row_fields
-        if document.mutates:
-            request.watch_disconnect()
+        disconnect = asyncio.create_task(request.wait_for_disconnect()) if document.mutates else None
         try:
             result, fallback = await document.execute(asked.operation_name, asked.variables, context, meter)
             if fallback is not None:
                 self._note_fallback(document, asked.query, fallback, caller)
-            if context.created and context.key is None and request.is_disconnected:
+            if context.created and context.key is None and disconnect is not None and disconnect.done():
                 await self._withdraw(context)
         finally:
-            request.unwatch_disconnect()
+            if disconnect is not None:
+                disconnect.cancel()
         return self._format(result, caller, modern=modern)
 
     def _note_fallback(self, document: PreparedDocument, text: str, cause: str, caller: Caller) -> None:
@@ -148,7 +176,7 @@ def _idempotency_key(request: Request) -> str | None:
 def _field_name(error: GraphQLError) -> str:
     """The name of the denied field in the schema, whatever its alias."""
     node = error.nodes[0] if error.nodes else None
-    return node.name.value if isinstance(node, FieldNode) else ""
+    return node.name.value if isinstance(node, ast.FieldNode) else ""
 
 
 def _response(content: dict[str, Any], status: int, *headers: Header, modern: bool) -> Response:
@@ -172,3 +200,63 @@ def parse_request(content: Any) -> GraphQLRequest:
     if name is not None and not isinstance(name, str):
         raise Fault(Reason.INVALID_JSON, "operationName must be a string.", field="operationName")
     return GraphQLRequest(query, variables or {}, name or None)
+
+
+def document_error(error: GraphQLError, schema: GraphQLSchema, document: ast.DocumentNode | None) -> dict[str, Any]:
+    """For a document or variable that does not match the schema."""
+    message, name = _explain(error.message, schema), _field_of(error, document)
+    return _formatted(error, Fault(Reason.INVALID_DOCUMENT, message if name is None else f"{name}: {message}"))
+
+
+def field_error(error: GraphQLError, schema: GraphQLSchema) -> tuple[dict[str, Any], Fault]:
+    """For a field that failed or was denied, or that has an invalid argument."""
+    cause = error.original_error
+    if cause is None or isinstance(cause, GraphQLError):
+        fault = Fault(Reason.INVALID_DOCUMENT, _explain(error.message, schema))
+    else:
+        fault = cause if isinstance(cause, Fault) else internal_fault(cause)
+    return _formatted(error, fault), fault
+
+
+def _formatted(error: GraphQLError, fault: Fault) -> dict[str, Any]:
+    content = graphql_error(fault)
+    if error.path:
+        content["path"] = error.path
+    if error.locations:
+        content["locations"] = [{"line": place.line, "column": place.column} for place in error.locations]
+    return content
+
+
+def _explain(message: str, schema: GraphQLSchema) -> str:
+    """The library's message without the value in question, and with the allowed names."""
+    if len(message) > 2 * MAX_SEARCHED:
+        message = message[:MAX_SEARCHED] + message[-MAX_SEARCHED:]
+    message = without_tokens(message)
+    if len(message) > _START + _END:
+        message = f"{message[:_START]}…{message[-_END:]}"
+    allowed = _allowed(message, schema)
+    message = _FOUND.sub(".", message)
+    return message if allowed is None else f"{message} Allowed: {', '.join(allowed)}."
+
+
+def _allowed(message: str, schema: GraphQLSchema) -> Iterable[str] | None:
+    if match := _ENUM.search(message):
+        kind = schema.get_type(match[1] or match[2])
+        return kind.values if isinstance(kind, GraphQLEnumType) else None
+    if match := _INPUT.search(message) or _SELECTED.search(message):
+        kind = schema.get_type(match[1])
+        return kind.fields if isinstance(kind, GraphQLInputObjectType | GraphQLObjectType) else None
+    if match := _ARGUMENT.search(message):
+        kind = schema.get_type(match[1])
+        field = kind.fields.get(match[2]) if isinstance(kind, GraphQLObjectType) else None
+        return field.args or ["none"] if field is not None else None
+    return None
+
+
+def _field_of(error: GraphQLError, document: ast.DocumentNode | None) -> str | None:
+    """The name of the argument or field that has an invalid value."""
+    wanted = error.nodes[0] if error.nodes else None
+    if document is None or not isinstance(wanted, ast.ValueNode):
+        return None
+    parents = [node for node in all_nodes(document) if isinstance(node, ast.ArgumentNode | ast.ObjectFieldNode)]
+    return next((node.name.value for node in parents if node.value is wanted), None)

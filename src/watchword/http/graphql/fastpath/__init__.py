@@ -23,9 +23,7 @@ from graphql import (
     GraphQLObjectType,
     GraphQLSchema,
     GraphQLSkipDirective,
-    Visitor,
     located_error,
-    visit,
 )
 from graphql.execution.collect_fields import FieldDetailsList, FragmentDetails, collect_fields, collect_subfields
 from graphql.execution.values import VariableValues
@@ -33,10 +31,19 @@ from graphql.language import ast
 
 from watchword.domain.errors import Fault
 from watchword.http.graphql.fastpath.completers import Complete, completer, is_typename
-from watchword.http.graphql.fastpath.inputs import MakeValue, Unplanned, Variables, argument_maker, variable_coercer
+from watchword.http.graphql.fastpath.inputs import (
+    MakeValue,
+    Unplanned,
+    Variables,
+    all_nodes,
+    argument_maker,
+    variable_coercer,
+)
 
 MAX_PLANS = 8
 """Plans per operation: one for each combination of `@include` and `@skip` variables."""
+
+_CONDITIONAL = (GraphQLIncludeDirective.name, GraphQLSkipDirective.name)
 
 Resolve = Callable[..., Any]
 Meter = AbstractContextManager[None]
@@ -137,13 +144,11 @@ class FastPath:
 
     def __init__(self, schema: GraphQLSchema, document: ast.DocumentNode) -> None:
         self._operations: dict[str | None, _OperationPlans] = {}
-        conditions = _ConditionVariables()
-        visit(document, conditions)
-        definitions = document.definitions
+        conditions, definitions = _conditions(document), document.definitions
         fragments = {d.name.value: FragmentDetails(d) for d in definitions if isinstance(d, ast.FragmentDefinitionNode)}
         operations = [d for d in definitions if isinstance(d, ast.OperationDefinitionNode)]
         for node in operations:
-            operation = _OperationPlans(schema, node, fragments, conditions.names)
+            operation = _OperationPlans(schema, node, fragments, conditions)
             if node.name is not None:
                 self._operations[node.name.value] = operation
             if len(operations) == 1:
@@ -170,17 +175,12 @@ class FastPath:
             return Fallback(Cause.INVALID_INPUT)
 
 
-class _ConditionVariables(Visitor):
-    """Collects the names of variables that `@include` and `@skip` use."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def enter_directive(self, node: ast.DirectiveNode, *_: Any) -> None:
-        if node.name.value in (GraphQLIncludeDirective.name, GraphQLSkipDirective.name):
-            values = [argument.value for argument in node.arguments or ()]
-            self.names |= {value.name.value for value in values if isinstance(value, ast.VariableNode)}
+def _conditions(document: ast.DocumentNode) -> set[str]:
+    """The names of variables that `@include` and `@skip` use."""
+    directives = [node for node in all_nodes(document) if isinstance(node, ast.DirectiveNode)]
+    conditional = [node for node in directives if node.name.value in _CONDITIONAL]
+    values = [argument.value for node in conditional for argument in node.arguments or ()]
+    return {value.name.value for value in values if isinstance(value, ast.VariableNode)}
 
 
 class _OperationPlans:

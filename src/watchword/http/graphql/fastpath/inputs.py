@@ -4,7 +4,7 @@ They handle only valid input and raise on anything else. No resolver ran yet, so
 the error.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -172,8 +172,18 @@ def _always(value: Any) -> MakeValue:
 
 
 def _has_variable(node: ast.ValueNode) -> bool:
-    if isinstance(node, ast.ListValueNode):
-        return any(_has_variable(one) for one in node.values)
-    if isinstance(node, ast.ObjectValueNode):
-        return any(_has_variable(field.value) for field in node.fields)
-    return isinstance(node, ast.VariableNode)
+    return any(isinstance(one, ast.VariableNode) for one in all_nodes(node))
+
+
+def all_nodes(node: ast.Node) -> Iterator[ast.Node]:
+    """The node and all nodes below it."""
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        yield node
+        for key in ast.QUERY_DOCUMENT_KEYS[node.kind]:
+            below = getattr(node, key)
+            if isinstance(below, ast.Node):
+                pending.append(below)
+            elif below:
+                pending += below
