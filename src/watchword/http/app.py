@@ -2,12 +2,13 @@
 
 from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from structlog.typing import FilteringBoundLogger
 
 from watchword import __version__
+from watchword.domain.actors import Bearer, Caller
 from watchword.domain.errors import Fault, Reason
 from watchword.http.authentication import Authenticator
 from watchword.http.console import PREFIXES, Console
@@ -40,6 +41,7 @@ CLOSE = ("connection", "close")
 MAX_ADDRESS = 8_192
 
 Handler = Callable[[Request], Awaitable[Response]]
+P = TypeVar("P", Bearer, Caller)
 
 # An old version, so that DataHub's clients use no newer features; a pre-release, because clients recommend a downgrade
 # to a release.
@@ -75,16 +77,11 @@ class App:
             settings, core.authority, core.sessions, core.rejections, pages.session_of if settings.console else None
         )
         self._authenticate_bearer = self._authenticator.authenticate_bearer
-        self._graphql = GraphQLEndpoint(
-            make_schema(core.store.clock),
-            services,
-            logger,
-            ProcessorBudget(settings.actor_processor_percent / 100),
-            metrics.graphql_fallback,
-        )
+        budget = ProcessorBudget(settings.actor_processor_percent / 100)
+        graphql = GraphQLEndpoint(make_schema(core.store.clock), services, logger, budget, metrics.graphql_fallback)
         self._forward_auth = ForwardAuth(self._authenticator, core.authority, core.rejections)
-        self._operations = OperationsEndpoint(services.operations, core.rejections, core.store.clock)
-        self._oauth = OAuthEndpoints(self._authenticator, core.tokens, core.keys, core.rejections)
+        operations = OperationsEndpoint(services.operations, core.rejections, core.store.clock)
+        oauth = OAuthEndpoints(self._authenticator, core.tokens, core.keys, core.rejections)
         self._console = Console() if settings.console else None
         self._health = health
         self._metrics = metrics
@@ -96,6 +93,7 @@ class App:
         self._browser_headers = [NO_SNIFFING, HSTS] if settings.sends_hsts else [NO_SNIFFING]
         index = {"service": "watchword", "version": __version__, "graphql": "/api/graphql"}
         self._index = Response(200, [JSON], orjson.dumps(index))
+        bearer_only, any_caller = self._authenticator.authenticate, self._authenticator.authenticate_graphql
         self._routes: dict[str, dict[str, Handler]] = {
             "/": {"GET": self._index_page},
             "/config": {"GET": _always(Response(200, [JSON], orjson.dumps(CONFIG)))},
@@ -103,13 +101,13 @@ class App:
             "/health/live": {"GET": _always(LIVE)},
             "/health/ready": {"GET": self._ready},
             METRICS: {"GET": self._metrics_page},
-            JWKS: {"GET": self._oauth.jwks},
-            INTROSPECT: {"POST": self._introspect},
-            REVOKE: {"POST": self._oauth.revoke},
+            JWKS: {"GET": oauth.jwks},
+            INTROSPECT: {"POST": _for(self._authenticate_bearer, oauth.introspect)},
+            REVOKE: {"POST": oauth.revoke},
             **{path: {"GET": _always(response)} for path, response in metadata(settings.issuer).items()},
-            "/operations": {"POST": self._operation},
-            "/openapi/operations/identity/user/urn": {"GET": self._urn},
-            **{path: {"POST": self._graphql_request} for path in GRAPHQL},
+            "/operations": {"POST": _for(bearer_only, operations.answer)},
+            "/openapi/operations/identity/user/urn": {"GET": _for(bearer_only, _urn)},
+            **{path: {"POST": _for(any_caller, graphql.answer)} for path in GRAPHQL},
         }
         if self._has_metrics_listener:
             del self._routes[METRICS]
@@ -182,25 +180,11 @@ class App:
         """The route label in metrics of a path that is not in the table."""
         return next((prefix for prefix in PREFIXES if self._console and path.startswith(prefix)), OTHER)
 
-    async def _graphql_request(self, request: Request) -> Response:
-        caller = await self._authenticator.authenticate_graphql(request)
-        return await self._graphql.answer(request, caller)
-
     async def _index_page(self, request: Request) -> Response:
         """The console; under a gateway's prefix, or without a console, the name and version."""
         if self._console is None or request.path != "/":
             return self._index
         return await self._console.index(request)
-
-    async def _operation(self, request: Request) -> Response:
-        return await self._operations.answer(request, await self._authenticator.authenticate(request))
-
-    async def _urn(self, request: Request) -> Response:
-        caller = await self._authenticator.authenticate(request)
-        return Response(200, [JSON, NO_STORE], orjson.dumps(caller.actor))
-
-    async def _introspect(self, request: Request) -> Response:
-        return await self._oauth.introspect(request, await self._authenticate_bearer(request))
 
     async def _ready(self, request: Request) -> Response:
         return await (self._health.status() if self._has_metrics_listener else self._health.ready())
@@ -215,39 +199,43 @@ class MetricsApp:
     """The second listener: metrics and detailed probes only, without authentication."""
 
     def __init__(self, metrics: Metrics, health: Health) -> None:
-        async def text() -> Response:
-            return _metrics_text(metrics)
-
-        async def live() -> Response:
-            return LIVE
-
-        self._count = metrics.request
-        self._routes: dict[str, Callable[[], Awaitable[Response]]] = {
-            METRICS: text,
-            "/health": health.ready,
-            "/health/ready": health.ready,
-            "/health/live": live,
-        }
+        self._metrics = metrics
+        self._health = health
 
     async def __call__(self, scope: Scope, exchange: Exchange) -> None:
-        began = perf_counter()
-        route = self._routes.get(scope.path)
-        if route is None:
+        began, path = perf_counter(), scope.path
+        known = path in {METRICS, "/health", "/health/ready", "/health/live"}
+        if not known:
             status, extra, body = fault_response(_not_found(), graphql=False)
         elif scope.method not in {"GET", "HEAD"}:
             status, extra, body = fault_response(_method_not_allowed("GET, HEAD"), graphql=False)
+        elif path == METRICS:
+            status, extra, body = _metrics_text(self._metrics)
         else:
-            status, extra, body = await route()
+            status, extra, body = LIVE if path == "/health/live" else await self._health.ready()
         headers = [*extra, NO_SNIFFING, CLOSE]
         if scope.method == "HEAD":
             exchange.response_empty(status, [*headers, ("content-length", str(len(body)))])
         else:
             exchange.response_bytes(status, headers, body)
-        self._count(OTHER if route is None else scope.path, status, None, perf_counter() - began)
+        self._metrics.request(path if known else OTHER, status, None, perf_counter() - began)
 
 
 def _metrics_text(metrics: Metrics) -> Response:
     return Response(200, [("content-type", CONTENT_TYPE), NO_STORE], metrics.render())
+
+
+async def _urn(request: Request, caller: Caller) -> Response:
+    return Response(200, [JSON, NO_STORE], orjson.dumps(caller.actor))
+
+
+def _for(
+    authenticate: Callable[[Request], Awaitable[P]], answer: Callable[[Request, P], Awaitable[Response]]
+) -> Handler:
+    async def authenticate_and_answer(request: Request) -> Response:
+        return await answer(request, await authenticate(request))
+
+    return authenticate_and_answer
 
 
 def without_gateway(path: str) -> str:

@@ -65,9 +65,7 @@ class Console:
     @cached_property
     def _files(self) -> dict[str, Path]:
         folder = Path(__file__).parents[1] / "console"
-        return {
-            file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if file.suffix in _CONTENT_TYPES
-        }
+        return {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.suffix in _CONTENT_TYPES}
 
     def serves(self, path: str) -> bool:
         return path.startswith(PREFIXES) or path == PREFIXES[0].rstrip("/")

@@ -15,7 +15,7 @@ from graphql.language import ast
 from graphql.validation.rules import overlapping_fields_can_be_merged
 
 from watchword.domain.errors import Fault, Reason
-from watchword.http.graphql.fastpath import UNMETERED, Fallback, FastPath, Meter
+from watchword.http.graphql.fastpath import UNMETERED, FastPath, Meter
 from watchword.http.graphql.fastpath.inputs import all_nodes
 
 MAX_BYTES = 100_000
@@ -75,24 +75,15 @@ class PreparedDocument:
     fallback_logged: bool = False
 
     async def execute(
-        self,
-        name: str | None,
-        variables: dict[str, Any],
-        context: Any,
-        meter: Meter = UNMETERED,
-        *,
-        use_fastpath: bool = True,
+        self, name: str | None, variables: dict[str, Any], context: Any, meter: Meter = UNMETERED
     ) -> Execution:
         """Executes an operation on the fast path, or else with graphql-core. Compiling a plan, and execution by
         graphql-core from the start, run within `meter`.
         """
-        fallback = Fallback("disabled")
-        if use_fastpath:
-            found = await self.fastpath.execute(name, variables, context, meter)
-            if isinstance(found, ExecutionResult):
-                return Execution(found, None)
-            fallback = found
-        with meter if fallback.middleware is None else UNMETERED:
+        found = await self.fastpath.execute(name, variables, context, meter)
+        if isinstance(found, ExecutionResult):
+            return Execution(found, None)
+        with meter if found.middleware is None else UNMETERED:
             result = execute(
                 self.schema,
                 self.node,
@@ -101,9 +92,9 @@ class PreparedDocument:
                 operation_name=name,
                 max_coercion_errors=5,
                 hide_suggestions=True,
-                middleware=fallback.middleware,
+                middleware=found.middleware,
             )
-        return Execution(await result if isawaitable(result) else result, fallback.cause)
+        return Execution(await result if isawaitable(result) else result, found.cause)
 
 
 class _DocumentCache:
