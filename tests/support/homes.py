@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from watchword.engines.embedded.index_file import prepare as prepare_index
 from watchword.http.graphql.context import Context, Meter, ProcessorBudget
 from watchword.http.graphql.documents import PreparedDocument
 from watchword.http.graphql.endpoint import field_error
+from watchword.http.graphql.fastpath import Fallback, FastPath
 from watchword.service.services import AllServices
 from watchword.service.tokens import Lifetime, TokenCounters
 from watchword.settings import Settings, load
@@ -106,9 +108,23 @@ async def answer(
 ) -> str:
     """What a client would read, word for word."""
     context = Context(home.callers[who], home.services, Meter(ProcessorBudget(), home.callers[who].actor))
-    result, _ = await prepared.execute(name, sent, context, use_fastpath=planned)
+    result, _ = await (prepared if planned else by_graphql_core(prepared)).execute(name, sent, context)
     errors = [field_error(error, schema)[0] for error in result.errors or []]
     return orjson.dumps({"data": result.data, "errors": errors}).decode()
+
+
+class NoFastPath(FastPath):
+    """Lets graphql-core execute every operation."""
+
+    def __init__(self) -> None:
+        """It has no plans."""
+
+    async def execute(self, *_: Any, **__: Any) -> Fallback:
+        return Fallback("disabled")
+
+
+def by_graphql_core(prepared: PreparedDocument) -> PreparedDocument:
+    return replace(prepared, fastpath=NoFastPath())
 
 
 def without_made(text: str, known: list[str]) -> str:
