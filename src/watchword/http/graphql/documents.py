@@ -71,7 +71,7 @@ class PreparedDocument:
     """The number of fields of its largest root field, so of each row of a list."""
     fastpath: FastPath
     weight: int
-    """Bytes, including all plans it can have."""
+    """Bytes, including its plans."""
     fallback_logged: bool = False
 
     async def execute(
@@ -173,7 +173,7 @@ class Documents:
             raise InvalidDocument(errors, document)
         operations = [d for d in document.definitions if isinstance(d, ast.OperationDefinitionNode)]
         fastpath = FastPath(self._schema, document)
-        weight = len(text) * WEIGHT + fastpath.max_plans * (PLAN_WEIGHT + size.fields * FIELD_WEIGHT)
+        weight = len(text) * WEIGHT + len(operations) * PLAN_WEIGHT + size.fields * FIELD_WEIGHT
         mutates = any(d.operation is ast.OperationType.MUTATION for d in operations)
         return PreparedDocument(self._schema, document, mutates, size.widest, fastpath, weight)
 

@@ -2,7 +2,7 @@
 
 `FastPath.execute` is the only entrance. It compiles each operation once into a plan: how variables and arguments are
 coerced, which root resolvers run, how their results are completed. A plan handles only the good case. For anything
-else (an unsupported operation, an invalid variable, a result that does not fit the schema) `execute` returns a
+else (a variable in `@include` or `@skip`, invalid input, a result that does not fit the schema) `execute` returns a
 `Fallback`, and the endpoint lets graphql-core execute the operation. Resolvers that already ran do not run again.
 
 This package imports internal modules of graphql-core (`collect_fields`, `values`, `coerce_input_value`), so that both
@@ -12,17 +12,17 @@ paths share the collection of fields and the coercion of literals. tests/http/te
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from enum import StrEnum, auto
 from inspect import iscoroutinefunction
 from typing import Any, NamedTuple
 
 from graphql import (
     ExecutionResult,
-    GraphQLIncludeDirective,
+    GraphQLError,
     GraphQLNonNull,
     GraphQLObjectType,
     GraphQLSchema,
-    GraphQLSkipDirective,
     located_error,
 )
 from graphql.execution.collect_fields import FieldDetailsList, FragmentDetails, collect_fields, collect_subfields
@@ -35,15 +35,9 @@ from watchword.http.graphql.fastpath.inputs import (
     MakeValue,
     Unplanned,
     Variables,
-    all_nodes,
     argument_maker,
     variable_coercer,
 )
-
-MAX_PLANS = 8
-"""Plans per operation: one for each combination of `@include` and `@skip` variables."""
-
-_CONDITIONAL = (GraphQLIncludeDirective.name, GraphQLSkipDirective.name)
 
 Resolve = Callable[..., Any]
 Meter = AbstractContextManager[None]
@@ -56,7 +50,6 @@ class Cause(StrEnum):
     INTROSPECTION = auto()
     UNKNOWN_OPERATION = auto()
     UNSUPPORTED_OPERATION = auto()
-    TOO_MANY_PLANS = auto()
     INVALID_INPUT = auto()
     UNEXPECTED_RESULT = auto()
 
@@ -83,6 +76,7 @@ class _RootField(NamedTuple):
 
 
 class _Plan(NamedTuple):
+    coerce: Callable[[Variables], VariableValues]
     roots: tuple[_RootField, ...]
     complete: Complete
     record_fields: frozenset[str] | None
@@ -143,18 +137,15 @@ class FastPath:
     """The plans of one validated document, compiled on first use."""
 
     def __init__(self, schema: GraphQLSchema, document: ast.DocumentNode) -> None:
-        self._operations: dict[str | None, _OperationPlans] = {}
-        conditions, definitions = _conditions(document), document.definitions
+        definitions = document.definitions
         fragments = {d.name.value: FragmentDetails(d) for d in definitions if isinstance(d, ast.FragmentDefinitionNode)}
-        operations = [d for d in definitions if isinstance(d, ast.OperationDefinitionNode)]
-        for node in operations:
-            operation = _OperationPlans(schema, node, fragments, conditions)
-            if node.name is not None:
-                self._operations[node.name.value] = operation
-            if len(operations) == 1:
-                self._operations[None] = operation
-        self.max_plans = max(operation.max_plans for operation in self._operations.values())
-        """The most plans one operation can have."""
+        nodes = [d for d in definitions if isinstance(d, ast.OperationDefinitionNode)]
+        operations = [_Operation(schema, node, fragments) for node in nodes]
+        self._operations: dict[str | None, _Operation] = {
+            node.name.value: operation for node, operation in zip(nodes, operations, strict=True) if node.name
+        }
+        if len(operations) == 1:
+            self._operations[None] = operations[0]
 
     async def execute(
         self, name: str | None, variables: Variables, context: Any, meter: Meter = UNMETERED
@@ -175,69 +166,45 @@ class FastPath:
             return Fallback(Cause.INVALID_INPUT)
 
 
-def _conditions(document: ast.DocumentNode) -> set[str]:
-    """The names of variables that `@include` and `@skip` use."""
-    directives = [node for node in all_nodes(document) if isinstance(node, ast.DirectiveNode)]
-    conditional = [node for node in directives if node.name.value in _CONDITIONAL]
-    values = [argument.value for node in conditional for argument in node.arguments or ()]
-    return {value.name.value for value in values if isinstance(value, ast.VariableNode)}
-
-
-class _OperationPlans:
-    def __init__(
-        self,
-        schema: GraphQLSchema,
-        node: ast.OperationDefinitionNode,
-        fragments: dict[str, FragmentDetails],
-        conditions: set[str],
-    ) -> None:
-        self._schema = schema
-        self._node = node
-        self._fragments = fragments
-        declared = [definition.variable.name.value for definition in node.variable_definitions or ()]
-        self._conditions = [name for name in declared if name in conditions]
-        self.max_plans = min(MAX_PLANS, 1 << len(self._conditions))
-        self._coerce: Callable[[Variables], VariableValues] | None = None
-        self._plans: dict[tuple[Any, ...], _Plan | Fallback] = {}
+@dataclass(slots=True)
+class _Operation:
+    _schema: GraphQLSchema
+    _node: ast.OperationDefinitionNode
+    _fragments: dict[str, FragmentDetails]
+    _plan: _Plan | Fallback | None = None
 
     def prepare(self, variables: Variables, meter: Meter) -> PlannedCall | Fallback:
-        if self._coerce is None:
+        if self._plan is None:
             with meter:
-                self._coerce = variable_coercer(self._schema, self._node.variable_definitions or ())
-        values = self._coerce(variables)
-        conditions = tuple([values.coerced.get(name) for name in self._conditions])
-        plan = self._plans.get(conditions)
-        if plan is None:
-            if None in conditions:
-                return Fallback(Cause.INVALID_INPUT)
-            if len(self._plans) >= MAX_PLANS:
-                return Fallback(Cause.TOO_MANY_PLANS)
-            with meter:
-                plan = self._plans[conditions] = self._compile(dict(zip(self._conditions, conditions, strict=True)))
+                self._plan = self._compile()
+        plan = self._plan
         if isinstance(plan, Fallback):
             return plan
+        values = plan.coerce(variables)
         return PlannedCall(plan, [root.arguments(values) for root in plan.roots])
 
-    def _compile(self, conditions: dict[str, Any]) -> _Plan | Fallback:
+    def _compile(self) -> _Plan | Fallback:
         schema, node, fragments = self._schema, self._node, self._fragments
-        values = VariableValues({}, conditions)
         root_type = schema.get_root_type(node.operation)
         if root_type is None or node.directives or node.operation is ast.OperationType.SUBSCRIPTION:
             return Fallback(Cause.UNSUPPORTED_OPERATION)
-        fields = collect_fields(schema, fragments, values, root_type, node).grouped_field_set
+        values = VariableValues({}, {})
 
         def subfields(kind: GraphQLObjectType, details: FieldDetailsList) -> dict[str, FieldDetailsList]:
             return collect_subfields(schema, fragments, values, node, kind, details).grouped_field_set
 
-        selected = {key: details for key, details in fields.items() if not is_typename(details)}
-        if any(details[0].node.name.value not in root_type.fields for details in selected.values()):
-            return Fallback(Cause.INTROSPECTION)
         try:
+            fields = collect_fields(schema, fragments, values, root_type, node).grouped_field_set
+            selected = {key: details for key, details in fields.items() if not is_typename(details)}
+            if any(details[0].node.name.value not in root_type.fields for details in selected.values()):
+                return Fallback(Cause.INTROSPECTION)
+            coerce = variable_coercer(schema, node.variable_definitions or ())
             roots = [_root_field(root_type, key, details) for key, details in selected.items()]
             complete, record_fields = completer(root_type, fields, subfields)
-        except Unplanned:
+        except (Unplanned, GraphQLError):  # GraphQLError: a variable in `@include` or `@skip`
             return Fallback(Cause.UNSUPPORTED_OPERATION)
-        return _Plan(tuple(roots), complete, record_fields, node.operation is ast.OperationType.MUTATION)
+        serial = node.operation is ast.OperationType.MUTATION
+        return _Plan(coerce, tuple(roots), complete, record_fields, serial)
 
 
 def _root_field(kind: GraphQLObjectType, key: str, details: FieldDetailsList) -> _RootField:

@@ -181,7 +181,7 @@ def all_nodes(node: ast.Node) -> Iterator[ast.Node]:
     while pending:
         node = pending.pop()
         yield node
-        for key in ast.QUERY_DOCUMENT_KEYS[node.kind]:
+        for key in ast.QUERY_DOCUMENT_KEYS.get(node.kind, ()):
             below = getattr(node, key)
             if isinstance(below, ast.Node):
                 pending.append(below)
