@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from watchword import setting_values as values
 from watchword.domain.errors import OperatorError
-from watchword.domain.indices import Aspect
+from watchword.domain.indices import Aspect, IndexNames
 from watchword.domain.lifetimes import Duration, Lifetimes
 from watchword.domain.secret import Secret
 from watchword.domain.store_urls import PostgresUrl, SqliteUrl, StoreUrl
@@ -232,6 +232,10 @@ class Settings:
     @property
     def index_path(self) -> Path:
         return self.data_dir / "index.db"
+
+    @property
+    def index_names(self) -> IndexNames:
+        return IndexNames(self.index_prefix, self.known_aspects)
 
     @property
     def master_key_path(self) -> Path:

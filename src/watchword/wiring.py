@@ -35,7 +35,6 @@ from watchword.domain.backups import (
 from watchword.domain.diagnostics import Diagnostic
 from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault, OperatorError
-from watchword.domain.indices import IndexNames
 from watchword.domain.policies import default_policies, root_policy
 from watchword.domain.policy_sets import PolicyPlan, summary
 from watchword.domain.secret import Secret
@@ -151,10 +150,9 @@ async def open_whole(
     async with open_service(settings, observe, counters) as core:
         engine = open_index(settings)
         try:
-            clock, home = core.store.clock, _home(settings, engine)
-            names = index_names(settings)
-            supervisor = Supervisor(core.store, engine, settings.index_rate, clock, log, home)
-            operations = Operations(core.store, core.authority, engine, names, clock, supervisor.wake, home)
+            store, clock, home = core.store, core.store.clock, _home(settings, engine)
+            supervisor = Supervisor(store, engine, settings.index_rate, clock, log, home)
+            operations = Operations(store, core.authority, engine, settings.index_names, clock, supervisor.wake, home)
             yield AllServices(core, engine, operations, supervisor)
         finally:
             await engine.close()
@@ -165,10 +163,6 @@ def _home(settings: Settings, engine: Engine) -> str:
     each other's operations.
     """
     return engine.node if settings.is_shared and isinstance(engine, EmbeddedEngine) else ""
-
-
-def index_names(settings: Settings) -> IndexNames:
-    return IndexNames(settings.index_prefix, settings.known_aspects)
 
 
 def open_index(settings: Settings) -> Engine:

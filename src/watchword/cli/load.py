@@ -172,7 +172,7 @@ def _opened(wiring: Wiring, settings: Settings) -> Iterator[OpenIndex]:
 
 
 def _load_file(wiring: Wiring, settings: Settings, file: str, aspect: Aspect) -> None:
-    names = wiring.index_names(settings)
+    names = settings.index_names
     source = "standard input" if file == "-" else file
     untimed = 0
     with _lines(file) as lines, _opened(wiring, settings) as index:
@@ -201,7 +201,7 @@ def _load_file(wiring: Wiring, settings: Settings, file: str, aspect: Aspect) ->
 
 
 def _load_demo(wiring: Wiring, settings: Settings, rows: int) -> None:
-    names = wiring.index_names(settings)
+    names = settings.index_names
     aspects, now, before = settings.known_aspects, time.time_ns() // 1_000_000, 0
     if not aspects:
         raise OperatorError("WATCHWORD_KNOWN_ASPECTS names no aspect to create samples for. Unset it.")

@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # the wiring imports the service when a command asks for it
     from watchword.domain.backups import Backup, CopyResult, RestoreChoice, RestorePreview, RestoreResult
     from watchword.domain.diagnostics import Diagnostic
     from watchword.domain.engine import Engine
-    from watchword.domain.indices import IndexNames
     from watchword.domain.ports import Keys
     from watchword.domain.store_urls import SchemaVersions, StoreUrl
     from watchword.service.tokens import Tokens
@@ -50,7 +49,6 @@ class Wiring(Protocol):
     restore_store: Callable[[Settings, Path, RestoreChoice], RestoreResult]
     copy_store: Callable[[Settings, StoreUrl, StoreUrl, Progress], CopyResult]
     open_index: Callable[[Settings], Engine]
-    index_names: Callable[[Settings], IndexNames]
     diagnose: Callable[[Settings, str | None], Iterator[Diagnostic]]
     server_version: Callable[[str], str | None]
 

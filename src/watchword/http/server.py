@@ -27,7 +27,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from granian._futures import _future_watcher_wrapper, _new_cbscheduler
 from granian._granian import RSGIWorker, WorkerSignal
@@ -151,7 +151,8 @@ async def second_listener(endpoint: Endpoint, app: Callable[[Scope, Exchange], A
     number, ipc, threads, idle_seconds = 0, None, (1, 1, 1), 30
     http2, websockets, static_files, metrics = None, False, None, (None, None)
     tls: tuple[Any, ...] = (False, None, None, None, str(SSLProtocols.tls13), None, [], False)
-    make, scheduler, watched = _untyped(RSGIWorker, _new_cbscheduler, _future_watcher_wrapper)
+    # granian has no types for these
+    make, scheduler, watched = cast("list[Any]", [RSGIWorker, _new_cbscheduler, _future_watcher_wrapper])
     listener = make(
         *(number, (None, _bound(endpoint)), ipc, *threads, idle_seconds, SECOND_CONNECTIONS, HTTPModes.http1),
         *(HTTP1_SETTINGS, http2, websockets, static_files, *tls, metrics),
@@ -162,11 +163,6 @@ async def second_listener(endpoint: Endpoint, app: Callable[[Scope, Exchange], A
     finally:
         stop.set()
         await stopped.wait()
-
-
-def _untyped(*objects: Any) -> tuple[Any, ...]:
-    """Granian's stubs lack these or have another signature."""
-    return objects
 
 
 def _bound(endpoint: Endpoint) -> Any:  # granian's stub has another signature
