@@ -27,7 +27,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from granian._futures import _future_watcher_wrapper, _new_cbscheduler
 from granian._granian import RSGIWorker, WorkerSignal
@@ -151,8 +151,8 @@ async def second_listener(endpoint: Endpoint, app: Callable[[Scope, Exchange], A
     number, ipc, threads, idle_seconds = 0, None, (1, 1, 1), 30
     http2, websockets, static_files, metrics = None, False, None, (None, None)
     tls: tuple[Any, ...] = (False, None, None, None, str(SSLProtocols.tls13), None, [], False)
-    # granian has no types for these
-    make, scheduler, watched = cast("list[Any]", [RSGIWorker, _new_cbscheduler, _future_watcher_wrapper])
+    untyped: list[Any] = [RSGIWorker, _new_cbscheduler, _future_watcher_wrapper]
+    make, scheduler, watched = untyped
     listener = make(
         *(number, (None, _bound(endpoint)), ipc, *threads, idle_seconds, SECOND_CONNECTIONS, HTTPModes.http1),
         *(HTTP1_SETTINGS, http2, websockets, static_files, *tls, metrics),
