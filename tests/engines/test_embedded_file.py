@@ -17,10 +17,9 @@ from tests.support.engines import EmbeddedPlace
 from tests.support.waiting import until
 from watchword.domain.errors import OperatorError, Reason
 from watchword.domain.indices import Row
-from watchword.engines.embedded.deletion_tasks import RETENTION_MILLIS
-from watchword.engines.embedded.deletion_worker import FREE_PAGES
+from watchword.engines.embedded.deletions import FREE_PAGES, RETENTION_MILLIS
 from watchword.engines.embedded.engine import open_engine
-from watchword.engines.embedded.index_file import INDEX_FILE, STEPS, place
+from watchword.engines.embedded.index_file import INDEX_FILE, place
 
 ERRORS = sorted(
     (
@@ -244,7 +243,7 @@ def test_file_with_copies_of_the_first_schema_is_migrated(path: Path, run: Run) 
     path.parent.mkdir()
     path.touch(0o600)
     with closing(apsw.Connection(str(path))) as file:
-        file.execute(STEPS[0])
+        file.execute(INDEX_FILE.migrations[0])
         file.execute(f"PRAGMA user_version = 1; PRAGMA application_id = {INDEX_FILE.application_id}")
         file.execute("INSERT INTO meta VALUES (1, 'node')")
         file.execute(

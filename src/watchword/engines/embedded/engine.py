@@ -16,8 +16,7 @@ from watchword.domain.engine import Pace
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import TIME, Histogram, IndexSize, Resolved, Row, RowCount, Spans
 from watchword.domain.tasks import TaskId, TaskStatus
-from watchword.engines.embedded import deletion_tasks as tasks
-from watchword.engines.embedded.deletion_tasks import DeletionOrder
+from watchword.engines.embedded import deletions
 from watchword.engines.embedded.index_file import INDEX_FILE, connect, place, prepare
 from watchword.sqlite_file import transaction
 
@@ -91,22 +90,22 @@ class EmbeddedEngine:
     async def start_delete(self, index: str, until: int, pace: Pace) -> TaskId:
         def start(c: apsw.Connection) -> int:
             found = _require_index(c, index)
-            order = DeletionOrder(pace.tag, found.number, until, found.last, max(1, pace.batch), pace.rate)
-            return tasks.add(c, order, self._clock())
+            order = deletions.DeletionOrder(pace.tag, found.number, until, found.last, max(1, pace.batch), pace.rate)
+            return deletions.add(c, order, self._clock())
 
         return TaskId(self.node, await self._write(start))
 
     async def task(self, task: TaskId) -> TaskStatus | None:
         if task.node != self.node:
             return None
-        return await self._read(lambda c: tasks.status(c, task, self._clock()))
+        return await self._read(lambda c: deletions.status(c, task, self._clock()))
 
     async def cancel(self, task: TaskId) -> None:
         if task.node == self.node:
-            await self._write(lambda c: tasks.request_cancel(c, task.number))
+            await self._write(lambda c: deletions.request_cancel(c, task.number))
 
     async def running(self, tag: str) -> tuple[TaskId, ...]:
-        found = await self._read(lambda c: tasks.running(c, tag))
+        found = await self._read(lambda c: deletions.running(c, tag))
         return tuple(TaskId(self.node, number) for number in found)
 
     async def make(self, name: str) -> None:

@@ -17,13 +17,13 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import apsw
 import orjson
 
 from watchword.domain.errors import Fault, OperatorError
+from watchword.engines.embedded.deletions import DeletionWorker
 from watchword.engines.embedded.index_file import INDEX_FILE, prepare
 from watchword.files import open_lock
 
@@ -53,9 +53,7 @@ class EngineProcess:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._stopping.set()
             process = self._process
@@ -88,7 +86,7 @@ class EngineProcess:
                 return
             pause = min(LONGEST_PAUSE, pause * 2)
 
-    def _start(self) -> "subprocess.Popen[bytes] | None":
+    def _start(self) -> subprocess.Popen[bytes] | None:
         # -P: imports no module from the current folder.
         command = [sys.executable, "-P", "-m", "watchword.engines.embedded.process", str(self._path), str(os.getpid())]
         with self._lock:
@@ -99,8 +97,6 @@ class EngineProcess:
 
 
 def main(path: Path, parent: int | None = None) -> None:
-    from watchword.engines.embedded.deletion_worker import DeletionWorker
-
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if parent is not None:
         _exit_with(parent)

@@ -1,4 +1,6 @@
-"""The embedded index's worker: deletes in batches, one task after the other, and gives unused pages back.
+"""Deletions in the embedded index: tasks as its file keeps them, and the worker that executes them in batches.
+
+Starting a task inserts a row. A task is over when it has an `ended_at`; nothing about it changes after that.
 
 A batch is found without the write lock, then deleted and recorded in one transaction. A row is named by its place,
 which changes with every write, so a row that changed in between is skipped. The worker may be killed at any moment:
@@ -8,18 +10,20 @@ the next one continues after the last committed batch.
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import apsw
 import orjson
 
-from watchword.domain.tasks import CANCELLED
-from watchword.engines.embedded import deletion_tasks as tasks
-from watchword.engines.embedded.deletion_tasks import DeletionOrder, DeletionProgress
+from watchword.domain.tasks import CANCELLED, Counters, TaskId, TaskStatus
 from watchword.engines.embedded.index_file import INDEX_FILE, connect, place
 from watchword.sqlite_file import transaction
 
+RETENTION_MILLIS = 7 * 24 * 3_600_000
+NANOS_IN_MILLI = 1_000_000
 CACHE_MIB = 32
 CHECKPOINT_PAGES = 2_000
 """Fewer than other connections have, so that this process does most checkpoints."""
@@ -36,7 +40,76 @@ FREE_PAGES = 1_000
 VACUUMED_PAGES = 500
 PRUNE_SECONDS = 3_600.0
 
-Log = Callable[[str], None]
+
+class DeletionOrder(NamedTuple):
+    tag: str
+    index_number: int
+    until: int
+    mark: int
+    """The number of the last row written when the task was started. Later rows are skipped."""
+    batch: int
+    rate: float
+
+
+@dataclass(slots=True)
+class DeletionProgress:
+    """Written in the same transaction as the deletions it counts."""
+
+    total: int | None
+    deleted: int
+    batches: int
+    version_conflicts: int
+    throttled_millis: int
+    """The sum of all pauses, the current one in full."""
+    pause_millis: int
+    resume_at: int
+    at_time: float | None
+    """Time and place of the last row that was looked at."""
+    at_place: int
+
+
+_ORDER = DeletionOrder._fields
+_PROGRESS = tuple(field.name for field in fields(DeletionProgress))
+_ADD = f"INSERT INTO tasks ({', '.join(_ORDER)}, started_at) VALUES ({'?, ' * len(_ORDER)} ?)"  # noqa: S608 - our names
+_READ = f"SELECT {', '.join((*_ORDER, *_PROGRESS))} FROM tasks WHERE number = ? AND ended_at IS NULL"  # noqa: S608
+_SAVE = f"UPDATE tasks SET {', '.join(f'{name} = :{name}' for name in _PROGRESS)} WHERE number = :number"  # noqa: S608
+# From the fifth column on: the fields of Counters.
+_STATUS = """SELECT started_at, ended_at, error, tag, ifnull(total, 0), 0, 0, deleted, batches, version_conflicts, 0,
+    retries, 0, throttled_millis - pause, rate, pause
+FROM (SELECT *, min(pause_millis, max(0, resume_at - ?)) AS pause FROM tasks WHERE number = ?)"""
+
+
+def add(connection: apsw.Connection, order: DeletionOrder, now: int) -> int:
+    connection.execute(_ADD, (*order, now))
+    return connection.last_insert_rowid()
+
+
+def end(connection: apsw.Connection, number: int, now: int, error: str | None = None) -> None:
+    """Ends a current pause too."""
+    connection.execute(
+        """UPDATE tasks SET ended_at = :now, error = :error, pause_millis = 0, resume_at = 0,
+               throttled_millis = throttled_millis - min(pause_millis, max(0, resume_at - :now))
+           WHERE number = :number AND ended_at IS NULL""",
+        {"number": number, "now": now, "error": error},
+    )
+
+
+def running(connection: apsw.Connection, tag: str) -> list[int]:
+    found: Any = connection.execute("SELECT number FROM tasks WHERE ended_at IS NULL AND tag = ? ORDER BY 1", (tag,))
+    return [number for (number,) in found]
+
+
+def request_cancel(connection: apsw.Connection, number: int) -> None:
+    connection.execute("UPDATE tasks SET cancel_asked = 1 WHERE number = ? AND ended_at IS NULL", (number,))
+
+
+def status(connection: apsw.Connection, task: TaskId, now: int) -> TaskStatus | None:
+    row: Any = connection.execute(_STATUS, (now, task.number)).fetchone()
+    if row is None:
+        return None
+    started, ended, error, tag, *counters = row
+    run_time = max(0, (now if ended is None else ended) - started) * NANOS_IN_MILLI
+    return TaskStatus(task, ended is not None, run_time, Counters(*counters), error=error, tag=tag)
 
 
 class AdaptiveBatchSize:
@@ -61,43 +134,6 @@ class AdaptiveBatchSize:
             self._rows = max(LEAST_ROWS, fitting, self._rows / 2)
         elif rows >= int(self._rows):  # a batch that was small for another reason says nothing about larger ones
             self._rows = min(fitting, self._rows * 1.3)
-
-
-class Housekeeping:
-    """Between tasks: forget tasks that ended long ago, and give unused pages back to the file system."""
-
-    def __init__(self, connection: apsw.Connection, clock: Callable[[], int]) -> None:
-        self._connection = connection
-        self._clock = clock
-        self._batch_size = AdaptiveBatchSize()
-        self._pruned = -math.inf
-        self._vacuumed = False
-
-    def is_due(self) -> bool:
-        return time.monotonic() - self._pruned > PRUNE_SECONDS
-
-    def do_next(self) -> bool:
-        """Whether there was anything to do."""
-        if self.is_due():
-            self._pruned = time.monotonic()
-            tasks.prune(self._connection, self._clock())
-            return True
-        free: int = self._connection.execute("PRAGMA freelist_count").get
-        if free > FREE_PAGES:
-            self._vacuum(min(free - FREE_PAGES, self._batch_size.rows(VACUUMED_PAGES)))
-            return True
-        if self._vacuumed:
-            # The file becomes shorter when the whole log is checkpointed. PASSIVE blocks no other process, and stops
-            # where a reader still needs the older pages: then the next call tries again.
-            log_pages, checkpointed = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            self._vacuumed = checkpointed < log_pages
-        return False
-
-    def _vacuum(self, pages: int) -> None:
-        began = time.monotonic()
-        self._connection.execute(f"PRAGMA incremental_vacuum({pages:d})").fetchall()
-        self._batch_size.note(pages, time.monotonic() - began)
-        self._vacuumed = True
 
 
 class DeletionBatch(NamedTuple):
@@ -127,27 +163,24 @@ def next_batch(c: apsw.Connection, order: DeletionOrder, progress: DeletionProgr
     return DeletionBatch([one for one, _ in found if one <= mark], at, after, len(found) < limit)
 
 
-def count_old(c: apsw.Connection, order: DeletionOrder) -> int:
-    """Without rows written after the task was started."""
-    count: int = c.execute(
-        "SELECT count(*) FROM documents WHERE index_number = ? AND time <= ? AND place <= ?",
-        (order.index_number, order.until, place(order.index_number, order.mark)),
-    ).get
-    return count
-
-
 class DeletionWorker:
-    def __init__(self, path: Path, clock: Callable[[], int], log: Log) -> None:
+    """One batch of each task in turn. Between tasks: forget tasks that ended long ago, and give unused pages back to
+    the file system.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], int], log: Callable[[str], None]) -> None:
         self._connection = connect(path, cache_mib=CACHE_MIB, checkpoint_pages=CHECKPOINT_PAGES)
         self._clock = clock
         self._log = log
         self._batch_size = AdaptiveBatchSize()
-        self._housekeeping = Housekeeping(self._connection, clock)
+        self._vacuum_size = AdaptiveBatchSize()
         self._last = 0
         self._due: dict[int, float] = {}
         """When a task that pauses continues."""
         self._failures: dict[int, int] = {}
+        self._prune_due = 0.0
         self._housekeeping_due = 0.0
+        self._vacuumed = False
 
     def run(self) -> None:
         wait = POLL_SECONDS
@@ -165,13 +198,11 @@ class DeletionWorker:
         return version
 
     def _wait_for_change(self, version: int, wait: float) -> float:
-        """Until the file has changed or a pause is over."""
-        due = min(self._due.values(), default=math.inf)
+        """Until the file has changed, a pause is over or old tasks are to be pruned."""
+        due = min((*self._due.values(), max(self._prune_due, self._housekeeping_due)))
         while self._data_version() == version and (now := time.monotonic()) < due:
             time.sleep(min(wait, due - now))
             wait = min(IDLE_POLL_SECONDS, wait * 1.2)
-            if self._housekeeping.is_due():
-                break
         return wait
 
     def _do_next(self) -> bool:
@@ -191,16 +222,6 @@ class DeletionWorker:
             self._end(number, "A bug in the search index ended the task; see its log.")
         return True
 
-    def _keep_house(self) -> bool:
-        if time.monotonic() < self._housekeeping_due:
-            return False
-        try:
-            return self._housekeeping.do_next()
-        except apsw.Error as error:
-            self._log(f"housekeeping: {INDEX_FILE.fault(error).why}")
-            self._housekeeping_due = time.monotonic() + LONGEST_RETRY_SECONDS
-            return False
-
     def _next_task(self) -> int | None:
         """Round robin over unfinished tasks that do not pause, or that are to be cancelled."""
         now = time.monotonic()
@@ -211,27 +232,28 @@ class DeletionWorker:
         return min(ready, key=lambda number: (number <= self._last, number), default=None)
 
     def _do_batch(self, number: int) -> None:
-        task = tasks.read(self._connection, number)
-        if task is None:
+        c = self._connection
+        row: Any = c.execute(_READ, (number,)).fetchone()
+        if row is None:
             return
-        order, progress = task
+        order, progress = DeletionOrder(*row[: len(_ORDER)]), DeletionProgress(*row[len(_ORDER) :])
         if self._is_cancelled(number):
             self._end(number, CANCELLED)
             return
-        if progress.total is None:
-            progress.total = count_old(self._connection, order)
+        if progress.total is None:  # without rows written after the task was started
+            count = "SELECT count(*) FROM documents WHERE index_number = ? AND time <= ? AND place <= ?"
+            bound = (order.index_number, order.until, place(order.index_number, order.mark))
+            progress.total = c.execute(count, bound).get
         began = time.monotonic()
-        batch = next_batch(self._connection, order, progress, self._rows(order))
-        with transaction(self._connection):
+        # A throttled task takes at most one second's rows, so that no pause is long.
+        most = order.batch if order.rate < 0 else min(order.batch, max(1, int(order.rate)))
+        batch = next_batch(c, order, progress, self._batch_size.rows(most))
+        with transaction(c):
             locked = time.monotonic()
             pause = self._delete(number, order, progress, batch, began)
         if pause:
             self._due[number] = time.monotonic() + pause
         self._batch_size.note(len(batch.places), time.monotonic() - locked)
-
-    def _rows(self, order: DeletionOrder) -> int:
-        """A throttled task takes at most one second's rows, so that no pause is long."""
-        return self._batch_size.rows(order.batch if order.rate < 0 else min(order.batch, max(1, int(order.rate))))
 
     def _delete(
         self, number: int, order: DeletionOrder, progress: DeletionProgress, batch: DeletionBatch, began: float
@@ -239,7 +261,7 @@ class DeletionWorker:
         """Inside a transaction; returns how many seconds the task pauses."""
         c = self._connection
         if self._is_cancelled(number):
-            tasks.end(c, number, self._clock(), CANCELLED)
+            self._end(number, CANCELLED)
             return 0.0
         places = orjson.dumps(batch.places).decode()
         c.execute("DELETE FROM documents WHERE place IN (SELECT value FROM json_each(?))", (places,))
@@ -256,9 +278,9 @@ class DeletionWorker:
         progress.pause_millis = round(pause * 1_000)
         progress.throttled_millis += progress.pause_millis
         progress.resume_at = self._clock() + progress.pause_millis
-        tasks.save(c, number, progress)
+        c.execute(_SAVE, {**asdict(progress), "number": number})
         if batch.last:
-            tasks.end(c, number, self._clock())
+            self._end(number)
         return pause
 
     def _is_cancelled(self, number: int) -> bool:
@@ -276,10 +298,40 @@ class DeletionWorker:
             self._end(number, fault.message)
             return
         self._due[number] = time.monotonic() + min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(failures, 10))
-        try:
+        with suppress(apsw.Error):
             self._connection.execute("UPDATE tasks SET retries = retries + 1 WHERE number = ?", (number,))
-        except apsw.Error as uncounted:
-            self._log(f"task {number}: the retry was not counted: {uncounted}")
 
-    def _end(self, number: int, error: str) -> None:
-        tasks.end(self._connection, number, self._clock(), error)
+    def _end(self, number: int, error: str | None = None) -> None:
+        end(self._connection, number, self._clock(), error)
+
+    def _keep_house(self) -> bool:
+        """Whether there was anything to do."""
+        if time.monotonic() < self._housekeeping_due:
+            return False
+        try:
+            return self._prune_or_vacuum()
+        except apsw.Error as error:
+            self._log(f"housekeeping: {INDEX_FILE.fault(error).why}")
+            self._housekeeping_due = time.monotonic() + LONGEST_RETRY_SECONDS
+            return False
+
+    def _prune_or_vacuum(self) -> bool:
+        c = self._connection
+        began = time.monotonic()
+        if began >= self._prune_due:
+            self._prune_due = began + PRUNE_SECONDS
+            c.execute("DELETE FROM tasks WHERE ended_at < ?", (self._clock() - RETENTION_MILLIS,))
+            return True
+        free: int = c.execute("PRAGMA freelist_count").get
+        if free > FREE_PAGES:
+            pages = min(free - FREE_PAGES, self._vacuum_size.rows(VACUUMED_PAGES))
+            c.execute(f"PRAGMA incremental_vacuum({pages:d})").fetchall()
+            self._vacuum_size.note(pages, time.monotonic() - began)
+            self._vacuumed = True
+            return True
+        if self._vacuumed:
+            # The file becomes shorter when the whole log is checkpointed. PASSIVE blocks no other process, and stops
+            # where a reader still needs the older pages: then the next call tries again.
+            log_pages, checkpointed = c.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._vacuumed = checkpointed < log_pages
+        return False
