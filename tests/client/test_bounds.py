@@ -12,7 +12,7 @@ from tests.support.server import ADMIN, Server
 from tests.support.strangers import endless, web_server
 from tests.support.waiting import until
 from watchword.client import Client, UnexpectedAnswer, Unreachable, WatchwordError
-from watchword.client.api_requests import MAX_BYTES, AnswerBody
+from watchword.client.http_clients import MAX_BYTES, AnswerBody
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -32,7 +32,8 @@ def test_an_answer_that_unpacks_to_too_much_is_cut_off(connect: Clients) -> None
 
 
 def test_never_more_is_unpacked_than_an_answer_can_have() -> None:
-    body, packed = AnswerBody("gzip"), gzip.compress(b" " * (8 * MAX_BYTES))
+    body = AnswerBody(httpx.Response(200, headers={"Content-Encoding": "gzip"}))
+    packed = gzip.compress(b" " * (8 * MAX_BYTES))
     with pytest.raises(UnexpectedAnswer):
         body.add(packed)
     assert len(body.content) == MAX_BYTES + 1

@@ -20,8 +20,9 @@ from watchword.client import (
     WatchwordError,
     Where,
 )
-from watchword.client.api_requests import ApiRequest, read_answer
-from watchword.client.errors import BY_TYPE
+from watchword.client.api import ApiRequest
+from watchword.client.errors import BY_CODE
+from watchword.client.http_clients import read_answer
 from watchword.domain import errors
 from watchword.domain.errors import Fault, Kind, Reason
 from watchword.http.errors import fault_response
@@ -29,10 +30,10 @@ from watchword.http.errors import fault_response
 
 def test_every_kind_of_error_that_a_caller_handles_has_a_class() -> None:
     """The others are about HTTP itself, and cannot come from a request of this client."""
-    kinds = {value.type for value in vars(errors).values() if isinstance(value, Kind)}
+    kinds = {value.code for value in vars(errors).values() if isinstance(value, Kind)}
     of_http = {errors.METHOD_NOT_ALLOWED, errors.TIMEOUT, errors.TOO_LARGE, errors.URI_TOO_LONG}
-    assert kinds - set(BY_TYPE) == {kind.type for kind in (*of_http, errors.UNSUPPORTED_MEDIA_TYPE)}
-    assert len(set(BY_TYPE.values())) == len(BY_TYPE)
+    assert kinds - set(BY_CODE) == {kind.code for kind in (*of_http, errors.UNSUPPORTED_MEDIA_TYPE)}
+    assert len(set(BY_CODE.values())) == len(BY_CODE)
 
 
 @pytest.mark.parametrize("graphql", [True, False], ids=["graphql", "rest"])
@@ -40,7 +41,7 @@ def test_every_kind_of_error_that_a_caller_handles_has_a_class() -> None:
 def test_every_reason_arrives_as_its_word_and_class(reason: Reason, graphql: bool) -> None:
     sent = fault_response(Fault(reason, "A sentence.", revokedAt=7), graphql=graphql)
     headers = dict(sent.headers) | {"x-request-id": "r-1"}
-    with pytest.raises(BY_TYPE.get(reason.kind.type, Refused)) as told:
+    with pytest.raises(BY_CODE.get(reason.kind.code, Refused)) as told:
         read_answer(ApiRequest(lambda answer: answer), sent.status, headers, sent.body)
     error = told.value
     assert isinstance(error, Refused)
@@ -144,7 +145,7 @@ def test_a_server_that_does_not_answer_in_time_is_unreachable(connect: Clients) 
 
 
 def test_every_error_is_of_one_family() -> None:
-    assert all(issubclass(kind, WatchwordError) for kind in (*BY_TYPE.values(), Unreachable, UnexpectedAnswer))
+    assert all(issubclass(kind, WatchwordError) for kind in (*BY_CODE.values(), Unreachable, UnexpectedAnswer))
 
 
 def test_a_cut_line_is_unreachable(connect: Clients) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.both_clients import Clients
 from tests.support.server import ADMIN, Server
 from watchword.client import Client, Where
-from watchword.client.api_requests import ApiRequest, OffsetListing, ResultPage
+from watchword.client.api import ApiRequest, ResultPage, list_by_offset
 
 
 def fill(client: Client, actor: str, names: str) -> dict[str, str]:
@@ -75,10 +75,13 @@ def test_whatever_comes_and_goes_between_pages_what_stayed_is_given_once_and_in_
         asked = (start, count)
         return ApiRequest(lambda _: ResultPage((), 0))
 
-    listing, given = OffsetListing(fetch, str, page_size), []
-    while listing.next_request is not None:
+    given: list[int] = []
+    listing = list_by_offset(fetch, str, page_size)
+    step = next(listing)
+    while step.request is not None:
         start, count = asked
-        given += listing.take(ResultPage(tuple(sorted(now)[start : start + count]), len(now)))
+        step = listing.send(ResultPage(tuple(sorted(now)[start : start + count]), len(now)))
+        given += step.items
         if changes:
             gone, came = changes.pop()
             now = (now - gone) | came
@@ -94,8 +97,9 @@ def test_a_list_that_never_comes_to_rest_has_an_end_all_the_same() -> None:
         places.append(start)
         return ApiRequest(lambda _: ResultPage((), 0))
 
-    listing: OffsetListing[int] = OffsetListing(fetch, str, 2)
-    while listing.next_request is not None and len(places) < 1_000:
+    listing = list_by_offset(fetch, str, 2)
+    step = next(listing)
+    while step.request is not None and len(places) < 1_000:
         page = len(places)
-        listing.take(ResultPage((page * 2, page * 2 + 1) if places[-1] < 20 else (), 20))
-    assert listing.next_request is None
+        step = listing.send(ResultPage((page * 2, page * 2 + 1) if places[-1] < 20 else (), 20))
+    assert step.request is None

@@ -16,7 +16,8 @@ from tests.support.server import ADMIN, Server
 from tests.support.store_file import locked
 from tests.support.strangers import cut_line, web_server
 from watchword.client import Client, Conflict, PolicyActors, ServerError, Unavailable, Unreachable, Where
-from watchword.client.api_requests import LONGEST_PAUSE, ApiRequest, Retries
+from watchword.client.api import ApiRequest
+from watchword.client.http_clients import LONGEST_PAUSE, Retries
 
 
 def test_a_read_is_tried_again_after_a_cut_line(connect: Clients) -> None:

@@ -173,7 +173,7 @@ def connected(
 @contextmanager
 def open_client(url: str, token: Secret[str] | None, as_actor: str | None = None) -> "Iterator[Client]":
     from watchword.client import Client
-    from watchword.client.connection import is_encrypted, is_loopback
+    from watchword.client.http_clients import is_encrypted, is_loopback
 
     try:
         client = Client(url, token=token, actor=as_actor)

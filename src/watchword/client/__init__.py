@@ -14,61 +14,12 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+# ruff: noqa: F403, F405 - `__all__` selects the names
 if TYPE_CHECKING:
-    from watchword.client.api import Where
-    from watchword.client.api_requests import ResultPage
-    from watchword.client.errors import (
-        BadRequest,
-        Conflict,
-        NotFound,
-        ProfileError,
-        Refused,
-        ServerError,
-        Throttled,
-        Unauthenticated,
-        Unauthorized,
-        Unavailable,
-        UnexpectedAnswer,
-        Unreachable,
-        WatchwordError,
-    )
+    from watchword.client.api import ResultPage, Where
+    from watchword.client.errors import *
     from watchword.client.http_clients import AsyncClient, Client
-    from watchword.client.records import (
-        ActorInfo,
-        ActorSummary,
-        ActorTokenCount,
-        AppliedPolicies,
-        DeclaredPolicy,
-        EngineTaskInfo,
-        EventAction,
-        EventInfo,
-        GroupInfo,
-        Identity,
-        IndexInfo,
-        Me,
-        NewToken,
-        OffboardedTokens,
-        OffboardingReport,
-        OffboardingResult,
-        OperationInfo,
-        PolicyActors,
-        PolicyDiff,
-        PolicyGrant,
-        PolicyInfo,
-        PostCheckInfo,
-        PrivilegeDescription,
-        PrivilegeExplanation,
-        RevocationPlan,
-        RevocationReceipt,
-        ServerInfo,
-        ServiceAccountInfo,
-        TaskCounters,
-        TaskInfo,
-        TimeseriesHistogram,
-        TimeSpan,
-        TokenInfo,
-        TruncationPlan,
-    )
+    from watchword.client.records import *
     from watchword.client.token_files import RotatedFile, TokenFile, rotate_file
     from watchword.domain.lifetimes import Duration
     from watchword.domain.secret import Secret
@@ -140,7 +91,6 @@ _MODULES = (
     "watchword.client.errors",
     "watchword.client.records",
     "watchword.client.http_clients",
-    "watchword.client.api_requests",
     "watchword.client.api",
     "watchword.client.token_files",
 )

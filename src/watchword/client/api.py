@@ -1,32 +1,19 @@
 """Everything that can be asked of a server: the methods of `Client` and `AsyncClient`, each written once.
 
-A method here makes a request or a listing, and its decorator lets a client send it: `Client` returns the result, or an
-iterator over a list; `AsyncClient` returns an awaitable, or an asynchronous iterator.
+A method here makes a request or a listing and does no input or output. Its decorator lets a client send it: `Client`
+returns the result, or an iterator over a list; `AsyncClient` returns an awaitable, or an asynchronous iterator.
 """
 
 import inspect
+import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, cast, overload
 from urllib.parse import urlencode
 
-from watchword.client.api_requests import (
-    FORM,
-    PAGE_SIZE,
-    ApiRequest,
-    CursorListing,
-    Listing,
-    OffsetListing,
-    Polling,
-    ResultPage,
-    ask,
-    ask_raw,
-    list_records,
-    page_request,
-    require_true,
-)
 from watchword.client.records import (
     ActorInfo,
     ActorSummary,
@@ -68,31 +55,179 @@ if TYPE_CHECKING:
 
 A = ParamSpec("A")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Lifetime = Duration | timedelta | str
+GRAPHQL_PATH = "/api/graphql"
+PAGE_SIZE = 1_000
+MAX_STEPS_BACK = 100
 
 
-class _Request(Generic[A, T]):
+@dataclass(frozen=True, slots=True)
+class ApiRequest(Generic[T]):
+    """One request and how to read its answer. The content may hold a secret, so `repr` hides it."""
+
+    read: Callable[[Any], T]
+    path: str = GRAPHQL_PATH
+    content: bytes | None = field(default=None, repr=False)
+    """The body of a POST; None for a GET."""
+    changes: bool = False
+    public: bool = False
+    """No credential is needed or sent."""
+    key: str | None = None
+    """The Idempotency-Key."""
+    media: str = "application/json"
+    read_headers: Callable[[Mapping[str, str]], T] | None = None
+    """Reads an answer without a body; None if the answer must have one."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """Python arguments by GraphQL field, where the name of the argument depends on the method."""
+
+
+class Step(NamedTuple, Generic[T]):
+    """The new items of a list, and the request for its next page; None at the end."""
+
+    items: Sequence[T]
+    request: ApiRequest[Any] | None
+    pause: float = 0.0
+    """Seconds to wait before the request."""
+
+
+Listing = Generator[Step[T], Any, None]
+"""A list that takes several requests. A client sends each request, and the page back into the generator."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPage(Generic[T]):
+    """One page of a list, and the length of the whole list."""
+
+    items: tuple[T, ...]
+    total: int
+
+
+def list_by_offset(
+    fetch: Callable[[int, int], ApiRequest[ResultPage[T]]], key: Callable[[T], str], page_size: int
+) -> Listing[T]:
+    """List by offset while others may change the list. Items that stay in the list are given exactly once.
+
+    Each page starts with the last item of the page before. If it does not, items before the offset were removed, and
+    the listing steps back. Items given before are skipped. Every order stays the same meanwhile, except the order by
+    last use. After 100 steps back the listing goes on without this check, so that it ends.
+
+    `fetch` makes the request for (start, count); `key` identifies an item.
+    """
+    if page_size < 2:
+        raise ValueError("page_size must be 2 or more.")
+    start, step, steps_back = 0, page_size, 0
+    given: set[str] = set()
+    new: list[T] = []
+    is_last = False
+    while not is_last:
+        page: ResultPage[T] = yield Step(new, fetch(start, page_size))
+        may_have_missed = start > 0 and not (page.items and key(page.items[0]) in given)
+        if may_have_missed and steps_back < MAX_STEPS_BACK:
+            new, start = [], max(0, start - step)
+            steps_back, step = steps_back + 1, step * 2
+            continue
+        new = [item for item in page.items if key(item) not in given]
+        given.update(map(key, new))
+        start, step = start + len(page.items) - 1, page_size
+        is_last = len(page.items) < page_size
+    yield Step(new, None)
+
+
+def _list_by_cursor(call: str, items: str, kind: type[R], input_type: str, wanted: Json) -> Listing[R]:
+    """Each answer has a cursor to the next page."""
+
+    def read(found: Json) -> tuple[list[R], str | None]:
+        return [record(kind, item) for item in found[items]], found["cursor"]
+
+    page: list[R] = []
+    cursor = None
+    is_last = False
+    while not is_last:
+        variables = {f"input: {input_type}": {**wanted, "cursor": cursor}}
+        page, cursor = yield Step(page, ask(call, read, variables, selected=f"cursor {items} {{ {selection(kind)} }}"))
+        is_last = cursor is None
+    yield Step(page, None)
+
+
+def _poll(request: ApiRequest[T], is_final: Callable[[T], bool], every: float) -> Listing[T]:
+    """Send the same request until its answer is final. Gives every answer, the final one included."""
+    if not every > 0:
+        raise ValueError("every must be more than 0 seconds.")
+    found = yield Step((), request)
+    while not is_final(found):
+        found = yield Step([found], request, every)
+    yield Step([found], None)
+
+
+def ask(
+    call: str,
+    kind: Callable[..., T],
+    variables: Mapping[str, Any] | None = None,
+    *,
+    selected: str = "",
+    part: str | None = None,
+    mutation: bool = False,
+    changes: bool | None = None,
+    key: str | None = None,
+    arguments: Mapping[str, str] | None = None,
+    nullable: bool = False,
+) -> ApiRequest[T]:
+    """A GraphQL request for one field, such as `getPolicy`. `kind` is a record, or reads the value of the field from
+    JSON, or that of its `part`. The keys of `variables` name an argument and its type, such as `urn: String!`. A
+    mutation `changes` something unless that is False.
+    """
+    given = {name.partition(":")[0]: value for name, value in (variables or {}).items()}
+    declared = "(" + ", ".join(f"${name}" for name in variables) + ")" if variables else ""
+    passed = "(" + ", ".join(f"{name}: ${name}" for name in given) + ")" if given else ""
+    read: Callable[[Any], T] = kind
+    if is_dataclass(kind):
+        record_type = cast("Any", kind)
+        read, selected = partial(record, record_type), selection(record_type)
+    if part is not None:
+        selected = f"{part} {{ {selected} }}" if selected else part
+    body = f"{{ {selected} }}" if selected else ""
+    document = f"{'mutation' if mutation else 'query'} {declared} {{ {call}{passed} {body} }}"
+
+    def read_data(answer: Json) -> T:
+        (value,) = answer["data"].values()
+        if value is None and nullable:
+            return cast("T", None)
+        if value is None:
+            raise TypeError("null without an error")
+        return read(value if part is None else value[part])
+
+    # Not escaped: escapes are longer, and the server limits them. The server rejects lone surrogates.
+    text = json.dumps({"query": document, "variables": given}, ensure_ascii=False)
+    return ApiRequest(
+        read_data,
+        content=text.encode("utf-8", "surrogatepass"),
+        changes=mutation if changes is None else changes,
+        key=key,
+        arguments=arguments or {},
+    )
+
+
+class _Request(Protocol[A, T_co]):
     """The type of a method that sends one request."""
 
     @overload
-    def __get__(self, client: "Client", kind: type) -> Callable[A, T]: ...
+    def __get__(self, client: "Client", kind: type) -> Callable[A, T_co]: ...
     @overload
-    def __get__(self, client: "AsyncClient", kind: type) -> Callable[A, Coroutine[Any, Any, T]]: ...
+    def __get__(self, client: "AsyncClient", kind: type) -> Callable[A, Coroutine[Any, Any, T_co]]: ...
     @overload
     def __get__(self, client: None, kind: type) -> Callable[Concatenate[Any, A], Any]: ...
-    def __get__(self, client: Any, kind: type) -> Any: ...
 
 
-class _Listing(Generic[A, T]):
+class _Listing(Protocol[A, T_co]):
     """The type of a method that goes through a list."""
 
     @overload
-    def __get__(self, client: "Client", kind: type) -> Callable[A, Iterator[T]]: ...
+    def __get__(self, client: "Client", kind: type) -> Callable[A, Iterator[T_co]]: ...
     @overload
-    def __get__(self, client: "AsyncClient", kind: type) -> Callable[A, AsyncIterator[T]]: ...
+    def __get__(self, client: "AsyncClient", kind: type) -> Callable[A, AsyncIterator[T_co]]: ...
     @overload
     def __get__(self, client: None, kind: type) -> Callable[Concatenate[Any, A], Any]: ...
-    def __get__(self, client: Any, kind: type) -> Any: ...
 
 
 def _sends(make: Callable[Concatenate[Any, A], ApiRequest[T]]) -> _Request[A, T]:
@@ -102,9 +237,10 @@ def _sends(make: Callable[Concatenate[Any, A], ApiRequest[T]]) -> _Request[A, T]
     return cast("_Request[A, T]", _described(method, make))
 
 
-def _lists(make: Callable[Concatenate[Any, A], Listing[Any, T]]) -> _Listing[A, T]:
+def _lists(make: Callable[Concatenate[Any, A], Listing[T]]) -> _Listing[A, T]:
     def method(self: Any, /, *args: A.args, **kwargs: A.kwargs) -> Any:
-        return self._list(make(self, *args, **kwargs))
+        listing = make(self, *args, **kwargs)
+        return self._list(listing, next(listing))  # the first step checks the arguments
 
     return cast("_Listing[A, T]", _described(method, make))
 
@@ -141,30 +277,24 @@ class Api:
     @_sends
     def server(self) -> ApiRequest[ServerInfo]:
         """Get the server's version and what it can do. Needs no credential."""
-
-        def read(answer: Json) -> ServerInfo:
-            found = answer["watchword"]
-            return ServerInfo(version=found["version"], capabilities=tuple(found["capabilities"]))
-
-        return ApiRequest(read, method="GET", path="/config", public=True)
+        return ApiRequest(lambda answer: record(ServerInfo, answer["watchword"]), "/config", public=True)
 
     @_sends
     def me(self) -> ApiRequest[Me]:
         """Get the actor that this client acts as."""
-        return ask_raw("me", lambda found: record(Me, found["corpUser"]), None, f"corpUser {{ {selection(Me)} }}")
+        return ask("me", Me, part="corpUser")
 
     @_sends
     def granted_privileges(self, actor: str) -> ApiRequest[tuple[str, ...]]:
         """Get an actor's privileges. Other actors than the caller need Manage Policies."""
-        call = "getGrantedPrivileges(input: {actorUrn: $actor})"
-        return ask_raw(call, lambda found: tuple(found["privileges"]), {"actor: String!": actor}, "privileges")
+        variables = {"input: GetGrantedPrivilegesInput!": {"actorUrn": actor}}
+        return ask("getGrantedPrivileges", tuple, variables, part="privileges")
 
     @_sends
     def explain_privilege(self, actor: str, privilege: str) -> ApiRequest[PrivilegeExplanation]:
         """Explain whether an actor has a privilege, and by which policies."""
-        wanted = {"actorUrn": actor, "privilege": privilege}
-        variables = {"input: ExplainPrivilegeInput!": wanted}
-        return ask("explainPrivilege(input: $input)", PrivilegeExplanation, variables)
+        variables = {"input: ExplainPrivilegeInput!": {"actorUrn": actor, "privilege": privilege}}
+        return ask("explainPrivilege", PrivilegeExplanation, variables)
 
     @_sends
     def privileges(self) -> ApiRequest[tuple[PrivilegeDescription, ...]]:
@@ -196,7 +326,7 @@ class Api:
             **_lifetime(duration),
             **_limits(scopes, audience, networks),
         }
-        return _new_token("createAccessToken(input: $input)", {"input: GetAccessTokenInput!": wanted}, key)
+        return _new_token("createAccessToken", {"input: GetAccessTokenInput!": wanted}, key)
 
     @_sends
     def derive_token(
@@ -215,7 +345,7 @@ class Api:
         """
         lifetime = {} if duration is None else _lifetime(duration)
         wanted = {"name": name, "description": description, **lifetime, **_limits(scopes, audience, networks)}
-        return _new_token("deriveAccessToken(input: $input)", {"input: DeriveAccessTokenInput!": wanted}, key)
+        return _new_token("deriveAccessToken", {"input: DeriveAccessTokenInput!": wanted}, key)
 
     @_sends
     def rotate_token(
@@ -230,8 +360,8 @@ class Api:
         the overlap (default: a day). The old token expires after the grace period (default: 5 minutes) that follows the
         first use. To rotate a token in a file, use `rotate_file`.
         """
-        variables = {"id: String!": token_id, "overlap: String": _iso(overlap), "grace: String": _iso(grace)}
-        return _new_token("rotateAccessToken(tokenId: $id, overlap: $overlap, grace: $grace)", variables, key)
+        variables = {"tokenId: String!": token_id, "overlap: String": _iso(overlap), "grace: String": _iso(grace)}
+        return _new_token("rotateAccessToken", variables, key)
 
     @_sends
     def token_page(
@@ -250,40 +380,38 @@ class Api:
     @_lists
     def tokens(
         self, *where: Where, sort: str = "expiresAt", descending: bool = True, page_size: int = PAGE_SIZE
-    ) -> OffsetListing[TokenInfo]:
+    ) -> Listing[TokenInfo]:
         """List the tokens that meet all conditions."""
-        return OffsetListing(
-            lambda start, count: _token_page(where, start, count, sort, descending), lambda token: token.id, page_size
-        )
+
+        def fetch(start: int, count: int) -> ApiRequest[ResultPage[TokenInfo]]:
+            return _token_page(where, start, count, sort, descending)
+
+        return list_by_offset(fetch, lambda token: token.id, page_size)
 
     @_sends
     def get_token(self, token_id: str) -> ApiRequest[TokenInfo]:
         """Get a token's record by id or urn, revoked or not."""
-        return ask("getAccessToken(id: $id)", TokenInfo, {"id: String!": token_id}, arguments={"id": "token_id"})
+        return ask("getAccessToken", TokenInfo, {"id: String!": token_id}, arguments={"id": "token_id"})
 
     @_sends
     def find_token(self, token: str | Secret[str]) -> ApiRequest[TokenInfo]:
         """Get the record of a token that the caller has."""
-        return ask("getAccessTokenMetadata(token: $token)", TokenInfo, {"token: String!": _reveal(token)})
+        return ask("getAccessTokenMetadata", TokenInfo, {"token: String!": _reveal(token)})
 
     @_sends
     def verify_token(self) -> ApiRequest[Identity]:
         """Verify the client's token as a gateway does. This is a use of the token: it starts the grace period of a
         rotation. A token for another audience than Watchword raises `Unauthorized` with reason `wrong_audience`.
         """
-
-        def read(answer: Any) -> Identity:
-            raise ValueError("an answer with a body")
-
-        return ApiRequest(read, method="GET", path="/auth", read_headers=identity)
+        return ApiRequest(identity, "/auth", read_headers=identity)
 
     @_sends
     def revoke_token(self, token_id: str, *, cascade: bool = False) -> ApiRequest[None]:
         """Revoke a token, by id or urn, and those derived from it; with `cascade` also those created with one of them.
         When this returns, no instance accepts any of them.
         """
-        call = "revokeAccessToken(tokenId: $id, cascade: $cascade)"
-        return ask_raw(call, require_true, {"id: String!": token_id, "cascade: Boolean": cascade}, mutation=True)
+        variables = {"tokenId: String!": token_id, "cascade: Boolean": cascade}
+        return ask("revokeAccessToken", _require_true, variables, mutation=True)
 
     @_sends
     def plan_revocation(
@@ -292,7 +420,7 @@ class Api:
         """Count what `revoke_tokens` would revoke, by actor. Changes nothing."""
         wanted = {**_selected_tokens(where, ids, everything, cascade), "dryRun": True}
         variables = {"input: RevokeAccessTokensInput!": wanted}
-        return ask("revokeAccessTokens(input: $input)", RevocationPlan, variables, mutation=True, changes=False)
+        return ask("revokeAccessTokens", RevocationPlan, variables, mutation=True, changes=False)
 
     @_sends
     def revoke_tokens(
@@ -311,7 +439,7 @@ class Api:
         if at_most is not None:
             wanted["atMost"] = at_most
         variables = {"input: RevokeAccessTokensInput!": wanted}
-        return ask("revokeAccessTokens(input: $input)", RevocationReceipt, variables, mutation=True)
+        return ask("revokeAccessTokens", RevocationReceipt, variables, mutation=True)
 
     @_sends
     def surrender_token(self, token: str | Secret[str]) -> ApiRequest[None]:
@@ -320,14 +448,8 @@ class Api:
         """
         content = urlencode({"token": _reveal(token)}).encode()
         # Retried like a read: revoking twice does no harm.
-        return ApiRequest(
-            lambda _: None,
-            path="/oauth2/revoke",
-            content=content,
-            media=FORM,
-            public=True,
-            read_headers=lambda _: None,
-        )
+        media = "application/x-www-form-urlencoded"
+        return ApiRequest(_ignore, "/oauth2/revoke", content, public=True, media=media, read_headers=_ignore)
 
     @_sends
     def jwks(self) -> ApiRequest[Json]:
@@ -338,7 +460,7 @@ class Api:
                 raise ValueError("a key without an id")
             return answer
 
-        return ApiRequest(read, method="GET", path="/.well-known/jwks.json", public=True)
+        return ApiRequest(read, "/.well-known/jwks.json", public=True)
 
     @_sends
     def create_service_account(
@@ -346,35 +468,33 @@ class Api:
     ) -> ApiRequest[ServiceAccountInfo]:
         """Create a service account. `create_token` creates tokens for its urn. Needs Manage Service Accounts."""
         variables = {"input: CreateServiceAccountInput!": {"displayName": display_name, "description": description}}
-        return ask("createServiceAccount(input: $input)", ServiceAccountInfo, variables, mutation=True)
+        return ask("createServiceAccount", ServiceAccountInfo, variables, mutation=True)
 
     @_lists
-    def service_accounts(
-        self, *, query: str | None = None, page_size: int = PAGE_SIZE
-    ) -> OffsetListing[ServiceAccountInfo]:
+    def service_accounts(self, *, query: str | None = None, page_size: int = PAGE_SIZE) -> Listing[ServiceAccountInfo]:
         """List service accounts, all or those with `query` in their name or urn."""
-        call, input_type = "listServiceAccounts", "ListServiceAccountsInput"
-        return list_records(call, input_type, "serviceAccounts", ServiceAccountInfo, page_size, query=query)
+        listed = ("listServiceAccounts", "serviceAccounts", ServiceAccountInfo, "ListServiceAccountsInput")
+        return _list_records(*listed, page_size, query=query)
 
     @_sends
     def get_service_account(self, urn: str) -> ApiRequest[ServiceAccountInfo]:
         """Get a service account."""
-        return ask("getServiceAccount(urn: $urn)", ServiceAccountInfo, {"urn: String!": urn})
+        return ask("getServiceAccount", ServiceAccountInfo, {"urn: String!": urn})
 
     @_sends
     def delete_service_account(self, urn: str) -> ApiRequest[None]:
         """Delete a service account and revoke its tokens. Its urn is never used again."""
-        return ask_raw("deleteServiceAccount(urn: $urn)", require_true, {"urn: String!": urn}, mutation=True)
+        return ask("deleteServiceAccount", _require_true, {"urn: String!": urn}, mutation=True)
 
     @_lists
-    def policies(self, *, query: str | None = None, page_size: int = PAGE_SIZE) -> OffsetListing[PolicyInfo]:
+    def policies(self, *, query: str | None = None, page_size: int = PAGE_SIZE) -> Listing[PolicyInfo]:
         """List policies, all or those with `query` in their name or description."""
-        return list_records("listPolicies", "ListPoliciesInput!", "policies", PolicyInfo, page_size, query=query)
+        return _list_records("listPolicies", "policies", PolicyInfo, "ListPoliciesInput!", page_size, query=query)
 
     @_sends
     def get_policy(self, urn: str) -> ApiRequest[PolicyInfo]:
         """Get a policy."""
-        return ask("getPolicy(urn: $urn)", PolicyInfo, {"urn: String!": urn})
+        return ask("getPolicy", PolicyInfo, {"urn: String!": urn})
 
     @_sends
     def create_policy(
@@ -388,7 +508,7 @@ class Api:
     ) -> ApiRequest[str]:
         """Create a policy and return its urn."""
         variables = {"input: PolicyUpdateInput!": _policy_input(name, privileges, actors, description, state)}
-        return ask_raw("createPolicy(input: $input)", str, variables, mutation=True)
+        return ask("createPolicy", str, variables, mutation=True)
 
     @_sends
     def update_policy(
@@ -404,12 +524,12 @@ class Api:
         """Replace a policy and return its urn."""
         wanted = _policy_input(name, privileges, actors, description, state)
         variables = {"urn: String!": urn, "input: PolicyUpdateInput!": wanted}
-        return ask_raw("updatePolicy(urn: $urn, input: $input)", str, variables, mutation=True)
+        return ask("updatePolicy", str, variables, mutation=True)
 
     @_sends
     def delete_policy(self, urn: str) -> ApiRequest[None]:
         """Delete a policy."""
-        return ask_raw("deletePolicy(urn: $urn)", lambda _: None, {"urn: String!": urn}, mutation=True)
+        return ask("deletePolicy", _ignore, {"urn: String!": urn}, mutation=True)
 
     @_sends
     def apply_policies(
@@ -423,30 +543,20 @@ class Api:
         """Create or update the policies of a set in one transaction. `prune` deletes the policies of the set that are
         not declared. A dry run changes nothing and returns what would change.
         """
-        policies = [
-            {
-                "id": policy.id,
-                "name": policy.name,
-                "description": policy.description,
-                "state": policy.state,
-                "privileges": list(policy.privileges),
-                "actors": _actors_input(policy.actors),
-            }
-            for policy in declared
-        ]
+        policies = [asdict(policy) | {"actors": _actors_input(policy.actors)} for policy in declared]
         wanted = {"policies": policies, "set": set, "prune": prune, "dryRun": dry_run}
         variables = {"input: ApplyPoliciesInput!": wanted}
-        return ask("applyPolicies(input: $input)", AppliedPolicies, variables, mutation=True, changes=not dry_run)
+        return ask("applyPolicies", AppliedPolicies, variables, mutation=True, changes=not dry_run)
 
     @_lists
-    def groups(self, *, page_size: int = PAGE_SIZE) -> OffsetListing[GroupInfo]:
+    def groups(self, *, page_size: int = PAGE_SIZE) -> Listing[GroupInfo]:
         """List groups."""
-        return list_records("listGroups", "ListGroupsInput!", "groups", GroupInfo, page_size)
+        return _list_records("listGroups", "groups", GroupInfo, "ListGroupsInput!", page_size)
 
     @_sends
     def get_group(self, urn: str) -> ApiRequest[GroupInfo]:
         """Get a group."""
-        return ask("getGroup(urn: $urn)", GroupInfo, {"urn: String!": urn})
+        return ask("getGroup", GroupInfo, {"urn: String!": urn})
 
     @_sends
     def create_group(
@@ -458,15 +568,15 @@ class Api:
     ) -> ApiRequest[str]:
         """Create a group and return its urn, which ends with `id` if that is given."""
         variables = {"input: CreateGroupInput!": {"id": id, "name": name, "description": description}}
-        return ask_raw("createGroup(input: $input)", str, variables, mutation=True)
+        return ask("createGroup", str, variables, mutation=True)
 
     @_sends
     def delete_group(self, urn: str) -> ApiRequest[None]:
         """Delete a group and its memberships."""
-        return ask_raw("removeGroup(urn: $urn)", require_true, {"urn: String!": urn}, mutation=True)
+        return ask("removeGroup", _require_true, {"urn: String!": urn}, mutation=True)
 
     @_lists
-    def group_members(self, urn: str, *, page_size: int = PAGE_SIZE) -> OffsetListing[str]:
+    def group_members(self, urn: str, *, page_size: int = PAGE_SIZE) -> Listing[str]:
         """List the urns of a group's members."""
 
         def read(found: Json) -> ResultPage[str]:
@@ -474,35 +584,35 @@ class Api:
 
         def fetch(start: int, count: int) -> ApiRequest[ResultPage[str]]:
             variables = {"input: ListGroupMembersInput!": {"groupUrn": urn, "start": start, "count": count}}
-            call, selected = "listGroupMembers(input: $input)", "total members { urn }"
-            return ask_raw(call, read, variables, selected, arguments={"groupUrn": "urn"})
+            selected = "total members { urn }"
+            return ask("listGroupMembers", read, variables, selected=selected, arguments={"groupUrn": "urn"})
 
-        return OffsetListing(fetch, lambda member: member, page_size)
+        return list_by_offset(fetch, str, page_size)
 
     @_sends
     def add_members(self, group: str, users: Iterable[str]) -> ApiRequest[None]:
         """Add users to a group."""
         variables = {"input: GroupMembersInput!": {"groupUrn": group, "userUrns": list(users)}}
-        return ask_raw("addGroupMembers(input: $input)", require_true, variables, mutation=True)
+        return ask("addGroupMembers", _require_true, variables, mutation=True)
 
     @_sends
     def remove_members(self, group: str, users: Iterable[str]) -> ApiRequest[None]:
         """Remove users from a group."""
         variables = {"input: GroupMembersInput!": {"groupUrn": group, "userUrns": list(users)}}
-        return ask_raw("removeGroupMembers(input: $input)", require_true, variables, mutation=True)
+        return ask("removeGroupMembers", _require_true, variables, mutation=True)
 
     @_lists
     def actors(
         self, *, prefix: str = "", only_suspended: bool = False, page_size: int = PAGE_SIZE
-    ) -> CursorListing[ActorSummary]:
+    ) -> Listing[ActorSummary]:
         """List the known actors by urn, all or those whose urn or user name starts with `prefix`."""
         wanted = {"prefix": prefix, "onlySuspended": only_suspended, "count": page_size}
-        return CursorListing("listActors", "ListActorsInput", "actors", ActorSummary, wanted)
+        return _list_by_cursor("listActors", "actors", ActorSummary, "ListActorsInput", wanted)
 
     @_sends
     def actor(self, urn: str) -> ApiRequest[ActorInfo]:
         """Get an actor's status."""
-        return ask("getActor(urn: $urn)", ActorInfo, {"urn: String!": urn})
+        return ask("getActor", ActorInfo, {"urn: String!": urn})
 
     @_sends
     def suspend(self, urn: str) -> ApiRequest[None]:
@@ -520,7 +630,7 @@ class Api:
         only reports what there is. `revoke_minted` also revokes tokens that the actor created for others.
         """
         variables = {"input: OffboardActorInput!": {"urn": urn, "dryRun": dry_run, "revokeMinted": revoke_minted}}
-        return ask("offboardActor(input: $input)", OffboardingReport, variables, mutation=True, changes=not dry_run)
+        return ask("offboardActor", OffboardingReport, variables, mutation=True, changes=not dry_run)
 
     @_lists
     def events(
@@ -533,21 +643,16 @@ class Api:
         since: datetime | None = None,
         until: datetime | None = None,
         page_size: int = PAGE_SIZE,
-    ) -> CursorListing[EventInfo]:
+    ) -> Listing[EventInfo]:
         """List the events of the audit log, newest first, at or after `since` and before `until`. `about` selects
         events that target or name an actor, or target one of its tokens. Needs View Audit Log.
         """
-        lists = {
-            "actorUrns": list(actors),
-            "actions": list(actions),
-            "targets": list(targets),
-            "aboutUrns": list(about),
-        }
-        times = {
-            name: None if when is None else to_millis(name, when) for name, when in (("since", since), ("until", until))
-        }
-        wanted = {name: words for name, words in lists.items() if words} | times | {"count": page_size}
-        return CursorListing("listEvents", "ListEventsInput", "events", EventInfo, wanted)
+        wanted: dict[str, Any] = {"count": page_size}
+        lists = {"actorUrns": actors, "actions": actions, "targets": targets, "aboutUrns": about}
+        wanted |= {name: words for name, given in lists.items() if (words := list(given))}
+        times = {"since": since, "until": until}
+        wanted |= {name: to_millis(name, when) for name, when in times.items() if when is not None}
+        return _list_by_cursor("listEvents", "events", EventInfo, "ListEventsInput", wanted)
 
     @_sends
     def event_actions(self) -> ApiRequest[tuple[EventAction, ...]]:
@@ -559,12 +664,7 @@ class Api:
         """Get the progress of an operation, or of a task of the search index (`<node>:<number>`). None if it is not
         found or cannot be read now. Needs Get search-index task status.
         """
-
-        def read(found: Json | None) -> TaskInfo | None:
-            return None if found is None else record(TaskInfo, found)
-
-        call = "taskStatus(task: $task)"
-        return ask_raw(call, read, {"task: String!": task}, selection(TaskInfo), nullable=True)
+        return ask("taskStatus", TaskInfo, {"task: String!": task}, nullable=True)
 
     @_sends
     def index_sizes(self) -> ApiRequest[tuple[IndexInfo, ...]]:
@@ -577,7 +677,7 @@ class Api:
     ) -> ApiRequest[TimeseriesHistogram]:
         """Count the rows of a time series by time, in at most `spans` spans. Needs Truncate time series index."""
         variables = {"input: TimeseriesHistogramInput!": {"entityType": entity_type, "aspect": aspect, "spans": spans}}
-        return ask("timeseriesHistogram(input: $input)", TimeseriesHistogram, variables)
+        return ask("timeseriesHistogram", TimeseriesHistogram, variables)
 
     @_sends
     def plan_truncation(
@@ -614,9 +714,9 @@ class Api:
         return _truncate(OperationInfo, "operation", entity_type, aspect, end_time, *options)
 
     @_lists
-    def operations(self, *, page_size: int = PAGE_SIZE) -> OffsetListing[OperationInfo]:
+    def operations(self, *, page_size: int = PAGE_SIZE) -> Listing[OperationInfo]:
         """List operations, newest first. Needs Truncate time series index."""
-        return list_records("operations", "ListOperationsInput", "operations", OperationInfo, page_size, key="id")
+        return _list_records("operations", "operations", OperationInfo, "ListOperationsInput", page_size, key="id")
 
     @_sends
     def operation(self, id: str) -> ApiRequest[OperationInfo]:  # noqa: A002 - the schema's word
@@ -628,12 +728,12 @@ class Api:
         """Cancel an operation; it stops soon. Raises `Conflict` from state SWAPPING on. Needs Truncate time series
         index.
         """
-        return ask("cancelOperation(id: $id)", OperationInfo, {"id: String!": id}, mutation=True)
+        return ask("cancelOperation", OperationInfo, {"id: String!": id}, mutation=True)
 
     @_lists
-    def watch_operation(self, id: str, every: float = 1.0) -> Polling[OperationInfo]:  # noqa: A002
+    def watch_operation(self, id: str, every: float = 1.0) -> Listing[OperationInfo]:  # noqa: A002
         """Give the operation every `every` seconds until it is over."""
-        return Polling(_operation(id), lambda found: found.is_over, every)
+        return _poll(_operation(id), lambda found: found.is_over, every)
 
 
 def identity(headers: Any) -> Identity:
@@ -642,17 +742,40 @@ def identity(headers: Any) -> Identity:
 
 
 def _ask_tuple(call: str, kind: type[R]) -> ApiRequest[tuple[R, ...]]:
-    return ask_raw(call, lambda found: tuple(record(kind, one) for one in found), None, selection(kind))
+    return ask(call, lambda found: tuple(record(kind, one) for one in found), selected=selection(kind))
+
+
+def _page(call: str, items: str, kind: type[R], input_type: str, wanted: Json) -> ApiRequest[ResultPage[R]]:
+    def read(found: Json) -> ResultPage[R]:
+        return ResultPage(tuple(record(kind, item) for item in found[items]), found["total"])
+
+    return ask(call, read, {f"input: {input_type}": wanted}, selected=f"total {items} {{ {selection(kind)} }}")
+
+
+def _list_records(
+    call: str, items: str, kind: type[R], input_type: str, page_size: int, *, key: str = "urn", **wanted: Any
+) -> Listing[R]:
+    """List records that `key` identifies."""
+
+    def fetch(start: int, count: int) -> ApiRequest[ResultPage[R]]:
+        return _page(call, items, kind, input_type, {"start": start, "count": count, **wanted})
+
+    return list_by_offset(fetch, lambda item: str(getattr(item, key)), page_size)
+
+
+def _require_true(found: Any) -> None:
+    """Read a mutation that answers with true."""
+    if found is not True:
+        raise ValueError("neither done nor refused")
+
+
+def _ignore(_: object) -> None:
+    """Read an answer whose content does not matter."""
 
 
 def _new_token(call: str, variables: Json, key: str | None) -> ApiRequest[NewToken]:
     """Under an Idempotency-Key, so that it may be retried: the server answers with the same token again."""
-
-    def read(found: Json) -> NewToken:
-        return NewToken(token=Secret(found["accessToken"]), metadata=record(TokenInfo, found["metadata"]))
-
-    selected = f"accessToken metadata {{ {selection(TokenInfo)} }}"
-    return ask_raw(call, read, variables, selected, mutation=True, key=key or secrets.token_hex(16))
+    return ask(call, NewToken, variables, mutation=True, key=key or secrets.token_hex(16))
 
 
 def _lifetime(duration: Lifetime) -> dict[str, str | None]:
@@ -691,7 +814,7 @@ def _token_page(
         "filters": [condition.as_input() for condition in where],
         "sort": {"field": sort, "order": "DESCENDING" if descending else "ASCENDING"},
     }
-    return page_request("listAccessTokens", "ListAccessTokensInput", "tokens", TokenInfo, wanted)
+    return _page("listAccessTokens", "tokens", TokenInfo, "ListAccessTokensInput", wanted)
 
 
 def _selected_tokens(
@@ -730,7 +853,7 @@ def _actors_input(actors: PolicyActors) -> dict[str, Any]:
 
 def _set_status(urn: str, status: str) -> ApiRequest[None]:
     variables = {"urn: String!": urn, "status: CorpUserStatus!": status}
-    return ask_raw("updateUserStatus(urn: $urn, status: $status)", lambda _: None, variables, mutation=True)
+    return ask("updateUserStatus", _ignore, variables, mutation=True)
 
 
 def _truncate(
@@ -758,15 +881,9 @@ def _truncate(
         "forceDeleteByQuery": force_delete_by_query,
         "forceReindex": force_reindex,
     }
-    return ask_raw(
-        "truncateTimeseriesAspect(input: $input)",
-        lambda found: record(kind, found[part]),
-        {"input: TruncateTimeseriesAspectInput!": wanted},
-        f"{part} {{ {selection(kind)} }}",
-        mutation=True,
-        changes=not is_plan,
-    )
+    variables = {"input: TruncateTimeseriesAspectInput!": wanted}
+    return ask("truncateTimeseriesAspect", kind, variables, part=part, mutation=True, changes=not is_plan)
 
 
 def _operation(operation_id: str) -> ApiRequest[OperationInfo]:
-    return ask("operation(id: $id)", OperationInfo, {"id: String!": operation_id})
+    return ask("operation", OperationInfo, {"id: String!": operation_id})

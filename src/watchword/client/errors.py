@@ -21,7 +21,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from watchword.domain import errors as domain_errors
 from watchword.domain.errors import OperatorError
 
 # Arguments whose name is not the snake case of the GraphQL field.
@@ -141,22 +140,16 @@ class Unavailable(Refused):
     """The server cannot answer now, and changed nothing."""
 
 
-BY_TYPE: dict[str, type[Refused]] = {
-    domain_errors.BAD_REQUEST.type: BadRequest,
-    domain_errors.UNAUTHENTICATED.type: Unauthenticated,
-    domain_errors.UNAUTHORIZED.type: Unauthorized,
-    domain_errors.NOT_FOUND.type: NotFound,
-    domain_errors.CONFLICT.type: Conflict,
-    domain_errors.THROTTLED.type: Throttled,
-    domain_errors.SERVER_ERROR.type: ServerError,
-    domain_errors.UNAVAILABLE.type: Unavailable,
+BY_CODE: dict[int, type[Refused]] = {
+    400: BadRequest,
+    401: Unauthenticated,
+    403: Unauthorized,
+    404: NotFound,
+    409: Conflict,
+    429: Throttled,
+    500: ServerError,
+    503: Unavailable,
 }
-
-
-def error_type(status: int) -> str:
-    """The error type of an HTTP status, for an answer that does not name it."""
-    kinds = (value for value in vars(domain_errors).values() if isinstance(value, domain_errors.Kind))
-    return next((kind.type for kind in kinds if kind.code == status), "")
 
 
 def _snake(name: str) -> str:

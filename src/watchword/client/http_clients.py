@@ -1,26 +1,387 @@
-"""`Client` and `AsyncClient`: how requests are sent. What can be asked for is in `api`."""
+"""`Client` and `AsyncClient`: how requests are sent, retried and answered. What can be asked for is in `api`.
 
+A token is written only into the header of a request. Redirects are not followed, because they could send the token to
+another server. A .netrc file is ignored, and so is a proxy for addresses of this machine.
+
+Reads are retried when no answer came or the server is unavailable. A change is retried only after a 503 of the server
+itself, which means that nothing was changed. It is never retried after a lost connection, because the change may have
+been made. A request with an Idempotency-Key is retried after any of these failures: the server carries it out once.
+"""
+
+import ipaddress
+import json
+import random
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator
-from typing import Any, Self, TypeVar
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Generic, Protocol, Self, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 
-from watchword.client.api import Api
-from watchword.client.api_requests import AnswerBody, ApiRequest, Listing, Retries, read_answer
-from watchword.client.connection import Bearer, ServerConnection, deadline
-from watchword.client.errors import ProfileChoiceError, WatchwordError
+from watchword import __version__
+from watchword.client.api import GRAPHQL_PATH, Api, ApiRequest, Listing, Step
+from watchword.client.errors import (
+    BY_CODE,
+    BadRequest,
+    ProfileChoiceError,
+    Refused,
+    ServerError,
+    Throttled,
+    Unavailable,
+    UnexpectedAnswer,
+    Unreachable,
+    WatchwordError,
+)
 from watchword.client.profiles import DEFAULT_URL, Profiles, choose_server, read_environment
+from watchword.domain.secret import Secret
 
 T = TypeVar("T")
+H = TypeVar("H", httpx.Client, httpx.AsyncClient)
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
+MAX_BYTES = 32 * 1024 * 1024
+"""Of an answer. The largest real one, a page of 1,000 records, has a tenth of that."""
+UNIX = "unix:"
+_INVALID_URL = f"url must be an address such as {DEFAULT_URL} or unix:/path/of.sock, without a password."
+_GATEWAY = {502: "bad gateway", 503: "unavailable", 504: "gateway timeout"}
 
 
-class _HttpClient(Api):
-    _connection: ServerConnection
+class TokenSource(Protocol):
+    """Provides the token for each request, such as a `TokenFile`."""
+
+    def read(self) -> Secret[str]: ...
+
+
+Bearer = str | Secret[str] | TokenSource
+
+
+class CallerAuth(httpx.Auth):
+    """Adds the token or the local actor to a request. Nothing that can be printed holds the token."""
+
+    def __init__(self, token: Bearer | None, actor: str | None) -> None:
+        if token is not None and actor is not None:
+            raise ValueError("Give token or actor, not both.")
+        self._source = None if token is None or isinstance(token, str | Secret) else token
+        raw = token.reveal() if isinstance(token, Secret) else token if isinstance(token, str) else None
+        for name, value in (("token", raw), ("actor", actor)):
+            if value is not None and (not value or not all("\x21" <= character <= "\x7e" for character in value)):
+                raise ValueError(f"{name} must be visible ASCII without blanks.")
+        self._token = None if raw is None else Secret(raw)
+        self._actor = actor
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        yield self._signed(request, self._token if self._source is None else self._source.read())
+
+    async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        token = self._token
+        if self._source is not None:
+            import asyncio
+
+            token = await asyncio.to_thread(self._source.read)
+        yield self._signed(request, token)
+
+    def _signed(self, request: httpx.Request, token: Secret[str] | None) -> httpx.Request:
+        if token is not None:
+            request.headers["Authorization"] = f"Bearer {token.reveal()}"
+        if self._actor is not None:
+            request.headers["X-Service-Actor"] = self._actor
+        return request
+
+
+class ServerConnection:
+    """The server's address, the credential, and how requests are put into httpx's arguments."""
+
+    def __init__(self, url: str, token: Bearer | None, actor: str | None, retries: int) -> None:
+        if retries < 0:
+            raise ValueError("retries must be 0 or more.")
+        self.retries = retries
+        self.socket = url.removeprefix(UNIX) if url.startswith(UNIX) else None
+        checked = _check_url(url)
+        self.url = "http://localhost" if self.socket is not None else checked
+        self._shown = checked
+        self._auth = CallerAuth(token, actor)
+
+    def __repr__(self) -> str:
+        return self._shown
+
+    def request(self, request: ApiRequest[Any]) -> dict[str, Any]:
+        """The arguments of httpx's `stream`."""
+        headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": f"watchword/{__version__}"}
+        if request.content is not None:
+            headers["Content-Type"] = request.media
+        if request.key is not None:
+            headers["Idempotency-Key"] = request.key
+        return {
+            "method": "GET" if request.content is None else "POST",
+            "url": self.url + request.path,
+            "headers": headers,
+            "content": request.content,
+            "auth": None if request.public else self._auth,
+            "follow_redirects": False,
+        }
+
+    def open(self, kind: type[H], transport: Callable[..., Any], timeout: float, verify: ssl.SSLContext | bool) -> H:
+        """A client of httpx, with the transport for a Unix socket."""
+        options: dict[str, Any] = {"timeout": timeout, "verify": verify}
+        if self.socket is not None:
+            options["transport"] = transport(uds=self.socket)
+        elif is_loopback(self.url):
+            options["mounts"] = {"http://": None, "https://": None}
+        if is_loopback(self.url) and not is_encrypted(self.url):
+            options["verify"] = False  # plain HTTP; loading the certificate authorities would take time
+        try:
+            return kind(**options)
+        except ImportError:
+            raise WatchwordError(
+                "The environment (ALL_PROXY, HTTP_PROXY or HTTPS_PROXY) names a SOCKS proxy, which needs one more "
+                "package. Run: pip install 'httpx[socks]', or name the server in NO_PROXY."
+            ) from None
+        except (httpx.InvalidURL, ValueError):
+            raise WatchwordError(
+                "The proxy in the environment (ALL_PROXY, HTTP_PROXY or HTTPS_PROXY) must be an address such as "
+                "http://proxy.example.org:3128. Correct it, or name the server in NO_PROXY."
+            ) from None
+
+    def lost(self, error: httpx.HTTPError | TimeoutError) -> Unreachable:
+        late = isinstance(error, httpx.TimeoutException | TimeoutError)
+        what = "did not answer in time" if late else f"cannot be reached: {error}"
+        return Unreachable(f"{self._shown} {what.rstrip(': .')}.")
+
+
+def is_encrypted(url: str) -> bool:
+    return urlsplit(url).scheme == "https"
+
+
+def is_loopback(url: str) -> bool:
+    """Whether requests to this address stay on this machine."""
+    if url.startswith(UNIX):
+        return True
+    host = (urlsplit(url).hostname or "").removesuffix(".")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _check_url(url: str) -> str:
+    # Checked first, because urlsplit silently removes line ends.
+    if not url.isprintable() or url == UNIX or (" " in url and not url.startswith(UNIX)):
+        raise ValueError(_INVALID_URL)
+    if url.startswith(UNIX):
+        return url
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        httpx.URL(url.rstrip("/") + GRAPHQL_PATH)
+    except (ValueError, httpx.InvalidURL):
+        is_valid = False
+    if not is_valid or parts.query or parts.fragment or parts.username is not None or parts.password is not None:
+        raise ValueError(_INVALID_URL)
+    return url.rstrip("/").removesuffix(GRAPHQL_PATH)
+
+
+# The deadline of a whole request. httpx limits only each single read and write, so that a server that sends a byte a
+# second would never time out. asyncio can cancel a request from outside; a blocking client cannot, so each of its reads
+# and writes gets the time that is left. httpx has no public way to set httpcore's network backend, so this replaces a
+# private attribute of it. tests/client/test_bounds.py fails if that stops working.
+
+_deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
+
+
+@contextmanager
+def deadline(seconds: float | None) -> Iterator[None]:
+    """Limit the time of all reads and writes in this block, by a client of `enforce_deadlines`."""
+    before = _deadline.set(None if seconds is None else time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _deadline.reset(before)
+
+
+def enforce_deadlines(http: httpx.Client) -> httpx.Client:
+    for transport in (http._transport, *http._mounts.values()):  # noqa: SLF001 - see above
+        if transport is not None:
+            pool: Any = transport._pool  # type: ignore[attr-defined]  # noqa: SLF001
+            pool._network_backend = _WithDeadline(pool._network_backend)  # noqa: SLF001
+    return http
+
+
+def _remaining(timeout: float | None) -> float | None:
+    ends = _deadline.get()
+    if ends is None:
+        return timeout
+    left = ends - time.monotonic()
+    if left <= 0:
+        raise httpx.ReadTimeout("")
+    return left if timeout is None else min(left, timeout)
+
+
+class _WithDeadline:
+    """A network backend of httpcore, or a stream that it opens: every `timeout` becomes the time that is left."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            if "timeout" in options:
+                options["timeout"] = _remaining(options["timeout"])
+            found = method(*args, **options)
+            return _WithDeadline(found) if name in {"connect_tcp", "connect_unix_socket", "start_tls"} else found
+
+        return call
+
+
+class AnswerBody:
+    """Collects and decompresses an answer, up to the limit."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        # An event hook of the given client may have read the answer.
+        self.content = bytearray(response.content if response.is_closed else b"")
+        encoding = response.headers.get("content-encoding", "").lower()
+        if encoding not in {"", "identity", "gzip"}:
+            raise UnexpectedAnswer(
+                "The answer has a content encoding that was not asked for. Is this Watchword's address?"
+            )
+        self._decompressor = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
+        self._received = 0
+
+    def add(self, chunk: bytes) -> None:
+        self._received += len(chunk)
+        if self._decompressor is not None:
+            try:
+                chunk = self._decompressor.decompress(chunk, MAX_BYTES + 1 - len(self.content))
+            except zlib.error:
+                raise UnexpectedAnswer("The answer cannot be decompressed. Is this Watchword's address?") from None
+        self.content += chunk
+        if max(self._received, len(self.content)) > MAX_BYTES:
+            raise UnexpectedAnswer(
+                f"The answer has more than {MAX_BYTES:,} bytes, more than Watchword sends. Is this its address?"
+            )
+
+
+def read_answer(request: ApiRequest[T], status: int, headers: Mapping[str, str], body: bytes | bytearray) -> T:
+    """The result of a request. Raises the error that the answer stands for."""
+    if request.read_headers is not None and status in {200, 204} and not body:
+        try:
+            return request.read_headers(headers)
+        except KeyError:
+            raise _unexpected(status, headers) from None
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        answer = None
+    if isinstance(answer, dict):
+        refused = _refused(answer, status, headers)
+        if isinstance(refused, BadRequest):
+            refused.name_argument(request.arguments)
+        if refused is not None:
+            raise refused
+        if status == 200:
+            try:
+                return request.read(answer)
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+                pass
+    raise _unexpected(status, headers)
+
+
+def _refused(answer: Mapping[str, Any], status: int, headers: Mapping[str, str]) -> Refused | None:
+    """Read the three forms of an error: GraphQL's, OAuth's, and that of all other addresses."""
+    try:
+        if "errors" in answer:
+            first = answer["errors"][0]
+            message, details = first["message"], dict(first["extensions"])
+        elif isinstance(answer.get("error"), str):
+            message = answer["error_description"]
+            details = {"type": None, "code": status, "reason": answer["error"]}
+        else:
+            details = dict(answer["error"])
+            message = details.pop("message")
+        del details["type"]  # says the same as the code
+        code = int(details.pop("code"))
+        return BY_CODE.get(code, Refused)(
+            str(message),
+            code=code,
+            reason=str(details.pop("reason")),
+            details=details,
+            request_id=headers.get("x-request-id"),
+            retry_after=_seconds(headers.get("retry-after")),
+        )
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError):
+        return None
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def _unexpected(status: int, headers: Mapping[str, str]) -> WatchwordError:
+    if status in _GATEWAY:
+        return Unreachable(f"A gateway answered {status} ({_GATEWAY[status]}) instead of Watchword.")
+    if 300 <= status < 400:
+        where = headers.get("location", "another address")
+        return UnexpectedAnswer(f"The answer is a redirect to {where[:200]}, which is not followed. Use that address.")
+    return UnexpectedAnswer(f"The answer ({status}) is not Watchword's. Is this its address?")
+
+
+class Retries:
+    """How often one request is retried. Random pauses keep many clients from retrying at the same moment."""
+
+    def __init__(self, request: ApiRequest[Any], retries: int, jitter: Callable[[], float] = random.random) -> None:
+        self._request = request
+        self._left = retries
+        self._pause = FIRST_PAUSE
+        self._jitter = jitter
+
+    def pause_after(self, failure: WatchwordError) -> float | None:
+        """Seconds to wait before the next try; None to give up."""
+        if self._left <= 0 or not self._may_retry(failure):
+            return None
+        asked = failure.retry_after if isinstance(failure, Refused) else None
+        pause = self._pause if asked is None else asked
+        if pause > LONGEST_PAUSE:
+            return None
+        self._left -= 1
+        self._pause *= 2
+        return pause * (1 + self._jitter() / 2)
+
+    def _may_retry(self, failure: WatchwordError) -> bool:
+        if isinstance(failure, Unreachable):
+            return self._request.key is not None or not self._request.changes
+        if isinstance(failure, Throttled):
+            return failure.retry_after is not None  # nothing was changed
+        return isinstance(failure, Unavailable) or (isinstance(failure, ServerError) and self._request.key is not None)
+
+
+class _HttpClient(Api, Generic[H]):
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        token: Bearer | None = None,
+        actor: str | None = None,
+        timeout: float = 30.0,
+        retries: int = 2,
+        verify: ssl.SSLContext | bool = True,
+        http: H | None = None,
+    ) -> None:
+        self._connection = ServerConnection(url, token, actor, retries)
+        if http is not None and self._connection.socket is not None:
+            raise ValueError("Give http a transport for the Unix socket, and url as http://localhost.")
+        self._closes = http is None
+        self._timeout = timeout if http is None else None
+        self._http: H = http or self._open(timeout, verify)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._connection})"
+
+    def _open(self, timeout: float, verify: ssl.SSLContext | bool) -> H:
+        raise NotImplementedError
 
     @classmethod
     def from_env(cls, **options: Any) -> Self:
@@ -35,19 +396,17 @@ class _HttpClient(Api):
             options["token"] = environment.token or (profiles.token(chosen.profile) if chosen.profile else None)
             if options["token"] is None:
                 raise ProfileChoiceError("No credential. Set WATCHWORD_TOKEN, or sign in: watchword login")
-        make: Any = cls
-        return make(chosen.url, **options)  # type: ignore[no-any-return]
+        return cls(chosen.url, **options)
 
     @classmethod
     def from_profile(cls, name: str, **options: Any) -> Self:
         """Connect with the server and the token that `watchword login --profile NAME` stored."""
         profiles = Profiles(read_environment().folder)
         profile = profiles.get(name)
-        make: Any = cls
-        return make(profile.url, token=profiles.token(profile), **options)  # type: ignore[no-any-return]
+        return cls(profile.url, token=profiles.token(profile), **options)
 
 
-class Client(_HttpClient):
+class Client(_HttpClient[httpx.Client]):
     """A client of one server. Use it as a context manager, or `close` it.
 
     `token`, a string, `Secret` or `TokenFile`, identifies the caller. `actor` does so for a server in local mode. `url`
@@ -56,22 +415,8 @@ class Client(_HttpClient):
     certificates; it is not closed.
     """
 
-    def __init__(
-        self,
-        url: str = DEFAULT_URL,
-        *,
-        token: Bearer | None = None,
-        actor: str | None = None,
-        timeout: float = 30.0,
-        retries: int = 2,
-        verify: ssl.SSLContext | bool = True,
-        http: httpx.Client | None = None,
-    ) -> None:
-        self._connection = ServerConnection(url, token, actor, retries)
-        self._connection.check_http(http)
-        self._closes = http is None
-        self._timeout = timeout if http is None else None
-        self._http = http or self._connection.open_client(timeout, verify)
+    def _open(self, timeout: float, verify: ssl.SSLContext | bool) -> httpx.Client:
+        return enforce_deadlines(self._connection.open(httpx.Client, httpx.HTTPTransport, timeout, verify))
 
     def __enter__(self) -> Self:
         return self
@@ -98,43 +443,26 @@ class Client(_HttpClient):
     def _send_once(self, request: ApiRequest[T]) -> T:
         try:
             with deadline(self._timeout), self._http.stream(**self._connection.request(request)) as response:
-                if response.is_closed:  # an event hook of the given client has read it
-                    content: bytes | bytearray = response.content
-                else:
-                    body = AnswerBody(response.headers.get("content-encoding", "").lower())
+                body = AnswerBody(response)
+                if not response.is_closed:
                     for chunk in response.iter_raw():
                         body.add(chunk)
-                    content = body.content
         except httpx.HTTPError as error:
             raise self._connection.lost(error) from None
-        return read_answer(request, response.status_code, response.headers, content)
+        return read_answer(request, response.status_code, response.headers, body.content)
 
-    def _list(self, listing: Listing[Any, T]) -> Iterator[T]:
-        while listing.next_request is not None:
-            yield from listing.take(self._send(listing.next_request))
-            if listing.pause and listing.next_request is not None:
-                time.sleep(listing.pause)
+    def _list(self, listing: Listing[T], step: Step[T]) -> Iterator[T]:
+        while step.request is not None:
+            time.sleep(step.pause)
+            step = listing.send(self._send(step.request))
+            yield from step.items
 
 
-class AsyncClient(_HttpClient):
+class AsyncClient(_HttpClient[httpx.AsyncClient]):
     """The same as `Client` for asyncio: `await` each call, and use `async for` for lists and `async with`."""
 
-    def __init__(
-        self,
-        url: str = DEFAULT_URL,
-        *,
-        token: Bearer | None = None,
-        actor: str | None = None,
-        timeout: float = 30.0,
-        retries: int = 2,
-        verify: ssl.SSLContext | bool = True,
-        http: httpx.AsyncClient | None = None,
-    ) -> None:
-        self._connection = ServerConnection(url, token, actor, retries)
-        self._connection.check_http(http)
-        self._closes = http is None
-        self._timeout = timeout if http is None else None
-        self._http = http or self._connection.open_async_client(timeout, verify)
+    def _open(self, timeout: float, verify: ssl.SSLContext | bool) -> httpx.AsyncClient:
+        return self._connection.open(httpx.AsyncClient, httpx.AsyncHTTPTransport, timeout, verify)
 
     async def __aenter__(self) -> Self:
         return self
@@ -167,22 +495,19 @@ class AsyncClient(_HttpClient):
 
         try:
             async with timeout(self._timeout), self._http.stream(**self._connection.request(request)) as response:
-                if response.is_closed:
-                    content: bytes | bytearray = response.content
-                else:
-                    body = AnswerBody(response.headers.get("content-encoding", "").lower())
+                body = AnswerBody(response)
+                if not response.is_closed:
                     async for chunk in response.aiter_raw():
                         body.add(chunk)
-                    content = body.content
         except (httpx.HTTPError, TimeoutError) as error:
             raise self._connection.lost(error) from None
-        return read_answer(request, response.status_code, response.headers, content)
+        return read_answer(request, response.status_code, response.headers, body.content)
 
-    async def _list(self, listing: Listing[Any, T]) -> AsyncIterator[T]:
+    async def _list(self, listing: Listing[T], step: Step[T]) -> AsyncIterator[T]:
         from asyncio import sleep
 
-        while listing.next_request is not None:
-            for item in listing.take(await self._send(listing.next_request)):
+        while step.request is not None:
+            await sleep(step.pause)
+            step = listing.send(await self._send(step.request))
+            for item in step.items:
                 yield item
-            if listing.pause and listing.next_request is not None:
-                await sleep(listing.pause)

@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 import httpx
 
 from watchword.client.api import as_list, identity
-from watchword.client.connection import ServerConnection
+from watchword.client.http_clients import ServerConnection
 from watchword.client.profiles import DEFAULT_URL
 from watchword.client.records import Identity
 from watchword.domain.errors import BAD_REQUEST, UNAUTHENTICATED, UNAVAILABLE, Kind, Reason
@@ -183,7 +183,8 @@ class VerifyTokens:
         """The connections of this event loop, kept between requests."""
         loop = asyncio.get_running_loop()
         if self._pool is None or self._pool[0] is not loop:
-            self._pool = loop, self._connection.open_async_client(self._timeout, self._verify)
+            opened = self._connection.open(httpx.AsyncClient, httpx.AsyncHTTPTransport, self._timeout, self._verify)
+            self._pool = loop, opened
         return self._pool[1]
 
     def _closing(self, send: Send) -> Send:

@@ -7,11 +7,11 @@ datetimes in UTC.
 
 import json
 from base64 import urlsafe_b64decode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 from watchword.domain.secret import Secret
 
@@ -89,7 +89,7 @@ class TokenInfo:
 class NewToken:
     """A token that was just issued, and its record. The server shows the token only this once."""
 
-    token: Secret[str]
+    token: Secret[str] = field(metadata={GRAPHQL_NAME: "accessToken"})
     metadata: TokenInfo
 
 
@@ -525,45 +525,44 @@ class _Record(Protocol):
 
 
 R = TypeVar("R", bound=_Record)
+# How values that are no records are read from JSON. Other types are taken as they are.
+_READERS: Mapping[Any, Callable[[Any], Any]] = {
+    datetime: from_millis,
+    timedelta: lambda millis: timedelta(milliseconds=millis),
+    Secret: Secret,
+}
 
 
 @cache
 def _graphql_fields(kind: type[_Record]) -> tuple[tuple[str, str, Any], ...]:
-    """Each field's name in Python and in GraphQL, and its type: a record, datetime, timedelta, or None for others."""
+    """Each field's name in Python and in GraphQL, and its type: a record, one of _READERS, or None for others."""
     hints = get_type_hints(kind)
-    return tuple(
-        (
-            one.name,
-            graphql_name(one),
-            next(filter(_is_converted, (hints[one.name], *get_args(hints[one.name]))), None),
-        )
-        for one in fields(kind)
-    )
 
+    def converted(hint: Any) -> Any:
+        types = (get_origin(hint), hint, *get_args(hint))
+        return next((one for one in types if one in _READERS or is_dataclass(one)), None)
 
-def _is_converted(kind: Any) -> bool:
-    return isinstance(kind, type) and (is_dataclass(kind) or kind in {datetime, timedelta})
+    return tuple((one.name, graphql_name(one), converted(hints[one.name])) for one in fields(kind))
 
 
 @cache
 def selection(kind: type[_Record]) -> str:
     """The GraphQL selection of a record's fields."""
     return " ".join(
-        name if inner in {None, datetime, timedelta} else f"{name} {{ {selection(inner)} }}"
+        name if inner is None or inner in _READERS else f"{name} {{ {selection(inner)} }}"
         for _, name, inner in _graphql_fields(kind)
     )
 
 
 def record(kind: type[R], answer: Json) -> R:
     """Read a record from the JSON of an answer."""
-    return kind(**{name: _value(inner, answer[graphql]) for name, graphql, inner in _graphql_fields(kind)})
+    return kind(**{name: _read_value(inner, answer[graphql]) for name, graphql, inner in _graphql_fields(kind)})
 
 
-def _value(kind: Any, value: Any) -> Any:
+def _read_value(kind: Any, value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(_value(kind, one) for one in value)
+        return tuple(_read_value(kind, one) for one in value)
     if kind is None or value is None:
         return value
-    if kind is datetime:
-        return from_millis(value)
-    return timedelta(milliseconds=value) if kind is timedelta else record(kind, value)
+    reader = _READERS.get(kind)
+    return record(kind, value) if reader is None else reader(value)
