@@ -19,12 +19,12 @@ import base64
 import random
 import ssl
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -43,7 +43,12 @@ BLOCK = "cluster_block_exception"
 NO_INDEX = "index_not_found_exception"
 NO_RESOURCE = "resource_not_found_exception"
 EXISTS = "resource_already_exists_exception"
+MAX_BULK_BYTES = 5_000_000
+_BULK_FILTER = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"
+_LONGEST_BLOCK = 35.0
+"""Seconds. A copy blocks writes to its source for at most thirty."""
 _RETRIABLE = frozenset({429, 502, 503, 504})
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _CONNECT_SHARE = 0.25
 _MAX_CHARACTERS = 400
 _KEPT = httpx.Limits(max_connections=32, max_keepalive_connections=16, keepalive_expiry=60)
@@ -117,13 +122,6 @@ class ClusterHost:
     skipped_until: float = 0.0
 
 
-class ClusterRequest(NamedTuple):
-    method: str
-    path: str
-    content: bytes | None
-    headers: dict[str, str]
-
-
 @dataclass(frozen=True, slots=True)
 class ClusterAnswer:
     status: int
@@ -146,31 +144,15 @@ class ClusterAnswer:
         return self.status in _RETRIABLE and not (self.status == 429 and self.error()[0] == BLOCK)
 
 
-class _NoAnswer(Exception):
-    def __init__(self, why: str, *, sent: bool) -> None:
-        """`sent`: the request may have been executed."""
-        super().__init__(why)
-        self.sent = sent
-
-
 class ClusterClient:
     def __init__(
-        self,
-        hosts: tuple[str, ...],
-        credential: ClusterCredential,
-        tls: ssl.SSLContext | bool,
-        timeout: float,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        jitter: Callable[[], float] = random.random,
+        self, hosts: tuple[str, ...], credential: ClusterCredential, tls: ssl.SSLContext | bool, timeout: float
     ) -> None:
         if not hosts:
             raise ValueError("hosts must name at least one address.")
         self._hosts = [ClusterHost(_checked(url)) for url in hosts]
         self._next = 0
         self._timeout = timeout
-        self._clock = clock
-        self._jitter = jitter
         options: dict[str, Any] = {
             "auth": credential,
             "verify": tls,
@@ -203,7 +185,7 @@ class ClusterClient:
         headers = {} if tag is None else {TAG_HEADER: tag}
         if content is not None:
             headers["Content-Type"] = "application/json" if lines is None else "application/x-ndjson"
-        answer = await self._retry(ClusterRequest(method, path, content, headers), retry, within or self._timeout)
+        answer = await self._retry(method, path, content, headers, retry, within or self._timeout)
         if answer.status < 300:
             try:
                 found = orjson.loads(answer.content)
@@ -224,36 +206,41 @@ class ClusterClient:
             )
         raise refused(why) if 400 <= answer.status < 500 else unavailable(why)
 
-    async def _retry(self, request: ClusterRequest, retry: Retry, seconds: float) -> ClusterAnswer:
+    async def _retry(
+        self, method: str, path: str, content: bytes | None, headers: dict[str, str], retry: Retry, seconds: float
+    ) -> ClusterAnswer:
         """The first answer that is not retriable."""
-        ends = self._clock() + seconds
+        ends = time.monotonic() + seconds
         http = self._kept if retry is Retry.ALWAYS else self._fresh
         for number in range(1, TRIES + 1):
             host = self._choose_host()
-            left = ends - self._clock()
+            left = ends - time.monotonic()
             last = number == TRIES or retry is Retry.NEVER
             # Leave time for another host where this one hangs.
             share = left if last or len(self._hosts) == 1 or retry is not Retry.ALWAYS else left / 2
+            request = http.build_request(method, host.url + path, content=content, headers=headers)
             try:
-                answer = await self._send(http, host, request, share)
-            except _NoAnswer as lost:
-                problem, repeat = str(lost), retry is Retry.ALWAYS or not lost.sent
-                host.skipped_until = self._clock() + SKIP_SECONDS
+                async with asyncio.timeout(share):
+                    answer = await _send(http, request)
+            except (httpx.HTTPError, TimeoutError) as error:
+                problem = f"{type(error).__name__} {error}".strip()[:200]
+                repeat = retry is Retry.ALWAYS or isinstance(error, _NOT_SENT)
+                host.skipped_until = time.monotonic() + SKIP_SECONDS
             else:
                 if not answer.is_retriable:
                     host.skipped_until = 0.0
                     return answer
                 problem, repeat = f"HTTP {answer.status}", retry is Retry.ALWAYS or answer.status in (429, 503)
-                host.skipped_until = 0.0 if answer.status == 429 else self._clock() + SKIP_SECONDS
-            pause = FIRST_PAUSE * 2 ** (number - 1) * (1 + self._jitter())
-            if last or not repeat or self._clock() + pause >= ends:
-                raise unavailable(f"{request.method} {request.path} at {host.url}: {problem}")
+                host.skipped_until = 0.0 if answer.status == 429 else time.monotonic() + SKIP_SECONDS
+            pause = FIRST_PAUSE * 2 ** (number - 1) * random.uniform(1, 2)  # noqa: S311 - not for secrets
+            if last or not repeat or time.monotonic() + pause >= ends:
+                raise unavailable(f"{method} {path} at {host.url}: {problem}")
             await asyncio.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
     def _choose_host(self) -> ClusterHost:
         """Round robin over hosts that are not skipped. Where all are, the one that is due first."""
-        now = self._clock()
+        now = time.monotonic()
         for _ in self._hosts:
             host = self._hosts[self._next % len(self._hosts)]
             self._next += 1
@@ -261,33 +248,18 @@ class ClusterClient:
                 return host
         return min(self._hosts, key=lambda host: host.skipped_until)
 
-    async def _send(
-        self, http: httpx.AsyncClient, host: ClusterHost, request: ClusterRequest, seconds: float
-    ) -> ClusterAnswer:
-        url = host.url + request.path
-        try:
-            async with (
-                asyncio.timeout(seconds),
-                http.stream(request.method, url, content=request.content, headers=request.headers) as answer,
-            ):
-                return ClusterAnswer(answer.status_code, await _read(answer))
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise _NoAnswer(_described(error), sent=False) from None
-        except (httpx.HTTPError, TimeoutError) as error:
-            raise _NoAnswer(_described(error), sent=True) from None
 
-
-def _described(error: Exception) -> str:
-    return f"{type(error).__name__} {error}".strip()[:200]
-
-
-async def _read(answer: httpx.Response) -> bytes:
+async def _send(http: httpx.AsyncClient, request: httpx.Request) -> ClusterAnswer:
+    answer = await http.send(request, stream=True)
     content = bytearray()
-    async for chunk in answer.aiter_raw():
-        content += chunk
-        if len(content) > MAX_BYTES:
-            raise _NoAnswer(f"the answer has more than {MAX_BYTES:,} bytes", sent=True)
-    return bytes(content)
+    try:
+        async for chunk in answer.aiter_raw():
+            content += chunk
+            if len(content) > MAX_BYTES:
+                raise httpx.ReadError(f"the answer has more than {MAX_BYTES:,} bytes")
+    finally:
+        await answer.aclose()
+    return ClusterAnswer(answer.status_code, bytes(content))
 
 
 def tls_context(ca_file: Path | None, *, verify: bool) -> ssl.SSLContext:
@@ -311,3 +283,74 @@ def _checked(url: str) -> str:
     if not fine or parts.username is not None or parts.query or parts.fragment or "@" in url:
         raise ValueError("hosts must be addresses such as http://127.0.0.1:9200, without user and password.")
     return url.rstrip("/")
+
+
+def bulk_put(row_id: str, source: bytes) -> bytes:
+    """A JSON string cannot contain line ends, so replacing them by blanks changes nothing."""
+    line = source.replace(b"\n", b" ").replace(b"\r", b" ")
+    return orjson.dumps({"index": {"_id": row_id}}) + b"\n" + line + b"\n"
+
+
+def bulk_delete(row_id: str, routing: str | None) -> bytes:
+    named = {"_id": row_id} if routing is None else {"_id": row_id, "routing": routing}
+    return orjson.dumps({"delete": named}) + b"\n"
+
+
+async def send_bulk(client: ClusterClient, address: str, entries: Iterable[bytes]) -> None:
+    """Send lines of JSON in requests of bounded size, with an outcome per row.
+
+    Rows that the cluster rejects for the moment are sent again. A write block is reported only while no row was
+    written; after that the rest is sent again until it is written, so that a caller who retries can send all rows.
+    """
+    some_written = False
+    for part in _parts(entries):
+        left, number, waited = part, 0, 0.0
+        while left:
+            answer = await client.ask("POST", f"{address}?{_BULK_FILTER}", lines=b"".join(left))
+            with reading("a bulk request"):
+                again, blocked = _unwritten(answer, left)
+            some_written = some_written or len(again) < len(left)
+            if blocked and not some_written:
+                why = f"{address}: there is a write block"
+                raise Fault(Reason.INDEX_BLOCKED, "Writes to the index are blocked for a moment. Try again.", why=why)
+            if waited > _LONGEST_BLOCK or (number >= TRIES and not blocked):
+                raise refused(f"{len(again)} rows were not written by {address} after {number} tries")
+            left = again
+            if left:
+                pause = min(1.0, FIRST_PAUSE * 2**number)
+                number, waited = number + 1, waited + pause
+                await asyncio.sleep(pause)
+
+
+def _parts(entries: Iterable[bytes]) -> Iterator[list[bytes]]:
+    part: list[bytes] = []
+    size = 0
+    for entry in entries:
+        if part and size + len(entry) > MAX_BULK_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(entry)
+        size += len(entry)
+    if part:
+        yield part
+
+
+def _unwritten(answer: dict[str, Any], sent: list[bytes]) -> tuple[list[bytes], bool]:
+    """Entries to send again, and whether a write block is the cause. INDEX_REFUSED where a row is rejected for good."""
+    if not answer["errors"]:
+        return [], False
+    outcomes = [next(iter(item.values())) for item in answer["items"]]
+    again, rejected, blocked = [], [], False
+    for entry, outcome in zip(sent, outcomes, strict=True):
+        error = outcome.get("error")
+        # A full disk is a block with status 429.
+        is_block = error is not None and error.get("type") == BLOCK and outcome["status"] == 403
+        if is_block or outcome["status"] in (429, 503):
+            again.append(entry)
+            blocked = blocked or is_block
+        elif error is not None:
+            rejected.append(error)
+    if rejected:
+        first = describe_error(rejected[0])
+        raise refused(f"{len(rejected)} of {len(sent)} rows were rejected; the first: {first}")
+    return again, blocked

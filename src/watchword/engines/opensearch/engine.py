@@ -6,17 +6,18 @@ that an index of exactly this name exists.
 
 import asyncio
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from watchword.domain.engine import Checkpoints, Pace
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.indices import TIME, Histogram, IndexSize, Resolved, Row, RowCount
+from watchword.domain.indices import TIME, Histogram, IndexSize, Resolved, Row, RowCount, Spans
 from watchword.domain.secret import Secret
 from watchword.domain.tasks import CANCELLED, Counters, TaskId, TaskStatus
-from watchword.engines.opensearch import bulk, index_queries
+from watchword.engines.opensearch import index_queries as queries
 from watchword.engines.opensearch.cluster_client import (
     EXISTS,
     NO_INDEX,
@@ -25,26 +26,13 @@ from watchword.engines.opensearch.cluster_client import (
     ClusterClient,
     ClusterCredential,
     Retry,
+    bulk_put,
     describe_error,
     reading,
     refused,
+    send_bulk,
     tls_context,
     unavailable,
-)
-from watchword.engines.opensearch.index_queries import (
-    bare_path,
-    checked_tag,
-    concrete,
-    inlet,
-    is_concrete,
-    listing,
-    old,
-    path,
-    refresh,
-    state_path,
-    staying,
-    task_path,
-    written_after,
 )
 from watchword.engines.opensearch.reconcile import Reconciliation
 
@@ -93,13 +81,12 @@ def open_engine(
     credential = ClusterCredential(user, password, api_key)
     encrypted = any(host.startswith("https:") for host in hosts)
     tls = tls_context(ca_file, verify=verify_tls) if encrypted else False
-    return OpenSearchEngine(ClusterClient(hosts, credential, tls, timeout), lambda: uuid.uuid4().hex)
+    return OpenSearchEngine(ClusterClient(hosts, credential, tls, timeout))
 
 
 class OpenSearchEngine:
-    def __init__(self, client: ClusterClient, new_id: Callable[[], str]) -> None:
+    def __init__(self, client: ClusterClient) -> None:
         self._client = client
-        self._new_id = new_id
 
     async def close(self) -> None:
         await self._client.close()
@@ -124,7 +111,7 @@ class OpenSearchEngine:
         with reading("the settings of an index"):
             identity = str(settings["uuid"])
         try:
-            resolved = Resolved(concrete(index), identity, by_alias=index != name)
+            resolved = Resolved(queries.concrete(index), identity, by_alias=index != name)
         except ValueError:
             raise refused(f"{name} is an alias of an index whose name is never sent: {index}") from None
         if resolved.by_alias and "filter" in (await self._aliases(index)).get(name, {}):
@@ -136,16 +123,16 @@ class OpenSearchEngine:
         return resolved
 
     async def sizes(self, head: str, ending: str) -> tuple[IndexSize, ...]:
-        listed = await self._client.ask("GET", listing(head, ending, "_alias"))
+        listed = await self._client.ask("GET", queries.listing(head, ending, "_alias"))
         names: dict[str, str] = {}
         with reading("the list of aliases"):
             for index, content in listed.items():
                 fitting = [name for name in (index, *sorted(content["aliases"])) if _fits(name, head, ending)]
-                if fitting and is_concrete(index):
+                if fitting and queries.is_concrete(index):
                     names[index] = fitting[0]
         # Only refreshed rows count, and an index that is not searched is refreshed rarely.
         await asyncio.gather(*(self._refresh_if_there(index) for index in names))
-        stats = await self._client.ask("GET", listing(head, ending, "_stats/store,docs"))
+        stats = await self._client.ask("GET", queries.listing(head, ending, "_stats/store,docs"))
         found: dict[str, IndexSize] = {}
         with reading("the sizes of indices"):
             for index, content in stats["indices"].items():
@@ -158,15 +145,38 @@ class OpenSearchEngine:
         return tuple(found[name] for name in sorted(found))
 
     async def count(self, index: str, until: int) -> RowCount:
-        return await index_queries.count(self._client, index, await self._time_type(index), until)
+        kind = await self._time_type(index)
+        await queries.refresh(self._client, index)
+        wanted = {"old": {"filter": queries.old(kind, until)}}
+        counted = await queries.aggregate(self._client, index, queries.ALL, wanted)
+        stats = await self._client.ask("GET", queries.path(index, "_stats/store"))
+        with reading("a count"):
+            size = stats["indices"][index]["primaries"]["store"]["size_in_bytes"]
+            return RowCount(counted["total"], int(counted["old"]["doc_count"]), int(size))
 
     async def histogram(self, index: str, spans: int) -> Histogram:
-        return await index_queries.histogram(self._client, index, await self._time_type(index), spans)
+        kind = await self._time_type(index)
+        await queries.refresh(self._client, index)
+        is_timed = kind in queries.NUMBERS | queries.DATES
+        ends = {end: {end: {"field": TIME}} for end in ("min", "max")} if is_timed else {}
+        found = await queries.aggregate(self._client, index, queries.ALL, ends)
+        with reading("the span of a histogram"):
+            if not ends or found["min"]["value"] is None:
+                return Histogram(found["total"])
+            axis = Spans.between(float(found["min"]["value"]), float(found["max"]["value"]), spans)
+        # The outermost spans are open, to include rows written between the two searches.
+        limits = [None, *axis.starts()[1:], None]
+        parts = [queries.span_query(kind, low, high) for low, high in pairwise(limits)]
+        wanted = {"spans": {"filters": {"filters": parts}}}
+        found = await queries.aggregate(self._client, index, queries.ALL, wanted)
+        with reading("a histogram"):
+            counted = [int(one["doc_count"]) for one in found["spans"]["buckets"]]
+            return Histogram(found["total"], axis, tuple(counted))
 
     async def start_delete(self, index: str, until: int, pace: Pace) -> TaskId:
         kind = await self._time_type(index)
-        await refresh(self._client, index)
-        address = path(
+        await queries.refresh(self._client, index)
+        address = queries.path(
             index,
             "_delete_by_query",
             conflicts="proceed",
@@ -175,13 +185,13 @@ class OpenSearchEngine:
             scroll_size=_batch(pace),
             requests_per_second=_rate(pace),
         )
-        return await self._start(address, {"query": old(kind, until)}, pace)
+        return await self._start(address, {"query": queries.old(kind, until)}, pace)
 
     async def start_copy(self, source: str, target: str, until: int, pace: Pace) -> TaskId:
         kind = await self._time_type(source)
         await self._need_inlet(target)
-        await refresh(self._client, source)
-        return await self._start_reindex({"query": staying(kind, until)}, source, target, "external", pace)
+        await queries.refresh(self._client, source)
+        return await self._start_reindex({"query": queries.staying(kind, until)}, source, target, "external", pace)
 
     async def start_catch_up(
         self, source: str, target: str, until: int, since: Checkpoints, pace: Pace, *, overwrite: bool = False
@@ -195,23 +205,23 @@ class OpenSearchEngine:
         if shards != len(since):
             raise refused(f"{source} has {shards} shards; there are {len(since)} checkpoints")
         await self._need_inlet(target)
-        await refresh(self._client, source)
+        await queries.refresh(self._client, source)
         version_type = "internal" if overwrite else "external_gte"
         started = []
         for shard, checkpoint in enumerate(since):
-            what: dict[str, Any] = {"query": staying(kind, until, written_after(checkpoint))}
+            what: dict[str, Any] = {"query": queries.staying(kind, until, queries.written_after(checkpoint))}
             if len(since) > 1:  # with as many slices as shards, a slice is a shard
                 what["slice"] = {"id": shard, "max": len(since)}
             started.append(await self._start_reindex(what, source, target, version_type, pace))
         return tuple(started)
 
     async def task(self, task: TaskId) -> TaskStatus | None:
-        answer = await self._client.ask("GET", task_path(task), accept=(NO_RESOURCE,))
+        answer = await self._client.ask("GET", queries.task_path(task), accept=(NO_RESOURCE,))
         with reading("the status of a task"):
             return None if answer is None else _status(task, answer)
 
     async def cancel(self, task: TaskId) -> None:
-        await self._client.ask("POST", task_path(task, "_cancel"), accept=(NO_RESOURCE,))
+        await self._client.ask("POST", queries.task_path(task, "_cancel"), accept=(NO_RESOURCE,))
 
     async def running(self, tag: str) -> tuple[TaskId, ...]:
         answer = await self._client.ask("GET", "/_tasks?actions=*/reindex,*/byquery&detailed=true&group_by=none")
@@ -226,9 +236,11 @@ class OpenSearchEngine:
         them, a number may still be in progress or be reused.
         """
         settings = await self._present(index)
-        if _replicas_lag(settings):
+        # A replica may lack rows that a refresh has made visible on the primary.
+        by_segments = settings.get("replication", {}).get("type") == "SEGMENT"
+        if by_segments and str(settings.get("number_of_replicas", "0")) != "0":
             raise refused(f"{index} replicates by segments: its replicas lag behind, so a copy may be incomplete")
-        stats = await self._client.ask("GET", path(index, "_stats/docs", level="shards"))
+        stats = await self._client.ask("GET", queries.path(index, "_stats/docs", level="shards"))
         checkpoints = []
         with reading("the checkpoints of shards"):
             shards = stats["indices"].get(index, {}).get("shards", {})
@@ -237,13 +249,13 @@ class OpenSearchEngine:
                 if len(primaries) != 1 or "seq_no" not in primaries[0]:
                     raise unavailable(f"shard {number} of {index} has no primary now")
                 checkpoints.append(max(-1, int(primaries[0]["seq_no"]["global_checkpoint"])))
-        await refresh(self._client, index)
+        await queries.refresh(self._client, index)
         return tuple(checkpoints)
 
     async def make_like(self, source: str, target: str) -> None:
         await self._present(source)
-        answer = await self._client.ask("GET", path(source))
-        state = await self._client.ask("GET", state_path(source))
+        answer = await self._client.ask("GET", queries.path(source))
+        state = await self._client.ask("GET", queries.state_path(source))
         with reading("the shape of an index"):
             shape = answer[source]
             settings = _settings_for_copy(shape["settings"]["index"])
@@ -251,24 +263,24 @@ class OpenSearchEngine:
             # rows of one id may end up on one shard.
             settings["number_of_routing_shards"] = state["metadata"]["indices"][source]["routing_num_shards"]
             body = {"settings": {"index": settings}, "mappings": shape["mappings"]}
-        await self._client.ask("PUT", bare_path(target), body, retry=Retry.NOT_EXECUTED)
+        await self._client.ask("PUT", queries.bare_path(target), body, retry=Retry.NOT_EXECUTED)
         # An index template may have added aliases, which belong to the source until the swap.
         given = await self._aliases(target)
         actions: list[AliasAction] = [{"remove": {"index": target, "alias": alias}} for alias in given]
-        await self._change_aliases([*actions, {"add": {"index": target, "alias": inlet(target)}}])
+        await self._change_aliases([*actions, {"add": {"index": target, "alias": queries.inlet(target)}}])
 
     async def block(self, index: str) -> None:
         await self._present(index)
-        await self._client.ask("PUT", path(index, "_block/write"))
+        await self._client.ask("PUT", queries.path(index, "_block/write"))
         if not await self.is_blocked(index):
             raise unavailable(f"{index} still accepts writes")
-        await refresh(self._client, index)
+        await queries.refresh(self._client, index)
 
     async def unblock(self, index: str) -> None:
         found = await self._settings(index) or {}
         if index in found:
             body = {"index.blocks.write": None}
-            await self._client.ask("PUT", path(index, "_settings"), body, accept=(NO_INDEX,))
+            await self._client.ask("PUT", queries.path(index, "_settings"), body, accept=(NO_INDEX,))
 
     async def is_blocked(self, index: str) -> bool:
         found = await self._settings(index) or {}
@@ -276,20 +288,20 @@ class OpenSearchEngine:
             return str(found.get(index, {}).get("blocks", {}).get("write", "false")) == "true"
 
     async def flush(self, index: str) -> None:
-        await self._client.ask("POST", path(index, "_flush", wait_if_ongoing="true"))
+        await self._client.ask("POST", queries.path(index, "_flush", wait_if_ongoing="true"))
 
     async def reconcile(self, source: str, target: str, until: int) -> int:
         kind = await self._time_type(source)
         await self._present(target)
         for index in (source, target):
-            await refresh(self._client, index)
+            await queries.refresh(self._client, index)
         deleted = await Reconciliation(self._client, source, target, kind, until).run()
         if deleted:
-            await refresh(self._client, target)
+            await queries.refresh(self._client, target)
         return deleted
 
     async def swap(self, name: str, source: str, target: str) -> None:
-        concrete(name)
+        queries.concrete(name)
         settings = await self._present(source)
         await self._present(target)
         aliases, others = await self._aliases(source), await self._aliases(target)
@@ -299,7 +311,7 @@ class OpenSearchEngine:
             raise refused(f"{name} is not an alias of {source}")
         if "final_pipeline" in settings:
             body = {"index.final_pipeline": settings["final_pipeline"]}
-            await self._client.ask("PUT", path(target, "_settings"), body)
+            await self._client.ask("PUT", queries.path(target, "_settings"), body)
         try:
             await self._change_aliases(_swap_actions(name, source, target, aliases))
         except Fault:
@@ -311,38 +323,37 @@ class OpenSearchEngine:
     async def abandon(self, target: str) -> bool:
         """Both a swap and this call remove the inlet of the copy, so only one of them can succeed."""
         try:
-            await self._change_aliases([_alias_removal(target, inlet(target))])
+            await self._change_aliases([_alias_removal(target, queries.inlet(target))])
         except Fault as fault:
             if fault.reason is not Reason.INDEX_REFUSED:
                 raise
             left = await self._aliases_if_there(target)
-            if inlet(target) in (left or {}):
+            if queries.inlet(target) in (left or {}):
                 raise
             return not left
         return True
 
     async def drop(self, index: str) -> None:
-        await self._client.ask("DELETE", path(index), accept=(NO_INDEX,))
+        await self._client.ask("DELETE", queries.path(index), accept=(NO_INDEX,))
 
     async def make(self, name: str) -> None:
         if not await self._settings(name):
-            await self._client.ask("PUT", bare_path(name), _SERIES, accept=(EXISTS,))
+            await self._client.ask("PUT", queries.bare_path(name), _SERIES, accept=(EXISTS,))
 
     async def write(self, name: str, rows: Sequence[Row]) -> None:
         if not await self._settings(name):  # the cluster would create one
             raise refused(f"there is no index {name}")
         # With ids made here, a row that is sent twice is not written twice.
-        await bulk.send(
-            self._client, bare_path(name, "_bulk"), (bulk.put(row.id or self._new_id(), row.source) for row in rows)
-        )
+        lines = (bulk_put(row.id or uuid.uuid4().hex, row.source) for row in rows)
+        await send_bulk(self._client, queries.bare_path(name, "_bulk"), lines)
 
     async def _refresh_if_there(self, index: str) -> None:
         with suppress(Fault):
-            await refresh(self._client, index)
+            await queries.refresh(self._client, index)
 
     async def _settings(self, name: str) -> dict[str, dict[str, Any]] | None:
         """Of each index behind this name; None where there is none."""
-        answer = await self._client.ask("GET", path(name, "_settings"), accept=(NO_INDEX,))
+        answer = await self._client.ask("GET", queries.path(name, "_settings"), accept=(NO_INDEX,))
         if answer is None:
             return None
         if not answer:
@@ -359,7 +370,7 @@ class OpenSearchEngine:
 
     async def _time_type(self, index: str) -> str | None:
         """The mapped type of the time field in the index of exactly this name, where it is mapped."""
-        answer = await self._client.ask("GET", path(index, f"_mapping/field/{TIME}"))
+        answer = await self._client.ask("GET", queries.path(index, f"_mapping/field/{TIME}"))
         if index not in answer:
             raise refused(f"there is no index {index}")
         with reading("the mapping of an index"):
@@ -368,7 +379,7 @@ class OpenSearchEngine:
             return None if kind is None else str(kind)
 
     async def _aliases_if_there(self, index: str) -> dict[str, Any] | None:
-        answer = await self._client.ask("GET", path(index, "_alias"), accept=(NO_INDEX,))
+        answer = await self._client.ask("GET", queries.path(index, "_alias"), accept=(NO_INDEX,))
         if answer is None or index not in answer:
             return None
         with reading("the aliases of an index"):
@@ -385,7 +396,7 @@ class OpenSearchEngine:
         await self._client.ask("POST", "/_aliases", {"actions": actions}, retry=Retry.NOT_EXECUTED)
 
     async def _need_inlet(self, target: str) -> None:
-        if inlet(target) not in await self._aliases(target):
+        if queries.inlet(target) not in await self._aliases(target):
             raise refused(f"{target} was abandoned, or is in use")
 
     async def _start_reindex(
@@ -393,15 +404,16 @@ class OpenSearchEngine:
     ) -> TaskId:
         body = {
             "conflicts": "proceed",
-            "source": {"index": concrete(source), "size": _batch(pace), **what},
+            "source": {"index": queries.concrete(source), "size": _batch(pace), **what},
             # Ingest pipelines ran when the rows were written.
-            "dest": {"index": inlet(target), "version_type": version_type, "pipeline": "_none"},
+            "dest": {"index": queries.inlet(target), "version_type": version_type, "pipeline": "_none"},
         }
         address = f"/_reindex?wait_for_completion=false&refresh=true&requests_per_second={_rate(pace)}"
         return await self._start(address, body, pace)
 
     async def _start(self, address: str, body: dict[str, Any], pace: Pace) -> TaskId:
-        answer = await self._client.ask("POST", address, body, retry=Retry.NOT_EXECUTED, tag=checked_tag(pace.tag))
+        tag = queries.checked_tag(pace.tag)
+        answer = await self._client.ask("POST", address, body, retry=Retry.NOT_EXECUTED, tag=tag)
         with reading("the start of a task"):
             return TaskId.parse(str(answer["task"]))
 
@@ -432,12 +444,6 @@ def _settings_for_copy(settings: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _replicas_lag(settings: dict[str, Any]) -> bool:
-    """Whether a replica may lack rows that a refresh has made visible on the primary."""
-    by_segments = bool(settings.get("replication", {}).get("type") == "SEGMENT")
-    return by_segments and str(settings.get("number_of_replicas", "0")) != "0"
-
-
 def _swap_actions(name: str, source: str, target: str, aliases: dict[str, Any]) -> list[AliasAction]:
     """Every alias of the source, and `name`, to the target; the inlet of the copy is removed."""
     if name == source:
@@ -446,7 +452,7 @@ def _swap_actions(name: str, source: str, target: str, aliases: dict[str, Any]) 
     else:
         away = [_alias_removal(source, alias) for alias in aliases]
     there = [{"add": {"index": target, "alias": alias, **options}} for alias, options in aliases.items()]
-    return [*away, *there, _alias_removal(target, inlet(target))]
+    return [*away, *there, _alias_removal(target, queries.inlet(target))]
 
 
 def _alias_removal(index: str, alias: str) -> AliasAction:

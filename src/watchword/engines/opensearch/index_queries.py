@@ -1,4 +1,4 @@
-"""Addresses of indices, queries about their rows, and counts.
+"""Addresses of indices, and queries about their rows.
 
 Names: only `[a-z0-9][a-z0-9_-]*` is ever sent, so that no wildcard, list, exclusion, `_all`, date math, other cluster
 or path can be expressed. Any other name is a bug in this program: ValueError.
@@ -13,7 +13,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from watchword.domain.indices import TIME, Histogram, RowCount, Spans
+from watchword.domain.indices import TIME
 from watchword.domain.tasks import TaskId
 from watchword.engines.opensearch.cluster_client import ClusterClient, reading, unavailable
 
@@ -113,6 +113,12 @@ def _iso(millis: int) -> str:
     return (_EPOCH + timedelta(milliseconds=millis)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def span_query(kind: str | None, low: int | None, high: int | None) -> Query:
+    """Rows with a time from `low` up to `high`, which is not included. None: no limit."""
+    limits = {word: limit for word, limit in (("gte", low), ("lt", high)) if limit is not None}
+    return time_range(kind, **limits) if limits else TIMED
+
+
 def old(kind: str | None, until: int) -> Query:
     return time_range(kind, lte=until)
 
@@ -151,41 +157,3 @@ async def refresh(client: ClusterClient, index: str) -> None:
         failed = answer["_shards"]["failed"]
     if failed:
         raise unavailable(f"{failed} shards of {index} could not be refreshed")
-
-
-async def count(client: ClusterClient, index: str, kind: str | None, until: int) -> RowCount:
-    await refresh(client, index)
-    counted = await aggregate(client, index, ALL, {"old": {"filter": old(kind, until)}})
-    stats = await client.ask("GET", path(index, "_stats/store"))
-    with reading("a count"):
-        size = stats["indices"][index]["primaries"]["store"]["size_in_bytes"]
-        return RowCount(counted["total"], int(counted["old"]["doc_count"]), int(size))
-
-
-async def histogram(client: ClusterClient, index: str, kind: str | None, spans: int) -> Histogram:
-    await refresh(client, index)
-    wanted: dict[str, Any] = {}
-    if kind in NUMBERS | DATES:
-        wanted = {end: {end: {"field": TIME}} for end in ("min", "max")}
-    found = await aggregate(client, index, ALL, wanted)
-    with reading("the span of a histogram"):
-        if not wanted or found["min"]["value"] is None:
-            return Histogram(found["total"])
-        axis = Spans.between(float(found["min"]["value"]), float(found["max"]["value"]), spans)
-    found = await aggregate(client, index, ALL, {"cells": {"filters": {"filters": _span_queries(kind, axis)}}})
-    with reading("a histogram"):
-        counted = found["cells"]["buckets"]
-        return Histogram(found["total"], axis, tuple(int(counted[str(n)]["doc_count"]) for n in range(axis.count)))
-
-
-def _span_queries(kind: str | None, axis: Spans) -> dict[str, Query]:
-    """The outermost are open, to include rows written between the two searches."""
-    queries = {}
-    for number, start in enumerate(axis.starts()):
-        limits = {}
-        if number > 0:
-            limits["gte"] = start
-        if number < axis.count - 1:
-            limits["lt"] = start + axis.step
-        queries[str(number)] = time_range(kind, **limits) if limits else TIMED
-    return queries

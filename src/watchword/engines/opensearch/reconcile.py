@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 
 from watchword.domain.errors import Fault
 from watchword.domain.indices import TIME
-from watchword.engines.opensearch import bulk
-from watchword.engines.opensearch.cluster_client import ClusterClient, Retry, reading
+from watchword.engines.opensearch.cluster_client import ClusterClient, Retry, bulk_delete, reading, send_bulk
 from watchword.engines.opensearch.index_queries import (
     ALL,
     DATES,
     NUMBERS,
-    TIMED,
     UNTIMED,
     Query,
     aggregate,
@@ -26,8 +24,8 @@ from watchword.engines.opensearch.index_queries import (
     inlet,
     path,
     search,
+    span_query,
     staying,
-    time_range,
 )
 
 _PIECES = 32
@@ -49,10 +47,7 @@ class ReconciledSpan(NamedTuple):
     last: bool = True
 
     def query(self, kind: str) -> Query:
-        limits = {} if self.first else {"gte": self.low}
-        if not self.last:
-            limits["lt"] = self.high
-        return time_range(kind, **limits) if limits else TIMED
+        return span_query(kind, None if self.first else self.low, None if self.last else self.high)
 
     def pieces(self) -> list["ReconciledSpan"]:
         step = max(1, -(-(self.high - self.low) // _PIECES))
@@ -133,7 +128,7 @@ class Reconciliation:
             held = set(_keys(await search(self._client, self._source, body)))
             gone = [key for key in keys if key not in held]
             # Through the inlet, which no longer exists when a request arrives after the swap.
-            await bulk.send(self._client, f"/{inlet(self._target)}/_bulk", (bulk.delete(*key) for key in gone))
+            await send_bulk(self._client, f"/{inlet(self._target)}/_bulk", (bulk_delete(*key) for key in gone))
             deleted += len(gone)
         return deleted
 
