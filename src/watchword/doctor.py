@@ -24,15 +24,13 @@ from cryptography.x509 import load_pem_x509_certificate
 from watchword import __version__
 from watchword.domain.accounts import AccountGain
 from watchword.domain.backups import SealedSecrets
-from watchword.domain.diagnostics import Diagnostic, bad, ok, warn
-from watchword.domain.errors import Fault, OperatorError
+from watchword.domain.errors import Diagnostic, Fault, OperatorError, bad, ok, warn
 from watchword.domain.ports import Clock
 from watchword.domain.store_urls import LastStart, PostgresUrl, SqliteUrl
 from watchword.files import owner_in_the_way
 from watchword.policyfile import PolicyFileError, read_policy_file
 from watchword.settings import Settings, bind_error
-from watchword.signing.keyring import check_master_key
-from watchword.signing.sealing import Sealer, load_master_key
+from watchword.signing import Sealer, check_master_key, load_master_key
 from watchword.sqlite_file import companions
 from watchword.stores.admin.summary import DatabaseServer, StoreSummary, summarize
 

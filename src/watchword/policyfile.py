@@ -20,8 +20,16 @@ from typing import Any, NoReturn
 import yaml
 
 from watchword.domain.errors import Fault, OperatorError
-from watchword.domain.policies import Policy, PolicyState, Privilege, privilege_of
-from watchword.domain.policy_sets import DEFAULT_SET, MAX_DECLARED, PolicyDeclaration, check_declared
+from watchword.domain.policies import (
+    DEFAULT_SET,
+    MAX_DECLARED,
+    Policy,
+    PolicyDeclaration,
+    PolicyState,
+    Privilege,
+    check_declared,
+    privilege_of,
+)
 from watchword.domain.texts import ACTING
 from watchword.domain.urns import POLICY_PREFIX
 

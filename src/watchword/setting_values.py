@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from watchword.domain.errors import Fault
 from watchword.domain.indices import Aspect, is_prefix, parse_aspect
 from watchword.domain.lifetimes import Duration
+from watchword.domain.networks import Network
 from watchword.domain.secret import Secret
 from watchword.domain.store_urls import DEFAULT_PORT, PostgresUrl, SqliteUrl, StoreUrl
-from watchword.domain.token_limits import Network
 from watchword.domain.urns import check_actor
 
 

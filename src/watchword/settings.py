@@ -18,9 +18,9 @@ from watchword import setting_values as values
 from watchword.domain.errors import OperatorError
 from watchword.domain.indices import Aspect, IndexNames
 from watchword.domain.lifetimes import Duration, Lifetimes
+from watchword.domain.networks import Network
 from watchword.domain.secret import Secret
 from watchword.domain.store_urls import PostgresUrl, SqliteUrl, StoreUrl
-from watchword.domain.token_limits import Network
 from watchword.setting_values import IndexAddress, ListenAddress
 
 MAX_SECRET_CHARACTERS = 65_536

@@ -32,11 +32,9 @@ from watchword.domain.backups import (
     RestoreResult,
     SealedSecrets,
 )
-from watchword.domain.diagnostics import Diagnostic
 from watchword.domain.engine import Engine
-from watchword.domain.errors import Fault, OperatorError
-from watchword.domain.policies import default_policies, root_policy
-from watchword.domain.policy_sets import PolicyPlan, summary
+from watchword.domain.errors import Diagnostic, Fault, OperatorError
+from watchword.domain.policies import PolicyPlan, default_policies, root_policy, summary
 from watchword.domain.secret import Secret
 from watchword.domain.store_urls import SchemaVersions, SqliteUrl, StoreUrl
 from watchword.engines.embedded.engine import EmbeddedEngine
@@ -45,10 +43,11 @@ from watchword.engines.embedded.index_file import describe as describe_index
 from watchword.engines.embedded.index_file import prepare as prepare_index
 from watchword.engines.embedded.process import EngineProcess
 from watchword.interpreter import freeze_loaded, without_modules
-from watchword.service.actors import Accounts, Offboarding
+from watchword.service.accounts import Accounts
 from watchword.service.audit import AuditLog, RejectionLog
 from watchword.service.authority import Authority
 from watchword.service.background import Purge, UsageRecorder
+from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
 from watchword.service.services import AllServices, CoreServices
@@ -56,8 +55,7 @@ from watchword.service.sessions import Sessions
 from watchword.service.supervisor import LogProblem, Supervisor
 from watchword.service.tokens import TokenCounters, Tokens
 from watchword.settings import Settings
-from watchword.signing.keyring import KeyRing, check_master_key
-from watchword.signing.sealing import MasterKeyError, Sealer, load_master_key, make_master_key
+from watchword.signing import KeyRing, MasterKeyError, Sealer, check_master_key, load_master_key, make_master_key
 from watchword.stores.open import exists, is_sealed, open_store, prepare
 from watchword.stores.sql.transaction import Observe, ignore
 

@@ -8,8 +8,17 @@ from tests.contract.given import ADMIN, ANN, BOB, Given, policy
 from tests.support.backends import Place
 from watchword.domain.errors import Reason
 from watchword.domain.events import Action
-from watchword.domain.policies import ROOT_POLICY, Policy, PolicySource, default_policies, root_policy
-from watchword.domain.policy_sets import DEFAULT_SET, ChangeKind, PolicyDeclaration, PolicyPlan
+from watchword.domain.policies import (
+    DEFAULT_SET,
+    ROOT_POLICY,
+    ChangeKind,
+    Policy,
+    PolicyDeclaration,
+    PolicyPlan,
+    PolicySource,
+    default_policies,
+    root_policy,
+)
 
 
 def declared(number: int, *users: str, set_name: str = DEFAULT_SET) -> Policy:

@@ -8,8 +8,7 @@ from tests.support.backends import NOW, Hand, Place
 from watchword.domain.errors import Stale
 from watchword.domain.ports import Issue, SealedKey, Store
 from watchword.domain.secret import Secret
-from watchword.signing.keyring import KeyRing
-from watchword.signing.sealing import Sealer
+from watchword.signing import KeyRing, Sealer
 
 
 def retired(given: Given) -> SealedKey:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from watchword.domain.client_networks import network_of
+from watchword.domain.networks import network_of
 
 
 @given(st.ip_addresses(v=4))

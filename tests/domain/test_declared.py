@@ -8,15 +8,18 @@ from hypothesis import strategies as st
 
 from tests.support.strategies import policies
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.policies import ROOT_POLICY, Policy, PolicySource, root_policy
-from watchword.domain.policy_sets import (
+from watchword.domain.policies import (
     DEFAULT_SET,
+    ROOT_POLICY,
     ChangeKind,
+    Policy,
     PolicyChange,
     PolicyDeclaration,
     PolicyPlan,
+    PolicySource,
     check_declared,
     reconcile,
+    root_policy,
     summary,
 )
 

@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watchword.signing.keyring import signed_token
+from watchword.signing import signed_token
 
 values = st.text(max_size=20) | st.integers() | st.lists(st.text(max_size=5), max_size=3)
 claims = st.dictionaries(st.text(max_size=8).filter(lambda name: name not in {"iat", "exp", "nbf", "iss"}), values)

@@ -1,7 +1,6 @@
 """Limits only take away: what a token is made with is never narrower than what is made with it."""
 
 import ipaddress
-import itertools
 import tracemalloc
 
 from hypothesis import given
@@ -10,9 +9,7 @@ from hypothesis import strategies as st
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.policies import Privilege
 from watchword.domain.token_limits import (
-    CACHE_BYTES,
     UNLIMITED,
-    BoundedCache,
     Limits,
     check_limits,
     inherited,
@@ -71,14 +68,6 @@ def test_a_network_allows_the_addresses_in_it_and_no_other(given_limits: Limits,
     assert given_limits.networks is None or not given_limits.allow_from("unknown")
 
 
-@given(st.lists(st.text(max_size=60), max_size=60), st.integers(0, 5_000))
-def test_what_is_remembered_stays_under_its_bound_of_bytes_and_right(keys: list[str], most: int) -> None:
-    remembered: BoundedCache[str, tuple[str, ...]] = BoundedCache(tuple, most)
-    for key in itertools.chain(keys, reversed(keys)):
-        assert remembered(key) == tuple(key)
-        assert 0 <= remembered.kept_bytes <= most
-
-
 def test_many_tokens_with_many_networks_are_judged_rightly_and_take_a_bounded_amount_of_memory() -> None:
     texts = [
         check_limits(None, None, [f"10.{n % 250}.{n // 250}.{host}/32" for host in range(50)]).packed()
@@ -92,5 +81,4 @@ def test_many_tokens_with_many_networks_are_judged_rightly_and_take_a_bounded_am
             assert not found.allow_from(f"10.{n % 250}.{n // 250}.50")
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert unpacked.kept_bytes <= CACHE_BYTES
-    assert kept <= 2 * CACHE_BYTES
+    assert kept <= 16 * 1024 * 1024

@@ -16,7 +16,7 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
     "domain": ({"domain"}, set()),
     "service": ({"service", "domain"}, set()),
     "files": ({"domain"}, set()),
-    "signing": ({"signing", "domain", "files"}, {"jwt", "cryptography"}),
+    "signing": ({"domain", "files"}, {"jwt", "cryptography"}),
     "sqlite_file": ({"domain", "files"}, {"apsw"}),
     "stores": ({"stores", "domain", "files", "sqlite_file"}, {"apsw", "asyncpg", "orjson"}),
     "settings": ({"client", "domain", "setting_values"}, set()),

@@ -21,8 +21,7 @@ from watchword.domain.secret import Secret
 from watchword.service.authority import Authority
 from watchword.service.tokens import CreatedToken
 from watchword.settings import Settings, load
-from watchword.signing.keyring import KeyRing
-from watchword.signing.sealing import MasterKeyError, Sealer, load_master_key
+from watchword.signing import KeyRing, MasterKeyError, Sealer, load_master_key
 from watchword.wiring import open_service
 
 WINDOW = 20

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.strategies import policies
-from watchword.domain.policies import Policy, PolicySource, PolicyState, Privilege
-from watchword.domain.policy_sets import PolicyDeclaration
+from watchword.domain.policies import Policy, PolicyDeclaration, PolicySource, PolicyState, Privilege
 from watchword.domain.urns import POLICY_PREFIX
 from watchword.policyfile import PolicyFileError, read_policy_file, write_policy_file
 

@@ -13,14 +13,13 @@ from watchword.cli.remote import can_ask, confirm, urn_argument, with_client
 from watchword.cli.run import read_input
 from watchword.domain import policies as domain
 from watchword.domain.errors import OperatorError
-from watchword.domain.policies import PolicyState, Privilege, included
-from watchword.domain.policy_sets import DEFAULT_SET
+from watchword.domain.policies import DEFAULT_SET, PolicyState, Privilege, included
 from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX
 from watchword.files import write_text
 
 if TYPE_CHECKING:
     from watchword.client import AppliedPolicies, Client, DeclaredPolicy, PolicyDiff, PolicyInfo, PrivilegeDescription
-    from watchword.domain.policy_sets import PolicyDeclaration
+    from watchword.domain.policies import PolicyDeclaration
 
 DRIFT = 3
 """Exit code when the policies differ from the file."""

@@ -15,8 +15,7 @@ from watchword.cli.local import Wiring
 from watchword.cli.options import json_flag, setting_flags, with_settings
 from watchword.cli.output import json_text, one_line, say
 from watchword.cli.run import WrongUse, allow_closed_output, plain_errors
-from watchword.domain.diagnostics import Diagnostic, Level, bad, ok
-from watchword.domain.errors import OperatorError
+from watchword.domain.errors import Diagnostic, Level, OperatorError, bad, ok
 from watchword.interpreter import exit_now
 from watchword.settings import TABLE, Settings, load_with_defaults
 

@@ -30,8 +30,7 @@ from watchword.domain.events import EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.idempotency import IdempotencyRecord
 from watchword.domain.operations import Operation, OperationPage, Plan
-from watchword.domain.policies import Policy, PolicySet
-from watchword.domain.policy_sets import PolicyDeclaration, PolicyPlan
+from watchword.domain.policies import Policy, PolicyDeclaration, PolicyPlan, PolicySet
 from watchword.domain.secret import Secret
 from watchword.domain.sessions import FoundSession, Session
 from watchword.domain.store_urls import LastStart

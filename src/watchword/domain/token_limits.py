@@ -8,12 +8,12 @@ limits allow.
 import ipaddress
 import json
 import re
-import sys
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from threading import Lock
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.networks import Network, within
 from watchword.domain.policies import EVERYTHING, Privilege, included, privilege_words
 
 MAX_ENTRIES = 50
@@ -21,52 +21,11 @@ MAX_WORD = 100
 MAX_AUDIENCE = 255
 MAX_TEXT = 3_000
 """Of scopes and audience together: they are part of the token, which must fit into a header."""
-CACHE_BYTES = 4 * 1024 * 1024
-"""For each of the three caches below."""
-
-Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value")
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 _PRIVILEGE = re.compile(r"[A-Z][A-Z0-9_]*", re.ASCII)
 # RFC 6749, a scope-token: visible ASCII but for the quote and the backslash.
 _WORD = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+", re.ASCII)
-
-
-class BoundedCache(Generic[Key, Value]):
-    """A function of one argument with a cache bounded in bytes. The oldest entries are dropped first."""
-
-    def __init__(self, make: Callable[[Key], Value], most_bytes: int = CACHE_BYTES) -> None:
-        self._make = make
-        self._most = most_bytes
-        self._kept: dict[Key, Value] = {}
-        self._lock = Lock()
-        self.kept_bytes = 0
-
-    def __call__(self, key: Key) -> Value:
-        found = self._kept.get(key)
-        if found is not None:
-            return found
-        made = self._make(key)
-        with self._lock:  # searches create rows in threads
-            if key not in self._kept:
-                self._kept[key] = made
-                self.kept_bytes += _weight(key, made)
-            while self.kept_bytes > self._most:
-                oldest = next(iter(self._kept))
-                self.kept_bytes -= _weight(oldest, self._kept.pop(oldest))
-        return made
-
-
-def _weight(key: Any, value: Any) -> int:
-    """In bytes, with its dictionary entry; shared objects count each time."""
-    return 200 + _size(key) + _size(value)
-
-
-def _size(value: Any) -> int:
-    inner = sum(map(_size, value)) if isinstance(value, tuple | frozenset) else 0
-    return sys.getsizeof(value) + inner
 
 
 class Limits(NamedTuple):
@@ -94,7 +53,7 @@ class Limits(NamedTuple):
 
     def allow_from(self, client: str) -> bool:
         """Whether the token may be used from this address."""
-        return self.networks is None or _within(client, self.networks)
+        return self.networks is None or within(client, _parsed(self.networks))
 
     def packed(self) -> str | None:
         """The stored form; None for no limits."""
@@ -107,7 +66,7 @@ class Limits(NamedTuple):
 UNLIMITED = Limits()
 
 
-@BoundedCache
+@lru_cache(1_000)
 def unpacked(text: str | None) -> Limits:
     """The limits from their stored form."""
     if text is None:
@@ -135,15 +94,16 @@ def check_limits(
 
 def inherited(maker: Limits, asked: Limits) -> Limits:
     """The limits of a token created with a limited token: the maker's, or narrower ones; never wider."""
-    scopes = maker.scopes if asked.scopes is None else asked.scopes
-    audience = maker.audience if asked.audience is None else asked.audience
-    networks = maker.networks if asked.networks is None else asked.networks
-    if not _scopes_cover(maker.scopes, scopes):
-        raise wider("scopes", "Allowed: " + _listed(maker.scopes))
-    if not _covers(maker.audience, audience):
-        raise wider("audience", "Allowed: " + _listed(maker.audience))
-    if not _networks_cover(maker.networks, networks):
-        raise wider("allowedNetworks", "Allowed: " + _listed(maker.networks))
+    limits = []
+    for field, allowed, wanted, covers in (
+        ("scopes", maker.scopes, asked.scopes, _scopes_cover),
+        ("audience", maker.audience, asked.audience, _words_cover),
+        ("allowedNetworks", maker.networks, asked.networks, _networks_cover),
+    ):
+        if allowed is not None and wanted is not None and not covers(allowed, wanted):
+            raise wider(field, "Allowed: " + (", ".join(allowed) or "none"))
+        limits.append(allowed if wanted is None else wanted)
+    scopes, audience, networks = limits
     return Limits(scopes, audience, networks, maker.until)
 
 
@@ -152,21 +112,7 @@ def wider(field: str, has: str) -> Fault:
     return Fault(Reason.WIDER_THAN_MAKER, message, field=field)
 
 
-def within(address: str, networks: Iterable[Network]) -> bool:
-    """Whether the address, or the IPv4 address mapped to it, is in one of the networks."""
-    meant = _address(address)
-    return meant is not None and any(meant in network for network in networks)
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        parsed = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    return getattr(parsed, "ipv4_mapped", None) or parsed
-
-
-def _each(values: Sequence[str], field: str, check: Any) -> tuple[str, ...]:
+def _each(values: Sequence[str], field: str, check: Callable[[str, str], str]) -> tuple[str, ...]:
     if len(values) > MAX_ENTRIES:
         raise invalid(field, f"{field} may have at most {MAX_ENTRIES} entries.")
     return tuple(sorted({check(value, f"{field}[{index}]") for index, value in enumerate(values)}))
@@ -197,7 +143,10 @@ def _audience(word: str, field: str) -> str:
 
 
 def _network(text: str, field: str) -> str:
-    network = _parse(text)
+    try:
+        network = None if len(text) > MAX_WORD or "%" in text else ipaddress.ip_network(text)
+    except ValueError:
+        network = None
     if network is None or (isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_MAPPED)):
         raise invalid(
             field,
@@ -207,60 +156,29 @@ def _network(text: str, field: str) -> str:
     return str(network)
 
 
-def _parse(text: str) -> Network | None:
-    try:
-        return None if len(text) > MAX_WORD or "%" in text else ipaddress.ip_network(text)
-    except ValueError:
-        return None
-
-
-def _listed(values: tuple[str, ...] | None) -> str:
-    return ", ".join(values or ()) or "none"
-
-
-@BoundedCache
+@lru_cache(1_000)
 def _privileges(scopes: tuple[str, ...] | None) -> frozenset[Privilege]:
     if scopes is None:
         return EVERYTHING
     return included(Privilege[word] for word in scopes if word in Privilege.__members__)
 
 
+@lru_cache(250)
 def _parsed(networks: tuple[str, ...]) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(network) for network in networks)
 
 
-@BoundedCache
-def _ranges(networks: tuple[str, ...]) -> tuple[tuple[int, int, int], ...]:
-    """Version, address and mask of each network: a sixth of the memory of the library's objects."""
-    return tuple((n.version, int(n.network_address), int(n.netmask)) for n in _parsed(networks))
+def _words_cover(maker: tuple[str, ...], made: tuple[str, ...]) -> bool:
+    return set(made) <= set(maker)
 
 
-def _within(client: str, networks: tuple[str, ...]) -> bool:
-    """As `within`, for cached networks."""
-    meant = _address(client)
-    if meant is None:
-        return False
-    version, number = meant.version, int(meant)
-    return any(kind == version and number & mask == base for kind, base, mask in _ranges(networks))
-
-
-def _covers(maker: tuple[str, ...] | None, made: tuple[str, ...] | None) -> bool:
-    return maker is None or (made is not None and set(made) <= set(maker))
-
-
-def _scopes_cover(maker: tuple[str, ...] | None, made: tuple[str, ...] | None) -> bool:
+def _scopes_cover(maker: tuple[str, ...], made: tuple[str, ...]) -> bool:
     """Whether each scope is among the maker's, or is included in one of them."""
-    if maker is None or made is None:
-        return maker is None
-    allowed = set(maker) | {privilege.name for privilege in _privileges(maker)}
-    return set(made) <= allowed
+    return _words_cover((*maker, *(privilege.name for privilege in _privileges(maker))), made)
 
 
-def _networks_cover(maker: tuple[str, ...] | None, made: tuple[str, ...] | None) -> bool:
-    if maker is None or made is None:
-        return maker is None
-    outer_networks = _parsed(maker)
-    return all(any(_is_part(inner, outer) for outer in outer_networks) for inner in _parsed(made))
+def _networks_cover(maker: tuple[str, ...], made: tuple[str, ...]) -> bool:
+    return all(any(_is_part(inner, outer) for outer in _parsed(maker)) for inner in _parsed(made))
 
 
 def _is_part(inner: Network, outer: Network) -> bool:

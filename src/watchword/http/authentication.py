@@ -17,8 +17,9 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from watchword.domain.actors import Bearer, Caller
 from watchword.domain.errors import Fault, Reason
+from watchword.domain.networks import within
 from watchword.domain.secret import Secret
-from watchword.domain.token_limits import Limits, within
+from watchword.domain.token_limits import Limits
 from watchword.domain.tokens import AUTHORIZATION_TOO_LONG, MAX_AUTHORIZATION
 from watchword.files import user_name
 from watchword.http.errors import printable, redact

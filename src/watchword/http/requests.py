@@ -20,7 +20,7 @@ import orjson
 from granian.rsgi import ProtocolClosed, ProtocolError  # type: ignore[attr-defined]
 
 from watchword.domain.errors import Fault, Reason, invalid
-from watchword.domain.token_limits import within
+from watchword.domain.networks import within
 from watchword.settings import Settings
 
 MAX_BODY = 1024 * 1024

@@ -39,9 +39,8 @@ from granian.server import Server
 from structlog.typing import FilteringBoundLogger
 
 from watchword import __version__
-from watchword.domain.client_networks import subscriber_of
 from watchword.domain.errors import OperatorError
-from watchword.domain.token_limits import Network, within
+from watchword.domain.networks import Network, subscriber_of, within
 from watchword.http.app import App, MetricsApp
 from watchword.http.health import Health
 from watchword.http.logs import make_logger

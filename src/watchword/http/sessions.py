@@ -15,8 +15,8 @@ import orjson
 
 from watchword import __version__
 from watchword.domain.errors import UNAUTHENTICATED, UNAUTHORIZED, Fault, Reason, invalid
+from watchword.domain.networks import within
 from watchword.domain.secret import Secret
-from watchword.domain.token_limits import within
 from watchword.domain.tokens import MAX_AUTHORIZATION
 from watchword.http.authentication import CONSOLE_HEADER, Authenticator, is_loopback_host
 from watchword.http.errors import JSON, NO_STORE, redact

@@ -1,17 +1,15 @@
 """The audit log: reading and pruning events, and recording rejected requests."""
 
 import asyncio
-import ipaddress
 from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from watchword.domain.actors import Caller, Grant
-from watchword.domain.client_networks import subscriber_of
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Cursor, EventSearch, KeptEvent
 from watchword.domain.lifetimes import DAY
+from watchword.domain.networks import origin_of
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock, EventStore
 from watchword.domain.urns import UNKNOWN_ACTOR
@@ -162,7 +160,7 @@ class RejectionLog:
         self._start_window(event.at)
         if event.bearer_id is not None and self._firsts.add(event):
             return
-        self._collect(self._windows["ended" if subject else "unknown"].add(network(peer), event))
+        self._collect(self._windows["ended" if subject else "unknown"].add(origin_of(peer), event))
 
     async def flush(self) -> None:
         """Write what was collected, including by a concurrent call. What cannot be written now is kept for later, as
@@ -241,11 +239,3 @@ def _token_and_reason(event: KeptEvent) -> tuple[str, str]:
 
 def _is_recorded(seen: int) -> bool:
     return seen <= RECORDED_EACH or (seen % RECORDED_EACH == 0 and (seen // RECORDED_EACH).bit_count() == 1)
-
-
-def network(peer: str) -> str:
-    """The origin of a peer: its subscriber. All loopback addresses are one origin."""
-    with suppress(ValueError):
-        if ipaddress.ip_address(peer).is_loopback:
-            return "loopback"
-    return subscriber_of(peer)

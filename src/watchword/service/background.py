@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from watchword.domain.client_networks import network_of
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.lifetimes import DAY
+from watchword.domain.networks import network_of
 from watchword.domain.ports import Clock, Store, TokenStore, Use
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0

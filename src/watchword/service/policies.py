@@ -5,8 +5,18 @@ from dataclasses import replace
 
 from watchword.domain.actors import ActorHoldings, ActorPage, ActorSearch, ActorState, ActorStatus, Caller, Grant
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.policies import Explanation, Policy, Privilege, check_policy, denied, grounds, out_of_scope
-from watchword.domain.policy_sets import PolicyDeclaration, PolicyPlan, reconcile
+from watchword.domain.policies import (
+    Explanation,
+    Policy,
+    PolicyDeclaration,
+    PolicyPlan,
+    Privilege,
+    check_policy,
+    denied,
+    grounds,
+    out_of_scope,
+    reconcile,
+)
 from watchword.domain.ports import Group, PolicyStore
 from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX
 from watchword.service.authority import Authority, not_accepted

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from watchword.domain.engine import Engine
 from watchword.domain.ports import Keys, Store
 from watchword.domain.secret import Secret
-from watchword.service.actors import Accounts, Offboarding
+from watchword.service.accounts import Accounts
 from watchword.service.audit import AuditLog, RejectionLog
 from watchword.service.authority import Authority
 from watchword.service.background import Purge, UsageRecorder
+from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
 from watchword.service.sessions import Sessions

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from watchword.domain.actors import Caller
 from watchword.domain.errors import Fault, Reason
+from watchword.domain.networks import origin_of
 from watchword.domain.ports import Clock, SessionStore
 from watchword.domain.secret import Secret
 from watchword.domain.sessions import (
@@ -21,7 +22,6 @@ from watchword.domain.sessions import (
     session_identifier,
     signed_in_too_often,
 )
-from watchword.service.audit import network
 from watchword.service.authority import Authority
 
 ADDRESS_BURST = 300
@@ -106,7 +106,7 @@ class Sessions:
         end = now + self._lifetime if caller.ends_at is None else min(now + self._lifetime, caller.ends_at)
         session = Session(self._digest(session_id), caller.actor, caller.bearer_id, now, end)
         precondition = session.precondition(caller.peer, caller.request_id)
-        address = network(caller.peer)
+        address = origin_of(caller.peer)
         self._holders.take(session.holder, session.whose)
         self._addresses.take(address, "This address")
         try:

@@ -13,8 +13,7 @@ from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import is_index_or_copy
 from watchword.domain.operations import CancelAsked, LeaseLost, Operation, PostCheck, State, Strategy
 from watchword.domain.ports import Clock, OperationStore
-from watchword.service.copy_and_swap import CopyAndSwap
-from watchword.service.truncation_steps import LEASE_MILLIS, Deletion, Lease, OperationFailed
+from watchword.service.truncation import LEASE_MILLIS, CopyAndSwap, Deletion, Lease, OperationFailed
 
 POLL_SECONDS = 0.5
 IDLE_SECONDS = 5.0

@@ -5,13 +5,13 @@ from typing import Any
 from watchword.domain.accounts import ServiceAccount, check_account
 from watchword.domain.actors import ActorState, ActorStatus, KnownActor, parse_actor_search
 from watchword.domain.events import Action, KeptEvent, parse_event_search
-from watchword.domain.offboarding import OffboardingPlan, OffboardingReceipt, RevokedTokens
 from watchword.domain.policies import Privilege
 from watchword.domain.texts import check_description, check_name, check_text
 from watchword.domain.urns import MAX_LENGTH, check_actor, name_of
 from watchword.http.graphql.context import Info, Json, page_of, record_json
 from watchword.http.graphql.policy_resolvers import policy_json
 from watchword.http.graphql.token_resolvers import user_json
+from watchword.service.offboarding import OffboardingPlan, OffboardingReceipt, RevokedTokens
 
 PRIVILEGE_FIELDS = {
     "generatePersonalAccessTokens": Privilege.GENERATE_PERSONAL_ACCESS_TOKENS,

@@ -3,8 +3,19 @@
 from typing import Any
 
 from watchword.domain.errors import invalid
-from watchword.domain.policies import MAX_ENTRIES, Policy, PolicyMatch, PolicyState, Privilege, included, privilege_of
-from watchword.domain.policy_sets import DEFAULT_SET, PolicyChange, PolicyDeclaration, check_declared
+from watchword.domain.policies import (
+    DEFAULT_SET,
+    MAX_ENTRIES,
+    Policy,
+    PolicyChange,
+    PolicyDeclaration,
+    PolicyMatch,
+    PolicyState,
+    Privilege,
+    check_declared,
+    included,
+    privilege_of,
+)
 from watchword.domain.ports import Group
 from watchword.domain.texts import check_description, check_name
 from watchword.domain.urns import POLICY_PREFIX, check_actor, check_group, check_short_id, check_urn

@@ -23,8 +23,15 @@ from watchword.domain.actors import (
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Detail, Event
 from watchword.domain.filters import SEARCH_SECONDS
-from watchword.domain.policies import Policy, PolicySet
-from watchword.domain.policy_sets import ChangeKind, PolicyChange, PolicyDeclaration, PolicyPlan, reconcile
+from watchword.domain.policies import (
+    ChangeKind,
+    Policy,
+    PolicyChange,
+    PolicyDeclaration,
+    PolicyPlan,
+    PolicySet,
+    reconcile,
+)
 from watchword.domain.ports import Group
 from watchword.domain.store_urls import LastStart
 from watchword.stores import rows

@@ -1,22 +1,19 @@
-"""Service accounts, and the offboarding of an actor.
+"""Offboarding suspends an actor, revokes its tokens, ends its sessions and removes it from its groups.
 
-Offboarding suspends an actor, revokes its tokens, ends its sessions and removes it from its groups. Each step is a
-transaction, and the suspension comes first: from then on every credential of the actor is rejected, even if a later
-step fails. A repeated step changes nothing, so a failed offboarding can be run again. Policies that name the actor and
-service accounts that it created are only listed: others may rely on them.
+Each step is a transaction, and the suspension comes first: from then on every credential of the actor is rejected, even
+if a later step fails. A repeated step changes nothing, so a failed offboarding can be run again. Policies that name the
+actor and service accounts that it created are only listed: others may rely on them.
 """
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from watchword.domain.accounts import ACCOUNT_PREFIX, AccountPage, ServiceAccount
-from watchword.domain.actors import ActorStatus, Caller, Grant
-from watchword.domain.bulk_revocation import Selection
+from watchword.domain.accounts import ServiceAccount
+from watchword.domain.actors import ActorHoldings, ActorState, ActorStatus, Caller, Grant
+from watchword.domain.bulk_revocation import Receipt, Selection
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.filters import Condition, Field, Filter, Search
-from watchword.domain.offboarding import MAX_IDS, MAX_SHOWN, OffboardingPlan, OffboardingReceipt, RevokedTokens
-from watchword.domain.policies import Privilege
-from watchword.domain.ports import AccountStore, Clock, Store
+from watchword.domain.policies import Policy, Privilege
+from watchword.domain.ports import Page, Store
 from watchword.domain.tokens import TokenStatus
 from watchword.service.authority import Authority
 from watchword.service.policies import Policies
@@ -24,43 +21,41 @@ from watchword.service.tokens import Tokens
 
 _ACTIVE = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.ACTIVE.value,))
 _REVOKED = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.REVOKED.value,))
+MAX_SHOWN = 100
+"""Tokens and service accounts listed in a plan."""
+MAX_IDS = 1_000
+"""Revoked token ids listed in a receipt; the digest covers all of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Accounts:
-    """Only callers with Manage Service Accounts can learn that an account exists."""
+class OffboardingPlan:
+    state: ActorState
+    holdings: ActorHoldings
+    tokens: Page
+    """Live tokens of the actor."""
+    minted: Page
+    """Live tokens that the actor created for others, and may know."""
+    accounts: tuple[ServiceAccount, ...]
+    """Accounts that the actor created and that still exist."""
+    groups: tuple[str, ...]
+    policies: tuple[Policy, ...]
+    """Policies that name the actor."""
 
-    _store: AccountStore
-    _authority: Authority
-    _root_actor: str
-    _new_id: Callable[[], str]
-    _clock: Clock
-    _count_revoked: Callable[[int], None]
 
-    def authorize(self, caller: Caller) -> Awaitable[Grant]:
-        return self._authority.authorize(caller, Privilege.MANAGE_SERVICE_ACCOUNTS)
+@dataclass(frozen=True, slots=True)
+class RevokedTokens:
+    receipt: Receipt
+    ids: tuple[str, ...]
 
-    async def create(self, grant: Grant, name: str, description: str | None) -> ServiceAccount:
-        grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
-        urn = ACCOUNT_PREFIX + self._new_id()
-        account = ServiceAccount(urn, name, description, self._clock(), grant.caller.actor)
-        await self._authority.write(grant, lambda grant: self._store.add_account(grant.precondition, account))
-        return account
 
-    async def get(self, grant: Grant, urn: str) -> ServiceAccount:
-        grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
-        return await self._store.get_account(urn)
-
-    async def list(self, grant: Grant, start: int, count: int, query: str) -> AccountPage:
-        grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
-        return await self._store.accounts(start, count, query)
-
-    async def delete(self, grant: Grant, urn: str) -> None:
-        grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
-        if urn == self._root_actor:
-            raise Fault(Reason.NOT_EDITABLE, "The root actor cannot be deleted; change WATCHWORD_ROOT_ACTOR instead.")
-        revoked = await self._authority.write(grant, lambda grant: self._store.delete_account(grant.precondition, urn))
-        self._count_revoked(revoked)
+@dataclass(frozen=True, slots=True)
+class OffboardingReceipt:
+    at: int
+    tokens: RevokedTokens
+    minted: RevokedTokens | None
+    """None: not revoked."""
+    sessions: int
+    groups: tuple[str, ...]
 
 
 class Offboarding:

@@ -1,36 +1,106 @@
-"""The key ring: sign with the newest key; publish the keys whose tokens may still be valid, and the next key.
+"""Signing and sealing: tokens are EdDSA JWTs, and the store holds the signing keys encrypted by a master key.
 
-Tokens are JWTs in the style of RFC 9068. Other services verify the signature by the published keys, which do not show
+The key ring signs with the newest key and publishes the keys whose tokens may still be valid, and the next key. Tokens
+are JWTs in the style of RFC 9068. Other services verify the signature by the published keys, which do not show
 revocations. Watchword itself finds a token by its digest.
 
 The next key is published before it signs, so that services that cache the published keys do not notice a rotation. Keys
-are random: a stolen backup does not reveal keys that are created later.
+are random: a stolen backup does not reveal keys that are created later. The master key is kept outside the store.
 """
 
 import json
 import os
+from base64 import b64decode, b64encode
 from binascii import b2a_base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from watchword.domain.actors import WritePrecondition
-from watchword.domain.errors import Stale
+from watchword.domain.errors import OperatorError, Stale
 from watchword.domain.ports import Claims, Clock, KeyStore, SealedKey, Signed
 from watchword.domain.secret import Secret
-from watchword.signing.sealing import Randomness, Sealer
+from watchword.files import draft, sync
 
-SALT_BYTES = 32
-SEED_BYTES = 32
+KEY_BYTES = 32
+NONCE_BYTES = 12
 KID_LENGTH = 16
 CLIENT_ID = "watchword"
-CACHED_HEADERS = 16
+
+Randomness = Callable[[int], bytes]
 
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
 _to_url = bytes.maketrans(b"+/", b"-_")
+
+
+class MasterKeyError(OperatorError):
+    """The master key cannot be used."""
+
+
+def load_master_key(path: Path, *, create: bool) -> Secret[bytes]:
+    """The key in this file. With `create`, a missing key is created."""
+    if create and not path.exists():
+        make_master_key(path)
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(1_024).decode("ascii").strip()
+    except FileNotFoundError:
+        raise MasterKeyError(
+            f"There is no master key at {path}. Put the key of this store there, or create one for a new store: "
+            f"watchword keys master {path}"
+        ) from None
+    except (OSError, UnicodeDecodeError):
+        raise MasterKeyError(f"The master key at {path} cannot be read.") from None
+    if mode & 0o077:
+        raise MasterKeyError(f"Other users can read the master key {path}. Run: chmod 600 {path}")
+    try:
+        key = b64decode(text, validate=True)
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise MasterKeyError(f"The file {path} does not hold a master key: 32 bytes, as base64.")
+    return Secret(key)
+
+
+def make_master_key(path: Path) -> bool:
+    """Create a key in this file; False if the file exists. It is linked into place, so that of two processes that start
+    together one wins.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with draft(path, b64encode(os.urandom(KEY_BYTES)) + b"\n") as written:
+        try:
+            path.hardlink_to(written)
+        except FileExistsError:
+            return False
+    sync(path.parent)
+    return True
+
+
+class Sealer:
+    """AES-256-GCM under the master key. A secret opens only with the label it was sealed with."""
+
+    def __init__(self, master_key: Secret[bytes], randomness: Randomness = os.urandom) -> None:
+        self._cipher = AESGCM(master_key.reveal())
+        self._randomness = randomness
+
+    def seal(self, plain: Secret[bytes], label: str) -> bytes:
+        nonce = self._randomness(NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, plain.reveal(), label.encode())
+
+    def open(self, sealed: bytes, label: str) -> Secret[bytes]:
+        try:
+            return Secret(self._cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], label.encode()))
+        except InvalidTag:
+            raise MasterKeyError(
+                "The store is sealed with another master key. Set WATCHWORD_MASTER_KEY_FILE to the right one."
+            ) from None
 
 
 class KeyRing:
@@ -48,7 +118,7 @@ class KeyRing:
     async def settle(self) -> Secret[bytes]:
         """At start: create the first salt and keys if there are none, and check that the master key opens them."""
         if await self._store.sealed_salt() is None:
-            salt = self._sealer.seal(Secret(self._randomness(SALT_BYTES)), "salt")
+            salt = self._sealer.seal(Secret(self._randomness(KEY_BYTES)), "salt")
             await self._store.settle_keys(salt, self._fresh(), self._fresh())
         sealed = await self._store.sealed_salt()
         assert sealed is not None
@@ -127,7 +197,7 @@ class KeyRing:
         return Ed25519PrivateKey.from_private_bytes(raw.reveal())
 
     def _fresh(self) -> SealedKey:
-        private = Ed25519PrivateKey.from_private_bytes(self._randomness(SEED_BYTES))
+        private = Ed25519PrivateKey.from_private_bytes(self._randomness(KEY_BYTES))
         public = private.public_key().public_bytes_raw()
         kid = _kid(public)
         return SealedKey(
@@ -171,7 +241,7 @@ def encoded(content: bytes) -> bytes:
     return b2a_base64(content, newline=False).translate(_to_url).rstrip(b"=")
 
 
-@lru_cache(CACHED_HEADERS)
+@lru_cache(16)
 def _header(kid: str) -> bytes:
     # `token scan` finds the start of a token by this order.
     return encoded(_to_json({"alg": "EdDSA", "kid": kid, "typ": "at+jwt"}).encode())

@@ -1,0 +1,51 @@
+"""IP addresses of clients, and networks.
+
+Uses of a token are stored with the network, not the address: enough to notice a token used from the wrong place, too
+little to track a person. IPv4 networks have 24 bits, IPv6 networks 48, the usual size of a site.
+"""
+
+import ipaddress
+from collections.abc import Iterable
+from functools import lru_cache
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+IPV6_SUBSCRIBER_BITS = 64
+
+
+def within(address: str, networks: Iterable[Network]) -> bool:
+    """Whether the address, or the IPv4 address mapped to it, is in one of the networks."""
+    parsed = _parse(address)
+    return parsed is not None and any(parsed in network for network in networks)
+
+
+@lru_cache(4_096)
+def network_of(client: str) -> str:
+    """The network of a client's address. Anything else, such as a Unix socket, is returned unchanged."""
+    address = _parse(client)
+    if address is None:
+        return client
+    return str(ipaddress.ip_network((int(address), 24 if address.version == 4 else 48), strict=False))
+
+
+def subscriber_of(peer: str) -> str:
+    """The address, or the IPv6 network that one subscriber gets. Text that is not an address stays as it is."""
+    address = _parse(peer)
+    if address is None or address.version == 4:
+        return peer
+    return str(ipaddress.ip_network((int(address), IPV6_SUBSCRIBER_BITS), strict=False))
+
+
+def origin_of(peer: str) -> str:
+    """The subscriber of a peer, for limits. All loopback addresses are one origin."""
+    address = _parse(peer)
+    return "loopback" if address is not None and address.is_loopback else subscriber_of(peer)
+
+
+def _parse(text: str) -> Address | None:
+    try:
+        parsed = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return getattr(parsed, "ipv4_mapped", None) or parsed

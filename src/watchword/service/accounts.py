@@ -1,0 +1,48 @@
+"""Service accounts: create, look up, list and delete."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from watchword.domain.accounts import ACCOUNT_PREFIX, AccountPage, ServiceAccount
+from watchword.domain.actors import Caller, Grant
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.policies import Privilege
+from watchword.domain.ports import AccountStore, Clock
+from watchword.service.authority import Authority
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """Only callers with Manage Service Accounts can learn that an account exists."""
+
+    _store: AccountStore
+    _authority: Authority
+    _root_actor: str
+    _new_id: Callable[[], str]
+    _clock: Clock
+    _count_revoked: Callable[[int], None]
+
+    def authorize(self, caller: Caller) -> Awaitable[Grant]:
+        return self._authority.authorize(caller, Privilege.MANAGE_SERVICE_ACCOUNTS)
+
+    async def create(self, grant: Grant, name: str, description: str | None) -> ServiceAccount:
+        grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
+        urn = ACCOUNT_PREFIX + self._new_id()
+        account = ServiceAccount(urn, name, description, self._clock(), grant.caller.actor)
+        await self._authority.write(grant, lambda grant: self._store.add_account(grant.precondition, account))
+        return account
+
+    async def get(self, grant: Grant, urn: str) -> ServiceAccount:
+        grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
+        return await self._store.get_account(urn)
+
+    async def list(self, grant: Grant, start: int, count: int, query: str) -> AccountPage:
+        grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
+        return await self._store.accounts(start, count, query)
+
+    async def delete(self, grant: Grant, urn: str) -> None:
+        grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
+        if urn == self._root_actor:
+            raise Fault(Reason.NOT_EDITABLE, "The root actor cannot be deleted; change WATCHWORD_ROOT_ACTOR instead.")
+        revoked = await self._authority.write(grant, lambda grant: self._store.delete_account(grant.precondition, urn))
+        self._count_revoked(revoked)

@@ -1,1 +1,0 @@
-"""Tokens are EdDSA JWTs. The store holds the signing keys, sealed."""
