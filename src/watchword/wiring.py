@@ -43,6 +43,7 @@ from watchword.engines.embedded.index_file import describe as describe_index
 from watchword.engines.embedded.index_file import prepare as prepare_index
 from watchword.engines.embedded.process import EngineProcess
 from watchword.interpreter import freeze_loaded, without_modules
+from watchword.service import AllServices, CoreServices
 from watchword.service.accounts import Accounts
 from watchword.service.audit import AuditLog, RejectionLog
 from watchword.service.authority import Authority
@@ -50,7 +51,6 @@ from watchword.service.background import Purge, UsageRecorder
 from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
-from watchword.service.services import AllServices, CoreServices
 from watchword.service.sessions import Sessions
 from watchword.service.supervisor import LogProblem, Supervisor
 from watchword.service.tokens import TokenCounters, Tokens
@@ -123,10 +123,10 @@ async def open_service(
             accounts=Accounts(store, authority, settings.root_actor, new_id, clock, counters.revoked),
             sessions=Sessions(store, authority, salt, clock, settings.session_hours, new_session),
             policies=policies,
-            audit=AuditLog(store, authority, rejections, clock, settings.event_days),
+            audit=AuditLog(store, authority, rejections),
             rejections=rejections,
             usage=usage,
-            purge=Purge(store, clock, settings.dead_token_days),
+            purge=Purge(store, clock, settings.dead_token_days, settings.event_days),
             salt=salt,
         )
         for flush in (usage.flush, rejections.close):

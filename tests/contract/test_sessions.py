@@ -205,7 +205,7 @@ def test_those_that_are_over_are_purged_a_few_at_a_time_and_no_others(
     later = browsers.sign_in(9, given.token(9, expires_at=None), at=NOW + MINUTE)
     clock.now = NOW + HOUR
     assert given.run(store.purge_sessions(2)) == 2
-    given.run(Purge(store, clock, keep_days=90).purge())
+    given.run(Purge(store, clock, token_days=90, event_days=90).purge())
     assert given.run(store.purge_sessions(2)) == 0
     assert browsers.is_live(later)
     assert place.problems() == []

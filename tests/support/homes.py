@@ -24,7 +24,7 @@ from watchword.http.graphql.context import Context, Meter, ProcessorBudget
 from watchword.http.graphql.documents import PreparedDocument
 from watchword.http.graphql.endpoint import field_error
 from watchword.http.graphql.fastpath import Fallback, FastPath
-from watchword.service.services import AllServices
+from watchword.service import AllServices
 from watchword.service.tokens import Lifetime, TokenCounters
 from watchword.settings import Settings, load
 

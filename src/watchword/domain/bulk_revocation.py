@@ -92,7 +92,6 @@ class RevocationPreview:
 
     count: int
     actors: tuple[Share, ...]
-    all_actors: int
     seconds: float = field(default=0.0, compare=False)
     """Processor time of the store."""
 

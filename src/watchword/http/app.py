@@ -24,7 +24,7 @@ from watchword.http.operations import OperationsEndpoint
 from watchword.http.requests import Exchange, Request, RequestReader, Response, Scope
 from watchword.http.sessions import SESSION, ConsoleRequests, SessionEndpoint
 from watchword.http.verify import ForwardAuth, identity_headers
-from watchword.service.services import AllServices
+from watchword.service import AllServices
 from watchword.settings import Settings
 
 GATEWAY_PREFIXES = ("/api/gms", "/gms")

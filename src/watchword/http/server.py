@@ -46,8 +46,8 @@ from watchword.http.health import Health
 from watchword.http.logs import make_logger
 from watchword.http.metrics import Metrics
 from watchword.http.requests import AsgiExchange, AsgiScope, Exchange, Receive, Scope, Send
+from watchword.service import AllServices
 from watchword.service.background import BackgroundTasks
-from watchword.service.services import AllServices
 from watchword.service.supervisor import LogProblem
 from watchword.service.tokens import TokenCounters
 from watchword.settings import Endpoint, Settings, SettingsError, bind_error
@@ -422,7 +422,6 @@ class Worker:
                 ("usage", core.usage.run),
                 ("purge", core.purge.run),
                 ("rejections", core.rejections.run),
-                ("events", core.audit.run),
                 ("operations", services.supervisor.run),
                 ("connections", shares.run),
             ):

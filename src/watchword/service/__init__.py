@@ -1,0 +1,46 @@
+"""The open service, as wiring.py puts it together."""
+
+from dataclasses import dataclass
+
+from watchword.domain.engine import Engine
+from watchword.domain.ports import Keys, Store
+from watchword.domain.secret import Secret
+from watchword.service.accounts import Accounts
+from watchword.service.audit import AuditLog, RejectionLog
+from watchword.service.authority import Authority
+from watchword.service.background import Purge, UsageRecorder
+from watchword.service.offboarding import Offboarding
+from watchword.service.operations import Operations
+from watchword.service.policies import Policies
+from watchword.service.sessions import Sessions
+from watchword.service.supervisor import Supervisor
+from watchword.service.tokens import Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class CoreServices:
+    """Everything that needs only the store."""
+
+    store: Store
+    keys: Keys
+    authority: Authority
+    tokens: Tokens
+    accounts: Accounts
+    offboarding: Offboarding
+    sessions: Sessions
+    policies: Policies
+    audit: AuditLog
+    rejections: RejectionLog
+    usage: UsageRecorder
+    purge: Purge
+    salt: Secret[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class AllServices:
+    """The service of a worker, open on its store and search index."""
+
+    core: CoreServices
+    engine: Engine
+    operations: Operations
+    supervisor: Supervisor

@@ -1,4 +1,4 @@
-"""The audit log: reading and pruning events, and recording rejected requests."""
+"""The audit log: reading events, and recording rejected requests."""
 
 import asyncio
 from collections import OrderedDict, defaultdict
@@ -14,7 +14,6 @@ from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock, EventStore
 from watchword.domain.urns import UNKNOWN_ACTOR
 from watchword.service.authority import Authority
-from watchword.service.background import delete_in_batches, purge_repeatedly
 
 FLUSH_SECONDS = 1.0
 
@@ -210,8 +209,6 @@ class AuditLog:
     _store: EventStore
     _authority: Authority
     _rejections: RejectionLog
-    _clock: Clock
-    _keep_days: int
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
         return self._authority.authorize(caller, Privilege.VIEW_AUDIT_LOG)
@@ -224,13 +221,6 @@ class AuditLog:
         await self._rejections.flush()
         events, more = await self._store.events(search, seconds)
         return events, Cursor(events[-1].at, events[-1].seq) if more else None
-
-    async def prune(self) -> int:
-        before = self._clock() - self._keep_days * DAY
-        return await delete_in_batches(lambda most: self._store.prune_events(before, most))
-
-    async def run(self) -> None:
-        await purge_repeatedly(self.prune)
 
 
 def _token_and_reason(event: KeptEvent) -> tuple[str, str]:

@@ -151,43 +151,38 @@ class UsageRecorder:
 
 
 class Purge:
-    """Deletes tokens that ended long ago, old idempotency records and old sessions."""
+    """Deletes tokens that ended long ago, old events, old idempotency records and old sessions."""
 
-    def __init__(self, store: Store, clock: Clock, keep_days: int, jitter: Callable[[], float] = random.random) -> None:
+    def __init__(self, store: Store, clock: Clock, token_days: int, event_days: int) -> None:
         self._store = store
         self._clock = clock
-        self._keep = keep_days * DAY
-        self._jitter = jitter
+        self._token_days = token_days
+        self._event_days = event_days
 
     async def run(self) -> None:
-        await purge_repeatedly(self.purge, self._jitter)
+        """Purge until cancelled. Jitter keeps processes out of step."""
+        while True:
+            try:
+                await self.purge()
+            except Fault as fault:
+                if not fault.is_outage:
+                    raise
+            await asyncio.sleep(PURGE_SECONDS * (0.5 + random.random()))  # noqa: S311 - no secret
 
-    async def purge(self) -> int:
-        await delete_in_batches(self._store.purge_idempotency_records)
-        await delete_in_batches(self._store.purge_sessions)
-        return await delete_in_batches(lambda most: self._store.purge_tokens(self._clock() - self._keep, most))
-
-
-async def purge_repeatedly(purge: Callable[[], Awaitable[object]], jitter: Callable[[], float] = random.random) -> None:
-    """Purge until cancelled. Jitter keeps processes out of step."""
-    while True:
-        try:
-            await purge()
-        except Fault as fault:
-            if not fault.is_outage:
-                raise
-        await asyncio.sleep(PURGE_SECONDS * (0.5 + jitter()))
+    async def purge(self) -> None:
+        store, now = self._store, self._clock()
+        await delete_in_batches(store.purge_idempotency_records)
+        await delete_in_batches(store.purge_sessions)
+        await delete_in_batches(lambda most: store.purge_tokens(now - self._token_days * DAY, most))
+        await delete_in_batches(lambda most: store.prune_events(now - self._event_days * DAY, most))
 
 
-async def delete_in_batches(delete: Callable[[int], Awaitable[int]]) -> int:
+async def delete_in_batches(delete: Callable[[int], Awaitable[int]]) -> None:
     """Verifications must not notice: batches are small, and after each it rests many times as long as it took. Any
     number of processes may delete concurrently.
     """
-    deleted = 0
     while True:
         began = time.monotonic()
-        batch = await delete(BATCH)
-        deleted += batch
-        if batch < BATCH:
-            return deleted
+        if await delete(BATCH) < BATCH:
+            return
         await asyncio.sleep(min(max(SHORTEST_REST, PURGE_RESTS * (time.monotonic() - began)), LONGEST_REST))

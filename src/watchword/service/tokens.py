@@ -6,10 +6,10 @@ the grant check what depends on the input, and every write re-checks its precond
 
 import json
 from base64 import urlsafe_b64decode
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from hmac import compare_digest
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from watchword.domain.accounts import is_account
 from watchword.domain.actors import Bearer, Caller, Grant, WritePrecondition, possession_precondition
@@ -46,8 +46,7 @@ MANAGE_ALL = Privilege.MANAGE_ACCESS_TOKENS
 ACCOUNTS = Privilege.MANAGE_SERVICE_ACCOUNTS
 _MAKER_FIELDS = ("minted_with", "parent")
 _VISIBILITY_FIELDS = frozenset({"actor_urn", "owner_urn", "type"})
-
-T = TypeVar("T")
+_ANY_STATUS = tuple(status.value for status in TokenStatus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +141,7 @@ class Tokens:
             if replayed is not None:
                 return replayed
             now = self._clock()
-            return await self._add(
+            return await self._issue(
                 grant.precondition,
                 draft._replace(created_at=now, expires_at=_earlier(self._expiry(now, lifetime), ends_by)),
                 request,
@@ -156,7 +155,7 @@ class Tokens:
         """Create a token for a command that works on the store itself: no privilege is checked."""
         now = self._clock()
         draft = _draft(new, precondition)._replace(created_at=now, expires_at=self._expiry(now, lifetime))
-        return await self._add(precondition, draft, None)
+        return await self._issue(precondition, draft, None)
 
     async def derive(
         self, grant: Grant, new: DerivedTokenRequest, lifetime: Lifetime, request: IdempotentRequest | None = None
@@ -177,7 +176,7 @@ class Tokens:
                 return replayed
             now = self._clock()
             expires_at = self._derived_expiry(now, lifetime, maker)
-            return await self._add(grant.precondition, draft._replace(created_at=now, expires_at=expires_at), request)
+            return await self._issue(grant.precondition, draft._replace(created_at=now, expires_at=expires_at), request)
 
         return await self._authority.write(grant, write)
 
@@ -190,7 +189,7 @@ class Tokens:
         async def write(grant: Grant) -> CreatedToken:
             old = await self._visible(grant, wanted)
             _require_rotate(grant, old)
-            (shown,) = await without_hidden_makers(self._store, grant, (old,))
+            (shown,) = await self._without_hidden_makers(grant, (old,))
             parent = None if old.parent is None else await self._store.get_token(old.parent)
             before = None if old.replaces is None else await self._store.get_token(old.replaces)
             precondition = grant.precondition
@@ -206,10 +205,7 @@ class Tokens:
                 draft = draft._replace(
                     created_at=now, expires_at=_earlier(window.overlap_of(old, now), end), full_end=end
                 )
-                created, issue = self._sign(draft, request)
-                self._counters.revoked(
-                    await self._save(self._store.rotate_token(precondition, old, created.record, issue))
-                )
+                created = await self._issue(precondition, draft, request, old)
             return CreatedToken(created.token, created.record._replace(parent=shown.parent))
 
         return await self._authority.write(grant, write)
@@ -245,29 +241,29 @@ class Tokens:
 
     async def preview_revocation(self, grant: Grant, selection: Selection, seconds: float) -> RevocationPreview:
         grant.expect(MINIMUM, ACCOUNTS)
-        return await self._store.revocation_preview(await self._constrain(grant, selection, seconds), seconds)
+        selection = await self._constrain_selection(grant, selection, seconds)
+        return await self._store.revocation_preview(selection, seconds)
 
     async def revoke_selected(self, grant: Grant, selection: Selection, seconds: float) -> Receipt:
         grant.expect(MINIMUM, ACCOUNTS)
 
         async def write(grant: Grant) -> Receipt:
-            constrained = await self._constrain(grant, selection, seconds)
-            return await self._store.revoke_tokens(grant.precondition, constrained, seconds)
+            visible = await self._constrain_selection(grant, selection, seconds)
+            return await self._store.revoke_tokens(grant.precondition, visible, seconds)
 
         receipt = await self._authority.write(grant, write)
         self._counters.revoked(receipt.count)
         return receipt
 
-    async def _constrain(self, grant: Grant, selection: Selection, seconds: float) -> Selection:
+    async def _constrain_selection(self, grant: Grant, selection: Selection, seconds: float) -> Selection:
         """The selection limited to the tokens that the caller may revoke."""
-        search, by_id = Search(filters=selection.filters), selection.ids is not None
-        await constrain(self._store, grant, search, seconds, by_id=by_id)
+        await self._constrain(grant, Search(filters=selection.filters), seconds, by_id=selection.ids is not None)
         return replace(selection, visibility=visibility(grant))
 
     async def list(self, grant: Grant, search: Search, seconds: float) -> Page:
         grant.expect(MINIMUM, ACCOUNTS)
-        page = await self._store.search(await constrain(self._store, grant, search, seconds), seconds)
-        rows = await without_hidden_makers(self._store, grant, page.rows, seconds)
+        page = await self._store.search(await self._constrain(grant, search, seconds), seconds)
+        rows = await self._without_hidden_makers(grant, page.rows, seconds)
         return replace(page, rows=await self._with_suspensions(rows, grant.caller))
 
     async def find(self, grant: Grant, token: bytes) -> TokenRecord:
@@ -275,7 +271,7 @@ class Tokens:
 
     async def get(self, grant: Grant, wanted: str) -> TokenRecord:
         grant.expect(MINIMUM, ACCOUNTS)
-        rows = await without_hidden_makers(self._store, grant, (await self._visible(grant, wanted),))
+        rows = await self._without_hidden_makers(grant, (await self._visible(grant, wanted),))
         (record,) = await self._with_suspensions(rows, grant.caller)
         return record
 
@@ -296,6 +292,52 @@ class Tokens:
                 return fault
             raise
         return TokenIntrospection(bearer, _claims(token))
+
+    async def _constrain(self, grant: Grant, search: Search, seconds: float, *, by_id: bool = False) -> Search:
+        """The search constrained to what the caller may see; raises a denial if it asks for more. With `by_id` the
+        request also names ids, and those that the caller may not see are not found.
+
+        Without Manage All, filters by `mintedWith` and `parentId` may name only visible tokens: the result would reveal
+        that others exist.
+        """
+        search = constrained(search, grant)
+        if search.own is None:
+            if not by_id:
+                grant.require(MANAGE_ALL)
+        elif search.own[1] == grant.caller.actor:
+            grant.require(MINIMUM)
+        makers = [f for f in search.filters if f.field in (Field.MINTED_WITH, Field.PARENT)]
+        if makers and not grant.may(MANAGE_ALL):
+            ids = {str(value) for f in makers for value in f.values}
+            if not all(f.values and not f.negated for f in makers) or ids - await self._visible_among(
+                grant, ids, seconds
+            ):
+                grant.require(MANAGE_ALL)
+        return search
+
+    async def _without_hidden_makers(
+        self, grant: Grant, rows: tuple[TokenRecord, ...], seconds: float = SEARCH_SECONDS
+    ) -> tuple[TokenRecord, ...]:
+        """The records without `minted_with` and `parent` where the caller may not see that token. The records may be
+        projections.
+        """
+        fields = [name for name in _MAKER_FIELDS if rows and name in rows[0]._fields]
+        if not fields or grant.may(MANAGE_ALL):
+            return rows
+        shown = {row.id for row in rows} | {grant.caller.bearer_id, None}
+        unknown = {getattr(row, name) for row in rows for name in fields} - shown
+        if unknown:
+            shown |= await self._visible_among(grant, unknown, seconds)
+        hidden: list[Any] = [{name: None for name in fields if getattr(row, name) not in shown} for row in rows]
+        return tuple(row._replace(**nothing) if nothing else row for row, nothing in zip(rows, hidden, strict=True))
+
+    async def _visible_among(self, grant: Grant, ids: Collection[str], seconds: float) -> set[str]:
+        """The ids of tokens, of any status, that a caller without Manage All may see."""
+        filters = (Filter(Field.ID, Condition.IN, tuple(ids)), Filter(Field.STATUS, Condition.IN, _ANY_STATUS))
+        search = Search(count=len(ids), filters=filters, record_fields=_VISIBILITY_FIELDS)
+        visible = visibility(grant)
+        found = await self._store.search(search, seconds)
+        return {token.id for token in found.rows if visible is None or visible.covers(token)}
 
     async def _with_suspensions(self, records: tuple[TokenRecord, ...], caller: Caller) -> tuple[TokenRecord, ...]:
         """Sets `suspended` with one query; with none if all tokens are the caller's or the field is not read."""
@@ -319,14 +361,14 @@ class Tokens:
         record = None if parent is None else await self._store.get_token(parent)
         return None if record is None else record.family
 
-    async def _add(
-        self, precondition: WritePrecondition, draft: TokenRecord, request: IdempotentRequest | None
+    async def _issue(
+        self,
+        precondition: WritePrecondition,
+        draft: TokenRecord,
+        request: IdempotentRequest | None,
+        old: TokenRecord | None = None,
     ) -> CreatedToken:
-        created, issue = self._sign(draft, request)
-        await self._save(self._store.add_token(precondition, created.record, issue))
-        return created
-
-    def _sign(self, draft: TokenRecord, request: IdempotentRequest | None) -> tuple[CreatedToken, Issue]:
+        """Sign the draft and store it; with `old`, as its successor."""
         end = draft.expires_at if draft.grace is None else draft.full_end
         jti = None if request is None else request.jti()
         signed = self._signer.sign(Claims(draft.actor_urn, draft.created_at, end, draft.limits, jti))
@@ -334,18 +376,19 @@ class Tokens:
         kept = None
         if request is not None:
             kept = IdempotencyRecord(request.actor, request.digest, signed.kid, record.id, record.created_at, end)
-        return CreatedToken(signed.token, record), Issue(signed.kid, self._max_live, kept)
-
-    async def _save(self, writing: Awaitable[T]) -> T:
+        issue = Issue(signed.kid, self._max_live, kept)
         try:
-            result = await writing
+            if old is None:
+                await self._store.add_token(precondition, record, issue)
+            else:
+                self._counters.revoked(await self._store.rotate_token(precondition, old, record, issue))
         except Stale:
             await self._signer.refresh()
             raise
         except Repeated:
             raise Stale from None  # the retry replays the token of the concurrent request
         self._counters.issued(1)
-        return result
+        return CreatedToken(signed.token, record)
 
     async def _replay(
         self,
@@ -483,63 +526,3 @@ def constrained(search: Search, grant: Grant) -> Search:
         if f.field is Field.TOKEN_TYPE and value == TokenType.SERVICE_ACCOUNT.value:
             return search.held_to(Field.TOKEN_TYPE, value)
     return search
-
-
-async def constrain(store: TokenStore, grant: Grant, search: Search, seconds: float, *, by_id: bool = False) -> Search:
-    """The search constrained to what the caller may see; raises a denial if it asks for more. With `by_id` the request
-    also names ids, and those that the caller may not see are not found.
-    """
-    search = constrained(search, grant)
-    if search.own is None:
-        if not by_id:
-            grant.require(MANAGE_ALL)
-    elif search.own[1] == grant.caller.actor:
-        grant.require(MINIMUM)
-    await check_maker_filters(store, grant, search.filters, seconds)
-    return search
-
-
-async def check_maker_filters(store: TokenStore, grant: Grant, filters: Sequence[Filter], seconds: float) -> None:
-    """Without Manage All, filters by `mintedWith` and `parentId` may name only visible tokens: the result would reveal
-    that others exist.
-    """
-    visible = visibility(grant)
-    makers = [f for f in filters if f.field in (Field.MINTED_WITH, Field.PARENT)]
-    if visible is None or not makers:
-        return
-    if all(f.values and not f.negated for f in makers):
-        ids = {str(value) for f in makers for value in f.values}
-        found = await store.search(_by_ids(ids), seconds)
-        if sum(visible.covers(maker) for maker in found.rows) == len(ids):
-            return
-    grant.require(MANAGE_ALL)
-
-
-async def without_hidden_makers(
-    store: TokenStore, grant: Grant, rows: Sequence[TokenRecord], seconds: float = SEARCH_SECONDS
-) -> tuple[TokenRecord, ...]:
-    """The records without `minted_with` and `parent` where the caller may not see that token. The records may be
-    projections.
-    """
-    visible = visibility(grant)
-    fields = [name for name in _MAKER_FIELDS if rows and name in rows[0]._fields]
-    if visible is None or not fields:
-        return tuple(rows)
-    shown = {row.id for row in rows} | {grant.caller.bearer_id, None}
-    unknown = {getattr(row, name) for row in rows for name in fields} - shown
-    if unknown:
-        found = await store.search(_by_ids(unknown), seconds)
-        shown |= {maker.id for maker in found.rows if visible.covers(maker)}
-    return tuple(_without(row, [name for name in fields if getattr(row, name) not in shown]) for row in rows)
-
-
-def _without(row: TokenRecord, names: Collection[str]) -> TokenRecord:
-    nothing: Any = dict.fromkeys(names)
-    return row._replace(**nothing) if names else row
-
-
-def _by_ids(ids: Collection[str]) -> Search:
-    """Tokens of any status, with the fields that decide their visibility."""
-    statuses = tuple(status.value for status in TokenStatus)
-    filters = (Filter(Field.ID, Condition.IN, tuple(ids)), Filter(Field.STATUS, Condition.IN, statuses))
-    return Search(count=len(ids), filters=filters, record_fields=_VISIBILITY_FIELDS)

@@ -14,8 +14,8 @@ from watchword.domain.actors import Caller, Grant
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.filters import DEFAULT_COUNT, SEARCH_SECONDS, Search, check_effort, check_page, check_shown
 from watchword.domain.idempotency import HEADER, IdempotentRequest
+from watchword.service import AllServices
 from watchword.service.policies import Policies
-from watchword.service.services import AllServices
 
 ACTOR_SHARE = 0.05
 """The default share of a processor. All actors together have four times as much, at most MAX_SHARED."""

@@ -40,7 +40,7 @@ from watchword.http.graphql.documents import Documents, InvalidDocument, Prepare
 from watchword.http.graphql.fastpath import Cause
 from watchword.http.graphql.fastpath.inputs import all_nodes
 from watchword.http.requests import Header, Request, Response, read_json
-from watchword.service.services import AllServices
+from watchword.service import AllServices
 
 GRAPHQL_RESPONSE = "application/graphql-response+json"
 KEY_HEADER = HEADER.lower()

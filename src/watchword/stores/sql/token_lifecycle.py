@@ -230,7 +230,7 @@ class SqlTokens(SqlPart):
             await _check_selected(tx, selection, len(dying), now)
             actors = sorted(Counter(dying.values()).items(), key=lambda share: (-share[1], share[0]))
             shares = tuple(Share(*share) for share in actors[:MOST_ACTORS])
-            return RevocationPreview(len(dying), shares, len(actors), time.thread_time() - began)
+            return RevocationPreview(len(dying), shares, time.thread_time() - began)
 
         return await self._db.scan(work, seconds)
 
