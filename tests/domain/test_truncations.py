@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchword.domain.errors import Fault
-from watchword.domain.indices import Aspect, IndexNames, check_word
+from watchword.domain.indices import Aspect, IndexNames, RowCount, check_word
 from watchword.domain.operations import Strategy, parse_truncation
 
 NOW = 1_790_000_000_000
@@ -106,14 +106,18 @@ def test_it_is_a_dry_run_unless_that_is_switched_off() -> None:
 @given(st.integers(0, 10**12), st.integers(0, 10**12))
 def test_more_than_half_by_the_real_half_is_copied(rows: int, old: int) -> None:
     old = min(old, rows)
-    plan = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "a_baspect_v1", rows, old, 0, can_copy=True)
+    plan = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "a_baspect_v1", RowCount(rows, old, 0), can_copy=True)
     assert (plan.strategy is Strategy.REINDEX) == (old * 2 > rows)
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12))
 def test_clients_find_both_numbers_first_in_the_summary(rows: int, old: int) -> None:
     old = min(old, rows)
-    summary = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "a_baspect_v1", rows, old, 0, can_copy=True).summary()
+    summary = (
+        parse_truncation(ASKED, NOW)
+        .plan(Aspect("a", "b"), "a_baspect_v1", RowCount(rows, old, 0), can_copy=True)
+        .summary()
+    )
     assert [int(number) for number in re.findall(r"\d+", summary)[:2]] == [old, rows]
     assert "This was a dry run" in summary
 
@@ -127,13 +131,17 @@ def test_clients_find_both_numbers_first_in_the_summary(rows: int, old: int) -> 
     ],
 )
 def test_the_summary_has_the_given_words(rows: int, old: int, told: str) -> None:
-    summary = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "a_baspect_v1", rows, old, 0, can_copy=True).summary()
+    summary = (
+        parse_truncation(ASKED, NOW)
+        .plan(Aspect("a", "b"), "a_baspect_v1", RowCount(rows, old, 0), can_copy=True)
+        .summary()
+    )
     assert summary == told + "This was a dry run. Run with dryRun = false to execute."
 
 
 @pytest.mark.parametrize("force", [{}, {"forceReindex": True}, {"forceDeleteByQuery": True}], ids=str)
 def test_engine_that_cannot_copy_always_deletes_and_says_so(force: dict[str, bool]) -> None:
-    plan = parse_truncation(ASKED | force, NOW).plan(Aspect("a", "b"), "i", 10, 9, 0, can_copy=False)
+    plan = parse_truncation(ASKED | force, NOW).plan(Aspect("a", "b"), "i", RowCount(10, 9, 0), can_copy=False)
     assert plan.strategy is Strategy.DELETE_BY_QUERY
     assert plan.reason == "the embedded index always deletes in batches"
 
@@ -142,4 +150,4 @@ def test_engine_that_cannot_copy_always_deletes_and_says_so(force: dict[str, boo
 def test_force_decides_the_strategy(force: str, strategy: str) -> None:
     truncation = parse_truncation(ASKED | {f"force{force}": True}, NOW)
     for old in (0, 10):
-        assert truncation.plan(Aspect("a", "b"), "i", 10, old, 0, can_copy=True).strategy.value == strategy
+        assert truncation.plan(Aspect("a", "b"), "i", RowCount(10, old, 0), can_copy=True).strategy.value == strategy

@@ -154,16 +154,8 @@ class Caller(NamedTuple):
 
     @classmethod
     def with_bearer(cls, bearer: Bearer, peer: str, request_id: str) -> "Caller":
-        return cls(
-            bearer.actor,
-            bearer.snapshot,
-            bearer.token_id,
-            peer,
-            request_id,
-            bearer.limits,
-            bearer.expires_at,
-            bearer.derived,
-        )
+        actor, token_id, end = bearer.actor, bearer.token_id, bearer.expires_at
+        return cls(actor, bearer.snapshot, token_id, peer, request_id, bearer.limits, end, bearer.derived)
 
     @property
     def credential(self) -> str:

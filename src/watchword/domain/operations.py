@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 from watchword.domain.engine import DEFAULT_BATCH
 from watchword.domain.errors import invalid
 from watchword.domain.events import Action, Detail, Event
-from watchword.domain.indices import Aspect, check_word
+from watchword.domain.indices import Aspect, RowCount, check_word
 from watchword.domain.tasks import CANCELLED, Counters, TaskId, TaskStatus
 
 MAX_BATCH = 10_000
@@ -102,12 +102,10 @@ class Plan:
 
     def summary(self) -> str:
         """Clients parse this text."""
-        how = {
-            Strategy.REINDEX: "Reindexing the aspect without the deleted records. ",
-            Strategy.DELETE_BY_QUERY: "Issuing a delete by query request. ",
-        }[self.strategy]
+        copies = self.strategy is Strategy.REINDEX
+        how = "Reindexing the aspect without the deleted records." if copies else "Issuing a delete by query request."
         return (
-            f"Delete {self.rows_to_delete} out of {self.rows} rows ({self.share:.2f}%). {how}"
+            f"Delete {self.rows_to_delete} out of {self.rows} rows ({self.share:.2f}%). {how} "
             "This was a dry run. Run with dryRun = false to execute."
         )
 
@@ -124,17 +122,15 @@ class Truncation:
     force_delete: bool = False
     force_copy: bool = False
 
-    def plan(
-        self, aspect: Aspect, index: str, rows: int, old: int, size_bytes: int, *, can_copy: bool, home: str = ""
-    ) -> Plan:
-        strategy, reason = self._strategy(rows, old, can_copy=can_copy)
+    def plan(self, aspect: Aspect, index: str, count: RowCount, *, can_copy: bool, home: str = "") -> Plan:
+        strategy, reason = self._strategy(count, can_copy=can_copy)
         return Plan(
             aspect=aspect,
             index=index,
             until=self.until,
-            rows=rows,
-            rows_to_delete=old,
-            size_bytes=size_bytes,
+            rows=count.total,
+            rows_to_delete=count.old,
+            size_bytes=count.size_bytes,
             strategy=strategy,
             reason=reason,
             batch_size=self.batch_size,
@@ -142,7 +138,7 @@ class Truncation:
             home=home,
         )
 
-    def _strategy(self, rows: int, old: int, *, can_copy: bool) -> tuple[Strategy, str]:
+    def _strategy(self, count: RowCount, *, can_copy: bool) -> tuple[Strategy, str]:
         """A copy is faster where more than half of the rows are old."""
         if not can_copy:
             return Strategy.DELETE_BY_QUERY, "the embedded index always deletes in batches"
@@ -150,7 +146,7 @@ class Truncation:
             return Strategy.DELETE_BY_QUERY, "forceDeleteByQuery is set"
         if self.force_copy:
             return Strategy.REINDEX, "forceReindex is set"
-        if 2 * old > rows:
+        if 2 * count.old > count.total:
             return Strategy.REINDEX, "more than half of the rows are old, so the rest is copied"
         return Strategy.DELETE_BY_QUERY, "at most half of the rows are old, so they are deleted"
 
@@ -341,16 +337,13 @@ class Operation:
 
     def status(self, node: str, now: int) -> TaskStatus:
         """As a task: completed when the whole operation is over, with the sums over the engine's tasks."""
-        error = self.work.error if self.state is State.FAILED else None
-        if self.state is State.CANCELLED:
-            error = CANCELLED
         began = self.started_at or self.asked_at
         return TaskStatus(
             id=TaskId(node, self.number),
             completed=self.state.is_over,
             run_time_nanos=max(0, (self.finished_at or now) - began) * 1_000_000,
             counters=self.work.counters,
-            error=error,
+            error={State.FAILED: self.work.error, State.CANCELLED: CANCELLED}.get(self.state),
         )
 
 

@@ -1,7 +1,7 @@
 """Tasks of the search index: ids of the form `<node>:<number>`, counters and status."""
 
 import re
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
 from watchword.domain.errors import Fault, invalid
@@ -96,32 +96,21 @@ class Counters:
 
     def shown(self) -> dict[str, Any]:
         """The `status` object of the interface."""
-        return {
-            "total": self.total,
-            "updated": self.updated,
-            "created": self.created,
-            "deleted": self.deleted,
-            "batches": self.batches,
-            "version_conflicts": self.version_conflicts,
-            "noops": self.noops,
-            "retries": {"bulk": self.bulk_retries, "search": self.search_retries},
-            "throttled_millis": self.throttled_millis,
-            "requests_per_second": self.requests_per_second,
-            "throttled_until_millis": self.throttled_until_millis,
-        }
+        shown: dict[str, Any] = {}
+        for name, value in asdict(self).items():
+            kind, retries, _ = name.partition("_retries")
+            if retries:
+                shown.setdefault("retries", {})[kind] = value
+            else:
+                shown[name] = value
+        return shown
 
     @classmethod
     def read(cls, status: dict[str, Any]) -> Self:
         """From a `status` object. KeyError, TypeError or ValueError where it is malformed."""
-        retries = status["retries"]
-        numbers = {name: int(status[name]) for name in _SUMMED if name not in ("bulk_retries", "search_retries")}
-        return cls(
-            **numbers,
-            bulk_retries=int(retries["bulk"]),
-            search_retries=int(retries["search"]),
-            requests_per_second=float(status["requests_per_second"]),
-            throttled_until_millis=int(status["throttled_until_millis"]),
-        )
+        flat = status | {f"{kind}_retries": number for kind, number in dict(status["retries"]).items()}
+        numbers = {name: int(flat[name]) for name in (*_SUMMED, "throttled_until_millis")}
+        return cls(**numbers, requests_per_second=float(flat["requests_per_second"]))
 
 
 _SUMMED = tuple(f.name for f in fields(Counters) if f.name not in ("requests_per_second", "throttled_until_millis"))

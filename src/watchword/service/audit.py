@@ -78,28 +78,24 @@ class _FirstRejections:
 
     def __init__(self) -> None:
         self._seen: OrderedDict[tuple[str, str], int] = OrderedDict()
-        self._collected: list[KeptEvent] = []
+        self.collected: list[KeptEvent] = []
 
     def add(self, event: KeptEvent) -> bool:
         """Whether it is the first, and was collected."""
         key = _token_and_reason(event)
-        if self._seen.get(key, 0) > event.at - DAY or len(self._collected) >= MAX_COLLECTED:
+        if self._seen.get(key, 0) > event.at - DAY or len(self.collected) >= MAX_COLLECTED:
             return False
         self._seen[key] = event.at
         self._seen.move_to_end(key)
         if len(self._seen) > MAX_TOKENS:
             self._seen.popitem(last=False)
-        self._collected.append(event)
+        self.collected.append(event)
         return True
-
-    def take(self) -> list[KeptEvent]:
-        taken, self._collected = self._collected, []
-        return taken
 
     def put_back(self, unwritten: list[KeptEvent]) -> None:
         """Forgets events without room, so that the next one counts as first again."""
-        together = unwritten + self._collected
-        self._collected = together[:MAX_COLLECTED]
+        together = unwritten + self.collected
+        self.collected = together[:MAX_COLLECTED]
         for event in together[MAX_COLLECTED:]:
             self._seen.pop(_token_and_reason(event), None)
 
@@ -128,47 +124,30 @@ class RejectionLog:
         self._windows: defaultdict[str, _RejectionWindow] = defaultdict(_RejectionWindow)
 
     def record_denial(self, caller: Caller, operation: str, fault: Fault) -> None:
-        event = KeptEvent(
-            at=self._clock(),
-            actor=caller.actor,
-            bearer_id=caller.bearer_id,
-            action=Action.ACCESS_DENIED.value,
-            target=operation,
-            peer=caller.peer,
-            request_id=caller.request_id,
-            detail={"privilege": fault.details.get("privilege")},
-        )
-        self._start_window(event.at)
+        now, action, by = self._start_window(), Action.ACCESS_DENIED.value, caller
+        detail = {"privilege": fault.details.get("privilege")}
+        event = KeptEvent(now, by.actor, by.bearer_id, action, operation, by.peer, by.request_id, detail)
         self._collect(self._windows["denials"].add(caller.actor, event))
 
     def record_failed_authentication(self, peer: str, request_id: str, address: str, fault: Fault) -> None:
         if fault.reason not in REJECTED_CREDENTIALS:
             return
-        subject = fault.subject
-        because = {"because": subject.because} if subject and subject.because else {}
-        event = KeptEvent(
-            at=self._clock(),
-            actor=subject.actor if subject else UNKNOWN_ACTOR,
-            bearer_id=subject.token_id if subject else None,
-            action=Action.AUTHENTICATION_FAILED.value,
-            target=address,
-            peer=peer,
-            request_id=request_id,
-            detail={"reason": fault.reason.word} | because,
-        )
-        self._start_window(event.at)
-        if event.bearer_id is not None and self._firsts.add(event):
-            return
-        self._collect(self._windows["ended" if subject else "unknown"].add(origin_of(peer), event))
+        now, action = self._start_window(), Action.AUTHENTICATION_FAILED.value
+        actor, token_id, because = fault.subject or (UNKNOWN_ACTOR, None, None)
+        detail = {"reason": fault.reason.word} | ({"because": because} if because else {})
+        event = KeptEvent(now, actor, token_id, action, address, peer, request_id, detail)
+        if token_id is None or not self._firsts.add(event):
+            kind = "ended" if fault.subject else "unknown"
+            self._collect(self._windows[kind].add(origin_of(peer), event))
 
     async def flush(self) -> None:
         """Write what was collected, including by a concurrent call. What cannot be written now is kept for later, as
         far as there is room.
         """
         async with self._flushing:
-            self._start_window(self._clock())
+            self._start_window()
             events, self._collected = self._collected, []
-            firsts = self._firsts.take()
+            firsts, self._firsts.collected = self._firsts.collected, []
             if not events and not firsts:
                 return
             try:
@@ -192,10 +171,13 @@ class RejectionLog:
         if event is not None and len(self._collected) < MAX_COLLECTED:
             self._collected.append(event)
 
-    def _start_window(self, now: int) -> None:
+    def _start_window(self) -> int:
+        """The time. Closes the window of an earlier hour."""
+        now = self._clock()
         if now // WINDOW != self._window:
             self._close_window()
             self._window = now // WINDOW
+        return now
 
     def _close_window(self) -> None:
         for window in self._windows.values():

@@ -73,17 +73,10 @@ class UsageRecorder:
     Nothing is counted twice: after a write with an unknown outcome the time is written again, the count is not.
     """
 
-    def __init__(
-        self,
-        store: TokenStore,
-        interval: float = USAGE_SECONDS,
-        many: int = MANY_TOKENS,
-        jitter: Callable[[], float] = random.random,
-    ) -> None:
+    def __init__(self, store: TokenStore, interval: float = USAGE_SECONDS, many: int = MANY_TOKENS) -> None:
         self._store = store
         self._interval = interval
         self._many = many
-        self._jitter = jitter
         self._collected: dict[str, _Usage] = {}
         self._are_many = asyncio.Event()
         self._flushing = asyncio.Lock()
@@ -102,7 +95,7 @@ class UsageRecorder:
     async def run(self) -> None:
         """Flush until cancelled; a flush in progress completes. Jitter keeps processes out of step."""
         while True:
-            pause = self._interval * (1 - self._jitter() / 4)
+            pause = self._interval * (1 - random.random() / 4)  # noqa: S311 - no secret
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._are_many.wait()

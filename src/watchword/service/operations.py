@@ -12,7 +12,7 @@ from typing import NamedTuple
 from watchword.domain.actors import Caller, Grant
 from watchword.domain.engine import ClusterEngine, Engine
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.indices import ENDING, Aspect, Histogram, IndexNames, IndexSize, is_index_or_copy
+from watchword.domain.indices import ENDING, Aspect, Histogram, IndexNames, IndexSize, RowCount, is_index_or_copy
 from watchword.domain.operations import Operation, OperationPage, Plan, Truncation
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock, OperationStore
@@ -113,12 +113,8 @@ class Operations:
     async def _plan(self, truncation: Truncation) -> Plan:
         aspect = self._names.written(truncation.aspect)
         index, source = await self._resolve(aspect)
-        rows = old = size = 0
-        if source is not None:
-            count = await self._engine.count(source, truncation.until)
-            rows, old, size = count.total, count.old, count.size_bytes
-        can_copy = isinstance(self._engine, ClusterEngine)
-        return truncation.plan(aspect, index, rows, old, size, can_copy=can_copy, home=self._home)
+        count = RowCount(0, 0, 0) if source is None else await self._engine.count(source, truncation.until)
+        return truncation.plan(aspect, index, count, can_copy=isinstance(self._engine, ClusterEngine), home=self._home)
 
     async def _resolve(self, aspect: Aspect) -> tuple[str, str | None]:
         """The name of its index, and the concrete index; None where a known aspect has none."""
