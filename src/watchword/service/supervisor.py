@@ -153,7 +153,7 @@ async def _next_step(steps: Steps) -> None:
 async def _begin(steps: Steps) -> None:
     """Find the index. An index that was planned as empty and does not exist is done."""
     plan = steps.plan
-    resolved = await steps.ask(lambda: steps.engine.resolve(plan.index))
+    resolved = await steps.ask(steps.engine.resolve, plan.index)
     if resolved is None:
         if plan.rows:
             raise OperationFailed("The index is gone.")

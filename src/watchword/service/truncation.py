@@ -10,8 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from watchword.domain.engine import UNTHROTTLED, Checkpoints, ClusterEngine, Engine, Pace
 from watchword.domain.errors import Fault, Reason
@@ -20,6 +19,7 @@ from watchword.domain.operations import CancelAsked, EngineTask, LeaseLost, Oper
 from watchword.domain.ports import Clock, OperationStore
 from watchword.domain.tasks import Counters, TaskId, TaskStatus
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 LEASE_MILLIS = 10_000
@@ -73,12 +73,12 @@ class Lease:
                 raise
             self._confirmed = began
 
-    async def act(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def act(self, call: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         if time.monotonic() - self._confirmed > CONFIRM_SECONDS:
             await self.save()
         if self._lost or time.monotonic() - self._confirmed > DOUBT_SECONDS:
             raise LeaseLost
-        return await call()
+        return await call(*args, **kwargs)
 
     @property
     def surely_holds(self) -> bool:
@@ -148,13 +148,13 @@ class TruncationSteps:
     def pace(self, *, throttled: bool) -> Pace:
         return Pace(self.tag, self.plan.batch_size, self.rate if throttled else UNTHROTTLED)
 
-    async def ask(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def ask(self, call: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Repeat a call while the index is unavailable. Only for calls that may be repeated."""
         deadline = time.monotonic() + UNAVAILABLE_SECONDS
         pause = FIRST_PAUSE
         while True:
             try:
-                return await self.lease.act(call)
+                return await self.lease.act(call, *args, **kwargs)
             except Fault as fault:
                 if fault.reason is not Reason.INDEX_UNAVAILABLE:
                     raise
@@ -174,10 +174,12 @@ class TruncationSteps:
         if limit is not None and began is not None and self.clock() - began > limit * 1_000:
             raise OperationFailed(f"The operation took longer than timeoutSeconds ({limit}).")
 
-    async def start(self, purpose: str, call: Callable[[], Awaitable[TaskId | tuple[TaskId, ...]]]) -> list[EngineTask]:
+    async def start(
+        self, purpose: str, call: Callable[P, Awaitable[TaskId | tuple[TaskId, ...]]], *args: P.args, **kwargs: P.kwargs
+    ) -> list[EngineTask]:
         """A task whose start was not answered may run all the same. `stop_tasks` finds it by its tag."""
         try:
-            started = await self.lease.act(call)
+            started = await self.lease.act(call, *args, **kwargs)
         except Fault as fault:
             if fault.reason is Reason.INDEX_UNAVAILABLE:
                 raise TaskLost("the index did not confirm the start of a task") from fault
@@ -192,7 +194,7 @@ class TruncationSteps:
         saved = time.monotonic()
         pause = FIRST_PAUSE
         while True:
-            status = await self.ask(lambda: self.engine.task(task.id))
+            status = await self.ask(self.engine.task, task.id)
             if status is None or status.tag != self.tag:
                 raise TaskLost(f"the engine's task {task.id} is gone")
             if status.completed or time.monotonic() - saved >= SAVE_SECONDS:
@@ -210,18 +212,18 @@ class TruncationSteps:
     async def stop_tasks(self) -> None:
         """Cancel every task of this operation and wait until none runs."""
         deadline = time.monotonic() + CANCEL_SECONDS
-        while running := await self.ask(lambda: self.engine.running(self.tag)):
+        while running := await self.ask(self.engine.running, self.tag):
             if time.monotonic() > deadline and self.work.ending is None:
                 raise OperationFailed("A task in the search index does not end although it was cancelled.")
             for task in running:
-                await self.ask(partial(self.engine.cancel, task))
+                await self.ask(self.engine.cancel, task)
             await asyncio.sleep(FIRST_PAUSE * 2)
         if not self.work.unfinished:
             return
         work = self.work
         for one in work.unfinished:
             # Its final counters.
-            status = await self.ask(partial(self.engine.task, one.id))
+            status = await self.ask(self.engine.task, one.id)
             if status is not None and status.tag == self.tag:
                 work = work.with_status(one, status)
         await self.lease.save(tasks=tuple(one._replace(completed=True) for one in work.tasks))
@@ -257,9 +259,7 @@ class Deletion(TruncationSteps):
                 # A task that was started but not recorded would go on unseen.
                 await self.stop_tasks()
                 pace = self.pace(throttled=True)
-                [task] = await self.start(
-                    "delete", lambda: self.engine.start_delete(self.source, self.plan.until, pace)
-                )
+                [task] = await self.start("delete", self.engine.start_delete, self.source, self.plan.until, pace)
             await self.watch(task)
         except TaskLost as lost:
             await self.retry(str(lost))
@@ -267,7 +267,7 @@ class Deletion(TruncationSteps):
             await self.lease.save(State.VERIFYING, note="counting the rows left")
 
     async def verify(self) -> None:
-        count = await self.ask(lambda: self.engine.count(self.source, self.plan.until))
+        count = await self.ask(self.engine.count, self.source, self.plan.until)
         if count.old and self.work.attempts + 1 < MAX_ATTEMPTS:
             # The task skips rows that change while it runs, and rows written after its start.
             await self.retry(f"{count.old} old rows were left", State.RUNNING)
@@ -330,12 +330,12 @@ class CopyAndSwap(TruncationSteps):
 
     async def _make_copy(self) -> bool:
         await self._check_source()
-        checkpoints = await self.ask(lambda: self.engine.checkpoints(self.source))
+        checkpoints = await self.ask(self.engine.checkpoints, self.source)
         target = copy_name(self.plan.index, self.clock())
         # Recorded before it exists, so that the next lease holder can remove it.
         await self.lease.save(target=target, checkpoints=checkpoints, phase_at=None)
         try:
-            await self.lease.act(lambda: self.engine.make_like(self.source, target))
+            await self.lease.act(self.engine.make_like, self.source, target)
         except Fault as fault:
             if fault.reason is Reason.INDEX_UNAVAILABLE:
                 return False
@@ -348,10 +348,8 @@ class CopyAndSwap(TruncationSteps):
         if task is None:
             # A task that was started but not recorded would go on unseen.
             await self.stop_tasks()
-            pace = self.pace(throttled=True)
-            [task] = await self.start(
-                "copy", lambda: self.engine.start_copy(self.source, self.target, self.plan.until, pace)
-            )
+            pace, until = self.pace(throttled=True), self.plan.until
+            [task] = await self.start("copy", self.engine.start_copy, self.source, self.target, until, pace)
         await self.watch(task)
         await self.lease.save(copied=True)
 
@@ -359,7 +357,7 @@ class CopyAndSwap(TruncationSteps):
         """Copy rows written since the checkpoints, and move these; returns the number of rows."""
         since = self.work.checkpoints
         assert since is not None
-        checkpoints = await self.ask(lambda: self.engine.checkpoints(self.source))
+        checkpoints = await self.ask(self.engine.checkpoints, self.source)
         if checkpoints == since:
             return 0
         if len(checkpoints) != len(since):
@@ -372,13 +370,8 @@ class CopyAndSwap(TruncationSteps):
         return sum(status.counters.created + status.counters.updated for status in ended)
 
     async def _copy_since(self, since: Checkpoints, *, overwrite: bool) -> list[TaskStatus]:
-        pace = self.pace(throttled=False)
-        tasks = await self.start(
-            "catch up",
-            lambda: self.engine.start_catch_up(
-                self.source, self.target, self.plan.until, since, pace, overwrite=overwrite
-            ),
-        )
+        call, until, pace = self.engine.start_catch_up, self.plan.until, self.pace(throttled=False)
+        tasks = await self.start("catch up", call, self.source, self.target, until, since, pace, overwrite=overwrite)
         return [await self.watch(task, counted=False) for task in tasks]
 
     async def verify(self) -> None:
@@ -387,10 +380,10 @@ class CopyAndSwap(TruncationSteps):
         await self._check_source()
         try:
             await self._catch_up()
-            await self.ask(lambda: self.engine.flush(self.target))
+            await self.ask(self.engine.flush, self.target)
             if self.work.attempts:
                 # Removing deleted rows is slow. Most of it is done here, before writes are blocked.
-                await self.ask(lambda: self.engine.reconcile(self.source, self.target, self.plan.until))
+                await self.ask(self.engine.reconcile, self.source, self.target, self.plan.until)
             check = await self._compare_while_blocked()
         except TaskLost as lost:
             await self._unblock()
@@ -411,24 +404,24 @@ class CopyAndSwap(TruncationSteps):
         await self.lease.save(blocked_at=self.clock(), note="writes are blocked for the last rows")
         try:
             async with asyncio.timeout(BLOCK_SECONDS):
-                await self.ask(lambda: self.engine.block(self.source))
+                await self.ask(self.engine.block, self.source)
                 await self.stop_tasks()
                 await self._catch_up()
                 # So that the rows counted now survive a node that fails before the swap.
-                await self.ask(lambda: self.engine.flush(self.target))
-                source = await self.ask(lambda: self.engine.count(self.source, self.plan.until))
-                copy = await self.ask(lambda: self.engine.count(self.target, self.plan.until))
+                await self.ask(self.engine.flush, self.target)
+                source = await self.ask(self.engine.count, self.source, self.plan.until)
+                copy = await self.ask(self.engine.count, self.target, self.plan.until)
                 expected = source.total - source.old
                 if copy.total != expected or copy.old:
-                    await self.ask(lambda: self.engine.reconcile(self.source, self.target, self.plan.until))
-                    await self.ask(lambda: self.engine.flush(self.target))
-                    copy = await self.ask(lambda: self.engine.count(self.target, self.plan.until))
+                    await self.ask(self.engine.reconcile, self.source, self.target, self.plan.until)
+                    await self.ask(self.engine.flush, self.target)
+                    copy = await self.ask(self.engine.count, self.target, self.plan.until)
                 return PostCheck(copy.total, copy.old, expected)
         except TimeoutError:
             return None
 
     async def swap(self) -> None:
-        current = await self.ask(lambda: self.engine.resolve(self.plan.index))
+        current = await self.ask(self.engine.resolve, self.plan.index)
         if current is not None and current.concrete == self.work.target:
             await self._finish()
         elif self._blocked_too_long() or not await self._is_unchanged(current):
@@ -436,7 +429,7 @@ class CopyAndSwap(TruncationSteps):
         else:
             self.swap_tried = True
             try:
-                await self.lease.act(lambda: self.engine.swap(self.plan.index, self.source, self.target))
+                await self.lease.act(self.engine.swap, self.plan.index, self.source, self.target)
             except Fault as fault:
                 if fault.reason is not Reason.INDEX_UNAVAILABLE:
                     await self._abandon_copy(f"the index rejected the swap ({fault.message})")
@@ -447,7 +440,7 @@ class CopyAndSwap(TruncationSteps):
         if self.operation.state is not State.SWAPPING:
             await self._unblock()
         if self.work.target is not None:
-            if not await self.ask(lambda: self.engine.abandon(self.target)):
+            if not await self.ask(self.engine.abandon, self.target):
                 await self._remove_source()
                 return State.DONE
             await self._to_trash(None)
@@ -471,14 +464,14 @@ class CopyAndSwap(TruncationSteps):
 
     async def _is_unchanged(self, current: Resolved | None) -> bool:
         """Whether no write can have happened since the copy was counted."""
-        if not self._is_source(current) or not await self.ask(lambda: self.engine.is_blocked(self.source)):
+        if not self._is_source(current) or not await self.ask(self.engine.is_blocked, self.source):
             return False
         if self.compared:
             return True
-        copy = await self.ask(lambda: self.engine.count(self.target, self.plan.until))
+        copy = await self.ask(self.engine.count, self.target, self.plan.until)
         if self.work.check is None or copy.total != self.work.check.rows:
             return False
-        return await self.ask(lambda: self.engine.checkpoints(self.source)) == self.work.checkpoints
+        return await self.ask(self.engine.checkpoints, self.source) == self.work.checkpoints
 
     async def _finish(self) -> None:
         await self._remove_source()
@@ -490,8 +483,8 @@ class CopyAndSwap(TruncationSteps):
         """A block sent by the former lease holder may arrive late, by a name that now leads to the copy."""
         deadline = time.monotonic() + LATE_SECONDS
         while time.monotonic() < deadline:
-            if await self.ask(lambda: self.engine.is_blocked(self.target)):
-                await self.ask(lambda: self.engine.unblock(self.target))
+            if await self.ask(self.engine.is_blocked, self.target):
+                await self.ask(self.engine.unblock, self.target)
             await asyncio.sleep(SWAP_PAUSE)
 
     async def _remove_source(self) -> None:
@@ -502,7 +495,7 @@ class CopyAndSwap(TruncationSteps):
         await self.lease.save(blocked_at=None)
 
     async def _check_source(self) -> None:
-        if not self._is_source(await self.ask(lambda: self.engine.resolve(self.plan.index))):
+        if not self._is_source(await self.ask(self.engine.resolve, self.plan.index)):
             raise OperationFailed(_REPLACED)
 
     def _is_source(self, current: Resolved | None) -> bool:
@@ -515,7 +508,7 @@ class CopyAndSwap(TruncationSteps):
         """
         self.compared = False
         if self.work.target is not None:
-            if not await self.ask(lambda: self.engine.abandon(self.target)):
+            if not await self.ask(self.engine.abandon, self.target):
                 return
             await self._to_trash(State.RUNNING)
         await self._unblock()
@@ -533,10 +526,10 @@ class CopyAndSwap(TruncationSteps):
         if self.work.trash:
             await self.stop_tasks()
         for index in self.work.trash:
-            await self.ask(partial(self.engine.drop, index))
+            await self.ask(self.engine.drop, index)
             await self.lease.save(trash=tuple(one for one in self.work.trash if one != index))
 
     async def _unblock(self) -> None:
         if self.work.blocked_at is not None:
-            await self.ask(lambda: self.engine.unblock(self.source))
+            await self.ask(self.engine.unblock, self.source)
             await self.lease.save(blocked_at=None)
