@@ -43,7 +43,6 @@ class AccountGain(NamedTuple):
 
 
 EVERYBODY = "all users"
-_MANAGE = Privilege.MANAGE_SERVICE_ACCOUNTS
 # Holders of these already have access to everything.
 _BOUNDLESS = {Privilege.MANAGE_ACCESS_TOKENS, Privilege.MANAGE_POLICIES}
 
@@ -53,11 +52,10 @@ def gains(policies: tuple[Policy, ...], groups: Mapping[str, list[str]], account
     users that policies name to their groups.
     """
     known = PolicySet(0, policies)
-    managing = [policy for policy in policies if policy.state is PolicyState.ACTIVE and _MANAGE in policy.privileges]
-    users = {user for policy in managing for user in policy.users}
-    named = {group for policy in managing for group in policy.groups}
-    held = {user: known.granted(user, groups.get(user, ())) for user in sorted(users)}
-    held |= {group: known.granted("", (group,)) for group in sorted(named)}
+    manage = Privilege.MANAGE_SERVICE_ACCOUNTS
+    managing = [policy for policy in policies if policy.state is PolicyState.ACTIVE and manage in policy.privileges]
+    held = {user: known.granted(user, groups.get(user, ())) for user in sorted({u for p in managing for u in p.users})}
+    held |= {group: known.granted("", (group,)) for group in sorted({g for p in managing for g in p.groups})}
     if any(policy.all_users for policy in managing):
         held[EVERYBODY] = known.granted("", ())
     for manager, own in held.items():
@@ -68,7 +66,6 @@ def gains(policies: tuple[Policy, ...], groups: Mapping[str, list[str]], account
 
 
 def is_account(urn: str) -> bool:
-    """Whether the urn has the form of a service account's."""
     return _URN.fullmatch(urn) is not None
 
 

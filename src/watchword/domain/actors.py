@@ -50,7 +50,6 @@ class Bearer(NamedTuple):
     pending: bool = False
     """Whether it is a successor that was never used."""
     derived: bool = False
-    """Whether it is derived from another token."""
 
     @property
     def bearer_id(self) -> str:
@@ -148,7 +147,6 @@ class Caller(NamedTuple):
     ends_at: int | None = None
     """Expiry of its token; None: never, or no token."""
     is_derived: bool = False
-    """Whether its token is derived from another."""
     session_id: str | None = None
     """The digest of its session, if any."""
 

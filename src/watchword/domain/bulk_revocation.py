@@ -15,8 +15,6 @@ MOST_IDS = 2_000
 MOST_PLAIN_VALUES = 100
 MOST_ACTORS = 100
 """Listed in the answer to a dry run."""
-
-
 NO_ACTOR = ""
 """No token has this actor."""
 
@@ -36,6 +34,7 @@ class TokenVisibility:
         )
 
 
+_NAMING = (Field.ACTOR_URN, Field.OWNER_URN, Field.ID, Field.URN)
 _OF_TEXT = {Condition.IEQUAL, Condition.CONTAIN, Condition.START_WITH, Condition.END_WITH}
 _ANY_STATUS = Filter(Field.STATUS, Condition.IN, tuple(status.value for status in TokenStatus))
 _LIVE = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.ACTIVE.value,))
@@ -77,7 +76,14 @@ class Selection:
     @property
     def may_be_all(self) -> bool:
         """Whether the caller confirmed it, or named ids or actors, so that revoking everything is no mistake."""
-        return self.everything or self.ids is not None or any(_pins(f) for f in self.filters)
+        return (
+            self.everything
+            or self.ids is not None
+            or any(
+                f.field in _NAMING and f.condition in (Condition.EQUAL, Condition.IN) and not f.negated
+                for f in self.filters
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +156,3 @@ def unconfirmed() -> Fault:
 def receipt(ids: Iterable[str], revoked_at: int) -> Receipt:
     lines = [f"{token_id}\n" for token_id in sorted(ids)]
     return Receipt(len(lines), sha256("".join(lines).encode()).hexdigest(), revoked_at)
-
-
-def _pins(f: Filter) -> bool:
-    return (
-        f.field in (Field.ACTOR_URN, Field.OWNER_URN, Field.ID, Field.URN)
-        and f.condition in (Condition.EQUAL, Condition.IN)
-        and not f.negated
-    )

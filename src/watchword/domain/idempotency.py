@@ -67,17 +67,5 @@ def check_key(value: str) -> str:
     return value
 
 
-def other_request() -> Fault:
-    return _reused(f"This {HEADER} was used with another request or credential in the last 24 hours.")
-
-
-def signing_key_gone() -> Fault:
-    return _reused(f"The token of this {HEADER} cannot be signed again: its signing key was removed.")
-
-
-def token_ended() -> Fault:
-    return _reused(f"The token of this {HEADER} has expired or was revoked.")
-
-
-def _reused(problem: str) -> Fault:
+def key_reused(problem: str) -> Fault:
     return Fault(Reason.IDEMPOTENCY_KEY_REUSED, f"{problem} Use a new key.", field=HEADER)

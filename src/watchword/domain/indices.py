@@ -15,7 +15,6 @@ TIME = "timestampMillis"
 
 _WORD = re.compile(r"[A-Za-z0-9]{1,80}", re.ASCII)
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9-]{0,39}", re.ASCII)
-_BYTES_IN_MB = 1024 * 1024
 
 
 class Aspect(NamedTuple):
@@ -34,12 +33,9 @@ class Aspect(NamedTuple):
 
 def check_word(value: object, field: str) -> str:
     if not isinstance(value, str) or not _WORD.fullmatch(value):
-        raise invalid(field, f"{field} must have 1 to 80 letters and digits, such as {_example(field)}.")
+        example = "dataset" if field == "entityType" else "datasetUsageStatistics"
+        raise invalid(field, f"{field} must have 1 to 80 letters and digits, such as {example}.")
     return value
-
-
-def _example(field: str) -> str:
-    return "dataset" if field == "entityType" else "datasetUsageStatistics"
 
 
 def is_prefix(text: str) -> bool:
@@ -166,7 +162,7 @@ class IndexSize:
 
     @property
     def size_mb(self) -> float:
-        return round(self.size_bytes / _BYTES_IN_MB, 3)
+        return round(self.size_bytes / 2**20, 3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ class Privilege(Enum):
 
 
 EVERYTHING = frozenset(Privilege)
+PRIVILEGE_NAMES = ", ".join(privilege.name for privilege in Privilege)
 
 _INCLUDES = {
     Privilege.MANAGE_ACCESS_TOKENS: frozenset({Privilege.GENERATE_PERSONAL_ACCESS_TOKENS}),
@@ -108,7 +109,7 @@ def check_policy(policy: Policy) -> Policy:
     check_name(policy.name)
     check_description(policy.description)
     if not policy.privileges:
-        raise invalid("privileges", f"privileges must name at least one of: {privilege_words()}.")
+        raise invalid("privileges", f"privileges must name at least one of: {PRIVILEGE_NAMES}.")
     if len(policy.users) + len(policy.groups) > MAX_ENTRIES:
         raise invalid("actors", f"actors may name at most {MAX_ENTRIES:,} users and groups; use a group for more.")
     for user in policy.users:
@@ -122,11 +123,7 @@ def privilege_of(word: str, field_name: str) -> Privilege:
     try:
         return Privilege[word]
     except KeyError:
-        raise invalid(field_name, f"{field_name} must be among: {privilege_words()}.") from None
-
-
-def privilege_words() -> str:
-    return ", ".join(privilege.name for privilege in Privilege)
+        raise invalid(field_name, f"{field_name} must be among: {PRIVILEGE_NAMES}.") from None
 
 
 def denied(privilege: Privilege) -> Fault:

@@ -18,7 +18,6 @@ MOST_OF_ONE = 20
 """Sessions of one token or chosen actor; a new one ends the oldest."""
 SIGN_INS_AN_HOUR = 120
 """Of one token or chosen actor. Each writes an event."""
-HOUR = 3_600_000
 
 
 class Session(NamedTuple):
@@ -36,7 +35,6 @@ class Session(NamedTuple):
 
     @property
     def whose(self) -> str:
-        """The subject of an error message."""
         return "This actor" if self.token_id is None else "This token"
 
     def event(self, action: Action) -> Event:
@@ -77,8 +75,3 @@ def signed_in_too_often(millis: int, whose: str) -> Fault:
     return Fault(
         Reason.TOO_MANY_SIGN_INS, f"{whose} has signed in too often. Try again in {seconds:,} s.", retryAfter=seconds
     )
-
-
-def over() -> Fault:
-    """The same error for an ended session and for one that never existed."""
-    return Fault(Reason.SESSION_OVER, "The session has ended. Sign in again.")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.networks import Network, within
-from watchword.domain.policies import EVERYTHING, Privilege, included, privilege_words
+from watchword.domain.policies import EVERYTHING, PRIVILEGE_NAMES, Privilege, included
 
 MAX_ENTRIES = 50
 MAX_WORD = 100
@@ -128,7 +128,7 @@ def _scope(word: str, field: str) -> str:
     if _PRIVILEGE.fullmatch(word) and word not in Privilege.__members__:
         raise invalid(
             field,
-            f"{field} is not a privilege. Scopes in capital letters must be one of: {privilege_words()}; other scopes "
+            f"{field} is not a privilege. Scopes in capital letters must be one of: {PRIVILEGE_NAMES}; other scopes "
             "need a lower-case letter, a leading digit, or a mark such as a colon.",
         )
     return word

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from watchword.domain.actors import Caller, Grant
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Cursor, EventSearch, KeptEvent
-from watchword.domain.lifetimes import DAY
+from watchword.domain.lifetimes import DAY, HOUR
 from watchword.domain.networks import origin_of
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock, EventStore
@@ -16,8 +16,6 @@ from watchword.domain.urns import UNKNOWN_ACTOR
 from watchword.service.authority import Authority
 
 FLUSH_SECONDS = 1.0
-
-WINDOW = 3_600_000
 RECORDED_EACH = 20
 RECORDED_IN_ALL = 500
 MAX_ORIGINS = 500
@@ -174,9 +172,9 @@ class RejectionLog:
     def _start_window(self) -> int:
         """The time. Closes the window of an earlier hour."""
         now = self._clock()
-        if now // WINDOW != self._window:
+        if now // HOUR != self._window:
             self._close_window()
-            self._window = now // WINDOW
+            self._window = now // HOUR
         return now
 
     def _close_window(self) -> None:

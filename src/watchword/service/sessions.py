@@ -10,18 +10,11 @@ from typing import NamedTuple
 
 from watchword.domain.actors import Caller
 from watchword.domain.errors import Fault, Reason
+from watchword.domain.lifetimes import HOUR
 from watchword.domain.networks import origin_of
 from watchword.domain.ports import Clock, SessionStore
 from watchword.domain.secret import Secret
-from watchword.domain.sessions import (
-    HOUR,
-    MOST_OF_ONE,
-    SIGN_INS_AN_HOUR,
-    Session,
-    over,
-    session_identifier,
-    signed_in_too_often,
-)
+from watchword.domain.sessions import MOST_OF_ONE, SIGN_INS_AN_HOUR, Session, session_identifier, signed_in_too_often
 from watchword.service.authority import Authority
 
 ADDRESS_BURST = 300
@@ -122,7 +115,8 @@ class Sessions:
         """Rejected as its token would be. A session without a token is accepted only in a local request."""
         found = await self._store.find_session(self._digest(session_id))
         if found is None or (found.session.token_id is None and not local):
-            raise over()
+            # The same error for an ended session and for one that never existed.
+            raise Fault(Reason.SESSION_OVER, "The session has ended. Sign in again.")
         if found.session.token_id is None:
             actor = found.session.actor
             caller = Caller(actor, await self._authority.claim(actor, "actor"), None, peer, request_id)

@@ -24,11 +24,10 @@ from watchword.domain.bulk_revocation import (
 from watchword.domain.errors import Fault, Reason, Stale, invalid
 from watchword.domain.filters import SEARCH_SECONDS, Condition, Field, Filter, Search
 from watchword.domain.idempotency import (
+    HEADER,
     IdempotencyRecord,
     IdempotentRequest,
-    other_request,
-    signing_key_gone,
-    token_ended,
+    key_reused,
 )
 from watchword.domain.lifetimes import Duration, Lifetimes
 from watchword.domain.lifetimes import iso as iso_time
@@ -404,19 +403,21 @@ class Tokens:
         if request is None or kept is None:
             return None
         claims = Claims(draft.actor_urn, kept.created_at, kept.expires_at, draft.limits, request.jti())
+        other_request = key_reused(f"This {HEADER} was used with another request or credential in the last 24 hours.")
+        ended = key_reused(f"The token of this {HEADER} has expired or was revoked.")
         signed = await self._signer.sign_again(claims, kept.kid)
         if signed is None:
-            raise signing_key_gone()
+            raise key_reused(f"The token of this {HEADER} cannot be signed again: its signing key was removed.")
         if not compare_digest(token_id(signed.token.reveal().encode(), self._salt), kept.token_id):
-            raise other_request()
+            raise other_request
         record = await self._store.get_token(kept.token_id)
         if record is None or not record.is_live(self._clock()):
-            raise token_ended()
+            raise ended
         same = (record.limits, record.parent, record.replaces) == (draft.limits, draft.parent, draft.replaces)
         if not same or (ends_by is not None and (kept.expires_at is None or kept.expires_at > ends_by)):
-            raise other_request()
+            raise other_request
         if not await self._store.note_replay(precondition, record):
-            raise token_ended()
+            raise ended
         return CreatedToken(signed.token, record)
 
     def _expiry(self, now: int, lifetime: Lifetime) -> int | None:

@@ -5,7 +5,8 @@ import sys
 from watchword.domain.accounts import AccountPage, ServiceAccount, no_account
 from watchword.domain.actors import ActorStatus, WritePrecondition
 from watchword.domain.events import Action, Event
-from watchword.domain.sessions import HOUR, Session, sessions_ended, signed_in_too_often
+from watchword.domain.lifetimes import HOUR
+from watchword.domain.sessions import Session, sessions_ended, signed_in_too_often
 from watchword.stores import rows
 from watchword.stores.sql.policies import put_status
 from watchword.stores.sql.token_lifecycle import MEMBER, dying_with, revoke
