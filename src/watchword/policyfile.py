@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 import yaml
 
 from watchword.domain.errors import Fault, OperatorError
+from watchword.domain.names import ACTING, POLICY_PREFIX
 from watchword.domain.policies import (
     DEFAULT_SET,
     MAX_DECLARED,
@@ -30,8 +31,6 @@ from watchword.domain.policies import (
     check_declared,
     privilege_of,
 )
-from watchword.domain.texts import ACTING
-from watchword.domain.urns import POLICY_PREFIX
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 20

@@ -10,10 +10,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from watchword.domain.errors import Fault
 from watchword.domain.indices import Aspect, is_prefix, parse_aspect
 from watchword.domain.lifetimes import Duration
+from watchword.domain.names import check_actor
 from watchword.domain.networks import Network
 from watchword.domain.secret import Secret
 from watchword.domain.store_urls import DEFAULT_PORT, PostgresUrl, SqliteUrl, StoreUrl
-from watchword.domain.urns import check_actor
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ from watchword.domain.actors import (
     ActorStatus,
     KnownActor,
 )
+from watchword.domain.names import GROUP_PREFIX
 from watchword.domain.policies import PolicyState
 from watchword.domain.ports import Group
 from watchword.domain.sessions import Session
-from watchword.domain.urns import GROUP_PREFIX
 
 
 def known(given: Given, **fields: object) -> ActorPage:

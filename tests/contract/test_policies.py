@@ -11,9 +11,9 @@ from tests.support.backends import NOW, Place
 from tests.support.strategies import policies
 from watchword.domain.actors import ActorState, ActorStatus
 from watchword.domain.errors import Reason
+from watchword.domain.names import GROUP_PREFIX
 from watchword.domain.policies import ROOT_POLICY, Policy, PolicySource, PolicyState, default_policies, root_policy
 from watchword.domain.ports import Group, Store
-from watchword.domain.urns import GROUP_PREFIX
 
 
 def version(given: Given) -> int:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tests.support.strategies import ACTORS, GROUPS, policies
 from watchword.domain.errors import Fault, Reason
+from watchword.domain.names import POLICY_PREFIX
 from watchword.domain.policies import (
     EVERYTHING,
     MAX_ENTRIES,
@@ -19,7 +20,6 @@ from watchword.domain.policies import (
     privilege_of,
     root_policy,
 )
-from watchword.domain.urns import POLICY_PREFIX
 
 sets = st.lists(policies(), max_size=8)
 actors = st.sampled_from(ACTORS)

@@ -4,7 +4,7 @@ import sys
 import unicodedata
 
 from watchword.domain.errors import Fault
-from watchword.domain.texts import check_text
+from watchword.domain.names import check_text
 
 
 def is_kept(character: str) -> bool:

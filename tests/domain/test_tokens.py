@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.support.refusals import refusal_of
 from tests.support.strategies import NOW, characters, names, records, times
 from watchword.domain.errors import Fault, Reason
+from watchword.domain.names import MAX_DESCRIPTION, MAX_NAME, check_description, check_name
 from watchword.domain.secret import Secret
-from watchword.domain.texts import MAX_DESCRIPTION, MAX_NAME, check_description, check_name
 from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType, check_token_id, token_id
 
 

@@ -5,10 +5,9 @@ from hypothesis import strategies as st
 from tests.support.refusals import refusal_of, refused
 from tests.support.strategies import namespaces, numbered_id, urns, visible
 from watchword.domain.errors import Reason
-from watchword.domain.tokens import check_token_id
-from watchword.domain.urns import (
+from watchword.domain.names import (
     GROUP_PREFIX,
-    MAX_LENGTH,
+    MAX_URN,
     SYSTEM_ACTOR,
     check_actor,
     check_group,
@@ -17,6 +16,7 @@ from watchword.domain.urns import (
     name_of,
     token_urn,
 )
+from watchword.domain.tokens import check_token_id
 
 KINDS_THAT_ARE_NO_USERS = (
     "corpGroup",
@@ -69,7 +69,7 @@ def test_a_character_that_is_not_visible_ascii_spoils_a_urn(urn: str, odd: str, 
 @given(namespaces)
 def test_a_urn_has_at_most_255_characters(namespace: str) -> None:
     start = f"urn:{namespace}:u:"
-    longest = start + "x" * (MAX_LENGTH - len(start))
+    longest = start + "x" * (MAX_URN - len(start))
     assert is_actor(longest)
     assert "255" in refused(lambda: check_actor(longest + "x", "actorUrn")).message
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.strategies import policies
+from watchword.domain.names import POLICY_PREFIX
 from watchword.domain.policies import Policy, PolicyDeclaration, PolicySource, PolicyState, Privilege
-from watchword.domain.urns import POLICY_PREFIX
 from watchword.policyfile import PolicyFileError, read_policy_file, write_policy_file
 
 GOOD = """\

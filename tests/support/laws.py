@@ -5,8 +5,8 @@ from typing import Any
 
 from watchword.domain.events import EventSearch, KeptEvent
 from watchword.domain.filters import Condition, Field, Filter, Search, Value
+from watchword.domain.names import token_urn
 from watchword.domain.tokens import TokenRecord
-from watchword.domain.urns import token_urn
 
 
 def ordered(records: Iterable[TokenRecord], search: Search, now: int) -> list[TokenRecord]:

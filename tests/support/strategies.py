@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tests.support.laws import value_of
 from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField, Value
+from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX
 from watchword.domain.policies import Policy, PolicySource, PolicyState, Privilege
 from watchword.domain.token_limits import Limits
 from watchword.domain.tokens import TokenRecord, TokenType
-from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX
 
 NOW = 1_767_225_600_000
 ACTORS = tuple(f"urn:li:corpuser:{name}" for name in ("ann", "Ann", "bob", "b%b", "b_b", "eve"))

@@ -7,7 +7,7 @@ import click
 from watchword.cli.options import json_flag, list_flags, yes_flag
 from watchword.cli.output import Column, json_value, one_line, plural, say, show_list, show_one
 from watchword.cli.remote import confirm, urn_argument, with_client
-from watchword.domain.urns import GROUP_PREFIX
+from watchword.domain.names import GROUP_PREFIX
 
 if TYPE_CHECKING:
     from watchword.client import Client, GroupInfo

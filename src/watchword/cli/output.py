@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from watchword.domain.lifetimes import iso as iso_time
-from watchword.domain.texts import ACTING
+from watchword.domain.names import ACTING
 
 if TYPE_CHECKING:
     from rich.console import Console

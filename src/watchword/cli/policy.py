@@ -13,8 +13,8 @@ from watchword.cli.remote import can_ask, confirm, urn_argument, with_client
 from watchword.cli.run import read_input
 from watchword.domain import policies as domain
 from watchword.domain.errors import OperatorError
+from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX
 from watchword.domain.policies import DEFAULT_SET, PolicyState, Privilege, included
-from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX
 from watchword.files import write_text
 
 if TYPE_CHECKING:

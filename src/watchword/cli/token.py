@@ -493,10 +493,9 @@ def _create_locally(
     import asyncio
 
     from watchword.domain.accounts import is_account
-    from watchword.domain.texts import check_description, check_name
+    from watchword.domain.names import check_actor, check_description, check_name
     from watchword.domain.token_limits import check_limits
     from watchword.domain.tokens import NewToken, TokenType
-    from watchword.domain.urns import check_actor
 
     urn = check_actor(actor or settings.root_actor, "--actor")
     new = NewToken(
@@ -532,7 +531,7 @@ async def _withdraw(wiring: Wiring, settings: Settings, token_id: str) -> None:
 
 def _client_record(record: "TokenRecord") -> "TokenInfo":
     from watchword.client import TokenInfo
-    from watchword.domain.urns import token_urn
+    from watchword.domain.names import token_urn
 
     return TokenInfo(
         id=record.id,

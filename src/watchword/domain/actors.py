@@ -11,10 +11,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from watchword.domain.errors import Fault, invalid
+from watchword.domain.names import MAX_URN, SYSTEM_ACTOR, check_text
 from watchword.domain.policies import Privilege, denied, out_of_scope
-from watchword.domain.texts import check_text
 from watchword.domain.token_limits import UNLIMITED, Limits
-from watchword.domain.urns import MAX_LENGTH, SYSTEM_ACTOR
 
 DEFAULT_COUNT, MAX_COUNT = 20, 1_000
 MAX_GROUPS_SHOWN = 100
@@ -128,8 +127,8 @@ def parse_actor_search(
     count = DEFAULT_COUNT if count is None else count
     if not 1 <= count <= MAX_COUNT:
         raise invalid("count", f"count must be from 1 to {MAX_COUNT:,}.")
-    after = check_text(cursor or "", "cursor", MAX_LENGTH)
-    wanted = check_text(prefix or "", "prefix", MAX_LENGTH)
+    after = check_text(cursor or "", "cursor", MAX_URN)
+    wanted = check_text(prefix or "", "prefix", MAX_URN)
     if wanted and not wanted.startswith("urn:"):
         wanted = USER_PREFIX + wanted
     return ActorSearch(count, after, wanted, bool(only_suspended))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from watchword.domain.errors import invalid
 from watchword.domain.filters import DEFAULT_COUNT, MAX_COUNT
-from watchword.domain.texts import check_text
+from watchword.domain.names import check_text
 
 MAX_WORDS = 100
 MAX_PAGE_BYTES = 1024 * 1024

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from watchword.domain.errors import invalid
 from watchword.domain.lifetimes import parse_iso
-from watchword.domain.texts import check_text
+from watchword.domain.names import check_text
 from watchword.domain.tokens import TokenStatus, TokenType
 
 MAX_FILTERS = 20

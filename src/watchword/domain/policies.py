@@ -13,8 +13,15 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from watchword.domain.errors import Fault, Reason, invalid
-from watchword.domain.texts import check_description, check_name
-from watchword.domain.urns import POLICY_PREFIX, check_actor, check_group, check_short_id, check_urn
+from watchword.domain.names import (
+    POLICY_PREFIX,
+    check_actor,
+    check_description,
+    check_group,
+    check_name,
+    check_short_id,
+    check_urn,
+)
 
 ROOT_POLICY = POLICY_PREFIX + "root"
 MAX_ENTRIES = 1_000

@@ -14,9 +14,9 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from watchword.domain.errors import invalid
+from watchword.domain.names import TOKEN_PREFIX
 from watchword.domain.secret import Secret
 from watchword.domain.token_limits import UNLIMITED, Limits
-from watchword.domain.urns import TOKEN_PREFIX
 
 MAX_AUTHORIZATION = 8_192
 AUTHORIZATION_TOO_LONG = f"The Authorization header must have at most {MAX_AUTHORIZATION:,} characters."

@@ -11,8 +11,8 @@ import orjson
 
 from watchword.domain.actors import Bearer
 from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.names import name_of
 from watchword.domain.ports import Keys
-from watchword.domain.urns import name_of
 from watchword.http.authentication import Authenticator
 from watchword.http.errors import CHALLENGE, JSON, NO_STORE, fault_headers, redact
 from watchword.http.requests import Request, Response, read_form

@@ -9,10 +9,10 @@ from watchword.domain.actors import Caller, Grant
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Cursor, EventSearch, KeptEvent
 from watchword.domain.lifetimes import DAY, HOUR
+from watchword.domain.names import UNKNOWN_ACTOR
 from watchword.domain.networks import origin_of
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock, EventStore
-from watchword.domain.urns import UNKNOWN_ACTOR
 from watchword.service.authority import Authority
 
 FLUSH_SECONDS = 1.0

@@ -11,11 +11,11 @@ from typing import TypeVar
 from watchword.domain.actors import ActorSnapshot, Bearer, Caller, Grant, possession_precondition
 from watchword.domain.errors import Fault, Reason, Stale, Subject
 from watchword.domain.lifetimes import iso
+from watchword.domain.names import check_actor, is_reserved
 from watchword.domain.policies import PolicySet, Privilege
 from watchword.domain.ports import Store
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import identifier
-from watchword.domain.urns import check_actor, is_reserved
 from watchword.service.background import UsageRecorder
 
 T = TypeVar("T")

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from watchword.domain.actors import ActorHoldings, ActorPage, ActorSearch, ActorState, ActorStatus, Caller, Grant
 from watchword.domain.errors import Fault, Reason
+from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX
 from watchword.domain.policies import (
     Explanation,
     Policy,
@@ -18,7 +19,6 @@ from watchword.domain.policies import (
     reconcile,
 )
 from watchword.domain.ports import Group, PolicyStore
-from watchword.domain.urns import GROUP_PREFIX, POLICY_PREFIX
 from watchword.service.authority import Authority, not_accepted
 
 MANAGE = Privilege.MANAGE_POLICIES

@@ -5,9 +5,8 @@ from typing import Any
 from watchword.domain.accounts import ServiceAccount, check_account
 from watchword.domain.actors import ActorState, ActorStatus, KnownActor, parse_actor_search
 from watchword.domain.events import Action, KeptEvent, parse_event_search
+from watchword.domain.names import MAX_URN, check_actor, check_description, check_name, check_text, name_of
 from watchword.domain.policies import Privilege
-from watchword.domain.texts import check_description, check_name, check_text
-from watchword.domain.urns import MAX_LENGTH, check_actor, name_of
 from watchword.http.graphql.context import Info, Json, page_of, record_json
 from watchword.http.graphql.policy_resolvers import policy_json
 from watchword.http.graphql.token_resolvers import user_json
@@ -84,7 +83,7 @@ async def list_service_accounts(_: Any, info: Info, input: Json | None = None) -
     async with context.searching:
         grant = await accounts.authorize(context.caller)
         page = page_of(input or {})
-        query = check_text((input or {}).get("query") or "", "query", MAX_LENGTH)
+        query = check_text((input or {}).get("query") or "", "query", MAX_URN)
         found = await accounts.list(grant, query=query, **page)
     return page | {"total": found.total, "serviceAccounts": [_account_json(account) for account in found.rows]}
 

@@ -3,6 +3,15 @@
 from typing import Any
 
 from watchword.domain.errors import invalid
+from watchword.domain.names import (
+    POLICY_PREFIX,
+    check_actor,
+    check_description,
+    check_group,
+    check_name,
+    check_short_id,
+    check_urn,
+)
 from watchword.domain.policies import (
     DEFAULT_SET,
     MAX_ENTRIES,
@@ -17,8 +26,6 @@ from watchword.domain.policies import (
     privilege_of,
 )
 from watchword.domain.ports import Group
-from watchword.domain.texts import check_description, check_name
-from watchword.domain.urns import POLICY_PREFIX, check_actor, check_group, check_short_id, check_urn
 from watchword.http.graphql.context import Info, Json, page_of, record_json
 from watchword.http.graphql.token_resolvers import user_json
 

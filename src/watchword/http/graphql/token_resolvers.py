@@ -7,9 +7,9 @@ from watchword.domain.bulk_revocation import Selection, check_selection
 from watchword.domain.errors import invalid
 from watchword.domain.filters import BY_END, Filter, Search, check_filter_sizes, check_tests, parse_filter, parse_sort
 from watchword.domain.lifetimes import Duration
+from watchword.domain.names import TOKEN_PREFIX, check_actor, check_description, check_name, name_of
 from watchword.domain.ports import Clock
 from watchword.domain.rotation import check_rotation_window
-from watchword.domain.texts import check_description, check_name
 from watchword.domain.token_limits import Limits, check_limits
 from watchword.domain.tokens import (
     MAX_AUTHORIZATION,
@@ -20,7 +20,6 @@ from watchword.domain.tokens import (
     TokenType,
     check_token_id,
 )
-from watchword.domain.urns import TOKEN_PREFIX, check_actor, name_of
 from watchword.http.graphql.context import Context, Info, Json, camel_case, page_of, record_json
 from watchword.http.graphql.fastpath.completers import Reader
 from watchword.service.tokens import CreatedToken, DerivedTokenRequest, Lifetime

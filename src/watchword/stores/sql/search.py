@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from watchword.domain.bulk_revocation import Selection
 from watchword.domain.filters import BY_END, Condition, Field, Filter, Search, Sort, SortField
-from watchword.domain.urns import TOKEN_PREFIX
+from watchword.domain.names import TOKEN_PREFIX
 from watchword.stores.sql.transaction import Dialect
 
 INLINE_ROWS = 200

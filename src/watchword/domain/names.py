@@ -1,4 +1,4 @@
-"""Urns of actors, groups, policies and tokens.
+"""Names, descriptions and urns: what is valid in text that callers give.
 
 An actor is any well-formed `urn:<namespace>:<rest>` of visible ASCII, at most 255 characters, that is not the
 urn of a group, role, policy or token, and whose last part does not begin with `__` (reserved for the system).
@@ -6,16 +6,24 @@ Actors need no registration.
 """
 
 import re
+import unicodedata
 
 from watchword.domain.errors import invalid
 
-MAX_LENGTH = 255
+MAX_NAME = 200
+MAX_DESCRIPTION = 1_000
+# Bidirectional marks can make one name look like another.
+_BIDI_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+# Characters that control a terminal or the text direction and that JSON and YAML print unescaped.
+ACTING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# Control characters except tab, line feed and carriage return; lone surrogates.
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+MAX_URN = 255
 TOKEN_PREFIX = "urn:li:serviceAccessToken:"  # noqa: S105 - a name, not a password
 POLICY_PREFIX = "urn:li:servicePolicy:"
 GROUP_PREFIX = "urn:li:corpGroup:"
 SYSTEM_ACTOR = "urn:li:corpuser:__system"
 UNKNOWN_ACTOR = "urn:li:corpuser:__unknown"
-
 _URN = re.compile(r"urn:[A-Za-z0-9][A-Za-z0-9-]{0,31}:[\x21-\x7e]+", re.ASCII)
 _SHORT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _NOT_ACTORS = frozenset(
@@ -27,10 +35,32 @@ _NOT_ACTORS = frozenset(
 )  # fmt: skip
 
 
+def check_name(value: str, field: str = "name") -> str:
+    check_text(value, field, MAX_NAME)
+    if not any(unicodedata.category(character)[0] in "LMNPS" for character in value):
+        raise invalid(field, f"{field} must have 1 to {MAX_NAME} characters, at least one of them visible.")
+    if any(character in "\n\r\t\u2028\u2029" or character in _BIDI_MARKS for character in value):
+        raise invalid(field, f"{field} must be one line, without bidirectional control characters.")
+    return value
+
+
+def check_description(value: str | None, field: str = "description") -> str | None:
+    return None if value is None else check_text(value, field, MAX_DESCRIPTION)
+
+
+def check_text(value: str, field: str, longest: int) -> str:
+    """Text that both databases store unchanged."""
+    if len(value) > longest:
+        raise invalid(field, f"{field} must have at most {longest:,} characters.")
+    if _FORBIDDEN.search(value):
+        raise invalid(field, f"{field} must not contain control characters or lone surrogates.")
+    return value
+
+
 def check_urn(value: str, field: str) -> str:
-    if len(value) > MAX_LENGTH or not _URN.fullmatch(value):
+    if len(value) > MAX_URN or not _URN.fullmatch(value):
         raise invalid(
-            field, f"{field} must be a urn: urn:<namespace>:<rest>, visible ASCII, at most {MAX_LENGTH} characters."
+            field, f"{field} must be a urn: urn:<namespace>:<rest>, visible ASCII, at most {MAX_URN} characters."
         )
     return value
 
