@@ -176,7 +176,7 @@ def _code(page: Path) -> str:
 def _command(words: list[str]) -> tuple[click.Command | None, set[str]]:
     command: click.Command = cli
     while words and isinstance(command, click.Group):
-        found = command.commands.get(words.pop(0))
+        found = command.get_command(click.Context(command), words.pop(0))
         if found is None:
             return None, set()
         command = found

@@ -3,7 +3,7 @@
 import click
 
 from watchword import __version__
-from watchword.cli.lazy import LazyGroup
+from watchword.cli.run import Group
 
 _COMMANDS = {
     "serve": ("serve", "Run the service until it is stopped."),
@@ -28,9 +28,7 @@ _COMMANDS = {
 
 
 @click.group(
-    cls=LazyGroup,
-    lazy=_COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    cls=Group, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(__version__, prog_name="watchword")
 @click.option("--debug", is_flag=True, help="Print a traceback after an error.")
@@ -56,7 +54,6 @@ def completion(context: click.Context, shell: str) -> None:
 
     It takes effect in the next shell.
 
-    \b
     Example: source <(watchword completion bash)
     """
     from click.shell_completion import get_completion_class

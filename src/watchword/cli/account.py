@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import click
 
 from watchword.cli.options import json_flag, list_flags, yes_flag
-from watchword.cli.output import Column, When, json_text, json_value, one_line, plural, say, show_list, show_one
+from watchword.cli.output import Column, When, json_text, json_value, plural, say, show_list, show_one
 from watchword.cli.remote import confirm, urn_argument, with_client
+from watchword.cli.run import Group
 from watchword.domain.accounts import ACCOUNT_PREFIX
 
 if TYPE_CHECKING:
@@ -22,34 +23,32 @@ _COLUMNS: "list[Column[ServiceAccountInfo]]" = [
 _account = urn_argument("ACCOUNT", ACCOUNT_PREFIX)
 
 
-@click.group()
+@click.group(cls=Group)
 def account() -> None:
     """Manage service accounts, the actors for programs. ACCOUNT is a URN or the uuid at its end."""
 
 
 @account.command()
 @click.option("--name", required=True, help="Display name.")
-@click.option("--description", default=None, help="Description of the account.")
+@click.option("--description", help="Description of the account.")
 @json_flag
 @with_client
 def create(client: "Client", name: str, description: str | None, as_json: bool) -> None:
     """Create a service account and print its URN for `token create --actor`.
 
-    \b
     Example: ACCOUNT=$(watchword account create --name nightly-build)
     """
     made = client.create_service_account(name, description=description)
-    say(json_text(made) if as_json else one_line(made.urn))
+    say(json_text(made) if as_json else made.urn)
 
 
 @account.command("list")
-@click.option("--contains", default=None, metavar="TEXT", help="Accounts with this text in their name or URN.")
+@click.option("--contains", help="Accounts with this text in their name or URN.")
 @list_flags()
 @with_client
 def list_accounts(client: "Client", contains: str | None, limit: int, as_json: bool) -> None:
     """List service accounts.
 
-    \b
     Example: watchword account list --contains nightly --json
     """
     found = client.service_accounts(query=contains)
@@ -63,7 +62,6 @@ def list_accounts(client: "Client", contains: str | None, limit: int, as_json: b
 def show(client: "Client", urn: str, as_json: bool) -> None:
     """Show a service account and its number of live tokens.
 
-    \b
     Example: watchword account show 0b5c7a52-6c49-4d4e-9c7f-6f7f6d0f6a11
     """
     found = client.get_service_account(urn)
@@ -87,15 +85,14 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
 def delete(client: "Client", urn: str, yes: bool) -> None:
     """Delete a service account and revoke its tokens. Its URN is never used again.
 
-    \b
     Example: watchword account delete 0b5c7a52-6c49-4d4e-9c7f-6f7f6d0f6a11 --yes
     """
     found = client.get_service_account(urn)
     tokens = plural(_live_tokens(client, urn), "live token")
-    name = f"{one_line(urn)} ({one_line(found.display_name)})"
+    name = f"{urn} ({found.display_name})"
     confirm(f"Delete {name} and revoke {tokens}? This cannot be undone.", yes=yes)
     client.delete_service_account(urn)
-    say(f"Deleted {one_line(urn)} with {tokens}")
+    say(f"Deleted {urn} with {tokens}")
 
 
 def _live_tokens(client: "Client", urn: str) -> int:

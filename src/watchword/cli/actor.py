@@ -5,20 +5,9 @@ from typing import TYPE_CHECKING
 import click
 
 from watchword.cli.options import json_flag, list_flags, yes_flag
-from watchword.cli.output import (
-    Cell,
-    Column,
-    When,
-    iso,
-    json_text,
-    json_value,
-    one_line,
-    plural,
-    say,
-    show_list,
-    show_one,
-)
+from watchword.cli.output import Cell, Column, When, iso, json_value, plural, say, say_json, show_list, show_one
 from watchword.cli.remote import confirm, need_confirmation, with_client
+from watchword.cli.run import Group
 from watchword.domain.actors import ActorStatus
 
 if TYPE_CHECKING:
@@ -30,7 +19,7 @@ if TYPE_CHECKING:
 _SUSPENDED = ActorStatus.SUSPENDED.value
 
 
-@click.group()
+@click.group(cls=Group)
 def actor() -> None:
     """List, suspend, resume and offboard actors."""
 
@@ -45,14 +34,13 @@ _COLUMNS: "list[Column[ActorSummary]]" = [
 
 
 @actor.command("list")
-@click.option("--prefix", default="", metavar="TEXT", help="Actors whose URN or user name starts with this.")
+@click.option("--prefix", default="", help="Actors whose URN or user name starts with this.")
 @click.option("--suspended", is_flag=True, help="Only suspended actors.")
 @list_flags()
 @with_client
 def list_actors(client: "Client", prefix: str, suspended: bool, limit: int, as_json: bool) -> None:
     """List known actors: those with tokens, a status or a group, or named by a policy.
 
-    \b
     Example: watchword actor list --prefix al
     """
     found = client.actors(prefix=prefix, only_suspended=suspended)
@@ -66,7 +54,6 @@ def list_actors(client: "Client", prefix: str, suspended: bool, limit: int, as_j
 def show(client: "Client", urn: str, as_json: bool) -> None:
     """Show an actor's status, tokens and privileges.
 
-    \b
     Example: watchword actor show urn:li:corpuser:alice
     """
     found, privileges = client.actor(urn), client.granted_privileges(urn)
@@ -90,13 +77,12 @@ def suspend(client: "Client", urn: str) -> None:
 
     The actor need not be known: a URN that was never seen is suspended too, and the output says so.
 
-    \b
     Example: watchword actor suspend urn:li:corpuser:mallory
     """
     found = client.actor(urn)
     client.suspend(urn)
     already = found.status == _SUSPENDED
-    say(f"{one_line(urn)} was suspended already." if already else f"Suspended {one_line(urn)}")
+    say(f"{urn} was suspended already." if already else f"Suspended {urn}")
     if not found.known:
         say(f"    {_unknown(urn, suspended=already)}")
     else:
@@ -118,7 +104,6 @@ def offboard(client: "Client", urn: str, revoke_minted: bool, dry_run: bool, yes
     you pass --revoke-minted. Service accounts that it created and policies that name it are listed and stay. After a
     failure, run it again to do the rest.
 
-    \b
     Example: watchword actor offboard urn:li:corpuser:mallory --dry-run
     """
     need_confirmation(yes=yes, dry_run=dry_run)
@@ -126,15 +111,15 @@ def offboard(client: "Client", urn: str, revoke_minted: bool, dry_run: bool, yes
     if not as_json:
         _show_plan(found, revoke_minted=revoke_minted)
     elif dry_run:
-        say(json_text(found))
+        say_json(found)
     if dry_run:
         if not as_json:
             say("This was a dry run. Nothing was changed.")
         return
-    confirm(f"Offboard {one_line(urn)}?", yes=yes)
+    confirm(f"Offboard {urn}?", yes=yes)
     done = client.offboard(urn, dry_run=False, revoke_minted=revoke_minted)
     if as_json:
-        say(json_text(done))
+        say_json(done)
     elif done.receipt is not None:
         _show_receipt(done.urn, done.receipt)
         if not done.known:
@@ -143,7 +128,7 @@ def offboard(client: "Client", urn: str, revoke_minted: bool, dry_run: bool, yes
 
 def _show_plan(found: "OffboardingReport", *, revoke_minted: bool) -> None:
     besides = " else" if found.status == _SUSPENDED else ""
-    say(f"{one_line(found.urn)} is {found.status}{'' if found.known else f'; nothing{besides} is known of it'}.")
+    say(f"{found.urn} is {found.status}{'' if found.known else f'; nothing{besides} is known of it'}.")
     _show_part(plural(found.token_count, "live token"), "to revoke", [f"{t.id}  {t.name}" for t in found.tokens])
     _show_part(
         f"{plural(found.minted_token_count, 'live token')} created for others",
@@ -162,11 +147,11 @@ def _show_plan(found: "OffboardingReport", *, revoke_minted: bool) -> None:
 def _show_part(what: str, fate: str, lines: "Sequence[str]") -> None:
     say(f"  {what}{'' if what.startswith('0 ') else f': {fate}'}")
     for line in lines:
-        say(f"    {one_line(line)}")
+        say(f"    {line}")
 
 
 def _show_receipt(urn: str, receipt: "OffboardingResult") -> None:
-    say(f"Offboarded {one_line(urn)} at {iso(receipt.at)}.")
+    say(f"Offboarded {urn} at {iso(receipt.at)}.")
     say("  Suspended the actor.")
     say(f"  Revoked {plural(receipt.tokens.count, 'token')}. Receipt: {receipt.tokens.digest}")
     if (minted := receipt.minted_tokens) is not None:
@@ -176,7 +161,7 @@ def _show_receipt(urn: str, receipt: "OffboardingResult") -> None:
 
 def _unknown(urn: str, *, suspended: bool) -> str:
     nothing = "Nothing else" if suspended else "Nothing"
-    return f"{nothing} is known of it. If you mistyped it, undo this: watchword actor resume {one_line(urn)}"
+    return f"{nothing} is known of it. If you mistyped it, undo this: watchword actor resume {urn}"
 
 
 @actor.command()
@@ -185,12 +170,11 @@ def _unknown(urn: str, *, suspended: bool) -> str:
 def resume(client: "Client", urn: str) -> None:
     """Resume a suspended actor. Its unexpired tokens work again.
 
-    \b
     Example: watchword actor resume urn:li:corpuser:mallory
     """
     found = client.actor(urn)
     if found.status != _SUSPENDED:
-        say(f"{one_line(urn)} was not suspended.{'' if found.known else ' Nothing is known of it.'}")
+        say(f"{urn} was not suspended.{'' if found.known else ' Nothing is known of it.'}")
         return
     client.resume(urn)
-    say(f"Resumed {one_line(urn)}")
+    say(f"Resumed {urn}")

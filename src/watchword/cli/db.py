@@ -7,58 +7,56 @@ from typing import NoReturn
 
 import click
 
-from watchword.cli.local import Progress, Wiring, need_store
-from watchword.cli.options import STORE_FLAGS, json_flag, with_settings
-from watchword.cli.output import byte_size, json_text, one_line, plural, progress, say, warn
-from watchword.domain.backups import (
-    Backup,
-    BackupContents,
-    ChangesSinceBackup,
-    CopyResult,
-    RestoreChoice,
-    RestorePreview,
-    RestoreResult,
-    describe_rows,
-)
+from watchword.cli.local import Progress, Wiring, need_store, with_store
+from watchword.cli.options import json_flag, with_settings
+from watchword.cli.output import byte_size, json_value, plural, progress, say, say_json, warn
+from watchword.cli.run import Group
+from watchword.domain.backups import Backup, BackupContents, RestoreChoice, RestorePreview, RestoreResult, describe_rows
 from watchword.domain.store_urls import PostgresUrl, StoreUrl
 from watchword.settings import Settings, read_store_url
 
 MAX_SHOWN = 20
 _FILE = click.argument("file", type=click.Path(path_type=Path))
 _SCHEMA = "Schema of {} if that is PostgreSQL. [default: WATCHWORD_DATABASE_SCHEMA]"
+# JSON names of the changes that a restore undoes, and their fields.
+_CHANGES = {
+    "revived": "revived",
+    "unknown": "unknown",
+    "unknownLive": "unknown_live",
+    "suspensionsUndone": "suspensions",
+    "policiesChanged": "policies",
+    "membershipsChanged": "memberships",
+    "signingKeysLost": "keys",
+}
 
 
-@click.group()
+@click.group(cls=Group)
 def db() -> None:
     """Migrate, check, back up, restore and copy the database."""
 
 
 @db.command()
-@with_settings(*STORE_FLAGS)
-@click.pass_obj
+@with_store
 def migrate(wiring: Wiring, settings: Settings) -> None:
     """Create the store, or migrate it to this version's schema. Only this command and `serve` migrate.
 
-    \b
     Example: watchword db migrate --data-dir ./watchword-data
     """
     say(str(wiring.prepare_store(settings)))
 
 
 @db.command()
-@with_settings(*STORE_FLAGS)
-@click.pass_obj
+@with_store
 def check(wiring: Wiring, settings: Settings) -> None:
     """Check the store's integrity; exit with 1 if a check fails. Safe while the service runs.
 
-    \b
     Example: watchword db check --data-dir ./watchword-data
     """
     need_store(wiring, settings)
     sound = True
     for law, problem in wiring.check_store(settings):
         sound = sound and problem is None
-        say(one_line(f"{'ok  ' if problem is None else 'BAD '} {law}{f': {problem}' if problem else ''}"))
+        say(f"{'ok  ' if problem is None else 'BAD '} {law}{f': {problem}' if problem else ''}")
     if not sound:
         raise SystemExit(1)
 
@@ -67,21 +65,20 @@ def check(wiring: Wiring, settings: Settings) -> None:
 @_FILE
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 @json_flag
-@with_settings(*STORE_FLAGS)
-@click.pass_obj
+@with_store
 def backup(wiring: Wiring, file: Path, force: bool, as_json: bool, settings: Settings) -> None:
     """Back up the store to FILE while the service runs: one consistent, checked snapshot.
 
-    \b
     Example: watchword db backup /backup/watchword-monday.db
     """
     need_store(wiring, settings)
     with _copy_progress() as update:
         made = wiring.back_up_store(settings, file, force, update)
     if as_json:
-        say(json_text(_backup_json(made, settings)))
+        key = {"masterKey": str(settings.master_key_path), "masterKeyIncluded": False, "masterKeyOpens": made.key_opens}
+        say_json({"file": str(made.file), "bytes": made.size, **_contents_json(made.contents), **key})
         return
-    say(one_line(f"Wrote {made.file}: {byte_size(made.size)}, {_contents(made.contents)}."))
+    say(f"Wrote {made.file}: {byte_size(made.size)}, {_contents(made.contents)}.")
     say(_about_key(made, settings))
     say("Without that key the backup cannot be opened; with both, anyone can sign tokens.")
 
@@ -96,44 +93,38 @@ def _about_key(made: Backup, settings: Settings) -> str:
 
 @db.command()
 @_FILE
+@click.option("--revoke-all-issued-before-now", "revoke_all", is_flag=True, help="Revoke every live token of FILE.")
 @click.option(
-    f"--{RestoreChoice.REVOKE_ALL.value}", "revoke_all", is_flag=True, help="Revoke every live token of FILE."
-)
-@click.option(
-    f"--{RestoreChoice.ACCEPT_REVIVED.value}",
-    "accept_revived",
+    "--accept-revived-tokens",
+    "revived",
     is_flag=True,
     help="Accept that tokens revoked after the backup are valid again.",
 )
 @json_flag
-@with_settings(*STORE_FLAGS)
-@click.pass_obj
-def restore(
-    wiring: Wiring, file: Path, revoke_all: bool, accept_revived: bool, as_json: bool, settings: Settings
-) -> None:
+@with_store
+def restore(wiring: Wiring, file: Path, revoke_all: bool, revived: bool, as_json: bool, settings: Settings) -> None:
     """Replace the store with a backup while the service is stopped. The old store is kept beside it.
 
     FILE does not know what was revoked after it was written, so you must choose one of two flags. Without either,
     nothing is changed and the command shows how many tokens each choice affects.
 
-    \b
     Example: watchword db restore /backup/watchword-monday.db --revoke-all-issued-before-now
     """
-    if revoke_all == accept_revived:
+    if revoke_all == revived:
         _ask_to_choose(wiring.restore_preview(settings, file), as_json=as_json)
-    restored = wiring.restore_store(
-        settings, file, RestoreChoice.REVOKE_ALL if revoke_all else RestoreChoice.ACCEPT_REVIVED
-    )
+    choice = RestoreChoice.REVOKE_ALL if revoke_all else RestoreChoice.ACCEPT_REVIVED
+    restored = wiring.restore_store(settings, file, choice)
     if as_json:
-        say(json_text(_restored_json(restored)))
+        outcome = {"choice": restored.choice.value, "revoked": restored.revoked}
+        say_json(_preview_json(restored.preview) | outcome | {"store": restored.store, "kept": restored.kept})
         return
     for line in _restored_lines(restored, settings):
-        say(one_line(line))
+        say(line)
 
 
 def _ask_to_choose(seen: RestorePreview, *, as_json: bool) -> NoReturn:
     if as_json:
-        say(json_text(_preview_json(seen)))
+        say_json(_preview_json(seen))
     since = seen.since
     if since is None:
         revived = f"tokens revoked since are valid again: how many is unknown, {seen.unknown_because}"
@@ -160,7 +151,15 @@ def _restored_lines(restored: RestoreResult, settings: Settings) -> Iterator[str
         if len(since.revived) > MAX_SHOWN:
             yield f"  and {len(since.revived) - MAX_SHOWN:,} more: --json lists all"
     if since is not None:
-        yield from _undone(since)
+        yield f"Tokens created after the backup, now unknown: {since.unknown:,} ({since.unknown_live:,} live)."
+        undone = {
+            "Actors suspended since, now active again": since.suspensions,
+            "Policies that differ from the old store": since.policies,
+            "Group memberships that differ": since.memberships,
+        }
+        yield from (f"{what}: {count:,}." for what, count in undone.items() if count)
+        if since.keys:
+            yield "An older signing key is in use again. If it was rotated for a reason, run: watchword keys rotate"
     if restored.kept is not None:
         kind = "the schema " if settings.is_shared else ""
         yield f"The old store is kept: {kind}{restored.kept}"
@@ -171,23 +170,11 @@ def _unrevoked(contents: BackupContents) -> str:
     return f"{contents.unrevoked:,} tokens not revoked yet ({contents.live:,} live)"
 
 
-def _undone(since: ChangesSinceBackup) -> Iterator[str]:
-    yield f"Tokens created after the backup, now unknown: {since.unknown:,} ({since.unknown_live:,} live)."
-    if since.suspensions:
-        yield f"Actors suspended since, now active again: {since.suspensions:,}."
-    if since.policies:
-        yield f"Policies that differ from the old store: {since.policies:,}."
-    if since.memberships:
-        yield f"Group memberships that differ: {since.memberships:,}."
-    if since.keys:
-        yield "An older signing key is in use again. If it was rotated for a reason, run: watchword keys rotate"
-
-
 @db.command()
 @click.option("--from", "source", required=True, metavar="URL", help="Store to copy: sqlite:///… or postgresql://…")
 @click.option("--to", "target", required=True, metavar="URL", help="Empty store to copy it to, as a URL too.")
-@click.option("--from-schema", metavar="TEXT", help=_SCHEMA.format("--from"))
-@click.option("--to-schema", metavar="TEXT", help=_SCHEMA.format("--to"))
+@click.option("--from-schema", help=_SCHEMA.format("--from"))
+@click.option("--to-schema", help=_SCHEMA.format("--to"))
 @json_flag
 @with_settings("data_dir", "master_key_file")
 @click.pass_obj
@@ -204,7 +191,6 @@ def copy(
 
     A URL must not hold a password, which every user of this machine could read: put it into ~/.pgpass.
 
-    \b
     Example: watchword db copy --from sqlite:///watchword-data/watchword.db --to postgresql://ww@db.example.org/ww
     """
     here = read_store_url("--from", source, "--from-schema", from_schema, settings)
@@ -212,7 +198,9 @@ def copy(
     with _copy_progress() as update:
         copied = wiring.copy_store(settings, here, there, update)
     if as_json:
-        say(json_text(_copy_json(copied, here, there, settings)))
+        stores = {"from": _store_name(here), "to": _store_name(there)}
+        key = {"masterKey": str(settings.master_key_path), "masterKeyIncluded": False}
+        say_json({**stores, "rows": copied.rows, "sha256": copied.digest, **key})
         return
     say(f"Copied {_store_name(here)} to {_store_name(there)}: {describe_rows(copied.rows) or 'nothing, it is empty'}.")
     say(f"Both hold the same: sha256 {copied.digest}")
@@ -230,62 +218,18 @@ def _copy_progress() -> Iterator[Progress]:
         yield lambda done, total: update("Copying", done, total)
 
 
-def _copy_json(copied: CopyResult, here: StoreUrl, there: StoreUrl, settings: Settings) -> dict[str, object]:
-    return {
-        "from": _store_name(here),
-        "to": _store_name(there),
-        "rows": dict(copied.rows),
-        "sha256": copied.digest,
-        "masterKey": str(settings.master_key_path),
-        "masterKeyIncluded": False,
-    }
-
-
 def _preview_json(seen: RestorePreview) -> dict[str, object]:
-    since = seen.since
     return {
         "file": str(seen.file),
         **_contents_json(seen.contents),
-        "compared": since is not None,
+        "compared": seen.since is not None,
         "notComparedBecause": seen.unknown_because,
-        "revived": None if since is None else list(since.revived),
-        "unknown": None if since is None else since.unknown,
-        "unknownLive": None if since is None else since.unknown_live,
-        "suspensionsUndone": None if since is None else since.suspensions,
-        "policiesChanged": None if since is None else since.policies,
-        "membershipsChanged": None if since is None else since.memberships,
-        "signingKeysLost": None if since is None else since.keys,
-    }
-
-
-def _restored_json(restored: RestoreResult) -> dict[str, object]:
-    return {
-        **_preview_json(restored.preview),
-        "choice": restored.choice.value,
-        "revoked": restored.revoked,
-        "store": restored.store,
-        "kept": restored.kept,
-    }
-
-
-def _backup_json(made: Backup, settings: Settings) -> dict[str, object]:
-    return {
-        "file": str(made.file),
-        "bytes": made.size,
-        **_contents_json(made.contents),
-        "masterKey": str(settings.master_key_path),
-        "masterKeyIncluded": False,
-        "masterKeyOpens": made.key_opens,
+        **{name: getattr(seen.since, field, None) for name, field in _CHANGES.items()},
     }
 
 
 def _contents_json(contents: BackupContents) -> dict[str, object]:
-    return {
-        "schemaVersion": contents.schema_version,
-        "tokens": contents.tokens,
-        "live": contents.live,
-        "lastChange": contents.last_change,
-    }
+    return {name: value for name, value in json_value(contents).items() if name != "unrevoked"}
 
 
 def _contents(contents: BackupContents) -> str:

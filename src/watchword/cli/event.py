@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.options import Moment, list_flags, page_size
-from watchword.cli.output import Column, When, json_text, one_line, say, show_list
-from watchword.cli.remote import with_client
-from watchword.cli.run import WrongUse
+from watchword.cli.options import Moment, list_flags, page_size, repeatable
+from watchword.cli.output import Column, When, json_text, say, say_json, show_list
+from watchword.cli.remote import patiently, with_client
+from watchword.cli.run import Group, WrongUse
 from watchword.client.records import from_millis
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 FOLLOW_SECONDS = 1.0
 LATE = timedelta(seconds=10)
 """A transaction that began earlier may commit later, with an earlier time; so each look goes back by this."""
-PATIENCE_SECONDS = 120.0
 
 _COLUMNS: "list[Column[EventInfo]]" = [
     Column("AT", lambda event: When(event.at)),
@@ -36,27 +35,24 @@ _ACTION_COLUMNS: "list[Column[EventAction]]" = [
 ]
 
 
-@click.group()
+@click.group(cls=Group)
 def event() -> None:
     """Read the audit log."""
 
 
 @event.command("list")
-@click.option("--actor", "actors", multiple=True, metavar="URN", help="Events of this actor; repeatable.")
-@click.option("--about", multiple=True, metavar="URN", help="Events about this actor or its tokens; repeatable.")
-@click.option(
-    "--action", "actions", multiple=True, metavar="WORD", help="Events with this action, such as token.revoked."
-)
-@click.option("--target", "targets", multiple=True, metavar="TEXT", help="Events on this target: an id or URN.")
-@click.option("--since", type=Moment(ago=True), metavar="MOMENT", help="From a date, time, or span back such as 1d.")
-@click.option("--until", type=Moment(ago=True), metavar="MOMENT", help="Before a date, time, or span back.")
+@repeatable("--actor", "actors", "URN", "Events of this actor.")
+@repeatable("--about", "about", "URN", "Events about this actor or its tokens.")
+@repeatable("--action", "actions", "WORD", "Events with this action. `watchword event actions` lists them.")
+@repeatable("--target", "targets", "TEXT", "Events on this id or URN.")
+@click.option("--since", type=Moment(ago=True), help="From a date, time, or span back such as 1d.")
+@click.option("--until", type=Moment(ago=True), help="Before a date, time, or span back.")
 @click.option("--follow", is_flag=True, help="Print events oldest first, then new ones as they happen, until Ctrl-C.")
 @list_flags(default=100)
 @with_client
 def list_events(client: "Client", limit: int, as_json: bool, follow: bool, **filters: Any) -> None:
     """List events, newest first. With --follow and --json, each line is one event.
 
-    \b
     Example: watchword event list --action token.created --since 1d
     Example: watchword event list --about urn:li:corpuser:alice --limit 0
     Example: watchword event list --follow -o json
@@ -75,9 +71,7 @@ def list_events(client: "Client", limit: int, as_json: bool, follow: bool, **fil
 
 
 def _follow(client: "Client", limit: int, filters: dict[str, Any]) -> "Iterator[EventInfo]":
-    """The latest events, oldest first, then each new one; waits while the server is away, as during a restart."""
-    from watchword.client import Unavailable, Unreachable
-
+    """The latest events, oldest first, then each new one."""
     recent: list[EventInfo] = []
     for one in client.events(**filters, page_size=page_size(limit)):
         if limit and len(recent) >= limit and one.at < recent[0].at - LATE:
@@ -85,32 +79,29 @@ def _follow(client: "Client", limit: int, filters: dict[str, Any]) -> "Iterator[
         recent.append(one)
     yield from reversed(recent[: limit or None])
     seen = {one.id: one.at for one in recent}
-    answered_at = time.monotonic()
-    while True:
-        sys.stdout.flush()
-        time.sleep(FOLLOW_SECONDS)
+
+    def poll() -> "Iterator[list[EventInfo]]":
+        while True:
+            yield [one for one in client.events(**filters) if one.id not in seen]
+            sys.stdout.flush()
+            time.sleep(FOLLOW_SECONDS)
+
+    for found in patiently(poll):
+        yield from reversed(found)
+        seen |= {one.id: one.at for one in found}
         if seen:
             latest = max(seen.values()) - LATE
-            filters["since"] = max(filters["since"] or latest, latest)
-        try:
-            found = [one for one in client.events(**filters) if one.id not in seen]
-        except (Unavailable, Unreachable):
-            if time.monotonic() - answered_at > PATIENCE_SECONDS:
-                raise
-            continue
-        answered_at = time.monotonic()
-        yield from reversed(found)
-        since = filters["since"]
-        seen = {id_: at for id_, at in seen.items() if since is None or at >= since} | {one.id: one.at for one in found}
+            since = filters["since"] = max(filters["since"] or latest, latest)
+            seen = {id_: at for id_, at in seen.items() if at >= since}
 
 
 def _print_event(found: "EventInfo", *, as_json: bool) -> None:
     if as_json:
-        say(json_text(found))
+        say_json(found)
         return
     detail = json_text(found.detail) if found.detail else ""
     words = When(found.at).iso, found.action, found.actor_urn, found.target, detail
-    say(one_line("  ".join(word for word in words if word)))
+    say("  ".join(word for word in words if word))
 
 
 @event.command("actions")
@@ -119,7 +110,6 @@ def _print_event(found: "EventInfo", *, as_json: bool) -> None:
 def list_actions(client: "Client", limit: int, as_json: bool) -> None:
     """List the actions that leave an event: the values of --action.
 
-    \b
     Example: watchword event actions
     """
     show_list(client.event_actions(), _ACTION_COLUMNS, json=as_json, limit=limit, empty="No actions.")

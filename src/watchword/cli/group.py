@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import click
 
 from watchword.cli.options import json_flag, list_flags, yes_flag
-from watchword.cli.output import Column, json_value, one_line, plural, say, show_list, show_one
+from watchword.cli.output import Column, json_value, plural, say, show_list, show_one
 from watchword.cli.remote import confirm, urn_argument, with_client
+from watchword.cli.run import Group
 from watchword.domain.names import GROUP_PREFIX
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _group = urn_argument("GROUP", GROUP_PREFIX)
 _users = click.argument("users", nargs=-1, required=True, metavar="USER...")
 
 
-@click.group()
+@click.group(cls=Group)
 def group() -> None:
     """Manage groups of actors that policies name. GROUP is a URN or the id at its end."""
 
@@ -33,7 +34,6 @@ def group() -> None:
 def list_groups(client: "Client", limit: int, as_json: bool) -> None:
     """List groups.
 
-    \b
     Example: watchword group list --json
     """
     show_list(client.groups(), _COLUMNS, json=as_json, limit=limit, empty="No groups.")
@@ -46,7 +46,6 @@ def list_groups(client: "Client", limit: int, as_json: bool) -> None:
 def show(client: "Client", urn: str, as_json: bool) -> None:
     """Show a group and its members.
 
-    \b
     Example: watchword group show ops
     """
     found, members = client.get_group(urn), tuple(client.group_members(urn))
@@ -57,15 +56,14 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
 @group.command()
 @click.argument("id_", metavar="[ID]", required=False)
 @click.option("--name", required=True, help="Display name.")
-@click.option("--description", default=None, help="Description of the group.")
+@click.option("--description", help="Description of the group.")
 @with_client
 def create(client: "Client", id_: str | None, name: str, description: str | None) -> None:
     """Create a group and print its URN, which ends with ID.
 
-    \b
     Example: watchword group create ops --name Operations
     """
-    say(one_line(client.create_group(name, id=id_, description=description)))
+    say(client.create_group(name, id=id_, description=description))
 
 
 @group.command()
@@ -75,13 +73,12 @@ def create(client: "Client", id_: str | None, name: str, description: str | None
 def delete(client: "Client", urn: str, yes: bool) -> None:
     """Delete a group and its memberships. Policies that name it no longer grant anything to its members.
 
-    \b
     Example: watchword group delete ops --yes
     """
     found = client.get_group(urn)
-    confirm(f"Delete {one_line(urn)} ({one_line(found.name)}, {plural(found.member_count, 'member')})?", yes=yes)
+    confirm(f"Delete {urn} ({found.name}, {plural(found.member_count, 'member')})?", yes=yes)
     client.delete_group(urn)
-    say(f"Deleted {one_line(urn)}")
+    say(f"Deleted {urn}")
 
 
 @group.command()
@@ -91,7 +88,6 @@ def delete(client: "Client", urn: str, yes: bool) -> None:
 def add(client: "Client", urn: str, users: tuple[str, ...]) -> None:
     """Add users to a group by their URNs.
 
-    \b
     Example: watchword group add ops urn:li:corpuser:carol urn:li:corpuser:dave
     """
     client.add_members(urn, users)
@@ -105,7 +101,6 @@ def add(client: "Client", urn: str, users: tuple[str, ...]) -> None:
 def remove(client: "Client", urn: str, users: tuple[str, ...]) -> None:
     """Remove users from a group.
 
-    \b
     Example: watchword group remove ops urn:li:corpuser:dave
     """
     client.remove_members(urn, users)
@@ -113,4 +108,4 @@ def remove(client: "Client", urn: str, users: tuple[str, ...]) -> None:
 
 
 def _say_size(client: "Client", urn: str) -> None:
-    say(f"{one_line(urn)} has {plural(client.get_group(urn).member_count, 'member')}.")
+    say(f"{urn} has {plural(client.get_group(urn).member_count, 'member')}.")

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.lazy import LazyGroup
 from watchword.cli.options import SPAN_FORMS, Moment, Span, json_flag, list_flags, yes_flag
-from watchword.cli.output import Cell, Column, When, byte_size, json_text, one_line, say, show_list, show_one, warn
-from watchword.cli.remote import confirm, need_confirmation, with_client
-from watchword.cli.run import WrongUse
-from watchword.cli.task import POLL_SECONDS, report_operation, watch_operation
+from watchword.cli.output import Cell, Column, When, byte_size, json_text, say, show_list, show_one, warn
+from watchword.cli.remote import POLL_SECONDS, confirm, need_confirmation, patiently, with_client
+from watchword.cli.run import Group, WrongUse
+from watchword.cli.task import report_operation, watch_operation
+from watchword.client.errors import Conflict
 from watchword.client.records import from_millis
 from watchword.domain.errors import OperatorError
 
@@ -28,7 +28,7 @@ _COLUMNS: "list[Column[IndexInfo]]" = [
 ]
 
 
-@click.group(cls=LazyGroup, lazy={"load": ("load", _LOAD)})
+@click.group(cls=Group, lazy={"load": ("load", _LOAD)})
 def index() -> None:
     """Show, truncate and load the time-series indices."""
 
@@ -39,7 +39,6 @@ def index() -> None:
 def sizes(client: "Client", limit: int, as_json: bool) -> None:
     """List the indices with their rows and sizes.
 
-    \b
     Example: watchword index sizes --json
     """
     empty = "No indices. To create samples: watchword index load --demo"
@@ -47,44 +46,35 @@ def sizes(client: "Client", limit: int, as_json: bool) -> None:
 
 
 @index.command()
-@click.argument("entity")
+@click.argument("entity_type", metavar="ENTITY")
 @click.argument("aspect")
 @click.option("--spans", type=click.IntRange(1, 200), default=20, show_default=True, help="Number of bars at most.")
 @json_flag
 @with_client
-def histogram(client: "Client", entity: str, aspect: str, spans: int, as_json: bool) -> None:
+def histogram(client: "Client", entity_type: str, aspect: str, spans: int, as_json: bool) -> None:
     """Show how the rows of a time series are spread over time, to choose what to truncate.
 
-    \b
     Example: watchword index histogram dataset operation --spans 12
     """
-    found = client.timeseries_histogram(entity, aspect, spans=spans)
+    found = client.timeseries_histogram(entity_type, aspect, spans=spans)
     most = max((span.rows for span in found.spans), default=0)
     columns: list[Column[TimeSpan]] = [
         Column("FROM", lambda span: When(span.start)),
         Column("ROWS", lambda span: span.rows),
         Column("SHARE", lambda span: "#" * round(span.rows * MAX_BAR / most) if most else ""),
     ]
-    show_list(found.spans, columns, json=as_json, empty=f"No row of {entity}.{aspect} has a time.")
+    show_list(found.spans, columns, json=as_json, empty=f"No row of {entity_type}.{aspect} has a time.")
 
 
 @index.command()
-@click.argument("entity")
+@click.argument("entity_type", metavar="ENTITY")
 @click.argument("aspect")
-@click.option("--older-than", type=Span(), metavar="SPAN", help=f"Delete rows older than this, such as {SPAN_FORMS}.")
-@click.option(
-    "--until", type=Moment(ago=True), metavar="MOMENT", help="Delete rows up to this: a date, time, or span back."
-)
-@click.option("--batch-size", type=click.IntRange(1), default=None, help="Rows per batch.")
-@click.option(
-    "--timeout",
-    type=Span(bare_seconds=True),
-    default=None,
-    metavar="SPAN",
-    help="Give up after this time, such as 10m.",
-)
-@click.option("--delete", is_flag=True, help="Delete the old rows in place, whatever their share.")
-@click.option("--copy", is_flag=True, help="Copy the other rows to a new index, whatever their share.")
+@click.option("--older-than", type=Span(), help=f"Delete rows older than this, such as {SPAN_FORMS}.")
+@click.option("--until", type=Moment(ago=True), help="Delete rows up to this: a date, time, or span back.")
+@click.option("--batch-size", type=click.IntRange(1), help="Rows per batch.")
+@click.option("--timeout", "timeout_seconds", type=Span(seconds=True), help="Give up after this time, such as 10m.")
+@click.option("--delete", "force_delete_by_query", is_flag=True, help="Delete old rows in place, whatever their share.")
+@click.option("--copy", "force_reindex", is_flag=True, help="Copy the other rows to a new index, whatever their share.")
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")
 @click.option("--no-wait", is_flag=True, help="Start the operation, print its id and return.")
 @yes_flag
@@ -92,38 +82,24 @@ def histogram(client: "Client", entity: str, aspect: str, spans: int, as_json: b
 @with_client
 def truncate(
     client: "Client",
-    entity: str,
-    aspect: str,
     older_than: int | None,
     until: int | None,
-    batch_size: int | None,
-    timeout: int | None,
-    delete: bool,
-    copy: bool,
     dry_run: bool,
     no_wait: bool,
     yes: bool,
     as_json: bool,
+    **wanted: Any,
 ) -> None:
     """Delete the old rows of a time series: show the plan, ask, then show progress until the operation ends.
 
     Ctrl-C does not stop the operation: watch it again with `watchword task watch`, cancel it with `task cancel`. With
     --json only the plan (of a dry run) or the operation is printed.
 
-    \b
     Example: watchword index truncate dataset operation --older-than 30d --dry-run
     Example: watchword index truncate dataset operation --until 2026-10-01T00:00:00Z --yes
     """
-    wanted: dict[str, Any] = {
-        "entity_type": entity,
-        "aspect": aspect,
-        "end_time": from_millis(_end(older_than, until)),
-        "batch_size": batch_size,
-        "timeout_seconds": None if timeout is None else timeout // 1000,
-        "force_delete_by_query": delete,
-        "force_reindex": copy,
-    }
-    if delete and copy:
+    wanted["end_time"] = from_millis(_end(older_than, until))
+    if wanted["force_delete_by_query"] and wanted["force_reindex"]:
         raise WrongUse("Pass --delete or --copy, not both.")
     need_confirmation(yes=yes, dry_run=dry_run)
     plan = client.plan_truncation(**wanted)
@@ -137,17 +113,17 @@ def truncate(
         say(json_text(None) if as_json else "Nothing to delete.")
         return
     what = f"{plan.rows_to_delete:,} of {plan.rows:,} rows of {plan.entity_type}.{plan.aspect}"
-    confirm(one_line(f"Delete {what}? This cannot be undone."), yes=yes)
+    confirm(f"Delete {what}? This cannot be undone.", yes=yes)
     started = _start(client, wanted)
-    if no_wait or as_json:
-        ended = started if no_wait else list(client.watch_operation(started.id, POLL_SECONDS))[-1]
-        hint = one_line(f"Started {started.id}. Watch it: watchword task watch {started.id}")
-        say(json_text(ended) if as_json else hint)
-        if ended.state in ("FAILED", "CANCELLED"):
-            report_operation(ended)
+    if not no_wait and not as_json:
+        say(f"Started {started.id}")
+        report_operation(watch_operation(client, started.id))
         return
-    say(one_line(f"Started {started.id}"))
-    report_operation(watch_operation(client, started.id))
+    watched = () if no_wait else patiently(lambda: client.watch_operation(started.id, POLL_SECONDS))
+    ended = [started, *watched][-1]
+    say(json_text(ended) if as_json else f"Started {started.id}. Watch it: watchword task watch {started.id}")
+    if ended.state in ("FAILED", "CANCELLED"):
+        report_operation(ended)
 
 
 def _end(older_than: int | None, until: int | None) -> int:
@@ -172,8 +148,6 @@ def _pairs(plan: "TruncationPlan") -> dict[str, Cell]:
 
 
 def _start(client: "Client", wanted: dict[str, Any]) -> "OperationInfo":
-    from watchword.client import Conflict
-
     try:
         return client.truncate(**wanted)
     except Conflict as error:

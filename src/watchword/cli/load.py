@@ -13,17 +13,19 @@ import stat
 import sys
 import time
 from codecs import BOM_UTF8
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from watchword.cli.local import Wiring, need_store
 from watchword.cli.options import with_settings
-from watchword.cli.output import one_line, progress, say, warn
-from watchword.cli.run import WrongUse
+from watchword.cli.output import progress, say, warn
+from watchword.cli.run import Command, WrongUse
 from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.indices import TIME, Aspect, Row, check_word
 from watchword.settings import Settings
@@ -31,7 +33,6 @@ from watchword.settings import Settings
 if TYPE_CHECKING:
     from watchword.domain.engine import Engine
 
-T = TypeVar("T")
 BATCH_ROWS = 1_000
 BATCH_BYTES = 4 * 1024 * 1024
 MAX_BLOCKED_SECONDS = 60.0
@@ -44,17 +45,12 @@ INDEX_FLAGS = (
 )  # fmt: skip
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("file", metavar="[FILE]", required=False)
-@click.option("--entity", default=None, help="Entity of the rows, such as dataset.")
-@click.option("--aspect", default=None, help="Aspect of the rows, such as operation.")
+@click.option("--entity", help="Entity of the rows, such as dataset.")
+@click.option("--aspect", help="Aspect of the rows, such as operation.")
 @click.option("--demo", is_flag=True, help="Create sample series of each known aspect over ninety days.")
-@click.option(
-    "--rows",
-    type=click.IntRange(1, MAX_DEMO_ROWS),
-    default=None,
-    help=f"Rows of each sample series. [default: {DEMO_ROWS}]",
-)
+@click.option("--rows", type=click.IntRange(1, MAX_DEMO_ROWS), help=f"Rows per sample series. [default: {DEMO_ROWS}]")
 @with_settings(*INDEX_FLAGS)
 @click.pass_obj
 def load(
@@ -72,7 +68,6 @@ def load(
     `_id` is the row's id and is not stored. Without it the id is computed from the line, so loading a file twice
     changes nothing. The first invalid line, or one over 1 MiB, ends the load: only rows before it are loaded.
 
-    \b
     Example: watchword index load rows.ndjson --entity dataset --aspect operation
     Example: watchword index load --demo
     """
@@ -85,23 +80,21 @@ def load(
         raise WrongUse("Pass FILE (or -), --entity and --aspect; or --demo for sample series.")
     if rows is not None:
         raise WrongUse("--rows needs --demo.")
-    _load_file(wiring, settings, file, Aspect(_word(entity, "--entity"), _word(aspect, "--aspect")))
-
-
-def _word(value: str, flag: str) -> str:
     try:
-        return check_word(value, flag)
+        series = Aspect(check_word(entity, "--entity"), check_word(aspect, "--aspect"))
     except Fault as fault:
         raise WrongUse(fault.message) from None
+    _load_file(wiring, settings, file, series)
 
 
 class Loader:
-    """Writes rows to one index in batches."""
+    """Writes rows to one index in batches. Lines are read outside the event loop, where Ctrl-C interrupts reading."""
 
-    def __init__(self, index: "OpenIndex", name: str) -> None:
+    def __init__(self, runner: asyncio.Runner, engine: "Engine", name: str) -> None:
         self.name = name
         self.loaded = 0
-        self._index = index
+        self._runner = runner
+        self._engine = engine
         self._batch: list[Row] = []
         self._bytes = 0
 
@@ -116,19 +109,18 @@ class Loader:
 
     def flush(self) -> None:
         if self._batch:
-            self._index.run(self._write())
+            self._runner.run(self._write())
             self.loaded += len(self._batch)
             self._batch, self._bytes = [], 0
 
     async def _write(self) -> None:
-        engine = self._index.engine
         if not self.loaded:
-            await engine.make(self.name)
+            await self._engine.make(self.name)
         deadline = time.monotonic() + MAX_BLOCKED_SECONDS
         while True:
             try:
                 # By alias: a truncation may swap the index behind it at any time.
-                return await engine.write(self.name, self._batch)
+                return await self._engine.write(self.name, self._batch)
             except Fault as fault:
                 if fault.reason is not Reason.INDEX_BLOCKED or time.monotonic() > deadline:
                     raise
@@ -138,25 +130,15 @@ class Loader:
         """How many rows the index has."""
 
         async def count() -> int:
-            found = await self._index.engine.resolve(self.name)
-            return 0 if found is None else (await self._index.engine.count(found.concrete, 0)).total
+            found = await self._engine.resolve(self.name)
+            return 0 if found is None else (await self._engine.count(found.concrete, 0)).total
 
-        return self._index.run(count())
-
-
-class OpenIndex:
-    def __init__(self, engine: "Engine", run: "Runs") -> None:
-        self.engine = engine
-        self.run = run
-
-
-class Runs(Protocol):
-    def __call__(self, coroutine: Coroutine[Any, Any, T], /) -> T: ...
+        return self._runner.run(count())
 
 
 @contextmanager
-def _opened(wiring: Wiring, settings: Settings) -> Iterator[OpenIndex]:
-    """Lines are read outside the event loop, where Ctrl-C interrupts reading."""
+def _opened(wiring: Wiring, settings: Settings) -> Iterator[Callable[[str], Loader]]:
+    """Yields what makes a loader for the index of this name."""
     if settings.index_url is None:
         need_store(wiring, settings)
 
@@ -166,7 +148,7 @@ def _opened(wiring: Wiring, settings: Settings) -> Iterator[OpenIndex]:
     with asyncio.Runner() as runner:
         engine = runner.run(open_it())
         try:
-            yield OpenIndex(engine, runner.run)
+            yield partial(Loader, runner, engine)
         finally:
             runner.run(engine.close())
 
@@ -175,9 +157,13 @@ def _load_file(wiring: Wiring, settings: Settings, file: str, aspect: Aspect) ->
     names = settings.index_names
     source = "standard input" if file == "-" else file
     untimed = 0
-    with _lines(file) as lines, _opened(wiring, settings) as index:
-        loader = Loader(index, names.index_of(names.written(aspect)))
-        with _reporting(loader, source), _row_progress(_size(lines)) as update:
+    with ExitStack() as opened:
+        # The name is opened as it was given.
+        lines = sys.stdin.buffer if file == "-" else opened.enter_context(open(file, "rb"))  # noqa: PTH123
+        seen = os.fstat(lines.fileno())
+        loader = opened.enter_context(_opened(wiring, settings))(names.index_of(names.written(aspect)))
+        size = seen.st_size if stat.S_ISREG(seen.st_mode) else None
+        with _reporting(loader, source), _row_progress(size) as update:
             try:
                 for read in read_rows(lines):
                     untimed += not read.timed
@@ -186,8 +172,8 @@ def _load_file(wiring: Wiring, settings: Settings, file: str, aspect: Aspect) ->
             except InvalidLine as bad:
                 loader.flush()
                 raise OperatorError(
-                    f"{source}, line {bad.number}: {bad.problem}. {loader.loaded:,} rows before it were loaded, and "
-                    "nothing after it. Correct it and load the file again; rows already loaded do not change."
+                    f"{source}, {bad}. {loader.loaded:,} rows before it were loaded, and nothing after it. "
+                    "Correct it and load the file again; rows already loaded do not change."
                 ) from None
             loader.flush()
         if not loader.loaded:
@@ -201,23 +187,21 @@ def _load_file(wiring: Wiring, settings: Settings, file: str, aspect: Aspect) ->
 
 
 def _load_demo(wiring: Wiring, settings: Settings, rows: int) -> None:
-    names = settings.index_names
-    aspects, now, before = settings.known_aspects, time.time_ns() // 1_000_000, 0
+    names, aspects, now = settings.index_names, settings.known_aspects, time.time_ns() // 1_000_000
     if not aspects:
         raise OperatorError("WATCHWORD_KNOWN_ASPECTS names no aspect to create samples for. Unset it.")
-    made: list[tuple[str, int]] = []
-    with _opened(wiring, settings) as index, _row_progress(rows * len(aspects)) as update:
+    totals: dict[str, int] = {}
+    with _opened(wiring, settings) as open_loader, _row_progress(rows * len(aspects)) as update:
         for aspect in aspects:
-            loader = Loader(index, names.index_of(aspect))
+            loader, before = open_loader(names.index_of(aspect)), rows * len(totals)
             with _reporting(loader, "the sample series"):
                 for row in sample_rows(aspect, rows, now):
                     if loader.add(row):
                         update(before + loader.loaded, before + loader.loaded)
                 loader.flush()
-                made.append((loader.name, loader.total()))
-            before += loader.loaded
-    width = max(len(name) for name, _ in made)
-    for name, total in made:
+                totals[loader.name] = loader.total()
+    width = max(map(len, totals))
+    for name, total in totals.items():
         say(f"{name:<{width}}  {total:,} rows")
     say(f"Created sample series of {rows:,} rows each over the last ninety days.")
     first = aspects[0]
@@ -242,21 +226,6 @@ def _reporting(loader: Loader, source: str) -> Iterator[None]:
 
 
 @contextmanager
-def _lines(file: str) -> Iterator[BinaryIO]:
-    if file == "-":
-        yield sys.stdin.buffer
-    else:
-        with open(file, "rb") as opened:  # noqa: PTH123 - a name as it was given
-            yield opened
-
-
-def _size(lines: BinaryIO) -> int | None:
-    """How many bytes there are to read, where that is known."""
-    seen = os.fstat(lines.fileno())
-    return seen.st_size if stat.S_ISREG(seen.st_mode) else None
-
-
-@contextmanager
 def _row_progress(total: int | None) -> Iterator[Callable[[int, int], None]]:
     """Called with the rows loaded and how much of the total they are."""
     began = time.monotonic()
@@ -276,12 +245,7 @@ MAX_ID_BYTES = 512
 
 
 class InvalidLine(Exception):
-    """An invalid line: its number and the problem."""
-
-    def __init__(self, number: int, problem: str) -> None:
-        super().__init__(problem)
-        self.number = number
-        self.problem = problem
+    """The number of a line, and what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,55 +258,48 @@ class ReadRow:
 
 
 def read_rows(lines: BinaryIO) -> Iterator[ReadRow]:
-    number, end = 0, 0
-    while line := _next(lines, number + 1):
-        number += 1
-        end += len(line)
-        content = (line.removeprefix(BOM_UTF8) if number == 1 else line).strip()
-        if len(line.rstrip(b"\r\n")) > MAX_LINE_BYTES:
-            raise InvalidLine(number, f"it has more than {MAX_LINE_BYTES:,} bytes")
-        if content:
-            row, timed = _row(content, number)
-            yield ReadRow(row, end, timed)
+    end = 0
+    for number in count(1):
+        try:
+            line = lines.readline(MAX_LINE_BYTES + 2)
+            end += len(line)
+            found = _row(line.removeprefix(BOM_UTF8) if number == 1 else line)
+        except OSError as error:
+            raise InvalidLine(f"line {number}: it cannot be read ({error.strerror})") from None
+        except ValueError as error:
+            raise InvalidLine(f"line {number}: {error}") from None
+        if found is not None:
+            yield ReadRow(found[0], end, found[1])
+        elif not line:
+            return
 
 
-def _next(lines: BinaryIO, number: int) -> bytes:
-    try:
-        return lines.readline(MAX_LINE_BYTES + 2)
-    except OSError as error:
-        raise InvalidLine(number, f"it cannot be read ({error.strerror})") from None
-
-
-def _row(line: bytes, number: int) -> tuple[Row, bool]:
+def _row(line: bytes) -> tuple[Row, bool] | None:
+    """The row and whether it has a time; None for an empty line."""
+    if len(line.rstrip(b"\r\n")) > MAX_LINE_BYTES:
+        raise ValueError(f"it has more than {MAX_LINE_BYTES:,} bytes")
+    if not (line := line.strip()):
+        return None
     try:
         content = _decoder.decode(line.decode())
     except UnicodeDecodeError:
-        raise InvalidLine(number, "it is not UTF-8 text") from None
+        raise ValueError("it is not UTF-8 text") from None
     except json.JSONDecodeError as error:
-        raise InvalidLine(number, f"it is not JSON: {error.msg}, at character {error.pos + 1}") from None
-    except ValueError as error:
-        raise InvalidLine(number, str(error)) from None
+        raise ValueError(f"it is not JSON: {error.msg}, at character {error.pos + 1}") from None
     except RecursionError:
-        raise InvalidLine(number, "it is nested too deeply") from None
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(content, dict):
-        raise InvalidLine(number, "it is not a JSON object")
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - of the input, not of the program
     at = content.get(TIME)
     timed = isinstance(at, int | float) and not isinstance(at, bool)
     if "_id" not in content:
         return Row(line, hashlib.sha256(line).hexdigest()), timed
     row_id = content.pop("_id")
-    if (
-        not isinstance(row_id, str)
-        or not 1 <= len(row_id.encode("utf-8", "replace")) <= MAX_ID_BYTES
-        or _broken(row_id)
-    ):
-        raise InvalidLine(number, f"its _id must be a string of 1 to {MAX_ID_BYTES} bytes")
+    # Without lone surrogates, which have no UTF-8.
+    encoded = row_id.encode("utf-8", "ignore") if isinstance(row_id, str) else b""
+    if not 1 <= len(encoded) <= MAX_ID_BYTES or encoded.decode() != row_id:
+        raise ValueError(f"its _id must be a string of 1 to {MAX_ID_BYTES} bytes")
     return Row(json.dumps(content, separators=(",", ":")).encode(), row_id), timed
-
-
-def _broken(text: str) -> bool:
-    """Whether it has a lone surrogate."""
-    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -350,7 +307,7 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"it has the member {one_line(twice[:80])!r} twice")
+        raise ValueError(f"it has the member {twice[:80]!r} twice")
     return found
 
 

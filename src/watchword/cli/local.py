@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+import click
+
+from watchword.cli.options import STORE_FLAGS, CommandFunction, with_settings
+from watchword.client.profiles import DEFAULT_URL, read_environment
 from watchword.domain.errors import OperatorError
 from watchword.domain.store_urls import SqliteUrl
 
 if TYPE_CHECKING:  # the wiring imports the service when a command asks for it
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Awaitable, Iterator
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -22,8 +25,14 @@ if TYPE_CHECKING:  # the wiring imports the service when a command asks for it
     from watchword.service.tokens import Tokens
     from watchword.settings import Settings
 
+T = TypeVar("T")
 Progress = Callable[[int, int], None]
 """Called with how much is done, and of how much."""
+
+
+def with_store(command: CommandFunction) -> CommandFunction:
+    """Add the flags of the store; the command gets the wiring and `settings`."""
+    return with_settings(*STORE_FLAGS)(click.pass_obj(command))
 
 
 class LocalService(Protocol):
@@ -55,36 +64,31 @@ class Wiring(Protocol):
 
 def need_store(wiring: Wiring, settings: Settings) -> None:
     """Fail where there is no store: a mistyped folder must not become a new, empty store."""
-    if not wiring.has_store(settings):
-        raise OperatorError(" ".join(_about_missing(wiring, settings)))
-
-
-def _about_missing(wiring: Wiring, settings: Settings) -> Iterator[str]:
-    from watchword.client.profiles import DEFAULT_URL, read_environment
-
+    if wiring.has_store(settings):
+        return
     store = settings.store_url
     if isinstance(store, SqliteUrl):
-        yield f"There is no store at {store.path.absolute()}."
+        missing = f"There is no store at {store.path.absolute()}."
         fix = "Name the service's folder with --data-dir or WATCHWORD_DATA_DIR."
     else:
-        yield f"There is no store at {store}, schema {settings.database_schema}."
+        missing = f"There is no store at {store}, schema {settings.database_schema}."
         fix = "Use the service's settings WATCHWORD_DATABASE_URL and WATCHWORD_DATABASE_SCHEMA."
     url = read_environment().url or DEFAULT_URL
     if wiring.server_version(url) is None:
-        yield f"{fix} To create a new store there: watchword db migrate"
-    else:  # the running service probably has the store that the user means
-        yield f"The server at {url} uses another store. {fix}"
+        raise OperatorError(f"{missing} {fix} To create a new store there: watchword db migrate")
+    # The running service probably has the store that the user means.
+    raise OperatorError(f"{missing} The server at {url} uses another store. {fix}")
 
 
-@asynccontextmanager
-async def open_existing(wiring: Wiring, settings: Settings) -> AsyncIterator[LocalService]:
-    """The service on an existing store of this version; only `serve` and `db migrate` migrate."""
+def run_locally(wiring: Wiring, settings: Settings, action: Callable[[LocalService], Awaitable[T]]) -> T:
+    """Use the service on an existing store of this version; only `serve` and `db migrate` migrate."""
     import asyncio
 
-    def prepare() -> None:
-        need_store(wiring, settings)
-        wiring.prepare_store(settings, may_migrate=False)
+    need_store(wiring, settings)
+    wiring.prepare_store(settings, may_migrate=False)
 
-    await asyncio.to_thread(prepare)
-    async with wiring.open_local(settings) as service:
-        yield service
+    async def act() -> T:
+        async with wiring.open_local(settings) as service:
+            return await action(service)
+
+    return asyncio.run(act())

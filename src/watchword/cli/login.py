@@ -13,29 +13,26 @@ from watchword.cli.remote import (
     complete_profiles,
     load_client,
     open_client,
-    plain_refusals,
+    profile_flag,
     read_token,
+    stored_profiles,
     url_flag,
     with_client,
 )
-from watchword.cli.run import WrongUse, plain_errors, read_input
-from watchword.client.profiles import DEFAULT_URL, Profile, Profiles, is_profile_name
+from watchword.cli.run import Command, Group, WrongUse, read_input
+from watchword.client.errors import Refused
+from watchword.client.profiles import DEFAULT_URL, ChosenServer, Profile, Profiles, is_profile_name
+from watchword.client.records import read_claims
 from watchword.domain.errors import OperatorError
 from watchword.domain.secret import Secret
 
 if TYPE_CHECKING:
-    from watchword.client import Client, TokenInfo
+    from watchword.client import Client
 
 
-@click.command()
+@click.command(cls=Command)
 @url_flag
-@click.option(
-    "--profile",
-    default=None,
-    metavar="NAME",
-    help="Name of the profile. [default: the server's host, with a number if that is taken]",
-    shell_complete=complete_profiles,
-)
+@profile_flag("Name of the profile. [default: the server's host, with a number if that is taken]")
 @json_flag
 def login(url: str | None, profile: str | None, as_json: bool) -> None:
     """Sign in to a server and store its token for later commands.
@@ -43,37 +40,39 @@ def login(url: str | None, profile: str | None, as_json: bool) -> None:
     The token is prompted for without echo, or read from standard input; it never goes on the command line. It is tried
     first, then stored in a file that only you can read, below ~/.config/watchword. The profile becomes the current one.
 
-    \b
     Example: watchword login --url https://tokens.example.org
     Example: watchword login --profile work < token
     """
-    with plain_errors():
-        client_settings = load_client()
-        profiles = Profiles(client_settings.folder)
-        if profile is not None and not is_profile_name(profile):
-            raise WrongUse(
-                "--profile must be 1 to 100 letters, digits and . _ : @ -, and begin with a letter or digit."
-            )
-        chosen = _chosen_profile(profiles, url or client_settings.url, profile)
-        token = _prompt(chosen.url) if can_ask() else read_token(read_input, "Standard input")
-        with plain_refusals(url=chosen.url), open_client(chosen.url, token) as client:
-            me = client.me()
-            privileges = client.granted_privileges(me.urn)
-            found = _token_record(client, token)
-        profiles.store(chosen, token)
-        pairs: dict[str, Cell] = {"Profile": chosen.name, "Server": chosen.url, "Urn": me.urn, "Privileges": privileges}
-        record: dict[str, Any] = {"profile": chosen.name, "url": chosen.url, "urn": me.urn, "privileges": privileges}
-        if found is not None:
+    settings, profiles = load_client(), stored_profiles()
+    if profile is not None and not is_profile_name(profile):
+        raise WrongUse("--profile must be 1 to 100 letters, digits and . _ : @ -, and begin with a letter or digit.")
+    chosen = _chosen_profile(profiles, url or settings.url, profile)
+    if can_ask():
+        token = Secret(click.prompt(f"Token for {chosen.url} (not shown)", hide_input=True, err=True).strip())
+    else:
+        token = read_token(read_input, "Standard input")
+    claims = read_claims(token)
+    expires_at = None if claims is None else claims.expires_at
+    pairs: dict[str, Cell] = {"Profile": chosen.name, "Server": chosen.url}
+    record: dict[str, Any] = {"profile": chosen.name, "url": chosen.url}
+    with open_client(ChosenServer(chosen.url), token) as client:
+        urn = client.me().urn
+        privileges = client.granted_privileges(urn)
+        pairs |= {"Urn": urn, "Privileges": privileges}
+        record |= {"urn": urn, "privileges": privileges}
+        try:
+            found = client.find_token(token)
+        except Refused:  # its scopes, or its actor's privileges, may not allow the token to see its own record
+            pass
+        else:
             pairs |= {} if found.scopes is None else {"Limited to": found.scopes or "nothing"}
             record |= {"tokenId": found.id, "scopes": found.scopes}
             expires_at = found.expires_at_once_used or found.expires_at
-        else:
-            expires_at = _claimed_expiry(token)
-        pairs["Expires"] = When(expires_at, "never")
-        record["expiresAt"] = iso(expires_at)
-        show_one({**pairs, "Stored in": str(profiles.token_file(chosen))}, record, json=as_json)
-        if client_settings.token is not None:
-            warn("WATCHWORD_TOKEN is set and takes precedence over the stored token. Unset it.")
+    profiles.store(chosen, token)
+    pairs |= {"Expires": When(expires_at, "never"), "Stored in": str(profiles.token_file(chosen))}
+    show_one(pairs, {**record, "expiresAt": iso(expires_at)}, json=as_json)
+    if settings.token is not None:
+        warn("WATCHWORD_TOKEN is set and takes precedence over the stored token. Unset it.")
 
 
 def _chosen_profile(profiles: Profiles, url: str | None, name: str | None) -> Profile:
@@ -83,58 +82,28 @@ def _chosen_profile(profiles: Profiles, url: str | None, name: str | None) -> Pr
     return Profile(name or profiles.name_for(address), address)
 
 
-def _prompt(url: str) -> Secret[str]:
-    typed = click.prompt(f"Token for {url} (not shown)", hide_input=True, err=True)
-    return Secret(typed.strip())
-
-
-def _token_record(client: "Client", token: Secret[str]) -> "TokenInfo | None":
-    from watchword.client import Refused
-
-    try:
-        return client.find_token(token)
-    except Refused:  # its scopes, or its actor's privileges, may not allow the token to see its own record
-        return None
-
-
-def _claimed_expiry(token: Secret[str]) -> datetime | None:
-    from watchword.client.records import read_claims
-
-    claims = read_claims(token)
-    return None if claims is None else claims.expires_at
-
-
-@click.command()
-@click.option(
-    "--profile",
-    default=None,
-    metavar="NAME",
-    help="Profile to remove. [WATCHWORD_PROFILE; default: the current one]",
-    shell_complete=complete_profiles,
-)
+@click.command(cls=Command)
+@profile_flag("Profile to remove. [WATCHWORD_PROFILE; default: the current one]")
 @click.option("--revoke", is_flag=True, help="Also revoke the token, on every machine that has it.")
 def logout(profile: str | None, revoke: bool) -> None:
     """Delete the token that `watchword login` stored. The token stays valid unless you pass --revoke.
 
-    \b
     Example: watchword logout --revoke
     """
-    with plain_errors():
-        client_settings = load_client()
-        profiles = Profiles(client_settings.folder)
-        name = profile or client_settings.profile or profiles.current
-        if name is None:
-            raise WrongUse("You are not signed in. See: watchword profile list")
-        found = profiles.get(name)
-        if revoke:
-            with plain_refusals(profile=found, url=found.url), open_client(found.url, None) as client:
-                client.surrender_token(profiles.token(found))
-        profiles.remove(found)
-        outcome = "Its token was revoked." if revoke else "Its token is still valid; --revoke revokes it too."
-        say(f"Signed out of {found.url} (profile {found.name}). {outcome}")
+    profiles = stored_profiles()
+    name = profile or load_client().profile or profiles.current
+    if name is None:
+        raise WrongUse("You are not signed in. See: watchword profile list")
+    found = profiles.get(name)
+    if revoke:
+        with open_client(ChosenServer(found.url, found), None) as client:
+            client.surrender_token(profiles.token(found))
+    profiles.remove(found)
+    outcome = "Its token was revoked." if revoke else "Its token is still valid; --revoke revokes it too."
+    say(f"Signed out of {found.url} (profile {found.name}). {outcome}")
 
 
-@click.group()
+@click.group(cls=Group)
 def profile() -> None:
     """List the servers you are signed in to and choose the current one."""
 
@@ -161,14 +130,23 @@ _COLUMNS: list[Column[_ProfileRow]] = [
 def list_profiles(limit: int, as_json: bool) -> None:
     """List profiles and when their tokens expire.
 
-    \b
     Example: watchword profile list
     """
-    with plain_errors():
-        profiles = Profiles(load_client().folder)
-        current = load_client().profile or profiles.current
-        rows = [_row(profiles, one, current=one.name == current) for one in profiles.all()]
-        show_list(rows, _COLUMNS, json=as_json, limit=limit, empty="No profiles. Create one: watchword login")
+    profiles = stored_profiles()
+    current = load_client().profile or profiles.current
+    rows = [_row(profiles, one, current=one.name == current) for one in profiles.all()]
+    show_list(rows, _COLUMNS, json=as_json, limit=limit, empty="No profiles. Create one: watchword login")
+
+
+def _row(profiles: Profiles, one: Profile, *, current: bool) -> _ProfileRow:
+    claims, problem = None, "not a Watchword token"
+    try:
+        claims = read_claims(profiles.token(one))
+    except OperatorError as error:
+        problem = str(error)
+    if claims is None:
+        return _ProfileRow(one.name, one.url, current, None, problem)
+    return _ProfileRow(one.name, one.url, current, claims.expires_at, None)
 
 
 @profile.command()
@@ -176,34 +154,20 @@ def list_profiles(limit: int, as_json: bool) -> None:
 def use(name: str) -> None:
     """Make NAME the current profile.
 
-    \b
     Example: watchword profile use tokens.example.org
     """
-    with plain_errors():
-        profiles = Profiles(load_client().folder)
-        found = profiles.get(name)
-        profiles.use(found.name)
-        say(f"{found.name} is the current profile: {found.url}")
+    profiles = stored_profiles()
+    found = profiles.get(name)
+    profiles.use(found.name)
+    say(f"{found.name} is the current profile: {found.url}")
 
 
-def _row(profiles: Profiles, one: Profile, *, current: bool) -> _ProfileRow:
-    from watchword.client.records import read_claims
-
-    try:
-        claims = read_claims(profiles.token(one))
-    except OperatorError as error:
-        return _ProfileRow(one.name, one.url, current, None, str(error))
-    expires_at = None if claims is None else claims.expires_at
-    return _ProfileRow(one.name, one.url, current, expires_at, None if claims is not None else "not a Watchword token")
-
-
-@click.command()
+@click.command(cls=Command)
 @json_flag
 @with_client
 def whoami(client: "Client", as_json: bool) -> None:
     """Show who the server takes you for and your privileges.
 
-    \b
     Example: watchword whoami --as alice
     """
     me = client.me()

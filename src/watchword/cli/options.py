@@ -4,12 +4,11 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import wraps
+from functools import reduce, wraps
 from typing import Any
 
 import click
 
-from watchword.cli.run import plain_errors
 from watchword.domain.errors import Fault
 from watchword.domain.lifetimes import Duration, parse_iso
 from watchword.settings import TABLE, Setting, load
@@ -17,20 +16,23 @@ from watchword.settings import TABLE, Setting, load
 _BY_NAME = {setting.name: setting for setting in TABLE}
 STORE_FLAGS = ("data_dir", "database_url", "database_schema", "master_key_file")
 
-Command = Callable[..., Any]
+CommandFunction = Callable[..., Any]
+Decorator = Callable[[CommandFunction], CommandFunction]
 
+
+def add_options(*options: Decorator) -> Decorator:
+    """One decorator for several."""
+    return lambda command: reduce(lambda decorated, option: option(decorated), reversed(options), command)
+
+
+_FORMAT = click.Choice(("text", "json"), case_sensitive=False)
 yes_flag = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-def json_flag(command: Command) -> Command:
+def json_flag(command: CommandFunction) -> CommandFunction:
     """Add --json and -o; the command gets `as_json`."""
 
-    @click.option(
-        "-o",
-        "--output",
-        type=click.Choice(("text", "json"), case_sensitive=False),
-        help="Output format; -o json is --json.",
-    )
+    @click.option("-o", "--output", type=_FORMAT, help="Output format; -o json is --json.")
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @wraps(command)
     def run(*args: Any, as_json: bool, output: str | None, **flags: Any) -> Any:
@@ -39,15 +41,16 @@ def json_flag(command: Command) -> Command:
     return run
 
 
-def list_flags(default: int = 0) -> Callable[[Command], Command]:
+def list_flags(default: int = 0) -> Decorator:
     """Add --limit, --json and -o; the command gets `limit`, where 0 is no limit, and `as_json`."""
-    return lambda command: click.option(
-        "--limit",
-        type=click.IntRange(0),
-        default=default,
-        show_default=True,
-        help="Show at most this many; 0 shows all.",
-    )(json_flag(command))
+    text = "Show at most this many; 0 shows all."
+    limit = click.option("--limit", type=click.IntRange(0), default=default, show_default=True, help=text)
+    return add_options(limit, json_flag)
+
+
+def repeatable(flag: str, name: str, metavar: str, text: str, **how: Any) -> Decorator:
+    """An option that may be given several times."""
+    return click.option(flag, name, multiple=True, metavar=metavar, help=text.replace(".", "; repeatable.", 1), **how)
 
 
 def page_size(limit: int) -> int:
@@ -55,54 +58,48 @@ def page_size(limit: int) -> int:
     return min(1_000, (limit or 1_000) + 1)
 
 
-_SPAN = re.compile(r"(?:\d{1,9}[wdhms])+", re.ASCII)
-_MILLIS = {"w": 7 * 86_400_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
+_SPAN = re.compile(r"((?:\d+W)?(?:\d+D)?)((?:\d+H)?(?:\d+M)?(?:\d+S)?)", re.ASCII)
 SPAN_FORMS = "30d, 12h, P30D or ONE_DAY"
 
 
 def parse_span(text: str) -> int | None:
     """The milliseconds of `90d`, `1d12h`, `P90D` or `ONE_DAY` in any case; None where it is none of these."""
-    word = text.strip()
-    if _SPAN.fullmatch(word.lower()):
-        return sum(int(part[:-1]) * _MILLIS[part[-1]] for part in re.findall(r"\d+[wdhms]", word.lower()))
-    if word.upper() in Duration.__members__:
-        milliseconds: int | None = Duration[word.upper()].value
+    word = text.strip().upper()
+    if word in Duration.__members__:
+        milliseconds: int | None = Duration[word].value
         return milliseconds
+    if short := _SPAN.fullmatch(word):
+        word = f"P{short[1]}T{short[2]}".removesuffix("T")
     try:
-        return parse_iso(word.upper())
+        return parse_iso(word)
     except Fault:
         return None
 
 
 class Span(click.ParamType[int]):
-    """A duration, in milliseconds."""
+    """A duration, in milliseconds. With `seconds`, it is in seconds, and a bare number is too."""
 
     name = "span"
 
-    def __init__(self, *, bare_seconds: bool = False) -> None:
-        self._bare_seconds = bare_seconds
+    def __init__(self, *, seconds: bool = False) -> None:
+        self._seconds = seconds
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        span = parse_span(f"{value}s" if self._bare_seconds and value.isdecimal() else value)
+        span = parse_span(f"{value}s" if self._seconds and value.isdecimal() else value)
         if span is None:
             self.fail(f"must be a duration such as {SPAN_FORMS}.", param, ctx)
-        return span
+        return span // 1000 if self._seconds else span
 
 
 class TokenLifetime(click.ParamType[str]):
     """A duration as the API takes it: a name such as ONE_DAY, or ISO 8601."""
 
-    name = "lifetime"
+    name = "span"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value.upper() in Duration.__members__:
             return str(value.upper())
-        span = parse_span(value)
-        if span is None:
-            self.fail(f"must be a duration such as {SPAN_FORMS}.", param, ctx)
-        return f"PT{span // 1000}S"
+        return f"PT{Span().convert(value, param, ctx) // 1000}S"
 
 
 class Moment(click.ParamType[int]):
@@ -114,10 +111,7 @@ class Moment(click.ParamType[int]):
         self._ago = ago
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        span = parse_span(value)
-        if span is not None:
+        if (span := parse_span(value)) is not None:
             return time.time_ns() // 1_000_000 + (-span if self._ago else span)
         try:
             moment = datetime.fromisoformat(value)
@@ -128,35 +122,27 @@ class Moment(click.ParamType[int]):
         return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def with_settings(*names: str) -> Callable[[Command], Command]:
+def with_settings(*names: str) -> Decorator:
     """Add these settings as flags; the command gets all `settings`."""
 
-    def decorate(command: Command) -> Command:
+    def decorate(command: CommandFunction) -> CommandFunction:
         @wraps(command)
         def run(*args: Any, **flags: Any) -> Any:
             chosen = {name: flags.pop(name, None) for name in names}
-            with plain_errors():
-                return command(*args, settings=load(chosen), **flags)
+            return command(*args, settings=load(chosen), **flags)
 
         return setting_flags(*names)(run)
 
     return decorate
 
 
-def setting_flags(*names: str) -> Callable[[Command], Command]:
+def setting_flags(*names: str) -> Decorator:
     """Add these settings as flags; the command gets each by its name, None where it was not given."""
-
-    def decorate(command: Command) -> Command:
-        for setting in [_BY_NAME[name] for name in reversed(names)]:
-            if not setting.no_flag:
-                command = _setting_option(setting)(command)
-        return command
-
-    return decorate
+    return add_options(*(_setting_option(_BY_NAME[name]) for name in names if not _BY_NAME[name].no_flag))
 
 
-def _setting_option(setting: Setting) -> Callable[[Command], Command]:
+def _setting_option(setting: Setting) -> Decorator:
     default = setting.default or "none"
     without = " Without a password: set that in the variable." if setting.secret else ""
     text = f"{setting.help}{without} [{setting.variable}; default: {default}]"
-    return click.option(setting.flag, setting.name, default=None, help=text, metavar="TEXT")
+    return click.option(setting.flag, setting.name, help=text)

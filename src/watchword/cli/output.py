@@ -158,7 +158,11 @@ def on_terminal() -> bool:
 
 def say(line: str) -> None:
     """Print one line on standard output."""
-    sys.stdout.write(line + "\n")
+    sys.stdout.write(one_line(line) + "\n")
+
+
+def say_json(value: Any) -> None:
+    say(json_text(value))
 
 
 def warn(line: str) -> None:
@@ -186,7 +190,7 @@ def show_list(rows: Iterable[T], columns: Sequence[Column[T]], *, json: bool, em
 def show_one(pairs: Mapping[str, Cell], record: Any, *, json: bool) -> None:
     """Print one record, a line for each property."""
     if json:
-        say(json_text(record))
+        say_json(record)
         return
     cell = _terminal_cell if on_terminal() else _pipe_cell
     width = max(map(len, pairs))

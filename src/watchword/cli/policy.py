@@ -1,16 +1,19 @@
 """`watchword policy`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.options import Command, json_flag, list_flags, yes_flag
-from watchword.cli.output import Cell, Column, json_text, json_value, one_line, say, show_list, show_one, warn
-from watchword.cli.remote import can_ask, confirm, urn_argument, with_client
-from watchword.cli.run import read_input
+from watchword.cli.options import add_options, json_flag, list_flags, repeatable, yes_flag
+from watchword.cli.output import Cell, Column, json_text, json_value, say, say_json, show_list, show_one, warn
+from watchword.cli.remote import can_ask, confirm, full_urn, urn_argument, with_client
+from watchword.cli.run import Command, Group, read_input
+from watchword.client.errors import NotFound
 from watchword.domain import policies as domain
 from watchword.domain.errors import OperatorError
 from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX
@@ -18,14 +21,13 @@ from watchword.domain.policies import DEFAULT_SET, PolicyState, Privilege, inclu
 from watchword.files import write_text
 
 if TYPE_CHECKING:
-    from watchword.client import AppliedPolicies, Client, DeclaredPolicy, PolicyDiff, PolicyInfo, PrivilegeDescription
-    from watchword.domain.policies import PolicyDeclaration
+    from watchword.client import AppliedPolicies, Client, PolicyDiff, PolicyInfo, PrivilegeDescription
 
 DRIFT = 3
 """Exit code when the policies differ from the file."""
 _SIGNS = {"CREATE": "+", "UPDATE": "~", "DELETE": "-"}
 _policy = urn_argument("POLICY", POLICY_PREFIX)
-_privilege_choice = click.Choice([privilege.name for privilege in Privilege], case_sensitive=False)
+_PRIVILEGE = click.Choice([privilege.name for privilege in Privilege], case_sensitive=False)
 
 
 def _granted_to(policy: "PolicyInfo") -> tuple[str, ...]:
@@ -51,19 +53,18 @@ _PRIVILEGE_COLUMNS: "list[Column[PrivilegeDescription]]" = [
 ]
 
 
-@click.group()
+@click.group(cls=Group)
 def policy() -> None:
     """Manage policies: who may do what. POLICY is a URN or the id at its end."""
 
 
 @policy.command("list")
-@click.option("--query", default=None, metavar="TEXT", help="Policies with these words in name or description.")
+@click.option("--query", help="Policies with these words in name or description.")
 @list_flags()
 @with_client
 def list_policies(client: "Client", query: str | None, limit: int, as_json: bool) -> None:
     """List policies.
 
-    \b
     Example: watchword policy list --json
     """
     show_list(client.policies(query=query), _COLUMNS, json=as_json, limit=limit, empty="No policies.")
@@ -76,7 +77,6 @@ def list_policies(client: "Client", query: str | None, limit: int, as_json: bool
 def show(client: "Client", urn: str, as_json: bool) -> None:
     """Show one policy.
 
-    \b
     Example: watchword policy show own-tokens
     """
     found = client.get_policy(urn)
@@ -93,110 +93,73 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
     show_one(pairs, found, json=as_json)
 
 
-def _with_changes(command: Command) -> Command:
-    """The flags that `create` and `update` share."""
-    for option in (
-        click.option("--inactive/--active", default=None, help="Whether the policy grants anything."),
-        click.option("--all-users/--not-all-users", default=None, help="Whether it grants to every user."),
-        click.option("--group", "groups", multiple=True, metavar="URN", help="Group it grants to; repeatable."),
-        click.option("--user", "users", multiple=True, metavar="URN", help="User it grants to; repeatable."),
-        click.option(
-            "--privilege",
-            "privileges",
-            multiple=True,
-            type=_privilege_choice,
-            metavar="WORD",
-            help="Privilege it grants; repeatable. `watchword policy privileges` lists them.",
-        ),
-        click.option("--description", default=None, help="Description of the policy."),
-    ):
-        command = option(command)
-    return command
+_with_changes = add_options(
+    click.option("--description", help="Description of the policy."),
+    repeatable("--privilege", "privileges", "WORD", "Privilege it grants. See `policy privileges`.", type=_PRIVILEGE),
+    repeatable("--user", "users", "URN", "User it grants to."),
+    repeatable("--group", "groups", "URN", "Group it grants to."),
+    click.option("--all-users/--not-all-users", default=None, help="Whether it grants to every user."),
+    click.option("--inactive/--active", default=None, help="Whether the policy grants anything."),
+)
 
 
 @policy.command()
 @click.option("--name", required=True, help="Display name.")
 @_with_changes
 @with_client
-def create(
-    client: "Client",
-    name: str,
-    description: str | None,
-    privileges: tuple[str, ...],
-    users: tuple[str, ...],
-    groups: tuple[str, ...],
-    all_users: bool | None,
-    inactive: bool | None,
-) -> None:
+def create(client: "Client", **flags: Any) -> None:
     """Create a policy and print its URN. It applies from the next request on.
 
-    \b
     Example: watchword policy create --name CI --privilege MANAGE_SERVICE_ACCOUNTS --user urn:li:corpuser:ci
     """
-    from watchword.client import PolicyActors
-
-    actors = PolicyActors(users, tuple(map(_group_urn, groups)), bool(all_users))
-    state = _state(inactive) or PolicyState.ACTIVE.value
-    say(one_line(client.create_policy(name, privileges, actors, description=description, state=state)))
+    say(client.create_policy(**_with_flags(None, flags)))
 
 
 @policy.command()
 @_policy
-@click.option("--name", default=None, help="Display name.")
+@click.option("--name", help="Display name.")
 @_with_changes
 @with_client
-def update(
-    client: "Client",
-    urn: str,
-    name: str | None,
-    description: str | None,
-    privileges: tuple[str, ...],
-    users: tuple[str, ...],
-    groups: tuple[str, ...],
-    all_users: bool | None,
-    inactive: bool | None,
-) -> None:
+def update(client: "Client", urn: str, **flags: Any) -> None:
     """Update a policy: given flags replace its values, the rest stays. --user '' removes all users.
 
-    \b
     Example: watchword policy update own-tokens --inactive
     """
+    client.update_policy(urn, **_with_flags(client.get_policy(urn), flags))
+    say(f"Updated {urn}")
+
+
+def _with_flags(found: "PolicyInfo | None", flags: dict[str, Any]) -> dict[str, Any]:
+    """The values of a policy, or of a new one, with those that the flags replace."""
     from watchword.client import PolicyActors
 
-    found = client.get_policy(urn)
-    actors = PolicyActors(
-        tuple(filter(None, users)) if users else found.actors.users,
-        tuple(map(_group_urn, filter(None, groups))) if groups else found.actors.groups,
-        found.actors.all_users if all_users is None else all_users,
-    )
-    client.update_policy(
-        urn,
-        found.name if name is None else name,
-        privileges or found.privileges,
-        actors,
-        description=found.description if description is None else description,
-        state=_state(inactive) or found.state,
-    )
-    say(f"Updated {one_line(urn)}")
-
-
-def _state(inactive: bool | None) -> str | None:
-    return None if inactive is None else (PolicyState.INACTIVE if inactive else PolicyState.ACTIVE).value
-
-
-def _group_urn(word: str) -> str:
-    return word if word.startswith("urn:") else GROUP_PREFIX + word
+    values = {"name": None, "description": None, "privileges": (), "state": PolicyState.ACTIVE.value}
+    if found is not None:
+        values = {name: getattr(found, name) for name in values}
+    values |= {name: flags[name] for name in ("name", "description") if flags[name] is not None}
+    if flags["inactive"] is not None:
+        values["state"] = (PolicyState.INACTIVE if flags["inactive"] else PolicyState.ACTIVE).value
+    actors = PolicyActors() if found is None else found.actors
+    users, groups = (tuple(filter(None, flags[name])) for name in ("users", "groups"))
+    return {
+        **values,
+        "privileges": flags["privileges"] or values["privileges"],
+        "actors": PolicyActors(
+            users if flags["users"] else actors.users,
+            tuple(full_urn(group, GROUP_PREFIX) for group in groups) if flags["groups"] else actors.groups,
+            actors.all_users if flags["all_users"] is None else flags["all_users"],
+        ),
+    }
 
 
 @policy.command()
 @click.argument("actor", metavar="ACTOR")
-@click.argument("privilege", type=_privilege_choice, metavar="PRIVILEGE")
+@click.argument("privilege", type=_PRIVILEGE, metavar="PRIVILEGE")
 @json_flag
 @with_client
 def explain(client: "Client", actor: str, privilege: str, as_json: bool) -> None:
     """Explain whether ACTOR holds PRIVILEGE, through which policies, or why not.
 
-    \b
     Example: watchword policy explain urn:li:corpuser:alice MANAGE_ACCESS_TOKENS
     """
     found = client.explain_privilege(actor, privilege)
@@ -229,14 +192,13 @@ _HOLDER_COLUMNS: list[Column[Holder]] = [
 ]
 
 
-@click.command("who-can")
-@click.argument("privilege", type=_privilege_choice, metavar="PRIVILEGE")
+@click.command("who-can", cls=Command)
+@click.argument("privilege", type=_PRIVILEGE, metavar="PRIVILEGE")
 @list_flags()
 @with_client
 def who_can(client: "Client", privilege: str, limit: int, as_json: bool) -> None:
     """List who holds PRIVILEGE and through which policy. Suspended actors are listed with their status.
 
-    \b
     Example: watchword who-can MANAGE_ACCESS_TOKENS
     """
     show_list(_holders(client, Privilege[privilege]), _HOLDER_COLUMNS, json=as_json, limit=limit, empty="No one.")
@@ -259,16 +221,8 @@ def _holders(client: "Client", privilege: Privilege) -> Iterator[Holder]:
             yield Holder(None, None, None, *through)
         yield from (Holder(urn, status(urn), None, *through) for urn in found.actors.users)
         for group in found.actors.groups:
-            yield from (Holder(urn, status(urn), group, *through) for urn in _members(client, group))
-
-
-def _members(client: "Client", group: str) -> Iterator[str]:
-    from watchword.client import NotFound
-
-    try:
-        yield from client.group_members(group)
-    except NotFound:  # a policy may name a group that does not exist
-        return
+            with suppress(NotFound):  # a policy may name a group that does not exist
+                yield from (Holder(urn, status(urn), group, *through) for urn in client.group_members(group))
 
 
 @policy.command()
@@ -277,7 +231,6 @@ def _members(client: "Client", group: str) -> Iterator[str]:
 def privileges(client: "Client", limit: int, as_json: bool) -> None:
     """List the privileges that a policy can grant and what each allows.
 
-    \b
     Example: watchword policy privileges
     """
     show_list(client.privileges(), _PRIVILEGE_COLUMNS, json=as_json, limit=limit, empty="No privileges.")
@@ -290,13 +243,12 @@ def privileges(client: "Client", limit: int, as_json: bool) -> None:
 def delete(client: "Client", urn: str, yes: bool) -> None:
     """Delete a policy. It grants nothing from the next request on.
 
-    \b
     Example: watchword policy delete own-tokens --yes
     """
     found = client.get_policy(urn)
-    confirm(f"Delete {one_line(urn)} ({one_line(found.name)})?", yes=yes)
+    confirm(f"Delete {urn} ({found.name})?", yes=yes)
     client.delete_policy(urn)
-    say(f"Deleted {one_line(urn)}")
+    say(f"Deleted {urn}")
 
 
 _file = click.argument("file", type=click.Path(path_type=Path))
@@ -317,21 +269,17 @@ def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, a
     with `policy create` or the API, stay. Policies of the set that FILE does not declare are removed only with --prune,
     and at a terminal you are asked first.
 
-    \b
     Example: watchword policy apply policies.yaml --dry-run
     """
-    declared = _read(file)
+    apply_file = _reader(client, file)
     if dry_run:
-        _show_drift(client, declared, prune=prune, as_json=as_json)
+        _show_drift(apply_file(prune=prune, dry_run=True), as_json=as_json)
         return
-    policies = [_declared(one) for one in declared.policies]
     if prune and not yes and can_ask():
-        plan = client.apply_policies(policies, set=declared.set_name, prune=True, dry_run=True)
-        removed = [one_line(change.urn) for change in plan.changes if change.change == "DELETE"]
-        if removed:
+        plan = apply_file(prune=True, dry_run=True)
+        if removed := [change.urn for change in plan.changes if change.change == "DELETE"]:
             confirm(f"Remove {', '.join(removed)}?", yes=yes)
-    applied = client.apply_policies(policies, set=declared.set_name, prune=prune)
-    _show_applied(applied, "{} created, {} updated, {} removed, {} unchanged.", as_json=as_json)
+    _show_applied(apply_file(prune=prune), "{} created, {} updated, {} removed, {} unchanged.", as_json=as_json)
 
 
 @policy.command()
@@ -345,23 +293,35 @@ def diff(client: "Client", file: Path, prune: bool, as_json: bool) -> None:
     Exit code 0: the set is exactly what FILE declares. Exit code 3: it differs, or has policies that FILE does not
     declare. Nothing is changed.
 
-    \b
     Example: watchword policy diff policies.yaml
     """
-    _show_drift(client, _read(file), prune=prune, as_json=as_json)
+    _show_drift(_reader(client, file)(prune=prune, dry_run=True), as_json=as_json)
 
 
-def _read(file: Path) -> "PolicyDeclaration":
+def _reader(client: "Client", file: Path) -> "Callable[..., AppliedPolicies]":
+    """Read the file, and apply it by calling what this returns."""
+    from watchword.client import DeclaredPolicy, PolicyActors
     from watchword.policyfile import MAX_BYTES, read_policy_file, read_policy_text
 
     if str(file) == "-":
-        return read_policy_text(read_input(MAX_BYTES + 1), "standard input")
-    return read_policy_file(file)
+        declared = read_policy_text(read_input(MAX_BYTES + 1), "standard input")
+    else:
+        declared = read_policy_file(file)
+    policies = [
+        DeclaredPolicy(
+            id=policy.urn.removeprefix(POLICY_PREFIX),
+            name=policy.name,
+            description=policy.description,
+            state=policy.state.value,
+            privileges=tuple(privilege.name for privilege in Privilege if privilege in policy.privileges),
+            actors=PolicyActors(tuple(sorted(policy.users)), tuple(sorted(policy.groups)), policy.all_users),
+        )
+        for policy in declared.policies
+    ]
+    return partial(client.apply_policies, policies, set=declared.set_name)
 
 
-def _show_drift(client: "Client", declared: "PolicyDeclaration", *, prune: bool, as_json: bool) -> None:
-    policies = [_declared(one) for one in declared.policies]
-    plan = client.apply_policies(policies, set=declared.set_name, prune=prune, dry_run=True)
+def _show_drift(plan: "AppliedPolicies", *, as_json: bool) -> None:
     _show_applied(plan, "{} to create, {} to update, {} to remove, {} unchanged.", as_json=as_json)
     if plan.changes or plan.undeclared:
         raise click.exceptions.Exit(DRIFT)
@@ -369,41 +329,26 @@ def _show_drift(client: "Client", declared: "PolicyDeclaration", *, prune: bool,
 
 def _show_applied(applied: "AppliedPolicies", words: str, *, as_json: bool) -> None:
     if as_json:
-        say(json_text(applied))
+        say_json(applied)
         return
     for change in applied.changes:
         _show_change(change)
     for undeclared in applied.undeclared:
-        say(f"! {one_line(undeclared.urn)}")
-        say(f"    The file does not declare it. --prune removes it from the set {one_line(applied.set)}.")
+        say(f"! {undeclared.urn}")
+        say(f"    The file does not declare it. --prune removes it from the set {applied.set}.")
     counts = [sum(change.change == kind for change in applied.changes) for kind in _SIGNS]
     say(words.format(*counts, applied.unchanged))
 
 
-def _declared(policy: domain.Policy) -> "DeclaredPolicy":
-    from watchword.client import DeclaredPolicy, PolicyActors
-
-    return DeclaredPolicy(
-        id=policy.urn.removeprefix(POLICY_PREFIX),
-        name=policy.name,
-        description=policy.description,
-        state=policy.state.value,
-        privileges=tuple(privilege.name for privilege in Privilege if privilege in policy.privileges),
-        actors=PolicyActors(tuple(sorted(policy.users)), tuple(sorted(policy.groups)), policy.all_users),
-    )
-
-
 def _show_change(change: "PolicyDiff") -> None:
     """Print the fields of a new policy, or the changed fields of an existing one."""
-    say(f"{_SIGNS.get(change.change, '?')} {one_line(change.urn)}")
-    before, after = _fields(change.before), _fields(change.after)
-    for field, new in after.items():
-        old = before.get(field)
-        if change.before is None:
-            if new and field not in {"source", "set"}:
-                say(f"    {field}: {json_text(new)}")
-        elif old != new:
-            say(f"    {field}: {json_text(old)} -> {json_text(new)}")
+    say(f"{_SIGNS.get(change.change, '?')} {change.urn}")
+    before = _fields(change.before)
+    for field, new in _fields(change.after).items():
+        if change.before is None and new and field not in {"source", "set"}:
+            say(f"    {field}: {json_text(new)}")
+        elif change.before is not None and before[field] != new:
+            say(f"    {field}: {json_text(before[field])} -> {json_text(new)}")
 
 
 def _fields(policy: "PolicyInfo | None") -> dict[str, object]:
@@ -417,14 +362,13 @@ def _fields(policy: "PolicyInfo | None") -> dict[str, object]:
 
 @policy.command()
 @click.argument("file", type=click.Path(path_type=Path), required=False)
-@click.option("--set", "set_name", default=None, metavar="NAME", help="Only the policies of this set.")
+@click.option("--set", "set_name", metavar="NAME", help="Only the policies of this set.")
 @with_client
 def export(client: "Client", file: Path | None, set_name: str | None) -> None:
     """Write policies as a file for `policy apply`, to FILE or standard output.
 
     Without --set, exports the set default and the policies that no file declares, as the set default.
 
-    \b
     Example: watchword policy export policies.yaml
     """
     from watchword.policyfile import write_policy_file
@@ -437,7 +381,7 @@ def export(client: "Client", file: Path | None, set_name: str | None) -> None:
     text = write_policy_file(
         (_domain_policy(found) for found in editable if found.set in wanted), set_name or DEFAULT_SET
     )
-    if set_name is None and (others := one_line(", ".join(sorted(sets - wanted)))):
+    if set_name is None and (others := ", ".join(sorted(sets - wanted))):
         warn(f"Left out policy sets: {others}. Export each with --set NAME.")
     if file is None:
         click.echo(text, nl=False)
@@ -459,5 +403,5 @@ def _domain_policy(policy: "PolicyInfo") -> domain.Policy:
         )
     except (KeyError, ValueError):
         raise OperatorError(
-            f"{one_line(policy.urn)} has values that this version does not know. Use the version of the server."
+            f"{policy.urn} has values that this version does not know. Use the version of the server."
         ) from None

@@ -9,17 +9,28 @@ import os
 import re
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from datetime import timedelta
-from functools import wraps
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from watchword.cli.options import Command
-from watchword.cli.output import relative, warn
-from watchword.cli.run import WrongUse, parameter_name, plain_errors, read_input, try_help
+from watchword.cli.options import CommandFunction, Decorator, add_options
+from watchword.cli.output import one_line, relative, warn
+from watchword.cli.run import WrongUse, parameter_name, read_input, try_help
+from watchword.client.errors import (
+    BadRequest,
+    NotFound,
+    ServerError,
+    Unauthenticated,
+    Unavailable,
+    Unreachable,
+    WatchwordError,
+)
 from watchword.client.profiles import (
     DEFAULT_URL,
     ChosenServer,
@@ -29,6 +40,7 @@ from watchword.client.profiles import (
     choose_server,
     read_environment,
 )
+from watchword.client.records import read_claims
 from watchword.domain.actors import USER_PREFIX
 from watchword.domain.errors import OperatorError
 from watchword.domain.secret import Secret
@@ -36,19 +48,16 @@ from watchword.interpreter import without_modules
 from watchword.settings import reject_unknown
 
 if TYPE_CHECKING:
-    from watchword.client import Client, WatchwordError
+    from watchword.client import Client
 
+T = TypeVar("T")
 MAX_TOKEN_BYTES = 65_536
-
-CONNECTION = ("url", "as_actor", "token_file", "profile")
 EXPIRY_WARNING, EXPIRY_WARNING_PART = timedelta(days=3), 0.8
 """Warn when less than this time and at most the last fifth of a token's lifetime are left."""
 TLS_PROBE_SECONDS = 2.0
-
-url_flag = click.option(
-    "--url", default=None, help=f"Address of the server. [WATCHWORD_URL; default: the profile's, {DEFAULT_URL}]",
-    metavar="URL",
-)  # fmt: skip
+POLL_SECONDS = 0.5
+PATIENCE_SECONDS = 120.0
+"""How long a server may be away while its operations or events are watched."""
 
 
 def load_client() -> ClientEnvironment:
@@ -56,199 +65,194 @@ def load_client() -> ClientEnvironment:
     return read_environment()
 
 
+def stored_profiles() -> Profiles:
+    return Profiles(load_client().folder)
+
+
 def complete_profiles(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     try:
-        return [name for name in Profiles(load_client().folder).names if name.startswith(incomplete)]
+        return [name for name in stored_profiles().names if name.startswith(incomplete)]
     except (OperatorError, click.ClickException, OSError):  # reported when a command runs, not while it is typed
         return []
 
 
-def _complete_files(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> "list[click.shell_completion.CompletionItem]":
-    from click.shell_completion import CompletionItem
-
-    return [CompletionItem(incomplete, type="file")]  # the shell completes it
+def full_urn(word: str, prefix: str) -> str:
+    return word if word.startswith("urn:") else prefix + word
 
 
-def _actor_urn(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    return value if not value or value.startswith("urn:") else USER_PREFIX + value
+def urn_argument(name: str, prefix: str) -> Decorator:
+    """The argument `urn`: a URN, or the part after its prefix."""
+    return click.argument("urn", metavar=name, callback=lambda _c, _p, value: full_urn(value, prefix))
 
 
-def connection_flags(command: Command) -> Command:
-    for option in (
-        click.option(
-            "--profile",
-            default=None,
-            metavar="NAME",
-            help="Server and token that `watchword login` stored. [WATCHWORD_PROFILE; default: the current one]",
-            shell_complete=complete_profiles,
-        ),
-        click.option(
-            "--token-file",
-            default=None,
-            metavar="FILE",
-            help="File with the caller's token; - is standard input.",
-            shell_complete=_complete_files,
-        ),
-        click.option(
-            "--as",
-            "as_actor",
-            default=None,
-            metavar="NAME",
-            callback=_actor_urn,
-            help=f"Act as this user on a server in local mode: a URN, or a name for {USER_PREFIX}NAME.",
-        ),
-        url_flag,
-    ):
-        command = option(command)
-    return command
+def profile_flag(text: str) -> Decorator:
+    return click.option("--profile", metavar="NAME", help=text, shell_complete=complete_profiles)
 
 
-def with_client(command: Command) -> Command:
-    """Give the command a client, made from the connection flags and the environment."""
+_PATH = click.Path(readable=False)
+url_flag = click.option(
+    "--url", metavar="URL", help=f"Address of the server. [WATCHWORD_URL; default: the profile's, {DEFAULT_URL}]"
+)
+_connection_flags = add_options(
+    url_flag,
+    click.option(
+        "--as",
+        "as_actor",
+        metavar="NAME",
+        callback=lambda _c, _p, value: value and full_urn(value, USER_PREFIX),
+        help=f"Act as this user on a server in local mode: a URN, or a name for {USER_PREFIX}NAME.",
+    ),
+    click.option("--token-file", type=_PATH, metavar="FILE", help="File with the caller's token; - is standard input."),
+    profile_flag("Server and token that `watchword login` stored. [WATCHWORD_PROFILE; default: the current one]"),
+)
+
+
+@dataclass(frozen=True)
+class Connection:
+    """The server and the caller that the flags name; the environment and the profiles add the rest."""
+
+    url: str | None = None
+    as_actor: str | None = None
+    token_file: str | None = None
+    profile: str | None = None
+
+    @cached_property
+    def named_caller(self) -> bool:
+        """Whether a caller is named explicitly, in one place."""
+        sources = {
+            "WATCHWORD_TOKEN": load_client().token,
+            "--token-file": self.token_file,
+            "--as": self.as_actor,
+            "--profile": self.profile,
+        }
+        given = [name for name, value in sources.items() if value is not None]
+        if len(given) > 1:
+            raise WrongUse(f"{' and '.join(given)} each name a caller. Give only one.")
+        return bool(given)
+
+    @cached_property
+    def target(self) -> ChosenServer:
+        named = self.named_caller
+        return choose_server(load_client(), stored_profiles(), has_caller=named, url=self.url, profile=self.profile)
+
+    @property
+    def has_caller(self) -> bool:
+        return self.named_caller or self.target.profile is not None
+
+    @contextmanager
+    def open(self, *, anonymous: bool = False) -> "Iterator[Client]":
+        """A client whose errors are sentences with a next step. With `anonymous`, no caller is required."""
+        profile = self.target.profile
+        if not self.has_caller and not anonymous:
+            raise WrongUse(
+                "Who is calling? Sign in with `watchword login`, set WATCHWORD_TOKEN, pass --token-file FILE, "
+                "or pass --as NAME on the machine of a server in local mode."
+            )
+        token = load_client().token if self.token_file is None else _read_token_file(self.token_file)
+        if profile is not None:
+            token = stored_profiles().token(profile)
+            _warn_of_expiry(profile, token)
+        with open_client(self.target, token, self.as_actor) as client:
+            yield client
+
+
+def with_connection(command: CommandFunction) -> CommandFunction:
+    """Add the flags for server and caller; the command gets `connection`."""
 
     @wraps(command)
     def run(*args: Any, **flags: Any) -> Any:
-        connection = {flag: flags.pop(flag) for flag in CONNECTION}
-        if _reads_input([connection["token_file"]]) and _reads_input(flags.values()):
+        named = {field.name: flags.pop(field.name) for field in fields(Connection)}
+        return command(*args, connection=Connection(**named), **flags)
+
+    return _connection_flags(run)
+
+
+def with_client(command: CommandFunction) -> CommandFunction:
+    """Add the flags for server and caller; the command gets `client`."""
+
+    @wraps(command)
+    def run(*args: Any, connection: Connection, **flags: Any) -> Any:
+        if _reads_input([connection.token_file]) and _reads_input(flags.values()):
             raise WrongUse("Standard input can be read once: for --token-file or for -, not both.")
-        with plain_errors(), connected(**connection) as client:
+        with connection.open() as client:
             return command(*args, client=client, **flags)
 
-    return connection_flags(run)
+    return with_connection(run)
 
 
 def _reads_input(values: Iterable[Any]) -> bool:
     return any(str(word) == "-" for value in values for word in (value if isinstance(value, tuple) else (value,)))
 
 
-def named_callers(as_actor: str | None, token_file: str | None, profile: str | None) -> list[str]:
-    """Where a caller is named explicitly; at most one place."""
-    sources = {
-        "WATCHWORD_TOKEN": load_client().token,
-        "--token-file": token_file,
-        "--as": as_actor,
-        "--profile": profile,
-    }
-    given = [name for name, value in sources.items() if value is not None]
-    if len(given) > 1:
-        raise WrongUse(f"{' and '.join(given)} each name a caller. Give only one.")
-    return given
-
-
-def choose_target(url: str | None, as_actor: str | None, token_file: str | None, profile: str | None) -> ChosenServer:
-    given = named_callers(as_actor, token_file, profile)
-    settings = load_client()
-    return choose_server(settings, Profiles(settings.folder), has_caller=bool(given), url=url, profile=profile)
-
-
-def _profile_token(target: ChosenServer) -> Secret[str] | None:
-    return None if target.profile is None else Profiles(load_client().folder).token(target.profile)
-
-
-def has_caller(**connection: Any) -> bool:
-    names = {name: connection[name] for name in ("as_actor", "token_file", "profile")}
-    return bool(named_callers(**names)) or choose_target(**connection).profile is not None
-
-
 @contextmanager
-def connected(
-    url: str | None, as_actor: str | None, token_file: str | None, profile: str | None, *, anonymous: bool = False
-) -> "Iterator[Client]":
-    """A client whose errors are sentences with a next step. With `anonymous`, no caller is required."""
-    target = choose_target(url, as_actor, token_file, profile)
-    if not named_callers(as_actor, token_file, profile) and target.profile is None and not anonymous:
-        raise WrongUse(
-            "Who is calling? Sign in with `watchword login`, set WATCHWORD_TOKEN, pass --token-file FILE, "
-            "or pass --as NAME on the machine of a server in local mode."
-        )
-    token = _read_token_file(token_file) if token_file is not None else load_client().token or _profile_token(target)
-    with plain_refusals(by_name=as_actor is not None, profile=target.profile, url=target.url):
-        _warn_of_expiry(target)
-        with open_client(target.url, token, as_actor) as client:
+def open_client(server: ChosenServer, token: Secret[str] | None, as_actor: str | None = None) -> "Iterator[Client]":
+    with plain_refusals(server, by_name=as_actor is not None):
+        from watchword.client import Client
+        from watchword.client.http_clients import is_encrypted, is_loopback
+
+        try:
+            client = Client(server.url, token=token, actor=as_actor)
+        except ValueError as error:
+            raise WrongUse(str(error)) from None
+        if token is not None and not is_encrypted(server.url) and not is_loopback(server.url):
+            warn(f"warning: the token goes to {server.url} unencrypted. Use https.")
+        with client:
             yield client
 
 
-@contextmanager
-def open_client(url: str, token: Secret[str] | None, as_actor: str | None = None) -> "Iterator[Client]":
-    from watchword.client import Client
-    from watchword.client.http_clients import is_encrypted, is_loopback
-
-    try:
-        client = Client(url, token=token, actor=as_actor)
-    except ValueError as error:
-        raise WrongUse(str(error)) from None
-    if token is not None and not is_encrypted(url) and not is_loopback(url):
-        warn(f"warning: the token goes to {url} unencrypted. Use https.")
-    with client:
-        yield client
-
-
-def _warn_of_expiry(target: ChosenServer) -> None:
+def _warn_of_expiry(profile: Profile, token: Secret[str]) -> None:
     """Warn before a stored token expires; after that, the server says so."""
-    token = _profile_token(target)
-    if token is None or target.profile is None:
-        return
-    from watchword.client.records import read_claims
-
     claims = read_claims(token)
     left = None if claims is None else claims.remaining()
     if claims is None or left is None or claims.elapsed_share() <= EXPIRY_WARNING_PART:
         return
     if timedelta(0) < left < EXPIRY_WARNING:
         warn(
-            f"The token of profile {target.profile.name} expires {relative(left // timedelta(milliseconds=1))}. "
-            f"Rotate it: watchword token rotate --profile {target.profile.name}"
+            f"The token of profile {profile.name} expires {relative(left // timedelta(milliseconds=1))}. "
+            f"Rotate it: watchword token rotate --profile {profile.name}"
         )
 
 
 @contextmanager
-def plain_refusals(*, by_name: bool = False, profile: Profile | None = None, url: str | None = None) -> Iterator[None]:
+def plain_refusals(server: ChosenServer, *, by_name: bool = False) -> Iterator[None]:
     """Turn errors of the client into sentences with a next step."""
     with without_modules("httpx._main"):  # httpx's own command line, which takes as long to import as the rest of httpx
-        from watchword.client import Client, WatchwordError  # noqa: F401 - Client loads httpx
+        from watchword.client import Client  # noqa: F401 - loads httpx
 
     try:
         yield
     except WatchwordError as error:
-        raise OperatorError(explain(error, by_name=by_name, profile=profile, url=url)) from error
+        raise OperatorError(explain(error, server, by_name=by_name)) from error
 
 
-def explain(
-    error: "WatchwordError", *, by_name: bool = False, profile: Profile | None = None, url: str | None = None
-) -> str:
+def explain(error: WatchwordError, server: ChosenServer | None = None, *, by_name: bool = False) -> str:
     """The server's sentence and the next step."""
-    from watchword.client import BadRequest, NotFound, ServerError, Unauthenticated, Unavailable, Unreachable
-
     sentence = in_flag_names(error.message) if isinstance(error, BadRequest | NotFound) else str(error)
     match error:
         case Unreachable() if "CERTIFICATE_VERIFY_FAILED" in sentence:
-            return f"{sentence} If the server's certificate is self-signed, name its file in SSL_CERT_FILE."
+            next_step = "If the server's certificate is self-signed, name its file in SSL_CERT_FILE."
         case Unreachable():
             next_step = "Start it with `watchword serve`, or name another server by --url or WATCHWORD_URL."
-            return f"{sentence} {_wrong_scheme(url, sentence) or next_step}"
+            next_step = _wrong_scheme(server.url if server else "", sentence) or next_step
         case Unauthenticated() if by_name and "the server runs as user" in sentence:
-            return f"{sentence} Run it as that user, or set WATCHWORD_TOKEN."
+            next_step = "Run it as that user, or set WATCHWORD_TOKEN."
         case Unauthenticated() if by_name:
-            return (
-                f"{sentence} --as needs a server in local mode and a user who is not suspended. Or set WATCHWORD_TOKEN."
-            )
-        case Unauthenticated() if profile is not None:
-            return f"{sentence} Sign in again: watchword login --profile {profile.name}"
+            next_step = "--as needs a server in local mode and a user who is not suspended. Or set WATCHWORD_TOKEN."
+        case Unauthenticated() if server and server.profile:
+            next_step = f"Sign in again: watchword login --profile {server.profile.name}"
         case Unauthenticated():
-            return f"{sentence} Create another token: watchword token create --help"
+            next_step = "Create another token: watchword token create --help"
         case Unavailable():
-            return f"{sentence} Try again in a moment."
+            next_step = "Try again in a moment."
         case ServerError():
-            return f"{sentence} The server's log has more under request id {error.request_id}."
-    return sentence
+            next_step = f"The server's log has more under request id {error.request_id}."
+        case _:
+            return sentence
+    return f"{sentence} {next_step}"
 
 
-def _wrong_scheme(url: str | None, sentence: str) -> str | None:
+def _wrong_scheme(url: str, sentence: str) -> str | None:
     """What to do where http meets a TLS port, or https a plain one."""
-    if url is None or "://" not in url:
-        return None
     scheme, _, rest = url.partition("://")
     if scheme.lower() == "https" and ("WRONG_VERSION_NUMBER" in sentence or "RECORD_LAYER_FAILURE" in sentence):
         return f"The server does not use TLS on this port. Use: --url http://{rest}"
@@ -277,6 +281,22 @@ def speaks_tls(url: str) -> bool:
         return False
 
 
+def patiently(begin: Callable[[], Iterator[T]]) -> Iterator[T]:
+    """Iterate again from the beginning when the server is away, as during a restart, once it has answered."""
+    answered_at: float | None = None
+    while True:
+        try:
+            for one in begin():
+                answered_at = time.monotonic()
+                yield one
+        except (Unavailable, Unreachable):
+            if answered_at is None or time.monotonic() - answered_at > PATIENCE_SECONDS:
+                raise
+        else:
+            return
+        time.sleep(POLL_SECONDS)
+
+
 # API fields whose flag has another name; the first that the command has is used.
 _FLAG_NAMES = {
     "actorUrn": ("actor", "urn"),
@@ -286,16 +306,11 @@ _FLAG_NAMES = {
     "displayName": ("name",),
     "durationIso": ("duration",),
     "endTimeMillis": ("older_than", "until"),
-    "entityType": ("entity",),
-    "forceDeleteByQuery": ("delete",),
-    "forceReindex": ("copy",),
     "groupUrn": ("urn",),
     "id": ("id_", "token_id", "task_id"),
     "ownerUrn": ("owner",),
     "query": ("contains", "query"),
     "task": ("task_id",),
-    "timeoutSeconds": ("timeout",),
-    "tokenId": ("token_id",),
     "userUrns": ("users",),
 }
 _FIELD = re.compile(r"(?:input\.)?([a-z][A-Za-z]*)((?:\[\d+\])?)(?![\w.])")
@@ -349,13 +364,6 @@ def _read_start(path: str, most: int) -> bytes:
         os.close(opened)
 
 
-def urn_argument(name: str, prefix: str) -> Callable[[Command], Command]:
-    """The argument `urn`: a URN, or the part after its prefix."""
-    return click.argument(
-        "urn", metavar=name, callback=lambda _c, _p, value: value if value.startswith("urn:") else prefix + value
-    )
-
-
 def can_ask() -> bool:
     return sys.stdin.isatty()
 
@@ -369,5 +377,5 @@ def need_confirmation(*, yes: bool, dry_run: bool = False) -> None:
 def confirm(question: str, *, yes: bool) -> None:
     """Ask at a terminal; a script has decided already."""
     sys.stdout.flush()  # what the question is about comes first
-    if not yes and can_ask() and not click.confirm(question, err=True):
+    if not yes and can_ask() and not click.confirm(one_line(question), err=True):
         raise OperatorError("Nothing was changed.")

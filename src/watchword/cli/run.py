@@ -1,4 +1,4 @@
-"""Run a command: standard streams, one line for an error, exit codes 0, 1 and 2.
+"""Run a command: import it, standard streams, one line for an error, exit codes 0, 1 and 2.
 
 Imports only what every command needs, so that help and completion stay fast.
 """
@@ -6,15 +6,69 @@ Imports only what every command needs, so that help and completion stay fast.
 import fcntl
 import os
 import sys
+from collections.abc import Mapping
+from importlib import import_module
+from inspect import cleandoc
 from io import BufferedWriter, FileIO, TextIOWrapper
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from watchword.cli.output import one_line, without_tokens
 from watchword.domain.errors import Fault, OperatorError
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 INTERRUPTED, READER_GONE = 130, 141
+
+
+class Command(click.Command):
+    """A command whose errors are one line. In its help, each example has a line of its own."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        options["help"] = cleandoc(options.get("help") or "").replace("\n\nExample:", "\n\n\b\nExample:")
+        super().__init__(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with plain_errors():
+            return super().invoke(ctx)
+
+
+class Group(click.Group):
+    """A group that imports the module of a `lazy` command when that is called, so that commands start fast.
+
+    `lazy` maps a command to its module and its first sentence: help lists commands without importing them. A test
+    compares the sentences.
+    """
+
+    command_class = Command
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]] | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.lazy = lazy or {}
+        for name, (_, sentence) in self.lazy.items():
+            self.add_command(click.Command(name, short_help=sentence))  # until the module is imported
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self.lazy:
+            module = import_module(f"watchword.cli.{self.lazy[cmd_name][0]}")
+            self.commands[cmd_name] = getattr(module, cmd_name.replace("-", "_"))
+        return super().get_command(ctx, cmd_name)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=text) for name, text in self._sentences() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List each command with its whole sentence, which click would cut at the end of the line."""
+        with formatter.section("Commands"):
+            formatter.write_dl(self._sentences())
+
+    def _sentences(self) -> list[tuple[str, str]]:
+        return [(name, command.get_short_help_str(200)) for name, command in sorted(self.commands.items())]
 
 
 class WrongUse(click.UsageError):

@@ -17,7 +17,7 @@ import sys
 import time
 from base64 import b64decode, urlsafe_b64decode
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -26,9 +26,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from watchword.cli.options import json_flag, yes_flag
-from watchword.cli.output import Column, byte_size, one_line, plural, progress, say, show_list, warn, without_tokens
-from watchword.cli.remote import choose_target, confirm, connected, connection_flags, has_caller, open_client
-from watchword.cli.run import WrongUse, plain_errors
+from watchword.cli.output import Column, byte_size, json_value, plural, progress, say, show_list, warn, without_tokens
+from watchword.cli.remote import Connection, confirm, open_client, with_connection
+from watchword.cli.run import Command, WrongUse
+from watchword.client.errors import NotFound, Unauthenticated, Unauthorized
+from watchword.client.profiles import ChosenServer
 from watchword.client.records import to_millis
 from watchword.domain.errors import OperatorError, Reason
 from watchword.domain.policies import Privilege
@@ -60,13 +62,10 @@ class Leak:
     expires_at: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A token at a place; fields of its record are None where the caller may not see it."""
+@dataclass(slots=True)
+class Verdict:
+    """Whether a token is live, shared by all its places. What the caller may not see of its record is None."""
 
-    file: str
-    line: int
-    column: int
     status: str
     live: bool
     id: str | None
@@ -77,24 +76,38 @@ class Hit:
     expires_at: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Hit:
+    file: str
+    line: int
+    column: int
+    verdict: Verdict
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+    @property
+    def json(self) -> dict[str, Any]:
+        return {"file": self.file, "line": self.line, "column": self.column, **json_value(self.verdict)}
+
+
 COLUMNS: list[Column[Hit]] = [
-    Column("PLACE", lambda hit: f"{hit.file}:{hit.line}:{hit.column}"),
-    Column("STATUS", lambda hit: hit.status),
-    Column("NAME", lambda hit: hit.name, free=True),
-    Column("ACTOR", lambda hit: hit.actor_urn),
-    Column("ID", lambda hit: hit.id),
+    Column("PLACE", lambda hit: hit.place),
+    Column("STATUS", lambda hit: hit.verdict.status),
+    Column("NAME", lambda hit: hit.verdict.name, free=True),
+    Column("ACTOR", lambda hit: hit.verdict.actor_urn),
+    Column("ID", lambda hit: hit.verdict.id),
 ]
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option(
-    "--revoke", is_flag=True, help="Revoke those that are or may be live; holding a token is enough for that."
-)
+@click.option("--revoke", is_flag=True, help="Revoke those that are or may be live. This needs no privilege.")
 @yes_flag
 @json_flag
-@connection_flags
-def scan(paths: tuple[str, ...], revoke: bool, yes: bool, as_json: bool, **connection: Any) -> None:
+@with_connection
+def scan(paths: tuple[str, ...], revoke: bool, yes: bool, as_json: bool, connection: Connection) -> None:
     """Find tokens in files, folders or standard input (-) and report which are live. The tokens themselves are not
     printed. Links are followed only where you name them; compressed files are not searched.
 
@@ -108,39 +121,43 @@ def scan(paths: tuple[str, ...], revoke: bool, yes: bool, as_json: bool, **conne
     Without a caller no server is asked, and only tokens whose own expiry time has passed count as expired. Exit code 1:
     some are or may be live, or something could not be read; 0: none are live, or all were revoked.
 
-    \b
     Example: watchword token scan . --token-file ~/.watchword
     Example: git log -p --all | watchword token scan -
     Example: watchword token scan /srv/backup --revoke --url https://tokens.example.org
     """
-    with plain_errors():
-        if paths.count("-") > 1:
-            raise WrongUse("Standard input (-) can be read once.")
-        asks = has_caller(**connection)
-        with connected(**connection, anonymous=True) as client:
-            judge = TokenJudge(client, choose_target(**connection).url, asks=asks, reaches=asks or revoke)
-            search = TokenSearch(judge)
-            with progress(bar=False) as update:
-                for path in paths:
-                    search.search(path, lambda files, size: update(f"{files:,} files, {byte_size(size)}"))
-            if not as_json:
-                show_list(search.hits, COLUMNS, json=False, empty="No tokens.")
-            if revoke:
-                if search.live:
-                    confirm(f"Revoke {plural(len(search.live), 'token')}? This cannot be undone.", yes=yes)
-                search.revoke(quiet=as_json)
-            if as_json:
-                show_list(search.hits, COLUMNS, json=True, empty="")
-        places = sum(hit.live for hit in search.hits)
-        if places:
-            hint = "" if asks else " No server was asked: sign in, or pass --token-file, WATCHWORD_TOKEN or --as."
-            warn(f"Tokens that are or may be live, in {plural(places, 'place')}.{hint}")
-        if places or search.failed:
-            raise SystemExit(1)
+    if paths.count("-") > 1:
+        raise WrongUse("Standard input (-) can be read once.")
+    asks = connection.has_caller
+    with connection.open(anonymous=True) as client:
+        search = TokenSearch(client, connection.target.url, asks=asks, reaches=asks or revoke)
+        with progress(bar=False) as update:
+            for path in paths:
+                search.search(path, update)
+        if not as_json:
+            show_list(search.hits, COLUMNS, json=False, empty="No tokens.")
+        if revoke:
+            if search.live:
+                confirm(f"Revoke {plural(len(search.live), 'token')}? This cannot be undone.", yes=yes)
+            search.revoke(quiet=as_json)
+        if as_json:
+            rows = [
+                {"file": hit.file, "line": hit.line, "column": hit.column} | json_value(hit.verdict)
+                for hit in search.hits
+            ]
+            show_list(rows, [], json=True, empty="")
+    places = sum(hit.verdict.live for hit in search.hits)
+    if places:
+        hint = "" if asks else " No server was asked: sign in, or pass --token-file, WATCHWORD_TOKEN or --as."
+        warn(f"Tokens that are or may be live, in {plural(places, 'place')}.{hint}")
+    if places or search.failed:
+        raise SystemExit(1)
 
 
-class TokenJudge:
-    """Decides whether a found token is live."""
+class TokenSearch:
+    """Finds tokens and decides once for each whether it is live.
+
+    With `reaches`, the server's keys tell which tokens are its own; with `asks`, the caller looks those up.
+    """
 
     def __init__(self, client: "Client", url: str, *, asks: bool, reaches: bool) -> None:
         self._client = client
@@ -148,26 +165,71 @@ class TokenJudge:
         self._asks = asks
         self._reaches = reaches
         self._now = time.time_ns() // 1_000_000
+        self._known: dict[bytes, Verdict] = {}
+        self._files = self._bytes = 0
+        self.hits: list[Hit] = []
+        self.live: list[tuple[Secret[str], Hit]] = []
+        """Tokens of this server that are or may be live, and where each was found first."""
+        self.failed = False
 
-    def judge(self, leak: Leak) -> Hit:
+    def search(self, path: str, update: Callable[[str], None]) -> None:
+        def count(size: int) -> None:
+            self._bytes += size
+            update(f"{self._files:,} files, {byte_size(self._bytes)}")
+
+        for file in ("-",) if path == "-" else files_below(path, self._report_unread):
+            try:
+                for leak in leaks_in(file, count, given=file == path):
+                    self._add(without_tokens(file), leak)
+            except OSError as error:
+                self._report_unread(error)
+            self._files += 1
+
+    def revoke(self, *, quiet: bool) -> None:
+        """Report each revocation as it happens, so that an interrupted run shows what was done."""
+        for token, hit in self.live:
+            hit.verdict.status = self._revoke(token)
+            hit.verdict.live = False
+            if not quiet:
+                say(_OUTCOMES[hit.verdict.status].format(hit.verdict.id or hit.place))
+                sys.stdout.flush()
+
+    def _add(self, file: str, leak: Leak) -> None:
+        digest = sha256(leak.token.reveal().encode()).digest()
+        first = digest not in self._known
+        verdict = self._known[digest] = self._judge(leak) if first else self._known[digest]
+        self.hits.append(hit := Hit(file, leak.line, leak.column, verdict))
+        if first and verdict.live and verdict.status != FOREIGN:
+            self.live.append((leak.token, hit))
+
+    def _report_unread(self, error: OSError) -> None:
+        self.failed = True
+        name = without_tokens(os.fsdecode(error.filename or "standard input"))
+        warn(f"{error.strerror}: {name}".rstrip(": "))
+
+    def _judge(self, leak: Leak) -> Verdict:
         expired = leak.expires_at is not None and leak.expires_at <= self._now
         status = EXPIRED if expired else UNKNOWN
-        hit = Hit("", 0, 0, status, not expired, None, None, None, leak.actor, leak.issuer, leak.expires_at)
+        verdict = Verdict(status, not expired, None, None, None, leak.actor, leak.issuer, leak.expires_at)
         if self._reaches and leak.kid not in self._kids:
-            return hit if expired else replace(hit, status=FOREIGN)
-        return self._look_up(leak, hit) if self._asks else hit
+            verdict.status = EXPIRED if expired else FOREIGN
+        elif self._asks:
+            self._look_up(leak, verdict)
+        return verdict
 
-    def revoke(self, token: Secret[str]) -> str:
-        """Its status afterwards."""
-        from watchword.client import Unauthenticated
-
-        self._client.surrender_token(token)
-        with open_client(self._url, token) as holder:
-            try:
-                holder.verify_token()
-            except Unauthenticated as refused:
-                return _STATUSES.get(refused.reason, INVALID)
-        raise OperatorError("The server did not revoke a token that it still accepts. Is this Watchword's address?")
+    def _look_up(self, leak: Leak, verdict: Verdict) -> None:
+        try:
+            record = self._client.find_token(leak.token)
+        except NotFound:
+            if self._sees_all:
+                verdict.status, verdict.live = GONE, False
+        except Unauthorized:
+            pass
+        else:
+            for name in ("status", "id", "urn", "name", "actor_urn"):
+                setattr(verdict, name, getattr(record, name))
+            verdict.live = record.status not in DEAD
+            verdict.expires_at = None if record.expires_at is None else to_millis("expires_at", record.expires_at)
 
     @cached_property
     def _kids(self) -> frozenset[str]:
@@ -177,83 +239,15 @@ class TokenJudge:
     def _sees_all(self) -> bool:
         return Privilege.MANAGE_ACCESS_TOKENS.name in self._client.granted_privileges(self._client.me().urn)
 
-    def _look_up(self, leak: Leak, hit: Hit) -> Hit:
-        from watchword.client import NotFound, Unauthorized
-
-        try:
-            record = self._client.find_token(leak.token)
-        except NotFound:
-            return replace(hit, status=GONE, live=False) if self._sees_all else hit
-        except Unauthorized:
-            return hit
-        return replace(
-            hit,
-            status=record.status,
-            live=record.status not in DEAD,
-            id=record.id,
-            urn=record.urn,
-            name=record.name,
-            actor_urn=record.actor_urn,
-            expires_at=None if record.expires_at is None else to_millis("expires_at", record.expires_at),
-        )
-
-
-class TokenSearch:
-    """Every token found so far, each judged once."""
-
-    def __init__(self, judge: TokenJudge) -> None:
-        self._judge = judge
-        self._known: dict[bytes, Hit] = {}
-        self._by_hit: list[bytes] = []
-        self._files = self._bytes = 0
-        self.hits: list[Hit] = []
-        self.live: dict[bytes, Secret[str]] = {}
-        """Tokens of this server that are or may be live."""
-        self.failed = False
-
-    def search(self, path: str, update: Callable[[int, int], None]) -> None:
-        def count(size: int) -> None:
-            self._bytes += size
-            update(self._files, self._bytes)
-
-        for file in ("-",) if path == "-" else files_below(path, self._report_unread):
+    def _revoke(self, token: Secret[str]) -> str:
+        """Its status afterwards."""
+        self._client.surrender_token(token)
+        with open_client(ChosenServer(self._url), token) as holder:
             try:
-                self._add(file, leaks_in(file, count, given=file == path))
-            except OSError as error:
-                self._report_unread(error)
-            self._files += 1
-
-    def revoke(self, *, quiet: bool) -> None:
-        """Report each revocation as it happens, so that an interrupted run shows what was done."""
-        for digest, token in self.live.items():
-            status = self._judge.revoke(token)
-            revoked = self._known[digest]
-            self._known[digest] = replace(revoked, status=status, live=False)
-            if not quiet:
-                where = next(hit for hit, known in zip(self.hits, self._by_hit, strict=True) if known == digest)
-                place = revoked.id or f"{where.file}:{where.line}:{where.column}"
-                say(one_line(_OUTCOMES[status].format(place)))
-                sys.stdout.flush()
-        now = [self._known[digest] for digest in self._by_hit]
-        self.hits = [
-            replace(hit, status=known.status, live=known.live) for hit, known in zip(self.hits, now, strict=True)
-        ]
-
-    def _add(self, file: str, found: Iterator[Leak]) -> None:
-        for leak in found:
-            digest = sha256(leak.token.reveal().encode()).digest()
-            if digest not in self._known:
-                self._known[digest] = hit = self._judge.judge(leak)
-                if hit.live and hit.status != FOREIGN:
-                    self.live[digest] = leak.token
-            self._by_hit.append(digest)
-            place = without_tokens(file)
-            self.hits.append(replace(self._known[digest], file=place, line=leak.line, column=leak.column))
-
-    def _report_unread(self, error: OSError) -> None:
-        self.failed = True
-        name = without_tokens(os.fsdecode(error.filename or "standard input"))
-        warn(f"{error.strerror}: {name}".rstrip(": "))
+                holder.verify_token()
+            except Unauthenticated as refused:
+                return _STATUSES.get(refused.reason, INVALID)
+        raise OperatorError("The server did not revoke a token that it still accepts. Is this Watchword's address?")
 
 
 # Finding tokens in bytes.
@@ -347,19 +341,16 @@ def _plain(held: bytes, start: int) -> tuple[int, dict[str, Any]] | None:
     """The end and the claims of the token that begins here; None where it is not one of Watchword's."""
     head = _HEADER.match(held, start) if _DOTS.search(held, start, start + MAX_HEADER_LENGTH) else None
     header = {} if head is None else _object(head[0])
-    if head is None or header.get("typ") != "at+jwt":
+    if head is None or header.get("typ") != "at+jwt" or (rest := _REST.match(held, head.end())) is None:
         return None
-    rest = _REST.match(held, head.end())
-    claims = {} if rest is None else _object(rest[0])
-    words = header.get("kid"), claims.get("iss"), claims.get("sub")
+    claims, token = _object(rest[0]), _bare(held[start : rest.end()])
+    words = {"kid": header.get("kid"), "issuer": claims.get("iss"), "actor": claims.get("sub")}
     expires = claims.get("exp")
-    ours = claims.get("client_id") == "watchword" and all(isinstance(word, str) for word in words)
-    token = _bare(held[start : rest.end()]) if rest is not None else b""
-    if rest is None or not ours or not isinstance(expires, int | None) or len(token) > MAX_TOKEN_LENGTH:
+    ours = claims.get("client_id") == "watchword" and all(isinstance(word, str) for word in words.values())
+    if not ours or not isinstance(expires, int | None) or len(token) > MAX_TOKEN_LENGTH:
         return None
-    kid, issuer, actor = words
-    found = {"token": Secret(token.decode()), "kid": kid, "issuer": issuer, "actor": actor}
-    return rest.end(), {**found, "expires_at": None if expires is None else expires * 1000}
+    expires_at = None if expires is None else expires * 1000
+    return rest.end(), {"token": Secret(token.decode()), **words, "expires_at": expires_at}
 
 
 def _packed(held: bytes, start: int) -> tuple[int, dict[str, Any]] | None:
@@ -374,13 +365,9 @@ def _packed(held: bytes, start: int) -> tuple[int, dict[str, Any]] | None:
 
 def _unpacked(text: bytes) -> bytes:
     bare = _seamless(text)
-    return b64decode(bare[: len(bare) // 4 * 4] + _rest_of(bare))
-
-
-def _rest_of(bare: bytes) -> bytes:
-    """The last characters, padded; a single one encodes nothing."""
-    left = bare[len(bare) // 4 * 4 :]
-    return left + b"=" * (4 - len(left)) if len(left) > 1 else b""
+    if len(bare) % 4 == 1:  # a single character at the end encodes nothing
+        bare = bare[:-1]
+    return b64decode(bare + b"=" * (-len(bare) % 4))
 
 
 def _bare(text: bytes) -> bytes:

@@ -13,8 +13,8 @@ import click
 
 from watchword.cli.local import Wiring
 from watchword.cli.options import json_flag, setting_flags, with_settings
-from watchword.cli.output import json_text, one_line, say
-from watchword.cli.run import WrongUse, allow_closed_output, plain_errors
+from watchword.cli.output import say, say_json
+from watchword.cli.run import Command, WrongUse, allow_closed_output
 from watchword.domain.errors import Diagnostic, Level, OperatorError, bad, ok
 from watchword.interpreter import exit_now
 from watchword.settings import TABLE, Settings, load_with_defaults
@@ -23,13 +23,12 @@ HEALTH_SECONDS = 8
 MAX_HEALTH_BYTES = 65_536
 
 
-@click.command()
+@click.command(cls=Command)
 @with_settings(*(setting.name for setting in TABLE))
 @click.pass_obj
 def serve(wiring: Wiring, settings: Settings) -> None:
     """Run the service until it is stopped.
 
-    \b
     Example: watchword serve --port 8080 --data-dir ./watchword-data
     """
     allow_closed_output()
@@ -37,10 +36,8 @@ def serve(wiring: Wiring, settings: Settings) -> None:
     exit_now()
 
 
-@click.command()
-@click.option(
-    "--url", default=None, metavar="URL", help="Check this service. [default: the one that the flags describe]"
-)
+@click.command(cls=Command)
+@click.option("--url", metavar="URL", help="Check this service. [default: the one that the flags describe]")
 @json_flag
 @with_settings("host", "port", "tls_cert", "tls_key")
 def health(url: str | None, as_json: bool, settings: Settings) -> None:
@@ -50,18 +47,17 @@ def health(url: str | None, as_json: bool, settings: Settings) -> None:
     `serve`. A service without its search index is degraded but healthy: tokens are issued, verified and revoked without
     it.
 
-    \b
     Example: watchword health --port 8080
     Example: watchword health --url https://tokens.example.org --json
     """
     address = url or settings.listens_at
     status, answer = _ask_health(address, _HealthAddress(url) if url else None, settings)
     if as_json:
-        say(json_text(answer))
+        say_json(answer)
     if status != 200:
         raise OperatorError(f"The service at {address} is {_health_sentence(answer)}.")
     if not as_json:
-        say(one_line(_health_sentence(answer)))
+        say(_health_sentence(answer))
 
 
 class _HealthAddress:
@@ -134,7 +130,7 @@ def _health_sentence(answer: Any) -> str:
     return ": ".join([status, " ".join(parts).rstrip(".")]) if parts else status
 
 
-@click.command()
+@click.command(cls=Command)
 @json_flag
 @setting_flags(*(setting.name for setting in TABLE))
 @click.pass_obj
@@ -144,18 +140,16 @@ def doctor(wiring: Wiring, /, as_json: bool, **flags: str | None) -> None:
     It changes nothing and works whether the service runs or not. A running service is judged by its answers, the next
     start by the settings given here.
 
-    \b
     Example: watchword doctor --data-dir ./watchword-data
     """
-    with plain_errors():
-        found = list(_diagnose(wiring, flags))
+    found = list(_diagnose(wiring, flags))
     if as_json:
         names = ("about", "what", "fix")
-        say(json_text([{"level": one.level.value, **{name: getattr(one, name) for name in names}} for one in found]))
+        say_json([{"level": one.level.value, **{name: getattr(one, name) for name in names}} for one in found])
     else:
         for one in found:
             fix = f". Fix: {one.fix}" if one.fix else ""
-            say(one_line(f"{one.level.value:<5}{one.about}: {one.what}{fix}"))
+            say(f"{one.level.value:<5}{one.about}: {one.what}{fix}")
     if any(one.level is Level.BAD for one in found):
         raise SystemExit(1)
 

@@ -6,7 +6,7 @@ the operation, so interrupting the watcher stops nothing.
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -27,7 +27,9 @@ from watchword.cli.output import (
     show_one,
     warn,
 )
-from watchword.cli.remote import confirm, with_client
+from watchword.cli.remote import POLL_SECONDS, confirm, patiently, with_client
+from watchword.cli.run import Command, Group
+from watchword.client.errors import NotFound, Unauthorized
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.tasks import TaskId
 
@@ -35,10 +37,7 @@ if TYPE_CHECKING:
     from watchword.client import Client, OperationInfo, TaskInfo
 
 T = TypeVar("T")
-POLL_SECONDS = 0.5
 LINE_SECONDS = 10.0
-PATIENCE_SECONDS = 120.0
-"""How long a server may be away while its operation is watched, as during a restart."""
 STATE_WIDTH, BAR_WIDTH, PERCENT_WIDTH = 9, 8, 6
 
 _COLUMNS: "list[Column[OperationInfo]]" = [
@@ -67,7 +66,7 @@ def _check_id(context: click.Context, parameter: click.Parameter, value: str) ->
     return value
 
 
-class _TaskCommand(click.Command):
+class _TaskCommand(Command):
     """Search engines use node names that begin with a dash: those are ids, not flags."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -80,7 +79,7 @@ class _TaskCommand(click.Command):
 _id = click.argument("task_id", metavar="ID", callback=_check_id)
 
 
-@click.group()
+@click.group(cls=Group)
 def task() -> None:
     """Watch and cancel long operations in the search index.
 
@@ -95,7 +94,6 @@ def task() -> None:
 def status(client: "Client", task_id: str, as_json: bool) -> None:
     """Show the progress of an operation or task.
 
-    \b
     Example: watchword task status oTUltX4IQMOUUVeiohTt8A:12345
     """
     # The operation is read first, so that one that is over is over in both answers.
@@ -108,8 +106,6 @@ def status(client: "Client", task_id: str, as_json: bool) -> None:
 
 def _operation(client: "Client", task_id: str) -> "OperationInfo | None":
     """None for one of the index's own tasks, or where the caller may only see the status of tasks."""
-    from watchword.client import NotFound, Unauthorized
-
     try:
         return client.operation(task_id)
     except (NotFound, Unauthorized):
@@ -175,7 +171,6 @@ def watch(client: "Client", task_id: str) -> None:
     On a terminal there is a bar; in a pipe a line for each state and one every ten seconds. Ctrl-C stops only the
     watching.
 
-    \b
     Example: watchword task watch oTUltX4IQMOUUVeiohTt8A:12345
     """
     if _operation(client, task_id) is None:
@@ -190,7 +185,6 @@ def watch(client: "Client", task_id: str) -> None:
 def list_operations(client: "Client", limit: int, as_json: bool) -> None:
     """List operations, newest first.
 
-    \b
     Example: watchword task list --json
     """
     found = client.operations(page_size=page_size(limit))
@@ -205,13 +199,12 @@ def list_operations(client: "Client", limit: int, as_json: bool) -> None:
 def cancel(client: "Client", task_id: str, wait: bool, yes: bool) -> None:
     """Cancel an operation. Rows that were deleted stay deleted; an unfinished copy is removed.
 
-    \b
     Example: watchword task cancel oTUltX4IQMOUUVeiohTt8A:12345 --yes --wait
     """
     found = client.operation(task_id)
     plan = found.plan
     question = f"Cancel the truncation of {plan.entity_type}.{plan.aspect}, {found.state} at {found.percent:.1f}%?"
-    confirm(one_line(question), yes=yes)
+    confirm(question, yes=yes)
     client.cancel_operation(task_id)
     if not wait:
         say(f"Cancelling {task_id}. To see it end: watchword task watch {task_id}")
@@ -287,10 +280,7 @@ def _task_progress(task: "TaskInfo") -> OperationProgress:
 
 def watch_operation(client: "Client", operation_id: str) -> "OperationInfo":
     """Show progress until the operation ends; returns its final state."""
-    with _interruptible(operation_id):
-        return _show_progress(
-            _patiently(lambda: client.watch_operation(operation_id, POLL_SECONDS)), _operation_progress
-        )
+    return _show_progress(operation_id, lambda: client.watch_operation(operation_id, POLL_SECONDS), _operation_progress)
 
 
 def _watch_task(client: "Client", task_id: str) -> "TaskInfo":
@@ -302,41 +292,17 @@ def _watch_task(client: "Client", task_id: str) -> "TaskInfo":
                 return
             time.sleep(POLL_SECONDS)
 
-    with _interruptible(task_id):
-        return _show_progress(_patiently(poll), _task_progress)
+    return _show_progress(task_id, poll, _task_progress)
 
 
-@contextmanager
-def _interruptible(task_id: str) -> Iterator[None]:
+def _show_progress(task_id: str, poll: Callable[[], Iterator[T]], progress_of: Callable[[T], OperationProgress]) -> T:
     try:
-        yield
+        with _bar() if on_terminal() and not console().is_dumb_terminal else _lines() as show:
+            for one in patiently(poll):
+                show(progress_of(one))
     except KeyboardInterrupt:
         warn(f"The operation continues. To watch it again: watchword task watch {task_id}")
         raise
-
-
-def _patiently(begin: Callable[[], Iterator[T]]) -> Iterator[T]:
-    """Retry while the server is away, once it has answered."""
-    from watchword.client import Unavailable, Unreachable
-
-    answered_at: float | None = None
-    while True:
-        try:
-            for one in begin():
-                answered_at = time.monotonic()
-                yield one
-        except (Unavailable, Unreachable):
-            if answered_at is None or time.monotonic() - answered_at > PATIENCE_SECONDS:
-                raise
-        else:
-            return
-        time.sleep(POLL_SECONDS)
-
-
-def _show_progress(polled: Iterable[T], progress_of: Callable[[T], OperationProgress]) -> T:
-    with _bar() if on_terminal() and not console().is_dumb_terminal else _lines() as show:
-        for one in polled:
-            show(progress_of(one))
     return one
 
 
@@ -352,7 +318,7 @@ def _lines() -> Iterator[Callable[[OperationProgress], None]]:
             return
         state, printed_at = progress.state, now
         words = f"{progress.state:<9}  {progress.percent:5.1f}%", ", ".join(progress.parts), progress.note or ""
-        say(one_line("  ".join(word for word in words if word)))
+        say("  ".join(word for word in words if word))
         sys.stdout.flush()
 
     yield show
@@ -407,7 +373,7 @@ def report_operation(operation: "OperationInfo") -> None:
         outcome = f"{operation.status.created:,} rows were copied, {plan.rows_to_delete:,} old ones left behind"
     else:
         outcome = f"{operation.status.deleted:,} rows deleted"
-    say(one_line(f"Done in {took}: {outcome}, in {plan.index_name}."))
+    say(f"Done in {took}: {outcome}, in {plan.index_name}.")
     if check is None:
         return
     if check.passed:

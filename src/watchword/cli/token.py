@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import wraps
@@ -10,18 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.lazy import LazyGroup
-from watchword.cli.local import Wiring, open_existing
+from watchword.cli.local import Wiring, run_locally
 from watchword.cli.options import (
     SPAN_FORMS,
     STORE_FLAGS,
-    Command,
+    CommandFunction,
     Moment,
     Span,
     TokenLifetime,
+    add_options,
     json_flag,
     list_flags,
     page_size,
+    repeatable,
     setting_flags,
     yes_flag,
 )
@@ -31,32 +33,29 @@ from watchword.cli.output import (
     When,
     is_token,
     iso,
-    json_text,
     json_value,
     on_terminal,
-    one_line,
     plural,
     say,
+    say_json,
     show_list,
     show_one,
     warn,
 )
 from watchword.cli.remote import (
-    CONNECTION,
-    choose_target,
+    Connection,
     confirm,
-    connected,
-    connection_flags,
     explain,
-    load_client,
-    named_callers,
     need_confirmation,
     plain_refusals,
     read_token,
+    stored_profiles,
     with_client,
+    with_connection,
 )
-from watchword.cli.run import WrongUse, discard_output, plain_errors, read_input
-from watchword.client.profiles import Profiles
+from watchword.cli.run import Group, WrongUse, discard_output, read_input
+from watchword.client.errors import BadRequest, Conflict, NotFound, Unauthorized
+from watchword.client.profiles import ChosenServer
 from watchword.client.records import from_millis
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.filters import SortField
@@ -66,8 +65,8 @@ from watchword.domain.tokens import TokenStatus, check_token_id
 from watchword.settings import Settings, load
 
 if TYPE_CHECKING:
-    from watchword.client import ActorTokenCount, Client, TokenInfo, Where
-    from watchword.domain.tokens import NewToken, TokenRecord
+    from watchword.client import ActorTokenCount, Client, NewToken, TokenInfo, Where
+    from watchword.domain.tokens import TokenRecord
 
 STDIN = "-"
 LOCAL_FLAGS = (*STORE_FLAGS, "root_actor", "public_url", "host", "port", "allowed_durations", "allow_no_expiry")
@@ -90,50 +89,49 @@ _ACTOR_COLUMNS: "list[Column[ActorTokenCount]]" = [
 ]
 
 
-@click.group(cls=LazyGroup, lazy={"scan": ("scan", _SCAN)})
+@click.group(cls=Group, lazy={"scan": ("scan", _SCAN)})
 def token() -> None:
     """Create, inspect, rotate and revoke tokens."""
 
 
 # Which tokens `token list` and `token revoke` mean.
 
+
+class _Filter:
+    """A flag that selects tokens, and the filter of the API that it stands for."""
+
+    def __init__(self, flag: str, field: str, condition: str, text: str, **how: Any) -> None:
+        self.name = flag.removeprefix("--").replace("-", "_")
+        self.field = field
+        self.condition = condition
+        self.option = click.option(flag, help=text, **how)
+
+
+_AHEAD, _BACK = Moment(ago=False), Moment(ago=True)
+_STATUS = click.Choice([status.name for status in TokenStatus], case_sensitive=False)
 _FILTERS = (
-    click.option("--all", "everyone", is_flag=True, help="Tokens of every user, not only your own."),
-    click.option("--actor", default=None, metavar="URN", help="Tokens that act as this user."),
-    click.option("--owner", default=None, metavar="URN", help="Tokens that this user created."),
-    click.option(
-        "--status",
-        multiple=True,
-        type=click.Choice([status.name for status in TokenStatus], case_sensitive=False),
-        help="Tokens with this status; repeatable. [default: all but REVOKED]",
-    ),
-    click.option("--name-contains", default=None, metavar="TEXT", help="Tokens with this text in their name."),
-    click.option("--expires-before", type=Moment(ago=False), metavar="MOMENT", help="A date, time, or span from now."),
-    click.option("--expires-after", type=Moment(ago=False), metavar="MOMENT", help="A date, time, or span from now."),
-    click.option("--created-before", type=Moment(ago=True), metavar="MOMENT", help="A date, time, or span back."),
-    click.option("--created-after", type=Moment(ago=True), metavar="MOMENT", help="A date, time, or span back."),
-    click.option("--used-before", type=Moment(ago=True), metavar="MOMENT", help="Last used before this."),
-    click.option(
-        "--unused-for", type=Span(), metavar="SPAN", help="Neither created nor used for this long, such as 90d."
-    ),
+    _Filter("--actor", "actorUrn", "EQUAL", "Tokens that act as this user.", metavar="URN"),
+    _Filter("--owner", "ownerUrn", "EQUAL", "Tokens that this user created.", metavar="URN"),
+    _Filter("--status", "status", "IN", "Repeatable. [default: all but REVOKED]", type=_STATUS, multiple=True),
+    _Filter("--name-contains", "name", "CONTAIN", "Tokens with this text in their name."),
+    _Filter("--expires-before", "expiresAt", "LESS_THAN", "A date, time, or span from now.", type=_AHEAD),
+    _Filter("--expires-after", "expiresAt", "GREATER_THAN_OR_EQUAL_TO", "A date, time, or span from now.", type=_AHEAD),
+    _Filter("--created-before", "createdAt", "LESS_THAN", "A date, time, or span back.", type=_BACK),
+    _Filter("--created-after", "createdAt", "GREATER_THAN_OR_EQUAL_TO", "A date, time, or span back.", type=_BACK),
+    _Filter("--used-before", "lastUsedAt", "LESS_THAN", "Last used before this.", type=_BACK),
+    _Filter("--unused-for", "lastActivityAt", "LESS_THAN", "Neither created nor used for this long.", type=Span()),
 )
-_FILTER_FLAGS = (
-    "everyone", "actor", "owner", "status", "name_contains", "expires_before", "expires_after", "created_before",
-    "created_after", "used_before", "unused_for",
-)  # fmt: skip
+_SORT = click.Choice([field.value.word for field in SortField], case_sensitive=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
+    everyone: bool
     flags: Mapping[str, Any]
 
     @property
     def is_given(self) -> bool:
-        return any(value not in (None, False, ()) for value in self.flags.values())
-
-    @property
-    def everyone(self) -> bool:
-        return bool(self.flags["everyone"])
+        return self.everyone or any(value not in (None, ()) for value in self.flags.values())
 
     @property
     def is_own(self) -> bool:
@@ -143,48 +141,31 @@ class Selection:
     def where(self, client: "Client") -> "list[Where]":
         from watchword.client import Where
 
-        flags = self.flags
-        unused = flags["unused_for"]
-        filters: list[tuple[str, Any, str]] = [
-            ("actorUrn", client.me().urn if self.is_own else flags["actor"], "EQUAL"),
-            ("ownerUrn", flags["owner"], "EQUAL"),
-            ("status", list(flags["status"]) or None, "IN"),
-            ("name", flags["name_contains"], "CONTAIN"),
-            ("expiresAt", flags["expires_before"], "LESS_THAN"),
-            ("expiresAt", flags["expires_after"], "GREATER_THAN_OR_EQUAL_TO"),
-            ("createdAt", flags["created_before"], "LESS_THAN"),
-            ("createdAt", flags["created_after"], "GREATER_THAN_OR_EQUAL_TO"),
-            ("lastUsedAt", flags["used_before"], "LESS_THAN"),
-            ("lastActivityAt", None if unused is None else f"PT{unused // 1000}S", "LESS_THAN"),
-        ]
+        values = dict(self.flags)
+        if self.is_own:
+            values["actor"] = client.me().urn
+        if values["unused_for"] is not None:
+            values["unused_for"] = f"PT{values['unused_for'] // 1000}S"
         return [
-            Where(field, value if isinstance(value, list) else str(value), condition=condition)
-            for field, value, condition in filters
-            if value is not None
+            Where(one.field, list(value) if isinstance(value, tuple) else str(value), condition=one.condition)
+            for one in _FILTERS
+            if (value := values[one.name]) not in (None, ())
         ]
 
 
-def _with_selection(command: Command) -> Command:
+def _with_selection(command: CommandFunction) -> CommandFunction:
     @wraps(command)
-    def run(*args: Any, **flags: Any) -> Any:
-        return command(*args, selection=Selection({flag: flags.pop(flag) for flag in _FILTER_FLAGS}), **flags)
+    def run(*args: Any, everyone: bool, **flags: Any) -> Any:
+        given = {one.name: flags.pop(one.name) for one in _FILTERS}
+        return command(*args, selection=Selection(everyone, given), **flags)
 
-    return _add(_FILTERS, run)
-
-
-def _add(options: Iterable[Callable[[Command], Command]], command: Command) -> Command:
-    for option in reversed(tuple(options)):
-        command = option(command)
-    return command
+    everyone = click.option("--all", "everyone", is_flag=True, help="Tokens of every user, not only your own.")
+    return add_options(everyone, *(one.option for one in _FILTERS))(run)
 
 
 @token.command("list")
 @_with_selection
-@click.option(
-    "--sort",
-    type=click.Choice([field.value.word for field in SortField], case_sensitive=False),
-    help="Field to sort by. [default: expiresAt, latest first]",
-)
+@click.option("--sort", type=_SORT, help="Field to sort by. [default: expiresAt, latest first]")
 @click.option("--descending", is_flag=True, help="Sort in descending order.")
 @list_flags()
 @with_client
@@ -193,7 +174,6 @@ def list_tokens(
 ) -> None:
     """List your own tokens, or those of --actor, --owner or --all.
 
-    \b
     Example: watchword token list --status active --expires-before 7d
     Example: watchword token list --all --unused-for 90d --json --as admin
     """
@@ -224,7 +204,6 @@ def _token_id(context: click.Context, parameter: click.Parameter, value: str | N
 def show(client: "Client", token_id: str, as_json: bool) -> None:
     """Show one token by its id or URN, revoked ones included; - reads the id or the token itself from standard input.
 
-    \b
     Example: watchword token show kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA=
     Example: watchword token show - < token
     """
@@ -278,65 +257,36 @@ def _relations(found: "TokenInfo") -> dict[str, Cell]:
 
 # New tokens: printed once, or stored in a file.
 
-_NEW_TOKEN = (
-    click.option("--description", default=None, help="Description of the token."),
-    click.option("--duration", type=TokenLifetime(), metavar="SPAN", help=f"Lifetime, such as {SPAN_FORMS}."),
-    click.option(
-        "--scope",
-        "scopes",
-        multiple=True,
-        metavar="WORD",
-        help="Privilege it may use, or a scope for other services; repeatable. [default: all its actor may do]",
-    ),
+_new_token_flags = add_options(
+    click.option("--description", help="Description of the token."),
+    click.option("--duration", type=TokenLifetime(), help=f"Lifetime, such as {SPAN_FORMS}."),
+    repeatable("--scope", "scopes", "WORD", "Privilege, or scope of another service. [default: all its actor may do]"),
     click.option("--no-scopes", is_flag=True, help="Give it no scopes: it may do nothing here."),
-    click.option(
-        "--audience", multiple=True, metavar="WORD", help="Service it is for; repeatable. [default: this service]"
-    ),
-    click.option(
-        "--network",
-        "networks",
-        multiple=True,
-        metavar="CIDR",
-        help="Where it may be used from; repeatable. [default: any]",
-    ),
+    repeatable("--audience", "audience", "WORD", "Service it is for. [default: this service]"),
+    repeatable("--network", "networks", "CIDR", "Where it may be used from. [default: any]"),
 )
 
 
-def _with_new_token(command: Command) -> Command:
+def _with_new_token(command: CommandFunction) -> CommandFunction:
     """Give the command `wanted`, the arguments for the client."""
 
     @wraps(command)
-    def run(
-        *args: Any,
-        description: str | None,
-        duration: str | None,
-        scopes: tuple[str, ...],
-        no_scopes: bool,
-        audience: tuple[str, ...],
-        networks: tuple[str, ...],
-        **flags: Any,
-    ) -> Any:
-        with plain_errors():
-            if scopes and no_scopes:
-                raise WrongUse("Pass --scope or --no-scopes, not both.")
-            wanted = {
-                "description": description,
-                "duration": duration,
-                "scopes": () if no_scopes else scopes or None,
-                "audience": audience or None,
-                "networks": networks or None,
-            }
-            return command(*args, wanted=wanted, **flags)
+    def run(*args: Any, description: str | None, no_scopes: bool, **flags: Any) -> Any:
+        if flags["scopes"] and no_scopes:
+            raise WrongUse("Pass --scope or --no-scopes, not both.")
+        limits = {name: flags.pop(name) or None for name in ("duration", "scopes", "audience", "networks")}
+        wanted = {"description": description, **limits, **({"scopes": ()} if no_scopes else {})}
+        return command(*args, wanted=wanted, **flags)
 
-    return _add(_NEW_TOKEN, run)
+    return _new_token_flags(run)
 
 
 @token.command()
-@click.option("--name", default=None, help="Name that says what the token is for.")
-@click.option("--actor", default=None, metavar="URN", help="User it acts as. [default: the caller]")
+@click.option("--name", help="Name that says what the token is for.")
+@click.option("--actor", metavar="URN", help="User it acts as. [default: the caller]")
 @_with_new_token
 @json_flag
-@connection_flags
+@with_connection
 @click.option("--local", is_flag=True, help="Work on the store itself, on the server's machine; takes the flags below.")
 @setting_flags(*LOCAL_FLAGS)
 @click.pass_obj
@@ -348,6 +298,7 @@ def create(
     wanted: dict[str, Any],
     as_json: bool,
     local: bool,
+    connection: Connection,
     **flags: Any,
 ) -> None:
     """Create a token and print it once. In a pipe only the token is printed. It expires after an hour unless you pass
@@ -356,24 +307,23 @@ def create(
     --local needs no server and no privilege, only read access to the data folder. It creates the first token of a
     server without local mode.
 
-    \b
     Example: TOKEN=$(watchword token create --name laptop --duration 7d)
     Example: watchword token create --name shop --scope orders:read --network 10.0.0.0/8
     Example: watchword token create --local --actor urn:li:corpuser:admin --name first
     """
     wanted["duration"] = wanted["duration"] or Duration.ONE_HOUR.name
-    remote = {flag: flags.pop(flag) for flag in CONNECTION}
     if local:
-        _reject_flags(remote, "--url, --as, --token-file and --profile are for a server; --local works without one.")
+        if connection != Connection():
+            raise WrongUse("--url, --as, --token-file and --profile are for a server; --local works without one.")
         _create_locally(wiring, load(flags), name, actor, wanted, json=as_json)
         return
-    _reject_flags(flags, "The store's flags (--data-dir and so on) need --local.")
+    if any(value is not None for value in flags.values()):
+        raise WrongUse("The store's flags (--data-dir and so on) need --local.")
     if name is None:
         raise WrongUse("--name must say what the token is for, such as --name laptop.")
-    with connected(**remote) as client:
+    with connection.open() as client:
         created = client.create_token(actor or client.me().urn, name, **wanted)
-        made = created.metadata
-        _deliver(created.token.reveal(), made, lambda: client.revoke_token(made.id), json=as_json)
+        _deliver(created, lambda: client.revoke_token(created.metadata.id), json=as_json)
 
 
 @token.command()
@@ -386,30 +336,20 @@ def derive(client: "Client", name: str, wanted: dict[str, Any], as_json: bool) -
 
     It is revoked and expires with your token. Limits and expiry that you do not give are those of your token.
 
-    \b
     Example: watchword token derive --name one-job --duration 15m --scope orders:read --token-file token
     """
     created = client.derive_token(name, **wanted)
-    made = created.metadata
-    _deliver(created.token.reveal(), made, lambda: client.revoke_token(made.id), json=as_json)
+    _deliver(created, lambda: client.revoke_token(created.metadata.id), json=as_json)
 
 
 @token.command()
 @click.argument("token_id", metavar="[ID]", required=False, callback=_token_id)
-@click.option(
-    "--file", default=None, metavar="FILE", help="Rotate the token in this file and store the successor there."
-)
-@click.option(
-    "--overlap", type=Span(), metavar="SPAN", help="How long the successor waits for its first use. [default: 1d]"
-)
-@click.option(
-    "--grace", type=Span(), metavar="SPAN", help="How long the old token stays valid after that. [default: 5m]"
-)
+@click.option("--file", metavar="FILE", help="Rotate the token in this file and store the successor there.")
+@click.option("--overlap", type=Span(), help="How long the successor waits for its first use. [default: 1d]")
+@click.option("--grace", type=Span(), help="How long the old token stays valid after that. [default: 5m]")
 @json_flag
-@connection_flags
-def rotate(
-    token_id: str | None, file: str | None, overlap: int | None, grace: int | None, as_json: bool, **flags: Any
-) -> None:
+@with_connection
+def rotate(token_id: str | None, file: str | None, as_json: bool, connection: Connection, **spans: int | None) -> None:
     """Replace a token with a successor of the same name, actor and limits, without a gap.
 
     The successor of ID is printed once; in a pipe only the token is printed. The old token stays valid until the
@@ -421,48 +361,42 @@ def rotate(
 
     With neither ID nor --file, the token that `watchword login` stored is rotated in the same way.
 
-    \b
     Example: watchword token rotate kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA= --overlap 12h --grace 1h
     Example: watchword token rotate --file /etc/shop/token --url https://tokens.example.org
     Example: watchword token rotate --profile work
     """
-    with plain_errors():
-        if token_id is not None and file is not None:
-            raise WrongUse("Pass the ID of a token or --file FILE, not both.")
-        spans: dict[str, Any] = {"overlap": _timedelta(overlap), "grace": _timedelta(grace)}
-        if token_id is None:
-            _rotate_file(file, spans, flags, json=as_json)
-            return
-        with connected(**flags) as client:
-            created = client.rotate_token(token_id, **spans)
-            _deliver(created.token.reveal(), created.metadata, None, json=as_json)
+    if token_id is not None and file is not None:
+        raise WrongUse("Pass the ID of a token or --file FILE, not both.")
+    wanted: dict[str, Any] = {
+        name: None if span is None else timedelta(milliseconds=span) for name, span in spans.items()
+    }
+    if token_id is None:
+        _rotate_file(connection, file, wanted, json=as_json)
+        return
+    with connection.open() as client:
+        _deliver(client.rotate_token(token_id, **wanted), None, json=as_json)
 
 
-def _timedelta(milliseconds: int | None) -> timedelta | None:
-    return None if milliseconds is None else timedelta(milliseconds=milliseconds)
-
-
-def _rotate_file(file: str | None, spans: dict[str, Any], flags: dict[str, Any], *, json: bool) -> None:
-    """Rotate the token in the named file, or the profile's token, which requests its own successor."""
-    target = choose_target(**flags)
-    profiles = Profiles(load_client().folder)
-    if file is not None:
-        path, profile = file, None
-        by_others = bool(named_callers(**{name: flags[name] for name in ("as_actor", "token_file", "profile")}))
-    elif target.profile is not None:
-        profiles.token(target.profile)  # fails where the file cannot be used
-        path, profile, by_others = str(profiles.token_file(target.profile)), target.profile, False
+def _rotate_file(connection: Connection, file: str | None, spans: dict[str, Any], *, json: bool) -> None:
+    """Rotate the token in the named file, or the profile's token. It requests its own successor, unless the flags name
+    another caller.
+    """
+    target, path = connection.target, file
+    if path is not None:
+        target = ChosenServer(target.url)
     else:
-        raise WrongUse("Pass the ID of a token or --file FILE, or sign in with `watchword login`.")
-    with plain_refusals(by_name=flags["as_actor"] is not None, profile=profile, url=target.url):
+        if target.profile is None:
+            raise WrongUse("Pass the ID of a token or --file FILE, or sign in with `watchword login`.")
+        profiles = stored_profiles()
+        profiles.token(target.profile)  # fails where the file cannot be used
+        path = str(profiles.token_file(target.profile))
+    with ExitStack() as opened:
+        opened.enter_context(plain_refusals(target, by_name=connection.as_actor is not None))
         from watchword.client import rotate_file
 
+        caller = opened.enter_context(connection.open()) if file and connection.named_caller else None
         try:
-            if by_others:
-                with connected(**flags) as client:
-                    rotated = rotate_file(path, target.url, asked_by=client, **spans)
-            else:
-                rotated = rotate_file(path, target.url, **spans)
+            rotated = rotate_file(path, target.url, asked_by=caller, **spans)
         except ValueError as error:
             raise WrongUse(f"{'--file' if file else path}: {error}") from None
     made = rotated.metadata
@@ -482,119 +416,93 @@ def _rotate_file(file: str | None, spans: dict[str, Any], flags: dict[str, Any],
         )
 
 
-def _reject_flags(flags: dict[str, str | None], sentence: str) -> None:
-    if any(value is not None for value in flags.values()):
-        raise WrongUse(sentence)
-
-
 def _create_locally(
     wiring: Wiring, settings: Settings, name: str | None, actor: str | None, wanted: dict[str, Any], *, json: bool
 ) -> None:
-    import asyncio
-
+    from watchword.client import NewToken
+    from watchword.domain import tokens
     from watchword.domain.accounts import is_account
+    from watchword.domain.actors import system_precondition
     from watchword.domain.names import check_actor, check_description, check_name
     from watchword.domain.token_limits import check_limits
-    from watchword.domain.tokens import NewToken, TokenType
+    from watchword.service.tokens import Lifetime
 
     urn = check_actor(actor or settings.root_actor, "--actor")
-    new = NewToken(
-        type=TokenType.SERVICE_ACCOUNT if is_account(urn) else TokenType.PERSONAL,
+    new = tokens.NewToken(
+        type=tokens.TokenType.SERVICE_ACCOUNT if is_account(urn) else tokens.TokenType.PERSONAL,
         actor_urn=urn,
         name=check_name("first" if name is None else name, "--name"),
         description=check_description(wanted["description"], "--description"),
         limits=check_limits(wanted["scopes"], wanted["audience"], wanted["networks"]),
     )
-    secret, made = asyncio.run(_mint(wiring, settings, new, wanted["duration"]))
-    _deliver(secret, made, lambda: asyncio.run(_withdraw(wiring, settings, made.id)), json=json)
+    duration = Duration.__members__.get(wanted["duration"])
+    lifetime = Lifetime(duration, wanted["duration"] if duration is None else None)
+    by = system_precondition("command line")
+    made = run_locally(wiring, settings, lambda service: service.tokens.create_unchecked(by, new, lifetime))
 
+    def revoke() -> None:
+        run_locally(wiring, settings, lambda service: service.tokens.withdraw(by, made.record.id))
 
-async def _mint(wiring: Wiring, settings: Settings, new: "NewToken", lifetime: str) -> "tuple[str, TokenInfo]":
-    from watchword.domain.actors import system_precondition
-    from watchword.service.tokens import Lifetime
-
-    async with open_existing(wiring, settings) as service:
-        duration = Duration.__members__.get(lifetime)
-        iso_duration = lifetime if duration is None else None
-        made = await service.tokens.create_unchecked(
-            system_precondition("command line"), new, Lifetime(duration, iso_duration)
-        )
-    return made.token.reveal(), _client_record(made.record)
-
-
-async def _withdraw(wiring: Wiring, settings: Settings, token_id: str) -> None:
-    from watchword.domain.actors import system_precondition
-
-    async with open_existing(wiring, settings) as service:
-        await service.tokens.withdraw(system_precondition("command line"), token_id)
+    _deliver(NewToken(made.token, _client_record(made.record)), revoke, json=json)
 
 
 def _client_record(record: "TokenRecord") -> "TokenInfo":
     from watchword.client import TokenInfo
     from watchword.domain.names import token_urn
 
+    same = ("id", "name", "description", "actor_urn", "owner_urn", "last_used_at", "revoked_at")
     return TokenInfo(
-        id=record.id,
+        **{name: getattr(record, name) for name in same},
         urn=token_urn(record.id),
-        name=record.name,
-        description=record.description,
-        actor_urn=record.actor_urn,
-        owner_urn=record.owner_urn,
         token_type=record.type.value,
         status=TokenStatus.ACTIVE.value,
         created_at=from_millis(record.created_at),
         expires_at=None if record.expires_at is None else from_millis(record.expires_at),
-        last_used_at=None,
-        revoked_at=None,
         scopes=record.limits.scopes,
         audience=record.limits.audience,
         allowed_networks=record.limits.networks,
     )
 
 
-def _deliver(secret: str, made: "TokenInfo", revoke: Callable[[], None] | None, *, json: bool) -> None:
+def _deliver(new: "NewToken", revoke: Callable[[], None] | None, *, json: bool) -> None:
     """Print a new token, or revoke it where that fails. A successor (`revoke` is None) expires unused; revoking it
     would revoke the old token too.
     """
     try:
-        _print_created(secret, made, json=json)
+        _print_created(new.token.reveal(), new.metadata, json=json)
         sys.stdout.flush()
     except BaseException as error:
         discard_output()
-        if revoke is None:
-            if not isinstance(error, OSError):
-                raise
-            raise OperatorError(
-                f"The successor could not be printed ({error.strerror}). The old one stays valid. Rotate it again with "
-                "a writable standard output; that revokes the lost successor."
-            ) from error
-        try:
-            revoke()
-        except Exception:  # noqa: BLE001 - after any failure the token is still live
-            raise OperatorError(
-                f"The new token could not be printed and not revoked. Revoke it: watchword token revoke {made.id}"
-            ) from error
+        outcome = "The old one stays valid. Rotate it again, which revokes the lost successor,"
+        if revoke is not None:
+            outcome = "It was revoked. Create another"
+            try:
+                revoke()
+            except Exception:  # noqa: BLE001 - after any failure the token is still live
+                raise OperatorError(
+                    "The new token could not be printed and not revoked. "
+                    f"Revoke it: watchword token revoke {new.metadata.id}"
+                ) from error
         if not isinstance(error, OSError):
             raise
-        raise OperatorError(
-            f"The new token could not be printed ({error.strerror}), so it was revoked. "
-            "Create another with a writable standard output."
-        ) from error
+        problem = f"The new token could not be printed ({error.strerror})."
+        raise OperatorError(f"{problem} {outcome} with a writable standard output.") from error
 
 
 def _print_created(secret: str, made: "TokenInfo", *, json: bool) -> None:
     if json:
-        say(json_text({"accessToken": secret, **json_value(made)}))
+        say_json({"accessToken": secret, **json_value(made)})
     elif not on_terminal():
-        say(one_line(secret))
+        say(secret)
     else:
         when = When(made.expires_at_once_used or made.expires_at, "never")
         show_one({"Name": made.name, "Acts as": made.actor_urn, "Id": made.id, "Expires": when}, made, json=False)
-        say(f"\nThe token, shown only once:\n\n{one_line(secret)}\n")
+        for line in ("", "The token, shown only once:", "", secret, ""):
+            say(line)
         say("Store it where only its user can read it. To use it here: export WATCHWORD_TOKEN=<the token>")
         if made.awaits_first_use:
             say(f"The old token stays valid until its first use; unused, it expires {When(made.expires_at).relative}.")
-        say(f"To revoke it: watchword token revoke {one_line(made.id)}")
+        say(f"To revoke it: watchword token revoke {made.id}")
 
 
 # Revocation.
@@ -625,7 +533,6 @@ def revoke(
     By flags, which work as for `token list`, all matching tokens are revoked together or none is: the command shows how
     many tokens of which users match, asks, and prints a receipt.
 
-    \b
     Example: watchword token revoke kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA=
     Example: watchword token revoke - < leaked-token
     Example: watchword token revoke --actor urn:li:corpuser:mallory
@@ -652,7 +559,7 @@ def _revoke_selected(
     where = selection.where(client)
     plan = client.plan_revocation(*where, everything=selection.everyone, cascade=cascade)
     if dry_run and as_json:
-        say(json_text(plan))
+        say_json(plan)
         return
     if not as_json:
         if plan.count:
@@ -667,15 +574,13 @@ def _revoke_selected(
     confirmed = None if yes else plan.count  # a user confirmed this number; a script saw none
     receipt = client.revoke_tokens(*where, everything=selection.everyone, cascade=cascade, at_most=confirmed)
     if as_json:
-        say(json_text(receipt))
+        say_json(receipt)
     else:
         revoked = plural(receipt.count, "token")
-        say(f"Revoked {revoked} at {iso(receipt.revoked_at)}. Receipt: {one_line(receipt.digest)}")
+        say(f"Revoked {revoked} at {iso(receipt.revoked_at)}. Receipt: {receipt.digest}")
 
 
 def _revoke_each(client: "Client", token_ids: Iterable[str], *, cascade: bool) -> None:
-    from watchword.client import BadRequest, Conflict, NotFound, Unauthorized
-
     failed = False
     for number, word in enumerate(_read_ids(token_ids), 1):
         # Anything but an id may be a secret, so that it is not repeated.
