@@ -14,8 +14,9 @@ error, and a text must be a YAML string.
 import os
 import stat
 from collections.abc import Callable, Iterable
+from enum import Enum
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import yaml
 
@@ -24,22 +25,24 @@ from watchword.domain.names import ACTING, POLICY_PREFIX
 from watchword.domain.policies import (
     DEFAULT_SET,
     MAX_DECLARED,
+    PRIVILEGE_NAMES,
     Policy,
     PolicyDeclaration,
     PolicyState,
     Privilege,
     check_declared,
-    privilege_of,
 )
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 20
-MAX_NODES = 100_000
-"""List entries; each alias counts as its target."""
+MAX_NODES = 100_000  # list entries; each alias counts as its target
 _TEXT, _FLAG, _NOTHING = "tag:yaml.org,2002:str", "tag:yaml.org,2002:bool", "tag:yaml.org,2002:null"
 _TRUE = frozenset({"true", "yes", "on"})
 # libyaml's loader is many times faster, where it is installed.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+Member = TypeVar("Member", bound=Enum)
 
 
 class PolicyFileError(OperatorError):
@@ -99,20 +102,15 @@ class _Reader:
     def read(self, content: bytes) -> PolicyDeclaration:
         root = self._compose(content)
         keys = self._mapping(root, "the file", {"set", "policies"}, {"policies"})
+        self._lines |= {name: _line(node) for name, node in keys.items()}
         nodes = self._sequence(keys["policies"], "policies")
         if len(nodes) > MAX_DECLARED:
             self._reject(keys["policies"], f"policies may have at most {MAX_DECLARED:,} entries.")
         policies = [self._policy(node, f"policies[{index}]") for index, node in enumerate(nodes)]
         try:
-            return check_declared(policies, self._set_name(keys.get("set")))
+            return check_declared(policies, self._text(keys["set"], "set") if "set" in keys else DEFAULT_SET)
         except Fault as fault:
             self._reject_field(str(fault.details.get("field", "policies")), fault.message)
-
-    def _set_name(self, node: yaml.Node | None) -> str:
-        if node is None:
-            return DEFAULT_SET
-        self._lines["set"] = _line(node)
-        return self._text(node, "set")
 
     def _compose(self, content: bytes) -> yaml.Node:
         try:
@@ -152,13 +150,16 @@ class _Reader:
             {"id", "name", "privileges", "actors"},
         )
         actors = self._mapping(keys["actors"], f"{where}.actors", {"users", "groups", "allUsers"}, set())
+        state = PolicyState.ACTIVE
+        if "state" in keys:
+            state = self._member(keys["state"], f"{where}.state", PolicyState, "ACTIVE or INACTIVE")
         return Policy(
             urn=POLICY_PREFIX + self._text(keys["id"], f"{where}.id"),
             name=self._text(keys["name"], f"{where}.name"),
             description=self._optional(keys, f"{where}.description", self._text),
-            state=self._state(keys, f"{where}.state"),
+            state=state,
             privileges=frozenset(
-                self._checked(one, f"{where}.privileges", privilege_of)
+                self._member(one, f"{where}.privileges", Privilege, f"among: {PRIVILEGE_NAMES}")
                 for one in self._sequence(keys["privileges"], f"{where}.privileges")
             ),
             users=self._texts(actors, f"{where}.actors.users"),
@@ -166,14 +167,11 @@ class _Reader:
             all_users=bool(self._optional(actors, f"{where}.actors.allUsers", self._flag)),
         )
 
-    def _state(self, keys: dict[str, yaml.Node], where: str) -> PolicyState:
-        node = keys.get("state")
-        if node is None:
-            return PolicyState.ACTIVE
-        try:
-            return PolicyState(self._text(node, where))
-        except ValueError:
-            self._reject(node, f"{where} must be ACTIVE or INACTIVE.")
+    def _member(self, node: yaml.Node, where: str, kind: type[Member], allowed: str) -> Member:
+        word = self._text(node, where)
+        if word not in kind.__members__:
+            self._reject(node, f"{where} must be {allowed}.")
+        return kind[word]
 
     def _texts(self, keys: dict[str, yaml.Node], where: str) -> frozenset[str]:
         node = keys.get(where.rpartition(".")[2])
@@ -182,12 +180,6 @@ class _Reader:
     def _optional(self, keys: dict[str, yaml.Node], where: str, read: Callable[[yaml.Node, str], Any]) -> Any:
         node = keys.get(where.rpartition(".")[2])
         return None if node is None or node.tag == _NOTHING else read(node, where)
-
-    def _checked(self, node: yaml.Node, where: str, check: Callable[[str, str], Privilege]) -> Privilege:
-        try:
-            return check(self._text(node, where), where)
-        except Fault as fault:
-            self._reject(node, fault.message)
 
     def _mapping(self, node: yaml.Node, where: str, known: set[str], needed: set[str]) -> dict[str, yaml.Node]:
         if not isinstance(node, yaml.MappingNode):
@@ -245,19 +237,13 @@ def _listed(names: set[str]) -> str:
 
 
 def _written(policy: Policy) -> dict[str, Any]:
-    actors: dict[str, Any] = {}
-    if policy.users:
-        actors["users"] = sorted(policy.users)
-    if policy.groups:
-        actors["groups"] = sorted(policy.groups)
-    if policy.all_users:
-        actors["allUsers"] = True
-    described = {} if policy.description is None else {"description": policy.description}
-    return {
+    actors = {"users": sorted(policy.users), "groups": sorted(policy.groups), "allUsers": policy.all_users}
+    content = {
         "id": policy.urn.removeprefix(POLICY_PREFIX),
         "name": policy.name,
-        **described,
+        "description": policy.description,
         "state": policy.state.value,
         "privileges": [privilege.name for privilege in Privilege if privilege in policy.privileges],
-        "actors": actors,
+        "actors": {name: value for name, value in actors.items() if value},
     }
+    return {name: value for name, value in content.items() if value is not None}

@@ -36,8 +36,7 @@ class AccountPage:
 class AccountGain(NamedTuple):
     """Privileges that a holder of MANAGE_SERVICE_ACCOUNTS gains by creating a token for an account."""
 
-    manager: str
-    """A user, a group, or EVERYBODY."""
+    manager: str  # a user, a group, or EVERYBODY
     account: str
     privileges: tuple[Privilege, ...]
 

@@ -43,11 +43,9 @@ class Bearer(NamedTuple):
     suspended: bool
     groups: tuple[str, ...]
     policy_version: int
-    at: int
-    """The time of the read, by the store's clock; decides expiry."""
+    at: int  # the time of the read, by the store's clock; decides expiry
     limits: Limits = UNLIMITED
-    pending: bool = False
-    """Whether it is a successor that was never used."""
+    pending: bool = False  # whether it is a successor that was never used
     derived: bool = False
 
     @property
@@ -77,10 +75,8 @@ class ActorState:
 @dataclass(frozen=True, slots=True)
 class KnownActor:
     state: ActorState
-    tokens: int
-    """Not revoked."""
-    groups: tuple[str, ...] = ()
-    """At most MAX_GROUPS_SHOWN."""
+    tokens: int  # not revoked
+    groups: tuple[str, ...] = ()  # at most MAX_GROUPS_SHOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +139,9 @@ class Caller(NamedTuple):
     peer: str
     request_id: str
     limits: Limits = UNLIMITED
-    ends_at: int | None = None
-    """Expiry of its token; None: never, or no token."""
+    ends_at: int | None = None  # expiry of its token; None: never, or no token
     is_derived: bool = False
-    session_id: str | None = None
-    """The digest of its session, if any."""
+    session_id: str | None = None  # the digest of its session, if any
 
     @classmethod
     def with_bearer(cls, bearer: Bearer, peer: str, request_id: str) -> "Caller":
@@ -176,8 +170,7 @@ class WritePrecondition:
     policy_version: int
     peer: str
     request_id: str
-    by_possession: bool = False
-    """Whether possession of the token is enough."""
+    by_possession: bool = False  # whether possession of the token is enough
 
     @property
     def is_unconditional(self) -> bool:
@@ -199,8 +192,7 @@ class Grant(NamedTuple):
 
     caller: Caller
     privileges: frozenset[Privilege]
-    required: tuple[Privilege, ...] = ()
-    """One of these was required. A write that authorizes again requires it again."""
+    required: tuple[Privilege, ...] = ()  # One of these was required. A write that authorizes again requires it again.
 
     def expect(self, *any_of: Privilege) -> None:
         """Guards against a bug: a grant that was authorized for something else."""

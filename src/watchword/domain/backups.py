@@ -32,18 +32,15 @@ class Backup:
     file: Path
     size: int
     contents: BackupContents
-    key_opens: bool | None = None
-    """Whether the configured master key opens it; None if there is no such key file."""
+    key_opens: bool | None = None  # whether the configured master key opens it; None if there is no such key file
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesSinceBackup:
     """What the current store contains and the backup does not."""
 
-    revived: tuple[str, ...]
-    """Ids of tokens that are live in the backup and revoked in the current store."""
-    unknown: int
-    """Tokens that are not in the backup, and how many of them are live."""
+    revived: tuple[str, ...]  # ids of tokens that are live in the backup and revoked in the current store
+    unknown: int  # tokens that are not in the backup, and how many of them are live
     unknown_live: int
     suspensions: int
     policies: int
@@ -70,8 +67,7 @@ class RestoreResult:
     choice: RestoreChoice
     revoked: int
     store: str
-    kept: str | None
-    """The file or schema that holds the previous store."""
+    kept: str | None  # the file or schema that holds the previous store
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +82,10 @@ class SealedSecrets(NamedTuple):
     """The secrets of a store that its master key opens; no salt in a store without keys."""
 
     salt: bytes | None
-    private_keys: list[tuple[str, bytes]]
-    """By key id, including the next key."""
+    private_keys: list[tuple[str, bytes]]  # by key id, including the next key
 
 
-CheckMasterKey = Callable[[SealedSecrets], None]
-"""Raises unless the configured master key opens these secrets."""
+CheckMasterKey = Callable[[SealedSecrets], None]  # raises unless the configured master key opens these secrets
 
 _WORDS = {
     "tokens": ("token", "tokens"),

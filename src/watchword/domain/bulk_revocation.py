@@ -9,22 +9,18 @@ from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.filters import Condition, Field, Filter
 from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType
 
-MOST = 100_000
-"""Revoked by one call."""
+MOST = 100_000  # revoked by one call
 MOST_IDS = 2_000
 MOST_PLAIN_VALUES = 100
-MOST_ACTORS = 100
-"""Listed in the answer to a dry run."""
-NO_ACTOR = ""
-"""No token has this actor."""
+MOST_ACTORS = 100  # listed in the answer to a dry run
+NO_ACTOR = ""  # no token has this actor
 
 
 @dataclass(frozen=True, slots=True)
 class TokenVisibility:
     actor: str
     accounts: bool = False
-    created: bool = True
-    """Includes tokens that the actor created for others."""
+    created: bool = True  # includes tokens that the actor created for others
 
     def covers(self, record: TokenRecord) -> bool:
         return (
@@ -50,8 +46,7 @@ class Selection:
     filters: tuple[Filter, ...] = ()
     everything: bool = False
     cascade: bool = False
-    at_most: int | None = None
-    """If more tokens match, nothing is revoked."""
+    at_most: int | None = None  # if more tokens match, nothing is revoked
     visibility: TokenVisibility | None = None
 
     @property
@@ -98,8 +93,7 @@ class RevocationPreview:
 
     count: int
     actors: tuple[Share, ...]
-    seconds: float = field(default=0.0, compare=False)
-    """Processor time of the store."""
+    seconds: float = field(default=0.0, compare=False)  # processor time of the store
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from watchword.domain.indices import Histogram, IndexSize, Resolved, Row, RowCount
 from watchword.domain.tasks import TaskId, TaskStatus
 
-Checkpoints = tuple[int, ...]
-"""One sequence number per shard: every write up to it is in the index and can be read."""
+Checkpoints = tuple[int, ...]  # one sequence number per shard: every write up to it is in the index and can be read
 
 DEFAULT_BATCH = 1_000
 UNTHROTTLED = -1.0

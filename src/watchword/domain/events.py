@@ -11,8 +11,7 @@ from watchword.domain.filters import DEFAULT_COUNT, MAX_COUNT
 from watchword.domain.names import check_text
 
 MAX_WORDS = 100
-MAX_PAGE_BYTES = 1024 * 1024
-"""Details of one page; a larger page ends early."""
+MAX_PAGE_BYTES = 1024 * 1024  # details of one page; a larger page ends early
 MAX_WORD = 500
 
 
@@ -87,14 +86,12 @@ class KeptEvent:
     peer: str
     request_id: str
     detail: Mapping[str, Any]
-    seq: int = 0
-    """Its number in the store, in commit order."""
+    seq: int = 0  # its number in the store, in commit order
 
 
 class EventPage(NamedTuple):
     events: tuple[KeptEvent, ...]
-    more: bool
-    """Whether older events match too."""
+    more: bool  # whether older events match too
 
 
 class Cursor(NamedTuple):

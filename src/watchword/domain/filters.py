@@ -16,19 +16,14 @@ from watchword.domain.tokens import TokenStatus, TokenType
 
 MAX_FILTERS = 20
 MAX_VALUES = 300
-MAX_CHARACTERS = 50_000
-"""In all filters of a list."""
+MAX_CHARACTERS = 50_000  # in all filters of a list
 MAX_VALUE = 1_000
 MAX_TESTS = 8
-MAX_TESTED = 5_000
-"""Values, and their characters, in all filters except EQUAL and IN: each is compared with each token."""
+MAX_TESTED = 5_000  # values, and their characters, in all filters except EQUAL and IN: each is compared with each token
 MAX_COUNT = 1_000
-MAX_SHOWN = 50_000
-"""Rows times fields, in all lists of one request."""
-MAX_EFFORT = MAX_TESTS
-"""Full scans over all tokens in one request."""
-MAX_PINNED_EFFORT = 5 * MAX_EFFORT
-"""Scans over the tokens of one actor or owner in one request."""
+MAX_SHOWN = 50_000  # rows times fields, in all lists of one request
+MAX_EFFORT = MAX_TESTS  # full scans over all tokens in one request
+MAX_PINNED_EFFORT = 5 * MAX_EFFORT  # scans over the tokens of one actor or owner in one request
 DEFAULT_COUNT = 20
 SEARCH_SECONDS = 5.0
 LARGEST = 2**63 - 1
@@ -67,8 +62,7 @@ class FieldKind(NamedTuple):
     conditions: tuple[Condition, ...]
     words: tuple[str, ...] = ()
     numeric: bool = False
-    timed: bool = False
-    """Whether the number is a time, which may be given as a duration before now."""
+    timed: bool = False  # whether the number is a time, which may be given as a duration before now
 
 
 _text = FieldKind(_TEXT)
@@ -98,8 +92,7 @@ class Field(Enum):
     CREATED_AT = ("createdAt", _time)
     EXPIRES_AT = ("expiresAt", _time)
     LAST_USED_AT = ("lastUsedAt", _time)
-    LAST_ACTIVITY_AT = ("lastActivityAt", _time)
-    """Last use, or creation if never used: finds every idle token."""
+    LAST_ACTIVITY_AT = ("lastActivityAt", _time)  # last use, or creation if never used: finds every idle token
     REVOKED_AT = ("revokedAt", _time)
     USE_COUNT = ("useCount", _number)
     LAST_NETWORK = ("lastNetwork", _text)
@@ -194,8 +187,7 @@ class Sort(NamedTuple):
     descending: bool = True
 
 
-BY_END = Sort()
-"""The default order."""
+BY_END = Sort()  # the default order
 
 
 def parse_sort(field: str, descending: bool) -> Sort:
@@ -282,19 +274,17 @@ def _tested(filters: Iterable[Filter]) -> list[str | int]:
 
 
 def check_effort(effort: int, pinned_effort: int) -> None:
-    if pinned_effort > MAX_PINNED_EFFORT:
-        raise invalid(
-            "filters",
-            f"The lists of one request may scan the tokens of one actorUrn or ownerUrn at most {MAX_PINNED_EFFORT} "
-            "times together: once for each list and for each value of other conditions than EQUAL and IN. Send several "
-            "requests.",
-        )
-    if effort > MAX_EFFORT:
-        raise invalid(
-            "filters",
-            f"The lists of one request may scan all tokens at most {MAX_EFFORT} times together: once for each list and "
-            "for each value of other conditions than EQUAL and IN. Narrow them to an actorUrn or ownerUrn.",
-        )
+    limits = (
+        (pinned_effort, MAX_PINNED_EFFORT, "the tokens of one actorUrn or ownerUrn", "Send several requests."),
+        (effort, MAX_EFFORT, "all tokens", "Narrow them to an actorUrn or ownerUrn."),
+    )
+    for used, most, scanned, advice in limits:
+        if used > most:
+            raise invalid(
+                "filters",
+                f"The lists of one request may scan {scanned} at most {most} times together: once for each list and "
+                f"for each value of other conditions than EQUAL and IN. {advice}",
+            )
 
 
 def _characters(values: Iterable[str | int]) -> int:

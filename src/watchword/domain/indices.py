@@ -55,8 +55,7 @@ class IndexNames:
     """Names of indices: `[prefix_]<entity>_<aspect>aspect_v1`."""
 
     prefix: str = ""
-    known: tuple[Aspect, ...] = ()
-    """Aspects that exist even without an index, in their spelling."""
+    known: tuple[Aspect, ...] = ()  # aspects that exist even without an index, in their spelling
 
     @property
     def head(self) -> str:
@@ -109,8 +108,7 @@ class RowCount:
 
 
 MAX_SPANS = 200
-_FIRST_MOMENT, _LAST_MOMENT = -62_135_596_800_000, 253_402_300_799_999
-"""The years 1 to 9999."""
+_FIRST_MOMENT, _LAST_MOMENT = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +167,5 @@ class IndexSize:
 class Row:
     """A document to write. With `id` None the engine generates one."""
 
-    source: bytes
-    """A JSON object."""
+    source: bytes  # a JSON object
     id: str | None = None

@@ -58,10 +58,8 @@ ACTIVE = tuple(state for state in State if state not in _OVER)
 
 
 class Strategy(Enum):
-    DELETE_BY_QUERY = "DELETE_BY_QUERY"
-    """Delete the old rows in batches."""
-    REINDEX = "REINDEX"
-    """Copy the rows that stay to a new index and swap it in."""
+    DELETE_BY_QUERY = "DELETE_BY_QUERY"  # delete the old rows in batches
+    REINDEX = "REINDEX"  # copy the rows that stay to a new index and swap it in
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +67,16 @@ class Plan:
     """What a truncation would do, counted before anything is changed."""
 
     aspect: Aspect
-    index: str
-    """The name of the index, which may not exist yet."""
+    index: str  # the name of the index, which may not exist yet
     until: int
     rows: int
     rows_to_delete: int
     size_bytes: int
     strategy: Strategy
-    reason: str
-    """Why this strategy was chosen."""
+    reason: str  # why this strategy was chosen
     batch_size: int
     timeout_seconds: int | None = None
-    home: str = ""
-    """The node of the embedded index, or '' for the search index that all instances share."""
+    home: str = ""  # the node of the embedded index, or '' for the search index that all instances share
 
     @property
     def share(self) -> float:
@@ -202,20 +197,16 @@ class EngineTask(NamedTuple):
     """A task that the engine ran for an operation, with its last known counters."""
 
     id: TaskId
-    purpose: str
-    """delete, copy, or catch up."""
+    purpose: str  # delete, copy, or catch up
     counters: Counters
     completed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PostCheck:
-    rows: int
-    """In the index, or in the copy just before the swap."""
-    rows_left: int
-    """Old rows among them, written while the operation ran."""
-    expected: int | None = None
-    """Rows that the copy must have, counted in the source while writes were blocked."""
+    rows: int  # in the index, or in the copy just before the swap
+    rows_left: int  # old rows among them, written while the operation ran
+    expected: int | None = None  # rows that the copy must have, counted in the source while writes were blocked
 
     @property
     def passed(self) -> bool:
@@ -226,31 +217,21 @@ class PostCheck:
 class Work:
     """Progress of an operation: everything another instance needs to continue it."""
 
-    source: str | None = None
-    """The concrete index that holds the rows."""
+    source: str | None = None  # the concrete index that holds the rows
     source_uuid: str | None = None
-    target: str | None = None
-    """The copy, recorded before it is created. An abandoned name is never reused."""
-    made: bool = False
-    """Whether the copy exists."""
-    copied: bool = False
-    """Whether all rows were copied once. From then on the copy only catches up with the source."""
-    checkpoints: tuple[int, ...] | None = None
-    """Up to where the copy has caught up."""
-    blocked_at: int | None = None
-    """Since when this operation may block writes to the source."""
-    trash: tuple[str, ...] = ()
-    """Indices to remove: no name leads to them any more."""
-    ending: str | None = None
-    """FAILED or CANCELLED once decided, while the operation cleans up."""
+    target: str | None = None  # The copy, recorded before it is created. An abandoned name is never reused.
+    made: bool = False  # whether the copy exists
+    copied: bool = False  # Whether all rows were copied once. From then on the copy only catches up with the source.
+    checkpoints: tuple[int, ...] | None = None  # up to where the copy has caught up
+    blocked_at: int | None = None  # since when this operation may block writes to the source
+    trash: tuple[str, ...] = ()  # indices to remove: no name leads to them any more
+    ending: str | None = None  # FAILED or CANCELLED once decided, while the operation cleans up
     tasks: tuple[EngineTask, ...] = ()
     rows_done: int = 0
     rows_to_do: int = 0
-    phase_at: int | None = None
-    """Since when rows_done counts."""
+    phase_at: int | None = None  # since when rows_done counts
     attempts: int = 0
-    note: str | None = None
-    """What happens now, in a few words."""
+    note: str | None = None  # what happens now, in a few words
     error: str | None = None
     check: PostCheck | None = None
 

@@ -100,8 +100,7 @@ class Policy:
     groups: frozenset[str] = frozenset()
     all_users: bool = False
     source: PolicySource = PolicySource.API
-    set_name: str | None = None
-    """The set that declares it; None unless its source is FILE."""
+    set_name: str | None = None  # the set that declares it; None unless its source is FILE
 
     @property
     def editable(self) -> bool:
@@ -221,8 +220,7 @@ class GrantedVia(Enum):
 class PolicyMatch:
     policy: Policy
     via: GrantedVia
-    privilege: Privilege
-    """The privilege in the policy: the requested one, or one that includes it."""
+    privilege: Privilege  # the privilege in the policy: the requested one, or one that includes it
     group: str | None = None
 
     def __str__(self) -> str:
@@ -242,8 +240,7 @@ class Explanation:
     privilege: Privilege
     suspended: bool
     grounds: tuple[PolicyMatch, ...]
-    refusal: Fault | None
-    """The error that the actor would get; None: it has the privilege."""
+    refusal: Fault | None  # the error that the actor would get; None: it has the privilege
 
     @property
     def sentence(self) -> str:

@@ -14,18 +14,14 @@ from watchword.domain.events import Action, Event
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import identifier
 
-MOST_OF_ONE = 20
-"""Sessions of one token or chosen actor; a new one ends the oldest."""
-SIGN_INS_AN_HOUR = 120
-"""Of one token or chosen actor. Each writes an event."""
+MOST_OF_ONE = 20  # sessions of one token or chosen actor; a new one ends the oldest
+SIGN_INS_AN_HOUR = 120  # Of one token or chosen actor. Each writes an event.
 
 
 class Session(NamedTuple):
-    id: str
-    """The digest of the browser's secret."""
+    id: str  # the digest of the browser's secret
     actor: str
-    token_id: str | None
-    """None: the actor was chosen in local mode."""
+    token_id: str | None  # None: the actor was chosen in local mode
     created_at: int
     ends_at: int
 
@@ -49,8 +45,7 @@ class FoundSession(NamedTuple):
     """A live session and its token, from one read."""
 
     session: Session
-    bearer: Bearer | None
-    """None: opened without a token, or the token was deleted."""
+    bearer: Bearer | None  # None: opened without a token, or the token was deleted
 
     @property
     def ends_at(self) -> int:

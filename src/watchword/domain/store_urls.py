@@ -29,10 +29,8 @@ class PostgresUrl:
     database: str
     schema: str = "watchword"
     options: tuple[tuple[str, str], ...] = ()
-    timeout: float = 2.0
-    """Seconds to wait for an answer."""
-    pool: int = 8
-    """Connections of a worker, besides those for verification."""
+    timeout: float = 2.0  # seconds to wait for an answer
+    pool: int = 8  # connections of a worker, besides those for verification
     password_source: str = "~/.pgpass"  # noqa: S105 - the name of a file
     """Where the driver looks for a password that is not in the URL."""
 

@@ -77,10 +77,8 @@ class Counters:
     bulk_retries: int = 0
     search_retries: int = 0
     throttled_millis: int = 0
-    requests_per_second: float = -1.0
-    """The limit in rows per second; -1: none."""
-    throttled_until_millis: int = 0
-    """Milliseconds left of the current pause."""
+    requests_per_second: float = -1.0  # the limit in rows per second; -1: none
+    throttled_until_millis: int = 0  # milliseconds left of the current pause
 
     @property
     def done(self) -> int:
@@ -122,12 +120,9 @@ class TaskStatus:
     completed: bool
     run_time_nanos: int
     counters: Counters
-    failures: tuple[str, ...] = field(default=())
-    """Rows that failed, or why the task ended early."""
-    error: str | None = None
-    """Why the whole task failed, or `cancelled`."""
-    tag: str | None = None
-    """The tag it was started with. An engine may give the number of a lost task to another one."""
+    failures: tuple[str, ...] = field(default=())  # rows that failed, or why the task ended early
+    error: str | None = None  # why the whole task failed, or `cancelled`
+    tag: str | None = None  # The tag it was started with. An engine may give the number of a lost task to another one.
 
     @property
     def failed(self) -> bool:

@@ -19,8 +19,7 @@ from watchword.domain.policies import EVERYTHING, PRIVILEGE_NAMES, Privilege, in
 MAX_ENTRIES = 50
 MAX_WORD = 100
 MAX_AUDIENCE = 255
-MAX_TEXT = 3_000
-"""Of scopes and audience together: they are part of the token, which must fit into a header."""
+MAX_TEXT = 3_000  # of scopes and audience together: they are part of the token, which must fit into a header
 
 _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 _PRIVILEGE = re.compile(r"[A-Z][A-Z0-9_]*", re.ASCII)
@@ -32,8 +31,7 @@ class Limits(NamedTuple):
     scopes: tuple[str, ...] | None = None
     audience: tuple[str, ...] | None = None
     networks: tuple[str, ...] | None = None
-    until: int | None = None
-    """Latest expiry of a token created with a limited token, across rotations."""
+    until: int | None = None  # latest expiry of a token created with a limited token, across rotations
 
     @property
     def are_none(self) -> bool:

@@ -33,8 +33,7 @@ class TokenStatus(Enum):
     REVOKED = "REVOKED"
 
 
-SUSPENDED = "SUSPENDED"
-"""The effective status of an ACTIVE token whose actor is suspended."""
+SUSPENDED = "SUSPENDED"  # the effective status of an ACTIVE token whose actor is suspended
 
 
 class TokenRecord(NamedTuple):
@@ -54,22 +53,16 @@ class TokenRecord(NamedTuple):
     last_used_at: int | None = None
     revoked_at: int | None = None
     limits: Limits = UNLIMITED
-    parent: str | None = None
-    """The token it was derived from; revoked and expired together with it."""
-    root: str | None = None
-    """The oldest token among its parents and predecessors. None: itself."""
+    parent: str | None = None  # the token it was derived from; revoked and expired together with it
+    root: str | None = None  # The oldest token among its parents and predecessors. None: itself.
     replaces: str | None = None
     replaced_by: str | None = None
-    replaced_at: int | None = None
-    """First use of its successor."""
-    grace: int | None = None
-    """Only of an unused successor: the grace period of its predecessor after the first use."""
-    full_end: int | None = None
-    """The expiry of a successor after its first use; until then it expires with the overlap."""
+    replaced_at: int | None = None  # first use of its successor
+    grace: int | None = None  # only of an unused successor: the grace period of its predecessor after the first use
+    full_end: int | None = None  # the expiry of a successor after its first use; until then it expires with the overlap
     use_count: int = 0
     last_network: str | None = None
-    suspended: bool = False
-    """Whether its actor is suspended. Not stored with the token; looked up for display."""
+    suspended: bool = False  # Whether its actor is suspended. Not stored with the token; looked up for display.
 
     def is_live(self, now: int) -> bool:
         return self.status(now) is TokenStatus.ACTIVE

@@ -20,8 +20,7 @@ RECORDED_EACH = 20
 RECORDED_IN_ALL = 500
 MAX_ORIGINS = 500
 MAX_COLLECTED = 10_000
-MAX_TOKENS = 10_000
-"""Tokens whose first rejection is remembered, at a few hundred bytes each."""
+MAX_TOKENS = 10_000  # tokens whose first rejection is remembered, at a few hundred bytes each
 REJECTED_CREDENTIALS = frozenset(
     {Reason.INVALID_TOKEN, Reason.TOKEN_EXPIRED, Reason.TOKEN_REVOKED, Reason.SESSION_OVER}
 )

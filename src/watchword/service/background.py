@@ -14,8 +14,7 @@ from watchword.domain.networks import network_of
 from watchword.domain.ports import Clock, Store, TokenStore, Use
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-REPORTED_SECONDS = 900.0
-"""How long a failure is reported: the slowest task runs again within this time."""
+REPORTED_SECONDS = 900.0  # how long a failure is reported: the slowest task runs again within this time
 BATCH = 500
 USAGE_SECONDS = 30.0
 MANY_TOKENS = 50_000

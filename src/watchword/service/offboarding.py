@@ -21,25 +21,19 @@ from watchword.service.tokens import Tokens
 
 _ACTIVE = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.ACTIVE.value,))
 _REVOKED = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.REVOKED.value,))
-MAX_SHOWN = 100
-"""Tokens and service accounts listed in a plan."""
-MAX_IDS = 1_000
-"""Revoked token ids listed in a receipt; the digest covers all of them."""
+MAX_SHOWN = 100  # tokens and service accounts listed in a plan
+MAX_IDS = 1_000  # revoked token ids listed in a receipt; the digest covers all of them
 
 
 @dataclass(frozen=True, slots=True)
 class OffboardingPlan:
     state: ActorState
     holdings: ActorHoldings
-    tokens: Page
-    """Live tokens of the actor."""
-    minted: Page
-    """Live tokens that the actor created for others, and may know."""
-    accounts: tuple[ServiceAccount, ...]
-    """Accounts that the actor created and that still exist."""
+    tokens: Page  # live tokens of the actor
+    minted: Page  # live tokens that the actor created for others, and may know
+    accounts: tuple[ServiceAccount, ...]  # accounts that the actor created and that still exist
     groups: tuple[str, ...]
-    policies: tuple[Policy, ...]
-    """Policies that name the actor."""
+    policies: tuple[Policy, ...]  # policies that name the actor
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +46,7 @@ class RevokedTokens:
 class OffboardingReceipt:
     at: int
     tokens: RevokedTokens
-    minted: RevokedTokens | None
-    """None: not revoked."""
+    minted: RevokedTokens | None  # None: not revoked
     sessions: int
     groups: tuple[str, ...]
 

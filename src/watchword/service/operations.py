@@ -40,10 +40,8 @@ class Operations:
     _engine: Engine
     _names: IndexNames
     _clock: Clock
-    _wake: Callable[[], None]
-    """Tells the supervisor of this process about new work."""
-    _home: str
-    """That of `Plan`."""
+    _wake: Callable[[], None]  # tells the supervisor of this process about new work
+    _home: str  # that of `Plan`
     _node: str | None = None
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT))
     _waiting: int = 0

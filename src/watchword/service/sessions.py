@@ -19,10 +19,8 @@ from watchword.service.authority import Authority
 
 ADDRESS_BURST = 300
 """Sign-ins from one address: more than one token or actor may have, so that none can use up those of an address."""
-ADDRESS_INTERVAL = 1_000
-"""Milliseconds until an address gets one more."""
-MAX_REMEMBERED = 10_000
-"""Addresses, and tokens and actors, whose sign-ins are remembered."""
+ADDRESS_INTERVAL = 1_000  # milliseconds until an address gets one more
+MAX_REMEMBERED = 10_000  # addresses, and tokens and actors, whose sign-ins are remembered
 
 
 class SignInRate:
@@ -32,8 +30,7 @@ class SignInRate:
         self._clock = clock
         self._interval = interval
         self._capacity = (burst - 1) * interval
-        self._full_at: OrderedDict[str, int] = OrderedDict()
-        """When the key has its whole burst again."""
+        self._full_at: OrderedDict[str, int] = OrderedDict()  # when the key has its whole burst again
 
     def take(self, key: str, whose: str) -> None:
         now = self._clock()

@@ -16,20 +16,17 @@ from watchword.domain.ports import Clock, OperationStore
 from watchword.service.truncation import LEASE_MILLIS, CopyAndSwap, Deletion, Lease, OperationFailed
 
 POLL_SECONDS = 0.5
-IDLE_SECONDS = 5.0
-"""The longest pause between two polls. Operations planned by this worker start without one."""
+IDLE_SECONDS = 5.0  # The longest pause between two polls. Operations planned by this worker start without one.
 MAX_CONCURRENT = 8
 STOP_SECONDS = 3.0
-MAX_CLEAN_UPS = 20
-"""After this many failed clean-ups the operation ends, and its error names what is left."""
+MAX_CLEAN_UPS = 20  # after this many failed clean-ups the operation ends, and its error names what is left
 # This instance stops, or its store is unavailable: the next lease holder continues.
 _NOT_THE_OPERATIONS_FAULT = frozenset(
     {Reason.STORE_UNAVAILABLE, Reason.OUTCOME_UNKNOWN, Reason.STOPPING, Reason.DEADLINE}
 )
 
 Steps = Deletion | CopyAndSwap
-LogProblem = Callable[[str, str], None]
-"""Takes the id of an operation and what went wrong."""
+LogProblem = Callable[[str, str], None]  # takes the id of an operation and what went wrong
 
 
 class Supervisor:

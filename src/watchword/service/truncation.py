@@ -26,20 +26,17 @@ LEASE_MILLIS = 10_000
 HEARTBEAT_SECONDS = 3.0
 CONFIRM_SECONDS = 1.0
 DOUBT_SECONDS = 4.0
-UNAVAILABLE_SECONDS = 900.0
-"""How long an index may be unavailable before an operation fails."""
+UNAVAILABLE_SECONDS = 900.0  # how long an index may be unavailable before an operation fails
 CANCEL_SECONDS = 120.0
 MAX_ATTEMPTS = 7
 SAVE_SECONDS = 1.0
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
-BLOCK_SECONDS = 30.0
-"""How long writes may be blocked."""
+BLOCK_SECONDS = 30.0  # how long writes may be blocked
 CATCH_UP_ROUNDS = 3
 FEW_ROWS = 1_000
 SWAP_PAUSE = 0.5
-LATE_SECONDS = 10.0
-"""How long a request of a former lease holder may still arrive."""
+LATE_SECONDS = 10.0  # how long a request of a former lease holder may still arrive
 _REPLACED = "The index was replaced by another one."
 
 
@@ -291,8 +288,7 @@ class CopyAndSwap(TruncationSteps):
     """
 
     engine: ClusterEngine
-    compared: bool = False
-    """This instance counted the copy, in this lease."""
+    compared: bool = False  # this instance counted the copy, in this lease
     swap_tried: bool = False
 
     @property
