@@ -1,4 +1,4 @@
-"""The table of errors is whole: each reason has its word, its number and its face at both kinds of door."""
+"""Every reason has a unique code, an HTTP status and a response for GraphQL and for REST."""
 
 import json
 import re
@@ -33,31 +33,31 @@ def fault(reason: Reason) -> Fault:
     return Fault(reason, "A sentence.", why=HIDDEN, extra=1)
 
 
-def test_every_reason_has_a_word_of_its_own() -> None:
+def test_reason_words_are_unique() -> None:
     words = [reason.word for reason in Reason]
     assert len(set(words)) == len(words) == len(Reason.__members__)
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", word) for word in words)
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_the_kind_of_a_reason_is_a_number_with_the_contracts_name(reason: Reason) -> None:
+def test_reason_kind_matches_the_contract(reason: Reason) -> None:
     assert TYPES[reason.kind.code] == reason.kind.type
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_a_reason_tells_a_user_what_it_means(reason: Reason) -> None:
+def test_reason_has_a_meaning(reason: Reason) -> None:
     assert re.fullmatch(r"[A-Z].{10,}\.", reason.meaning)
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_every_reason_is_used_somewhere(reason: Reason) -> None:
+def test_reason_is_used_in_the_source(reason: Reason) -> None:
     files = [path for path in SOURCE.rglob("*.py") if path.name != "errors.py" or path.parent.name != "domain"]
     used = any(f"Reason.{reason.name}" in path.read_text() for path in files)
-    assert used or reason is Reason.INVALID_FIELD  # which `invalid` makes
+    assert used or reason is Reason.INVALID_FIELD  # raised by `invalid`
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_every_reason_has_its_face_at_the_graphql_door(reason: Reason) -> None:
+def test_graphql_response_shows_the_reason(reason: Reason) -> None:
     response = fault_response(fault(reason), graphql=True)
     (error,) = json.loads(response.body)["errors"]
     assert response.status == reason.kind.code
@@ -67,7 +67,7 @@ def test_every_reason_has_its_face_at_the_graphql_door(reason: Reason) -> None:
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_every_reason_has_its_face_at_the_other_doors(reason: Reason) -> None:
+def test_rest_response_shows_the_reason(reason: Reason) -> None:
     response = fault_response(fault(reason), graphql=False)
     error = json.loads(response.body)["error"]
     assert response.status == reason.kind.code
@@ -79,7 +79,7 @@ def test_every_reason_has_its_face_at_the_other_doors(reason: Reason) -> None:
 
 @pytest.mark.parametrize("reason", Reason)
 @pytest.mark.parametrize("graphql", [True, False])
-def test_the_private_why_reaches_no_door(reason: Reason, graphql: bool) -> None:
+def test_private_cause_is_never_sent(reason: Reason, graphql: bool) -> None:
     response = fault_response(fault(reason), graphql=graphql)
     assert HIDDEN.encode() not in response.body
     assert HIDDEN not in repr(response.headers)
@@ -87,7 +87,7 @@ def test_the_private_why_reaches_no_door(reason: Reason, graphql: bool) -> None:
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_the_headers_that_belong_to_a_number_come_with_it(reason: Reason) -> None:
+def test_response_headers_match_the_status(reason: Reason) -> None:
     headers = dict(fault_response(fault(reason), graphql=False).headers)
     assert headers["content-type"].startswith("application/json")
     assert ("www-authenticate" in headers) == (reason.kind.code == 401)
@@ -95,7 +95,7 @@ def test_the_headers_that_belong_to_a_number_come_with_it(reason: Reason) -> Non
     assert ("allow" in headers) == (reason.kind.code == 405)
 
 
-def test_no_error_word_is_sent_where_no_credential_came() -> None:
+def test_challenge_has_no_error_without_a_credential() -> None:
     def challenge(reason: Reason) -> str:
         return dict(fault_response(fault(reason), graphql=False).headers)["www-authenticate"]
 
@@ -104,6 +104,6 @@ def test_no_error_word_is_sent_where_no_credential_came() -> None:
         assert 'error="invalid_token", error_description="A sentence."' in challenge(reason)
 
 
-def test_a_bad_value_names_its_field() -> None:
+def test_invalid_value_names_its_field() -> None:
     made = invalid("name", "name must be short.")
     assert (made.kind.code, made.reason.word, made.details) == (400, "invalid_field", {"field": "name"})

@@ -11,7 +11,7 @@ privileges = st.sampled_from(Privilege)
 
 
 @given(sets, actors, memberships, privileges)
-def test_there_is_a_ground_just_where_the_privilege_is_granted(
+def test_grounds_exist_only_for_granted_privileges(
     held: list[Policy], actor: str, groups: set[str], privilege: Privilege
 ) -> None:
     granted = privilege in PolicySet(1, tuple(held)).granted(actor, groups)
@@ -19,7 +19,9 @@ def test_there_is_a_ground_just_where_the_privilege_is_granted(
 
 
 @given(sets, actors, memberships, privileges)
-def test_every_ground_would_do_alone(held: list[Policy], actor: str, groups: set[str], privilege: Privilege) -> None:
+def test_each_ground_grants_the_privilege_alone(
+    held: list[Policy], actor: str, groups: set[str], privilege: Privilege
+) -> None:
     for match in grounds(held, actor, groups, privilege):
         mine = set() if match.group is None else {match.group}
         assert privilege in PolicySet(1, (match.policy,)).granted(actor, mine)

@@ -45,7 +45,7 @@ def filter_and_record(draw: st.DrawFn) -> tuple[Filter, TokenRecord]:
     return draw(filters([record])), record
 
 
-def refused(field: str, condition: str | None, value: str | None, values: list[str] | None, negated: bool) -> Fault:
+def rejection(field: str, condition: str | None, value: str | None, values: list[str] | None, negated: bool) -> Fault:
     with pytest.raises(Fault) as caught:
         parse_filter("filters[0]", field, condition, value, values, negated, NOW)
     assert caught.value.reason is Reason.INVALID_FIELD
@@ -53,7 +53,7 @@ def refused(field: str, condition: str | None, value: str | None, values: list[s
 
 
 @given(filter_and_record())
-def test_a_present_value_matches_either_a_filter_or_its_negation(pair: tuple[Filter, TokenRecord]) -> None:
+def test_present_value_matches_the_filter_or_its_negation(pair: tuple[Filter, TokenRecord]) -> None:
     found, record = pair
     negation = found._replace(negated=not found.negated)
     if value_of(record, found.field, NOW) is not None or found.condition is Condition.EXISTS:
@@ -61,14 +61,14 @@ def test_a_present_value_matches_either_a_filter_or_its_negation(pair: tuple[Fil
 
 
 @given(filters().filter(lambda f: f.field in OPTIONAL), records())
-def test_a_missing_value_is_found_by_a_negated_exists_alone(f: Filter, record: TokenRecord) -> None:
+def test_missing_value_matches_only_negated_exists(f: Filter, record: TokenRecord) -> None:
     none: dict[str, Any] = {field.name.lower(): None for field in OPTIONAL}
     bare = record._replace(**none)
     assert matches(f, bare, NOW) == (f.condition is Condition.EXISTS and f.negated)
 
 
 @given(filter_and_record())
-def test_the_values_of_a_filter_are_ored(pair: tuple[Filter, TokenRecord]) -> None:
+def test_filter_values_are_ored(pair: tuple[Filter, TokenRecord]) -> None:
     found, record = pair
     if found.condition is Condition.EXISTS:
         return
@@ -88,7 +88,7 @@ def test_filters_are_anded(among: list[TokenRecord], data: st.DataObject) -> Non
 
 
 @given(records(), st.lists(filters(), max_size=3))
-def test_a_revoked_token_is_found_only_when_a_filter_names_the_status(record: TokenRecord, some: list[Filter]) -> None:
+def test_revoked_token_is_found_only_by_a_status_filter(record: TokenRecord, some: list[Filter]) -> None:
     revoked = record._replace(revoked_at=NOW)
     unasked = tuple(f for f in some if f.field is not Field.STATUS)
     assert not matches(Search(filters=unasked), revoked, NOW)
@@ -97,7 +97,7 @@ def test_a_revoked_token_is_found_only_when_a_filter_names_the_status(record: To
 
 
 @given(filter_and_record(), text)
-def test_the_conditions_on_text_are_those_of_python(pair: tuple[Filter, TokenRecord], value: str) -> None:
+def test_text_conditions_match_python_semantics(pair: tuple[Filter, TokenRecord], value: str) -> None:
     _, record = pair
 
     def holds(condition: Condition) -> bool:
@@ -122,40 +122,38 @@ def test_numbers_are_compared_as_numbers(record: TokenRecord, value: int) -> Non
 
 
 @given(filters())
-def test_what_a_filter_says_is_read_back_from_its_words(f: Filter) -> None:
+def test_filter_survives_a_parse_round_trip(f: Filter) -> None:
     words = [str(value) for value in f.values]
     parsed = parse_filter("filters[0]", f.field.word, f.condition.value, None, words, f.negated, NOW)
     assert parsed == f
 
 
 @given(filters().filter(lambda f: f.condition is not Condition.EXISTS))
-def test_value_and_values_are_united(f: Filter) -> None:
+def test_value_and_values_are_merged(f: Filter) -> None:
     words = [str(value) for value in f.values]
     together = parse_filter("filters[0]", f.field.word, f.condition.value, words[0], words, f.negated, NOW)
     assert together == f
 
 
-def test_the_condition_is_equal_where_none_is_named() -> None:
+def test_default_condition_is_equal() -> None:
     assert parse_filter("f", "name", None, "x", None, False, NOW).condition is Condition.EQUAL
 
 
 @given(st.text().filter(lambda word: word not in {field.word for field in Field}))
-def test_an_unknown_field_is_refused_with_those_that_exist(word: str) -> None:
-    fault = refused(word, None, "x", None, False)
+def test_unknown_filter_field_is_rejected(word: str) -> None:
+    fault = rejection(word, None, "x", None, False)
     assert fault.details == {"field": "filters[0].field"}
     assert all(field.word in fault.message for field in Field)
 
 
 @pytest.mark.parametrize("field", Field)
 @pytest.mark.parametrize("condition", Condition)
-def test_a_condition_that_a_field_does_not_know_is_refused_with_those_it_does(
-    field: Field, condition: Condition
-) -> None:
+def test_unsupported_condition_is_rejected_with_the_supported_ones(field: Field, condition: Condition) -> None:
     value = None if condition is Condition.EXISTS else field.kind.words[0] if field.kind.words else "1"
     if condition in field.kind.conditions:
         assert parse_filter("f", field.word, condition.value, value, None, False, NOW).condition is condition
         return
-    fault = refused(field.word, condition.value, value, None, False)
+    fault = rejection(field.word, condition.value, value, None, False)
     assert fault.details == {"field": "filters[0].condition"}
     assert f"on {field.word}" in fault.message
     allowed = fault.message.split("one of: ")[1].removesuffix(".").split(", ")
@@ -164,33 +162,33 @@ def test_a_condition_that_a_field_does_not_know_is_refused_with_those_it_does(
 
 @pytest.mark.parametrize("field", [field for field in Field if field.kind.numeric])
 @pytest.mark.parametrize("word", ["", "x", "1.0", "1e3", "+1", " 1", "1 ", "--1", "0x1", "٣", "9" * 20, str(2**63)])
-def test_a_bad_number_is_refused_with_an_example_of_a_good_one(field: Field, word: str) -> None:
-    fault = refused(field.word, "EQUAL", word, None, False)
+def test_invalid_number_is_rejected_with_an_example(field: Field, word: str) -> None:
+    fault = rejection(field.word, "EQUAL", word, None, False)
     assert fault.details == {"field": "filters[0].values"}
     assert ("1767225600000" if field.kind.timed else "such as 10.") in fault.message
 
 
 @pytest.mark.parametrize("field", [field for field in Field if field.kind.timed])
 @given(st.integers(0, 999_999_999), st.integers(0, 86_399))
-def test_a_time_may_be_said_as_how_long_ago_it_was(field: Field, days: int, seconds: int) -> None:
+def test_time_filter_accepts_a_duration_ago(field: Field, days: int, seconds: int) -> None:
     found = parse_filter("f", field.word, "LESS_THAN", f"P{days}DT{seconds}S", None, False, NOW)
     assert found.values == (NOW - (days * 86_400 + seconds) * 1_000,)
 
 
 @pytest.mark.parametrize("word", ["P", "PT", "P1Y", "P1M", "P-1D", "P1.5D", "-P1D", "P1D ", "p1d", "P٣D"])
-def test_a_bad_duration_is_refused_with_an_example_of_a_good_one(word: str) -> None:
-    fault = refused("lastActivityAt", "LESS_THAN", word, None, False)
+def test_invalid_duration_is_rejected_with_an_example(word: str) -> None:
+    fault = rejection("lastActivityAt", "LESS_THAN", word, None, False)
     assert fault.details == {"field": "filters[0].values"}
     assert "such as P" in fault.message
 
 
-def test_only_a_time_may_be_said_as_a_duration() -> None:
-    assert "whole number, such as 10" in refused("useCount", "LESS_THAN", "P90D", None, False).message
+def test_only_time_fields_accept_durations() -> None:
+    assert "whole number, such as 10" in rejection("useCount", "LESS_THAN", "P90D", None, False).message
     assert parse_filter("f", "name", None, "P90D", None, False, NOW).values == ("P90D",)
 
 
 @given(records(), st.integers(NOW - 5, NOW + 5))
-def test_the_last_activity_is_the_last_use_or_the_making(record: TokenRecord, value: int) -> None:
+def test_last_activity_is_last_use_or_creation(record: TokenRecord, value: int) -> None:
     idle = Filter(Field.LAST_ACTIVITY_AT, Condition.LESS_THAN, (value,))
     assert matches(idle, record._replace(last_used_at=None), NOW) == (record.created_at < value)
     assert matches(idle, record._replace(last_used_at=value - 1), NOW)
@@ -198,31 +196,31 @@ def test_the_last_activity_is_the_last_use_or_the_making(record: TokenRecord, va
 
 
 @given(st.integers(-LARGEST, LARGEST))
-def test_every_64_bit_number_is_read(number: int) -> None:
+def test_every_64_bit_number_is_parsed(number: int) -> None:
     assert parse_filter("f", "createdAt", None, str(number), None, False, NOW).values == (number,)
 
 
 @pytest.mark.parametrize("field", [field for field in Field if field.kind.words])
-def test_a_word_outside_an_enumeration_is_refused_with_the_enumeration(field: Field) -> None:
-    fault = refused(field.word, "EQUAL", "NONSENSE", None, False)
+def test_unknown_enum_value_is_rejected_with_the_known_ones(field: Field) -> None:
+    fault = rejection(field.word, "EQUAL", "NONSENSE", None, False)
     assert fault.details == {"field": "filters[0].values"}
     assert fault.message.endswith(f"must be one of: {', '.join(field.kind.words)}.")
 
 
 @pytest.mark.parametrize("text", ["\x00", "a\x1fb", "\x7f", "\ud800", "x" * 1_001])
-def test_a_value_that_no_store_keeps_is_refused(text: str) -> None:
-    assert refused("name", "CONTAIN", None, ["fine", text], False).details == {"field": "filters[0].values"}
+def test_unstorable_filter_value_is_rejected(text: str) -> None:
+    assert rejection("name", "CONTAIN", None, ["fine", text], False).details == {"field": "filters[0].values"}
 
 
 @pytest.mark.parametrize("field", Field)
-def test_a_value_is_needed_except_for_exists_which_takes_none(field: Field) -> None:
-    assert "needs value or values" in refused(field.word, None, None, None, False).message
-    assert "needs value or values" in refused(field.word, "IN", None, [], True).message
+def test_value_is_required_except_for_exists(field: Field) -> None:
+    assert "needs value or values" in rejection(field.word, None, None, None, False).message
+    assert "needs value or values" in rejection(field.word, "IN", None, [], True).message
     assert parse_filter("f", field.word, "EXISTS", None, [], False, NOW).values == ()
-    assert "takes no value" in refused(field.word, "EXISTS", "x", None, False).message
+    assert "takes no value" in rejection(field.word, "EXISTS", "x", None, False).message
 
 
-def test_the_numbers_of_filters_and_values_are_bounded() -> None:
+def test_filter_and_value_counts_are_limited() -> None:
     most = [str(n) for n in range(MAX_VALUES)]
     assert len(parse_filter("f", "name", "IN", None, most, False, NOW).values) == MAX_VALUES
     with pytest.raises(Fault, match=f"at most {MAX_VALUES:,} values together"):
@@ -233,7 +231,7 @@ def test_the_numbers_of_filters_and_values_are_bounded() -> None:
 
 
 @given(st.integers(-(2**70), 2**70), st.integers(-(2**70), 2**70))
-def test_a_page_starts_at_zero_or_later_and_has_at_most_a_thousand_rows(start: int, count: int) -> None:
+def test_page_start_and_count_are_limited(start: int, count: int) -> None:
     if 0 <= start <= LARGEST and 0 <= count <= MAX_COUNT:
         check_page(start, count)
     else:
@@ -245,19 +243,19 @@ def test_a_page_starts_at_zero_or_later_and_has_at_most_a_thousand_rows(start: i
 
 @pytest.mark.parametrize("field", SortField)
 @pytest.mark.parametrize("descending", [True, False])
-def test_every_sort_field_is_read_by_its_word(field: SortField, descending: bool) -> None:
+def test_every_sort_field_is_parsed(field: SortField, descending: bool) -> None:
     sort = parse_sort(field.value.word, descending)
     assert (sort.field, sort.descending) == (field, descending)
 
 
-def test_an_unknown_sort_field_is_refused_with_those_that_exist() -> None:
+def test_unknown_sort_field_is_rejected() -> None:
     with pytest.raises(Fault) as caught:
         parse_sort("description", True)
     assert caught.value.details == {"field": "sort.field"}
     assert all(field.value.word in caught.value.message for field in SortField)
 
 
-def test_every_property_of_the_token_info_can_be_filtered_by() -> None:
+def test_every_token_property_is_filterable() -> None:
     words = {field.word for field in Field}
     assert words >= {"name", "description", "actorUrn", "ownerUrn", "createdAt", "expiresAt"}
     assert words >= {"id", "urn", "tokenType", "status", "lastUsedAt"}
@@ -268,7 +266,7 @@ OF_ANN = Grant(Caller(ANN, ActorSnapshot(False, (), 1), None, "127.0.0.1", ""), 
 
 @settings(max_examples=30)
 @given(record_lists, st.data())
-def test_the_constraint_of_ownership_is_widened_by_no_filter(among: list[TokenRecord], data: st.DataObject) -> None:
+def test_filters_cannot_widen_the_owner_constraint(among: list[TokenRecord], data: st.DataObject) -> None:
     field = data.draw(st.sampled_from([Field.ACTOR_URN, Field.OWNER_URN]))
     others = data.draw(st.lists(filters(among), max_size=2))
     asked = constrained(Search(filters=(*others, Filter(field, Condition.EQUAL, (ANN,)))), OF_ANN)
@@ -279,7 +277,7 @@ def test_the_constraint_of_ownership_is_widened_by_no_filter(among: list[TokenRe
 
 
 @given(filters())
-def test_only_a_filter_that_pins_the_caller_asks_for_the_callers_own(f: Filter) -> None:
+def test_only_a_filter_on_the_caller_selects_own_tokens(f: Filter) -> None:
     pinned = (
         f.field in (Field.ACTOR_URN, Field.OWNER_URN)
         and f.condition in (Condition.EQUAL, Condition.IN)
@@ -289,7 +287,7 @@ def test_only_a_filter_that_pins_the_caller_asks_for_the_callers_own(f: Filter) 
     assert (constrained(Search(filters=(f,)), OF_ANN).own is not None) == pinned
 
 
-def test_the_status_is_judged_at_the_moment_of_the_search() -> None:
+def test_status_filter_uses_the_time_of_the_search() -> None:
     record = RECORD._replace(expires_at=NOW)
     active = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.ACTIVE.value,))
     assert matches(active, record, NOW - 1)

@@ -1,4 +1,4 @@
-"""A grant is valid only for what it was authorized for."""
+"""A grant is valid only for the privileges it was authorized for."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_grant_is_accepted_for_the_privileges_it_was_authorized_for() -> None:
 
 
 @pytest.mark.parametrize("required", [(), (VIEW,), (MANAGE, VIEW)])
-def test_grant_for_something_else_is_rejected_even_if_the_caller_has_the_privilege(
+def test_grant_for_other_privileges_is_rejected(
     required: tuple[Privilege, ...],
 ) -> None:
     with pytest.raises(AssertionError, match="authorized for"):

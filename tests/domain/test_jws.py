@@ -1,4 +1,4 @@
-"""The compact form of a token is the one that a library of the trade would give."""
+"""Tokens have the same compact form as PyJWT's."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ seeds = st.binary(min_size=32, max_size=32)
 
 @settings(max_examples=50, deadline=None)
 @given(claims, st.text(max_size=20), seeds)
-def test_a_token_is_byte_by_byte_what_pyjwt_makes_of_it(content: dict[str, Any], kid: str, seed: bytes) -> None:
+def test_signed_token_equals_pyjwt_output(content: dict[str, Any], kid: str, seed: bytes) -> None:
     private = Ed25519PrivateKey.from_private_bytes(seed)
     expected = jwt.encode(content, private, algorithm="EdDSA", headers={"kid": kid, "typ": "at+jwt"})
     assert signed_token(content, kid, private) == expected
@@ -24,7 +24,7 @@ def test_a_token_is_byte_by_byte_what_pyjwt_makes_of_it(content: dict[str, Any],
 
 @settings(max_examples=30, deadline=None)
 @given(claims, seeds)
-def test_pyjwt_reads_what_was_signed(content: dict[str, Any], seed: bytes) -> None:
+def test_pyjwt_verifies_signed_token(content: dict[str, Any], seed: bytes) -> None:
     private = Ed25519PrivateKey.from_private_bytes(seed)
     token = signed_token(content, "k", private)
     told = jwt.decode_complete(

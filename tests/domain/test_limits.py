@@ -1,4 +1,4 @@
-"""Limits only take away: what a token is made with is never narrower than what is made with it."""
+"""Limits only narrow: a derived token never has more than its parent."""
 
 import ipaddress
 import tracemalloc
@@ -30,7 +30,7 @@ limits = st.builds(check_limits, some(WORDS), some(AUDIENCES, 1), some(NETWORKS,
 
 
 @given(limits, limits)
-def test_what_is_made_with_a_token_is_allowed_nothing_that_the_token_is_not(maker: Limits, asked: Limits) -> None:
+def test_derived_limits_never_exceed_the_parent(maker: Limits, asked: Limits) -> None:
     try:
         made = inherited(maker, asked)
     except Fault as refusal:
@@ -47,20 +47,20 @@ def test_what_is_made_with_a_token_is_allowed_nothing_that_the_token_is_not(make
 
 
 @given(limits)
-def test_what_is_not_asked_for_is_inherited(maker: Limits) -> None:
+def test_omitted_limits_are_inherited(maker: Limits) -> None:
     assert inherited(maker, UNLIMITED) == maker
     assert inherited(maker, maker) == maker
     assert inherited(UNLIMITED, maker) == maker
 
 
 @given(limits, st.none() | st.integers(0, 2**50))
-def test_limits_are_kept_as_they_are(given_limits: Limits, until: int | None) -> None:
+def test_limits_survive_packing(given_limits: Limits, until: int | None) -> None:
     bounded = given_limits._replace(until=until)
     assert unpacked(bounded.packed()) == bounded
 
 
 @given(limits, st.sampled_from(CLIENTS))
-def test_a_network_allows_the_addresses_in_it_and_no_other(given_limits: Limits, client: str) -> None:
+def test_only_addresses_in_the_networks_are_allowed(given_limits: Limits, client: str) -> None:
     address = ipaddress.ip_address(client)
     meant = getattr(address, "ipv4_mapped", None) or address
     expected = given_limits.networks is None or any(meant in ipaddress.ip_network(n) for n in given_limits.networks)
@@ -68,7 +68,7 @@ def test_a_network_allows_the_addresses_in_it_and_no_other(given_limits: Limits,
     assert given_limits.networks is None or not given_limits.allow_from("unknown")
 
 
-def test_many_tokens_with_many_networks_are_judged_rightly_and_take_a_bounded_amount_of_memory() -> None:
+def test_network_limits_use_bounded_memory() -> None:
     texts = [
         check_limits(None, None, [f"10.{n % 250}.{n // 250}.{host}/32" for host in range(50)]).packed()
         for n in range(1_500)

@@ -40,8 +40,8 @@ def granted(held: list[Policy], actor: str, groups: set[str]) -> frozenset[Privi
     return PolicySet(1, tuple(held)).granted(actor, groups)
 
 
-def reference(held: list[Policy], actor: str, groups: set[str]) -> set[str]:
-    """The decision said as plainly as it can be, policy by policy."""
+def expected_privileges(held: list[Policy], actor: str, groups: set[str]) -> set[str]:
+    """The decision as a plain loop over policies."""
     names: set[str] = set()
     for policy in held:
         applies = policy.all_users or actor in policy.users or any(group in policy.groups for group in groups)
@@ -52,32 +52,30 @@ def reference(held: list[Policy], actor: str, groups: set[str]) -> set[str]:
 
 
 @given(sets, actors, memberships)
-def test_what_is_granted_is_what_the_plain_reference_grants(held: list[Policy], actor: str, groups: set[str]) -> None:
-    assert {privilege.name for privilege in granted(held, actor, groups)} == reference(held, actor, groups)
+def test_granted_privileges_match_the_reference(held: list[Policy], actor: str, groups: set[str]) -> None:
+    assert {privilege.name for privilege in granted(held, actor, groups)} == expected_privileges(held, actor, groups)
 
 
 @given(actors, memberships)
-def test_without_a_policy_nothing_is_allowed(actor: str, groups: set[str]) -> None:
+def test_no_policy_grants_nothing(actor: str, groups: set[str]) -> None:
     assert granted([], actor, groups) == frozenset()
 
 
 @settings(max_examples=50)
 @given(sets, sets, actors, memberships)
-def test_what_two_sets_grant_together_is_the_union(
-    one: list[Policy], other: list[Policy], actor: str, groups: set[str]
-) -> None:
+def test_policy_sets_grant_their_union(one: list[Policy], other: list[Policy], actor: str, groups: set[str]) -> None:
     assert granted(one + other, actor, groups) == granted(one, actor, groups) | granted(other, actor, groups)
 
 
 @given(sets, policies(), actors, memberships)
-def test_a_further_policy_never_takes_a_privilege_away(
+def test_adding_a_policy_never_removes_a_privilege(
     held: list[Policy], more: Policy, actor: str, groups: set[str]
 ) -> None:
     assert granted(held, actor, groups) <= granted([*held, more], actor, groups)
 
 
 @given(sets, actors, memberships, st.sampled_from(GROUPS))
-def test_a_further_membership_never_takes_a_privilege_away(
+def test_adding_a_membership_never_removes_a_privilege(
     held: list[Policy], actor: str, groups: set[str], more: str
 ) -> None:
     assert granted(held, actor, groups) <= granted(held, actor, groups | {more})
@@ -91,35 +89,35 @@ def test_inactive_policies_grant_nothing(held: list[Policy], actor: str, groups:
 
 
 @given(policies(), memberships)
-def test_an_actor_that_a_policy_does_not_name_gets_nothing_from_it(policy: Policy, groups: set[str]) -> None:
+def test_unnamed_actor_gets_nothing(policy: Policy, groups: set[str]) -> None:
     stranger = "urn:li:corpuser:stranger"
     assert granted([replace(policy, all_users=False)], stranger, groups - policy.groups) == frozenset()
 
 
-def test_a_group_name_is_no_user_name_and_a_user_name_no_group() -> None:
+def test_user_and_group_names_are_distinct() -> None:
     policy = replace(SOUND, users=frozenset({"urn:li:corpuser:ann"}))
     assert granted([policy], "urn:li:corpuser:bob", {"urn:li:corpGroup:ann"}) == frozenset()
 
 
 @pytest.mark.parametrize("word", sorted(IMPLIED))
-def test_a_privilege_brings_along_what_it_includes(word: str) -> None:
+def test_privilege_includes_its_implied_privileges(word: str) -> None:
     policy = replace(SOUND, privileges=frozenset({Privilege[word]}), all_users=True)
     assert {privilege.name for privilege in granted([policy], "urn:li:corpuser:ann", set())} == {word} | IMPLIED[word]
 
 
-def test_the_root_actor_and_nobody_else_holds_everything_by_the_root_policy() -> None:
+def test_only_the_root_actor_gets_everything_by_root_policy() -> None:
     root = root_policy("urn:li:corpuser:root")
     assert granted([root], "urn:li:corpuser:root", set()) == EVERYTHING
     assert granted([root], "urn:li:corpuser:ann", set(GROUPS)) == frozenset()
     assert not root.editable
 
 
-def test_by_default_everybody_reads_task_status_and_nothing_more() -> None:
+def test_default_policies_grant_only_task_status() -> None:
     held = granted(list(default_policies()), "urn:li:corpuser:ann", set())
     assert {privilege.name for privilege in held} == {"GET_ES_TASK_STATUS_PRIVILEGE"}
 
 
-def test_a_denial_names_the_missing_privilege_in_words_and_as_a_word() -> None:
+def test_denial_names_the_missing_privilege() -> None:
     for privilege in Privilege:
         fault = denied(privilege)
         assert fault.kind.code == 403
@@ -128,7 +126,7 @@ def test_a_denial_names_the_missing_privilege_in_words_and_as_a_word() -> None:
 
 
 @given(policies())
-def test_a_policy_that_names_users_groups_and_privileges_is_sound(policy: Policy) -> None:
+def test_valid_policy_is_accepted(policy: Policy) -> None:
     assert check_policy(policy) is policy
 
 
@@ -148,14 +146,14 @@ def test_a_policy_that_names_users_groups_and_privileges_is_sound(policy: Policy
         (replace(SOUND, users=frozenset(f"urn:li:corpuser:{n}" for n in range(MAX_ENTRIES + 1))), "actors"),
     ],
 )
-def test_an_unsound_policy_is_refused_by_the_name_of_the_field(changed: Policy, field: str) -> None:
+def test_invalid_policy_is_rejected_with_its_field(changed: Policy, field: str) -> None:
     with pytest.raises(Fault) as caught:
         check_policy(changed)
     assert caught.value.reason is Reason.INVALID_FIELD
     assert caught.value.details == {"field": field}
 
 
-def test_an_unknown_privilege_is_refused_with_those_that_exist() -> None:
+def test_unknown_privilege_is_rejected() -> None:
     with pytest.raises(Fault) as caught:
         privilege_of("EDIT_EVERYTHING", "privileges")
     assert caught.value.details == {"field": "privileges"}

@@ -22,37 +22,37 @@ SECRETS = [Secret(WORD), Secret(WORD.encode())]
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_a_secret_is_hidden_in_every_printed_form(secret: Secret[str] | Secret[bytes]) -> None:
+def test_printed_secret_is_hidden(secret: Secret[str] | Secret[bytes]) -> None:
     forms = [repr(secret), str(secret), f"{secret}", f"{secret!r}", f"{secret:>40}", "{}".format(secret), "%s" % secret]  # noqa: UP031, UP032
     forms += [repr([secret]), repr({"x": secret}), ascii(secret)]
     assert all(WORD not in form and "Secret" in form for form in forms)
 
 
-def test_a_secret_is_hidden_in_the_repr_of_what_holds_it() -> None:
+def test_secret_is_hidden_in_the_repr_of_its_owner() -> None:
     assert WORD not in repr(Holder(Secret(WORD)))
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_a_secret_is_not_pickled(protocol: int) -> None:
+def test_secret_cannot_be_pickled(protocol: int) -> None:
     with pytest.raises(TypeError, match="not pickled"):
         pickle.dumps(Secret(WORD), protocol)
 
 
-def test_a_secret_is_not_copied() -> None:
+def test_secret_cannot_be_copied() -> None:
     with pytest.raises(TypeError):
         copy.copy(Secret(WORD))
     with pytest.raises(TypeError):
         copy.deepcopy(Holder(Secret(WORD)))
 
 
-def test_a_secret_does_not_become_json() -> None:
+def test_secret_cannot_be_serialized_as_json() -> None:
     with pytest.raises(TypeError):
         json.dumps(Secret(WORD))
     with pytest.raises(TypeError):
         orjson.dumps(Secret(WORD))
 
 
-def test_a_secret_is_hidden_in_logs_and_tracebacks(caplog: pytest.LogCaptureFixture) -> None:
+def test_secret_is_hidden_in_logs_and_tracebacks(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("test").warning("holding %s and %r", Secret(WORD), Secret(WORD))
     error = ValueError(Secret(WORD), Holder(Secret(WORD)))
     shown = "".join(traceback.format_exception(error))
@@ -62,6 +62,6 @@ def test_a_secret_is_hidden_in_logs_and_tracebacks(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_the_one_way_to_read_a_secret_is_to_ask(secret: Secret[str] | Secret[bytes]) -> None:
+def test_reveal_returns_the_secret(secret: Secret[str] | Secret[bytes]) -> None:
     assert secret.reveal() in (WORD, WORD.encode())
     assert not hasattr(secret, "__dict__")

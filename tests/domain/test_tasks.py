@@ -1,4 +1,4 @@
-"""Tasks: what names one, and the given object that tells of it."""
+"""Task ids and the task status object."""
 
 import re
 from typing import Any
@@ -16,12 +16,12 @@ _counts = st.integers(0, 2**50)
 
 
 @given(_nodes, _numbers)
-def test_an_id_is_read_as_it_is_written(node: str, number: int) -> None:
+def test_task_id_survives_a_round_trip(node: str, number: int) -> None:
     assert TaskId.parse(str(TaskId(node, number))) == TaskId(node, number)
 
 
 @given(st.text(max_size=80))
-def test_whatever_is_no_id_is_refused_by_its_field(text: str) -> None:
+def test_invalid_task_id_is_rejected(text: str) -> None:
     node, colon, number = text.partition(":")
     if colon and re.fullmatch(r"[A-Za-z0-9_-]{1,64}", node) and re.fullmatch(r"[0-9]{1,18}", number):
         assert TaskId.parse(text) == TaskId(node, int(number))
@@ -32,7 +32,7 @@ def test_whatever_is_no_id_is_refused_by_its_field(text: str) -> None:
 
 
 @given(_nodes, _numbers)
-def test_both_forms_name_the_same_task(node: str, number: int) -> None:
+def test_both_task_id_forms_are_equal(node: str, number: int) -> None:
     task = TaskId(node, number)
     assert requested_task(str(task), None, None) == task
     assert requested_task(None, node, number) == task
@@ -71,7 +71,7 @@ def test_both_forms_name_the_same_task(node: str, number: int) -> None:
         ("a:1", "b", None, "taskId"),
     ],
 )
-def test_a_malformed_missing_or_contradictory_name_is_refused(task: Any, node: Any, number: Any, field: str) -> None:
+def test_invalid_or_conflicting_task_id_is_rejected(task: Any, node: Any, number: Any, field: str) -> None:
     with pytest.raises(Fault) as refused:
         requested_task(task, node, number)
     assert refused.value.kind.code == 400
@@ -79,12 +79,12 @@ def test_a_malformed_missing_or_contradictory_name_is_refused(task: Any, node: A
 
 
 @given(st.builds(Counters, *[_counts] * 10, st.floats(-1, 1e6), _counts))
-def test_counters_are_read_from_the_object_that_shows_them(counters: Counters) -> None:
+def test_counters_survive_a_round_trip(counters: Counters) -> None:
     assert Counters.read(counters.shown()) == counters
 
 
 @given(st.builds(Counters, *[_counts] * 10), st.builds(Counters, *[_counts] * 10))
-def test_sums_are_sums_and_the_pace_is_the_later_one(one: Counters, other: Counters) -> None:
+def test_counters_add_up_and_keep_the_later_rate(one: Counters, other: Counters) -> None:
     both = one.plus(other)
     assert both.deleted == one.deleted + other.deleted
     assert both.bulk_retries == one.bulk_retries + other.bulk_retries
@@ -92,7 +92,7 @@ def test_sums_are_sums_and_the_pace_is_the_later_one(one: Counters, other: Count
     assert both.requests_per_second == other.requests_per_second
 
 
-def test_a_task_is_shown_with_just_the_given_members() -> None:
+def test_task_status_has_exactly_the_contract_members() -> None:
     shown = TaskStatus(TaskId("n", 1), completed=True, run_time_nanos=5, counters=Counters(total=3)).shown()
     assert list(shown) == ["completed", "taskId", "runTimeNanos", "status"]
     assert list(shown["status"]) == [
@@ -103,7 +103,7 @@ def test_a_task_is_shown_with_just_the_given_members() -> None:
     assert shown["status"]["requests_per_second"] == -1.0
 
 
-def test_a_failed_task_says_so() -> None:
+def test_failed_task_shows_failures_and_error() -> None:
     status = TaskStatus(TaskId("n", 1), True, 5, Counters(), failures=("row 7: too large",), error="cancelled")
     assert status.shown()["failures"] == ["row 7: too large"]
     assert status.shown()["error"] == "cancelled"

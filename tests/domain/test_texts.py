@@ -1,4 +1,4 @@
-"""Texts: which characters every store keeps as they are."""
+"""Which characters every store accepts."""
 
 import sys
 import unicodedata
@@ -7,7 +7,7 @@ from watchword.domain.errors import Fault
 from watchword.domain.names import check_text
 
 
-def is_kept(character: str) -> bool:
+def is_accepted(character: str) -> bool:
     try:
         check_text(character, "name", 1)
     except Fault:
@@ -15,7 +15,7 @@ def is_kept(character: str) -> bool:
     return True
 
 
-def test_all_characters_are_kept_but_control_characters_and_lone_surrogates() -> None:
-    refused = {chr(code) for code in range(sys.maxunicode + 1) if not is_kept(chr(code))}
+def test_only_control_characters_and_lone_surrogates_are_rejected() -> None:
+    refused = {chr(code) for code in range(sys.maxunicode + 1) if not is_accepted(chr(code))}
     expected = {c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c) in ("Cc", "Cs")}
     assert refused == expected - {"\t", "\n", "\r"}

@@ -14,7 +14,7 @@ from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType, check_t
 
 
 @given(records(), times)
-def test_a_token_has_one_status_by_its_revocation_then_its_end(record: TokenRecord, now: int) -> None:
+def test_status_is_revoked_then_expired_then_active(record: TokenRecord, now: int) -> None:
     if record.revoked_at is not None:
         assert record.status(now) is TokenStatus.REVOKED
     elif record.expires_at is not None and now >= record.expires_at:
@@ -24,18 +24,18 @@ def test_a_token_has_one_status_by_its_revocation_then_its_end(record: TokenReco
 
 
 @given(records(), st.integers(1, 10**9))
-def test_a_token_that_is_no_longer_active_never_is_again(record: TokenRecord, later: int) -> None:
+def test_inactive_token_never_becomes_active_again(record: TokenRecord, later: int) -> None:
     if record.status(NOW) is not TokenStatus.ACTIVE:
         assert record.status(NOW + later) is record.status(NOW)
 
 
-def test_a_token_is_dead_at_the_very_millisecond_of_its_end() -> None:
-    assert _ending(NOW).status(NOW - 1) is TokenStatus.ACTIVE
-    assert _ending(NOW).status(NOW) is TokenStatus.EXPIRED
+def test_token_expires_at_the_exact_millisecond() -> None:
+    assert _expiring_at(NOW).status(NOW - 1) is TokenStatus.ACTIVE
+    assert _expiring_at(NOW).status(NOW) is TokenStatus.EXPIRED
 
 
 @given(st.binary(max_size=200), st.binary(min_size=32, max_size=32))
-def test_the_id_is_the_padded_base64_of_the_salted_digest(token: bytes, salt: bytes) -> None:
+def test_token_id_is_base64_of_the_salted_digest(token: bytes, salt: bytes) -> None:
     made = token_id(token, Secret(salt))
     assert made == b64encode(hashlib.sha256(token + salt).digest()).decode()
     assert len(made) == 44
@@ -43,7 +43,7 @@ def test_the_id_is_the_padded_base64_of_the_salted_digest(token: bytes, salt: by
 
 
 @given(st.text(max_size=60))
-def test_any_other_text_is_no_id_and_is_not_repeated(text: str) -> None:
+def test_invalid_token_id_is_rejected_and_not_echoed(text: str) -> None:
     fault = refusal_of(lambda: check_token_id(text, "tokenId"))
     if fault is None:
         assert len(b64decode(check_token_id(text, "tokenId"), validate=True)) == 32
@@ -53,7 +53,7 @@ def test_any_other_text_is_no_id_and_is_not_repeated(text: str) -> None:
 
 
 @given(names)
-def test_a_name_of_visible_text_is_kept_as_it_is(name: str) -> None:
+def test_visible_name_is_kept_unchanged(name: str) -> None:
     assert check_name(name) == name
 
 
@@ -61,29 +61,29 @@ def test_a_name_of_visible_text_is_kept_as_it_is(name: str) -> None:
     "name", ["", " ", "\u00a0", "x" * (MAX_NAME + 1), "a\nb", "a\rb", "a\tb", "a\x00", "\x1b[0m", "\x7f", "\udc00",
         "\x85", "\u200b", "a\u202eb", "a\u2028b"]
 )  # fmt: skip
-def test_a_bad_name_is_refused(name: str) -> None:
+def test_invalid_name_is_rejected(name: str) -> None:
     with pytest.raises(Fault) as caught:
         check_name(name)
     assert caught.value.reason is Reason.INVALID_FIELD
     assert caught.value.details == {"field": "name"}
 
 
-def test_a_name_may_have_200_characters_of_any_width() -> None:
+def test_name_allows_200_wide_characters() -> None:
     assert check_name("😀" * MAX_NAME) == "😀" * MAX_NAME
 
 
 @given(st.none() | st.text(characters | st.sampled_from("\n\r\t"), max_size=50))
-def test_a_description_may_have_several_lines_or_be_absent(description: str | None) -> None:
+def test_description_may_be_multiline_or_absent(description: str | None) -> None:
     assert check_description(description) == description
 
 
 @pytest.mark.parametrize("description", ["x" * (MAX_DESCRIPTION + 1), "\x00", "\ud800"])
-def test_a_bad_description_is_refused(description: str) -> None:
+def test_invalid_description_is_rejected(description: str) -> None:
     with pytest.raises(Fault) as caught:
         check_description(description)
     assert caught.value.details == {"field": "description"}
 
 
-def _ending(at: int) -> TokenRecord:
+def _expiring_at(at: int) -> TokenRecord:
     record = TokenRecord("id", TokenType.PERSONAL, "n", None, "urn:a:b", "urn:a:b", 0, None)
     return record._replace(expires_at=at)

@@ -1,4 +1,4 @@
-"""Truncations as they are asked for, the names of indices, and the way that is chosen."""
+"""Truncation requests, index names and the choice of strategy."""
 
 import re
 from typing import Any
@@ -19,7 +19,7 @@ _prefixes = st.just("") | st.from_regex(r"[a-z0-9][a-z0-9-]{0,39}", fullmatch=Tr
 
 
 @given(st.text(), st.text(), _prefixes)
-def test_no_name_from_outside_makes_another_index_than_its_own(entity: str, aspect: str, prefix: str) -> None:
+def test_accepted_names_map_to_their_own_index(entity: str, aspect: str, prefix: str) -> None:
     try:
         asked = Aspect(check_word(entity, "entityType"), check_word(aspect, "aspect"))
     except Fault:
@@ -35,14 +35,14 @@ ODD = ["*", "a*", "a,b", "..", "../x", "a/b", "_all", "a_b", "", " ", "a b", "ä
 
 @pytest.mark.parametrize("word", ODD)
 @pytest.mark.parametrize("field", ["entityType", "aspect"])
-def test_a_name_that_could_be_something_else_is_refused_by_its_field(field: str, word: Any) -> None:
+def test_invalid_entity_or_aspect_is_rejected(field: str, word: Any) -> None:
     with pytest.raises(Fault) as refused:
         parse_truncation(ASKED | {field: word}, NOW)
     assert refused.value.details == {"field": field}
 
 
 @given(_words, _words, _prefixes)
-def test_an_index_tells_which_aspect_it_is_of(entity: str, name: str, prefix: str) -> None:
+def test_index_name_maps_back_to_its_aspect(entity: str, name: str, prefix: str) -> None:
     names = IndexNames(prefix)
     aspect = names.aspect_of(names.index_of(Aspect(entity, name)))
     assert aspect is not None
@@ -50,7 +50,7 @@ def test_an_index_tells_which_aspect_it_is_of(entity: str, name: str, prefix: st
 
 
 @given(_words, _words, _words, _words)
-def test_two_aspects_share_an_index_only_when_they_differ_in_case_alone(a: str, b: str, c: str, d: str) -> None:
+def test_aspects_share_an_index_only_if_they_differ_in_case(a: str, b: str, c: str, d: str) -> None:
     names = IndexNames()
     one, other = Aspect(a, b), Aspect(c, d)
     assert (names.index_of(one) == names.index_of(other)) == (one.key == other.key)
@@ -59,11 +59,11 @@ def test_two_aspects_share_an_index_only_when_they_differ_in_case_alone(a: str, 
 @pytest.mark.parametrize(
     "index", ["dataset_operationaspect_v1_17", "x", "_aspect_v1", "a_b_caspect_v1", "A_baspect_v1"]
 )
-def test_other_indices_are_of_no_aspect(index: str) -> None:
+def test_foreign_index_has_no_aspect(index: str) -> None:
     assert IndexNames().aspect_of(index) is None
 
 
-def test_an_aspect_is_written_as_the_known_one_is() -> None:
+def test_aspect_is_spelled_as_the_known_one() -> None:
     names = IndexNames("", (Aspect("dataset", "datasetUsageStatistics"),))
     assert names.written(Aspect("DATASET", "datasetusagestatistics")) == names.known[0]
     assert names.is_known(Aspect("Dataset", "DATASETUSAGESTATISTICS"))
@@ -90,28 +90,28 @@ def test_an_aspect_is_written_as_the_known_one_is() -> None:
         ({"dryrun": False}, "dryrun"),
     ],
 )
-def test_a_bad_value_is_refused_by_its_field(changed: dict[str, Any], field: str) -> None:
+def test_invalid_truncation_field_is_rejected(changed: dict[str, Any], field: str) -> None:
     with pytest.raises(Fault) as refused:
         parse_truncation(ASKED | changed, NOW)
     assert refused.value.kind.code == 400
     assert refused.value.details == {"field": field}
 
 
-def test_it_is_a_dry_run_unless_that_is_switched_off() -> None:
+def test_dry_run_is_the_default() -> None:
     assert parse_truncation(ASKED, NOW).dry_run
     assert parse_truncation(ASKED | {"dryRun": None}, NOW).dry_run
     assert not parse_truncation(ASKED | {"dryRun": False}, NOW).dry_run
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12))
-def test_more_than_half_by_the_real_half_is_copied(rows: int, old: int) -> None:
+def test_deleting_more_than_half_the_rows_reindexes(rows: int, old: int) -> None:
     old = min(old, rows)
     plan = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "a_baspect_v1", RowCount(rows, old, 0), can_copy=True)
     assert (plan.strategy is Strategy.REINDEX) == (old * 2 > rows)
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12))
-def test_clients_find_both_numbers_first_in_the_summary(rows: int, old: int) -> None:
+def test_summary_starts_with_both_counts(rows: int, old: int) -> None:
     old = min(old, rows)
     summary = (
         parse_truncation(ASKED, NOW)
@@ -130,7 +130,7 @@ def test_clients_find_both_numbers_first_in_the_summary(rows: int, old: int) -> 
         (3, 2, "Delete 2 out of 3 rows (66.67%). Reindexing the aspect without the deleted records. "),
     ],
 )
-def test_the_summary_has_the_given_words(rows: int, old: int, told: str) -> None:
+def test_summary_text_matches_the_contract(rows: int, old: int, told: str) -> None:
     summary = (
         parse_truncation(ASKED, NOW)
         .plan(Aspect("a", "b"), "a_baspect_v1", RowCount(rows, old, 0), can_copy=True)
@@ -140,7 +140,7 @@ def test_the_summary_has_the_given_words(rows: int, old: int, told: str) -> None
 
 
 @pytest.mark.parametrize("force", [{}, {"forceReindex": True}, {"forceDeleteByQuery": True}], ids=str)
-def test_engine_that_cannot_copy_always_deletes_and_says_so(force: dict[str, bool]) -> None:
+def test_engine_without_reindex_deletes_and_says_so(force: dict[str, bool]) -> None:
     plan = parse_truncation(ASKED | force, NOW).plan(Aspect("a", "b"), "i", RowCount(10, 9, 0), can_copy=False)
     assert plan.strategy is Strategy.DELETE_BY_QUERY
     assert plan.reason == "the embedded index always deletes in batches"

@@ -38,18 +38,18 @@ def is_actor(urn: str) -> bool:
 
 
 @given(urns)
-def test_a_well_formed_urn_is_taken_as_it_is(urn: str) -> None:
+def test_valid_urn_is_kept_unchanged(urn: str) -> None:
     assert check_urn(urn, "urn") == urn
 
 
 @given(namespaces, st.text(visible.filter(lambda c: c not in ":_"), min_size=1, max_size=40))
-def test_any_plain_urn_is_an_actor(namespace: str, name: str) -> None:
+def test_user_urn_is_an_actor(namespace: str, name: str) -> None:
     urn = f"urn:{namespace}:corpuser:{name}"
     assert check_actor(urn, "actorUrn") == urn
 
 
 @given(st.text())
-def test_any_text_is_an_actor_as_it_is_or_refused_by_name(value: str) -> None:
+def test_any_text_is_an_actor_or_rejected(value: str) -> None:
     fault = refusal_of(lambda: check_actor(value, "actorUrn"))
     if fault is None:
         assert check_actor(value, "actorUrn") == value
@@ -60,14 +60,14 @@ def test_any_text_is_an_actor_as_it_is_or_refused_by_name(value: str) -> None:
 
 
 @given(urns, st.characters(exclude_categories=()), st.data())
-def test_a_character_that_is_not_visible_ascii_spoils_a_urn(urn: str, odd: str, data: st.DataObject) -> None:
+def test_invisible_or_non_ascii_character_is_rejected_in_a_urn(urn: str, odd: str, data: st.DataObject) -> None:
     assume(not "\x21" <= odd <= "\x7e")
     place = data.draw(st.integers(0, len(urn)))
     assert not is_actor(urn[:place] + odd + urn[place:])
 
 
 @given(namespaces)
-def test_a_urn_has_at_most_255_characters(namespace: str) -> None:
+def test_urn_has_at_most_255_characters(namespace: str) -> None:
     start = f"urn:{namespace}:u:"
     longest = start + "x" * (MAX_URN - len(start))
     assert is_actor(longest)
@@ -77,44 +77,44 @@ def test_a_urn_has_at_most_255_characters(namespace: str) -> None:
 @pytest.mark.parametrize(
     "urn", ["", "urn", "urn:", "urn:li", "urn:li:", "urn::x", "li:corpuser:x", "URN:li:x", "urn:-a:x"]
 )
-def test_what_lacks_a_part_is_no_urn(urn: str) -> None:
+def test_incomplete_urn_is_rejected(urn: str) -> None:
     assert refused(lambda: check_urn(urn, "urn")).details == {"field": "urn"}
 
 
 @given(st.sampled_from(KINDS_THAT_ARE_NO_USERS), st.data())
-def test_the_urn_of_a_group_role_policy_or_token_is_no_actor_in_any_case(kind: str, data: st.DataObject) -> None:
+def test_group_role_policy_and_token_urns_are_not_actors(kind: str, data: st.DataObject) -> None:
     cased = "".join(data.draw(st.sampled_from([c.upper(), c.lower()])) for c in kind)
     assert "not of a group" in refused(lambda: check_actor(f"urn:li:{cased}:name", "actorUrn")).message
 
 
 @given(namespaces, st.text(visible.filter(lambda c: c != ":"), max_size=20))
-def test_names_beginning_with_two_underscores_are_the_systems_own(namespace: str, name: str) -> None:
+def test_names_starting_with_two_underscores_are_reserved(namespace: str, name: str) -> None:
     urn = f"urn:{namespace}:corpuser:__{name}"
     assert is_reserved(urn)
     assert "reserved" in refused(lambda: check_actor(urn, "actorUrn")).message
 
 
-def test_nobody_may_act_as_the_system() -> None:
+def test_system_actor_is_rejected() -> None:
     assert not is_actor(SYSTEM_ACTOR)
 
 
-def test_only_what_follows_the_last_colon_is_the_name() -> None:
+def test_urn_name_follows_the_last_colon() -> None:
     assert name_of("urn:li:corpuser:a:b") == "b"
     assert is_reserved("urn:li:corpuser:a:__b")
     assert is_actor("urn:li:corpuser:__a:b")
 
 
 @given(st.text(visible, min_size=1, max_size=50))
-def test_a_group_is_named_by_a_group_urn(name: str) -> None:
+def test_group_urn_is_accepted(name: str) -> None:
     assert check_group(GROUP_PREFIX + name, "groupUrn") == GROUP_PREFIX + name
 
 
 @pytest.mark.parametrize("urn", [GROUP_PREFIX, "urn:li:corpuser:ann", "ops"])
-def test_what_is_not_a_group_urn_names_no_group(urn: str) -> None:
+def test_non_group_urn_is_rejected(urn: str) -> None:
     assert refused(lambda: check_group(urn, "groupUrn")).details == {"field": "groupUrn"}
 
 
 @given(st.integers(0))
-def test_a_token_is_named_by_its_id_or_its_urn(number: int) -> None:
+def test_token_is_named_by_id_or_urn(number: int) -> None:
     token_id = numbered_id(number)
     assert check_token_id(token_id, "tokenId") == check_token_id(token_urn(token_id), "tokenId") == token_id

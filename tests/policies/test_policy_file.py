@@ -1,4 +1,4 @@
-"""The policy file as text: what it says is read exactly; what is wrong with it is told with its line and key."""
+"""Parsing the policy file; errors name the line and the key."""
 
 import os
 from pathlib import Path
@@ -37,7 +37,7 @@ def read(folder: Path, text: str | bytes) -> PolicyDeclaration:
     return read_policy_file(file)
 
 
-def refused(folder: Path, text: str | bytes) -> str:
+def rejection(folder: Path, text: str | bytes) -> str:
     with pytest.raises(PolicyFileError) as caught:
         read(folder, text)
     message = str(caught.value)
@@ -46,7 +46,7 @@ def refused(folder: Path, text: str | bytes) -> str:
     return message.partition("policies.yaml")[2].lstrip(", ")
 
 
-def test_policy_file_defines_grants(tmp_path: Path) -> None:
+def test_policy_file_defines_policies(tmp_path: Path) -> None:
     assert read(tmp_path, GOOD).policies == (
         Policy(
             urn=POLICY_PREFIX + "own-tokens",
@@ -70,7 +70,7 @@ def test_policy_file_defines_grants(tmp_path: Path) -> None:
     )
 
 
-def test_may_name_the_set_it_declares(tmp_path: Path) -> None:
+def test_policy_file_names_its_set(tmp_path: Path) -> None:
     declared = read(tmp_path, f"set: team-a\n{GOOD}")
     assert declared.set_name == "team-a"
     assert {policy.set_name for policy in declared.policies} == {"team-a"}
@@ -78,11 +78,11 @@ def test_may_name_the_set_it_declares(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", ["", "a b", "[a]", "12", "x" * 101])
-def test_a_set_has_a_name_as_an_id_has(tmp_path: Path, bad: str) -> None:
-    assert refused(tmp_path, f"policies: []\nset: {bad}\n").startswith("line 2: set must ")
+def test_invalid_set_name_is_rejected(tmp_path: Path, bad: str) -> None:
+    assert rejection(tmp_path, f"policies: []\nset: {bad}\n").startswith("line 2: set must ")
 
 
-def test_may_declare_nothing(tmp_path: Path) -> None:
+def test_policy_file_may_be_empty(tmp_path: Path) -> None:
     assert read(tmp_path, "policies: []") == PolicyDeclaration(())
 
 
@@ -118,9 +118,9 @@ def test_may_declare_nothing(tmp_path: Path) -> None:
         ('name: "Audit"', 'name: "Audit', "line 11: this is not YAML"),
     ],
 )
-def test_that_is_wrong_is_refused_with_line_and_key(tmp_path: Path, before: str, after: str, told: str) -> None:
+def test_invalid_policy_file_is_rejected_with_line_and_key(tmp_path: Path, before: str, after: str, told: str) -> None:
     assert before in GOOD
-    assert refused(tmp_path, GOOD.replace(before, after, 1)).startswith(told)
+    assert rejection(tmp_path, GOOD.replace(before, after, 1)).startswith(told)
 
 
 @pytest.mark.parametrize(
@@ -140,16 +140,16 @@ def test_that_is_wrong_is_refused_with_line_and_key(tmp_path: Path, before: str,
     ],
     ids=repr,
 )
-def test_that_is_something_else_is_refused_in_one_sentence(tmp_path: Path, text: str | bytes) -> None:
-    refused(tmp_path, text)
+def test_malformed_policy_file_is_rejected_in_one_sentence(tmp_path: Path, text: str | bytes) -> None:
+    rejection(tmp_path, text)
 
 
-def test_that_is_not_there_or_too_large_is_refused(tmp_path: Path) -> None:
+def test_missing_or_oversized_policy_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(PolicyFileError, match="cannot be read"):
         read_policy_file(tmp_path / "nowhere.yaml")
     with pytest.raises(PolicyFileError, match="cannot be read"):
         read_policy_file(tmp_path)
-    assert "at most" in refused(tmp_path, b"#" * 5_000_000)
+    assert "at most" in rejection(tmp_path, b"#" * 5_000_000)
 
 
 def test_world_writable_policy_file_is_rejected(tmp_path: Path) -> None:
@@ -169,23 +169,23 @@ def test_policy_file_with_huge_aliases_is_rejected(tmp_path: Path) -> None:
         for number in range(500)
     )
     first = f"  - {{id: first, name: n, privileges: [VIEW_AUDIT_LOG], actors: {{users: &u [{users}]}}}}\n"
-    assert "the file is too large" in refused(tmp_path, f"policies:\n{first}{entries}")
+    assert "the file is too large" in rejection(tmp_path, f"policies:\n{first}{entries}")
     many = "".join(f"  - {{id: p{number}}}\n" for number in range(1_001))
-    assert "line 2: policies may have at most 1,000" in refused(tmp_path, f"policies:\n{many}")
+    assert "line 2: policies may have at most 1,000" in rejection(tmp_path, f"policies:\n{many}")
 
 
-def test_that_is_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+def test_policy_file_cannot_be_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(PolicyFileError, match="not a regular file"):
         read_policy_file(tmp_path / "pipe")
 
 
-def test_may_begin_with_a_mark_of_its_encoding(tmp_path: Path) -> None:
+def test_policy_file_may_start_with_a_bom(tmp_path: Path) -> None:
     assert len(read(tmp_path, b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode()).policies) == 2
 
 
-def test_cannot_make_objects_of_the_language(tmp_path: Path) -> None:
-    assert "line 1" in refused(tmp_path, "policies: !!python/object/apply:os.system [id]")
+def test_yaml_cannot_construct_python_objects(tmp_path: Path) -> None:
+    assert "line 1" in rejection(tmp_path, "policies: !!python/object/apply:os.system [id]")
 
 
 DECLARED = st.lists(policies(), max_size=5, unique_by=lambda policy: policy.urn).map(
@@ -194,7 +194,7 @@ DECLARED = st.lists(policies(), max_size=5, unique_by=lambda policy: policy.urn)
 
 
 @given(DECLARED)
-def test_that_was_written_reads_back_as_the_same_policies(
+def test_written_policy_file_reads_back_equal(
     tmp_path_factory: pytest.TempPathFactory, made: tuple[Policy, ...]
 ) -> None:
     folder = tmp_path_factory.mktemp("file")

@@ -1,4 +1,4 @@
-"""Declared policies: the changes lead from what is to what is declared, and touch nothing else."""
+"""Declared policies: reconciling changes only the policies of the declared set."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ def current_policies(draw: st.DrawFn) -> list[Policy]:
     return found
 
 
-def applied(current: list[Policy], changes: tuple[PolicyChange, ...]) -> dict[str, Policy]:
+def apply_changes(current: list[Policy], changes: tuple[PolicyChange, ...]) -> dict[str, Policy]:
     result = {policy.urn: policy for policy in current}
     for change in changes:
         assert result.pop(change.urn, None) == change.before
@@ -47,11 +47,9 @@ def applied(current: list[Policy], changes: tuple[PolicyChange, ...]) -> dict[st
 
 
 @given(current_policies(), BY_URN)
-def test_the_changes_lead_to_just_what_is_declared_and_leave_the_rest(
-    current: list[Policy], wanted: list[Policy]
-) -> None:
+def test_reconcile_yields_the_declared_policies_and_keeps_others(current: list[Policy], wanted: list[Policy]) -> None:
     declared = check_declared(wanted)
-    result = applied(current, reconcile(current, declared, prune=True).changes)
+    result = apply_changes(current, reconcile(current, declared, prune=True).changes)
     names = {policy.urn for policy in declared.policies}
     assert [result[policy.urn] for policy in declared.policies] == list(declared.policies)
     others = {policy.urn: policy for policy in current if policy.urn not in names}
@@ -60,14 +58,14 @@ def test_the_changes_lead_to_just_what_is_declared_and_leave_the_rest(
 
 
 @given(current_policies(), BY_URN)
-def test_a_second_time_there_is_nothing_to_change(current: list[Policy], wanted: list[Policy]) -> None:
+def test_second_reconcile_changes_nothing(current: list[Policy], wanted: list[Policy]) -> None:
     declared = check_declared(wanted)
-    result = applied(current, reconcile(current, declared, prune=True).changes)
+    result = apply_changes(current, reconcile(current, declared, prune=True).changes)
     assert reconcile(result.values(), declared, prune=True) == PolicyPlan()
 
 
 @given(current_policies(), BY_URN)
-def test_without_pruning_nothing_is_removed_and_all_that_would_be_is_named(
+def test_reconcile_without_prune_removes_nothing_and_lists_undeclared(
     current: list[Policy], wanted: list[Policy]
 ) -> None:
     declared = check_declared(wanted)
@@ -78,7 +76,7 @@ def test_without_pruning_nothing_is_removed_and_all_that_would_be_is_named(
 
 
 @given(BY_URN, BY_URN, OTHERS)
-def test_what_is_not_of_the_set_stays_and_one_of_another_set_is_a_conflict(
+def test_reconcile_keeps_other_sets_and_rejects_their_policies(
     others: list[Policy], wanted: list[Policy], keeper: tuple[PolicySource, str | None]
 ) -> None:
     current = [replace(policy, source=keeper[0], set_name=keeper[1]) for policy in others]
@@ -93,7 +91,7 @@ def test_what_is_not_of_the_set_stays_and_one_of_another_set_is_a_conflict(
         assert ChangeKind.DELETE not in {change.kind for change in changes}
 
 
-def test_a_policy_of_the_service_cannot_be_declared() -> None:
+def test_system_policy_cannot_be_declared() -> None:
     root = root_policy("urn:li:corpuser:admin")
     with pytest.raises(Fault) as caught:
         check_declared([replace(root, users=frozenset())])
@@ -104,7 +102,7 @@ def test_a_policy_of_the_service_cannot_be_declared() -> None:
     assert ROOT_POLICY in caught.value.message
 
 
-def test_the_summary_counts_each_kind() -> None:
+def test_summary_counts_each_kind_of_change() -> None:
     kinds = [ChangeKind.DELETE, ChangeKind.CREATE, ChangeKind.CREATE]
     assert summary(PolicyChange(kind, "urn", None, None) for kind in kinds) == "2 created, 1 removed"
     assert summary([]) == "nothing to change"

@@ -1,4 +1,4 @@
-"""The life of a policy file at a real server: applied, edited by hand, applied again, emptied, broken; never half."""
+"""A server applies its policy file completely or not at all: at start, after edits, when emptied or broken."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ ALICE, BOB, CAROL = (f"urn:li:corpuser:{name}" for name in ("alice", "bob", "car
 PREFIX = "urn:li:servicePolicy:"
 
 
-def declaration(**who: str) -> str:
+def policy_file_text(**who: str) -> str:
     entries = "".join(
         f"  - {{id: {name}, name: {name}, privileges: [{GENERATE}], actors: {{users: ['{urn}']}}}}\n"
         for name, urn in who.items()
@@ -29,56 +29,56 @@ def declaration(**who: str) -> str:
     return f"policies:\n{entries}" if who else "policies: []\n"
 
 
-def users(server: Server) -> dict[str, tuple[str, list[str]]]:
-    """Of each policy that the service does not keep itself: who keeps it and whom it grants to."""
+def policy_users(server: Server) -> dict[str, tuple[str, list[str]]]:
+    """Source and users of each editable policy, by name."""
     found = server.ask(POLICIES, actor=ADMIN)["listPolicies"]["policies"]
     return {p["name"]: (p["source"], p["actors"]["users"]) for p in found if p["editable"] and p["actors"]["users"]}
 
 
-def may(server: Server, actor: str) -> bool:
+def may_generate(server: Server, actor: str) -> bool:
     return GENERATE in server.ask(GRANTED, {"urn": actor}, actor=actor)["getGrantedPrivileges"]["privileges"]
 
 
-def declared(word: str, *actors: str, **fields: Any) -> dict[str, Any]:
+def policy_input(word: str, *actors: str, **fields: Any) -> dict[str, Any]:
     return {"id": word, "name": word, "privileges": [GENERATE], "actors": {"users": list(actors)}, **fields}
 
 
-def test_from_the_first_start_to_a_broken_file(make_server: Make, tmp_path: Path) -> None:
+def test_policy_file_is_applied_at_every_start(make_server: Make, tmp_path: Path) -> None:
     file = tmp_path / "policies.yaml"
-    file.write_text(declaration(one=ALICE, two=BOB))
+    file.write_text(policy_file_text(one=ALICE, two=BOB))
     server = make_server("--policy-file", str(file))
     by_hand = server.grant(CAROL)
-    assert users(server) == {"one": ("FILE", [ALICE]), "two": ("FILE", [BOB]), "test policy": ("API", [CAROL])}
+    assert policy_users(server) == {"one": ("FILE", [ALICE]), "two": ("FILE", [BOB]), "test policy": ("API", [CAROL])}
     assert "2 created" in server.out.read_text()
 
-    edited = {**declared("one", BOB), "type": "PLATFORM", "state": "ACTIVE"}
+    edited = {**policy_input("one", BOB), "type": "PLATFORM", "state": "ACTIVE"}
     del edited["id"]
     server.ask(UPDATE, {"urn": f"{PREFIX}one", "input": edited}, actor=ADMIN)
     server.withdraw(f"{PREFIX}two")
-    assert not may(server, ALICE)
+    assert not may_generate(server, ALICE)
     server.stop()
     server.start()
-    assert users(server)["one"] == ("FILE", [ALICE]), "what was edited by hand is set right"
-    assert users(server)["two"] == ("FILE", [BOB]), "what was deleted by hand is there again"
-    assert may(server, ALICE)
+    assert policy_users(server)["one"] == ("FILE", [ALICE]), "what was edited by hand is set right"
+    assert policy_users(server)["two"] == ("FILE", [BOB]), "what was deleted by hand is there again"
+    assert may_generate(server, ALICE)
 
-    file.write_text(declaration(two=CAROL))
+    file.write_text(policy_file_text(two=CAROL))
     server.stop()
     server.start()
-    assert users(server) == {"two": ("FILE", [CAROL]), "test policy": ("API", [CAROL])}
-    assert not may(server, ALICE)
+    assert policy_users(server) == {"two": ("FILE", [CAROL]), "test policy": ("API", [CAROL])}
+    assert not may_generate(server, ALICE)
     assert "1 updated, 1 removed" in server.out.read_text()
 
     server.stop()
     before = stored_while_stopped(server)
-    file.write_text(declaration(three=ALICE) + "  - id: four\n    nam: x\n")
+    file.write_text(policy_file_text(three=ALICE) + "  - id: four\n    nam: x\n")
     with pytest.raises(AssertionError, match=r"policies\.yaml, line 4: policies\[1\] has no key 'nam'"):
         server.start()
     assert stored_while_stopped(server) == before, "nothing of a broken file is applied"
 
     file.write_text("policies: []\n")
     server.start()
-    assert users(server) == {"test policy": ("API", [CAROL])}
+    assert policy_users(server) == {"test policy": ("API", [CAROL])}
     server.withdraw(by_hand)
 
 
@@ -86,48 +86,48 @@ def stored_while_stopped(server: Server) -> tuple[dict[str, int], list[Any]]:
     return stored(server), look(server, "SELECT * FROM policies ORDER BY urn")
 
 
-def test_that_names_the_root_policy_stops_the_start(make_server: Make, tmp_path: Path) -> None:
+def test_policy_file_with_root_policy_prevents_start(make_server: Make, tmp_path: Path) -> None:
     file = tmp_path / "policies.yaml"
-    file.write_text(declaration(root=ALICE))
+    file.write_text(policy_file_text(root=ALICE))
     with pytest.raises(AssertionError, match=r"line 2: policies\[0\]\.id must not be root"):
         make_server("--policy-file", str(file))
 
 
-def test_at_a_start_prunes_its_own_set_and_is_refused_where_it_declares_a_policy_of_another(
-    make_server: Make, tmp_path: Path
-) -> None:
+def test_policy_file_prunes_its_set_and_cannot_take_another_sets_policy(make_server: Make, tmp_path: Path) -> None:
     file = tmp_path / "policies.yaml"
-    file.write_text(declaration(one=ALICE, two=ALICE))
+    file.write_text(policy_file_text(one=ALICE, two=ALICE))
     server = make_server("--policy-file", str(file))
-    apply = {"input": {"set": "team-b", "policies": [declared("three", BOB)]}}
+    apply = {"input": {"set": "team-b", "policies": [policy_input("three", BOB)]}}
     assert server.ask(APPLY, apply, actor=ADMIN)["applyPolicies"]["undeclared"] == []
-    file.write_text(declaration(one=ALICE))
+    file.write_text(policy_file_text(one=ALICE))
     server.stop()
     server.start()
-    assert users(server) == {"one": ("FILE", [ALICE]), "three": ("FILE", [BOB])}
+    assert policy_users(server) == {"one": ("FILE", [ALICE]), "three": ("FILE", [BOB])}
     server.stop()
     before = stored_while_stopped(server)
-    file.write_text(declaration(three=ALICE))
+    file.write_text(policy_file_text(three=ALICE))
     with pytest.raises(AssertionError, match="three belongs to the policy set 'team-b'; this is the set 'default'"):
         server.start()
     assert stored_while_stopped(server) == before
 
 
-def test_that_is_not_there_stops_the_start(make_server: Make, tmp_path: Path) -> None:
+def test_missing_policy_file_prevents_start(make_server: Make, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="cannot be read"):
         make_server("--policy-file", str(tmp_path / "nowhere.yaml"))
 
 
-class TestApplyingOverGraphQL:
+class TestApplyPolicies:
     def apply(self, server: Server, *policies: dict[str, Any], actor: str = ADMIN, **fields: Any) -> Any:
         wanted = {"input": {"policies": list(policies), **fields}}
         return server.ask(APPLY, wanted, actor=actor)["applyPolicies"]
 
-    def test_a_dry_run_says_what_would_change_and_changes_nothing(self, make_server: Make) -> None:
+    def test_apply_dry_run_changes_nothing(self, make_server: Make) -> None:
         server = make_server()
-        self.apply(server, declared("one", ALICE), declared("two", ALICE))
+        self.apply(server, policy_input("one", ALICE), policy_input("two", ALICE))
         before = stored(server)
-        would = self.apply(server, declared("one", BOB), declared("two", ALICE), declared("three", BOB), dryRun=True)
+        would = self.apply(
+            server, policy_input("one", BOB), policy_input("two", ALICE), policy_input("three", BOB), dryRun=True
+        )
         assert would["dryRun"] is True
         assert would["unchanged"] == 1
         assert [(change["change"], change["urn"]) for change in would["changes"]] == [
@@ -135,42 +135,42 @@ class TestApplyingOverGraphQL:
             ("CREATE", f"{PREFIX}three"),
         ]
         assert stored(server) == before
-        assert may(server, ALICE)
-        done = self.apply(server, declared("one", BOB), declared("two", ALICE), declared("three", BOB))
+        assert may_generate(server, ALICE)
+        done = self.apply(server, policy_input("one", BOB), policy_input("two", ALICE), policy_input("three", BOB))
         assert done == {**would, "dryRun": False}
         assert stored(server) != before
 
-    def test_counts_from_the_next_request_on(self, make_server: Make) -> None:
+    def test_applied_policies_take_effect_immediately(self, make_server: Make) -> None:
         server = make_server("--workers", "2")
         for _ in range(10):
-            self.apply(server, declared("one", ALICE))
-            assert may(server, ALICE)
+            self.apply(server, policy_input("one", ALICE))
+            assert may_generate(server, ALICE)
             self.apply(server, prune=True)
-            assert not may(server, ALICE)
+            assert not may_generate(server, ALICE)
 
     @pytest.mark.parametrize(
         ("bad", "field"),
         [
-            (declared("x", "alice"), "policies[1].actors.users"),
-            (declared("x", ALICE, privileges=[]), "policies[1].privileges"),
-            (declared("x", ALICE, privileges=["NO_SUCH"]), "policies[1].privileges"),
-            (declared("", ALICE), "policies[1].id"),
-            (declared("good", ALICE), "policies[1].id"),
-            (declared("x", ALICE, name="\n"), "policies[1].name"),
-            (declared("x", ALICE, actors={"roles": ["urn:li:role:x"]}), "policies[1].actors.roles"),
+            (policy_input("x", "alice"), "policies[1].actors.users"),
+            (policy_input("x", ALICE, privileges=[]), "policies[1].privileges"),
+            (policy_input("x", ALICE, privileges=["NO_SUCH"]), "policies[1].privileges"),
+            (policy_input("", ALICE), "policies[1].id"),
+            (policy_input("good", ALICE), "policies[1].id"),
+            (policy_input("x", ALICE, name="\n"), "policies[1].name"),
+            (policy_input("x", ALICE, actors={"roles": ["urn:li:role:x"]}), "policies[1].actors.roles"),
         ],
     )
-    def test_one_bad_policy_refuses_all_and_is_named(self, server: Server, bad: dict[str, Any], field: str) -> None:
+    def test_one_invalid_policy_rejects_all(self, server: Server, bad: dict[str, Any], field: str) -> None:
         before = stored(server)
         with pytest.raises(GraphQLRefused) as refusal:
-            self.apply(server, declared("good", ALICE), bad)
+            self.apply(server, policy_input("good", ALICE), bad)
         assert refusal.value.reason == "invalid_field"
         assert refusal.value.errors[0]["extensions"]["field"] == field
         assert field in refusal.value.errors[0]["message"]
         assert stored(server) == before
 
-    def test_needs_the_privilege_before_anything_is_judged(self, server: Server, actor: str) -> None:
+    def test_apply_checks_the_privilege_first(self, server: Server, actor: str) -> None:
         for dry in (True, False):
             with pytest.raises(GraphQLRefused) as refusal:
-                self.apply(server, declared("", "nonsense"), actor=actor, dryRun=dry)
+                self.apply(server, policy_input("", "nonsense"), actor=actor, dryRun=dry)
             assert refusal.value.code == 403
