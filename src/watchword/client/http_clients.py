@@ -15,7 +15,6 @@ import ssl
 import time
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, Protocol, Self, TypeVar
 from urllib.parse import urlsplit
@@ -187,18 +186,7 @@ def _check_url(url: str) -> str:
 # second would never time out. asyncio can cancel a request from outside; a blocking client cannot, so each of its reads
 # and writes gets the time that is left. httpx has no public way to set httpcore's network backend, so this replaces a
 # private attribute of it. tests/client/test_bounds.py fails if that stops working.
-
 _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
-
-
-@contextmanager
-def deadline(seconds: float | None) -> Iterator[None]:
-    """Limit the time of all reads and writes in this block, by a client of `enforce_deadlines`."""
-    before = _deadline.set(None if seconds is None else time.monotonic() + seconds)
-    try:
-        yield
-    finally:
-        _deadline.reset(before)
 
 
 def enforce_deadlines(http: httpx.Client) -> httpx.Client:
@@ -441,8 +429,9 @@ class Client(_HttpClient[httpx.Client]):
             time.sleep(pause)
 
     def _send_once(self, request: ApiRequest[T]) -> T:
+        _deadline.set(None if self._timeout is None else time.monotonic() + self._timeout)
         try:
-            with deadline(self._timeout), self._http.stream(**self._connection.request(request)) as response:
+            with self._http.stream(**self._connection.request(request)) as response:
                 body = AnswerBody(response)
                 if not response.is_closed:
                     for chunk in response.iter_raw():

@@ -37,8 +37,6 @@ Header = tuple[bytes, bytes]
 MAX_CACHED = 10_000
 LONGEST_CACHE = 60.0
 MAX_BODY = 16 * 1024
-TRIES = 2
-"""The server may have closed a kept-alive connection: that must not reject a request."""
 POLICY_VIOLATION = 1008
 _CHALLENGE = b'Bearer realm="watchword"'
 # Headers that a client must not set. Some frameworks take an underscore or a dot for a hyphen.
@@ -139,21 +137,14 @@ class VerifyTokens:
         return verdict
 
     async def _ask(self, authorization: bytes, host: str) -> _Verdict:
-        headers = [
-            (b"authorization", authorization),
-            (b"accept", b"application/json"),
-            (b"accept-encoding", b"identity"),
-        ]
-        if host:
-            headers.append((b"x-forwarded-for", host.encode()))
+        headers = [(b"authorization", authorization), (b"accept", b"application/json")]
+        headers += [(b"accept-encoding", b"identity"), *([(b"x-forwarded-for", host.encode())] if host else [])]
         async with asyncio.timeout(self._timeout):
-            for left in reversed(range(TRIES)):
-                try:
-                    return await self._ask_once(headers)
-                except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-                    if not left:
-                        raise
-        raise AssertionError("unreachable")
+            try:
+                return await self._ask_once(headers)
+            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                # The server may have closed a kept-alive connection: that must not reject a request.
+                return await self._ask_once(headers)
 
     async def _ask_once(self, headers: list[Header]) -> _Verdict:
         async with self._http().stream("GET", self._url, headers=headers, follow_redirects=False) as response:

@@ -10,8 +10,8 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -171,22 +171,19 @@ class Profiles:
         server.
         """
         file = self.token_file(profile)
-        with self._locked() as stored:
-            before = stored.urls.get(profile.name, profile.url)
+        with self._locked() as stored, draft(file, f"{token.reveal()}\n".encode()) as written:
+            if not same_server(stored.urls.get(profile.name, profile.url), profile.url):
+                file.unlink(missing_ok=True)
             stored.urls[profile.name] = profile.url
             stored.current = profile.name
-            with _drafted(file, token.reveal() + "\n") as put_token, self._drafted(stored) as put_profiles:
-                if not same_server(before, profile.url):
-                    file.unlink(missing_ok=True)
-                put_profiles()
-                put_token()
+            self._write(stored)
+            publish(written, file)
 
     def use(self, name: str) -> None:
         """Make a profile the current one."""
         with self._locked() as stored:
             stored.current = name
-            with self._drafted(stored) as put:
-                put()
+            self._write(stored)
 
     def remove(self, profile: Profile) -> None:
         """Remove the token first, so that an interrupted removal leaves no secret behind."""
@@ -195,8 +192,7 @@ class Profiles:
             stored.urls.pop(profile.name, None)
             if stored.current == profile.name:
                 stored.current = None
-            with self._drafted(stored) as put:
-                put()
+            self._write(stored)
 
     @property
     def _existing_folder(self) -> Path:
@@ -231,13 +227,14 @@ class Profiles:
             _reject_open(folder, os.fstat(opened), 0o022, "700")
             fcntl.flock(opened, fcntl.LOCK_EX)
             yield self._read()
-            os.fsync(opened)
         finally:
             os.close(opened)
 
-    def _drafted(self, stored: _ProfilesFile) -> AbstractContextManager[Callable[[], object]]:
+    def _write(self, stored: _ProfilesFile) -> None:
+        path = self._existing_folder / "profiles.json"
         content = {"current": stored.current, "profiles": {name: {"url": url} for name, url in stored.urls.items()}}
-        return _drafted(self._existing_folder / "profiles.json", json.dumps(content, indent=2) + "\n")
+        with draft(path, f"{json.dumps(content, indent=2)}\n".encode()) as written:
+            publish(written, path)
 
 
 def _default_name(url: str) -> str:
@@ -248,13 +245,6 @@ def _default_name(url: str) -> str:
     host = re.sub(r"[^A-Za-z0-9._-]", "-", parts.hostname or "").strip("-._") or "server"
     default = {"http": 80, "https": 443}.get(parts.scheme)
     return host if parts.port in (None, default) else f"{host}:{parts.port}"
-
-
-@contextmanager
-def _drafted(path: Path, text: str) -> Iterator[Callable[[], object]]:
-    """Write a draft beside the file; calling what this yields replaces the file, or a link, in one step."""
-    with draft(path, text.encode()) as written:
-        yield lambda: publish(written, path)
 
 
 def _read_private(path: Path, forbidden: int, mode: str) -> bytes | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
 
 from watchword.domain.secret import Secret
 
@@ -45,16 +45,24 @@ def graphql_name(field: Field[Any]) -> str:
     return field.metadata.get(GRAPHQL_NAME) or first + "".join(word.capitalize() for word in rest)
 
 
-@dataclass(frozen=True, slots=True)
-class Me:
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class Record:
+    """The base of all records: makes each a frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+
+class Me(Record):
     """The actor that the client acts as."""
 
     urn: str
     username: str
 
 
-@dataclass(frozen=True, slots=True)
-class TokenInfo:
+class TokenInfo(Record):
     """What the server stores about a token. It never stores the token itself."""
 
     id: str
@@ -85,16 +93,14 @@ class TokenInfo:
     """Like `status`, but SUSPENDED instead of ACTIVE while the actor is suspended."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewToken:
+class NewToken(Record):
     """A token that was just issued, and its record. The server shows the token only this once."""
 
     token: Secret[str] = field(metadata={GRAPHQL_NAME: "accessToken"})
     metadata: TokenInfo
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Record):
     """Whose token it is and what it is limited to, as a gateway gets it."""
 
     urn: str
@@ -102,24 +108,21 @@ class Identity:
     scopes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ActorTokenCount:
+class ActorTokenCount(Record):
     """How many tokens of one actor a revocation affects."""
 
     actor_urn: str
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class RevocationPlan:
+class RevocationPlan(Record):
     """How many tokens would be revoked, derived ones included, and whose: at most 100 actors, most tokens first."""
 
     count: int
     actors: tuple[ActorTokenCount, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RevocationReceipt:
+class RevocationReceipt(Record):
     """How many tokens were revoked, and when. No instance accepts any of them after `revoked_at`. The digest is the
     SHA-256 of their sorted ids, each followed by a line feed.
     """
@@ -129,8 +132,7 @@ class RevocationReceipt:
     revoked_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceAccountInfo:
+class ServiceAccountInfo(Record):
     """An actor for a program."""
 
     urn: str
@@ -141,8 +143,7 @@ class ServiceAccountInfo:
     created_by: str
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyActors:
+class PolicyActors(Record):
     """To whom a policy grants its privileges."""
 
     users: tuple[str, ...] = ()
@@ -150,8 +151,7 @@ class PolicyActors:
     all_users: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyInfo:
+class PolicyInfo(Record):
     """A policy as the server stores it."""
 
     urn: str
@@ -165,8 +165,7 @@ class PolicyInfo:
     set: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredPolicy:
+class DeclaredPolicy(Record):
     """A policy to apply. Its urn ends with `id`."""
 
     id: str
@@ -177,8 +176,7 @@ class DeclaredPolicy:
     state: str = "ACTIVE"
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyDiff:
+class PolicyDiff(Record):
     """A policy before and after a change. `change` is CREATE, UPDATE or DELETE."""
 
     change: str
@@ -187,8 +185,7 @@ class PolicyDiff:
     after: PolicyInfo | None
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedPolicies:
+class AppliedPolicies(Record):
     """What `apply_policies` changed. `undeclared` has the policies of the set that were not declared and were kept,
     because `prune` was not set.
     """
@@ -200,8 +197,7 @@ class AppliedPolicies:
     undeclared: tuple[PolicyInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
+class GroupInfo(Record):
     """A group of users."""
 
     urn: str
@@ -210,8 +206,7 @@ class GroupInfo:
     member_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class ActorInfo:
+class ActorInfo(Record):
     """The status of an actor, and how many tokens and sessions it has."""
 
     urn: str
@@ -223,8 +218,7 @@ class ActorInfo:
     session_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class OffboardedTokens:
+class OffboardedTokens(Record):
     """Tokens that an offboarding revoked. `ids` has at most 1,000; the digest covers all of them."""
 
     count: int
@@ -233,8 +227,7 @@ class OffboardedTokens:
     ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OffboardingResult:
+class OffboardingResult(Record):
     """What an offboarding did. `minted_tokens` is None if it did not revoke them."""
 
     at: datetime
@@ -245,8 +238,7 @@ class OffboardingResult:
     groups: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OffboardingReport:
+class OffboardingReport(Record):
     """What an actor had before its offboarding. `receipt` says what was done; it is None after a dry run. `tokens`,
     `minted_tokens` (issued by the actor for others) and `service_accounts` (created by it) have at most 100 entries.
     """
@@ -266,8 +258,7 @@ class OffboardingReport:
     receipt: OffboardingResult | None
 
 
-@dataclass(frozen=True, slots=True)
-class ActorSummary:
+class ActorSummary(Record):
     """An actor in a list. `groups` has at most 100 entries; `token_count` counts tokens that are not revoked."""
 
     urn: str
@@ -279,8 +270,7 @@ class ActorSummary:
     groups: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyGrant:
+class PolicyGrant(Record):
     """A policy that grants a privilege. `via` is USER, GROUP or ALL_USERS."""
 
     policy_urn: str
@@ -290,8 +280,7 @@ class PolicyGrant:
     privilege: str
 
 
-@dataclass(frozen=True, slots=True)
-class PrivilegeExplanation:
+class PrivilegeExplanation(Record):
     """Whether an actor has a privilege. `sentence` names the policies that grant it, or the error the actor gets."""
 
     actor_urn: str
@@ -302,8 +291,7 @@ class PrivilegeExplanation:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class PrivilegeDescription:
+class PrivilegeDescription(Record):
     """A privilege and what it allows."""
 
     name: str
@@ -312,8 +300,7 @@ class PrivilegeDescription:
     includes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EventInfo:
+class EventInfo(Record):
     """One entry of the audit log."""
 
     id: str
@@ -327,24 +314,21 @@ class EventInfo:
     detail: Json
 
 
-@dataclass(frozen=True, slots=True)
-class EventAction:
+class EventAction(Record):
     """An action that the audit log records; `means` explains it."""
 
     name: str
     means: str
 
 
-@dataclass(frozen=True, slots=True)
-class ServerInfo:
+class ServerInfo(Record):
     """The version of a server and what it can do."""
 
     version: str
     capabilities: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskCounters:
+class TaskCounters(Record):
     """What a task has done so far, in rows."""
 
     total: int
@@ -366,8 +350,7 @@ class TaskCounters:
         return self.updated + self.created + self.deleted + self.noops + self.version_conflicts
 
 
-@dataclass(frozen=True, slots=True)
-class TaskInfo:
+class TaskInfo(Record):
     """The progress of an operation, or of a task of the search index."""
 
     task_id: str
@@ -382,8 +365,7 @@ class TaskInfo:
         return self.error is not None or bool(self.failures)
 
 
-@dataclass(frozen=True, slots=True)
-class TruncationPlan:
+class TruncationPlan(Record):
     """What a truncation deletes, counted before it starts. `share` is a percentage."""
 
     entity_type: str
@@ -403,8 +385,7 @@ class TruncationPlan:
     summary: str
 
 
-@dataclass(frozen=True, slots=True)
-class EngineTaskInfo:
+class EngineTaskInfo(Record):
     """A task that the search index ran for an operation, as last seen."""
 
     id: str
@@ -413,8 +394,7 @@ class EngineTaskInfo:
     status: TaskCounters
 
 
-@dataclass(frozen=True, slots=True)
-class PostCheckInfo:
+class PostCheckInfo(Record):
     """The check after a truncation: how many rows remain, and how many old ones among them."""
 
     passed: bool
@@ -423,8 +403,7 @@ class PostCheckInfo:
     expected: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class OperationInfo:
+class OperationInfo(Record):
     """A truncation, from its plan to its check afterwards. `id` is also a task id."""
 
     id: str
@@ -456,16 +435,14 @@ class OperationInfo:
         return self.state in _FINAL_STATES
 
 
-@dataclass(frozen=True, slots=True)
-class TimeSpan:
+class TimeSpan(Record):
     """The rows between the start of this span and the start of the next one."""
 
     start: datetime = field(metadata={GRAPHQL_NAME: "startMillis"})
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class TimeseriesHistogram:
+class TimeseriesHistogram(Record):
     """The rows of a time series by time, oldest first."""
 
     index_name: str
@@ -476,8 +453,7 @@ class TimeseriesHistogram:
     spans: tuple[TimeSpan, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class IndexInfo:
+class IndexInfo(Record):
     """The size of one time series index."""
 
     index_name: str
@@ -488,8 +464,7 @@ class IndexInfo:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class TokenClaims:
+class TokenClaims(Record):
     """The lifetime that a token states about itself. Only the server can verify it."""
 
     issued_at: datetime
@@ -520,11 +495,7 @@ def read_claims(token: Secret[str]) -> TokenClaims | None:
     return TokenClaims(from_millis(issued * 1000), None if expires is None else from_millis(expires * 1000))
 
 
-class _Record(Protocol):
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-
-R = TypeVar("R", bound=_Record)
+R = TypeVar("R", bound=Record)
 # How values that are no records are read from JSON. Other types are taken as they are.
 _READERS: Mapping[Any, Callable[[Any], Any]] = {
     datetime: from_millis,
@@ -534,7 +505,7 @@ _READERS: Mapping[Any, Callable[[Any], Any]] = {
 
 
 @cache
-def _graphql_fields(kind: type[_Record]) -> tuple[tuple[str, str, Any], ...]:
+def _graphql_fields(kind: type[Record]) -> tuple[tuple[str, str, Any], ...]:
     """Each field's name in Python and in GraphQL, and its type: a record, one of _READERS, or None for others."""
     hints = get_type_hints(kind)
 
@@ -545,18 +516,18 @@ def _graphql_fields(kind: type[_Record]) -> tuple[tuple[str, str, Any], ...]:
     return tuple((one.name, graphql_name(one), converted(hints[one.name])) for one in fields(kind))
 
 
-@cache
-def selection(kind: type[_Record]) -> str:
+def selection(kind: type[Record]) -> str:
     """The GraphQL selection of a record's fields."""
     return " ".join(
         name if inner is None or inner in _READERS else f"{name} {{ {selection(inner)} }}"
-        for _, name, inner in _graphql_fields(kind)
+        for _, name, inner in _graphql_fields(cast("Any", kind))
     )
 
 
 def record(kind: type[R], answer: Json) -> R:
     """Read a record from the JSON of an answer."""
-    return kind(**{name: _read_value(inner, answer[graphql]) for name, graphql, inner in _graphql_fields(kind)})
+    found = _graphql_fields(cast("Any", kind))
+    return kind(**{name: _read_value(inner, answer[graphql]) for name, graphql, inner in found})
 
 
 def _read_value(kind: Any, value: Any) -> Any:

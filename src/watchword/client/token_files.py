@@ -17,7 +17,8 @@ import ssl
 import stat
 import threading
 import time
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -30,7 +31,7 @@ from watchword.client.profiles import DEFAULT_URL
 from watchword.client.records import NewToken, TokenInfo, read_claims
 from watchword.domain.errors import Reason
 from watchword.domain.secret import Secret
-from watchword.files import create, draft_name
+from watchword.files import create, draft_name, publish
 
 MAX_FILE_BYTES = 65_536
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 3_600.0
@@ -72,7 +73,7 @@ def rotate_file(
     def client(token: Secret[str]) -> Client:
         return Client(url, token=token, timeout=timeout, retries=retries, verify=verify)
 
-    with _LockedFolder(real.parent) as folder, _Replacement(real, folder) as file:
+    with _locked(real.parent) as is_locked, _Replacement(real, is_locked=is_locked) as file:
         old = file.token
         if not _TOKEN_FORM.fullmatch(old.reveal()):
             raise ValueError(NO_TOKEN)  # never send another kind of secret to the server
@@ -186,27 +187,20 @@ def _use(client: Client) -> WatchwordError | None:
     return None
 
 
-class _LockedFolder:
-    """The folder of the file, locked against other rotations. If it cannot be locked, they get the same successor by
-    the idempotency key.
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Lock the folder of the file against other rotations, and say whether that was possible. If not, they get the same
+    successor by the idempotency key.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self.is_locked = False
-
-    def __enter__(self) -> Self:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    is_locked = False
+    try:
         with suppress(OSError):
-            fcntl.flock(self._opened, fcntl.LOCK_EX)
-            self.is_locked = True
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._opened)
-
-    def sync(self) -> None:
-        """Make renames in the folder survive a power failure."""
-        os.fsync(self._opened)
+            fcntl.flock(opened, fcntl.LOCK_EX)
+            is_locked = True
+        yield is_locked
+    finally:
+        os.close(opened)
 
 
 class _Replacement:
@@ -214,16 +208,15 @@ class _Replacement:
     requested that could not be stored.
     """
 
-    def __init__(self, path: Path, folder: _LockedFolder) -> None:
+    def __init__(self, path: Path, *, is_locked: bool) -> None:
         self._path = path
-        self._folder = folder
         self._before, self._status = _read_regular(path)
         self.token = _token_in(self._before)
-
-    def __enter__(self) -> Self:
-        if self._folder.is_locked:
+        if is_locked:
             self._remove_leftovers()
         self._create()
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -238,8 +231,7 @@ class _Replacement:
         now, status = _read_regular(self._path)
         if (now, status.st_ino) != (self._before, self._status.st_ino):
             raise OSError(f"Another program changed {self._path} meanwhile. It was left unchanged.")
-        self._beside.rename(self._path)
-        self._folder.sync()
+        publish(self._beside, self._path)
         self._before, self._status = _read_regular(self._path)
         self.token = token
         os.close(self._opened)

@@ -21,6 +21,7 @@ from watchword.domain.errors import Fault, Reason
 from watchword.sqlite_file import SqliteFormat, open_read_only
 
 _SQL = files("watchword.engines.embedded") / "sql"
+_STEPS = [entry.name for entry in _SQL.iterdir() if entry.name.endswith(".sql")]
 BUSY_SECONDS = 5.0
 POLL_SECONDS = 0.001
 _PLACE_BITS = 40  # 10^12 writes per index, 8 million indices
@@ -39,7 +40,7 @@ def _fill(connection: apsw.Connection) -> None:
 INDEX_FILE = SqliteFormat(
     name="search index",
     application_id=0x57575749,  # "WWWI"
-    migrations=tuple((_SQL / name).read_text() for name in ("0001_index.sql", "0002_deletion_in_batches.sql")),
+    migrations=tuple((_SQL / name).read_text() for name in sorted(_STEPS)),
     unavailable=Reason.INDEX_UNAVAILABLE,
     repair="Put a backup of the file back, or move the file away and load the rows again.",
     pragmas=("auto_vacuum = INCREMENTAL",),  # takes effect only before the first page is written

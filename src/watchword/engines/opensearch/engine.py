@@ -258,7 +258,9 @@ class OpenSearchEngine:
         state = await self._client.ask("GET", queries.state_path(source))
         with reading("the shape of an index"):
             shape = answer[source]
-            settings = _settings_for_copy(shape["settings"]["index"])
+            settings = {name: value for name, value in shape["settings"]["index"].items() if name not in _NOT_COPIED}
+            # The node on which an index was shrunk or cloned.
+            settings.get("routing", {}).get("allocation", {}).pop("initial_recovery", None)
             # Decides the shard of a row, and not every version shows it among the settings. With another value, two
             # rows of one id may end up on one shard.
             settings["number_of_routing_shards"] = state["metadata"]["indices"][source]["routing_num_shards"]
@@ -316,8 +318,7 @@ class OpenSearchEngine:
             await self._change_aliases(_swap_actions(name, source, target, aliases))
         except Fault:
             # It may have been executed although the answer was lost.
-            before, now = await self._aliases_if_there(source), await self._aliases_if_there(target)
-            if name in (before or {}) or name not in (now or {}):
+            if name in await self._aliases(source) or name not in await self._aliases(target):
                 raise
 
     async def abandon(self, target: str) -> bool:
@@ -327,8 +328,8 @@ class OpenSearchEngine:
         except Fault as fault:
             if fault.reason is not Reason.INDEX_REFUSED:
                 raise
-            left = await self._aliases_if_there(target)
-            if queries.inlet(target) in (left or {}):
+            left = await self._aliases(target)
+            if queries.inlet(target) in left:
                 raise
             return not left
         return True
@@ -378,18 +379,12 @@ class OpenSearchEngine:
             kind = mapping.get("type")
             return None if kind is None else str(kind)
 
-    async def _aliases_if_there(self, index: str) -> dict[str, Any] | None:
-        answer = await self._client.ask("GET", queries.path(index, "_alias"), accept=(NO_INDEX,))
-        if answer is None or index not in answer:
-            return None
-        with reading("the aliases of an index"):
-            return {alias: dict(options) for alias, options in answer[index]["aliases"].items()}
-
     async def _aliases(self, index: str) -> dict[str, Any]:
-        aliases = await self._aliases_if_there(index)
-        if aliases is None:
-            raise refused(f"there is no index {index}")
-        return aliases
+        """Of the index of exactly this name; empty where there is none."""
+        answer = await self._client.ask("GET", queries.path(index, "_alias"), accept=(NO_INDEX,)) or {}
+        with reading("the aliases of an index"):
+            found = answer.get(index, {"aliases": {}})["aliases"]
+            return {alias: dict(options) for alias, options in found.items()}
 
     async def _change_aliases(self, actions: list[AliasAction]) -> None:
         """All of them or none, in one step."""
@@ -433,15 +428,6 @@ def _batch(pace: Pace) -> int:
 
 def _rate(pace: Pace) -> str:
     return "-1" if pace.rate <= 0 else f"{pace.rate:.3f}"
-
-
-def _settings_for_copy(settings: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in settings.items() if name not in _NOT_COPIED}
-    allocation = kept.get("routing", {}).get("allocation", {})
-    if "initial_recovery" in allocation:  # the node on which an index was shrunk or cloned
-        others = {name: value for name, value in allocation.items() if name != "initial_recovery"}
-        kept["routing"] = {**kept["routing"], "allocation": others}
-    return kept
 
 
 def _swap_actions(name: str, source: str, target: str, aliases: dict[str, Any]) -> list[AliasAction]:

@@ -12,21 +12,8 @@ from typing import Any, NamedTuple
 
 from watchword.domain.errors import Fault
 from watchword.domain.indices import TIME
+from watchword.engines.opensearch import index_queries as queries
 from watchword.engines.opensearch.cluster_client import ClusterClient, Retry, bulk_delete, reading, send_bulk
-from watchword.engines.opensearch.index_queries import (
-    ALL,
-    DATES,
-    NUMBERS,
-    UNTIMED,
-    Query,
-    aggregate,
-    complete,
-    inlet,
-    path,
-    search,
-    span_query,
-    staying,
-)
 
 _PIECES = 32
 _FEW_ROWS = 2_000
@@ -34,6 +21,8 @@ _PAGE = 1_000
 _MAX_HITS = 10_000
 _SCROLL = "2m"
 
+RowCounts = tuple[int, int]
+"""Of source and target."""
 RowKey = tuple[str, str | None]
 """Id and routing: two shards may hold the same id."""
 
@@ -46,8 +35,8 @@ class ReconciledSpan(NamedTuple):
     first: bool = True
     last: bool = True
 
-    def query(self, kind: str) -> Query:
-        return span_query(kind, None if self.first else self.low, None if self.last else self.high)
+    def query(self, kind: str) -> queries.Query:
+        return queries.span_query(kind, None if self.first else self.low, None if self.last else self.high)
 
     def pieces(self) -> list["ReconciledSpan"]:
         step = max(1, -(-(self.high - self.low) // _PIECES))
@@ -60,15 +49,6 @@ class ReconciledSpan(NamedTuple):
         ]
 
 
-class _Counts(NamedTuple):
-    source: int
-    target: int
-
-    @property
-    def differ(self) -> bool:
-        return self.source != self.target
-
-
 class Reconciliation:
     def __init__(self, client: ClusterClient, source: str, target: str, kind: str | None, until: int) -> None:
         self._client = client
@@ -79,74 +59,74 @@ class Reconciliation:
 
     async def run(self) -> int:
         """How many rows were deleted."""
-        every, untimed = await self._count([ALL, UNTIMED])
-        if not every.differ:
+        every, untimed = await self._count([queries.ALL, queries.UNTIMED])
+        if every[0] == every[1]:
             return 0
-        if self._kind is None or self._kind not in NUMBERS | DATES:
-            return await self._compare_ids(ALL)
-        deleted = await self._compare_ids(UNTIMED) if untimed.differ else 0
-        if (every.source - untimed.source) != (every.target - untimed.target):
+        if self._kind is None or self._kind not in queries.NUMBERS | queries.DATES:
+            return await self._compare_ids(queries.ALL)
+        deleted = await self._compare_ids(queries.UNTIMED) if untimed[0] != untimed[1] else 0
+        if every[0] - untimed[0] != every[1] - untimed[1]:
             span = await self._extent()
             (counts,) = await self._count([span.query(self._kind)])
             deleted += await self._divide(span, counts, self._kind)
         return deleted
 
-    async def _divide(self, span: ReconciledSpan, counts: _Counts, kind: str) -> int:
-        mostly_different = counts.target < 16 * (counts.target - counts.source)
-        if counts.target <= _FEW_ROWS or mostly_different or span.high - span.low <= 1:
+    async def _divide(self, span: ReconciledSpan, counts: RowCounts, kind: str) -> int:
+        source, target = counts
+        mostly_different = target < 16 * (target - source)
+        if target <= _FEW_ROWS or mostly_different or span.high - span.low <= 1:
             return await self._compare_ids(span.query(kind))
         pieces = span.pieces()
         found = await self._count([piece.query(kind) for piece in pieces])
         deleted = 0
         for piece, piece_counts in zip(pieces, found, strict=True):
-            if piece_counts.differ:
+            if piece_counts[0] != piece_counts[1]:
                 deleted += await self._divide(piece, piece_counts, kind)
         return deleted
 
-    async def _count(self, parts: list[Query]) -> list[_Counts]:
-        aggregation = {"parts": {"filters": {"filters": parts}}}
-        source = await aggregate(self._client, self._source, staying(self._kind, self._until), aggregation)
-        target = await aggregate(self._client, self._target, ALL, aggregation)
+    async def _count(self, parts: list[queries.Query]) -> list[RowCounts]:
+        wanted = {"parts": {"filters": {"filters": parts}}}
+        stay = queries.staying(self._kind, self._until)
+        source = await queries.aggregate(self._client, self._source, stay, wanted)
+        target = await queries.aggregate(self._client, self._target, queries.ALL, wanted)
         with reading("a count of parts"):
-            return [
-                _Counts(int(one["doc_count"]), int(other["doc_count"]))
-                for one, other in zip(source["parts"]["buckets"], target["parts"]["buckets"], strict=True)
-            ]
+            both = zip(source["parts"]["buckets"], target["parts"]["buckets"], strict=True)
+            return [(int(one["doc_count"]), int(other["doc_count"])) for one, other in both]
 
     async def _extent(self) -> ReconciledSpan:
         ends = {"low": {"min": {"field": TIME}}, "high": {"max": {"field": TIME}}}
-        found = await aggregate(self._client, self._target, ALL, ends)
+        found = await queries.aggregate(self._client, self._target, queries.ALL, ends)
         with reading("the first and last time"):
             low, high = (found[word]["value"] for word in ("low", "high"))
             return ReconciledSpan(0, 1) if low is None or high is None else ReconciledSpan(floor(low), ceil(high) + 1)
 
-    async def _compare_ids(self, part: Query) -> int:
+    async def _compare_ids(self, part: queries.Query) -> int:
         deleted = 0
         async for keys in self._pages(part):
             ids = {"ids": {"values": [row_id for row_id, _ in keys]}}
-            body = {"size": _MAX_HITS, "_source": False, "query": staying(self._kind, self._until, ids)}
-            held = set(_keys(await search(self._client, self._source, body)))
+            body = {"size": _MAX_HITS, "_source": False, "query": queries.staying(self._kind, self._until, ids)}
+            held = set(_keys(await queries.search(self._client, self._source, body)))
             gone = [key for key in keys if key not in held]
             # Through the inlet, which no longer exists when a request arrives after the swap.
-            await send_bulk(self._client, f"/{inlet(self._target)}/_bulk", (bulk_delete(*key) for key in gone))
+            await send_bulk(self._client, f"/{queries.inlet(self._target)}/_bulk", (bulk_delete(*key) for key in gone))
             deleted += len(gone)
         return deleted
 
-    async def _pages(self, part: Query) -> AsyncIterator[list[RowKey]]:
+    async def _pages(self, part: queries.Query) -> AsyncIterator[list[RowKey]]:
         body = {"size": _PAGE, "sort": ["_doc"], "_source": False, "query": part}
-        address = path(self._target, "_search", scroll=_SCROLL, allow_partial_search_results="false")
-        answer = complete(await self._client.ask("POST", address, body))
+        address = queries.path(self._target, "_search", scroll=_SCROLL, allow_partial_search_results="false")
+        answer = queries.complete(await self._client.ask("POST", address, body))
         try:
             while keys := _keys(answer):
                 yield keys
                 more = {"scroll": _SCROLL, "scroll_id": _scroll_id(answer)}
                 # Sent twice it would skip a page.
-                answer = complete(await self._client.ask("POST", "/_search/scroll", more, retry=Retry.NOT_EXECUTED))
+                page = await self._client.ask("POST", "/_search/scroll", more, retry=Retry.NOT_EXECUTED)
+                answer = queries.complete(page)
         finally:
             with suppress(Fault):  # it expires by itself too
-                await self._client.ask(
-                    "DELETE", "/_search/scroll", {"scroll_id": _scroll_id(answer)}, retry=Retry.NEVER
-                )
+                done = {"scroll_id": _scroll_id(answer)}
+                await self._client.ask("DELETE", "/_search/scroll", done, retry=Retry.NEVER)
 
 
 def _scroll_id(answer: dict[str, Any]) -> str:
