@@ -24,8 +24,7 @@ from watchword.setting_values import database as read_address
 from watchword.stores import rows
 from watchword.stores.open import open_store
 from watchword.stores.postgres import REVOKE, create_batcher, search_sql, verify_batcher
-from watchword.stores.postgres.connections import READING_MANY_TOKENS, Connection, connect
-from watchword.stores.postgres.database import DIALECT, PostgresTransaction
+from watchword.stores.postgres.connections import DIALECT, READING_MANY_TOKENS, Connection, connect
 from watchword.stores.sql import SqlStore, accounts
 from watchword.stores.sql.events import events_sql
 from watchword.stores.sql.token_lifecycle import GET
@@ -109,7 +108,7 @@ class OneConnection:
 
     async def write(self, work: Work[Any]) -> Any:
         await self.connection.execute("BEGIN")
-        result = await work(PostgresTransaction(self.connection))
+        result = await work(self.connection)
         await self.connection.execute("COMMIT")
         return result
 

@@ -81,7 +81,7 @@ def _totals(kind: str) -> Rule:
             SELECT {kind}_urn AS urn, count(*) AS n FROM tokens WHERE revoked_at IS NULL GROUP BY {kind}_urn) AS counted
         FULL JOIN (SELECT urn, sum(total) AS total FROM token_totals WHERE kind = '{kind}' GROUP BY urn) AS kept
             USING (urn)
-        WHERE coalesce(n, 0) <> coalesce(total, 0)""",  # noqa: S608 - literal
+        WHERE coalesce(n, 0) <> coalesce(total, 0)""",
     )
 
 
@@ -91,7 +91,7 @@ def _parents(now: str) -> Rule:
         "every live derived token has its parent",
         f"""SELECT id FROM tokens WHERE parent IS NOT NULL AND revoked_at IS NULL
             AND NOT EXISTS (SELECT 1 FROM tokens AS p WHERE p.id = tokens.parent)
-            AND (expires_at IS NULL OR expires_at > {now})""",  # noqa: S608 - literal
+            AND (expires_at IS NULL OR expires_at > {now})""",
     )
 
 
@@ -105,7 +105,7 @@ RULES = (
         "every token and actor can be read",
         f"""
         SELECT id FROM tokens WHERE type NOT IN ({_quoted(kind.value for kind in TokenType)})
-        UNION ALL SELECT urn FROM actors WHERE status NOT IN ({_quoted(status.value for status in ActorStatus)})""",  # noqa: S608
+        UNION ALL SELECT urn FROM actors WHERE status NOT IN ({_quoted(status.value for status in ActorStatus)})""",
     ),
     Rule(
         "the limits of every token can be read", "SELECT id, limits FROM tokens WHERE limits IS NOT NULL", _has_limits
@@ -142,7 +142,7 @@ RULES = (
         f"""
         SELECT t.id FROM tokens AS t LEFT JOIN service_accounts AS a ON a.urn = t.actor_urn
         WHERE (t.type = '{TokenType.SERVICE_ACCOUNT.value}' AND a.urn IS NULL)
-           OR (a.deleted_at IS NOT NULL AND t.revoked_at IS NULL)""",  # noqa: S608
+           OR (a.deleted_at IS NOT NULL AND t.revoked_at IS NULL)""",
     ),
     Rule(
         "every deleted service account is suspended",

@@ -58,7 +58,7 @@ _REVOKED_EVENTS = f"""
 INSERT INTO events ({rows.EVENT})
 SELECT :now, :actor, NULL, '{Action.TOKEN_REVOKED.value}', id, :peer, :request, json_object('actorUrn', actor_urn)
 FROM tokens WHERE revoked_at IS NULL
-"""  # noqa: S608 - literal pieces only
+"""
 _REVOKE = "UPDATE tokens SET revoked_at = :now WHERE revoked_at IS NULL"
 
 # `main` is the current store, `backup` the file.
@@ -69,7 +69,7 @@ ORDER BY current.revoked_at DESC, kept.id
 """
 _UNKNOWN = f"""
 SELECT count(*), count(*) FILTER (WHERE {LIVE}) FROM main.tokens WHERE id NOT IN (SELECT id FROM backup.tokens)
-"""  # noqa: S608
+"""
 _SUSPENSIONS = """
 SELECT count(*) FROM main.actors WHERE status = 'SUSPENDED'
     AND urn NOT IN (SELECT urn FROM backup.actors WHERE status = 'SUSPENDED')
@@ -78,14 +78,14 @@ SELECT count(*) FROM main.actors WHERE status = 'SUSPENDED'
 
 def _differing(table: str, columns: str) -> str:
     """The rows that only one of the two stores has."""
-    ours, theirs = (f"SELECT {columns} FROM {store}.{table}" for store in ("main", "backup"))  # noqa: S608 - literal
-    return f"(SELECT * FROM ({ours} EXCEPT {theirs}) UNION ALL SELECT * FROM ({theirs} EXCEPT {ours}))"  # noqa: S608 - literal
+    ours, theirs = (f"SELECT {columns} FROM {store}.{table}" for store in ("main", "backup"))
+    return f"(SELECT * FROM ({ours} EXCEPT {theirs}) UNION ALL SELECT * FROM ({theirs} EXCEPT {ours}))"
 
 
 # Columns of every schema version.
 _POLICY = "urn, name, description, state, privileges, users, groups, all_users"
-_POLICIES = f"SELECT count(DISTINCT urn) FROM {_differing('policies', _POLICY)}"  # noqa: S608 - literal
-_MEMBERSHIPS = f"SELECT count(*) FROM {_differing('group_members', 'actor_urn, group_urn')}"  # noqa: S608 - literal
+_POLICIES = f"SELECT count(DISTINCT urn) FROM {_differing('policies', _POLICY)}"
+_MEMBERSHIPS = f"SELECT count(*) FROM {_differing('group_members', 'actor_urn, group_urn')}"
 _KEYS = "SELECT count(*) FROM main.keys WHERE kid NOT IN (SELECT kid FROM backup.keys)"
 
 # Clients may have seen these numbers of the replaced store: they must not be used again.
@@ -461,11 +461,11 @@ async def _excerpt(source: PostgresSource) -> apsw.Connection:
     for table, columns in _COMPARED.items():
         current.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
         names = ", ".join(column.split()[0] for column in columns)
-        insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 - literal pieces
-        async for batch in source.batches(f"SELECT {names} FROM {table}"):  # noqa: S608 - literal pieces
+        insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})"
+        async for batch in source.batches(f"SELECT {names} FROM {table}"):
             current.executemany(insert, batch)
     for table, last in (await source.last_numbers()).items():
         current.execute(f"CREATE TABLE {table} ({NUMBERED[table]} INTEGER PRIMARY KEY AUTOINCREMENT)")
-        current.execute(f"INSERT INTO {table} VALUES (?)", (last,))  # noqa: S608 - literal
+        current.execute(f"INSERT INTO {table} VALUES (?)", (last,))
     current.execute("COMMIT")
     return current

@@ -18,7 +18,6 @@ from watchword.stores import rows
 from watchword.stores.admin.backup import sealed_of
 from watchword.stores.migrations import latest
 from watchword.stores.postgres.connections import DRIVER_ERRORS, NOW, Connection, advice, connect, lacks_right
-from watchword.stores.postgres.database import PostgresTransaction
 from watchword.stores.postgres.migrations import missing_rights, schema_version
 from watchword.stores.sql.policies import account_gains
 from watchword.stores.sqlite.connections import STORE_FILE
@@ -155,7 +154,7 @@ async def _summarize_schema(connection: Connection, url: PostgresUrl, now: Clock
     summary = replace(summary, tokens=tokens, sealed=SealedSecrets(salt, keys), last_start=rows.last_start(settings))
     if version < summary.latest:
         return summary
-    return replace(summary, account_gains=await account_gains(PostgresTransaction(connection)))
+    return replace(summary, account_gains=await account_gains(connection))
 
 
 async def _clock_ahead(connection: Connection, now: Clock) -> int:

@@ -20,13 +20,11 @@ from watchword.domain.sessions import FoundSession, Session
 from watchword.domain.store_urls import PostgresUrl
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
-from watchword.stores.postgres.connections import ConnectionBackoff, folded, store_fault
+from watchword.stores.postgres.connections import DIALECT, ConnectionBackoff, folded, store_fault
 from watchword.stores.postgres.create_batcher import CreateBatcher
 from watchword.stores.postgres.database import (
-    DIALECT,
     Lost,
     PostgresDatabase,
-    PostgresTransaction,
     make_pool,
     unknown_outcome,
 )
@@ -77,7 +75,7 @@ class PostgresStore(SqlStore):
             return Page(found[0][0], tuple(make(row[1:]) for row in found if row[1] is not None), took)
 
         if inline:
-            return await self._db.read(lambda c: page(PostgresTransaction(c)))
+            return await self._db.read(page)
         return await self._db.scan(page, seconds)
 
     async def add_token(self, precondition: WritePrecondition, record: TokenRecord, issue: Issue) -> None:

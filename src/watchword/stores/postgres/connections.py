@@ -9,48 +9,21 @@ import asyncio
 import random
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, Self
+from typing import Any, Self, TypeVar
 
 import asyncpg
 from asyncpg import exceptions as pg
 
 from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.store_urls import PostgresUrl
+from watchword.domain.tokens import TokenRecord
+from watchword.stores import rows
+from watchword.stores.sql.transaction import Dialect
 
-Row = Sequence[Any]
-
-
-class PreparedStatement(Protocol):
-    async def fetch(self, *bound: Any) -> list[Row]: ...
-
-
-class Connection(Protocol):
-    """The part of the driver's connection that we use."""
-
-    async def execute(self, statement: str, *bound: Any) -> str: ...
-    async def executemany(self, statement: str, bound: Iterable[Sequence[Any]]) -> None: ...
-    async def fetch(self, statement: str, *bound: Any) -> list[Row]: ...
-    async def fetchrow(self, statement: str, *bound: Any) -> Row | None: ...
-    async def fetchval(self, statement: str, *bound: Any) -> Any: ...
-    async def prepare(self, statement: str) -> PreparedStatement: ...
-    async def copy_records_to_table(
-        self, table: str, *, records: Iterable[Row], columns: Sequence[str], schema_name: str | None = None
-    ) -> str: ...
-    def cursor(self, statement: str, *bound: Any, prefetch: int) -> AsyncIterator[Row]: ...
-    def transaction(self) -> AbstractAsyncContextManager[Any]: ...
-    def get_server_version(self) -> Any: ...
-    def get_settings(self) -> Any: ...
-    def is_closed(self) -> bool: ...
-    def is_in_transaction(self) -> bool: ...
-    def terminate(self) -> None: ...
-    def watch(self) -> Self: ...
-    def unwatch(self) -> None: ...
-
-
+T = TypeVar("T")
 Kinds = type[BaseException] | tuple[type[BaseException], ...]
 
 OLDEST = 14
@@ -80,12 +53,63 @@ class WaitCancelled(ConnectionError):
     """The primary committed, and its wait for the synchronous standby was cancelled: a failover may undo it."""
 
 
-class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]  # comes without types
-    """Raises `WaitCancelled` in place of the result of a statement that no standby confirmed. Prepared statements are
-    not watched: ours only read.
+_FOLDED = {
+    # What lower() in the C collation cannot fold is stored folded.
+    "tokens.name": "coalesce(tokens.name_folded, lower(tokens.name))",
+    "tokens.description": "coalesce(tokens.description_folded, lower(tokens.description))",
+}
+# The bearer's family is read before it is locked: it never changes.
+_LOCK = "SELECT hold($1::text[] || ('token:' || family_of($3::text)), $2::text[])"
+# In one order, so that no two transactions that change the same rows wait for each other.
+_LOCK_TOKENS = "SELECT 1 FROM tokens WHERE id = ANY ($1::text[]) ORDER BY id FOR NO KEY UPDATE"
+_INSERT = f"""
+INSERT INTO tokens ({rows.INSERTED}, name_folded, description_folded)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+"""
+_COUNT = "SELECT set_config('watchword.counts', $1, true)"
+# Counts the revoked tokens itself: the trigger would update the same few totals once for each of them. Not in the words
+# of the partial indexes: a plan made on an empty table would go through one of them.
+_MARK_REVOKED = """
+WITH revoked AS (
+    UPDATE tokens SET revoked_at = $2 WHERE id = ANY ($1::text[]) AND coalesce(revoked_at, 0) = 0
+    RETURNING id, actor_urn, owner_urn
+), counted AS (
+    INSERT INTO token_totals AS t (kind, urn, slot, total)
+    SELECT kind, urn, own_slot_number(), -count(*) FROM revoked, LATERAL (
+        VALUES ('actor', actor_urn), ('all', ''), ('owner', owner_urn)) AS each_of (kind, urn)
+    GROUP BY kind, urn
+    ON CONFLICT ON CONSTRAINT token_totals_pkey DO UPDATE SET total = t.total + excluded.total
+)
+SELECT id, actor_urn FROM revoked"""
+
+
+DIALECT = Dialect(
+    for_update="FOR UPDATE",
+    skip_locked="FOR UPDATE SKIP LOCKED",
+    # A number that is never used twice, not even by a standby that took over without the last ones: an instance that
+    # has read a version has read its policies.
+    next_policy_version="""
+    UPDATE state SET policy_version = greatest(policy_version + 1, now_ms() * 1000 + floor(random() * 1000)::bigint)""",
+    policy_users=""", LATERAL (SELECT user_urn COLLATE "C" AS value
+        FROM json_array_elements_text(policies.users::json) AS user_urn) AS named""",
+    any_of=lambda parameter: f"= ANY ({parameter}::text[])",
+    any_number=lambda parameter: f"= ANY ({parameter}::bigint[])",
+    each_of=lambda parameter, kind: f"unnest({parameter}::{kind}[]) AS each_of (value)",
+    folded=lambda text: _FOLDED.get(text, f'lower({text} COLLATE "C")'),
+    position=lambda text, part: f"strpos({text}, {part})",
+    ends_with=lambda text, part: f"right({text}, length({part})) = {part}",
+    json_array=lambda column, source: f"array_to_json(ARRAY(SELECT {column} FROM {source}))::text",
+)
+
+
+class Connection(asyncpg.Connection):  # type: ignore[misc]  # comes without types
+    """The driver's connection, as a `Transaction`. Raises `WaitCancelled` in place of the result of a statement that no
+    standby confirmed. Prepared statements are not watched: ours only read.
     """
 
     __slots__ = ("_wait_cancelled",)
+    dialect: Dialect = DIALECT
+    clock = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -107,21 +131,64 @@ class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]  # comes with
         if message.sqlstate == WARNING and message.server_source_filename in (None, WAITS):
             self._wait_cancelled = True
 
-    @staticmethod
-    def _confirmed(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def run(self: "WatchedConnection", *args: Any, **kwargs: Any) -> Any:
-            result = await method(self, *args, **kwargs)
-            if self._wait_cancelled:
-                raise WaitCancelled("the wait for the synchronous standby was cancelled")
-            return result
+    def _confirmed(self, result: T) -> T:
+        if self._wait_cancelled:
+            raise WaitCancelled("the wait for the synchronous standby was cancelled")
+        return result
 
-        return run
+    async def execute(self, sql: str, *bound: Any) -> int:
+        tag = self._confirmed(await super().execute(sql, *bound)).rpartition(" ")[2]  # such as DELETE 3
+        return int(tag) if tag.isdigit() else 0
 
-    execute = _confirmed(asyncpg.Connection.execute)
-    executemany = _confirmed(asyncpg.Connection.executemany)
-    fetch = _confirmed(asyncpg.Connection.fetch)
-    fetchrow = _confirmed(asyncpg.Connection.fetchrow)
-    fetchval = _confirmed(asyncpg.Connection.fetchval)
+    async def executemany(self, sql: str, bound: Iterable[Sequence[Any]]) -> None:
+        self._confirmed(await super().executemany(sql, bound))
+
+    async def fetch(self, sql: str, *bound: Any) -> list[rows.Row]:
+        return self._confirmed(await super().fetch(sql, *bound))
+
+    async def fetchrow(self, sql: str, *bound: Any) -> rows.Row | None:
+        row: rows.Row | None = self._confirmed(await super().fetchrow(sql, *bound))
+        return row
+
+    async def fetchval(self, sql: str, *bound: Any) -> Any:
+        return self._confirmed(await super().fetchval(sql, *bound))
+
+    async def search(self, sql: str, *bound: Any) -> list[rows.Row]:
+        await self.execute(SEARCHING)
+        found = await self.fetch(sql, *bound)
+        await self.execute(SEARCHED)
+        return found
+
+    def stream(self, sql: str, *bound: Any, prefetch: int = 100) -> AsyncIterator[rows.Row]:
+        found: AsyncIterator[rows.Row] = self.cursor(sql, *bound, prefetch=prefetch)
+        return found
+
+    async def now(self) -> int:
+        return int(await self.fetchval("SELECT now_ms()"))
+
+    async def lock(
+        self, *, shared: Iterable[str] = (), exclusive: Iterable[str] = (), bearer: str | None = None
+    ) -> None:
+        await self.execute(_LOCK, list(shared), list(exclusive), bearer)
+
+    async def root_of(self, token_id: str) -> str | None:
+        return str(await self.fetchval("SELECT family_of($1)", token_id))
+
+    async def take_slot(self) -> None:
+        await self.execute("SELECT own_slot()")
+
+    async def lock_tokens(self, ids: Sequence[str]) -> None:
+        await self.execute(_LOCK_TOKENS, list(ids))
+
+    async def insert_token(self, record: TokenRecord) -> None:
+        folds = (folded(record.name), folded(record.description))
+        await self.execute(_INSERT, *rows.token_values(record), *folds)
+
+    async def mark_revoked(self, ids: Sequence[str], now: int) -> list[rows.Row]:
+        await self.execute(_COUNT, "together")
+        revoked = await self.fetch(_MARK_REVOKED, list(ids), now)
+        await self.execute(_COUNT, "")
+        return revoked
 
 
 class NoTls(ConnectionError):
@@ -237,7 +304,7 @@ async def _open(place: PostgresUrl, host: str, port: int) -> Connection:
             command_timeout=None,
             statement_cache_size=200,
             max_cached_statement_lifetime=0,
-            connection_class=WatchedConnection,
+            connection_class=Connection,
         )
     except ConnectionError as error:
         if type(error) is ConnectionError and options.get("sslmode", "prefer") not in ("disable", "prefer"):

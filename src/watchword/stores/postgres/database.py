@@ -14,7 +14,7 @@ import asyncio
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -23,17 +23,15 @@ from asyncpg import exceptions as pg
 
 from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.filters import SEARCH_SECONDS
-from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
 from watchword.stores.postgres.connections import (
     CONFIRM,
+    DIALECT,
     DRIVER_ERRORS,
-    SEARCHED,
     SEARCHING,
     SNAPSHOT,
     Connection,
     ConnectionBackoff,
-    folded,
     is_lost,
     store_fault,
 )
@@ -51,121 +49,6 @@ LOOK_AGAIN = 0.02
 
 LONG_SECONDS = 60.0
 """A change to many tokens may take this long."""
-STREAMED_ROWS = 100
-
-_FOLDED = {
-    # What lower() in the C collation cannot fold is stored folded.
-    "tokens.name": "coalesce(tokens.name_folded, lower(tokens.name))",
-    "tokens.description": "coalesce(tokens.description_folded, lower(tokens.description))",
-}
-# The bearer's family is read before it is locked: it never changes.
-_LOCK = "SELECT hold($1::text[] || ('token:' || family_of($3::text)), $2::text[])"
-# In one order, so that no two transactions that change the same rows wait for each other.
-_LOCK_TOKENS = "SELECT 1 FROM tokens WHERE id = ANY ($1::text[]) ORDER BY id FOR NO KEY UPDATE"
-_INSERT = f"""
-INSERT INTO tokens ({rows.INSERTED}, name_folded, description_folded)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
-"""
-_COUNT = "SELECT set_config('watchword.counts', $1, true)"
-# Counts the revoked tokens itself: the trigger would update the same few totals once for each of them. Not in the words
-# of the partial indexes: a plan made on an empty table would go through one of them.
-_MARK_REVOKED = """
-WITH revoked AS (
-    UPDATE tokens SET revoked_at = $2 WHERE id = ANY ($1::text[]) AND coalesce(revoked_at, 0) = 0
-    RETURNING id, actor_urn, owner_urn
-), counted AS (
-    INSERT INTO token_totals AS t (kind, urn, slot, total)
-    SELECT kind, urn, own_slot_number(), -count(*) FROM revoked, LATERAL (
-        VALUES ('actor', actor_urn), ('all', ''), ('owner', owner_urn)) AS each_of (kind, urn)
-    GROUP BY kind, urn
-    ON CONFLICT ON CONSTRAINT token_totals_pkey DO UPDATE SET total = t.total + excluded.total
-)
-SELECT id, actor_urn FROM revoked"""
-
-
-class PostgresDialect(Dialect):
-    for_update = "FOR UPDATE"
-    skip_locked = "FOR UPDATE SKIP LOCKED"
-    # A number that is never used twice, not even by a standby that took over without the last ones: an instance that
-    # has read a version has read its policies.
-    next_policy_version = """
-    UPDATE state SET policy_version = greatest(policy_version + 1, now_ms() * 1000 + floor(random() * 1000)::bigint)"""
-    policy_users = """, LATERAL (SELECT user_urn COLLATE "C" AS value
-        FROM json_array_elements_text(policies.users::json) AS user_urn) AS named"""
-
-    def any_of(self, parameter: str, kind: str = "text") -> str:
-        return f"= ANY ({parameter}::{kind}[])"
-
-    def each_of(self, parameter: str, kind: str) -> str:
-        return f"unnest({parameter}::{kind}[]) AS each_of (value)"
-
-    def folded(self, text: str) -> str:
-        return _FOLDED.get(text, f'lower({text} COLLATE "C")')
-
-    def position(self, text: str, part: str) -> str:
-        return f"strpos({text}, {part})"
-
-    def ends_with(self, text: str, part: str) -> str:
-        return f"right({text}, length({part})) = {part}"
-
-    def json_array(self, column: str, source: str) -> str:
-        return f"array_to_json(ARRAY(SELECT {column} FROM {source}))::text"
-
-
-DIALECT = PostgresDialect()
-
-
-class PostgresTransaction:
-    __slots__ = ("connection", "executemany", "fetch", "fetchrow", "fetchval")
-    dialect: Dialect = DIALECT
-    clock = None
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.executemany = connection.executemany
-        self.fetch = connection.fetch
-        self.fetchrow = connection.fetchrow
-        self.fetchval = connection.fetchval
-
-    async def execute(self, sql: str, *bound: Any) -> int:
-        tag = (await self.connection.execute(sql, *bound)).rpartition(" ")[2]  # such as DELETE 3
-        return int(tag) if tag.isdigit() else 0
-
-    async def search(self, sql: str, *bound: Any) -> list[rows.Row]:
-        await self.connection.execute(SEARCHING)
-        found = await self.connection.fetch(sql, *bound)
-        await self.connection.execute(SEARCHED)
-        return found
-
-    def stream(self, sql: str, *bound: Any) -> AsyncIterator[rows.Row]:
-        return self.connection.cursor(sql, *bound, prefetch=STREAMED_ROWS)
-
-    async def now(self) -> int:
-        return int(await self.connection.fetchval("SELECT now_ms()"))
-
-    async def lock(
-        self, *, shared: Iterable[str] = (), exclusive: Iterable[str] = (), bearer: str | None = None
-    ) -> None:
-        await self.connection.execute(_LOCK, list(shared), list(exclusive), bearer)
-
-    async def root_of(self, token_id: str) -> str | None:
-        return str(await self.connection.fetchval("SELECT family_of($1)", token_id))
-
-    async def take_slot(self) -> None:
-        await self.connection.execute("SELECT own_slot()")
-
-    async def lock_tokens(self, ids: Sequence[str]) -> None:
-        await self.connection.execute(_LOCK_TOKENS, list(ids))
-
-    async def insert_token(self, record: TokenRecord) -> None:
-        folds = (folded(record.name), folded(record.description))
-        await self.connection.execute(_INSERT, *rows.token_values(record), *folds)
-
-    async def mark_revoked(self, ids: Sequence[str], now: int) -> list[rows.Row]:
-        await self.connection.execute(_COUNT, "together")
-        revoked = await self.connection.fetch(_MARK_REVOKED, list(ids), now)
-        await self.connection.execute(_COUNT, "")
-        return revoked
 
 
 class Lost(Exception):
@@ -215,7 +98,7 @@ class PostgresDatabase:
             deadline = time.monotonic() + seconds
             try:
                 async with asyncio.timeout(seconds), self._searches:
-                    return await self._again(self._in_snapshot, _transaction(work), deadline)
+                    return await self._again(self._in_snapshot, work, deadline)
             except TimeoutError as error:
                 raise rows.too_slow() from error
             except Fault as fault:
@@ -226,7 +109,7 @@ class PostgresDatabase:
         return await self._timed("scan", search())
 
     async def write(self, work: Work[T]) -> T:
-        return await self._timed("write", self._again(self._in_transaction, _transaction(work)))
+        return await self._timed("write", self._again(self._in_transaction, work))
 
     async def write_long(self, work: Work[T]) -> T:
         seconds = max(LONG_SECONDS, self.timeout)
@@ -234,7 +117,7 @@ class PostgresDatabase:
         async def long(connection: Connection) -> T:
             for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
                 await connection.execute(f"SET LOCAL {name} = {int(seconds * 1000):d}")
-            return await work(PostgresTransaction(connection))
+            return await work(connection)
 
         return await self._timed("write", self._again(self._in_transaction, long, time.monotonic() + seconds))
 
@@ -406,10 +289,6 @@ class PostgresDatabase:
 
 def unknown_outcome(error: BaseException) -> Fault:
     return rows.unknown_outcome(f"{type(error).__name__}: {error}")
-
-
-def _transaction(work: Work[T]) -> Query[T]:
-    return lambda connection: work(PostgresTransaction(connection))
 
 
 async def make_pool(backoff: ConnectionBackoff) -> Any:

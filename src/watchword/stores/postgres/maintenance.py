@@ -27,7 +27,7 @@ SELECT count(*), string_agg(DISTINCT coalesce(host(a.client_addr), 'the database
 FROM pg_locks AS l LEFT JOIN pg_stat_activity AS a USING (pid)
 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid <> pg_backend_pid()
     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND (l.classid::bigint << 32 | l.objid::bigint) = {_KEY}"""  # noqa: S608
+    AND (l.classid::bigint << 32 | l.objid::bigint) = {_KEY}"""
 
 
 @asynccontextmanager

@@ -60,7 +60,7 @@ async def schema_version(connection: Connection, schema: str) -> int:
         return 0
     version: Any = None
     if {"migrations", "tokens"} <= set(tables):
-        version = await connection.fetchval(f"SELECT max(number) FROM {quoted(schema)}.migrations")  # noqa: S608
+        version = await connection.fetchval(f"SELECT max(number) FROM {quoted(schema)}.migrations")
     if version is None:
         raise OperatorError(
             f"The schema {schema} holds tables of another program. Name another with WATCHWORD_DATABASE_SCHEMA."

@@ -128,7 +128,7 @@ def _term(parameter: str, wording: Wording, dialect: Dialect) -> str:
         value = f"{parameter}::bigint" if numeric else f'{parameter}::text COLLATE "C"'
         test = _test(condition, tested, value, dialect)
     elif _COMPARISONS.get(condition) == "=":
-        test = f"{tested} {dialect.any_of(parameter, 'bigint' if numeric else 'text')}"
+        test = f"{tested} {dialect.any_number(parameter) if numeric else dialect.any_of(parameter)}"
     else:
         test = _test(condition, tested, "each_of.value", dialect)
         each = dialect.each_of(parameter, "bigint" if numeric else "text")

@@ -5,8 +5,8 @@ it: SQLite's writer thread to its end without a pause, PostgreSQL's on a connect
 say differently has a name in `Dialect`.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -47,7 +47,8 @@ def idempotency_lock(record: IdempotencyRecord) -> str:
     return f"retry:{record.digest}{record.actor}"
 
 
-class Dialect(ABC):
+@dataclass(frozen=True, eq=False)
+class Dialect:
     """Pieces of SQL that differ. Values stay parameters."""
 
     for_update: str
@@ -57,29 +58,19 @@ class Dialect(ABC):
     next_policy_version: str
     policy_users: str
     """Joined to `policies`: a row `named` with a `value` for each user a policy names."""
-
-    @abstractmethod
-    def any_of(self, parameter: str, kind: str = "text") -> str:
-        """After a column: equals one of the list bound to this parameter."""
-
-    @abstractmethod
-    def folded(self, text: str) -> str:
-        """The text in lower case."""
-
-    @abstractmethod
-    def position(self, text: str, part: str) -> str:
-        """Where the part begins in the text, from 1; 0: nowhere."""
-
-    @abstractmethod
-    def ends_with(self, text: str, part: str) -> str: ...
-
-    @abstractmethod
-    def json_array(self, column: str, source: str) -> str:
-        """The JSON text of an array of this column, from `source` (`table WHERE …`)."""
-
-    @abstractmethod
-    def each_of(self, parameter: str, kind: str) -> str:
-        """A table with one column `value`, of the list bound to this parameter."""
+    any_of: Callable[[str], str]
+    """After a column: equals one of the list of texts bound to this parameter."""
+    any_number: Callable[[str], str]
+    """The same for a list of numbers."""
+    each_of: Callable[[str, str], str]
+    """A table with one column `value`, of the list bound to this parameter, whose values have this type."""
+    folded: Callable[[str], str]
+    """The text in lower case."""
+    position: Callable[[str, str], str]
+    """Where the second text begins in the first, from 1; 0: nowhere."""
+    ends_with: Callable[[str, str], str]
+    json_array: Callable[[str, str], str]
+    """The JSON text of an array of a column, from a source (`table WHERE …`)."""
 
 
 class Transaction(Protocol):

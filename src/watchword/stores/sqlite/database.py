@@ -52,36 +52,27 @@ def sqlite_text(sql: str) -> str:
     return _PARAMETER.sub(r"?\1", sql)
 
 
-class SqliteDialect(Dialect):
-    for_update = ""
-    skip_locked = ""
-    next_policy_version = "UPDATE state SET policy_version = policy_version + 1"
-    policy_users = ", json_each(policies.users) AS named"
-
-    def any_of(self, parameter: str, kind: str = "text") -> str:
-        return f"IN (SELECT value FROM json_each({parameter}))"
-
-    def each_of(self, parameter: str, kind: str) -> str:
-        return f"json_each({parameter}) AS each_of"
-
-    def folded(self, text: str) -> str:
-        return folded(text)
-
-    def position(self, text: str, part: str) -> str:
-        return f"instr({text}, {part})"
-
-    def ends_with(self, text: str, part: str) -> str:
-        # By bytes, which are not counted for each token as characters are: a text ends with what its bytes end with.
-        return (
-            f"CASE {part} WHEN '' THEN {text} IS NOT NULL"
-            f" ELSE substr(CAST({text} AS BLOB), -octet_length({part})) = CAST({part} AS BLOB) END"
-        )
-
-    def json_array(self, column: str, source: str) -> str:
-        return f"(SELECT json_group_array({column}) FROM (SELECT {column} FROM {source}))"
+def _any_of(parameter: str) -> str:
+    return f"IN (SELECT value FROM json_each({parameter}))"
 
 
-DIALECT = SqliteDialect()
+DIALECT = Dialect(
+    for_update="",
+    skip_locked="",
+    next_policy_version="UPDATE state SET policy_version = policy_version + 1",
+    policy_users=", json_each(policies.users) AS named",
+    any_of=_any_of,
+    any_number=_any_of,
+    each_of=lambda parameter, _: f"json_each({parameter}) AS each_of",
+    folded=folded,
+    position=lambda text, part: f"instr({text}, {part})",
+    # By bytes, which are not counted for each token as characters are: a text ends with what its bytes end with.
+    ends_with=lambda text, part: (
+        f"CASE {part} WHEN '' THEN {text} IS NOT NULL"
+        f" ELSE substr(CAST({text} AS BLOB), -octet_length({part})) = CAST({part} AS BLOB) END"
+    ),
+    json_array=lambda column, source: f"(SELECT json_group_array({column}) FROM (SELECT {column} FROM {source}))",
+)
 
 
 class SqliteTransaction:
