@@ -283,7 +283,7 @@ def check_store(settings: Settings) -> Iterator[tuple[str, str | None]]:
 
 
 def back_up_store(settings: Settings, file: Path, force: bool, progress: "Progress") -> Backup:
-    from watchword.stores.admin.backup import back_up, sealed_in
+    from watchword.stores.admin.transfer import back_up, sealed_in
 
     if file.resolve() == settings.master_key_path.resolve():
         raise OperatorError(f"FILE must not be the master key; {file} is. Name another file.")
@@ -299,13 +299,13 @@ def back_up_store(settings: Settings, file: Path, force: bool, progress: "Progre
 
 
 def restore_preview(settings: Settings, file: Path) -> RestorePreview:
-    from watchword.stores.admin.restore import preview
+    from watchword.stores.admin.transfer import preview
 
     return preview(settings.store_url, file, system_clock(), _master_key_check(settings, f"The backup {file}"))
 
 
 def restore_store(settings: Settings, file: Path, choice: RestoreChoice) -> RestoreResult:
-    from watchword.stores.admin.restore import examine, restore
+    from watchword.stores.admin.transfer import examine, restore
 
     url, check_master_key = settings.store_url, _master_key_check(settings, f"The backup {file}")
     examine(url, file, system_clock(), check_master_key)
@@ -316,7 +316,7 @@ def restore_store(settings: Settings, file: Path, choice: RestoreChoice) -> Rest
 
 
 def copy_store(settings: Settings, source: StoreUrl, target: StoreUrl, progress: "Progress") -> CopyResult:
-    from watchword.stores.admin.copy import copy
+    from watchword.stores.admin.transfer import copy
 
     check_master_key = _master_key_check(settings, f"The store {source}")
     with _no_server_running(settings, source, target):

@@ -23,8 +23,8 @@ from tests.support.server import ADMIN, Server, watchword
 from tests.support.storm import Storm
 from tests.support.waiting import SECONDS, until
 from watchword.domain.store_urls import SqliteUrl
-from watchword.stores.admin.backup import back_up
 from watchword.stores.admin.check import check
+from watchword.stores.admin.transfer import back_up
 
 MakeServer = Callable[..., Server]
 QUIET = {"WATCHWORD_ACCESS_LOG": "off"}

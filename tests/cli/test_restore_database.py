@@ -162,7 +162,7 @@ def test_a_restore_without_room_for_its_copy_of_the_backup_changes_nothing(story
         (disk / "filler").write_bytes(b"x" * 1_000_000)
         done = watchword("db", "restore", str(story.file), ACCEPT, env=database.env | {"TMPDIR": str(disk)})
     assert done.returncode == 1
-    assert "no space in" in done.stderr
+    assert "no space for the restore in" in done.stderr
     assert "TMPDIR" in done.stderr
     assert database.address.ask("SELECT 1 FROM pg_namespace WHERE nspname = %s", database.schema) == []
 

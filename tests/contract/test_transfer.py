@@ -19,7 +19,7 @@ from watchword.domain.store_urls import SqliteUrl
 from watchword.domain.tokens import TokenRecord
 from watchword.settings import load
 from watchword.stores.admin.check import check
-from watchword.stores.admin.copy import copy
+from watchword.stores.admin.transfer import copy
 from watchword.stores.sqlite.connections import STORE_FILE
 
 long_text = st.integers(900, 1_000).flatmap(lambda size: st.text(st.sampled_from("aé'\"\\ẞ😀\u2028"), max_size=size))

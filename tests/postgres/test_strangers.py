@@ -23,7 +23,7 @@ from tests.support.server import watchword
 from watchword import setting_values as values
 from watchword.domain.errors import OperatorError
 from watchword.domain.store_urls import PostgresUrl
-from watchword.stores.postgres.migrations import open_patiently
+from watchword.stores.postgres.maintenance import is_migrated
 
 SECRET = "hunter2-is-no-password"
 
@@ -91,7 +91,7 @@ def test_whatever_a_stranger_says_is_one_sentence(answers: list[bytes]) -> None:
             place = values.database(f"postgresql://ww:{SECRET}@127.0.0.1:{port}/ww")
             assert isinstance(place, PostgresUrl)
             with pytest.raises(OperatorError) as caught:
-                await open_patiently(place, patience=0)
+                await is_migrated(place)
             assert str(caught.value).count(". ") >= 1
             assert SECRET not in str(caught.value)
             assert "went wrong here" not in str(caught.value)

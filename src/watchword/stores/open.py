@@ -16,7 +16,7 @@ def prepare(url: StoreUrl, *, may_migrate: bool = True) -> SchemaVersions:
         from watchword.stores.sqlite.connections import STORE_FILE
 
         return SchemaVersions(*STORE_FILE.prepare(url.path, may_migrate=may_migrate))
-    from watchword.stores.postgres.migrations import migrate
+    from watchword.stores.postgres.maintenance import migrate
 
     return SchemaVersions(*asyncio.run(migrate(url, may_migrate=may_migrate)))
 
@@ -24,7 +24,7 @@ def prepare(url: StoreUrl, *, may_migrate: bool = True) -> SchemaVersions:
 def exists(url: StoreUrl) -> bool:
     if isinstance(url, SqliteUrl):
         return url.path.exists()
-    from watchword.stores.postgres.migrations import is_migrated
+    from watchword.stores.postgres.maintenance import is_migrated
 
     return asyncio.run(is_migrated(url))
 

@@ -11,15 +11,14 @@ import orjson
 from watchword.domain.actors import ActorStatus
 from watchword.domain.errors import OperatorError
 from watchword.domain.operations import State
-from watchword.domain.policies import PolicySource, PolicyState, Privilege
+from watchword.domain.policies import PolicySource
 from watchword.domain.store_urls import PostgresUrl, SqliteUrl, StoreUrl
 from watchword.domain.token_limits import unpacked
 from watchword.domain.tokens import TokenType
+from watchword.stores import rows
 from watchword.stores.admin.tables import PostgresSource, Source, SqliteSource
-from watchword.stores.migrations import latest
 from watchword.stores.postgres.connections import SNAPSHOT, folded
-from watchword.stores.postgres.maintenance import maintenance_connection
-from watchword.stores.postgres.migrations import schema_version
+from watchword.stores.postgres.maintenance import LATEST, maintenance_connection, schema_version
 from watchword.stores.sqlite.connections import STORE_FILE, connect, store_fault
 
 Verdict = tuple[str, str | None]
@@ -34,18 +33,12 @@ class Rule(NamedTuple):
 
 
 def _is_policy(row: Any) -> bool:
-    _, state, source, set_name, privileges, users, groups = row
     try:
-        lists = [orjson.loads(text) for text in (privileges, users, groups)]
-        PolicyState(state)
-        from_file = PolicySource(source) is PolicySource.FILE
-    except ValueError:
+        policy = rows.policy_of(row)
+    except (KeyError, TypeError, ValueError):
         return False
-    return (
-        from_file == (set_name is not None)
-        and all(isinstance(words, list) for words in lists)
-        and set(lists[0]) <= set(Privilege.__members__)
-    )
+    are_lists = all(isinstance(orjson.loads(text), list) for text in row[4:7])
+    return are_lists and (policy.source is PolicySource.FILE) == (policy.set_name is not None)
 
 
 def _is_operation(row: Any) -> bool:
@@ -96,11 +89,7 @@ def _parents(now: str) -> Rule:
 
 
 RULES = (
-    Rule(
-        "every policy can be read",
-        "SELECT urn, state, source, set_name, privileges, users, groups FROM policies",
-        _is_policy,
-    ),
+    Rule("every policy can be read", f"SELECT {rows.POLICY} FROM policies", _is_policy),
     Rule(
         "every token and actor can be read",
         f"""
@@ -262,8 +251,8 @@ async def _check_file(url: SqliteUrl) -> AsyncGenerator[Verdict, None]:
 async def _check_schema(url: PostgresUrl) -> AsyncGenerator[Verdict, None]:
     async with maintenance_connection(url) as connection:
         version = await schema_version(connection, url.schema)
-        is_current = version == latest("postgres")
-        yield f"the schema is version {latest('postgres')}", None if is_current else _outdated(version)
+        is_current = version == LATEST
+        yield f"the schema is version {LATEST}", None if is_current else _outdated(version)
         if is_current:
             await connection.execute(SNAPSHOT)
             async for verdict in verdicts_on(PostgresSource(connection), POSTGRES_RULES):
@@ -306,7 +295,3 @@ async def require_sound(verdicts: AsyncIterator[Verdict], what: str) -> None:
     async for rule, problem in verdicts:
         if problem is not None:
             raise OperatorError(f"{what} breaks the rule: {rule} ({problem}). Nothing was changed.")
-
-
-async def require_sound_file(connection: apsw.Connection, what: str, *, older_too: bool = False) -> None:
-    await require_sound(file_verdicts(connection, older_too=older_too), what)

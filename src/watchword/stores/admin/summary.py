@@ -15,17 +15,15 @@ from watchword.domain.ports import Clock
 from watchword.domain.store_urls import LastStart, PostgresUrl, SqliteUrl
 from watchword.sqlite_file import open_read_only
 from watchword.stores import rows
-from watchword.stores.admin.backup import sealed_of
-from watchword.stores.migrations import latest
-from watchword.stores.postgres.connections import DRIVER_ERRORS, NOW, Connection, advice, connect, lacks_right
-from watchword.stores.postgres.migrations import missing_rights, schema_version
+from watchword.stores.admin.tables import PostgresSource, SqliteSource, sealed_secrets
+from watchword.stores.postgres.connections import NOW, SNAPSHOT, Connection, lacks_right
+from watchword.stores.postgres.maintenance import LACKS_RIGHTS, LATEST, operator_connection, schema_version
 from watchword.stores.sql.policies import account_gains
 from watchword.stores.sqlite.connections import STORE_FILE
 from watchword.stores.sqlite.database import SqliteTransaction, run
 
 # Reading a larger file takes long; `db check` does it.
 QUICK_CHECK_BYTES = 64 * 1024 * 1024
-CONNECT_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ def _summarize_connection(connection: apsw.Connection, path: Path, now: Clock) -
         tokens=connection.execute("SELECT total FROM token_totals WHERE kind = 'all' AND urn = ''").get or 0,
         quick_checked=small,
         newest_event=connection.execute("SELECT at FROM events ORDER BY at DESC LIMIT 1").get,
-        sealed=sealed_of(connection),
+        sealed=run(sealed_secrets(SqliteSource(connection))),
     )
     if version < STORE_FILE.latest:
         return summary
@@ -113,24 +111,15 @@ _MAY_CREATE = """
 SELECT coalesce((SELECT has_schema_privilege(oid, 'CREATE') AND has_schema_privilege(oid, 'USAGE')
                  FROM pg_namespace WHERE nspname = $1), has_database_privilege(current_database(), 'CREATE'))"""
 _POSTGRES_STATE = """
-SELECT sealed_salt, (SELECT coalesce(sum(total), 0)::bigint FROM token_totals WHERE kind = 'all'), settings
-FROM state"""
-_POSTGRES_KEYS = "SELECT kid, sealed_private FROM keys UNION ALL SELECT kid, sealed_private FROM next_key"
+SELECT (SELECT coalesce(sum(total), 0)::bigint FROM token_totals WHERE kind = 'all'), settings FROM state"""
 
 
 async def _summarize_database(url: PostgresUrl, now: Clock) -> StoreSummary:
-    seconds = max(url.timeout, CONNECT_SECONDS)
     try:
-        connection = await connect(url, seconds=seconds)
-        try:
-            async with asyncio.timeout(seconds):
-                return await _summarize_schema(connection, url, now)
-        finally:
-            connection.terminate()
+        async with operator_connection(url) as connection, asyncio.timeout(max(url.timeout, 2.0)):
+            return await _summarize_schema(connection, url, now)
     except OperatorError as error:
         return StoreSummary(str(error))
-    except DRIVER_ERRORS as error:
-        return StoreSummary(str(advice(url, error)))
 
 
 async def _summarize_schema(connection: Connection, url: PostgresUrl, now: Clock) -> StoreSummary:
@@ -143,15 +132,16 @@ async def _summarize_schema(connection: Connection, url: PostgresUrl, now: Clock
         clock_ahead_ms=await _clock_ahead(connection, now),
     )
     version = await schema_version(connection, url.schema)
-    summary = StoreSummary(version=version, latest=latest("postgres"), server=server)
+    summary = StoreSummary(version=version, latest=LATEST, server=server)
     if not version:
         may_create = await connection.fetchval(_MAY_CREATE, url.schema)
         return summary if may_create else StoreSummary(lacks_right(url))
-    if await missing_rights(connection, url.schema):
+    if await connection.fetchval(LACKS_RIGHTS, url.schema):
         return StoreSummary(lacks_right(url))
-    salt, tokens, settings = await connection.fetchrow(_POSTGRES_STATE) or (None, 0, None)
-    keys = [(kid, private) for kid, private in await connection.fetch(_POSTGRES_KEYS)]
-    summary = replace(summary, tokens=tokens, sealed=SealedSecrets(salt, keys), last_start=rows.last_start(settings))
+    tokens, settings = await connection.fetchrow(_POSTGRES_STATE) or (0, None)
+    await connection.execute(SNAPSHOT)
+    sealed = await sealed_secrets(PostgresSource(connection))
+    summary = replace(summary, tokens=tokens, sealed=sealed, last_start=rows.last_start(settings))
     if version < summary.latest:
         return summary
     return replace(summary, account_gains=await account_gains(connection))

@@ -6,6 +6,7 @@ read back from the target must have the same digest.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
@@ -15,7 +16,7 @@ import apsw
 import orjson
 from asyncpg import exceptions as pg
 
-from watchword.domain.backups import CopyResult
+from watchword.domain.backups import CopyResult, SealedSecrets
 from watchword.domain.errors import OperatorError
 from watchword.domain.store_urls import PostgresUrl
 from watchword.stores import rows
@@ -31,33 +32,33 @@ Progress = Callable[[int, int], None]
 @dataclass(frozen=True, slots=True)
 class Table:
     name: str
-    columns: tuple[str, ...]
+    columns: str
     key: str
 
     @property
+    def names(self) -> list[str]:
+        return self.columns.split(", ")
+
+    @property
     def select(self) -> str:
-        return f"SELECT {', '.join(self.columns)} FROM {self.name} ORDER BY {self.key}"
-
-
-def _table(name: str, columns: str, key: str) -> Table:
-    return Table(name, tuple(column.strip() for column in columns.split(",")), key)
+        return f"SELECT {self.columns} FROM {self.name} ORDER BY {self.key}"
 
 
 TABLES = (
-    _table("state", "one, policy_version, defaults_made, sealed_salt, events_since, settings, node_id", "one"),
-    _table("tokens", rows.TOKEN_COLUMNS, "actor_urn, id"),
-    _table("service_accounts", rows.ACCOUNT, "urn"),
-    _table("retries", rows.RETRY, "actor, digest"),
-    _table("policies", rows.POLICY, "urn"),
-    _table("groups", rows.GROUP, "urn"),
-    _table("group_members", "actor_urn, group_urn", "actor_urn, group_urn"),
-    _table("actors", "urn, status, changed_at, changed_by", "urn"),
-    _table("keys", "seq, kid, public, sealed_private, created_at, retired_at, published_until", "seq"),
-    _table("next_key", "one, kid, public, sealed_private, created_at", "one"),
-    _table("events", f"seq, {rows.EVENT}", "seq"),
-    _table(
+    Table("state", "one, policy_version, defaults_made, sealed_salt, events_since, settings, node_id", "one"),
+    Table("tokens", rows.TOKEN_COLUMNS, "actor_urn, id"),
+    Table("service_accounts", rows.ACCOUNT, "urn"),
+    Table("retries", rows.RETRY, "actor, digest"),
+    Table("policies", rows.POLICY, "urn"),
+    Table("groups", rows.GROUP, "urn"),
+    Table("group_members", "actor_urn, group_urn", "actor_urn, group_urn"),
+    Table("actors", "urn, status, changed_at, changed_by", "urn"),
+    Table("keys", "seq, kid, public, sealed_private, created_at, retired_at, published_until", "seq"),
+    Table("next_key", "one, kid, public, sealed_private, created_at", "one"),
+    Table("events", f"seq, {rows.EVENT}", "seq"),
+    Table(
         "operations",
-        "number, home, index_name, state, plan, work, asked_by, asked_at, started_at, changed_at, finished_at,"
+        "number, home, index_name, state, plan, work, asked_by, asked_at, started_at, changed_at, finished_at, "
         "cancel_asked_at, cancel_asked_by, fence, held_until",
         "number",
     ),
@@ -67,6 +68,13 @@ NUMBERED = {"events": "seq", "operations": "number"}
 
 
 _LOCKED = ", ".join([*(table.name for table in TABLES), "sessions", "token_totals", "probes"])
+
+
+_TOTALS = """
+INSERT INTO token_totals SELECT 'all', ''{slot}, count(*) FROM tokens WHERE revoked_at IS NULL
+UNION ALL SELECT 'actor', actor_urn{slot}, count(*) FROM tokens WHERE revoked_at IS NULL GROUP BY actor_urn
+UNION ALL SELECT 'owner', owner_urn{slot}, count(*) FROM tokens WHERE revoked_at IS NULL GROUP BY owner_urn"""
+POSTGRES_TOTALS = _TOTALS.format(slot=", 0")
 
 
 class Source(Protocol):
@@ -94,6 +102,14 @@ async def fetch(source: Source, statement: str) -> Batch:
     return [row async for batch in source.batches(statement) for row in batch]
 
 
+async def sealed_secrets(source: Source) -> SealedSecrets:
+    ((salt,),) = await fetch(source, "SELECT sealed_salt FROM state")
+    keys = await fetch(source, "SELECT kid, sealed_private FROM keys")
+    with suppress(apsw.SQLError):  # older versions of the SQLite schema lack this table
+        keys += await fetch(source, "SELECT kid, sealed_private FROM next_key")
+    return SealedSecrets(salt, [(kid, private) for kid, private in keys])
+
+
 async def count_rows(source: Source) -> dict[str, int]:
     return {table.name: (await fetch(source, f"SELECT count(*) FROM {table.name}"))[0][0] for table in TABLES}
 
@@ -107,28 +123,24 @@ async def copy_tables(source: Source, target: Target, progress: Progress) -> Cop
     done = 0
     await target.begin()
     for table in TABLES:
-        sent.update(_heading(table))
         async for batch in source.batches(table.select):
-            sent.update(_encoded(batch))
+            sent.update(_encoded(table, batch))
             await target.insert(table, batch)
             progress(done := done + len(batch), total)
     await target.finish(numbers)
     for table in TABLES:
-        received.update(_heading(table))
         async for batch in target.batches(table.select):
-            received.update(_encoded(batch))
+            received.update(_encoded(table, batch))
             progress(done := done + len(batch), total)
     if sent.digest() != received.digest() or await target.last_numbers() != numbers:
         raise OperatorError("The rows in the target differ from those in the source. Nothing was changed.")
     return CopyResult(counts, sent.hexdigest())
 
 
-def _heading(table: Table) -> bytes:
-    return b"# %s\n" % table.name.encode()
-
-
-def _encoded(batch: Batch) -> bytes:
-    return b"".join(orjson.dumps(row, default=bytes.hex, option=orjson.OPT_APPEND_NEWLINE) for row in batch)
+def _encoded(table: Table, batch: Batch) -> bytes:
+    return b"".join(
+        orjson.dumps((table.name, *row), default=bytes.hex, option=orjson.OPT_APPEND_NEWLINE) for row in batch
+    )
 
 
 class SqliteSource:
@@ -148,11 +160,6 @@ class SqliteSource:
         return {name: known.get(name, 0) for name in NUMBERED}
 
 
-_SQLITE_TOTALS = (
-    "INSERT INTO token_totals SELECT 'all', '', count(*) FROM tokens WHERE revoked_at IS NULL",
-    "INSERT INTO token_totals SELECT 'actor', actor_urn, count(*) FROM tokens WHERE revoked_at IS NULL GROUP BY 2",
-    "INSERT INTO token_totals SELECT 'owner', owner_urn, count(*) FROM tokens WHERE revoked_at IS NULL GROUP BY 2",
-)
 _INDICES_AND_TRIGGERS = (
     "SELECT type, name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') AND sql IS NOT NULL"
 )
@@ -176,15 +183,11 @@ class SqliteTarget(SqliteSource):
             self._connection.execute(f"DELETE FROM {table.name}")
 
     async def insert(self, table: Table, batch: Batch) -> None:
-        values = ", ".join("?" * len(table.columns))
-        self._connection.executemany(
-            f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({values})",
-            batch,
-        )
+        values = ", ".join("?" * len(table.names))
+        self._connection.executemany(f"INSERT INTO {table.name} ({table.columns}) VALUES ({values})", batch)
 
     async def finish(self, last_numbers: Mapping[str, int]) -> None:
-        for statement in _SQLITE_TOTALS:
-            self._connection.execute(statement)
+        self._connection.execute(_TOTALS.format(slot=""))
         for name, last in last_numbers.items():
             self._connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (name,))
             self._connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (name, last))
@@ -219,11 +222,6 @@ class PostgresSource:
         }
 
 
-POSTGRES_TOTALS = """
-INSERT INTO token_totals (kind, urn, slot, total)
-SELECT 'all', '', 0, count(*) FROM tokens WHERE revoked_at IS NULL
-UNION ALL SELECT 'actor', actor_urn, 0, count(*) FROM tokens WHERE revoked_at IS NULL GROUP BY actor_urn
-UNION ALL SELECT 'owner', owner_urn, 0, count(*) FROM tokens WHERE revoked_at IS NULL GROUP BY owner_urn"""
 _LAST_NUMBER = "SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence($1, $2)::regclass), 0)"
 _SET_NUMBER = "SELECT setval(pg_get_serial_sequence($1, $2), greatest($3::bigint, 1), $3::bigint > 0)"
 _FOLDED = ("name", "description")
@@ -237,10 +235,10 @@ class PostgresTarget(PostgresSource):
         await self._connection.execute("DELETE FROM state")
 
     async def insert(self, table: Table, batch: Batch) -> None:
-        columns = table.columns
+        columns = table.names
         if table.name == "tokens":
             positions = [columns.index(name) for name in _FOLDED]
-            columns = (*columns, *(f"{name}_folded" for name in _FOLDED))
+            columns += [f"{name}_folded" for name in _FOLDED]
             batch = [(*row, *(folded(row[position]) for position in positions)) for row in batch]
         await self._connection.copy_records_to_table(table.name, records=batch, columns=columns)
 
