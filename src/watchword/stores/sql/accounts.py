@@ -51,10 +51,7 @@ class SqlAccounts(SqlPart):
         await write_events(tx, precondition, [event], now)
 
     async def get_account(self, urn: str) -> ServiceAccount:
-        row = await self._db.row(GET, urn)
-        if row is None:
-            raise no_account()
-        return _account(row)
+        return _account(await self._db.row(GET, urn))
 
     @snapshot
     async def accounts(self, tx: Transaction, start: int, count: int, query: str = "") -> AccountPage:
@@ -78,8 +75,7 @@ class SqlAccounts(SqlPart):
     @long_transaction
     async def delete_account(self, tx: Transaction, precondition: WritePrecondition, urn: str) -> int:
         now = await check_precondition(tx, precondition, exclusive=[actor_lock(urn), TOKENS])
-        if await tx.fetchrow(GET, urn) is None:
-            raise no_account()
+        _account(await tx.fetchrow(GET, urn))
         await tx.execute("UPDATE service_accounts SET deleted_at = $2 WHERE urn = $1", urn, now)
         await put_status(tx, precondition, urn, ActorStatus.SUSPENDED, now)
         tokens = await tx.fetch(_TOKENS_OF, urn)
@@ -126,6 +122,7 @@ class SqlSessions(SqlPart):
         return await tx.execute(f"DELETE FROM sessions WHERE id IN ({over})", await tx.now(), most)
 
 
-def _account(row: rows.Row) -> ServiceAccount:
-    urn, name, description, created_at, created_by, suspended = row
-    return ServiceAccount(urn, name, description, created_at, created_by, bool(suspended))
+def _account(row: rows.Row | None) -> ServiceAccount:
+    if row is None:
+        raise no_account()
+    return ServiceAccount(*row[:-1], suspended=bool(row[-1]))

@@ -1,6 +1,6 @@
 """Policies, groups and actors. Every change that can alter a decision advances the policy version."""
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -161,7 +161,7 @@ class SqlPolicies(SqlPart):
     @transaction
     async def delete_group(self, tx: Transaction, precondition: WritePrecondition, urn: str) -> None:
         async with _change(tx, precondition) as events:
-            await _existing_group(tx, urn)
+            _group(await tx.fetchrow(_GROUP, urn))
             await tx.execute("DELETE FROM groups WHERE urn = $1", urn)
             events.append(Event(Action.GROUP_DELETED, urn))
 
@@ -176,7 +176,7 @@ class SqlPolicies(SqlPart):
         remove: Collection[str] = (),
     ) -> None:
         async with _change(tx, precondition) as events:
-            await _existing_group(tx, group)
+            _group(await tx.fetchrow(_GROUP, group))
             await tx.executemany(_ADD_MEMBER, [(member, group) for member in add])
             gone = f"DELETE FROM group_members WHERE group_urn = $1 AND actor_urn {tx.dialect.any_of('$2')}"
             await tx.execute(gone, group, list(remove))
@@ -185,10 +185,7 @@ class SqlPolicies(SqlPart):
                     events.append(Event(action, group, {"members": sorted(set(members))}))
 
     async def get_group(self, urn: str) -> Group:
-        row = await self._db.row(_GROUP, urn)
-        if row is None:
-            raise _no_group()
-        return Group(*row)
+        return _group(await self._db.row(_GROUP, urn))
 
     @snapshot
     async def groups(self, tx: Transaction, start: int, count: int) -> tuple[int, tuple[Group, ...]]:
@@ -198,7 +195,7 @@ class SqlPolicies(SqlPart):
 
     @snapshot
     async def members(self, tx: Transaction, group: str, start: int, count: int) -> tuple[int, tuple[str, ...]]:
-        found = await _existing_group(tx, group)
+        found = _group(await tx.fetchrow(_GROUP, group))
         sql = "SELECT actor_urn FROM group_members WHERE group_urn = $1 ORDER BY actor_urn LIMIT $2 OFFSET $3"
         return found.members, tuple(urn for (urn,) in await tx.fetch(sql, group, count, start))
 
@@ -330,42 +327,45 @@ async def _apply(tx: Transaction, changes: Sequence[PolicyChange]) -> list[Event
     await tx.executemany(_PUT, [_policy_values(change.after) for change in changes if change.after is not None])
     deleted = [change.urn for change in changes if change.kind is ChangeKind.DELETE]
     await tx.execute(f"DELETE FROM policies WHERE urn {tx.dialect.any_of('$1')}", deleted)
-    return _change_events(changes)
+    return [
+        Event(_ACTIONS[change.kind], change.urn, {} if change.after is None else _policy_detail(change.after))
+        for change in changes
+    ]
 
 
 async def _changed_settings(tx: Transaction, settings: Mapping[str, str] | None) -> list[Event]:
+    """An event for each setting that differs from the last start. Only settings known at both starts are compared:
+    instances on one store have some settings of their own. Derived values, such as the issuer, are no settings.
+    """
     if settings is None:
         return []
-    before = await tx.fetchval("SELECT settings FROM state")
+    stored = await tx.fetchval("SELECT settings FROM state")
     text = rows.json_text(dict(settings))
-    if before != text:
+    if stored != text:
         await tx.execute("UPDATE state SET settings = $1", text)
-    return _setting_events(before, settings)
+    before: dict[str, str] = orjson.loads(stored) if stored else dict(settings)
+    return [
+        Event(Action.SETTING_CHANGED, name, {"before": before[name], "after": settings[name]})
+        for name in sorted(before.keys() & settings.keys())
+        if before[name] != settings[name] and name.isupper()
+    ]
 
 
-async def _existing_group(tx: Transaction, urn: str) -> Group:
-    row = await tx.fetchrow(_GROUP, urn)
+def _group(row: rows.Row | None) -> Group:
     if row is None:
-        raise _no_group()
+        raise Fault(Reason.GROUP_NOT_FOUND, "There is no group with this urn.")
     return Group(*row)
 
 
 def _policy_values(policy: Policy) -> tuple[Any, ...]:
-    return (
-        policy.urn,
-        policy.name,
-        policy.description,
-        policy.state.value,
-        rows.json_text(sorted(privilege.name for privilege in policy.privileges)),
-        rows.json_text(sorted(policy.users)),
-        rows.json_text(sorted(policy.groups)),
-        int(policy.all_users),
-        policy.source.value,
-        policy.set_name,
-    )
+    detail = _policy_detail(policy)
+    lists = [rows.json_text(detail[name]) for name in ("privileges", "users", "groups")]
+    plain = (policy.urn, policy.name, policy.description, policy.state.value)
+    return (*plain, *lists, int(policy.all_users), policy.source.value, policy.set_name)
 
 
-def _policy_event(action: Action, policy: Policy) -> Event:
+def _policy_detail(policy: Policy) -> dict[str, Detail]:
+    """The detail of an event."""
     detail: dict[str, Detail] = {
         "name": policy.name,
         "state": policy.state.value,
@@ -375,30 +375,11 @@ def _policy_event(action: Action, policy: Policy) -> Event:
         "allUsers": policy.all_users,
         "source": policy.source.value,
     }
-    if policy.set_name is not None:
-        detail["set"] = policy.set_name
-    return Event(action, policy.urn, detail)
+    return detail if policy.set_name is None else {**detail, "set": policy.set_name}
 
 
-def _change_events(changes: Iterable[PolicyChange]) -> list[Event]:
-    return [
-        Event(_ACTIONS[change.kind], change.urn)
-        if change.after is None
-        else _policy_event(_ACTIONS[change.kind], change.after)
-        for change in changes
-    ]
-
-
-def _setting_events(stored: str | None, settings: Mapping[str, str]) -> list[Event]:
-    """An event for each setting that differs from the last start. Only settings known at both starts are compared:
-    instances on one store have some settings of their own. Derived values, such as the issuer, are no settings.
-    """
-    before: dict[str, str] = orjson.loads(stored) if stored else dict(settings)
-    return [
-        Event(Action.SETTING_CHANGED, name, {"before": before[name], "after": settings[name]})
-        for name in sorted(before.keys() & settings.keys())
-        if before[name] != settings[name] and name.isupper()
-    ]
+def _policy_event(action: Action, policy: Policy) -> Event:
+    return Event(action, policy.urn, _policy_detail(policy))
 
 
 def _editable(row: rows.Row | None) -> Policy:
@@ -408,7 +389,3 @@ def _editable(row: rows.Row | None) -> Policy:
     if not policy.editable:
         raise Fault(Reason.NOT_EDITABLE, "The service keeps this policy itself. It cannot be changed or deleted.")
     return policy
-
-
-def _no_group() -> Fault:
-    return Fault(Reason.GROUP_NOT_FOUND, "There is no group with this urn.")

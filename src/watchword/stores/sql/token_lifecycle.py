@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
+from functools import partial
 from typing import Any
 
 from watchword.domain.accounts import no_account
@@ -167,24 +168,35 @@ class SqlTokens(SqlPart):
         *,
         cascade: bool = False,
     ) -> Revocation:
-        async def work_on_many(tx: Transaction) -> Revocation:
-            now = await check_precondition(tx, precondition, exclusive=[TOKENS])
-            record = await _revocable(tx, token_id, visibility, cascade=cascade)
-            most = MOST if cascade else sys.maxsize
+        async def work(tx: Transaction, *, many: bool) -> Revocation:
+            """With `many`, under the lock of all families; otherwise under that of the token's family."""
+            root = None if many else await tx.root_of(token_id)
+            locks = {"exclusive": [TOKENS]} if many else {"shared": [TOKENS], "exclusive": [family_lock(root)]}
+            now = await check_precondition(tx, precondition, **locks)
+            record = await _get(tx, token_id)
+            if record is None or (visibility is not None and not visibility.covers(record)):
+                raise rows.no_token()
+            if root not in (None, record.family):
+                raise rows.no_token()  # created since the lock was taken: it did not exist when the request came
+            if record.revoked_at is not None and not cascade:
+                raise rows.already_revoked(record.revoked_at)
+            most = MOST if cascade else sys.maxsize if many else LARGE_FAMILY
             ids = await dying_with(tx, [_member(record)], now, cascade=cascade, expired=True, most=most)
             if not ids:
                 raise rows.already_revoked(record.revoked_at or now)
             if cascade:
                 check_count(len(ids))
-            number = await revoke(tx, precondition, list(ids), now, reason=token_id, lock_rows=False)
+            if len(ids) > most:
+                raise _LargeFamily
+            number = await revoke(tx, precondition, list(ids), now, reason=token_id, lock_rows=not many)
             return Revocation(now, number)
 
         if not cascade:
             try:
-                return await self._db.write(lambda tx: _revoke_with_relatives(tx, precondition, token_id, visibility))
+                return await self._db.write(partial(work, many=False))
             except _LargeFamily:
                 pass
-        return await self._db.write_long(work_on_many)
+        return await self._db.write_long(partial(work, many=True))
 
     @transaction
     async def withdraw_token(self, tx: Transaction, precondition: WritePrecondition, token_id: str) -> int:
@@ -388,31 +400,6 @@ async def _members(tx: Transaction, ids: Sequence[str]) -> list[rows.Row]:
 
 def _chunks(ids: Sequence[str]) -> Iterator[list[str]]:
     return (list(ids[start : start + _CHUNK]) for start in range(0, len(ids), _CHUNK))
-
-
-async def _revoke_with_relatives(
-    tx: Transaction, precondition: WritePrecondition, token_id: str, visibility: TokenVisibility | None
-) -> Revocation:
-    root = await tx.root_of(token_id)
-    now = await check_precondition(tx, precondition, shared=[TOKENS], exclusive=[family_lock(root)])
-    record = await _revocable(tx, token_id, visibility, cascade=False)
-    if root not in (None, record.family):
-        raise rows.no_token()  # created since the lock was taken: it did not exist when the request came
-    ids = await dying_with(tx, [_member(record)], now, cascade=False, expired=True, most=LARGE_FAMILY)
-    if len(ids) > LARGE_FAMILY:
-        raise _LargeFamily
-    return Revocation(now, await revoke(tx, precondition, list(ids), now, reason=token_id))
-
-
-async def _revocable(
-    tx: Transaction, token_id: str, visibility: TokenVisibility | None, *, cascade: bool
-) -> TokenRecord:
-    record = await _get(tx, token_id)
-    if record is None or not (visibility is None or visibility.covers(record)):
-        raise rows.no_token()
-    if record.revoked_at is not None and not cascade:
-        raise rows.already_revoked(record.revoked_at)
-    return record
 
 
 async def _check_selected(
