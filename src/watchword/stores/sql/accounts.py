@@ -125,4 +125,5 @@ class SqlSessions(SqlPart):
 def _account(row: rows.Row | None) -> ServiceAccount:
     if row is None:
         raise no_account()
-    return ServiceAccount(*row[:-1], suspended=bool(row[-1]))
+    urn, name, description, created_at, created_by, suspended = row
+    return ServiceAccount(urn, name, description, created_at, created_by, bool(suspended))
