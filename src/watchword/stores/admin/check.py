@@ -16,10 +16,11 @@ from watchword.domain.store_urls import PostgresUrl, SqliteUrl, StoreUrl
 from watchword.domain.token_limits import unpacked
 from watchword.domain.tokens import TokenType
 from watchword.stores import rows
-from watchword.stores.admin.tables import PostgresSource, Source, SqliteSource
 from watchword.stores.postgres.connections import SNAPSHOT, folded
 from watchword.stores.postgres.maintenance import LATEST, maintenance_connection, schema_version
+from watchword.stores.sql.transaction import Transaction
 from watchword.stores.sqlite.connections import STORE_FILE, connect, store_fault
+from watchword.stores.sqlite.database import SqliteTransaction
 
 Verdict = tuple[str, str | None]
 """A rule, and what breaks it; None where the rule holds."""
@@ -255,7 +256,7 @@ async def _check_schema(url: PostgresUrl) -> AsyncGenerator[Verdict, None]:
         yield f"the schema is version {LATEST}", None if is_current else _outdated(version)
         if is_current:
             await connection.execute(SNAPSHOT)
-            async for verdict in verdicts_on(PostgresSource(connection), POSTGRES_RULES):
+            async for verdict in verdicts_on(connection, POSTGRES_RULES):
                 yield verdict
 
 
@@ -272,7 +273,7 @@ async def file_verdicts(connection: apsw.Connection, *, older_too: bool = False)
         broken = connection.execute("PRAGMA foreign_key_check").fetchall()
         yield "every reference has its target", f"{len(broken)} have none" if broken else None
     if is_current:
-        async for verdict in verdicts_on(SqliteSource(connection), SQLITE_RULES):
+        async for verdict in verdicts_on(SqliteTransaction(connection), SQLITE_RULES):
             yield verdict
 
 
@@ -280,14 +281,10 @@ def _outdated(version: int) -> str:
     return f"version {version}; run: watchword db migrate"
 
 
-async def verdicts_on(source: Source, rules: Iterable[Rule]) -> AsyncIterator[Verdict]:
+async def verdicts_on(tx: Transaction, rules: Iterable[Rule]) -> AsyncIterator[Verdict]:
     for rule in rules:
-        found = [
-            str(row[0])
-            async for batch in source.batches(rule.statement)
-            for row in batch
-            if rule.holds is None or not rule.holds(row)
-        ]
+        rows_found = tx.stream(rule.statement, prefetch=2_000)
+        found = [str(row[0]) async for row in rows_found if rule.holds is None or not rule.holds(row)]
         yield rule.name, f"{len(found)} exceptions, the first: {found[0]}" if found else None
 
 

@@ -15,8 +15,8 @@ from watchword.domain.ports import Clock
 from watchword.domain.store_urls import LastStart, PostgresUrl, SqliteUrl
 from watchword.sqlite_file import open_read_only
 from watchword.stores import rows
-from watchword.stores.admin.tables import PostgresSource, SqliteSource, sealed_secrets
-from watchword.stores.postgres.connections import NOW, SNAPSHOT, Connection, lacks_right
+from watchword.stores.admin.tables import sealed_secrets
+from watchword.stores.postgres.connections import NOW, Connection, lacks_right
 from watchword.stores.postgres.maintenance import LACKS_RIGHTS, LATEST, operator_connection, schema_version
 from watchword.stores.sql.policies import account_gains
 from watchword.stores.sqlite.connections import STORE_FILE
@@ -79,19 +79,20 @@ def _summarize_connection(connection: apsw.Connection, path: Path, now: Clock) -
     found = connection.execute("PRAGMA quick_check(1)").get if small else "ok"
     if found != "ok":
         return StoreSummary(f"it is damaged: {found}")
+    tx = SqliteTransaction(connection, now)
     summary = StoreSummary(
         version=version,
         latest=STORE_FILE.latest,
         tokens=connection.execute("SELECT total FROM token_totals WHERE kind = 'all' AND urn = ''").get or 0,
         quick_checked=small,
         newest_event=connection.execute("SELECT at FROM events ORDER BY at DESC LIMIT 1").get,
-        sealed=run(sealed_secrets(SqliteSource(connection))),
+        sealed=run(sealed_secrets(tx)),
     )
     if version < STORE_FILE.latest:
         return summary
     return replace(
         summary,
-        account_gains=run(account_gains(SqliteTransaction(connection, now))),
+        account_gains=run(account_gains(tx)),
         last_start=rows.last_start(connection.execute("SELECT settings FROM state").get),
     )
 
@@ -139,8 +140,7 @@ async def _summarize_schema(connection: Connection, url: PostgresUrl, now: Clock
     if await connection.fetchval(LACKS_RIGHTS, url.schema):
         return StoreSummary(lacks_right(url))
     tokens, settings = await connection.fetchrow(_POSTGRES_STATE) or (0, None)
-    await connection.execute(SNAPSHOT)
-    sealed = await sealed_secrets(PostgresSource(connection))
+    sealed = await sealed_secrets(connection)
     summary = replace(summary, tokens=tokens, sealed=sealed, last_start=rows.last_start(settings))
     if version < summary.latest:
         return summary

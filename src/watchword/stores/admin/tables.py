@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import islice
 from typing import Any, Protocol
 
 import apsw
@@ -21,6 +20,8 @@ from watchword.domain.errors import OperatorError
 from watchword.domain.store_urls import PostgresUrl
 from watchword.stores import rows
 from watchword.stores.postgres.connections import Connection, folded
+from watchword.stores.sql.transaction import Transaction
+from watchword.stores.sqlite.database import SqliteTransaction
 
 BATCH = 2_000
 
@@ -77,62 +78,73 @@ UNION ALL SELECT 'owner', owner_urn{slot}, count(*) FROM tokens WHERE revoked_at
 POSTGRES_TOTALS = _TOTALS.format(slot=", 0")
 
 
-class Source(Protocol):
-    """A store in one read transaction."""
-
-    def batches(self, statement: str) -> AsyncIterator[Batch]: ...
-
-    async def last_numbers(self) -> Mapping[str, int]:
-        """The highest number ever used in each table of `NUMBERED`."""
+_SQLITE_NUMBERS = "SELECT name, seq FROM sqlite_sequence WHERE name IN ('events', 'operations')"
+_POSTGRES_NUMBERS = """
+SELECT name, coalesce(pg_sequence_last_value(pg_get_serial_sequence(name, key)::regclass), 0)
+FROM (VALUES ('events', 'seq'), ('operations', 'number')) AS numbered (name, key)"""
 
 
-class Target(Source, Protocol):
+class Target(Protocol):
     """An empty store of this version's schema, filled in one transaction."""
+
+    tx: Transaction
 
     async def begin(self) -> None: ...
 
     async def insert(self, table: Table, batch: Batch) -> None: ...
 
-    async def finish(self, last_numbers: Mapping[str, int]) -> None:
+    async def finish(self, numbers: Mapping[str, int]) -> None:
         """Compute derived values, and continue the numbers of the source."""
 
 
-async def fetch(source: Source, statement: str) -> Batch:
-    """All rows of a small result."""
-    return [row async for batch in source.batches(statement) for row in batch]
+async def last_numbers(tx: Transaction) -> dict[str, int]:
+    """The highest number ever used in each table of `NUMBERED`."""
+    statement = _SQLITE_NUMBERS if isinstance(tx, SqliteTransaction) else _POSTGRES_NUMBERS
+    return {**dict.fromkeys(NUMBERED, 0), **{name: int(number) for name, number in await tx.fetch(statement)}}
 
 
-async def sealed_secrets(source: Source) -> SealedSecrets:
-    ((salt,),) = await fetch(source, "SELECT sealed_salt FROM state")
-    keys = await fetch(source, "SELECT kid, sealed_private FROM keys")
+async def batches(tx: Transaction, statement: str) -> AsyncIterator[Batch]:
+    batch: Batch = []
+    async for row in tx.stream(statement, prefetch=BATCH):
+        batch.append(tuple(row))
+        if len(batch) == BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+async def sealed_secrets(tx: Transaction) -> SealedSecrets:
+    salt = await tx.fetchval("SELECT sealed_salt FROM state")
+    keys = list(await tx.fetch("SELECT kid, sealed_private FROM keys"))
     with suppress(apsw.SQLError):  # older versions of the SQLite schema lack this table
-        keys += await fetch(source, "SELECT kid, sealed_private FROM next_key")
+        keys += await tx.fetch("SELECT kid, sealed_private FROM next_key")
     return SealedSecrets(salt, [(kid, private) for kid, private in keys])
 
 
-async def count_rows(source: Source) -> dict[str, int]:
-    return {table.name: (await fetch(source, f"SELECT count(*) FROM {table.name}"))[0][0] for table in TABLES}
+async def count_rows(tx: Transaction) -> dict[str, int]:
+    return {table.name: await tx.fetchval(f"SELECT count(*) FROM {table.name}") for table in TABLES}
 
 
-async def copy_tables(source: Source, target: Target, progress: Progress) -> CopyResult:
+async def copy_tables(source: Transaction, target: Target, progress: Progress) -> CopyResult:
     """Fill the target from the source. Raises unless the target then returns the same rows."""
     counts = await count_rows(source)
     total = 2 * sum(counts.values())
-    numbers = await source.last_numbers()
+    numbers = await last_numbers(source)
     sent, received = sha256(), sha256()
     done = 0
     await target.begin()
     for table in TABLES:
-        async for batch in source.batches(table.select):
+        async for batch in batches(source, table.select):
             sent.update(_encoded(table, batch))
             await target.insert(table, batch)
             progress(done := done + len(batch), total)
     await target.finish(numbers)
     for table in TABLES:
-        async for batch in target.batches(table.select):
+        async for batch in batches(target.tx, table.select):
             received.update(_encoded(table, batch))
             progress(done := done + len(batch), total)
-    if sent.digest() != received.digest() or await target.last_numbers() != numbers:
+    if sent.digest() != received.digest() or await last_numbers(target.tx) != numbers:
         raise OperatorError("The rows in the target differ from those in the source. Nothing was changed.")
     return CopyResult(counts, sent.hexdigest())
 
@@ -143,33 +155,17 @@ def _encoded(table: Table, batch: Batch) -> bytes:
     )
 
 
-class SqliteSource:
-    """In the connection's open read transaction, or of a file that no process changes."""
-
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
-
-    async def batches(self, statement: str) -> AsyncIterator[Batch]:
-        cursor = self._connection.execute(statement)
-        while batch := list(islice(cursor, BATCH)):
-            yield batch
-
-    async def last_numbers(self) -> Mapping[str, int]:
-        kept: list[Any] = self._connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall()
-        known: dict[str, int] = dict(kept)
-        return {name: known.get(name, 0) for name in NUMBERED}
-
-
 _INDICES_AND_TRIGGERS = (
     "SELECT type, name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') AND sql IS NOT NULL"
 )
 
 
-class SqliteTarget(SqliteSource):
+class SqliteTarget:
     """A draft file. It needs no journal: a draft that is not finished is deleted."""
 
     def __init__(self, connection: apsw.Connection) -> None:
-        super().__init__(connection)
+        self._connection = connection
+        self.tx: Transaction = SqliteTransaction(connection)
         self._dropped: list[Any] = []
 
     async def begin(self) -> None:
@@ -186,9 +182,9 @@ class SqliteTarget(SqliteSource):
         values = ", ".join("?" * len(table.names))
         self._connection.executemany(f"INSERT INTO {table.name} ({table.columns}) VALUES ({values})", batch)
 
-    async def finish(self, last_numbers: Mapping[str, int]) -> None:
+    async def finish(self, numbers: Mapping[str, int]) -> None:
         self._connection.execute(_TOTALS.format(slot=""))
-        for name, last in last_numbers.items():
+        for name, last in numbers.items():
             self._connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (name,))
             self._connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (name, last))
         for _, _, sql in self._dropped:
@@ -202,33 +198,16 @@ def set_for_draft(connection: apsw.Connection) -> None:
         connection.execute(f"PRAGMA {pragma}")
 
 
-class PostgresSource:
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    async def batches(self, statement: str) -> AsyncIterator[Batch]:
-        batch: Batch = []
-        async for row in self._connection.cursor(statement, prefetch=BATCH):
-            batch.append(tuple(row))
-            if len(batch) == BATCH:
-                yield batch
-                batch = []
-        if batch:
-            yield batch
-
-    async def last_numbers(self) -> Mapping[str, int]:
-        return {
-            name: int(await self._connection.fetchval(_LAST_NUMBER, name, column)) for name, column in NUMBERED.items()
-        }
-
-
-_LAST_NUMBER = "SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence($1, $2)::regclass), 0)"
 _SET_NUMBER = "SELECT setval(pg_get_serial_sequence($1, $2), greatest($3::bigint, 1), $3::bigint > 0)"
 _FOLDED = ("name", "description")
 _COUNTED_BY_TRIGGER = ("tokens", "group_members")
 
 
-class PostgresTarget(PostgresSource):
+class PostgresTarget:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.tx: Transaction = connection
+
     async def begin(self) -> None:
         for name in _COUNTED_BY_TRIGGER:
             await self._connection.execute(f"ALTER TABLE {name} DISABLE TRIGGER USER")
@@ -242,11 +221,11 @@ class PostgresTarget(PostgresSource):
             batch = [(*row, *(folded(row[position]) for position in positions)) for row in batch]
         await self._connection.copy_records_to_table(table.name, records=batch, columns=columns)
 
-    async def finish(self, last_numbers: Mapping[str, int]) -> None:
+    async def finish(self, numbers: Mapping[str, int]) -> None:
         await self._connection.execute(POSTGRES_TOTALS)
         last_key = await self._connection.fetchval("SELECT coalesce(max(seq), 0) FROM keys")
         for name, column in NUMBERED.items():
-            await self._connection.execute(_SET_NUMBER, name, column, last_numbers[name])
+            await self._connection.execute(_SET_NUMBER, name, column, numbers[name])
         await self._connection.execute(_SET_NUMBER, "keys", "seq", last_key)
         for name in _COUNTED_BY_TRIGGER:
             await self._connection.execute(f"ALTER TABLE {name} ENABLE TRIGGER USER")

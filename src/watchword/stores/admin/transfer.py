@@ -49,15 +49,13 @@ from watchword.stores import rows
 from watchword.stores.admin.check import POSTGRES_RULES, file_verdicts, require_sound, verdicts_on
 from watchword.stores.admin.tables import (
     NUMBERED,
-    PostgresSource,
     PostgresTarget,
     Progress,
-    Source,
-    SqliteSource,
     SqliteTarget,
+    batches,
     copy_tables,
     count_rows,
-    fetch,
+    last_numbers,
     lock_tables,
     sealed_secrets,
     set_for_draft,
@@ -72,7 +70,7 @@ from watchword.stores.postgres.maintenance import (
     require_latest,
     schema_version,
 )
-from watchword.stores.sql.transaction import write_events
+from watchword.stores.sql.transaction import Transaction, write_events
 from watchword.stores.sqlite.connections import STORE_FILE, connect, store_fault
 from watchword.stores.sqlite.database import SqliteTransaction
 
@@ -223,7 +221,7 @@ async def _back_up_schema(url: PostgresUrl, draft: Path, progress: Progress) -> 
         await connection.execute(SNAPSHOT)
         await require_latest(connection, url)
         now: int = await connection.fetchval(NOW)
-        await _fill_file(PostgresSource(connection), draft, progress)
+        await _fill_file(connection, draft, progress)
         return now
 
 
@@ -250,7 +248,7 @@ def _draft_errors(what: str, where: object) -> Iterator[None]:
         raise OperatorError(f"There is no space for the {what} in {where}. Nothing was changed.") from None
 
 
-async def _fill_file(source: Source, draft: Path, progress: Progress) -> CopyResult:
+async def _fill_file(source: Transaction, draft: Path, progress: Progress) -> CopyResult:
     with closing(connect(draft)) as connection:
         STORE_FILE.migrate(connection)
         return await copy_tables(source, SqliteTarget(connection), progress)
@@ -273,7 +271,7 @@ def _contents(connection: apsw.Connection, now: int) -> BackupContents:
 @_command
 async def sealed_in(file: Path) -> SealedSecrets:
     with closing(open_immutable(file)) as connection:
-        return await sealed_secrets(SqliteSource(connection))
+        return await sealed_secrets(SqliteTransaction(connection))
 
 
 @_command
@@ -297,7 +295,7 @@ async def copy(
 
 
 @asynccontextmanager
-async def _opened(url: StoreUrl) -> AsyncIterator[Source]:
+async def _opened(url: StoreUrl) -> AsyncIterator[Transaction]:
     """The source of a copy, locked, in one read transaction."""
     if isinstance(url, PostgresUrl):
         async with maintenance_connection(url) as connection:
@@ -305,34 +303,35 @@ async def _opened(url: StoreUrl) -> AsyncIterator[Source]:
             await lock_exclusively(connection, url)
             await connection.execute(SNAPSHOT)
             await lock_tables(connection, url, "SHARE")
-            yield PostgresSource(connection)
+            yield connection
             return
     if not url.path.is_file():
         raise OperatorError(f"--from must be a store; there is none at {url}.")
     try:
         with closing(_open_exclusively(url.path)) as file:
             require_version(url, STORE_FILE.version(file), STORE_FILE.latest)
-            yield SqliteSource(file)
+            yield SqliteTransaction(file)
     except apsw.Error as error:
         raise OperatorError(f"The store {url} cannot be copied: {store_fault(error).message}") from error
 
 
-async def _require_no_running_operation(source: Source) -> None:
+async def _require_no_running_operation(source: Transaction) -> None:
     """It is unknown which instance of the target would continue the operation."""
-    for (number,) in await fetch(source, "SELECT number FROM operations WHERE finished_at IS NULL ORDER BY number"):
+    number = await source.fetchval("SELECT number FROM operations WHERE finished_at IS NULL ORDER BY number LIMIT 1")
+    if number is not None:
         raise OperatorError(
             f"Operation {number} in the search index has not finished. Start the service, wait for it or cancel it "
             "(watchword task list), and stop the service again."
         )
 
 
-async def _require_empty(target: Source, url: StoreUrl) -> None:
+async def _require_empty(target: Transaction, url: StoreUrl) -> None:
     found = describe_rows(await count_rows(target))
     if found:
         raise OperatorError(f"--to must be empty; {url} holds a store already ({found}). Name another.")
 
 
-async def _copy_to_file(source: Source, target: SqliteUrl, now: int, progress: Progress) -> CopyResult:
+async def _copy_to_file(source: Transaction, target: SqliteUrl, now: int, progress: Progress) -> CopyResult:
     file = target.path
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -344,7 +343,7 @@ async def _copy_to_file(source: Source, target: SqliteUrl, now: int, progress: P
         if replaces:
             existing = locks.enter_context(closing(_open_exclusively(file)))
             if STORE_FILE.version(existing):
-                await _require_empty(SqliteSource(existing), target)
+                await _require_empty(SqliteTransaction(existing), target)
         copied = await _fill_file(source, draft, progress)
         await _finish_draft(draft, now, "The copy")
         _require_target(file, force=replaces, word="--to")
@@ -353,15 +352,14 @@ async def _copy_to_file(source: Source, target: SqliteUrl, now: int, progress: P
 
 
 async def _fill_schema(
-    source: Source, connection: Connection, url: PostgresUrl, what: str, progress: Progress
+    source: Transaction, connection: Connection, url: PostgresUrl, what: str, progress: Progress
 ) -> CopyResult:
     """Create the schema if it is missing, fill it and commit the open transaction."""
     await migrate_schema(connection, url.schema)
     await lock_tables(connection, url, "ACCESS EXCLUSIVE")
-    target = PostgresTarget(connection)
-    await _require_empty(target, url)
-    copied = await copy_tables(source, target, progress)
-    await require_sound(verdicts_on(target, POSTGRES_RULES), what)
+    await _require_empty(connection, url)
+    copied = await copy_tables(source, PostgresTarget(connection), progress)
+    await require_sound(verdicts_on(connection, POSTGRES_RULES), what)
     await commit(connection, url)
     return copied
 
@@ -435,7 +433,7 @@ async def _examine_copy(copy: Path, file: Path, now: int, check_master_key: Chec
         with closing(open_immutable(copy)) as backup:
             _require_known_schema(backup, file)
             await require_sound(file_verdicts(backup, older_too=True), f"The backup {file}")
-            check_master_key(await sealed_secrets(SqliteSource(backup)))
+            check_master_key(await sealed_secrets(SqliteTransaction(backup)))
             return _contents(backup, now)
     except apsw.NotADBError:
         raise OperatorError(f"FILE must be a backup made by: watchword db backup. {file} is not one.") from None
@@ -632,7 +630,7 @@ async def _replace_schema(
         await connection.execute(f"ALTER SCHEMA {quoted(url.schema)} RENAME TO {quoted(kept)}")
     with closing(open_immutable(draft)) as ready:
         what = "The store made from the backup"
-        await _fill_schema(SqliteSource(ready), connection, url, what, lambda _done, _total: None)
+        await _fill_schema(SqliteTransaction(ready), connection, url, what, lambda _done, _total: None)
     return RestoreResult(seen, restored.choice, revoked, str(url), kept)
 
 
@@ -646,11 +644,11 @@ async def _compared_with_schema(
 ) -> RestorePreview:
     if not await schema_version(connection, url.schema):
         return RestorePreview(file, contents, None, _missing(url))
-    with closing(await _excerpt(PostgresSource(connection))) as current:
+    with closing(await _excerpt(connection)) as current:
         return RestorePreview(file, contents, _compare(current, file, now))
 
 
-async def _excerpt(source: PostgresSource) -> apsw.Connection:
+async def _excerpt(source: Transaction) -> apsw.Connection:
     """What `_compare` reads, in a temporary SQLite file that is deleted with the connection."""
     current = apsw.Connection("", flags=READ_WRITE | apsw.SQLITE_OPEN_CREATE)
     current.execute("BEGIN")
@@ -658,9 +656,9 @@ async def _excerpt(source: PostgresSource) -> apsw.Connection:
         current.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
         names = ", ".join(column.split()[0] for column in columns)
         insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})"
-        async for batch in source.batches(f"SELECT {names} FROM {table}"):
+        async for batch in batches(source, f"SELECT {names} FROM {table}"):
             current.executemany(insert, batch)
-    for table, last in (await source.last_numbers()).items():
+    for table, last in (await last_numbers(source)).items():
         current.execute(f"CREATE TABLE {table} ({NUMBERED[table]} INTEGER PRIMARY KEY AUTOINCREMENT)")
         current.execute(f"INSERT INTO {table} VALUES (?)", (last,))
     current.execute("COMMIT")

@@ -81,7 +81,7 @@ class SqliteTransaction:
     __slots__ = ("clock", "connection")
     dialect: Dialect = DIALECT
 
-    def __init__(self, connection: apsw.Connection, clock: Clock) -> None:
+    def __init__(self, connection: apsw.Connection, clock: Clock = wall_clock) -> None:
         self.connection = connection
         self.clock = clock
 
@@ -104,7 +104,7 @@ class SqliteTransaction:
         row = self.connection.execute(sqlite_text(sql), _values(bound)).fetchone()
         return None if row is None else row[0]
 
-    async def stream(self, sql: str, *bound: Any) -> AsyncIterator[rows.Row]:
+    async def stream(self, sql: str, *bound: Any, prefetch: int = 100) -> AsyncIterator[rows.Row]:
         for row in self.connection.execute(sqlite_text(sql), _values(bound)):
             yield row
 
