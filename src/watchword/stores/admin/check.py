@@ -1,9 +1,9 @@
 """`db check`: the rules that every store must satisfy, checked in one read transaction."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 import orjson
@@ -24,13 +24,6 @@ from watchword.stores.sqlite.database import SqliteTransaction
 
 Verdict = tuple[str, str | None]
 """A rule, and what breaks it; None where the rule holds."""
-
-
-class Rule(NamedTuple):
-    name: str
-    statement: str
-    """Selects the rows that break the rule or, with `holds`, the rows to look at. The first column identifies a row."""
-    holds: Callable[[Any], bool] | None = None
 
 
 def _is_policy(row: Any) -> bool:
@@ -67,161 +60,110 @@ def _quoted(words: Iterable[str]) -> str:
     return ", ".join(f"'{word}'" for word in words)
 
 
-def _totals(kind: str) -> Rule:
-    return Rule(
-        f"the totals per {kind} equal the number of tokens",
-        f"""
+def _totals(kind: str) -> str:
+    return f"""
         SELECT urn FROM (
             SELECT {kind}_urn AS urn, count(*) AS n FROM tokens WHERE revoked_at IS NULL GROUP BY {kind}_urn) AS counted
         FULL JOIN (SELECT urn, sum(total) AS total FROM token_totals WHERE kind = '{kind}' GROUP BY urn) AS kept
             USING (urn)
-        WHERE coalesce(n, 0) <> coalesce(total, 0)""",
-    )
+        WHERE coalesce(n, 0) <> coalesce(total, 0)"""
 
 
-def _parents(now: str) -> Rule:
+def _orphans(now: str) -> str:
     """An expired token may outlast its parent, which retention deleted."""
-    return Rule(
-        "every live derived token has its parent",
-        f"""SELECT id FROM tokens WHERE parent IS NOT NULL AND revoked_at IS NULL
-            AND NOT EXISTS (SELECT 1 FROM tokens AS p WHERE p.id = tokens.parent)
-            AND (expires_at IS NULL OR expires_at > {now})""",
-    )
+    return f"""SELECT id FROM tokens WHERE parent IS NOT NULL AND revoked_at IS NULL
+        AND NOT EXISTS (SELECT 1 FROM tokens AS p WHERE p.id = tokens.parent)
+        AND (expires_at IS NULL OR expires_at > {now})"""
 
 
-RULES = (
-    Rule("every policy can be read", f"SELECT {rows.POLICY} FROM policies", _is_policy),
-    Rule(
-        "every token and actor can be read",
-        f"""
+# Each statement selects the rows that break the rule or, for a rule in `_HOLDS`, the rows to look at. The first column
+# identifies a row.
+RULES = {
+    "every policy can be read": f"SELECT {rows.POLICY} FROM policies",
+    "every token and actor can be read": f"""
         SELECT id FROM tokens WHERE type NOT IN ({_quoted(kind.value for kind in TokenType)})
         UNION ALL SELECT urn FROM actors WHERE status NOT IN ({_quoted(status.value for status in ActorStatus)})""",
-    ),
-    Rule(
-        "the limits of every token can be read", "SELECT id, limits FROM tokens WHERE limits IS NOT NULL", _has_limits
-    ),
-    Rule(
-        "no token expires after the token it is derived from",
-        """
+    "the limits of every token can be read": "SELECT id, limits FROM tokens WHERE limits IS NOT NULL",
+    "no token expires after the token it is derived from": """
         SELECT t.id FROM tokens AS t JOIN tokens AS p ON p.id = t.parent
         WHERE t.revoked_at IS NULL AND (
             (p.revoked_at IS NOT NULL AND (t.expires_at IS NULL OR t.expires_at > p.revoked_at))
             OR (p.expires_at IS NOT NULL AND (t.expires_at IS NULL OR t.expires_at > p.expires_at))
             OR (p.expires_at IS NOT NULL AND t.grace IS NOT NULL
                 AND (t.full_end IS NULL OR t.full_end > p.expires_at)))""",
-    ),
-    Rule(
-        "every token is in the family of its parent and of the token it replaces",
-        """
+    "every token is in the family of its parent and of the token it replaces": """
         SELECT t.id FROM tokens AS t JOIN tokens AS o ON o.id = t.parent
         WHERE coalesce(t.root, t.id) <> coalesce(o.root, o.id)
         UNION ALL SELECT t.id FROM tokens AS t JOIN tokens AS o ON o.id = t.replaces
         WHERE coalesce(t.root, t.id) <> coalesce(o.root, o.id)
         UNION ALL SELECT id FROM tokens WHERE root IS NULL AND coalesce(parent, replaces) IS NOT NULL""",
-    ),
-    Rule(
-        "a token and its successor name each other",
-        """
+    "a token and its successor name each other": """
         SELECT t.id FROM tokens AS t JOIN tokens AS o ON o.id = t.replaces
         WHERE t.revoked_at IS NULL AND (
             coalesce(o.replaced_by, '') <> t.id OR (t.grace IS NULL) <> (o.replaced_at IS NOT NULL))
         UNION ALL SELECT id FROM tokens WHERE grace IS NOT NULL AND replaces IS NULL""",
-    ),
-    Rule(
-        "every token of a service account has its account, and deleted accounts have no live tokens",
-        f"""
+    "every token of a service account has its account, and deleted accounts have no live tokens": f"""
         SELECT t.id FROM tokens AS t LEFT JOIN service_accounts AS a ON a.urn = t.actor_urn
         WHERE (t.type = '{TokenType.SERVICE_ACCOUNT.value}' AND a.urn IS NULL)
            OR (a.deleted_at IS NOT NULL AND t.revoked_at IS NULL)""",
-    ),
-    Rule(
-        "every deleted service account is suspended",
-        """
+    "every deleted service account is suspended": """
         SELECT urn FROM service_accounts WHERE deleted_at IS NOT NULL
             AND urn NOT IN (SELECT urn FROM actors WHERE status = 'SUSPENDED')""",
-    ),
-    Rule(
-        "every session has the actor of its token, and starts before it ends",
-        """
+    "every session has the actor of its token, and starts before it ends": """
         SELECT s.id FROM sessions AS s LEFT JOIN tokens AS t ON t.id = s.token_id
         WHERE t.actor_urn <> s.actor_urn OR s.ends_at < s.created_at""",
-    ),
-    Rule(
-        "the total of tokens equals the number of tokens",
-        """
+    "the total of tokens equals the number of tokens": """
         SELECT 1 WHERE (SELECT count(*) FROM tokens WHERE revoked_at IS NULL)
                     <> (SELECT coalesce(sum(total), 0) FROM token_totals WHERE kind = 'all')""",
-    ),
-    _totals("actor"),
-    _totals("owner"),
-    Rule(
-        "the sizes of groups equal the number of members",
-        "SELECT urn FROM groups WHERE members <> (SELECT count(*) FROM group_members WHERE group_urn = urn)",
-    ),
-    Rule(
-        "every revocation has its event",
-        """
+    "the totals per actor equal the number of tokens": _totals("actor"),
+    "the totals per owner equal the number of tokens": _totals("owner"),
+    "the sizes of groups equal the number of members": """
+        SELECT urn FROM groups WHERE members <> (SELECT count(*) FROM group_members WHERE group_urn = urn)""",
+    "every revocation has its event": """
         SELECT id FROM tokens WHERE revoked_at >= (SELECT events_since FROM state)
             AND id NOT IN (SELECT target FROM events WHERE action = 'token.revoked')""",
-    ),
-    Rule(
-        "every revocation event has its revoked token",
-        """
+    "every revocation event has its revoked token": """
         SELECT target FROM events WHERE action = 'token.revoked'
             AND EXISTS (SELECT 1 FROM tokens WHERE id = target AND revoked_at IS NULL)""",
-    ),
-    Rule(
-        "every operation has a known state, and an end only if it is over",
-        "SELECT number, state, finished_at, plan, work FROM operations",
-        _is_operation,
-    ),
-    Rule(
-        "exactly one key is in use",
-        """
+    "every operation has a known state, and an end only if it is over": """
+        SELECT number, state, finished_at, plan, work FROM operations""",
+    "exactly one key is in use": """
         SELECT 1 WHERE (SELECT count(*) FROM keys WHERE retired_at IS NULL)
                     <> (SELECT CASE WHEN sealed_salt IS NULL THEN 0 ELSE 1 END FROM state)""",
-    ),
-    Rule(
-        "the next key has not signed yet, and there is a key in use",
-        """
+    "the next key has not signed yet, and there is a key in use": """
         SELECT kid FROM next_key
         WHERE kid IN (SELECT kid FROM keys) OR (SELECT sealed_salt IS NULL FROM state)""",
-    ),
-)
+}
 
-SQLITE_RULES = (
-    Rule("every token id is unique", "SELECT id FROM tokens GROUP BY id HAVING count(*) > 1"),
-    _parents("unixepoch('subsec') * 1000"),
-    *RULES,
-)
+SQLITE_RULES = {
+    "every token id is unique": "SELECT id FROM tokens GROUP BY id HAVING count(*) > 1",
+    "every live derived token has its parent": _orphans("unixepoch('subsec') * 1000"),
+    **RULES,
+}
 
-POSTGRES_RULES = (
-    Rule(
-        "every index is valid",
-        """
+POSTGRES_RULES = {
+    "every index is valid": """
         SELECT c.relname FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
         WHERE c.relnamespace = current_schema()::regnamespace AND NOT (i.indisvalid AND i.indisready)""",
-    ),
-    Rule(
-        "every trigger is enabled",
-        """
+    "every trigger is enabled": """
         SELECT t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
         WHERE c.relnamespace = current_schema()::regnamespace AND t.tgenabled <> 'O'""",
-    ),
-    Rule(
-        "every reference has its target",
-        "SELECT group_urn FROM group_members WHERE group_urn NOT IN (SELECT urn FROM groups)",
-    ),
-    Rule(
-        "every name can be searched without regard to case",
-        """SELECT id, name, name_folded, description, description_folded FROM tokens
+    "every reference has its target": """
+        SELECT group_urn FROM group_members WHERE group_urn NOT IN (SELECT urn FROM groups)""",
+    "every name can be searched without regard to case": """
+        SELECT id, name, name_folded, description, description_folded FROM tokens
         WHERE name_folded IS NOT NULL OR description_folded IS NOT NULL
            OR octet_length(name) <> char_length(name) OR octet_length(description) <> char_length(description)""",
-        _is_folded,
-    ),
-    _parents("now_ms()"),
-    *RULES,
-)
+    "every live derived token has its parent": _orphans("now_ms()"),
+    **RULES,
+}
+
+_HOLDS: dict[str, Callable[[Any], bool]] = {
+    "every policy can be read": _is_policy,
+    "the limits of every token can be read": _has_limits,
+    "every operation has a known state, and an end only if it is over": _is_operation,
+    "every name can be searched without regard to case": _is_folded,
+}
 
 
 def check(url: StoreUrl) -> Iterator[Verdict]:
@@ -281,11 +223,12 @@ def _outdated(version: int) -> str:
     return f"version {version}; run: watchword db migrate"
 
 
-async def verdicts_on(tx: Transaction, rules: Iterable[Rule]) -> AsyncIterator[Verdict]:
-    for rule in rules:
-        rows_found = tx.stream(rule.statement, prefetch=2_000)
-        found = [str(row[0]) async for row in rows_found if rule.holds is None or not rule.holds(row)]
-        yield rule.name, f"{len(found)} exceptions, the first: {found[0]}" if found else None
+async def verdicts_on(tx: Transaction, rules: Mapping[str, str]) -> AsyncIterator[Verdict]:
+    for rule, statement in rules.items():
+        holds = _HOLDS.get(rule)
+        selected = tx.stream(statement, prefetch=2_000)
+        found = [str(row[0]) async for row in selected if holds is None or not holds(row)]
+        yield rule, f"{len(found)} exceptions, the first: {found[0]}" if found else None
 
 
 async def require_sound(verdicts: AsyncIterator[Verdict], what: str) -> None:

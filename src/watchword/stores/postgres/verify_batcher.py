@@ -194,15 +194,12 @@ class VerifyBatcher:
             self._reopen(lane)
         self._pump()
 
-    def _wait_again(self, sealed: Batch) -> None:
-        later, self._waiting = self._waiting, dict(sealed)  # a new dict, so that a late answer does not match it
-        for token_id, same in later.items():
-            self._waiting.setdefault(token_id, []).extend(same)
-
     def _reopen(self, lane: _Lane) -> None:
         """Put its batch back into the queue."""
         if lane.batch is not None:
-            self._wait_again(lane.batch)
+            later, self._waiting = self._waiting, dict(lane.batch)  # a new dict: a late answer does not match it
+            for token_id, same in later.items():
+                self._waiting.setdefault(token_id, []).extend(same)
         lane.give_up()
         if not self._closed:
             self._openers.add(self._loop.create_task(self._open(lane)))
@@ -243,16 +240,12 @@ class VerifyBatcher:
         late = {
             token_id: [one for one in same if now - one[1] > self._timeout] for token_id, same in self._waiting.items()
         }
-        self._refuse(late, self._too_late)
+        self._refuse(late, lambda: store_fault(self._last_problem or TimeoutError()))
         kept = {token_id: [o for o in same if not o[0].done()] for token_id, same in self._waiting.items()}
         self._waiting = {token_id: same for token_id, same in kept.items() if same}
         busy = self._waiting or any(lane.batch is not None for lane in self._lanes)
         self._watch = self._loop.call_later(LOOK, self._look) if busy else None
         self._pump()
-
-    def _too_late(self) -> Fault:
-        problem = self._last_problem
-        return store_fault(TimeoutError() if problem is None else problem)
 
     @staticmethod
     def _refuse(those: Batch, fault: Callable[[], Fault]) -> None:

@@ -16,6 +16,7 @@ from watchword.stores.sql.transaction import (
     Transaction,
     actor_lock,
     check_precondition,
+    delete_oldest,
     long_transaction,
     snapshot,
     transaction,
@@ -118,8 +119,7 @@ class SqlSessions(SqlPart):
 
     @transaction
     async def purge_sessions(self, tx: Transaction, most: int) -> int:
-        over = f"SELECT id FROM sessions WHERE ends_at <= $1 ORDER BY ends_at LIMIT $2 {tx.dialect.skip_locked}"
-        return await tx.execute(f"DELETE FROM sessions WHERE id IN ({over})", await tx.now(), most)
+        return await delete_oldest(tx, "sessions", "id", "ends_at", await tx.now() + 1, most)
 
 
 def _account(row: rows.Row | None) -> ServiceAccount:

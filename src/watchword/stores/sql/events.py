@@ -10,7 +10,7 @@ import orjson
 from watchword.domain.events import MAX_PAGE_BYTES, EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.stores import rows
-from watchword.stores.sql.transaction import ADD_EVENT, Dialect, SqlPart, Transaction, transaction
+from watchword.stores.sql.transaction import ADD_EVENT, Dialect, SqlPart, Transaction, delete_oldest, transaction
 
 # Word for word the condition of the partial index on these.
 _ADD_FIRST = f"""
@@ -50,8 +50,7 @@ class SqlEvents(SqlPart):
 
     @transaction
     async def prune_events(self, tx: Transaction, before: int, most: int) -> int:
-        oldest = f"SELECT seq FROM events WHERE at < $1 ORDER BY at, seq LIMIT $2 {tx.dialect.skip_locked}"
-        pruned = await tx.execute(f"DELETE FROM events WHERE seq IN ({oldest})", before, most)
+        pruned = await delete_oldest(tx, "events", "seq", "at", before, most)
         if pruned:
             await tx.execute("UPDATE state SET events_since = $1 WHERE events_since < $1", before)
         return pruned

@@ -38,6 +38,7 @@ from watchword.stores.sql.transaction import (
     Transaction,
     actor_lock,
     check_precondition,
+    delete_oldest,
     family_lock,
     idempotency_lock,
     transaction,
@@ -280,12 +281,7 @@ class SqlTokens(SqlPart):
 
     @transaction
     async def purge_idempotency_records(self, tx: Transaction, most: int) -> int:
-        oldest = "SELECT actor, digest FROM retries WHERE created_at <= $1 ORDER BY created_at LIMIT $2"
-        return await tx.execute(
-            f"DELETE FROM retries WHERE (actor, digest) IN ({oldest} {tx.dialect.skip_locked})",
-            await tx.now() - KEPT,
-            most,
-        )
+        return await delete_oldest(tx, "retries", "actor, digest", "created_at", await tx.now() - KEPT + 1, most)
 
 
 async def check_issue(tx: Transaction, record: TokenRecord, issue: Issue, now: int) -> None:

@@ -220,3 +220,9 @@ async def write_events(tx: Transaction, precondition: WritePrecondition, events:
         await tx.execute(ADD_EVENT, *values[0])
     else:
         await tx.executemany(ADD_EVENT, values)
+
+
+async def delete_oldest(tx: Transaction, table: str, key: str, time: str, before: int, most: int) -> int:
+    """Delete at most `most` rows whose time is before this one. Rows that another transaction has locked stay."""
+    oldest = f"SELECT {key} FROM {table} WHERE {time} < $1 ORDER BY {time} LIMIT $2 {tx.dialect.skip_locked}"
+    return await tx.execute(f"DELETE FROM {table} WHERE ({key}) IN ({oldest})", before, most)

@@ -44,12 +44,11 @@ class SqliteStore(SqlStore):
     def __init__(self, database: SqliteDatabase) -> None:
         self._db: SqliteDatabase = database
         self.clock = database.clock
-        database.define(_BEARERS)
-        self._at_once = database.at_once
+        self._read = database.define(_BEARERS)
 
     async def find_bearer(self, token_id: str) -> Bearer | None:
         try:
-            row = self._at_once(_FIND_BEARER, (token_id,)).get
+            row = self._read(_FIND_BEARER, (token_id,)).get
         except apsw.Error:
             row = await self._db.row(_FIND_BEARER, token_id)
         return None if row is None else _bearer(row, self.clock())

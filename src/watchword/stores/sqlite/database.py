@@ -166,25 +166,21 @@ class SqliteDatabase:
         self._closed = False
         self._reader = self._connect(CACHE_MIB, read_only=True)
         self._reader.set_busy_timeout(0)
-        self._cursor = self._reader.cursor()
         self._scanners = ThreadPoolExecutor(SCAN_THREADS, thread_name_prefix="watchword-scan")
         self._local = threading.local()
         self._scan_connections: list[apsw.Connection] = []
         self._writer = Writer(self._connect_writer)
 
-    def define(self, view: str) -> None:
-        """Give a long query a short name: the driver looks at the whole text of a statement each time it runs it."""
-        self._reader.execute("PRAGMA query_only = OFF")
-        self._reader.execute(f"CREATE TEMP VIEW {view}")
-        self._reader.execute("PRAGMA query_only = ON")
+    def define(self, view: str) -> Callable[[str, tuple[Any, ...]], apsw.Cursor]:
+        """Give a long query a short name: the driver looks at the whole text of a statement each time it runs it.
 
-    @property
-    def at_once(self) -> Callable[[str, tuple[Any, ...]], apsw.Cursor]:
-        """Executes a point read where every microsecond counts: it is not observed and does not wait for a lock. The
-        cursor is always the same, and its `get` leaves it at its end, so that no snapshot outlives the read. After an
-        `apsw.Error`, ask `row`, which reports what is wrong.
+        Returns a function that executes a point read where every microsecond counts: it is not observed and does not
+        wait for a lock. The cursor is always the same, and its `get` leaves it at its end, so that no snapshot outlives
+        the read. After an `apsw.Error`, ask `row`, which reports what is wrong.
         """
-        return self._cursor.execute
+        for statement in ("PRAGMA query_only = OFF", f"CREATE TEMP VIEW {view}", "PRAGMA query_only = ON"):
+            self._reader.execute(statement)
+        return self._reader.cursor().execute
 
     async def row(self, sql: str, *bound: Any) -> rows.Row | None:
         text, values = sqlite_text(sql), _values(bound)
@@ -239,8 +235,7 @@ class SqliteDatabase:
         finally:
             self._observe("write", time.perf_counter() - began)
 
-    async def write_long(self, work: Work[T]) -> T:
-        return await self.write(work)
+    write_long = write
 
     def _job(self, work: Work[T]) -> Read[T]:
         return lambda c: run(work(SqliteTransaction(c, self.clock)))
