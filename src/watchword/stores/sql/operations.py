@@ -95,12 +95,10 @@ class SqlOperations(SqlPart):
         if operation.cancel_asked_at is not None and not operation.state.is_over:
             return operation
         if not operation.state.may_be_cancelled:
-            state = operation.state
-            over, swapping = (
-                f"The operation is over: {state.value}.",
-                "The copy is replacing the index. It is too late.",
-            )
-            raise Fault(Reason.TOO_LATE_TO_CANCEL, over if state.is_over else swapping, state=state.value)
+            state, message = operation.state, "The copy is replacing the index. It is too late."
+            if state.is_over:
+                message = f"The operation is over: {state.value}."
+            raise Fault(Reason.TOO_LATE_TO_CANCEL, message, state=state.value)
         event = Event(Action.OPERATION_CANCEL_ASKED, str(await _task(tx, number)))
         await write_events(tx, precondition, [event], now)
         return _operation(await tx.fetchrow(_ASK_CANCEL, number, now, precondition.actor))

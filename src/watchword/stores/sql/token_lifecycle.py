@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 from functools import partial
 from typing import Any
@@ -47,8 +47,6 @@ from watchword.stores.sql.transaction import (
 
 LARGE_FAMILY = 2_000
 """A larger family is revoked under the lock of all families, and may take longer than an answer usually may."""
-_CHUNK = 10_000
-"""Ids in one parameter."""
 _GENERATIONS = 100
 
 GET = f"SELECT {rows.TOKEN} FROM tokens WHERE id = $1"
@@ -367,8 +365,9 @@ async def dying_with(
                 partners.add(replaced_by)
             if replaces is not None and live:
                 partners.add(replaces)
-        frontier = await _relatives(tx, parents, now, cascade=cascade)
-        frontier += await _members(tx, sorted(partners - known))
+        frontier = await _relatives(tx, parents, now, cascade=cascade) if parents else []
+        if unknown := sorted(partners - known):
+            frontier += await _members(tx, unknown)
         are_seeds = False
     return dict(list(dying.items())[: most + 1]) if len(dying) > most else dying
 
@@ -381,21 +380,11 @@ async def _relatives(tx: Transaction, ids: Sequence[str], now: int, *, cascade: 
     any_of = tx.dialect.any_of("$1")
     derived = f"SELECT {MEMBER} FROM tokens WHERE parent {any_of} AND parent IS NOT NULL AND {live}"
     minted = f"SELECT {MEMBER} FROM tokens WHERE minted_with {any_of} AND minted_with IS NOT NULL"
-    found: list[rows.Row] = []
-    for chunk in _chunks(ids):
-        found += await tx.fetch(derived, chunk, now)
-        if cascade:
-            found += await tx.fetch(minted, chunk)
-    return found
+    return [*await tx.fetch(derived, list(ids), now), *(await tx.fetch(minted, list(ids)) if cascade else ())]
 
 
 async def _members(tx: Transaction, ids: Sequence[str]) -> list[rows.Row]:
-    sql = f"SELECT {MEMBER} FROM tokens WHERE id {tx.dialect.any_of('$1')}"
-    return [row for chunk in _chunks(ids) for row in await tx.fetch(sql, chunk)]
-
-
-def _chunks(ids: Sequence[str]) -> Iterator[list[str]]:
-    return (list(ids[start : start + _CHUNK]) for start in range(0, len(ids), _CHUNK))
+    return list(await tx.fetch(f"SELECT {MEMBER} FROM tokens WHERE id {tx.dialect.any_of('$1')}", list(ids)))
 
 
 async def _check_selected(
