@@ -177,12 +177,7 @@ class TokenStore(Protocol):
         """
 
     async def revoke_token(
-        self,
-        precondition: WritePrecondition,
-        token_id: str,
-        visibility: TokenVisibility | None,
-        *,
-        cascade: bool = False,
+        self, precondition: WritePrecondition, token_id: str, visible: TokenVisibility | None, *, cascade: bool = False
     ) -> Revocation:
         """Revoke a token; returns when, and how many. Revoked with it are the live tokens derived from it, and the
         token it replaces or that replaces it while the older of the two is live; with `cascade` also the live tokens

@@ -111,18 +111,11 @@ class PostgresStore(SqlStore):
         raise _rejected("repeated" if outcome == "there" else outcome, issue)
 
     async def revoke_token(
-        self,
-        precondition: WritePrecondition,
-        token_id: str,
-        visibility: TokenVisibility | None,
-        *,
-        cascade: bool = False,
+        self, precondition: WritePrecondition, token_id: str, visible: TokenVisibility | None, *, cascade: bool = False
     ) -> Revocation:
         if cascade:
-            return await super().revoke_token(precondition, token_id, visibility, cascade=True)
-        seen = (
-            (None, False, False) if visibility is None else (visibility.actor, visibility.accounts, visibility.created)
-        )
+            return await super().revoke_token(precondition, token_id, visible, cascade=True)
+        seen = (None, False, False) if visible is None else (visible.actor, visible.accounts, visible.created)
         origin = (*_checked(precondition), precondition.peer, precondition.request_id)
         deadline = self._db.deadline()
         lost: BaseException | None = None
@@ -154,7 +147,7 @@ class PostgresStore(SqlStore):
             case "unknown":
                 raise rows.no_token()
             case "family":
-                return await super().revoke_token(precondition, token_id, visibility)
+                return await super().revoke_token(precondition, token_id, visible)
             case _:
                 raise Stale
 

@@ -160,12 +160,7 @@ class SqlTokens(SqlPart):
         return True
 
     async def revoke_token(
-        self,
-        precondition: WritePrecondition,
-        token_id: str,
-        visibility: TokenVisibility | None,
-        *,
-        cascade: bool = False,
+        self, precondition: WritePrecondition, token_id: str, visible: TokenVisibility | None, *, cascade: bool = False
     ) -> Revocation:
         async def work(tx: Transaction, *, many: bool) -> Revocation:
             """With `many`, under the lock of all families; otherwise under that of the token's family."""
@@ -173,7 +168,7 @@ class SqlTokens(SqlPart):
             locks = {"exclusive": [TOKENS]} if many else {"shared": [TOKENS], "exclusive": [family_lock(root)]}
             now = await check_precondition(tx, precondition, **locks)
             record = await _get(tx, token_id)
-            if record is None or (visibility is not None and not visibility.covers(record)):
+            if record is None or (visible is not None and not visible.covers(record)):
                 raise rows.no_token()
             if root not in (None, record.family):
                 raise rows.no_token()  # created since the lock was taken: it did not exist when the request came
