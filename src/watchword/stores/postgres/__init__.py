@@ -22,12 +22,7 @@ from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
 from watchword.stores.postgres.connections import DIALECT, ConnectionBackoff, folded, store_fault
 from watchword.stores.postgres.create_batcher import CreateBatcher
-from watchword.stores.postgres.database import (
-    Lost,
-    PostgresDatabase,
-    make_pool,
-    unknown_outcome,
-)
+from watchword.stores.postgres.database import Lost, PostgresDatabase, make_pool, unknown_outcome
 from watchword.stores.postgres.verify_batcher import BEARER, DatabaseClock, VerifyBatcher, bearer_of
 from watchword.stores.sql import SqlStore
 from watchword.stores.sql.search import key_of, translate
