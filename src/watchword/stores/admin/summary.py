@@ -19,6 +19,7 @@ from watchword.stores.admin.tables import sealed_secrets
 from watchword.stores.postgres.connections import NOW, Connection, lacks_right
 from watchword.stores.postgres.maintenance import LACKS_RIGHTS, LATEST, operator_connection, schema_version
 from watchword.stores.sql.policies import account_gains
+from watchword.stores.sql.transaction import Transaction
 from watchword.stores.sqlite.connections import STORE_FILE
 from watchword.stores.sqlite.database import SqliteTransaction, run
 
@@ -79,22 +80,21 @@ def _summarize_connection(connection: apsw.Connection, path: Path, now: Clock) -
     found = connection.execute("PRAGMA quick_check(1)").get if small else "ok"
     if found != "ok":
         return StoreSummary(f"it is damaged: {found}")
-    tx = SqliteTransaction(connection, now)
-    summary = StoreSummary(
-        version=version,
-        latest=STORE_FILE.latest,
-        tokens=connection.execute("SELECT total FROM token_totals WHERE kind = 'all' AND urn = ''").get or 0,
-        quick_checked=small,
-        newest_event=connection.execute("SELECT at FROM events ORDER BY at DESC LIMIT 1").get,
-        sealed=run(sealed_secrets(tx)),
-    )
-    if version < STORE_FILE.latest:
-        return summary
-    return replace(
+    summary = StoreSummary(version=version, latest=STORE_FILE.latest, quick_checked=small)
+    return run(_with_contents(SqliteTransaction(connection, now), summary))
+
+
+async def _with_contents(tx: Transaction, summary: StoreSummary) -> StoreSummary:
+    summary = replace(
         summary,
-        account_gains=run(account_gains(tx)),
-        last_start=rows.last_start(connection.execute("SELECT settings FROM state").get),
+        tokens=int(await tx.fetchval("SELECT coalesce(sum(total), 0) FROM token_totals WHERE kind = 'all'")),
+        newest_event=await tx.fetchval("SELECT at FROM events ORDER BY at DESC LIMIT 1"),
+        sealed=await sealed_secrets(tx),
     )
+    if summary.version < summary.latest:
+        return summary
+    last_start = rows.last_start(await tx.fetchval("SELECT settings FROM state"))
+    return replace(summary, account_gains=await account_gains(tx), last_start=last_start)
 
 
 # Without `synchronous_commit`, which each of our connections turns on.
@@ -111,8 +111,6 @@ SELECT current_setting('server_version'),
 _MAY_CREATE = """
 SELECT coalesce((SELECT has_schema_privilege(oid, 'CREATE') AND has_schema_privilege(oid, 'USAGE')
                  FROM pg_namespace WHERE nspname = $1), has_database_privilege(current_database(), 'CREATE'))"""
-_POSTGRES_STATE = """
-SELECT (SELECT coalesce(sum(total), 0)::bigint FROM token_totals WHERE kind = 'all'), settings FROM state"""
 
 
 async def _summarize_database(url: PostgresUrl, now: Clock) -> StoreSummary:
@@ -139,12 +137,7 @@ async def _summarize_schema(connection: Connection, url: PostgresUrl, now: Clock
         return summary if may_create else StoreSummary(lacks_right(url))
     if await connection.fetchval(LACKS_RIGHTS, url.schema):
         return StoreSummary(lacks_right(url))
-    tokens, settings = await connection.fetchrow(_POSTGRES_STATE) or (0, None)
-    sealed = await sealed_secrets(connection)
-    summary = replace(summary, tokens=tokens, sealed=sealed, last_start=rows.last_start(settings))
-    if version < summary.latest:
-        return summary
-    return replace(summary, account_gains=await account_gains(connection))
+    return await _with_contents(connection, summary)
 
 
 async def _clock_ahead(connection: Connection, now: Clock) -> int:
