@@ -116,13 +116,6 @@ SELECT kept.id FROM backup.tokens AS kept JOIN main.tokens AS current ON current
 WHERE current.revoked_at IS NOT NULL AND kept.revoked_at IS NULL AND (kept.expires_at IS NULL OR kept.expires_at > :now)
 ORDER BY current.revoked_at DESC, kept.id
 """
-_UNKNOWN = f"""
-SELECT count(*), count(*) FILTER (WHERE {_LIVE}) FROM main.tokens WHERE id NOT IN (SELECT id FROM backup.tokens)
-"""
-_SUSPENSIONS = """
-SELECT count(*) FROM main.actors WHERE status = 'SUSPENDED'
-    AND urn NOT IN (SELECT urn FROM backup.actors WHERE status = 'SUSPENDED')
-"""
 
 
 def _differing(table: str, columns: str) -> str:
@@ -133,11 +126,18 @@ def _differing(table: str, columns: str) -> str:
 
 # Columns of every schema version.
 _POLICY = "urn, name, description, state, privileges, users, groups, all_users"
-_POLICIES = f"SELECT count(DISTINCT urn) FROM {_differing('policies', _POLICY)}"
-_MEMBERSHIPS = f"SELECT count(*) FROM {_differing('group_members', 'actor_urn, group_urn')}"
-_KEYS = "SELECT count(*) FROM main.keys WHERE kid NOT IN (SELECT kid FROM backup.keys)"
-
-_LAST_OPERATION = "SELECT ifnull(max(seq), 0) FROM main.sqlite_sequence WHERE name = 'operations'"
+# In the order of `ChangesSinceBackup`.
+_CHANGES = f"""
+SELECT count(*), count(*) FILTER (WHERE {_LIVE}),
+    (SELECT count(*) FROM main.actors WHERE status = 'SUSPENDED'
+        AND urn NOT IN (SELECT urn FROM backup.actors WHERE status = 'SUSPENDED')),
+    (SELECT count(DISTINCT urn) FROM {_differing("policies", _POLICY)}),
+    (SELECT count(*) FROM {_differing("group_members", "actor_urn, group_urn")}),
+    (SELECT count(*) FROM main.keys WHERE kid NOT IN (SELECT kid FROM backup.keys)),
+    (SELECT policy_version FROM main.state), (SELECT ifnull(max(seq), 0) FROM main.events),
+    (SELECT ifnull(max(seq), 0) FROM main.sqlite_sequence WHERE name = 'operations')
+FROM main.tokens WHERE id NOT IN (SELECT id FROM backup.tokens)
+"""
 _COMPARED: dict[str, Sequence[str]] = {
     "tokens": ("id TEXT PRIMARY KEY", "expires_at", "revoked_at"),
     "actors": ("urn", "status"),
@@ -461,20 +461,8 @@ def _require_known_schema(backup: apsw.Connection, file: Path) -> None:
 def _compare(current: apsw.Connection, file: Path, now: int) -> ChangesSinceBackup:
     current.execute("ATTACH ? AS backup", (immutable_uri(file),))
     try:
-        bound = {"now": now}
-        unknown, unknown_live = current.execute(_UNKNOWN, bound).get
-        return ChangesSinceBackup(
-            revived=tuple(row[0] for row in current.execute(_REVIVED, bound)),
-            unknown=unknown,
-            unknown_live=unknown_live,
-            suspensions=current.execute(_SUSPENSIONS).get,
-            policies=current.execute(_POLICIES).get,
-            memberships=current.execute(_MEMBERSHIPS).get,
-            keys=current.execute(_KEYS).get,
-            policy_version=current.execute("SELECT policy_version FROM main.state").get,
-            last_event=current.execute("SELECT ifnull(max(seq), 0) FROM main.events").get,
-            last_operation=current.execute(_LAST_OPERATION).get,
-        )
+        revived = tuple(row[0] for row in current.execute(_REVIVED, {"now": now}))
+        return ChangesSinceBackup(revived, *current.execute(_CHANGES, {"now": now}).get)
     finally:
         current.execute("DETACH backup")
 
