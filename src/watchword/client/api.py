@@ -365,12 +365,7 @@ class Api:
 
     @_sends
     def token_page(
-        self,
-        *where: Where,
-        start: int = 0,
-        count: int = 20,
-        sort: str = "expiresAt",
-        descending: bool = True,
+        self, *where: Where, start: int = 0, count: int = 20, sort: str = "expiresAt", descending: bool = True
     ) -> ApiRequest[ResultPage[TokenInfo]]:
         """Get one page of the tokens that meet all conditions, and their number. Tokens of other actors need Manage
         All Access Tokens.

@@ -107,8 +107,7 @@ class VerifyTokens:
         if scope["path"] not in self._public:
             verdict = await self._verify_request(scope)
             if verdict.identity is None:
-                reject = _reject_socket if scope["type"] == "websocket" else _reject
-                await reject(verdict, scope, receive, send)
+                await _reject(verdict, scope, receive, send)
                 return
             state["watchword"] = verdict.identity
         await self._app({**scope, "headers": headers, "state": state}, receive, send)
@@ -123,7 +122,8 @@ class VerifyTokens:
         if len(value) > MAX_AUTHORIZATION:
             return _no(BAD_REQUEST, Reason.INVALID_HEADER.word, AUTHORIZATION_TOO_LONG)
         host = (scope.get("client") or ("",))[0]
-        known = self._cache.get(value, host)
+        key = sha256(host.encode() + b"\0" + value).digest()
+        known = self._cache.get(key)
         if known is not None:
             return _Verdict(known)
         try:
@@ -133,7 +133,7 @@ class VerifyTokens:
         except (httpx.HTTPError, TimeoutError) as error:
             return self._unavailable(f"{type(error).__name__}: {error}".rstrip(": "))
         if verdict.identity is not None:
-            self._cache.put(value, host, verdict.identity)
+            self._cache.put(key, verdict.identity)
         return verdict
 
     async def _ask(self, authorization: bytes, host: str) -> _Verdict:
@@ -195,23 +195,16 @@ class _IdentityCache:
         self._seconds = seconds
         self._known: OrderedDict[bytes, tuple[float, Identity]] = OrderedDict()
 
-    def get(self, authorization: bytes, host: str) -> Identity | None:
-        if not self._seconds:
-            return None
-        until, found = self._known.get(_digest(authorization, host), (0.0, None))
+    def get(self, key: bytes) -> Identity | None:
+        until, found = self._known.get(key, (0.0, None))
         return found if time.monotonic() < until else None
 
-    def put(self, authorization: bytes, host: str, found: Identity) -> None:
+    def put(self, key: bytes, found: Identity) -> None:
         if self._seconds:
-            key = _digest(authorization, host)
             self._known[key] = time.monotonic() + self._seconds, found
             self._known.move_to_end(key)
             while len(self._known) > MAX_CACHED:
                 self._known.popitem(last=False)
-
-
-def _digest(authorization: bytes, host: str) -> bytes:
-    return sha256(host.encode() + b"\0" + authorization).digest()
 
 
 def _normalized(name: bytes) -> bytes:
@@ -225,16 +218,15 @@ def _no(kind: Kind, reason: str, message: str, *headers: Header) -> _Verdict:
     return _Verdict(None, kind.code, [(b"content-type", b"application/json; charset=utf-8"), *headers], body)
 
 
-async def _reject(verdict: _Verdict, scope: Scope, receive: Receive, send: Send, prefix: str = "http") -> None:
+async def _reject(verdict: _Verdict, scope: Scope, receive: Receive, send: Send) -> None:
+    """A WebSocket is rejected before it opens. A server that cannot send a response of its application answers 403."""
+    prefix = "http"
+    if scope["type"] == "websocket":
+        await receive()
+        if "websocket.http.response" not in scope.get("extensions", {}):
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+            return
+        prefix = "websocket.http"
     headers = [*verdict.headers, (b"content-length", b"%d" % len(verdict.body)), (b"cache-control", b"no-store")]
     await send({"type": f"{prefix}.response.start", "status": verdict.status, "headers": headers})
     await send({"type": f"{prefix}.response.body", "body": verdict.body})
-
-
-async def _reject_socket(verdict: _Verdict, scope: Scope, receive: Receive, send: Send) -> None:
-    """Before it opens. A server that cannot send a response of its application answers 403."""
-    await receive()
-    if "websocket.http.response" in scope.get("extensions", {}):
-        await _reject(verdict, scope, receive, send, "websocket.http")
-    else:
-        await send({"type": "websocket.close", "code": POLICY_VIOLATION})

@@ -7,7 +7,6 @@ that an index of exactly this name exists.
 import asyncio
 import uuid
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,6 @@ AliasAction = dict[str, Any]
 
 _MAX_BATCH = 10_000
 _PROBE_SECONDS = 1.0
-_MAX_VERSION_LENGTH = 60
 _MAX_FAILURES = 10
 _TASK_ACTIONS = ("/reindex", "/byquery")
 
@@ -95,7 +93,7 @@ class OpenSearchEngine:
         answer = await self._client.ask("GET", "/", retry=Retry.NEVER, within=_PROBE_SECONDS)
         with reading("its version"):
             version = answer["version"]
-            return f"{version.get('distribution', 'elasticsearch')} {version['number']}"[:_MAX_VERSION_LENGTH]
+            return f"{version.get('distribution', 'elasticsearch')} {version['number']}"[:60]
 
     async def resolve(self, name: str) -> Resolved | None:
         found = await self._settings(name)
@@ -131,7 +129,7 @@ class OpenSearchEngine:
                 if fitting and queries.is_concrete(index):
                     names[index] = fitting[0]
         # Only refreshed rows count, and an index that is not searched is refreshed rarely.
-        await asyncio.gather(*(self._refresh_if_there(index) for index in names))
+        await asyncio.gather(*(queries.refresh(self._client, index) for index in names), return_exceptions=True)
         stats = await self._client.ask("GET", queries.listing(head, ending, "_stats/store,docs"))
         found: dict[str, IndexSize] = {}
         with reading("the sizes of indices"):
@@ -209,7 +207,8 @@ class OpenSearchEngine:
         version_type = "internal" if overwrite else "external_gte"
         started = []
         for shard, checkpoint in enumerate(since):
-            what: dict[str, Any] = {"query": queries.staying(kind, until, queries.written_after(checkpoint))}
+            written_after = {"range": {"_seq_no": {"gt": checkpoint}}}
+            what: dict[str, Any] = {"query": queries.staying(kind, until, written_after)}
             if len(since) > 1:  # with as many slices as shards, a slice is a shard
                 what["slice"] = {"id": shard, "max": len(since)}
             started.append(await self._start_reindex(what, source, target, version_type, pace))
@@ -255,7 +254,8 @@ class OpenSearchEngine:
     async def make_like(self, source: str, target: str) -> None:
         await self._present(source)
         answer = await self._client.ask("GET", queries.path(source))
-        state = await self._client.ask("GET", queries.state_path(source))
+        metadata = f"/_cluster/state/metadata{queries.path(source)}&filter_path=metadata.indices.*.routing_num_shards"
+        state = await self._client.ask("GET", metadata)
         with reading("the shape of an index"):
             shape = answer[source]
             settings = {name: value for name, value in shape["settings"]["index"].items() if name not in _NOT_COPIED}
@@ -267,8 +267,7 @@ class OpenSearchEngine:
             body = {"settings": {"index": settings}, "mappings": shape["mappings"]}
         await self._client.ask("PUT", queries.bare_path(target), body, retry=Retry.NOT_EXECUTED)
         # An index template may have added aliases, which belong to the source until the swap.
-        given = await self._aliases(target)
-        actions: list[AliasAction] = [{"remove": {"index": target, "alias": alias}} for alias in given]
+        actions = [{"remove": {"index": target, "alias": alias}} for alias in await self._aliases(target)]
         await self._change_aliases([*actions, {"add": {"index": target, "alias": queries.inlet(target)}}])
 
     async def block(self, index: str) -> None:
@@ -347,10 +346,6 @@ class OpenSearchEngine:
         # With ids made here, a row that is sent twice is not written twice.
         lines = (bulk_put(row.id or uuid.uuid4().hex, row.source) for row in rows)
         await send_bulk(self._client, queries.bare_path(name, "_bulk"), lines)
-
-    async def _refresh_if_there(self, index: str) -> None:
-        with suppress(Fault):
-            await queries.refresh(self._client, index)
 
     async def _settings(self, name: str) -> dict[str, dict[str, Any]] | None:
         """Of each index behind this name; None where there is none."""

@@ -59,10 +59,6 @@ def bare_path(index: str, call: str = "") -> str:
     return f"/{concrete(index)}{'/' if call else ''}{call}"
 
 
-def state_path(index: str) -> str:
-    return f"/_cluster/state/metadata/{concrete(index)}?{EXACT}&filter_path=metadata.indices.*.routing_num_shards"
-
-
 def listing(head: str, ending: str, call: str) -> str:
     """The only pattern that is ever sent, for reading: open indices, and aliases, that begin and end so."""
     if not _PART.fullmatch(head) or not _PART.fullmatch(ending) or not (head or ending):
@@ -126,10 +122,6 @@ def old(kind: str | None, until: int) -> Query:
 def staying(kind: str | None, until: int, *and_also: Query) -> Query:
     """Rows that are not old, including those without a time."""
     return {"bool": {"must_not": [old(kind, until)], "filter": list(and_also)}}
-
-
-def written_after(checkpoint: int) -> Query:
-    return {"range": {"_seq_no": {"gt": checkpoint}}}
 
 
 async def search(client: ClusterClient, index: str, body: dict[str, Any]) -> dict[str, Any]:
