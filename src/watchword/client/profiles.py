@@ -172,11 +172,10 @@ class Profiles:
         """
         file = self.token_file(profile)
         with self._locked() as stored, draft(file, f"{token.reveal()}\n".encode()) as written:
-            if not same_server(stored.urls.get(profile.name, profile.url), profile.url):
-                file.unlink(missing_ok=True)
+            has_moved = not same_server(stored.urls.get(profile.name, profile.url), profile.url)
             stored.urls[profile.name] = profile.url
             stored.current = profile.name
-            self._write(stored)
+            self._write(stored, without=file if has_moved else None)
             publish(written, file)
 
     def use(self, name: str) -> None:
@@ -230,10 +229,13 @@ class Profiles:
         finally:
             os.close(opened)
 
-    def _write(self, stored: _ProfilesFile) -> None:
+    def _write(self, stored: _ProfilesFile, *, without: Path | None = None) -> None:
+        """`without` is a token file to remove once nothing but a rename is left to do: the disk may be full."""
         path = self._existing_folder / "profiles.json"
         content = {"current": stored.current, "profiles": {name: {"url": url} for name, url in stored.urls.items()}}
         with draft(path, f"{json.dumps(content, indent=2)}\n".encode()) as written:
+            if without is not None:
+                without.unlink(missing_ok=True)
             publish(written, path)
 
 
