@@ -4,7 +4,7 @@ WAL mode and `synchronous=FULL`: a commit that returned is on disk, and readers 
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +57,6 @@ class SqliteFormat:
     """Added to the message of every outage."""
     pragmas: tuple[str, ...] = ()
     """Set before migrating."""
-    fill: Callable[[apsw.Connection], None] | None = None
-    """Called in the transaction that creates the schema."""
 
     @property
     def latest(self) -> int:
@@ -104,8 +102,6 @@ class SqliteFormat:
             before = self.version(connection)  # another process may have migrated the file meanwhile
             for migration in self.migrations[before:]:
                 connection.execute(migration)
-            if before == 0 and self.fill is not None:
-                self.fill(connection)
             if before < self.latest:
                 connection.execute(f"PRAGMA user_version = {self.latest:d}")
                 connection.execute(f"PRAGMA application_id = {self.application_id:d}")
@@ -113,16 +109,19 @@ class SqliteFormat:
 
     def prepare(self, path: Path, *, may_migrate: bool = True) -> tuple[int, int]:
         """Create the file if it is missing and migrate it; return the schema version before and after."""
-        connection, versions = self.open_prepared(path, may_migrate=may_migrate)
-        connection.close()
-        return versions
-
-    def open_prepared(self, path: Path, *, may_migrate: bool = True) -> tuple[apsw.Connection, tuple[int, int]]:
         deadline = time.monotonic() + PREPARE_SECONDS
         while True:
             try:
                 self._create(path)
-                return self._migrated(path, may_migrate=may_migrate)
+                with closing(open_existing(path)) as connection:
+                    connection.set_busy_timeout(BUSY_MS)
+                    version = self.version(connection)  # before WAL mode, which changes a file of another program
+                    if not may_migrate:
+                        require_version(path, version, self.latest)
+                    outdated = version < self.latest
+                    for pragma in (*(self.pragmas if outdated else ()), "journal_mode = WAL", "synchronous = FULL"):
+                        connection.execute(f"PRAGMA {pragma}")
+                    return self.migrate(connection) if outdated else (version, version)
             except apsw.BusyError as error:
                 # Setting WAL mode on a new file does not wait for another process that does the same.
                 if time.monotonic() > deadline:
@@ -130,22 +129,6 @@ class SqliteFormat:
                 time.sleep(0.02)
             except apsw.Error as error:
                 raise self.fault(error) from error
-
-    def _migrated(self, path: Path, *, may_migrate: bool) -> tuple[apsw.Connection, tuple[int, int]]:
-        connection = open_existing(path)
-        try:
-            connection.set_busy_timeout(BUSY_MS)
-            version = self.version(connection)  # before WAL mode, which changes a file of another program
-            if not may_migrate:
-                require_version(path, version, self.latest)
-            outdated = version < self.latest
-            for pragma in (*(self.pragmas if outdated else ()), "journal_mode = WAL", "synchronous = FULL"):
-                connection.execute(f"PRAGMA {pragma}")
-            versions = self.migrate(connection) if outdated else (version, version)
-        except BaseException:
-            connection.close()
-            raise
-        return connection, versions
 
     def _create(self, path: Path) -> None:
         """Only its owner may read the file. SQLite gives its companions the same mode."""

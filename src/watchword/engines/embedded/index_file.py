@@ -33,10 +33,6 @@ def place(index: int, number: int) -> int:
     return (index << _PLACE_BITS) + number
 
 
-def _fill(connection: apsw.Connection) -> None:
-    connection.execute("INSERT INTO meta VALUES (1, ?)", (secrets.token_urlsafe(NODE_BYTES),))
-
-
 INDEX_FILE = SqliteFormat(
     name="search index",
     application_id=0x57575749,  # "WWWI"
@@ -44,19 +40,20 @@ INDEX_FILE = SqliteFormat(
     unavailable=Reason.INDEX_UNAVAILABLE,
     repair="Put a backup of the file back, or move the file away and load the rows again.",
     pragmas=("auto_vacuum = INCREMENTAL",),  # takes effect only before the first page is written
-    fill=_fill,
 )
 
 
 def prepare(path: Path) -> str:
     """Create the file if it is missing and migrate it; return the id of its node."""
     try:
-        connection, _ = INDEX_FILE.open_prepared(path)
+        INDEX_FILE.prepare(path)
     except Fault as fault:
         if isinstance(fault.__cause__, apsw.NotADBError):
             raise INDEX_FILE.foreign(path) from None
         raise
-    with closing(connection):
+    with closing(connect(path)) as connection:
+        if connection.execute("SELECT node FROM meta").get is None:
+            connection.execute("INSERT OR IGNORE INTO meta VALUES (1, ?)", (secrets.token_urlsafe(NODE_BYTES),))
         node: str = connection.execute("SELECT node FROM meta").get
         return node
 
