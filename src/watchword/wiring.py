@@ -8,7 +8,7 @@ import secrets
 import signal
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -76,17 +76,9 @@ def new_session() -> Secret[str]:
     return Secret(secrets.token_urlsafe(32))
 
 
-def request_ids() -> Callable[[], str]:
-    """Random, so that callers cannot guess each other's ids. One call to the system makes 256 of them."""
-    length, number = 24, 256
-
-    def cut() -> Iterator[str]:
-        while True:
-            text = secrets.token_hex(length * number // 2)
-            for start in range(0, length * number, length):
-                yield text[start : start + length]
-
-    return cut().__next__
+def new_request_id() -> str:
+    """Random, so that callers cannot guess each other's ids."""
+    return secrets.token_hex(12)
 
 
 def uncounted(number: int) -> None:
@@ -222,7 +214,7 @@ async def settle(settings: Settings) -> PolicyPlan:
 def serve(settings: Settings) -> None:
     """Prepare everything that can fail, so that it fails here with a message; then run until a signal stops it."""
     with without_modules("anyio", "dotenv", "rich", "watchfiles"):
-        from watchword.http.graphql.schema import prebuild
+        from watchword.http.graphql.schema import built_schema
         from watchword.http.run_folder import run_folder
         from watchword.http.server import run
 
@@ -235,7 +227,7 @@ def serve(settings: Settings) -> None:
                 print(versions, flush=True)  # noqa: T201 - for the operator
         applied = summary(asyncio.run(settle(settings)).changes)
         notes = [] if settings.policy_file is None else [("policy file", f"{settings.policy_file}: {applied}")]
-        prebuild()
+        built_schema()
         freeze_loaded()
         run(settings, load_app, folder, notes)
 
@@ -252,7 +244,7 @@ def load_app(settings: Settings, run_folder: Path) -> "Worker":
     from watchword.http.server import Worker
 
     _die_with_parent()
-    return Worker(settings, run_folder, open_whole, request_ids())
+    return Worker(settings, run_folder, open_whole, new_request_id)
 
 
 def _die_with_parent() -> None:

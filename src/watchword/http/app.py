@@ -21,7 +21,7 @@ from watchword.http.logs import AccessLog
 from watchword.http.metrics import CONTENT_TYPE, Metrics
 from watchword.http.oauth import INTROSPECT, JWKS, OAUTH, REVOKE, OAuthEndpoints, metadata, oauth_fault
 from watchword.http.operations import OperationsEndpoint
-from watchword.http.requests import Exchange, Request, RequestReader, Response, Scope
+from watchword.http.requests import Exchange, Request, Response, Scope, WorkerState
 from watchword.http.sessions import SESSION, ConsoleRequests, SessionEndpoint
 from watchword.http.verify import ForwardAuth, identity_headers
 from watchword.service import AllServices
@@ -72,7 +72,7 @@ class App:
     ) -> None:
         core = services.core
         pages = ConsoleRequests(settings)
-        self._reader = RequestReader(settings, new_id)
+        self._worker = WorkerState(settings.trusted_proxies, settings.socket_path is not None, new_id)
         self._authenticator = Authenticator(
             settings, core.authority, core.sessions, core.rejections, pages.session_of if settings.console else None
         )
@@ -117,7 +117,7 @@ class App:
 
     async def __call__(self, scope: Scope, exchange: Exchange) -> None:
         began = perf_counter()
-        request = Request(scope, exchange, self._reader)
+        request = Request(scope, exchange, self._worker)
         path = without_gateway(request.path)
         route = (
             AUTH

@@ -59,9 +59,7 @@ def fault_response(fault: Fault, *, graphql: bool) -> Response:
     if graphql:
         content: dict[str, Any] = {"errors": [graphql_error(fault)]}
     else:
-        kind = fault.kind
-        base = {"code": kind.code, "type": kind.type, "reason": fault.reason.word, "message": redact(fault.message)}
-        content = {"error": base | fault.details}
+        content = {"error": extensions(fault) | {"message": redact(fault.message)}}
     return Response(fault.kind.code, [JSON, NO_STORE, *fault_headers(fault)], orjson.dumps(content))
 
 

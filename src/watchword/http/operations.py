@@ -15,7 +15,7 @@ from watchword.domain.indices import Aspect, IndexSize
 from watchword.domain.operations import parse_truncation
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock
-from watchword.domain.tasks import TaskId, TaskStatus, not_readable, requested_task
+from watchword.domain.tasks import not_readable, requested_task
 from watchword.http.errors import JSON, NO_STORE
 from watchword.http.requests import Request, Response, check_media_type, parse_json
 from watchword.service.audit import RejectionLog
@@ -59,7 +59,12 @@ class OperationsEndpoint:
     async def _task_status(self, request: Request, grant: Grant, asked: Json) -> Any:
         task = requested_task(asked.get("task"), asked.get("nodeId"), asked.get("taskId"))
         status = await self._operations.task_status(grant, task)
-        return _for_rest_li(task, status) if REST_LI in request.headers else _as_given(task, status)
+        rest_li = REST_LI in request.headers
+        if status is not None:
+            text = orjson.dumps(status.shown()).decode()
+            return {"value": text} if rest_li else text
+        problem = not_readable(task)
+        return {"value": orjson.dumps({"error": problem}).decode() if rest_li else problem}
 
     async def _truncate(self, request: Request, grant: Grant, asked: Json) -> Json:
         plan, operation = await self._operations.truncate(grant, parse_truncation(asked, self._clock()))
@@ -79,17 +84,6 @@ def shown_size(size: IndexSize, aspect: Aspect) -> Json:
         "sizeInBytes": size.size_bytes,
         "rows": size.rows,
     }
-
-
-def _as_given(task: TaskId, status: TaskStatus | None) -> Any:
-    if status is None:
-        return {"value": not_readable(task)}
-    return orjson.dumps(status.shown()).decode()
-
-
-def _for_rest_li(task: TaskId, status: TaskStatus | None) -> Json:
-    content = {"error": not_readable(task)} if status is None else status.shown()
-    return {"value": orjson.dumps(content).decode()}
 
 
 def _action(query: str) -> str:

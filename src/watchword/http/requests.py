@@ -13,6 +13,7 @@ import ipaddress
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
@@ -20,8 +21,7 @@ import orjson
 from granian.rsgi import ProtocolClosed, ProtocolError  # type: ignore[attr-defined]
 
 from watchword.domain.errors import Fault, Reason, invalid
-from watchword.domain.networks import within
-from watchword.settings import Settings
+from watchword.domain.networks import Network, within
 
 MAX_BODY = 1024 * 1024
 BODY_SECONDS = 15.0
@@ -98,16 +98,16 @@ class Response(NamedTuple):
 
 
 class Request:
-    __slots__ = ("_exchange", "_is_read", "_reader", "actor", "headers", "id", "path", "scope", "verdict")
+    __slots__ = ("_exchange", "_is_read", "_worker", "actor", "headers", "id", "path", "scope", "verdict")
 
-    def __init__(self, scope: Scope, exchange: Exchange, reader: "RequestReader") -> None:
+    def __init__(self, scope: Scope, exchange: Exchange, worker: "WorkerState") -> None:
         self.scope = scope
         self._exchange = exchange
-        self._reader = reader
+        self._worker = worker
         self.path = scope.path
         self.headers = scope.headers
         given = self.headers.get("x-request-id")
-        self.id = reader.new_id() if given is None or not _REQUEST_ID.fullmatch(given) else given
+        self.id = worker.new_id() if given is None or not _REQUEST_ID.fullmatch(given) else given
         self.actor: str | None = None
         """The authenticated caller, for the log."""
         self.verdict: str | None = None
@@ -121,12 +121,29 @@ class Request:
 
     @property
     def peer(self) -> str:
-        return self._reader.peer(self.scope.client)
+        """The address without its port. The client chooses the path of its end of a Unix socket, so that is ignored."""
+        if self._worker.on_unix_socket:
+            return UNIX_PEER
+        address = self.scope.client.rpartition(":")[0]
+        return address[1:-1].partition("%")[0] if address.startswith("[") else address
 
     @property
     def client(self) -> str:
-        """The peer, or the client that a trusted proxy names."""
-        return self._reader.client(self.scope.client, self.headers)
+        """The last address in the chain of proxies that is not a trusted proxy; unknown beyond MAX_HOPS."""
+        client, proxies, headers = self.peer, self._worker.proxies, self.headers
+        if not proxies:
+            return client
+        lines = headers.get_all("x-forwarded-for")
+        if "x-forwarded-for" in headers and headers.get("x-forwarded-for") is None:
+            lines = [UNREADABLE, *lines]
+        hops = ",".join(lines).rsplit(",", MAX_HOPS)
+        if len(hops) > MAX_HOPS:
+            hops[0] = UNKNOWN_CLIENT
+        for hop in reversed([word.strip() for word in hops if word.strip()]):
+            if not within(client, proxies):
+                break
+            client = _address(hop)
+        return client
 
     def header(self, name: str) -> str:
         """The first value; empty if the header is missing."""
@@ -173,7 +190,7 @@ class Request:
         """The server ends a body with an empty chunk, and a truncated body with one more."""
         chunks: list[bytes] = []
         size = empty = 0
-        arriving = self._reader.arriving
+        arriving = self._worker.arriving
         try:
             async for chunk in self._exchange:
                 size += len(chunk)
@@ -272,38 +289,14 @@ class ArrivingBodies:
         self._held -= self._sizes.pop(arrival, 0)
 
 
-class RequestReader:
-    """Finds the peer and client of a request and makes request ids."""
+@dataclass(slots=True)
+class WorkerState:
+    """What all requests of a worker share."""
 
-    def __init__(self, settings: Settings, new_id: Callable[[], str]) -> None:
-        self._proxies = settings.trusted_proxies
-        self._on_unix_socket = settings.socket_path is not None
-        self.new_id = new_id
-        self.arriving = ArrivingBodies()
-
-    def peer(self, end: str) -> str:
-        """The address without its port. The client chooses the path of its end of a Unix socket, so that is ignored."""
-        if self._on_unix_socket:
-            return UNIX_PEER
-        address = end.rpartition(":")[0]
-        return address[1:-1].partition("%")[0] if address.startswith("[") else address
-
-    def client(self, end: str, headers: Headers) -> str:
-        """The last address in the chain of proxies that is not a trusted proxy; unknown beyond MAX_HOPS."""
-        client = self.peer(end)
-        if not self._proxies:
-            return client
-        lines = headers.get_all("x-forwarded-for")
-        if "x-forwarded-for" in headers and headers.get("x-forwarded-for") is None:
-            lines = [UNREADABLE, *lines]
-        hops = ",".join(lines).rsplit(",", MAX_HOPS)
-        if len(hops) > MAX_HOPS:
-            hops[0] = UNKNOWN_CLIENT
-        for hop in reversed([word.strip() for word in hops if word.strip()]):
-            if not within(client, self._proxies):
-                break
-            client = _address(hop)
-        return client
+    proxies: tuple[Network, ...]
+    on_unix_socket: bool
+    new_id: Callable[[], str]
+    arriving: ArrivingBodies = field(default_factory=ArrivingBodies)
 
 
 def _address(hop: str) -> str:

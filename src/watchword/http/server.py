@@ -369,7 +369,7 @@ class Worker:
     _settings: Settings
     _run_folder: Path
     _open: Open
-    _request_ids: Callable[[], str]
+    _new_request_id: Callable[[], str]
     _app: App | None = None
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
@@ -427,7 +427,7 @@ class Worker:
             ):
                 stack.push_async_callback(_stopped, asyncio.ensure_future(tasks.keep_running(name, task)))
             health = Health(core.store, services.engine, tasks)
-            self._app = App(settings, services, health, metrics, logger, self._request_ids)
+            self._app = App(settings, services, health, metrics, logger, self._new_request_id)
             if settings.metrics_endpoint is not None:
                 listener = second_listener(settings.metrics_endpoint, MetricsApp(metrics, health))
                 await stack.enter_async_context(listener)

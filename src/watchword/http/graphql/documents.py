@@ -8,7 +8,7 @@ compares each with each. Lines, definitions, variables, directives and literal v
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from inspect import isawaitable
-from typing import Any, NamedTuple
+from typing import Any
 
 from graphql import ExecutionResult, GraphQLError, GraphQLSchema, Visitor, execute, parse, validate, visit
 from graphql.language import ast
@@ -56,12 +56,6 @@ class InvalidDocument(Exception):
         self.document = document
 
 
-class Execution(NamedTuple):
-    result: ExecutionResult
-    fallback: str | None
-    """Why graphql-core executed it; None: the fast path did."""
-
-
 @dataclass(slots=True)
 class PreparedDocument:
     schema: GraphQLSchema
@@ -76,13 +70,13 @@ class PreparedDocument:
 
     async def execute(
         self, name: str | None, variables: dict[str, Any], context: Any, meter: Meter = UNMETERED
-    ) -> Execution:
-        """Executes an operation on the fast path, or else with graphql-core. Compiling a plan, and execution by
-        graphql-core from the start, run within `meter`.
+    ) -> tuple[ExecutionResult, str | None]:
+        """Executes an operation on the fast path, or else with graphql-core; then it returns the cause too. Compiling a
+        plan, and execution by graphql-core from the start, run within `meter`.
         """
         found = await self.fastpath.execute(name, variables, context, meter)
         if isinstance(found, ExecutionResult):
-            return Execution(found, None)
+            return found, None
         with meter if found.middleware is None else UNMETERED:
             result = execute(
                 self.schema,
@@ -94,7 +88,7 @@ class PreparedDocument:
                 hide_suggestions=True,
                 middleware=found.middleware,
             )
-        return Execution(await result if isawaitable(result) else result, found.cause)
+        return await result if isawaitable(result) else result, found.cause
 
 
 class _DocumentCache:
@@ -155,7 +149,7 @@ class Documents:
             document = parse(
                 text, max_lexical_tokens=MAX_TOKENS, max_comments=MAX_TOKENS, allow_empty_selection_sets=False
             )
-            size = check_limits(document)
+            widest, fields = check_limits(document)
             if any(name in text for name in SYNONYMS):
                 document = visit(document, _RenameTypes())
             errors = validate(self._schema, document, max_errors=MAX_ERRORS, hide_suggestions=True)
@@ -173,9 +167,9 @@ class Documents:
             raise InvalidDocument(errors, document)
         operations = [d for d in document.definitions if isinstance(d, ast.OperationDefinitionNode)]
         fastpath = FastPath(self._schema, document)
-        weight = len(text) * WEIGHT + len(operations) * PLAN_WEIGHT + size.fields * FIELD_WEIGHT
+        weight = len(text) * WEIGHT + len(operations) * PLAN_WEIGHT + fields * FIELD_WEIGHT
         mutates = any(d.operation is ast.OperationType.MUTATION for d in operations)
-        return PreparedDocument(self._schema, document, mutates, size.widest, fastpath, weight)
+        return PreparedDocument(self._schema, document, mutates, widest, fastpath, weight)
 
 
 class _RenameTypes(Visitor):
@@ -270,14 +264,8 @@ def check_text(text: str) -> None:
         raise too_complex(f"The document must have at most {MAX_TOKENS:,} lexical tokens and {MAX_LINES:,} lines.")
 
 
-class DocumentSize(NamedTuple):
-    widest: int
-    """The number of fields of its largest root field."""
-    fields: int
-    """The fields that its operations select, fragments included."""
-
-
-def check_limits(document: ast.DocumentNode) -> DocumentSize:
+def check_limits(document: ast.DocumentNode) -> tuple[int, int]:
+    """Returns how many fields its largest root field has, and how many its operations select, fragments included."""
     operations = [d for d in document.definitions if isinstance(d, ast.OperationDefinitionNode)]
     fragments = {d.name.value: d for d in document.definitions if isinstance(d, ast.FragmentDefinitionNode)}
     counter = _Counter(fragments)
@@ -302,7 +290,7 @@ def check_limits(document: ast.DocumentNode) -> DocumentSize:
     written = sum(isinstance(node, ast.ArgumentNode | ast.ObjectFieldNode) for node in nodes)
     written += sum(len(node.values) for node in nodes if isinstance(node, ast.ListValueNode))
     _check(written, MAX_WRITTEN, "have more than {} literal arguments and values; send them as variables")
-    return DocumentSize(max((size.widest for size in sizes), default=0), sum(size.fields for size in sizes))
+    return max((size.widest for size in sizes), default=0), sum(size.fields for size in sizes)
 
 
 def _check(number: int, most: int, limit: str, what: str = "The document") -> None:

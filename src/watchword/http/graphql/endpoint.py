@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 from graphql import (
@@ -58,12 +58,6 @@ _FOUND = re.compile(r",? [Ff]ound: .*", re.DOTALL)
 _START, _END = 250, 150
 
 
-class GraphQLRequest(NamedTuple):
-    query: str
-    variables: dict[str, Any]
-    operation_name: str | None
-
-
 class GraphQLEndpoint:
     def __init__(
         self,
@@ -92,11 +86,11 @@ class GraphQLEndpoint:
                 await asyncio.sleep(THROTTLED_SECONDS)
 
     async def _answer(self, request: Request, caller: Caller, meter: Meter) -> Response:
-        asked = parse_request(await read_json(request, "an object with query and variables"))
+        query, variables, operation = parse_request(await read_json(request, "an object with query and variables"))
         modern = GRAPHQL_RESPONSE in request.header("accept").lower()
         context = Context(caller, self._services, meter, _idempotency_key(request))
         try:
-            document = self._documents.get(asked.query, meter)
+            document = self._documents.get(query, meter)
         except InvalidDocument as invalid:
             with meter:
                 errors = [document_error(error, self._schema, invalid.document) for error in invalid.errors]
@@ -108,9 +102,9 @@ class GraphQLEndpoint:
         context.max_row_fields = document.max_row_fields
         disconnect = asyncio.create_task(request.wait_for_disconnect()) if document.mutates else None
         try:
-            result, fallback = await document.execute(asked.operation_name, asked.variables, context, meter)
+            result, fallback = await document.execute(operation, variables, context, meter)
             if fallback is not None:
-                self._note_fallback(document, asked.query, fallback, caller)
+                self._note_fallback(document, query, fallback, caller)
             if context.created and context.key is None and disconnect is not None and disconnect.done():
                 await self._withdraw(context)
         finally:
@@ -187,7 +181,8 @@ def _response(content: dict[str, Any], status: int, *headers: Header, modern: bo
     return Response(200, [JSON, NO_STORE, *headers], body)
 
 
-def parse_request(content: Any) -> GraphQLRequest:
+def parse_request(content: Any) -> tuple[str, dict[str, Any], str | None]:
+    """The document, its variables and the name of the operation."""
     if not isinstance(content, dict):
         raise Fault(Reason.INVALID_JSON, "The body must be a JSON object with query and variables.")
     query, variables, name = content.get("query"), content.get("variables"), content.get("operationName")
@@ -199,7 +194,7 @@ def parse_request(content: Any) -> GraphQLRequest:
         raise Fault(Reason.INVALID_JSON, "extensions must be an object.", field="extensions")
     if name is not None and not isinstance(name, str):
         raise Fault(Reason.INVALID_JSON, "operationName must be a string.", field="operationName")
-    return GraphQLRequest(query, variables or {}, name or None)
+    return query, variables or {}, name or None
 
 
 def document_error(error: GraphQLError, schema: GraphQLSchema, document: ast.DocumentNode | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The GraphQL schema: SDL from its file, with resolvers attached."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 from inspect import getmembers, iscoroutinefunction
 from itertools import chain
@@ -30,16 +30,14 @@ def sdl() -> str:
     return (files("watchword.http.graphql") / "schema.graphql").read_text(encoding="utf-8")
 
 
-_built: list[GraphQLSchema] = []
-
-
-def prebuild() -> None:
-    """Build the schema in the main process, so that forked workers need not."""
-    _built[:] = [build_schema(sdl())]
+@cache
+def built_schema() -> GraphQLSchema:
+    """Call this in the main process first, so that forked workers need not build it."""
+    return build_schema(sdl())
 
 
 def make_schema(clock: Clock) -> GraphQLSchema:
-    schema = _built.pop() if _built else build_schema(sdl())
+    schema = built_schema()
     _attach(_root_resolvers(), schema.query_type, schema.mutation_type)
     long = schema.get_type("Long")
     assert isinstance(long, GraphQLScalarType)
