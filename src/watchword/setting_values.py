@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from watchword.domain.errors import Fault
@@ -14,6 +15,8 @@ from watchword.domain.names import check_actor
 from watchword.domain.networks import Network
 from watchword.domain.secret import Secret
 from watchword.domain.store_urls import DEFAULT_PORT, PostgresUrl, SqliteUrl, StoreUrl
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,12 @@ class ListenAddress:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def listen_address(text: str) -> ListenAddress | None:
-    if not text:
-        return None
+def optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
+    """None for an empty text."""
+    return lambda text: parse(text) if text else None
+
+
+def listen_address(text: str) -> ListenAddress:
     name, _, digits = text.rpartition(":")
     try:
         if name.startswith("["):
@@ -73,17 +79,11 @@ def between(least: int, most: int) -> Callable[[str], int]:
 port = between(1, 65_535)
 
 
-def url(text: str) -> str | None:
-    if not text:
-        return None
+def url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
         raise ValueError("an address such as https://tokens.example.org")
     return text.rstrip("/")
-
-
-def path(text: str) -> Path | None:
-    return Path(text) if text else None
 
 
 def data_dir(text: str) -> Path:
@@ -101,10 +101,8 @@ _DATABASE_OPTIONS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "target_sess
 _TLS_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
 
 
-def database(text: str) -> StoreUrl | None:
+def database(text: str) -> StoreUrl:
     """Messages never quote the text, which may hold a password."""
-    if not text:
-        return None
     if text.startswith("sqlite:///") and len(text) > len("sqlite:///"):
         return SqliteUrl(Path(text.removeprefix("sqlite:///")))
     if not text.startswith(("postgresql://", "postgres://")):
@@ -245,11 +243,9 @@ def one_of(*allowed: str) -> Callable[[str], str]:
 _INDEX_FORM = "http(s)://[user:password@]host:port[,host:port], without a path"
 
 
-def index_url(text: str) -> IndexAddress | None:
+def index_url(text: str) -> IndexAddress:
     """The scheme and the user before the first host apply to all hosts."""
-    if not text:
-        return None
-    first, *others = words(text)
+    first, *others = words(text) or [""]
     try:
         parts = urlsplit(first)
         where = [parts.netloc.rpartition("@")[2] + parts.path + parts.query + parts.fragment, *others]
@@ -280,7 +276,3 @@ def aspects(text: str) -> tuple[Aspect, ...]:
         return tuple(parse_aspect(word) for word in words(text))
     except ValueError:
         raise ValueError("entities and aspects such as dataset.operation,chart.chartUsageStatistics") from None
-
-
-def secret(text: str) -> Secret[str] | None:
-    return Secret(text) if text else None

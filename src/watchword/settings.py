@@ -21,7 +21,7 @@ from watchword.domain.lifetimes import Duration, Lifetimes
 from watchword.domain.networks import Network
 from watchword.domain.secret import Secret
 from watchword.domain.store_urls import PostgresUrl, SqliteUrl, StoreUrl
-from watchword.setting_values import IndexAddress, ListenAddress
+from watchword.setting_values import IndexAddress, ListenAddress, optional
 
 MAX_SECRET_CHARACTERS = 65_536
 _NEEDS_KEY = (
@@ -128,17 +128,19 @@ class Settings:
     workers: int = setting("1", "Worker processes.", values.between(1, 256), per_instance=True)
     metrics_address: ListenAddress | None = setting(
         "", "Second address to listen on, for /metrics and the parts of /health. They are then served only there.",
-        values.listen_address, per_instance=True,
+        optional(values.listen_address), per_instance=True,
     )
-    public_url: str | None = setting("", "URL of this service for clients; also the issuer of tokens.", values.url)
-    tls_cert: Path | None = setting("", "Certificate chain (PEM) for TLS.", values.path, per_instance=True)
-    tls_key: Path | None = setting("", "Private key (PEM) of the certificate.", values.path, per_instance=True)
+    public_url: str | None = setting(
+        "", "URL of this service for clients; also the issuer of tokens.", optional(values.url)
+    )
+    tls_cert: Path | None = setting("", "Certificate chain (PEM) for TLS.", optional(Path), per_instance=True)
+    tls_key: Path | None = setting("", "Private key (PEM) of the certificate.", optional(Path), per_instance=True)
     data_dir: Path = setting(
         "./watchword-data", "Folder of the SQLite store and the master key (mode 0700).",
         values.data_dir, per_instance=True,
     )
     database_url: StoreUrl | None = setting(
-        "", "URL of a PostgreSQL database. Default: SQLite in the data folder.", values.database, secret=True
+        "", "URL of a PostgreSQL database. Default: SQLite in the data folder.", optional(values.database), secret=True
     )
     database_schema: str = setting("watchword", "Database schema of the store.", values.schema)
     database_timeout: int = setting(
@@ -149,14 +151,14 @@ class Settings:
         values.between(2, 200), per_instance=True,
     )
     index_url: IndexAddress | None = setting(
-        "", "URL of the search index. Default: an embedded index.", values.index_url, secret=True
+        "", "URL of the search index. Default: an embedded index.", optional(values.index_url), secret=True
     )
     index_prefix: str = setting("", "Prefix of index names, before an underscore.", values.index_prefix)
     index_api_key: Secret[str] | None = setting(
-        "", "API key for the search index.", values.secret, secret=True, no_flag=True
+        "", "API key for the search index.", optional(Secret), secret=True, no_flag=True
     )
     index_ca_file: Path | None = setting(
-        "", "Certificates (PEM) to verify the search index with.", values.path, per_instance=True
+        "", "Certificates (PEM) to verify the search index with.", optional(Path), per_instance=True
     )
     index_verify_tls: bool = setting("on", "Verify the certificate of the search index.", values.switch)
     index_timeout: int = setting(
@@ -170,11 +172,11 @@ class Settings:
     )
     root_actor: str = setting("urn:li:corpuser:admin", "Actor that has every privilege.", values.actor)
     policy_file: Path | None = setting(
-        "", "YAML file of policies to apply at each start.", values.path, per_instance=True
+        "", "YAML file of policies to apply at each start.", optional(Path), per_instance=True
     )
     master_key_file: Path | None = setting(
         "", "Key that seals the signing keys. Default: created in the data folder; required for PostgreSQL.",
-        values.path, per_instance=True,
+        optional(Path), per_instance=True,
     )
     local_mode: bool | None = setting(
         "auto", "Let processes of the server's user name an actor: auto, on or off.", values.local_mode
@@ -391,9 +393,9 @@ def _load(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> tu
 def read_store_url(flag: str, url: str, schema_flag: str, schema: str | None, settings: Settings) -> StoreUrl:
     """The store that flags of a command name, with the other settings."""
     _reject_password(flag, url, "Put it into ~/.pgpass or the file that PGPASSFILE names (mode 0600).")
-    store_url = _parsed(flag, url, values.database)
-    if store_url is None:
+    if not url.strip():
         raise SettingsError(f"{flag} must not be empty.")
+    store_url = _parsed(flag, url, values.database)
     named = settings.database_schema if schema is None else _parsed(schema_flag, schema, values.schema)
     return replace(settings, database_url=store_url, database_schema=named).store_url
 

@@ -5,7 +5,7 @@ Bodies are limited in size and time, and in what makes them expensive to parse.
 The app uses RSGI, granian's interface (docs/decisions/rsgi-vs-asgi.md). RSGI hides the value of a header that is not
 visible ASCII, and hides the whole line when it follows a readable one. Behind trusted proxies a client could so hide
 the `X-Forwarded-For` line to which a proxy appends the client's address. There the app uses ASGI, which shows every
-line and costs more, through the adapters at the end of this module. ASGI does not show whether a target was absolute.
+line and costs more, through adapters. ASGI does not show whether a target was absolute.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 import orjson
@@ -58,37 +58,91 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 Header = tuple[str, str]
 
 
-class Headers(Protocol):
-    """Names are in lower case; RSGI leaves out values that are not visible ASCII."""
-
-    def __contains__(self, name: str, /) -> bool: ...
-    def __iter__(self) -> Iterator[str]: ...
-    def get(self, name: str, /) -> str | None: ...
-    def get_all(self, name: str, /) -> list[str]: ...
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
-class Scope(Protocol):
-    method: str
-    path: str
-    query_string: str
-    scheme: str
-    client: str
-    server: str
-    """Both have the address and port."""
-    http_version: str
-    authority: str | None
-    """The host of a target in absolute form."""
-    headers: Headers
+# Granian's RSGI objects have these methods and attributes. The classes adapt ASGI to them.
 
 
-class Exchange(Protocol):
+class Headers:
+    """By names in lower case. RSGI leaves out values that are not visible ASCII; here they are UNREADABLE."""
+
+    __slots__ = ("_lines",)
+
+    def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
+        self._lines: dict[str, list[str]] = {}
+        for name, value in raw:
+            self._lines.setdefault(name.decode(), []).append(value.decode() if value.isascii() else UNREADABLE)
+
+    def __contains__(self, name: str, /) -> bool:
+        return name in self._lines
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def get(self, name: str, /) -> str | None:
+        lines = self._lines.get(name)
+        return None if lines is None else lines[0]
+
+    def get_all(self, name: str, /) -> list[str]:
+        return self._lines.get(name, [])
+
+
+class Scope:
+    __slots__ = ("authority", "client", "headers", "http_version", "method", "path", "query_string", "scheme", "server")
+
+    def __init__(self, scope: dict[str, Any]) -> None:
+        """Takes the ASGI scope as granian fills it: ports are text, paths are decoded."""
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.query_string: str = scope["query_string"].decode(errors="replace")
+        self.scheme: str = scope["scheme"]
+        self.http_version: str = scope["http_version"]
+        self.client = _end(*scope["client"])  # address and port
+        self.server = _end(*scope["server"])
+        self.headers = Headers(scope["headers"])
+        self.authority: str | None = None  # the host of a target in absolute form, which only RSGI shows
+
+
+class Exchange:
     """The body of a request and its response."""
 
-    def __call__(self) -> Awaitable[bytes]: ...
-    def __aiter__(self) -> AsyncIterator[bytes]: ...
-    def client_disconnect(self) -> Awaitable[None]: ...
-    def response_empty(self, status: int, headers: list[Header], /) -> None: ...
-    def response_bytes(self, status: int, headers: list[Header], body: bytes, /) -> None: ...
+    __slots__ = ("_receive", "_send")
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+
+    async def __call__(self) -> bytes:
+        return b"".join([chunk async for chunk in self])
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ProtocolClosed
+            if message["body"]:
+                yield message["body"]
+            if not message["more_body"]:
+                return
+
+    async def client_disconnect(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def response_empty(self, status: int, headers: list[Header], /) -> None:
+        self.response_bytes(status, headers, b"")
+
+    def response_bytes(self, status: int, headers: list[Header], body: bytes, /) -> None:
+        # granian sends when it is called; there is nothing to await.
+        lines = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+        self._send({"type": "http.response.start", "status": status, "headers": lines})
+        self._send({"type": "http.response.body", "body": body})
+
+
+def _end(host: str, port: str) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Response(NamedTuple):
@@ -308,85 +362,3 @@ def _address(hop: str) -> str:
         return str(ipaddress.ip_address(host))
     except ValueError:
         return UNKNOWN_CLIENT
-
-
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
-
-
-class AsgiHeaders:
-    """Every line; UNREADABLE for a value that is not ASCII."""
-
-    __slots__ = ("_lines",)
-
-    def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
-        self._lines: dict[str, list[str]] = {}
-        for name, value in raw:
-            self._lines.setdefault(name.decode(), []).append(value.decode() if value.isascii() else UNREADABLE)
-
-    def __contains__(self, name: str, /) -> bool:
-        return name in self._lines
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._lines)
-
-    def get(self, name: str, /) -> str | None:
-        lines = self._lines.get(name)
-        return None if lines is None else lines[0]
-
-    def get_all(self, name: str, /) -> list[str]:
-        return self._lines.get(name, [])
-
-
-class AsgiScope:
-    __slots__ = ("authority", "client", "headers", "http_version", "method", "path", "query_string", "scheme", "server")
-
-    def __init__(self, scope: dict[str, Any]) -> None:
-        """Takes the ASGI scope as granian fills it: ports are text, paths are decoded."""
-        self.method: str = scope["method"]
-        self.path: str = scope["path"]
-        self.query_string: str = scope["query_string"].decode(errors="replace")
-        self.scheme: str = scope["scheme"]
-        self.http_version: str = scope["http_version"]
-        self.client = _end(*scope["client"])
-        self.server = _end(*scope["server"])
-        self.headers: Headers = AsgiHeaders(scope["headers"])
-        self.authority: str | None = None
-
-
-class AsgiExchange:
-    __slots__ = ("_receive", "_send")
-
-    def __init__(self, receive: Receive, send: Send) -> None:
-        self._receive = receive
-        self._send = send
-
-    async def __call__(self) -> bytes:
-        return b"".join([chunk async for chunk in self])
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ProtocolClosed
-            if message["body"]:
-                yield message["body"]
-            if not message["more_body"]:
-                return
-
-    async def client_disconnect(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-
-    def response_empty(self, status: int, headers: list[Header], /) -> None:
-        self.response_bytes(status, headers, b"")
-
-    def response_bytes(self, status: int, headers: list[Header], body: bytes, /) -> None:
-        # granian sends when it is called; there is nothing to await.
-        lines = [(name.encode(), value.encode("latin-1")) for name, value in headers]
-        self._send({"type": "http.response.start", "status": status, "headers": lines})
-        self._send({"type": "http.response.body", "body": body})
-
-
-def _end(host: str, port: str) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

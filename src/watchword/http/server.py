@@ -45,7 +45,7 @@ from watchword.http.app import App, MetricsApp
 from watchword.http.health import Health
 from watchword.http.logs import make_logger
 from watchword.http.metrics import Metrics
-from watchword.http.requests import AsgiExchange, AsgiScope, Exchange, Receive, Scope, Send
+from watchword.http.requests import Exchange, Receive, Scope, Send
 from watchword.service import AllServices
 from watchword.service.background import BackgroundTasks
 from watchword.service.supervisor import LogProblem
@@ -393,7 +393,7 @@ class Worker:
     def asgi(self, scope: dict[str, Any], receive: Receive, send: Send) -> Awaitable[None]:
         """Granian calls this for each request behind trusted proxies."""
         assert self._app is not None
-        return self._app(AsgiScope(scope), AsgiExchange(receive, send))
+        return self._app(Scope(scope), Exchange(receive, send))
 
     def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Granian calls this after the last request."""
