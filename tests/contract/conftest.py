@@ -1,4 +1,4 @@
-"""One suite over every store. A test sees a `store` and its clock, never which backend it runs on."""
+"""Run the same tests on every store backend."""
 
 import asyncio
 import gc
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.given import Given, Run
-from tests.support.backends import BACKENDS, Backend, Hand, Place, backend_of
+from tests.contract.harness import Run, StoreHarness
+from tests.support.backends import BACKENDS, Backend, SettableClock, StoreLocation, backend_of
 from tests.support.postgres import SharedClusters
 from watchword.domain.ports import Store
 
@@ -23,7 +23,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path, shared_clusters: Sha
 
 @pytest.fixture
 def run() -> Iterator[Run]:
-    """Runs what is awaited, on one event loop for the whole test; a thread left behind is a leak."""
+    """Run coroutines on one event loop per test; fail if a thread leaks."""
     before = set(threading.enumerate())
     with asyncio.Runner() as runner:
         yield runner.run
@@ -32,33 +32,33 @@ def run() -> Iterator[Run]:
 
 
 @pytest.fixture
-def place(backend: Backend) -> Place:
-    return backend.place()
+def location(backend: Backend) -> StoreLocation:
+    return backend.location()
 
 
 @pytest.fixture
-def clock(place: Place) -> Hand:
-    return place.clock
+def clock(location: StoreLocation) -> SettableClock:
+    return location.clock
 
 
 @pytest.fixture
-def store(run: Run, place: Place) -> Iterator[Store]:
-    opened = run(place.open())
+def store(run: Run, location: StoreLocation) -> Iterator[Store]:
+    opened = run(location.open())
     yield opened
     run(opened.close())
 
 
 @pytest.fixture
-def other(run: Run, place: Place) -> Iterator[Store]:
-    """A second store on the same content, as another worker process holds it."""
-    opened = run(place.open())
+def other(run: Run, location: StoreLocation) -> Iterator[Store]:
+    """A second store on the same data, as in another worker process."""
+    opened = run(location.open())
     yield opened
     run(opened.close())
 
 
 @pytest.fixture
-def given(run: Run, store: Store, clock: Hand) -> Given:
-    """The store as a first start leaves it: keys settled, the root policy in force."""
-    made = Given(run, store, clock)
+def harness(run: Run, store: Store, clock: SettableClock) -> StoreHarness:
+    """The store after its first start, with keys and the root policy."""
+    made = StoreHarness(run, store, clock)
     made.first_start()
     return made

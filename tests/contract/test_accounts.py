@@ -1,12 +1,12 @@
-"""Service accounts: made, found, and deleted with all their tokens; a deleted one's urn stays dead."""
+"""Service accounts; deleting one revokes its tokens, and its urn is never reused."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.contract.given import ADMIN, ANN, SYSTEM, Given, account, all_of, derived, record, successor, where
-from tests.support.backends import NOW, Place
+from tests.contract.harness import ADMIN, ANN, SYSTEM, StoreHarness, account, all_of, derived, record, successor, where
+from tests.support.backends import NOW, StoreLocation
 from watchword.domain.accounts import AccountPage
 from watchword.domain.actors import ActorState, ActorStatus
 from watchword.domain.errors import Fault, Reason
@@ -17,45 +17,48 @@ from watchword.domain.tokens import TokenRecord, TokenType
 FIRST, SECOND_ONE = account(1), account(2)
 
 
-def of(number: int, **fields: Any) -> TokenRecord:
+def account_token(number: int, **fields: Any) -> TokenRecord:
     return record(number, FIRST.urn, type=TokenType.SERVICE_ACCOUNT, **fields)
 
 
 @pytest.fixture
-def first(given: Given) -> Given:
-    given.run(given.store.add_account(SYSTEM, FIRST))
-    return given
+def with_account(harness: StoreHarness) -> StoreHarness:
+    harness.run(harness.store.add_account(SYSTEM, FIRST))
+    return harness
 
 
-def test_an_account_is_kept_as_it_was_given(given: Given) -> None:
+def test_account_is_stored_unchanged(harness: StoreHarness) -> None:
     odd = account(7, name="näme 😀 '%_\"", description="two\nlines", created_by=ANN)
-    given.run(given.store.add_account(SYSTEM, odd))
-    assert given.run(given.store.get_account(odd.urn)) == odd
+    harness.run(harness.store.add_account(SYSTEM, odd))
+    assert harness.run(harness.store.get_account(odd.urn)) == odd
 
 
-def test_an_account_that_is_not_there_is_not_found(given: Given) -> None:
-    assert given.refused(given.store.get_account(FIRST.urn)).reason is Reason.ACCOUNT_NOT_FOUND
-    assert given.refused(given.store.delete_account(SYSTEM, FIRST.urn)).reason is Reason.ACCOUNT_NOT_FOUND
-    fault = given.refused(given.store.add_token(SYSTEM, of(1), given.issue()))
+def test_missing_account_is_not_found(harness: StoreHarness) -> None:
+    assert harness.fault_of(harness.store.get_account(FIRST.urn)).reason is Reason.ACCOUNT_NOT_FOUND
+    assert harness.fault_of(harness.store.delete_account(SYSTEM, FIRST.urn)).reason is Reason.ACCOUNT_NOT_FOUND
+    fault = harness.fault_of(harness.store.add_token(SYSTEM, account_token(1), harness.issue()))
     assert fault.reason is Reason.ACCOUNT_NOT_FOUND
-    assert given.kept(of(1)) is None
+    assert harness.stored(account_token(1)) is None
 
 
-def test_an_account_that_is_suspended_says_so(first: Given) -> None:
-    first.run(first.store.set_actor_status(SYSTEM, FIRST.urn, ActorStatus.SUSPENDED))
-    assert first.run(first.store.get_account(FIRST.urn)) == replace(FIRST, suspended=True)
-    assert first.refused(first.store.add_token(SYSTEM, of(1), first.issue())).reason is Reason.ACTOR_SUSPENDED
-    first.run(first.store.set_actor_status(SYSTEM, FIRST.urn, ActorStatus.ACTIVE))
-    assert first.run(first.store.accounts(0, 10)).rows == (FIRST,)
+def test_suspended_account_cannot_get_tokens(with_account: StoreHarness) -> None:
+    with_account.run(with_account.store.set_actor_status(SYSTEM, FIRST.urn, ActorStatus.SUSPENDED))
+    assert with_account.run(with_account.store.get_account(FIRST.urn)) == replace(FIRST, suspended=True)
+    assert (
+        with_account.fault_of(with_account.store.add_token(SYSTEM, account_token(1), with_account.issue())).reason
+        is Reason.ACTOR_SUSPENDED
+    )
+    with_account.run(with_account.store.set_actor_status(SYSTEM, FIRST.urn, ActorStatus.ACTIVE))
+    assert with_account.run(with_account.store.accounts(0, 10)).rows == (FIRST,)
 
 
-def test_accounts_are_listed_by_name_and_found_by_parts_of_name_or_urn(given: Given) -> None:
+def test_accounts_are_sorted_by_name_and_searched_by_name_or_urn(harness: StoreHarness) -> None:
     made = [account(n, name=name) for n, name in enumerate(["Zoo", "build A", "build a", "BUILD", "100%"])]
     for one in made:
-        given.run(given.store.add_account(SYSTEM, one))
+        harness.run(harness.store.add_account(SYSTEM, one))
 
     def listed(*asked: Any) -> tuple[int, list[str]]:
-        page: AccountPage = given.run(given.store.accounts(*asked))
+        page: AccountPage = harness.run(harness.store.accounts(*asked))
         return page.total, [row.name for row in page.rows]
 
     assert listed(0, 10) == (5, ["100%", "BUILD", "Zoo", "build A", "build a"])
@@ -64,69 +67,76 @@ def test_accounts_are_listed_by_name_and_found_by_parts_of_name_or_urn(given: Gi
     assert listed(0, 10, "bUiLd") == (3, ["BUILD", "build A", "build a"])
     assert listed(0, 10, "%") == (1, ["100%"])
     assert listed(0, 10, "0000000004") == (1, ["100%"])
-    given.run(given.store.delete_account(SYSTEM, made[0].urn))
+    harness.run(harness.store.delete_account(SYSTEM, made[0].urn))
     assert listed(0, 10, "zoo") == (0, [])
 
 
-def test_with_an_account_die_all_its_tokens_and_what_was_derived_from_them(first: Given, place: Place) -> None:
-    tokens = [first.keep(of(n)) for n in range(3)]
-    first.revoke(tokens[0])
-    child = first.derive(5, tokens[1], type=TokenType.SERVICE_ACCOUNT)
-    first.rotate(6, tokens[2])
-    stranger = first.token(9)
-    first.clock.now = NOW + 7
-    before = len(place.events())
-    assert first.run(first.store.delete_account(SYSTEM, FIRST.urn)) == 4
-    assert first.live(*tokens, child, of(6), stranger) == [9]
-    assert first.total() == 1
-    assert first.total(where(Field.ACTOR_URN, FIRST.urn)) == 0
-    told = place.events()[before:]
+def test_deleting_account_revokes_its_tokens_and_their_descendants(
+    with_account: StoreHarness, location: StoreLocation
+) -> None:
+    tokens = [with_account.add(account_token(n)) for n in range(3)]
+    with_account.revoke(tokens[0])
+    child = with_account.derive(5, tokens[1], type=TokenType.SERVICE_ACCOUNT)
+    with_account.rotate(6, tokens[2])
+    stranger = with_account.token(9)
+    with_account.clock.now = NOW + 7
+    before = len(location.events())
+    assert with_account.run(with_account.store.delete_account(SYSTEM, FIRST.urn)) == 4
+    assert with_account.live_numbers(*tokens, child, account_token(6), stranger) == [9]
+    assert with_account.total() == 1
+    assert with_account.total(where(Field.ACTOR_URN, FIRST.urn)) == 0
+    told = location.events()[before:]
     assert [event.action for event in told] == ["token.revoked"] * 4 + ["account.deleted"]
     assert told[-1].detail == {"tokens": 4}
-    assert place.problems() == []
+    assert location.problems() == []
 
 
-def test_a_deleted_account_stays_dead(first: Given, place: Place) -> None:
-    first.run(first.store.delete_account(SYSTEM, FIRST.urn))
-    assert first.refused(first.store.get_account(FIRST.urn)).reason is Reason.ACCOUNT_NOT_FOUND
-    assert first.refused(first.store.delete_account(SYSTEM, FIRST.urn)).reason is Reason.ACCOUNT_NOT_FOUND
-    assert first.refused(first.store.add_token(SYSTEM, of(1), first.issue())).reason is Reason.ACCOUNT_NOT_FOUND
+def test_deleted_account_cannot_be_restored(with_account: StoreHarness, location: StoreLocation) -> None:
+    with_account.run(with_account.store.delete_account(SYSTEM, FIRST.urn))
+    assert with_account.fault_of(with_account.store.get_account(FIRST.urn)).reason is Reason.ACCOUNT_NOT_FOUND
+    assert (
+        with_account.fault_of(with_account.store.delete_account(SYSTEM, FIRST.urn)).reason is Reason.ACCOUNT_NOT_FOUND
+    )
+    assert (
+        with_account.fault_of(with_account.store.add_token(SYSTEM, account_token(1), with_account.issue())).reason
+        is Reason.ACCOUNT_NOT_FOUND
+    )
     for status in ActorStatus:
-        fault = first.refused(first.store.set_actor_status(SYSTEM, FIRST.urn, status))
+        fault = with_account.fault_of(with_account.store.set_actor_status(SYSTEM, FIRST.urn, status))
         assert fault.reason is Reason.NOT_EDITABLE
-    state = first.run(first.store.actor_state(FIRST.urn))
+    state = with_account.run(with_account.store.actor_state(FIRST.urn))
     assert state == ActorState(FIRST.urn, ActorStatus.SUSPENDED, NOW, SYSTEM.actor)
-    assert first.run(first.store.actor_snapshot(FIRST.urn)).suspended
+    assert with_account.run(with_account.store.actor_snapshot(FIRST.urn)).suspended
     with pytest.raises(Fault):
-        first.run(first.store.add_account(SYSTEM, FIRST))
-    assert place.problems() == []
+        with_account.run(with_account.store.add_account(SYSTEM, FIRST))
+    assert location.problems() == []
 
 
-def test_an_account_cannot_write_once_it_is_deleted(first: Given) -> None:
-    bearer = first.keep(of(1))
-    own = first.precondition(FIRST.urn, bearer)
-    named = first.precondition(FIRST.urn)
-    first.run(first.store.delete_account(SYSTEM, FIRST.urn))
+def test_deleted_account_cannot_write(with_account: StoreHarness) -> None:
+    bearer = with_account.add(account_token(1))
+    own = with_account.precondition(FIRST.urn, bearer)
+    named = with_account.precondition(FIRST.urn)
+    with_account.run(with_account.store.delete_account(SYSTEM, FIRST.urn))
     for precondition in (own, named):
-        first.stale(first.store.add_token(precondition, record(2, ANN), first.issue()))
-        first.stale(first.store.add_account(precondition, SECOND_ONE))
+        with_account.assert_stale(with_account.store.add_token(precondition, record(2, ANN), with_account.issue()))
+        with_account.assert_stale(with_account.store.add_account(precondition, SECOND_ONE))
 
 
-def test_of_all_that_is_made_of_an_account_while_it_is_deleted_nothing_lives(
-    first: Given, other: Store, place: Place
+def test_no_token_survives_a_concurrent_account_deletion(
+    with_account: StoreHarness, other: Store, location: StoreLocation
 ) -> None:
-    bearer = first.keep(of(1))
-    own, admins = first.precondition(FIRST.urn, bearer), first.precondition(ADMIN)
-    stores = (first.store, other)
-    old = [first.keep(of(100 + n)) for n in range(10)]
-    made = [of(n) for n in range(2, 40)]
-    work: list[Any] = [stores[n % 2].add_token(admins, token, first.issue()) for n, token in enumerate(made)]
+    bearer = with_account.add(account_token(1))
+    own, admins = with_account.precondition(FIRST.urn, bearer), with_account.precondition(ADMIN)
+    stores = (with_account.store, other)
+    old = [with_account.add(account_token(100 + n)) for n in range(10)]
+    made = [account_token(n) for n in range(2, 40)]
+    work: list[Any] = [stores[n % 2].add_token(admins, token, with_account.issue()) for n, token in enumerate(made)]
     children = [derived(n, bearer, type=TokenType.SERVICE_ACCOUNT) for n in range(50, 80)]
-    work += [stores[n % 2].add_token(own, child, first.issue()) for n, child in enumerate(children)]
+    work += [stores[n % 2].add_token(own, child, with_account.issue()) for n, child in enumerate(children)]
     new = [successor(200 + n, token) for n, token in enumerate(old)]
-    work += [stores[n % 2].rotate_token(admins, token, new[n], first.issue()) for n, token in enumerate(old)]
+    work += [stores[n % 2].rotate_token(admins, token, new[n], with_account.issue()) for n, token in enumerate(old)]
     work.insert(30, other.delete_account(SYSTEM, FIRST.urn))
-    first.run(all_of(work))
-    assert first.live(bearer, *made, *children, *old, *new) == []
-    assert first.total() == 0
-    assert place.problems() == []
+    with_account.run(all_of(work))
+    assert with_account.live_numbers(bearer, *made, *children, *old, *new) == []
+    assert with_account.total() == 0
+    assert location.problems() == []

@@ -1,4 +1,4 @@
-"""The event log: read newest first, narrowed by who, what, which and when, paged by a cursor, pruned at its old end."""
+"""The event log: newest first, filtered, paged by cursor, pruned from the oldest."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.contract.given import ADMIN, ANN, BOB, Given, Run
-from tests.support.backends import NOW, Hand, Place
-from tests.support.laws import event_matches
+from tests.contract.harness import ADMIN, ANN, BOB, Run, StoreHarness
+from tests.support.backends import NOW, SettableClock, StoreLocation
+from tests.support.search_reference import event_matches
 from watchword.domain.events import Action, Cursor, EventSearch, KeptEvent
 from watchword.domain.ports import Store
 
@@ -61,10 +61,10 @@ def newest_first(events: list[KeptEvent]) -> list[KeptEvent]:
 class TestReading:
     @given(events=EVENTS, search=SEARCHES)
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
-    def test_finds_just_what_the_law_says_page_by_page(
+    def test_events_match_the_reference_page_by_page(
         self, run: Run, store: Store, events: list[KeptEvent], search: EventSearch
     ) -> None:
-        everything = _kept(run, store, events)
+        everything = _replace_events(run, store, events)
         expected = [event for event in newest_first(everything) if event_matches(search, event)]
         found: list[KeptEvent] = []
         more = True
@@ -75,14 +75,14 @@ class TestReading:
             search = replace(search, after=Cursor(page[-1].at, page[-1].seq)) if more else search
         assert found == expected
 
-    def test_a_page_is_not_moved_by_what_happens_meanwhile(self, run: Run, store: Store, clock: Hand) -> None:
+    def test_new_events_do_not_shift_pages(self, run: Run, store: Store, clock: SettableClock) -> None:
         run(store.add_events([_event(at=NOW + number) for number in range(6)]))
         first = run(store.events(EventSearch(count=3))).events
         run(store.add_events([_event(at=NOW + 100)]))
         second = run(store.events(EventSearch(count=3, after=Cursor(first[-1].at, first[-1].seq)))).events
         assert [event.at - NOW for event in (*first, *second)] == [5, 4, 3, 2, 1, 0]
 
-    def test_a_heavy_page_ends_early_and_says_that_there_is_more(self, run: Run, store: Store) -> None:
+    def test_large_page_ends_early_and_has_more(self, run: Run, store: Store) -> None:
         run(store.add_events([_event(at=NOW + number, detail={"x": "y" * 700_000}) for number in range(4)]))
         seen: list[int] = []
         after = None
@@ -95,13 +95,13 @@ class TestReading:
                 break
         assert seen == [3, 2, 1, 0]
 
-    def test_sees_an_event_that_another_process_committed(self, run: Run, store: Store, other: Store) -> None:
+    def test_events_of_another_process_are_visible(self, run: Run, store: Store, other: Store) -> None:
         run(other.add_events([_event()]))
         assert [event.target for event in run(store.events(EventSearch())).events] == ["a"]
 
 
 class TestPruning:
-    def test_removes_the_oldest_first_and_no_more_than_asked(self, run: Run, store: Store) -> None:
+    def test_prune_removes_the_oldest_up_to_the_limit(self, run: Run, store: Store) -> None:
         run(store.add_events([_event(at=NOW + number) for number in (3, 1, 2, 0, 9)]))
         assert run(store.prune_events(NOW + 4, 3)) == 3
         assert [event.at - NOW for event in run(store.events(EventSearch())).events] == [9, 3]
@@ -109,14 +109,14 @@ class TestPruning:
         assert run(store.prune_events(NOW + 4, 3)) == 0
         assert [event.at - NOW for event in run(store.events(EventSearch())).events] == [9]
 
-    def test_leaves_a_store_that_its_check_calls_sound(self, given: Given, place: Place) -> None:
-        token = given.token(1)
-        given.revoke(token)
-        given.clock.now = NOW + 1_000
-        given.revoke(given.token(2))
-        given.run(given.store.prune_events(NOW + 500, 100))
-        assert [event.action for event in place.events()] == ["token.created", "token.revoked"]
-        assert place.problems() == []
+    def test_prune_keeps_the_store_consistent(self, harness: StoreHarness, location: StoreLocation) -> None:
+        token = harness.token(1)
+        harness.revoke(token)
+        harness.clock.now = NOW + 1_000
+        harness.revoke(harness.token(2))
+        harness.run(harness.store.prune_events(NOW + 500, 100))
+        assert [event.action for event in location.events()] == ["token.created", "token.revoked"]
+        assert location.problems() == []
 
 
 def _event(**fields: Any) -> KeptEvent:
@@ -124,8 +124,8 @@ def _event(**fields: Any) -> KeptEvent:
     return replace(made, **fields)
 
 
-def _kept(run: Run, store: Store, events: list[KeptEvent]) -> list[KeptEvent]:
-    """These and no others, with the numbers the store gave them."""
+def _replace_events(run: Run, store: Store, events: list[KeptEvent]) -> list[KeptEvent]:
+    """Replace all events; return them with their sequence numbers."""
     run(store.prune_events(NOW + 1_000_000, 10_000))
     run(store.add_events(events))
     everything = list(run(store.events(EventSearch(count=1_000))).events)

@@ -1,10 +1,10 @@
-"""Each change leaves its event, in the transaction that makes it: who, what, which, when, from which peer."""
+"""Each change writes its event in the same transaction."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tests.contract.given import ADMIN, ANN, BOB, HOUR, OPS, PLENTY, Given, Run, key, policy, record, where
-from tests.support.backends import NOW, Place
+from tests.contract.harness import ADMIN, ANN, BOB, HOUR, OPS, PLENTY, Run, StoreHarness, key, policy, record, where
+from tests.support.backends import NOW, StoreLocation
 from tests.support.strategies import numbered_id
 from watchword.domain.accounts import ACCOUNT_PREFIX, ServiceAccount
 from watchword.domain.actors import ActorStatus, WritePrecondition
@@ -31,7 +31,7 @@ SUCCESSOR = record(
 ACCOUNT = ServiceAccount(f"{ACCOUNT_PREFIX}00000000-0000-4000-8000-000000000001", "builds", None, NOW, ADMIN)
 NOBODYS = Selection((numbered_id(7),), (where(Field.NAME, "x", condition=Condition.CONTAIN),), cascade=True)
 
-# In the order of a life: each works on what those before it left.
+# In order: each change works on the results of the previous ones.
 CHANGES: list[tuple[Action, str, dict[str, Any], Work]] = [
     (
         Action.TOKEN_CREATED,
@@ -120,19 +120,19 @@ CHANGES: list[tuple[Action, str, dict[str, Any], Work]] = [
 ]
 
 
-def test_every_change_leaves_the_event_that_tells_of_it(given: Given, place: Place) -> None:
-    bearer = given.token(99, ADMIN)
-    given.token(98, ADMIN)
+def test_every_change_writes_its_event(harness: StoreHarness, location: StoreLocation) -> None:
+    bearer = harness.token(99, ADMIN)
+    harness.token(98, ADMIN)
     for step, (action, target, detail, work) in enumerate(CHANGES):
-        given.clock.now = NOW + step
-        before = place.events()
-        given.run(work(given.store, given.precondition(ADMIN, bearer)))
-        after = place.events()
+        harness.clock.now = NOW + step
+        before = location.events()
+        harness.run(work(harness.store, harness.precondition(ADMIN, bearer)))
+        after = location.events()
         wanted = KeptEvent(NOW + step, ADMIN, bearer.id, action.value, target, "127.0.0.1", "request-1", detail)
         assert after == [*before, wanted]
 
 
-def test_every_kind_of_event_is_left_by_some_change() -> None:
+def test_every_action_is_covered() -> None:
     at_start = {Action.KEY_CREATED, Action.SETTING_CHANGED}
     of_no_change = {Action.ACCESS_DENIED, Action.AUTHENTICATION_FAILED}
     by_a_command = {Action.STORE_RESTORED}
@@ -143,42 +143,42 @@ def test_every_kind_of_event_is_left_by_some_change() -> None:
     assert changes | at_start | of_no_change | by_a_command | of_operations | of_sessions | of_retries == set(Action)
 
 
-def test_a_change_of_members_that_adds_and_removes_tells_of_both(given: Given, place: Place) -> None:
-    given.run(given.store.add_group(given.precondition(), OPS))
-    given.run(given.store.change_members(given.precondition(), OPS.urn, add=[ANN]))
-    before = len(place.events())
-    given.run(given.store.change_members(given.precondition(), OPS.urn, add=[BOB], remove=[ANN]))
-    told = {(event.action, tuple(event.detail["members"])) for event in place.events()[before:]}
+def test_member_change_writes_events_for_added_and_removed(harness: StoreHarness, location: StoreLocation) -> None:
+    harness.run(harness.store.add_group(harness.precondition(), OPS))
+    harness.run(harness.store.change_members(harness.precondition(), OPS.urn, add=[ANN]))
+    before = len(location.events())
+    harness.run(harness.store.change_members(harness.precondition(), OPS.urn, add=[BOB], remove=[ANN]))
+    told = {(event.action, tuple(event.detail["members"])) for event in location.events()[before:]}
     assert told == {(Action.GROUP_MEMBERS_ADDED.value, (BOB,)), (Action.GROUP_MEMBERS_REMOVED.value, (ANN,))}
 
 
-def test_the_first_start_leaves_its_events(given: Given, place: Place) -> None:
-    assert [(event.action, event.target, event.peer) for event in place.events()] == [
+def test_first_start_writes_its_events(harness: StoreHarness, location: StoreLocation) -> None:
+    assert [(event.action, event.target, event.peer) for event in location.events()] == [
         ("key.created", "kid-1", "start"),
         ("policy.created", "urn:li:servicePolicy:root", "start"),
     ]
 
 
-def test_the_default_policies_leave_theirs(run: Run, store: Store, place: Place) -> None:
+def test_default_policies_write_events(run: Run, store: Store, location: StoreLocation) -> None:
     run(store.apply_startup_policies(root_policy(ADMIN), default_policies()))
-    told = [(event.action, event.target) for event in place.events()]
+    told = [(event.action, event.target) for event in location.events()]
     assert told == [("policy.created", urn) for urn in (*(made.urn for made in default_policies()), ROOT_POLICY)]
 
 
-def test_what_is_read_or_probed_leaves_none(given: Given, place: Place) -> None:
-    token = given.token(1)
-    before = place.events()
-    given.run(given.store.probe())
-    given.run(given.store.record_uses({token.id: Use(NOW, 1, "10.0.0.0/24")}))
-    given.run(given.store.find_bearer(token.id))
-    given.search()
-    assert place.events() == before
+def test_reads_and_probes_write_no_event(harness: StoreHarness, location: StoreLocation) -> None:
+    token = harness.token(1)
+    before = location.events()
+    harness.run(harness.store.probe())
+    harness.run(harness.store.record_uses({token.id: Use(NOW, 1, "10.0.0.0/24")}))
+    harness.run(harness.store.find_bearer(token.id))
+    harness.search()
+    assert location.events() == before
 
 
-def test_a_refused_change_leaves_none(given: Given, place: Place) -> None:
-    before = place.events()
-    given.refused(given.store.add_token(given.precondition(), record(1), Issue(given.kid, 0)))
-    given.refused(given.store.revoke_token(given.precondition(), numbered_id(1), None))
-    given.refused(given.store.delete_policy(given.precondition(), "urn:li:servicePolicy:root"))
-    given.refused(given.store.delete_group(given.precondition(), OPS.urn))
-    assert place.events() == before
+def test_rejected_change_writes_no_event(harness: StoreHarness, location: StoreLocation) -> None:
+    before = location.events()
+    harness.fault_of(harness.store.add_token(harness.precondition(), record(1), Issue(harness.kid, 0)))
+    harness.fault_of(harness.store.revoke_token(harness.precondition(), numbered_id(1), None))
+    harness.fault_of(harness.store.delete_policy(harness.precondition(), "urn:li:servicePolicy:root"))
+    harness.fault_of(harness.store.delete_group(harness.precondition(), OPS.urn))
+    assert location.events() == before

@@ -1,13 +1,13 @@
-"""Operations in a store: one per index that is not over, leases with fences, and an event for every state."""
+"""Operations: one active per index, leases with fencing tokens, an event for every state."""
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import given as drawn
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contract.given import ADMIN, ANN, SYSTEM, Given, Run, all_of
-from tests.support.backends import Hand, Place
+from tests.contract.harness import ADMIN, ANN, SYSTEM, Run, StoreHarness, all_of
+from tests.support.backends import SettableClock, StoreLocation
 from watchword.domain.actors import ActorStatus
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import Aspect
@@ -38,17 +38,19 @@ def leased(run: Run, store: Store) -> Operation:
     return operation
 
 
-def test_a_new_operation_is_planned_and_comes_back_as_it_was_asked_for(given: Given) -> None:
-    added = given.run(given.store.add_operation(SYSTEM, plan()))
+def test_new_operation_is_planned_and_stored_unchanged(harness: StoreHarness) -> None:
+    added = harness.run(harness.store.add_operation(SYSTEM, plan()))
     assert (added.state, added.plan, added.work) == (State.PLANNED, plan(), Work())
-    assert given.run(given.store.operation(added.number)) == added
-    assert given.run(given.store.operation(added.number + 1)) is None
+    assert harness.run(harness.store.operation(added.number)) == added
+    assert harness.run(harness.store.operation(added.number + 1)) is None
 
 
-def test_operation_with_the_names_of_earlier_versions_is_migrated(given: Given, place: Place) -> None:
-    added = given.run(given.store.add_operation(SYSTEM, plan()))
-    held = leased(given.run, given.store)
-    held = given.run(given.store.save_operation(replace(held, work=replace(held.work, checkpoints=(3, 4))), LEASE))
+def test_operation_with_the_names_of_earlier_versions_is_migrated(
+    harness: StoreHarness, location: StoreLocation
+) -> None:
+    added = harness.run(harness.store.add_operation(SYSTEM, plan()))
+    held = leased(harness.run, harness.store)
+    held = harness.run(harness.store.save_operation(replace(held, work=replace(held.work, checkpoints=(3, 4))), LEASE))
     old_names = {"plan": {"strategy": "way", "reason": "why"}, "work": {"checkpoints": "marks"}}
     sets = []
     for column, names in old_names.items():
@@ -56,158 +58,160 @@ def test_operation_with_the_names_of_earlier_versions_is_migrated(given: Given, 
         for new, old in names.items():
             expression = f"""replace({expression}, '"{new}":', '"{old}":')"""
         sets.append(f"{column} = {expression}")
-    place.migrate_again("operation_names", f"UPDATE operations SET {', '.join(sets)}")
-    assert given.run(given.store.operation(added.number)) == held
+    location.migrate_again("operation_names", f"UPDATE operations SET {', '.join(sets)}")
+    assert harness.run(harness.store.operation(added.number)) == held
 
 
-def test_a_second_one_on_the_same_index_is_refused_and_names_the_first(given: Given) -> None:
-    first = given.run(given.store.add_operation(SYSTEM, plan()))
-    given.run(given.store.add_operation(SYSTEM, plan("another_index")))
+def test_second_operation_on_the_same_index_is_rejected(harness: StoreHarness) -> None:
+    first = harness.run(harness.store.add_operation(SYSTEM, plan()))
+    harness.run(harness.store.add_operation(SYSTEM, plan("another_index")))
     with pytest.raises(Fault) as refused:
-        given.run(given.store.add_operation(SYSTEM, plan()))
+        harness.run(harness.store.add_operation(SYSTEM, plan()))
     assert refused.value.reason is Reason.OPERATION_RUNNING
-    assert refused.value.details["operationId"] == f"{given.run(given.store.node_id())}:{first.number}"
+    assert refused.value.details["operationId"] == f"{harness.run(harness.store.node_id())}:{first.number}"
 
 
-def test_each_search_index_has_its_own_of_the_same_name(given: Given) -> None:
-    given.run(given.store.add_operation(SYSTEM, plan()))
+def test_indices_of_different_engines_are_independent(harness: StoreHarness) -> None:
+    harness.run(harness.store.add_operation(SYSTEM, plan()))
     elsewhere = replace(plan(), home="another index")
-    assert given.run(given.store.add_operation(SYSTEM, elsewhere)).plan == elsewhere
+    assert harness.run(harness.store.add_operation(SYSTEM, elsewhere)).plan == elsewhere
     with pytest.raises(Fault) as refused:
-        given.run(given.store.add_operation(SYSTEM, elsewhere))
+        harness.run(harness.store.add_operation(SYSTEM, elsewhere))
     assert refused.value.reason is Reason.OPERATION_RUNNING
 
 
-def test_an_operation_is_taken_up_only_where_its_search_index_is(given: Given, other: Store) -> None:
-    given.run(given.store.add_operation(SYSTEM, replace(plan(), home="another index")))
-    assert given.run(given.store.lease_operation(LEASE)) is None
-    assert given.run(other.lease_operation(LEASE, "a third")) is None
-    taken = given.run(other.lease_operation(LEASE, "another index"))
+def test_operation_is_leased_only_by_its_engine(harness: StoreHarness, other: Store) -> None:
+    harness.run(harness.store.add_operation(SYSTEM, replace(plan(), home="another index")))
+    assert harness.run(harness.store.lease_operation(LEASE)) is None
+    assert harness.run(other.lease_operation(LEASE, "a third")) is None
+    taken = harness.run(other.lease_operation(LEASE, "another index"))
     assert taken is not None
     assert taken.plan.home == "another index"
 
 
-def test_of_many_that_begin_together_one_does(given: Given, other: Store) -> None:
-    stores = (given.store, other)
+def test_concurrent_starts_create_one_operation(harness: StoreHarness, other: Store) -> None:
+    stores = (harness.store, other)
     asked = [stores[n % 2].add_operation(SYSTEM, plan()) for n in range(20)]
-    outcomes = given.run(all_of(asked))
+    outcomes = harness.run(all_of(asked))
     assert sum(isinstance(outcome, Operation) for outcome in outcomes) == 1
 
 
-def test_an_operation_that_is_over_makes_room_for_the_next(given: Given) -> None:
-    given.run(given.store.add_operation(SYSTEM, plan()))
-    given.run(given.store.save_operation(replace(leased(given.run, given.store), state=State.FAILED), 0))
-    again = given.run(given.store.add_operation(SYSTEM, plan()))
-    assert [one.number for one in given.run(given.store.operations(0, 10)).rows] == [again.number, again.number - 1]
+def test_finished_operation_frees_its_index(harness: StoreHarness) -> None:
+    harness.run(harness.store.add_operation(SYSTEM, plan()))
+    harness.run(harness.store.save_operation(replace(leased(harness.run, harness.store), state=State.FAILED), 0))
+    again = harness.run(harness.store.add_operation(SYSTEM, plan()))
+    assert [one.number for one in harness.run(harness.store.operations(0, 10)).rows] == [again.number, again.number - 1]
 
 
-def test_the_node_id_is_the_same_for_everybody(given: Given, other: Store) -> None:
-    assert given.run(given.store.node_id()) == given.run(other.node_id())
+def test_node_id_is_shared_by_all_stores(harness: StoreHarness, other: Store) -> None:
+    assert harness.run(harness.store.node_id()) == harness.run(other.node_id())
 
 
-def test_a_lease_is_held_by_one_until_it_runs_out(given: Given, other: Store, clock: Hand) -> None:
-    given.run(given.store.add_operation(SYSTEM, plan()))
-    first = leased(given.run, given.store)
-    assert given.run(other.lease_operation(LEASE)) is None
+def test_lease_is_exclusive_until_it_expires(harness: StoreHarness, other: Store, clock: SettableClock) -> None:
+    harness.run(harness.store.add_operation(SYSTEM, plan()))
+    first = leased(harness.run, harness.store)
+    assert harness.run(other.lease_operation(LEASE)) is None
     clock.now += LEASE
-    second = leased(given.run, other)
+    second = leased(harness.run, other)
     assert second.fence > first.fence
 
 
-def test_whoever_lost_the_lease_writes_nothing(given: Given, other: Store, clock: Hand) -> None:
-    given.run(given.store.add_operation(SYSTEM, plan()))
-    first = leased(given.run, given.store)
+def test_expired_lease_cannot_write(harness: StoreHarness, other: Store, clock: SettableClock) -> None:
+    harness.run(harness.store.add_operation(SYSTEM, plan()))
+    first = leased(harness.run, harness.store)
     clock.now += LEASE
-    second = leased(given.run, other)
+    second = leased(harness.run, other)
     with pytest.raises(LeaseLost):
-        given.run(given.store.save_operation(replace(first, state=State.RUNNING), LEASE))
-    assert given.run(other.operation(second.number)) == second
+        harness.run(harness.store.save_operation(replace(first, state=State.RUNNING), LEASE))
+    assert harness.run(other.operation(second.number)) == second
 
 
-def test_saving_renews_the_lease_and_zero_ends_it(given: Given, other: Store, clock: Hand) -> None:
-    given.run(given.store.add_operation(SYSTEM, plan()))
-    held = leased(given.run, given.store)
+def test_save_renews_the_lease_and_zero_releases_it(harness: StoreHarness, other: Store, clock: SettableClock) -> None:
+    harness.run(harness.store.add_operation(SYSTEM, plan()))
+    held = leased(harness.run, harness.store)
     clock.now += LEASE - 1
-    held = given.run(given.store.save_operation(held, LEASE))
+    held = harness.run(harness.store.save_operation(held, LEASE))
     clock.now += LEASE - 1
-    assert given.run(other.lease_operation(LEASE)) is None
-    given.run(given.store.save_operation(held, 0))
-    leased(given.run, other)
+    assert harness.run(other.lease_operation(LEASE)) is None
+    harness.run(harness.store.save_operation(held, 0))
+    leased(harness.run, other)
 
 
-def test_of_many_that_want_the_lease_one_gets_it(given: Given, other: Store) -> None:
-    given.run(given.store.add_operation(SYSTEM, plan()))
-    outcomes = given.run(all_of((given.store, other)[n % 2].lease_operation(LEASE) for n in range(20)))
+def test_concurrent_leases_grant_one(harness: StoreHarness, other: Store) -> None:
+    harness.run(harness.store.add_operation(SYSTEM, plan()))
+    outcomes = harness.run(all_of((harness.store, other)[n % 2].lease_operation(LEASE) for n in range(20)))
     assert sum(outcome is not None for outcome in outcomes) == 1
 
 
-def test_an_operation_that_is_over_is_leased_to_nobody_and_changed_by_nobody(given: Given) -> None:
-    given.run(given.store.add_operation(SYSTEM, plan()))
-    held = leased(given.run, given.store)
-    over = given.run(given.store.save_operation(replace(held, state=State.DONE), 0))
-    assert given.run(given.store.lease_operation(LEASE)) is None
+def test_finished_operation_cannot_be_leased_or_changed(harness: StoreHarness) -> None:
+    harness.run(harness.store.add_operation(SYSTEM, plan()))
+    held = leased(harness.run, harness.store)
+    over = harness.run(harness.store.save_operation(replace(held, state=State.DONE), 0))
+    assert harness.run(harness.store.lease_operation(LEASE)) is None
     with pytest.raises(LeaseLost):
-        given.run(given.store.save_operation(replace(over, state=State.FAILED), 0))
+        harness.run(harness.store.save_operation(replace(over, state=State.FAILED), 0))
 
 
-def test_every_state_leaves_its_event_once(given: Given, place: Place) -> None:
-    added = given.run(given.store.add_operation(SYSTEM, plan()))
-    held = leased(given.run, given.store)
+def test_every_state_writes_one_event(harness: StoreHarness, location: StoreLocation) -> None:
+    added = harness.run(harness.store.add_operation(SYSTEM, plan()))
+    held = leased(harness.run, harness.store)
     for state in (State.RUNNING, State.RUNNING, State.VERIFYING, State.SWAPPING, State.DONE):
-        held = given.run(given.store.save_operation(replace(held, state=state), LEASE))
-    told = [(event.action, event.target) for event in place.events() if event.action.startswith("operation.")]
-    target = f"{given.run(given.store.node_id())}:{added.number}"
+        held = harness.run(harness.store.save_operation(replace(held, state=state), LEASE))
+    told = [(event.action, event.target) for event in location.events() if event.action.startswith("operation.")]
+    target = f"{harness.run(harness.store.node_id())}:{added.number}"
     words = ("planned", "running", "verifying", "swapping", "done")
     assert told == [(f"operation.{word}", target) for word in words]
     assert held.started_at is not None
     assert held.finished_at is not None
 
 
-def test_asking_to_cancel_is_noted_with_who_asked_and_twice_is_once(given: Given, place: Place) -> None:
-    added = given.run(given.store.add_operation(SYSTEM, plan()))
-    first = given.run(given.store.ask_cancel(given.precondition(ADMIN), added.number))
-    again = given.run(given.store.ask_cancel(SYSTEM, added.number))
+def test_cancel_request_is_recorded_once_with_its_actor(harness: StoreHarness, location: StoreLocation) -> None:
+    added = harness.run(harness.store.add_operation(SYSTEM, plan()))
+    first = harness.run(harness.store.ask_cancel(harness.precondition(ADMIN), added.number))
+    again = harness.run(harness.store.ask_cancel(SYSTEM, added.number))
     assert (first.cancel_asked_by, first.cancel_asked_at) == (ADMIN, again.cancel_asked_at)
-    assert [event.action for event in place.events()].count("operation.cancel_asked") == 1
+    assert [event.action for event in location.events()].count("operation.cancel_asked") == 1
 
 
 @pytest.mark.parametrize("state", [State.SWAPPING, State.DONE, State.FAILED, State.CANCELLED], ids=lambda s: s.value)
-def test_it_is_too_late_to_cancel(given: Given, state: State) -> None:
-    added = given.run(given.store.add_operation(SYSTEM, plan()))
-    given.run(given.store.save_operation(replace(leased(given.run, given.store), state=state), LEASE))
+def test_cancel_is_rejected_after_the_swap_starts(harness: StoreHarness, state: State) -> None:
+    added = harness.run(harness.store.add_operation(SYSTEM, plan()))
+    harness.run(harness.store.save_operation(replace(leased(harness.run, harness.store), state=state), LEASE))
     with pytest.raises(Fault) as refused:
-        given.run(given.store.ask_cancel(SYSTEM, added.number))
+        harness.run(harness.store.ask_cancel(SYSTEM, added.number))
     assert refused.value.reason is Reason.TOO_LATE_TO_CANCEL
 
 
-def test_cancelling_what_does_not_exist_is_not_found(given: Given) -> None:
+def test_cancel_of_unknown_operation_is_not_found(harness: StoreHarness) -> None:
     with pytest.raises(Fault) as refused:
-        given.run(given.store.ask_cancel(SYSTEM, 77))
+        harness.run(harness.store.ask_cancel(SYSTEM, 77))
     assert refused.value.reason is Reason.OPERATION_NOT_FOUND
 
 
-def test_a_swap_does_not_begin_once_somebody_asked_to_cancel(given: Given) -> None:
-    added = given.run(given.store.add_operation(SYSTEM, plan()))
-    held = given.run(given.store.save_operation(replace(leased(given.run, given.store), state=State.VERIFYING), LEASE))
-    given.run(given.store.ask_cancel(SYSTEM, added.number))
+def test_swap_is_rejected_after_a_cancel_request(harness: StoreHarness) -> None:
+    added = harness.run(harness.store.add_operation(SYSTEM, plan()))
+    held = harness.run(
+        harness.store.save_operation(replace(leased(harness.run, harness.store), state=State.VERIFYING), LEASE)
+    )
+    harness.run(harness.store.ask_cancel(SYSTEM, added.number))
     with pytest.raises(CancelAsked):
-        given.run(given.store.save_operation(replace(held, state=State.SWAPPING), LEASE))
-    now = given.run(given.store.operation(added.number))
+        harness.run(harness.store.save_operation(replace(held, state=State.SWAPPING), LEASE))
+    now = harness.run(harness.store.operation(added.number))
     assert now is not None
     assert now.state is State.VERIFYING
 
 
-def test_an_operation_needs_a_warrant_that_still_holds(given: Given) -> None:
-    precondition = given.precondition(ANN)
-    given.run(given.store.set_actor_status(SYSTEM, ANN, ActorStatus.SUSPENDED))
-    given.stale(given.store.add_operation(precondition, plan()))
-    added = given.run(given.store.add_operation(SYSTEM, plan()))
-    given.stale(given.store.ask_cancel(precondition, added.number))
+def test_operation_write_requires_a_valid_precondition(harness: StoreHarness) -> None:
+    precondition = harness.precondition(ANN)
+    harness.run(harness.store.set_actor_status(SYSTEM, ANN, ActorStatus.SUSPENDED))
+    harness.assert_stale(harness.store.add_operation(precondition, plan()))
+    added = harness.run(harness.store.add_operation(SYSTEM, plan()))
+    harness.assert_stale(harness.store.ask_cancel(precondition, added.number))
 
 
-def test_pages_are_newest_first(given: Given) -> None:
-    numbers = [given.run(given.store.add_operation(SYSTEM, plan(f"index_{n}"))).number for n in range(5)]
-    page = given.run(given.store.operations(1, 2))
+def test_operations_are_listed_newest_first(harness: StoreHarness) -> None:
+    numbers = [harness.run(harness.store.add_operation(SYSTEM, plan(f"index_{n}"))).number for n in range(5)]
+    page = harness.run(harness.store.operations(1, 2))
     assert page.total == 5
     assert [one.number for one in page.rows] == [numbers[3], numbers[2]]
 
@@ -232,16 +236,16 @@ _work = st.builds(
 )
 
 
-@drawn(_work)
-def test_work_is_unpacked_as_it_was_packed(work: Work) -> None:
+@given(_work)
+def test_work_survives_packing(work: Work) -> None:
     assert Work.unpacked(work.packed()) == work
 
 
-def test_where_the_work_stands_is_kept(given: Given) -> None:
-    given.run(given.store.add_operation(SYSTEM, plan()))
+def test_work_progress_is_stored(harness: StoreHarness) -> None:
+    harness.run(harness.store.add_operation(SYSTEM, plan()))
     task = EngineTask(TaskId("node", 7), "copy", Counters(total=9, created=4, requests_per_second=5.5))
     work = Work(source="s", target="t", checkpoints=(-1, 3), trash=("a", "b"), tasks=(task,), check=PostCheck(1, 2, 3))
-    kept = given.run(given.store.save_operation(replace(leased(given.run, given.store), work=work), LEASE))
-    found = given.run(given.store.operation(kept.number))
+    kept = harness.run(harness.store.save_operation(replace(leased(harness.run, harness.store), work=work), LEASE))
+    found = harness.run(harness.store.operation(kept.number))
     assert found is not None
     assert found.work == work

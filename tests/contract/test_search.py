@@ -1,13 +1,12 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import given as drawn
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.contract.given import ANN, BOB, EVE, HOUR, PLENTY, SYSTEM, Given, Run, all_of, key, where
-from tests.support.backends import NOW, Backend, Hand
-from tests.support.laws import listed, matches, value_of
+from tests.contract.harness import ANN, BOB, EVE, HOUR, PLENTY, SYSTEM, Run, StoreHarness, all_of, key, where
+from tests.support.backends import NOW, Backend, SettableClock
+from tests.support.search_reference import listed, matches, value_of
 from tests.support.strategies import families, names, numbered_id, record_lists, searches, sorts
 from watchword.domain.actors import WritePrecondition
 from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField
@@ -19,8 +18,8 @@ ISSUE = Issue(key(1).kid, PLENTY)
 OF_STATUS = tuple(where(Field.STATUS, word) for word in ("ACTIVE", "EXPIRED", "REVOKED"))
 
 
-async def fill(store: Store, clock: Hand, among: list[TokenRecord]) -> None:
-    """Brings a new store to hold just these records, by the port's own methods."""
+async def fill(store: Store, clock: SettableClock, among: list[TokenRecord]) -> None:
+    """Fill a new store with exactly these records through its port."""
     await store.settle_keys(b"salt", key(1), key(2))
     bare = [record._replace(last_used_at=None, revoked_at=None, use_count=0, last_network=None) for record in among]
     parents = {record.id: record for record in bare if record.parent is None}
@@ -45,17 +44,17 @@ async def fill(store: Store, clock: Hand, among: list[TokenRecord]) -> None:
 
 
 @settings(max_examples=CASES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@drawn(among=record_lists, data=st.data())
-def test_every_search_finds_what_the_law_finds_in_the_same_order(
+@given(among=record_lists, data=st.data())
+def test_search_matches_the_reference(
     run: Run, backend: Backend, among: list[TokenRecord], data: st.DataObject
 ) -> None:
-    place = backend.place()
+    location = backend.location()
     wanted = data.draw(st.lists(searches(among), min_size=1, max_size=12))
 
     async def answers() -> list[Page]:
-        store = await place.open()
+        store = await location.open()
         try:
-            await fill(store, place.clock, among)
+            await fill(store, location.clock, among)
             return [await store.search(search) for search in wanted]
         finally:
             await store.close()
@@ -65,19 +64,19 @@ def test_every_search_finds_what_the_law_finds_in_the_same_order(
 
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@drawn(among=record_lists, data=st.data())
+@given(among=record_lists, data=st.data())
 def test_search_for_some_record_fields_returns_these_fields_only(
     run: Run, backend: Backend, among: list[TokenRecord], data: st.DataObject
 ) -> None:
-    place = backend.place()
+    location = backend.location()
     wanted = data.draw(st.lists(searches(among), min_size=1, max_size=6))
     fields = data.draw(st.sets(st.sampled_from(TokenRecord._fields)))
     names = [name for name in TokenRecord._fields if name in fields | {"id"}]
 
     async def answers() -> list[tuple[Page, Page]]:
-        store = await place.open()
+        store = await location.open()
         try:
-            await fill(store, place.clock, among)
+            await fill(store, location.clock, among)
             return [
                 (await store.search(one), await store.search(replace(one, record_fields=frozenset(fields))))
                 for one in wanted
@@ -93,9 +92,9 @@ def test_search_for_some_record_fields_returns_these_fields_only(
 
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@drawn(among=families(min_size=3))
-def test_every_order_is_the_laws(run: Run, backend: Backend, among: list[TokenRecord]) -> None:
-    place = backend.place()
+@given(among=families(min_size=3))
+def test_every_sort_order_matches_the_reference(run: Run, backend: Backend, among: list[TokenRecord]) -> None:
+    location = backend.location()
     orders = [
         Search(sort=Sort(field, descending), filters=filters, count=1_000)
         for field in SortField
@@ -104,9 +103,9 @@ def test_every_order_is_the_laws(run: Run, backend: Backend, among: list[TokenRe
     ]
 
     async def answers() -> list[Page]:
-        store = await place.open()
+        store = await location.open()
         try:
-            await fill(store, place.clock, among)
+            await fill(store, location.clock, among)
             return [await store.search(search) for search in orders]
         finally:
             await store.close()
@@ -115,37 +114,37 @@ def test_every_order_is_the_laws(run: Run, backend: Backend, among: list[TokenRe
         assert (page.total, page.rows) == listed(among, search, NOW), search
 
 
-def test_without_a_sort_the_latest_end_comes_first_and_the_endless_last(given: Given) -> None:
+def test_default_sort_is_latest_expiry_first_and_no_expiry_last(harness: StoreHarness) -> None:
     ends = {1: NOW + 5, 2: None, 3: NOW + 9, 4: NOW + 5, 5: NOW - 1}
     for number, end in ends.items():
-        given.token(number, expires_at=end)
+        harness.token(number, expires_at=end)
     by_five = sorted([numbered_id(1), numbered_id(4)])
-    assert given.ids() == [numbered_id(3), *by_five, numbered_id(5), numbered_id(2)]
+    assert harness.ids() == [numbered_id(3), *by_five, numbered_id(5), numbered_id(2)]
 
 
 @pytest.mark.parametrize("sort", [Sort(field, down) for field in SortField for down in (True, False)], ids=str)
-def test_the_pages_of_a_list_are_the_list_in_pieces(given: Given, sort: Sort) -> None:
+def test_pages_are_slices_of_the_full_list(harness: StoreHarness, sort: Sort) -> None:
     for number in range(25):
-        given.token(number, ANN if number % 3 else BOB, owner=EVE, name=f"n{number % 4}", expires_at=NOW + number % 2)
-    whole = given.ids(sort=sort, count=1_000)
+        harness.token(number, ANN if number % 3 else BOB, owner=EVE, name=f"n{number % 4}", expires_at=NOW + number % 2)
+    whole = harness.ids(sort=sort, count=1_000)
     for size in (1, 4, 7):
-        assert [id_ for start in range(0, 25, size) for id_ in given.ids(sort=sort, start=start, count=size)] == whole
+        assert [id_ for start in range(0, 25, size) for id_ in harness.ids(sort=sort, start=start, count=size)] == whole
     assert len(set(whole)) == 25
 
 
-def test_beyond_the_last_row_there_are_none_and_the_total_stays(given: Given) -> None:
-    given.token(1)
+def test_page_beyond_the_last_row_is_empty(harness: StoreHarness) -> None:
+    harness.token(1)
     for start in (1, 2, 2**31 - 1, 2**63 - 1):
-        assert given.search(start=start) == Page(1, ())
-    assert given.search(count=0) == Page(1, ())
+        assert harness.search(start=start) == Page(1, ())
+    assert harness.search(count=0) == Page(1, ())
 
 
 @pytest.mark.parametrize("field", [Field.ACTOR_URN, Field.OWNER_URN])
-def test_what_is_ones_own_is_all_that_is_found_whatever_the_filters_say(given: Given, field: Field) -> None:
-    mine = {given.token(1, ANN, owner=BOB).id, given.token(2, BOB, owner=ANN).id, given.token(3, ANN).id}
-    given.token(4, BOB)
-    given.token(5, EVE, owner=BOB)
-    everything = given.search().rows
+def test_own_constraint_cannot_be_widened_by_filters(harness: StoreHarness, field: Field) -> None:
+    mine = {harness.token(1, ANN, owner=BOB).id, harness.token(2, BOB, owner=ANN).id, harness.token(3, ANN).id}
+    harness.token(4, BOB)
+    harness.token(5, EVE, owner=BOB)
+    everything = harness.search().rows
     wide: list[tuple[Filter, ...]] = [
         (),
         (where(field, ANN),),
@@ -159,80 +158,78 @@ def test_what_is_ones_own_is_all_that_is_found_whatever_the_filters_say(given: G
         (where(Field.STATUS, "ACTIVE", "REVOKED", "EXPIRED"),),
     ]
     for filters in wide:
-        page = given.search(*filters, own=(field, ANN))
+        page = harness.search(*filters, own=(field, ANN))
         assert {row.id for row in page.rows} <= mine
         search = Search(filters=filters, own=(field, ANN))
         assert page.total == len(page.rows) == sum(matches(search, row, NOW) for row in everything)
-    assert given.total() == 5
+    assert harness.total() == 5
 
 
-def test_revoked_tokens_are_listed_only_where_the_status_is_named(given: Given) -> None:
-    live, dead, gone = given.token(1), given.token(2, expires_at=NOW), given.token(3)
-    given.revoke(gone)
-    assert set(given.ids()) == {live.id, dead.id}
-    assert [given.ids(status) for status in OF_STATUS] == [[live.id], [dead.id], [gone.id]]
-    assert set(given.ids(where(Field.STATUS, "REVOKED", negated=True))) == {live.id, dead.id}
-    assert set(given.ids(where(Field.STATUS, condition=Condition.EXISTS))) == {live.id, dead.id, gone.id}
-    assert given.ids(where(Field.REVOKED_AT, NOW)) == []
-    assert given.ids(where(Field.REVOKED_AT, NOW), OF_STATUS[2]) == [gone.id]
+def test_revoked_tokens_are_listed_only_with_a_status_filter(harness: StoreHarness) -> None:
+    live, dead, gone = harness.token(1), harness.token(2, expires_at=NOW), harness.token(3)
+    harness.revoke(gone)
+    assert set(harness.ids()) == {live.id, dead.id}
+    assert [harness.ids(status) for status in OF_STATUS] == [[live.id], [dead.id], [gone.id]]
+    assert set(harness.ids(where(Field.STATUS, "REVOKED", negated=True))) == {live.id, dead.id}
+    assert set(harness.ids(where(Field.STATUS, condition=Condition.EXISTS))) == {live.id, dead.id, gone.id}
+    assert harness.ids(where(Field.REVOKED_AT, NOW)) == []
+    assert harness.ids(where(Field.REVOKED_AT, NOW), OF_STATUS[2]) == [gone.id]
 
 
-def test_the_status_follows_the_clock(given: Given) -> None:
-    token = given.token(1, expires_at=NOW + HOUR)
-    assert given.ids(OF_STATUS[0]) == [token.id]
-    given.clock.now = NOW + HOUR
-    assert given.ids(OF_STATUS[0]) == []
-    assert given.ids(OF_STATUS[1]) == [token.id]
+def test_status_follows_the_clock(harness: StoreHarness) -> None:
+    token = harness.token(1, expires_at=NOW + HOUR)
+    assert harness.ids(OF_STATUS[0]) == [token.id]
+    harness.clock.now = NOW + HOUR
+    assert harness.ids(OF_STATUS[0]) == []
+    assert harness.ids(OF_STATUS[1]) == [token.id]
 
 
 @pytest.mark.parametrize("negated", [False, True])
-def test_a_filter_takes_a_thousand_values(given: Given, negated: bool) -> None:
+def test_filter_accepts_a_thousand_values(harness: StoreHarness, negated: bool) -> None:
     for number in range(30):
-        given.token(number)
+        harness.token(number)
     values = [numbered_id(number) for number in range(10, 1_010)]
     many = where(Field.ID, *values, condition=Condition.IN, negated=negated)
-    assert given.search(many, count=0).total == (10 if negated else 20)
+    assert harness.search(many, count=0).total == (10 if negated else 20)
     parts = where(Field.NAME, *(f"ken {n}" for n in range(10, 1_010)), condition=Condition.END_WITH, negated=negated)
-    assert given.total(parts) == sum(matches(parts, row, NOW) for row in given.search(count=1_000).rows)
+    assert harness.total(parts) == sum(matches(parts, row, NOW) for row in harness.search(count=1_000).rows)
 
 
 @pytest.mark.parametrize("field", [Field.ID, Field.URN, Field.NAME, Field.ACTOR_URN])
 @pytest.mark.parametrize("condition", [Condition.IEQUAL, Condition.CONTAIN, Condition.START_WITH, Condition.END_WITH])
-def test_several_values_are_ored_under_every_condition_on_text(
-    given: Given, field: Field, condition: Condition
-) -> None:
-    tokens = [given.token(number, ANN if number else BOB) for number in range(3)]
+def test_text_values_are_ored_under_every_condition(harness: StoreHarness, field: Field, condition: Condition) -> None:
+    tokens = [harness.token(number, ANN if number else BOB) for number in range(3)]
     values = [str(value_of(token, field, NOW)) for token in tokens[:2]]
     several = where(field, *values, condition=condition)
-    assert set(given.ids(several)) == {token.id for token in tokens if matches(several, token, NOW)}
-    assert given.total(several) >= 2
+    assert set(harness.ids(several)) == {token.id for token in tokens if matches(several, token, NOW)}
+    assert harness.total(several) >= 2
 
 
 @pytest.mark.parametrize("others", [(), ("no such thing",)], ids=["alone", "among others"])
 @pytest.mark.parametrize("condition", [Condition.CONTAIN, Condition.START_WITH, Condition.END_WITH])
-def test_nothing_at_all_is_a_part_of_every_text_and_of_none_that_is_missing(
-    given: Given, condition: Condition, others: tuple[str, ...]
+def test_empty_text_matches_every_present_value(
+    harness: StoreHarness, condition: Condition, others: tuple[str, ...]
 ) -> None:
-    given.token(1, description="ïx")
-    given.token(2, description="")
-    given.token(3, description=None)
+    harness.token(1, description="ïx")
+    harness.token(2, description="")
+    harness.token(3, description=None)
     wanted = Filter(Field.DESCRIPTION, condition, ("", *others))
-    assert sorted(given.ids(wanted)) == sorted([numbered_id(1), numbered_id(2)])
-    assert given.ids(wanted._replace(negated=True)) == []
+    assert sorted(harness.ids(wanted)) == sorted([numbered_id(1), numbered_id(2)])
+    assert harness.ids(wanted._replace(negated=True)) == []
 
 
-def test_fifty_filters_are_anded(given: Given) -> None:
+def test_fifty_filters_are_anded(harness: StoreHarness) -> None:
     for number in range(5):
-        given.token(number)
+        harness.token(number)
     filters = [where(Field.NAME, f"token {n}", negated=True) for n in range(4)]
     filters += [where(Field.NAME, "oke", str(n), condition=Condition.CONTAIN) for n in range(46)]
-    assert given.ids(*filters) == [numbered_id(4)]
+    assert harness.ids(*filters) == [numbered_id(4)]
 
 
 @pytest.mark.parametrize("name", ["100%", "a_b", "a'b", 'a"b', "a\\b", "İ", "ß", "😀", "e\u0301", "é", " x ", "\ufeff"])
-def test_no_character_has_a_meaning_of_its_own(given: Given, name: str) -> None:
-    given.token(1, name=f"<{name}>")
-    given.token(2, name="<other>")
+def test_special_characters_are_literal(harness: StoreHarness, name: str) -> None:
+    harness.token(1, name=f"<{name}>")
+    harness.token(2, name="<other>")
     for condition, value in (
         (Condition.EQUAL, f"<{name}>"),
         (Condition.IEQUAL, f"<{name}>"),
@@ -240,14 +237,14 @@ def test_no_character_has_a_meaning_of_its_own(given: Given, name: str) -> None:
         (Condition.START_WITH, f"<{name}"),
         (Condition.END_WITH, f"{name}>"),
     ):
-        assert given.ids(where(Field.NAME, value, condition=condition)) == [numbered_id(1)]
+        assert harness.ids(where(Field.NAME, value, condition=condition)) == [numbered_id(1)]
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@drawn(name=names, sort=sorts)
-def test_any_name_is_found_again(given: Given, name: str, sort: Sort) -> None:
-    token = given.token(given.total(), name=name)
-    assert given.kept(token) == token
-    assert token.id in given.ids(where(Field.NAME, name), sort=sort, count=1_000)
+@given(name=names, sort=sorts)
+def test_any_name_is_found(harness: StoreHarness, name: str, sort: Sort) -> None:
+    token = harness.token(harness.total(), name=name)
+    assert harness.stored(token) == token
+    assert token.id in harness.ids(where(Field.NAME, name), sort=sort, count=1_000)
     same = where(Field.NAME, name.lower(), condition=Condition.IEQUAL)
-    assert (token.id in given.ids(same, count=1_000)) == matches(same, token, NOW)
+    assert (token.id in harness.ids(same, count=1_000)) == matches(same, token, NOW)

@@ -1,4 +1,4 @@
-"""A search or a write that takes too long is answered, and leaves the store as ready as before."""
+"""A search or write past its deadline is rejected; the store keeps working."""
 
 import asyncio
 import threading
@@ -13,48 +13,51 @@ from watchword.stores.sqlite.database import SCAN_THREADS, SqliteDatabase
 from watchword.stores.sqlite.writer import MAX_WAITING
 
 
-async def endless(tx: Transaction) -> object:
+async def endless_query(tx: Transaction) -> object:
     return await tx.fetchval("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
 
 
-async def quick(tx: Transaction) -> object:
+async def quick_query(tx: Transaction) -> object:
     return await tx.fetchval("SELECT count(*) FROM tokens")
 
 
-def test_a_search_beyond_its_deadline_is_refused_and_the_next_ones_are_answered(tmp_path: Path) -> None:
+def test_search_past_its_deadline_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     STORE_FILE.prepare(path)
 
-    async def story() -> None:
+    async def scenario() -> None:
         database = SqliteDatabase(path)
         cut_off = await asyncio.gather(
-            *(database.scan(endless, 0.2) for _ in range(SCAN_THREADS)), return_exceptions=True
+            *(database.scan(endless_query, 0.2) for _ in range(SCAN_THREADS)), return_exceptions=True
         )
         assert [fault.reason for fault in cut_off if isinstance(fault, Fault)] == [Reason.DEADLINE] * SCAN_THREADS
-        assert await asyncio.gather(*(database.scan(quick) for _ in range(2 * SCAN_THREADS))) == [0] * 2 * SCAN_THREADS
+        assert (
+            await asyncio.gather(*(database.scan(quick_query) for _ in range(2 * SCAN_THREADS)))
+            == [0] * 2 * SCAN_THREADS
+        )
         await database.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_the_wait_for_a_thread_counts_into_the_deadline(tmp_path: Path) -> None:
+def test_waiting_for_a_thread_counts_towards_the_deadline(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     STORE_FILE.prepare(path)
 
-    async def story() -> None:
+    async def scenario() -> None:
         database = SqliteDatabase(path)
-        busy = [asyncio.ensure_future(database.scan(endless, 0.2)) for _ in range(SCAN_THREADS)]
+        busy = [asyncio.ensure_future(database.scan(endless_query, 0.2)) for _ in range(SCAN_THREADS)]
         await asyncio.sleep(0)
         with pytest.raises(Fault) as late:
-            await database.scan(endless, 0.2)
+            await database.scan(endless_query, 0.2)
         assert late.value.reason is Reason.DEADLINE
         await asyncio.gather(*busy, return_exceptions=True)
         await database.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_writes_beyond_the_queue_are_refused_and_the_others_are_done(tmp_path: Path) -> None:
+def test_writes_beyond_the_queue_limit_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     STORE_FILE.prepare(path)
     stalled, released = threading.Event(), threading.Event()
@@ -63,11 +66,11 @@ def test_writes_beyond_the_queue_are_refused_and_the_others_are_done(tmp_path: P
         stalled.set()
         released.wait()
 
-    async def story() -> None:
+    async def scenario() -> None:
         database = SqliteDatabase(path)
         first = asyncio.ensure_future(database.write(stall))
         await asyncio.to_thread(stalled.wait)
-        writes = [asyncio.ensure_future(database.write(quick)) for _ in range(MAX_WAITING + 5)]
+        writes = [asyncio.ensure_future(database.write(quick_query)) for _ in range(MAX_WAITING + 5)]
         await asyncio.sleep(0)
         released.set()
         results = await asyncio.gather(*writes, return_exceptions=True)
@@ -76,10 +79,10 @@ def test_writes_beyond_the_queue_are_refused_and_the_others_are_done(tmp_path: P
         await first
         await database.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_write_that_is_withdrawn_at_its_deadline_is_never_done(tmp_path: Path) -> None:
+def test_write_withdrawn_at_its_deadline_never_runs(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     STORE_FILE.prepare(path)
     stalled, released = threading.Event(), threading.Event()
@@ -96,7 +99,7 @@ def test_write_that_is_withdrawn_at_its_deadline_is_never_done(tmp_path: Path) -
     async def withdraw(_: Transaction) -> None:
         done.append("withdrawn")
 
-    async def story() -> None:
+    async def scenario() -> None:
         database = SqliteDatabase(path)
         begun = asyncio.ensure_future(database.write(stall, 0.2, undo))
         await asyncio.to_thread(stalled.wait)
@@ -107,8 +110,8 @@ def test_write_that_is_withdrawn_at_its_deadline_is_never_done(tmp_path: Path) -
             await begun
         assert unknown.value.reason is Reason.OUTCOME_UNKNOWN
         released.set()
-        await database.write(quick)
+        await database.write(quick_query)
         assert done == ["begun", "undone"]
         await database.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""What is the SQLite store's alone: the file, its migrations, and what its driver's errors mean."""
+"""The SQLite file: creation, migrations, permissions, checks and driver errors."""
 
 import os
 import random
@@ -12,9 +12,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.contract.given import ADMIN, PLENTY, SYSTEM, Run, key, record
+from tests.contract.harness import ADMIN, PLENTY, SYSTEM, Run, key, record
 from tests.support.backends import AdjustableClock
-from tests.support.refusals import refused
+from tests.support.faults import fault_of
 from tests.support.waiting import SECONDS
 from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.events import EventSearch
@@ -145,7 +145,7 @@ def test_file_that_is_not_a_database_is_rejected_unchanged(path: Path) -> None:
     path.parent.mkdir()
     before = random.Random(1).randbytes(8_192)
     path.write_bytes(before)
-    fault = refused(lambda: STORE_FILE.prepare(path))
+    fault = fault_of(lambda: STORE_FILE.prepare(path))
     assert fault.reason is Reason.STORE_UNAVAILABLE
     assert "damaged" in fault.message
     assert path.read_bytes() == before
@@ -175,13 +175,13 @@ def test_file_that_another_process_creates_meanwhile_is_not_foreign(path: Path) 
     path.parent.mkdir()
     with closing(apsw.Connection(str(path))) as looking:
 
-        def made_meanwhile(_: apsw.Cursor, sql: str, __: object) -> bool:
+        def create_table_meanwhile(_: apsw.Cursor, sql: str, __: object) -> bool:
             if "sqlite_master" in sql:
                 with suppress(apsw.BusyError), closing(apsw.Connection(str(path))) as making:
                     making.execute("CREATE TABLE tokens (id)")
             return True
 
-        looking.exec_trace = made_meanwhile
+        looking.exec_trace = create_table_meanwhile
         assert STORE_FILE.version(looking) == 0
 
 
@@ -198,12 +198,12 @@ def test_schema_of_a_new_file_equals_the_migrations(path: Path) -> None:
 
 
 def test_failed_migration_changes_nothing(path: Path) -> None:
-    """A file that says it is ours and empty, but has a table in the way."""
+    """The file has our application id and version 0, but also a conflicting table."""
     path.parent.mkdir()
     with closing(apsw.Connection(str(path))) as file:
         file.execute("PRAGMA application_id = 0x57575744")
         file.execute("CREATE TABLE events (x)")
-    assert refused(lambda: STORE_FILE.prepare(path)).reason is Reason.INTERNAL
+    assert fault_of(lambda: STORE_FILE.prepare(path)).reason is Reason.INTERNAL
     with closing(apsw.Connection(str(path))) as file:
         assert file.execute("PRAGMA user_version").get == 0
         assert [row[1] for row in file.execute(SCHEMA)] == ["events"]
@@ -326,7 +326,7 @@ def test_locked_file_rejects_writes_and_answers_reads(path: Path, run: Run) -> N
     run(store.settle_keys(b"salt", key(1), key(2)))
     with closing(connect(path, busy_ms=0)) as holder:
         holder.execute("BEGIN IMMEDIATE")
-        fault = refused(lambda: run(store.add_token(SYSTEM, record(1), Issue("kid-1", PLENTY))))
+        fault = fault_of(lambda: run(store.add_token(SYSTEM, record(1), Issue("kid-1", PLENTY))))
         assert fault.reason is Reason.STORE_UNAVAILABLE
         assert run(store.get_token(record(1).id)) is None
         holder.execute("ROLLBACK")

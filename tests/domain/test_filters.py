@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.laws import matches, value_of
+from tests.support.search_reference import matches, value_of
 from tests.support.strategies import NOW, filters, record_lists, records, searches, text
 from watchword.domain.actors import ActorSnapshot, Caller, Grant
 from watchword.domain.errors import Fault, Reason

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.refusals import refusal_of
+from tests.support.faults import fault_or_none
 from tests.support.strategies import NOW, characters, names, records, times
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.names import MAX_DESCRIPTION, MAX_NAME, check_description, check_name
@@ -44,7 +44,7 @@ def test_token_id_is_base64_of_the_salted_digest(token: bytes, salt: bytes) -> N
 
 @given(st.text(max_size=60))
 def test_invalid_token_id_is_rejected_and_not_echoed(text: str) -> None:
-    fault = refusal_of(lambda: check_token_id(text, "tokenId"))
+    fault = fault_or_none(lambda: check_token_id(text, "tokenId"))
     if fault is None:
         assert len(b64decode(check_token_id(text, "tokenId"), validate=True)) == 32
     else:

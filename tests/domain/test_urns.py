@@ -2,7 +2,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.support.refusals import refusal_of, refused
+from tests.support.faults import fault_of, fault_or_none
 from tests.support.strategies import namespaces, numbered_id, urns, visible
 from watchword.domain.errors import Reason
 from watchword.domain.names import (
@@ -34,7 +34,7 @@ KINDS_THAT_ARE_NO_USERS = (
 
 
 def is_actor(urn: str) -> bool:
-    return refusal_of(lambda: check_actor(urn, "actorUrn")) is None
+    return fault_or_none(lambda: check_actor(urn, "actorUrn")) is None
 
 
 @given(urns)
@@ -50,7 +50,7 @@ def test_user_urn_is_an_actor(namespace: str, name: str) -> None:
 
 @given(st.text())
 def test_any_text_is_an_actor_or_rejected(value: str) -> None:
-    fault = refusal_of(lambda: check_actor(value, "actorUrn"))
+    fault = fault_or_none(lambda: check_actor(value, "actorUrn"))
     if fault is None:
         assert check_actor(value, "actorUrn") == value
     else:
@@ -71,27 +71,27 @@ def test_urn_has_at_most_255_characters(namespace: str) -> None:
     start = f"urn:{namespace}:u:"
     longest = start + "x" * (MAX_URN - len(start))
     assert is_actor(longest)
-    assert "255" in refused(lambda: check_actor(longest + "x", "actorUrn")).message
+    assert "255" in fault_of(lambda: check_actor(longest + "x", "actorUrn")).message
 
 
 @pytest.mark.parametrize(
     "urn", ["", "urn", "urn:", "urn:li", "urn:li:", "urn::x", "li:corpuser:x", "URN:li:x", "urn:-a:x"]
 )
 def test_incomplete_urn_is_rejected(urn: str) -> None:
-    assert refused(lambda: check_urn(urn, "urn")).details == {"field": "urn"}
+    assert fault_of(lambda: check_urn(urn, "urn")).details == {"field": "urn"}
 
 
 @given(st.sampled_from(KINDS_THAT_ARE_NO_USERS), st.data())
 def test_group_role_policy_and_token_urns_are_not_actors(kind: str, data: st.DataObject) -> None:
     cased = "".join(data.draw(st.sampled_from([c.upper(), c.lower()])) for c in kind)
-    assert "not of a group" in refused(lambda: check_actor(f"urn:li:{cased}:name", "actorUrn")).message
+    assert "not of a group" in fault_of(lambda: check_actor(f"urn:li:{cased}:name", "actorUrn")).message
 
 
 @given(namespaces, st.text(visible.filter(lambda c: c != ":"), max_size=20))
 def test_names_starting_with_two_underscores_are_reserved(namespace: str, name: str) -> None:
     urn = f"urn:{namespace}:corpuser:__{name}"
     assert is_reserved(urn)
-    assert "reserved" in refused(lambda: check_actor(urn, "actorUrn")).message
+    assert "reserved" in fault_of(lambda: check_actor(urn, "actorUrn")).message
 
 
 def test_system_actor_is_rejected() -> None:
@@ -111,7 +111,7 @@ def test_group_urn_is_accepted(name: str) -> None:
 
 @pytest.mark.parametrize("urn", [GROUP_PREFIX, "urn:li:corpuser:ann", "ops"])
 def test_non_group_urn_is_rejected(urn: str) -> None:
-    assert refused(lambda: check_group(urn, "groupUrn")).details == {"field": "groupUrn"}
+    assert fault_of(lambda: check_group(urn, "groupUrn")).details == {"field": "groupUrn"}
 
 
 @given(st.integers(0))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.engines.given import ClusterGiven, Given, Run
 from tests.support.engine_nodes import NODE_ENGINES
-from tests.support.engines import ENGINES, Backend, Place
+from tests.support.engines import ENGINES, Backend, StoreLocation
 from tests.support.nodes import KINDS
 from watchword.domain.engine import ClusterEngine
 
@@ -30,7 +30,7 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def place(backend: Backend) -> Place:
+def place(backend: Backend) -> StoreLocation:
     return backend.place()
 
 
@@ -45,7 +45,7 @@ def run() -> Iterator[Run]:
 
 
 @pytest.fixture
-def given(place: Place, run: Run) -> Iterator[Given]:
+def given(place: StoreLocation, run: Run) -> Iterator[Given]:
     engine = run(place.open())
     yield ClusterGiven(run, engine, place) if isinstance(engine, ClusterEngine) else Given(run, engine, place)
     run(engine.close())

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from tests.support.engines import Place, Source
+from tests.support.engines import Source, StoreLocation
 from tests.support.waiting import SECONDS
 from watchword.domain.engine import ClusterEngine, Engine, Pace
 from watchword.domain.errors import Fault
@@ -58,7 +58,7 @@ def staying(rows: Mapping[str, Source]) -> Rows:
 
 
 class Given:
-    def __init__(self, run: Run, engine: Engine, place: Place) -> None:
+    def __init__(self, run: Run, engine: Engine, place: StoreLocation) -> None:
         self.run = run
         self.engine = engine
         self.place = place
@@ -114,7 +114,7 @@ class Given:
 class ClusterGiven(Given):
     engine: ClusterEngine
 
-    def __init__(self, run: Run, engine: ClusterEngine, place: Place) -> None:
+    def __init__(self, run: Run, engine: ClusterEngine, place: StoreLocation) -> None:
         super().__init__(run, engine, place)
 
     def copy_of(self, source: str, word: str = "copy") -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench.fill import fill, filled_actor, filled_id
-from tests.contract.given import ADMIN, SYSTEM, key, record
+from tests.contract.harness import ADMIN, SYSTEM, key, record
 from tests.support.postgres import Cluster, Home, own_cluster
 from watchword.domain.events import EventSearch
 from watchword.domain.filters import Condition, Field, Filter, Search

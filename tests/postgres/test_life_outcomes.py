@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.contract.given import ANN, PLENTY, SYSTEM, Run, key, record, successor, where
+from tests.contract.harness import ANN, PLENTY, SYSTEM, Run, key, record, successor, where
 from tests.postgres.test_outcomes import HASTY, alive, patience, place, run, store, strait
 from tests.support.postgres import Home
 from tests.support.strait import Strait

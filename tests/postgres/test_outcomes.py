@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.given import ADMIN, ANN, PLENTY, SYSTEM, Run, all_of, derived, key, policy, record
+from tests.contract.harness import ADMIN, ANN, PLENTY, SYSTEM, Run, all_of, derived, key, policy, record
 from tests.support.postgres import DEBIAN, Home, SharedClusters, home
 from tests.support.strait import Strait
 from tests.support.waiting import until

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.given import SYSTEM
+from tests.contract.harness import SYSTEM
 from tests.postgres.test_cost import explained, plan_of, store_on
 from tests.support.postgres import KINDS_IN_TURN, Home, SharedClusters, home
 from tests.support.server import watchword

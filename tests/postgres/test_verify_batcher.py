@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.contract.given import ADMIN, PLENTY, SYSTEM, Run, key, record
+from tests.contract.harness import ADMIN, PLENTY, SYSTEM, Run, key, record
 from tests.support.postgres import Cluster, Home, own_cluster
 from tests.support.waiting import until
 from watchword.domain.actors import Bearer

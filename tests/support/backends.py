@@ -1,6 +1,6 @@
-"""The stores under test. Each backend makes places; stores opened on one place share what is kept there.
+"""The store backends under test. Stores opened at one location share its data.
 
-A further backend is a further class here and a further word in `BACKENDS`: the contract's tests know none of them.
+To add a backend, add a class here and a name to `BACKENDS`.
 """
 
 import json
@@ -31,7 +31,7 @@ from watchword.stores.sqlite.connections import STORE_FILE
 NOW = 1_767_225_600_000
 
 
-class Hand(Protocol):
+class SettableClock(Protocol):
     """A clock that tests set."""
 
     now: int
@@ -47,53 +47,53 @@ class AdjustableClock:
         return self.now
 
 
-class Place(Protocol):
-    """Where one store's content lies."""
+class StoreLocation(Protocol):
+    """Where the data of a store is."""
 
-    clock: Hand
+    clock: SettableClock
 
     async def open(self) -> Store:
-        """Another store on the same content, as another process would open it."""
+        """Open another store on the same data, as another process would."""
 
     def events(self) -> list[KeptEvent]:
-        """The events that are committed, oldest first, read past the store."""
+        """The committed events, oldest first, read from the database."""
 
     def probed_at(self) -> int:
-        """When the last probe was committed, read past the store."""
+        """When the last probe was committed, read from the database."""
 
     def problems(self) -> list[str]:
-        """What the store's own check finds wrong."""
+        """The problems that `check` finds."""
 
     def put_many(self, actor: str, count: int) -> None:
-        """So many live tokens of an actor, past the store."""
+        """Insert live tokens of an actor into the database."""
 
     def migrate_again(self, name: str, before: str) -> None:
         """Run a statement, then the migration of this name."""
 
-    def circles(self) -> int:
-        """How often the backend had to end somebody's write because several waited for each other."""
+    def deadlocks(self) -> int:
+        """How many deadlocks the database resolved."""
 
 
 class Backend(Protocol):
-    def place(self) -> Place:
-        """A new, empty place."""
+    def location(self) -> StoreLocation:
+        """Create an empty location."""
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Remove every location."""
 
 
-class SqlitePlace:
+class SqliteLocation:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.clock: Hand = AdjustableClock()
+        self.clock: SettableClock = AdjustableClock()
         STORE_FILE.prepare(path)
 
     async def open(self) -> Store:
         return open_store(self.path, self.clock)
 
     def events(self) -> list[KeptEvent]:
-        # By the driver the store uses: the standard library's own copy of SQLite in one process with it would, on
-        # closing the file, drop the other's locks.
+        # Use the driver of the store: closing the file in the sqlite3 module, a second copy of SQLite in this process,
+        # would drop the locks of the store.
         columns = "at, actor, bearer_id, action, target, peer, request_id, detail"
         with closing(apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY)) as file:
             rows = file.execute(f"SELECT {columns} FROM events ORDER BY seq").fetchall()
@@ -120,8 +120,8 @@ class SqlitePlace:
             file.execute(before)
             file.execute(_migration("sqlite", name))
 
-    def circles(self) -> int:
-        return 0  # one writer at a time waits for nobody
+    def deadlocks(self) -> int:
+        return 0  # SQLite has one writer at a time
 
 
 _MANY = """
@@ -144,23 +144,23 @@ class SqliteBackend:
         self._folder = folder
         self._made = 0
 
-    def place(self) -> Place:
+    def location(self) -> StoreLocation:
         self._made += 1
-        return SqlitePlace(self._folder / f"place{self._made}" / "watchword.db")
+        return SqliteLocation(self._folder / f"store{self._made}" / "watchword.db")
 
     def close(self) -> None:
-        """Its files go with the test's folder."""
+        """pytest removes the files."""
 
 
-class DatabaseHand:
-    """The hand of the database's clock, set by tests; all that ask this schema for the time are told it."""
+class DatabaseClock:
+    """Replace the database's clock in this schema."""
 
     def __init__(self, home: Home) -> None:
         self._connection = home.connect()
-        self._connection.execute("CREATE TABLE hand (now bigint)")
-        self._connection.execute("INSERT INTO hand VALUES (%s)", (NOW,))
+        self._connection.execute("CREATE TABLE test_clock (now bigint)")
+        self._connection.execute("INSERT INTO test_clock VALUES (%s)", (NOW,))
         self._connection.execute(
-            "CREATE OR REPLACE FUNCTION now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS 'SELECT now FROM hand'"
+            "CREATE OR REPLACE FUNCTION now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS 'SELECT now FROM test_clock'"
         )
         self._now = NOW
 
@@ -170,7 +170,7 @@ class DatabaseHand:
 
     @now.setter
     def now(self, moment: int) -> None:
-        self._connection.execute("UPDATE hand SET now = %s", (moment,))
+        self._connection.execute("UPDATE test_clock SET now = %s", (moment,))
         self._now = moment
 
     def __call__(self) -> int:
@@ -180,18 +180,18 @@ class DatabaseHand:
         self._connection.close()
 
 
-class PostgresPlace:
+class PostgresLocation:
     def __init__(self, home: Home) -> None:
         self.home = home
         address = database(home.url)
         assert isinstance(address, PostgresUrl)
-        self.place = replace(address, schema=home.schema, timeout=SECONDS)
-        prepare(self.place)
-        self.hand = DatabaseHand(home)
-        self.clock: Hand = self.hand
+        self.url = replace(address, schema=home.schema, timeout=SECONDS)
+        prepare(self.url)
+        self.test_clock = DatabaseClock(home)
+        self.clock: SettableClock = self.test_clock
 
     async def open(self) -> Store:
-        return await open_at(self.place, self.clock, ignore)
+        return await open_at(self.url, self.clock, ignore)
 
     def events(self) -> list[KeptEvent]:
         columns = "at, actor, bearer_id, action, target, peer, request_id, detail"
@@ -202,7 +202,7 @@ class PostgresPlace:
         return int(moment)
 
     def problems(self) -> list[str]:
-        return [f"{law}: {problem}" for law, problem in check(self.place) if problem is not None]
+        return [f"{law}: {problem}" for law, problem in check(self.url) if problem is not None]
 
     def put_many(self, actor: str, count: int) -> None:
         numbers = f"generate_series(1, {count}) AS n"
@@ -216,13 +216,13 @@ class PostgresPlace:
             if statement:
                 self.home.look(statement)
 
-    def circles(self) -> int:
+    def deadlocks(self) -> int:
         self.home.look("SELECT pg_stat_clear_snapshot()")
         ((number,),) = self.home.look("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
         return int(number)
 
     def close(self) -> None:
-        self.hand.close()
+        self.test_clock.close()
         self.home.drop()
 
 
@@ -230,15 +230,15 @@ class PostgresBackend:
     def __init__(self, address: Address, folder: Path) -> None:
         self._address = address
         self._folder = folder
-        self._made: list[PostgresPlace] = []
+        self._made: list[PostgresLocation] = []
 
-    def place(self) -> Place:
-        self._made.append(PostgresPlace(Home(self._address, self._folder)))
+    def location(self) -> StoreLocation:
+        self._made.append(PostgresLocation(Home(self._address, self._folder)))
         return self._made[-1]
 
     def close(self) -> None:
-        for place in self._made:
-            place.close()
+        for location in self._made:
+            location.close()
 
 
 BACKENDS = ("sqlite", *POSTGRES_KINDS, pytest.param(OLDEST, marks=pytest.mark.soak))

@@ -1,4 +1,4 @@
-"""What an operation of the SQLite store costs, counted by SQLite itself: no clock is asked."""
+"""The cost of SQLite store operations, from SQLite's counters instead of a clock."""
 
 from collections.abc import Callable, Coroutine
 from contextlib import closing
@@ -31,15 +31,15 @@ class Cost:
     steps: int
     """Instructions of SQLite's virtual machine."""
     scanned: int
-    """Rows stepped over in tables that were read from end to end."""
+    """Rows of full table scans."""
     sorted: int
     pages: int
-    """Pages of the file looked at, in the cache or on disk: what a hidden walk over an index would show."""
+    """Pages read from the cache or disk; reveals index scans."""
     statements: tuple[str, ...]
 
 
 class Watched:
-    """A store whose every statement is counted."""
+    """A store whose statements are counted."""
 
     def __init__(self, run: Run, path: Path, clock: Clock) -> None:
         self._run = run
@@ -72,7 +72,7 @@ class Watched:
         return Cost(total("VM_STEP"), total("FULLSCAN_STEP"), total("SORT"), self._pages() - before, statements)
 
     def plan(self, cost: Cost) -> list[str]:
-        """How SQLite goes about the statements, step by step."""
+        """The query plans of the statements."""
         steps: list[str] = []
         with closing(apsw.Connection(str(self.path))) as file:
             file.create_scalar_function("now_ms", lambda *_: 0, 0)
@@ -100,7 +100,7 @@ async def _connection(tx: Transaction) -> apsw.Connection:
 def operations(
     now: int, actors: int, unused: int, kid: str = "kid-1"
 ) -> dict[str, Callable[[SqliteStore], Coroutine[Any, Any, Any]]]:
-    """What must cost the same at any size, on a store that `fill` made. `unused` numbers the token that is made."""
+    """Operations of constant cost, on a store made by `fill`. `unused` is the number of the new token."""
     actor = filled_actor(3, actors)
     assert not is_revoked(3)
     assert not is_revoked(5)
@@ -123,16 +123,16 @@ def operations(
     return {
         "find_bearer": lambda store: store.find_bearer(filled_id(7)),
         "find_bearer of an unknown token": lambda store: store.find_bearer("x" * 44),
-        "standing": lambda store: store.actor_snapshot(actor),
+        "actor_snapshot": lambda store: store.actor_snapshot(actor),
         "add_token": lambda store: store.add_token(SYSTEM, made, Issue(kid, 10_000)),
         "revoke_token": lambda store: store.revoke_token(SYSTEM, filled_id(5), None),
         "record_uses": lambda store: store.record_uses({filled_id(7): Use(now, 1, "10.0.0.0/24")}),
-        "the first page of all": listing(None, 20),
-        "the first page of an actor's own": listing(Field.ACTOR_URN, 20),
-        "the first page of an owner's own": listing(Field.OWNER_URN, 20),
-        "the total of all": listing(None, 0),
-        "the total of an actor": listing(Field.ACTOR_URN, 0),
-        "the total of an owner": listing(Field.OWNER_URN, 0),
+        "first page of all": listing(None, 20),
+        "first page of an actor": listing(Field.ACTOR_URN, 20),
+        "first page of an owner": listing(Field.OWNER_URN, 20),
+        "total of all": listing(None, 0),
+        "total of an actor": listing(Field.ACTOR_URN, 0),
+        "total of an owner": listing(Field.OWNER_URN, 0),
         "probe": lambda store: store.probe(),
         "policies": lambda store: store.policies(),
     }

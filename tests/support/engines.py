@@ -25,7 +25,7 @@ from watchword.sqlite_file import transaction
 Source = dict[str, Any]
 
 
-class Place(Protocol):
+class StoreLocation(Protocol):
     """Where the indices of one test lie, reached past the engine. What is done here is acknowledged on return."""
 
     def name(self, word: str) -> str:
@@ -47,7 +47,7 @@ class Place(Protocol):
 
 
 class Backend(Protocol):
-    def place(self) -> Place:
+    def place(self) -> StoreLocation:
         """A new, empty place."""
 
 
@@ -97,7 +97,7 @@ class EmbeddedBackend:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def place(self) -> Place:
+    def place(self) -> StoreLocation:
         return EmbeddedPlace(self._path)
 
 

@@ -1,4 +1,4 @@
-"""What a store holds, as a stranger exports it: every table that counts, in the order of its key, and its digest."""
+"""Digests of the tables of a store, read without our code."""
 
 import hashlib
 import sqlite3
@@ -24,7 +24,7 @@ KEYS = {
     "events": "seq",
     "operations": "number",
 }
-# Of the store itself, or derived.
+# Columns that differ between stores or are derived.
 LEFT_OUT = {"probed_at", "name_folded", "description_folded"}
 
 
@@ -48,7 +48,6 @@ def of_home(home: Home) -> dict[str, str]:
 
 
 def _export(ask: Ask, columns_of: Callable[[str], list[str]]) -> dict[str, str]:
-    """The digest of each table."""
     made = {}
     for table, key in {"state": "one", **KEYS}.items():
         columns = ", ".join(sorted(set(columns_of(table)) - LEFT_OUT))

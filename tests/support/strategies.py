@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from tests.support.laws import value_of
+from tests.support.search_reference import value_of
 from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField, Value
 from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX
 from watchword.domain.policies import Policy, PolicySource, PolicyState, Privilege

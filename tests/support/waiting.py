@@ -1,4 +1,4 @@
-"""Waiting for what others do, and for processes to be gone."""
+"""Wait for conditions and for processes to exit."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -7,13 +7,12 @@ from typing import TypeVar
 import psutil
 
 T = TypeVar("T")
-SECONDS = 300.0  # what takes a second on an idle machine may take a minute on one with too much to do
+SECONDS = 300.0  # generous, for a loaded machine
 
 
 def until(true: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:
-    """Wait until it is true; fail with these words when it never is. Who asks again and again takes time from those
-    who make it true: what takes long is asked for less often. After the last moment it is looked once more, for we may
-    have been stopped ourselves.
+    """Wait until `true` returns True; fail with `what` at the deadline. Polls less and less often, and once more after
+    the deadline, in case this process was stopped meanwhile.
     """
     deadline = time.monotonic() + seconds
     pause = 0.005
@@ -27,18 +26,16 @@ def until(true: Callable[[], bool], what: str, seconds: float = SECONDS) -> None
 
 
 def seen_in_time(watch: Callable[[int], T | None], *amounts: int) -> T:
-    """What was seen of work while it went on. Where it was over before, as on a machine that stopped us meanwhile,
-    there is more to do the next time.
-    """
+    """Observe work while it runs. If it ends first, as on a loaded machine, try a larger amount."""
     for amount in amounts:
         seen = watch(amount)
         if seen is not None:
             return seen
-    raise AssertionError(f"it was over before it was seen, though there was {amounts[-1]} of it")
+    raise AssertionError(f"the work ended before it was observed, even with {amounts[-1]}")
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """It may still do something: what has ended and waits to be reaped does not."""
+    """Whether the process runs; a zombie does not."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -47,4 +44,4 @@ def is_alive(process: psutil.Process) -> bool:
 
 def until_gone(processes: Iterable[psutil.Process], seconds: float = SECONDS) -> None:
     left = list(processes)
-    until(lambda: not any(map(is_alive, left)), "every one of the processes is gone", seconds)
+    until(lambda: not any(map(is_alive, left)), "every process exits", seconds)

@@ -1,4 +1,4 @@
-"""RejectionLog become events, and nobody can fill the disk with them: what is left out is counted, never lost."""
+"""Rejections become events. Excess ones are counted instead of stored."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.contract.given import ADMIN, ANN, BOB, HOUR, Run
+from tests.contract.harness import ADMIN, ANN, BOB, HOUR, Run
 from tests.support.backends import NOW, AdjustableClock
 from watchword.domain.actors import ActorSnapshot, Caller
 from watchword.domain.errors import Fault, Reason, Subject
@@ -29,7 +29,7 @@ def fail(rejections: RejectionLog, peer: str = "192.0.2.1", times: int = 1, faul
         rejections.record_failed_authentication(peer, "r", "/auth", fault)
 
 
-def dead(token_id: str, reason: Reason = Reason.TOKEN_REVOKED) -> Fault:
+def dead_token_fault(token_id: str, reason: Reason = Reason.TOKEN_REVOKED) -> Fault:
     return Fault(reason, "no", subject=Subject(ANN, token_id))
 
 
@@ -39,26 +39,26 @@ def deny(rejections: RejectionLog, actor: str, times: int = 1) -> None:
         rejections.record_denial(caller, "listAccessTokens", denied(Privilege.MANAGE_ACCESS_TOKENS))
 
 
-def kept(run: Run, store: Store) -> list[KeptEvent]:
+def stored_events(run: Run, store: Store) -> list[KeptEvent]:
     return list(run(store.events(EventSearch(count=10_000))).events)
 
 
-def told(events: list[KeptEvent]) -> int:
-    """How many rejections these events speak of."""
+def rejection_count(events: list[KeptEvent]) -> int:
+    """The number of rejections that these events represent."""
     return sum(1 + event.detail.get("leftOut", 0) for event in events)
 
 
-class TestAFailedAuthentication:
-    def test_names_the_peer_the_address_and_the_reason(self, run: Run, store: Store, rejections: RejectionLog) -> None:
+class TestFailedAuthentication:
+    def test_failed_authentication_names_peer_target_and_reason(
+        self, run: Run, store: Store, rejections: RejectionLog
+    ) -> None:
         fail(rejections)
         run(rejections.flush())
-        (event,) = kept(run, store)
+        (event,) = stored_events(run, store)
         assert (event.actor, event.bearer_id, event.target, event.peer) == (UNKNOWN_ACTOR, None, "/auth", "192.0.2.1")
         assert event.detail == {"reason": "invalid_token"}
 
-    def test_is_written_for_whoever_waits_while_another_is_just_writing_it(
-        self, run: Run, store: Store, rejections: RejectionLog
-    ) -> None:
+    def test_flush_waits_for_a_running_flush(self, run: Run, store: Store, rejections: RejectionLog) -> None:
         async def second() -> list[KeptEvent]:
             first = asyncio.ensure_future(rejections.flush())
             await asyncio.sleep(0)
@@ -70,124 +70,124 @@ class TestAFailedAuthentication:
         fail(rejections)
         assert len(run(second())) == 1
 
-    def test_by_a_dead_token_names_token_and_actor(self, run: Run, store: Store, rejections: RejectionLog) -> None:
+    def test_failed_authentication_with_a_dead_token_names_token_and_actor(
+        self, run: Run, store: Store, rejections: RejectionLog
+    ) -> None:
         fail(rejections, fault=Fault(Reason.TOKEN_REVOKED, "no", subject=Subject(ANN, "its id")))
         run(rejections.flush())
-        (event,) = kept(run, store)
+        (event,) = stored_events(run, store)
         assert (event.actor, event.bearer_id, event.detail) == (ANN, "its id", {"reason": "token_revoked"})
 
-    def test_without_a_credential_is_none(self, run: Run, store: Store, rejections: RejectionLog) -> None:
+    def test_missing_credential_is_not_recorded(self, run: Run, store: Store, rejections: RejectionLog) -> None:
         fail(rejections, fault=Fault(Reason.MISSING_CREDENTIAL, "no"))
         fail(rejections, fault=Fault(Reason.STORE_UNAVAILABLE, "no"))
         run(rejections.close())
-        assert kept(run, store) == []
+        assert stored_events(run, store) == []
 
 
-class TestTheBound:
-    def test_keeps_a_handful_of_a_hundred_thousand_from_one_peer(
-        self, run: Run, store: Store, rejections: RejectionLog
-    ) -> None:
+class TestRecordingLimit:
+    def test_limit_per_peer_counts_the_rest(self, run: Run, store: Store, rejections: RejectionLog) -> None:
         fail(rejections, times=100_000)
         run(rejections.close())
-        events = kept(run, store)
+        events = stored_events(run, store)
         assert len(events) < 40
-        assert told(events) == 100_000
+        assert rejection_count(events) == 100_000
 
-    def test_does_not_let_noise_hide_the_use_of_a_revoked_token(
-        self, run: Run, store: Store, rejections: RejectionLog
-    ) -> None:
+    def test_noise_does_not_hide_a_revoked_token(self, run: Run, store: Store, rejections: RejectionLog) -> None:
         fail(rejections, times=1_000)
         fail(rejections, fault=Fault(Reason.TOKEN_REVOKED, "no", subject=Subject(ANN, "its id")))
         run(rejections.flush())
-        assert [event.bearer_id for event in kept(run, store) if event.actor == ANN] == ["its id"]
+        assert [event.bearer_id for event in stored_events(run, store) if event.actor == ANN] == ["its id"]
 
-    def test_leaves_the_first_refusal_of_each_token_and_reason(
+    def test_first_rejection_of_each_token_and_reason_is_recorded(
         self, run: Run, store: Store, rejections: RejectionLog
     ) -> None:
         for number in range(2_000):
-            fail(rejections, peer=f"10.0.{number >> 8}.{number & 255}", fault=dead("noise"))
-        fail(rejections, fault=dead("stolen"), times=1_000)
-        fail(rejections, fault=dead("stolen", Reason.TOKEN_EXPIRED))
+            fail(rejections, peer=f"10.0.{number >> 8}.{number & 255}", fault=dead_token_fault("noise"))
+        fail(rejections, fault=dead_token_fault("stolen"), times=1_000)
+        fail(rejections, fault=dead_token_fault("stolen", Reason.TOKEN_EXPIRED))
         run(rejections.close())
-        reasons = {e.detail["reason"] for e in kept(run, store) if e.bearer_id == "stolen"}
+        reasons = {e.detail["reason"] for e in stored_events(run, store) if e.bearer_id == "stolen"}
         assert reasons == {"token_revoked", "token_expired"}
-        assert told(kept(run, store)) == 3_001
+        assert rejection_count(stored_events(run, store)) == 3_001
 
-    def test_keeps_one_event_a_day_of_a_token_that_a_process_does_not_remember(
+    def test_dead_token_is_recorded_once_a_day_across_restarts(
         self, run: Run, store: Store, clock: AdjustableClock
     ) -> None:
         for hours in (0, 1, 23):
             clock.now = NOW + hours * HOUR
             for rejections in (RejectionLog(store, clock), RejectionLog(store, clock)):
-                fail(rejections, fault=dead("stolen"))
+                fail(rejections, fault=dead_token_fault("stolen"))
                 run(rejections.close())
-        assert [event.at for event in kept(run, store)] == [NOW]
+        assert [event.at for event in stored_events(run, store)] == [NOW]
         clock.now = NOW + 24 * HOUR
-        fail(rejections, fault=dead("stolen"))
+        fail(rejections, fault=dead_token_fault("stolen"))
         run(rejections.flush())
-        assert [event.at for event in kept(run, store)] == [NOW + 24 * HOUR, NOW]
+        assert [event.at for event in stored_events(run, store)] == [NOW + 24 * HOUR, NOW]
 
-    def test_holds_for_more_tokens_than_are_remembered(self, run: Run, store: Store, rejections: RejectionLog) -> None:
+    def test_limit_holds_for_more_tokens_than_the_cache(self, run: Run, store: Store, rejections: RejectionLog) -> None:
         ids = [f"dead {number}" for number in range(MAX_TOKENS + 10)]
         for _ in range(2):
             for token_id in ids:
-                fail(rejections, fault=dead(token_id))
+                fail(rejections, fault=dead_token_fault(token_id))
                 if token_id in (ids[MAX_TOKENS // 2], ids[-1]):
                     run(rejections.flush())
         tokens = [str(event.bearer_id) for event in run(store.events(EventSearch(count=2 * MAX_TOKENS))).events]
         assert sorted(tokens) == sorted(ids)
 
-    def test_is_for_each_peer_and_each_actor_of_its_own(self, run: Run, store: Store, rejections: RejectionLog) -> None:
+    def test_limit_is_per_peer_and_per_actor(self, run: Run, store: Store, rejections: RejectionLog) -> None:
         fail(rejections, times=1_000)
         deny(rejections, ANN, times=1_000)
         fail(rejections, peer="192.0.2.2")
         deny(rejections, BOB)
         run(rejections.flush())
-        seen = [(event.actor, event.peer) for event in kept(run, store)]
+        seen = [(event.actor, event.peer) for event in stored_events(run, store)]
         assert (UNKNOWN_ACTOR, "192.0.2.2") in seen
         assert (BOB, "192.0.2.9") in seen
 
-    def test_counts_an_ipv6_network_as_one_peer(self, run: Run, store: Store, rejections: RejectionLog) -> None:
+    def test_ipv6_network_counts_as_one_peer(self, run: Run, store: Store, rejections: RejectionLog) -> None:
         for number in range(5_000):
             fail(rejections, peer=f"2001:db8::{number:x}")
         run(rejections.close())
-        assert len(kept(run, store)) < 40
+        assert len(stored_events(run, store)) < 40
 
-    def test_of_strangers_leaves_denials_their_room(self, run: Run, store: Store, rejections: RejectionLog) -> None:
+    def test_failed_authentications_do_not_crowd_out_denials(
+        self, run: Run, store: Store, rejections: RejectionLog
+    ) -> None:
         for number in range(5_000):
             fail(rejections, peer=f"10.0.{number >> 8}.{number & 255}")
         deny(rejections, ANN, times=3)
         run(rejections.flush())
-        assert [event.actor for event in kept(run, store) if event.action == "access.denied"] == [ANN] * 3
+        assert [event.actor for event in stored_events(run, store) if event.action == "access.denied"] == [ANN] * 3
 
-    def test_holds_for_any_number_of_peers_together(self, run: Run, store: Store, rejections: RejectionLog) -> None:
+    def test_total_limit_holds_for_many_peers(self, run: Run, store: Store, rejections: RejectionLog) -> None:
         peers = 10_000
         for number in range(peers):
             fail(rejections, peer=f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", times=2)
         run(rejections.close())
-        events = kept(run, store)
+        events = stored_events(run, store)
         assert len(events) <= RECORDED_IN_ALL + MAX_ORIGINS + 1
-        assert told(events) == 2 * peers
+        assert rejection_count(events) == 2 * peers
 
-    def test_begins_anew_with_the_hour(
+    def test_limit_resets_every_hour(
         self, run: Run, store: Store, rejections: RejectionLog, clock: AdjustableClock
     ) -> None:
         fail(rejections, times=20)
         clock.now = NOW + HOUR
         fail(rejections, times=20)
         run(rejections.flush())
-        assert [event.detail for event in kept(run, store)] == [{"reason": "invalid_token"}] * 40
+        assert [event.detail for event in stored_events(run, store)] == [{"reason": "invalid_token"}] * 40
 
     @given(steps=st.lists(st.tuples(st.sampled_from((ANN, BOB, ADMIN)), st.integers(1, 200), st.integers(0, HOUR))))
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
-    def test_leaves_nothing_uncounted(
+    def test_every_rejection_is_counted(
         self, run: Run, store: Store, clock: AdjustableClock, steps: list[tuple[str, int, int]]
     ) -> None:
-        before = told(kept(run, store))
+        before = rejection_count(stored_events(run, store))
         rejections = RejectionLog(store, clock)
         for actor, times, pause in steps:
             deny(rejections, actor, times)
             clock.now += pause
         run(rejections.close())
-        assert told(kept(run, store)) - before == sum(times for _, times, _ in steps)
+        assert rejection_count(stored_events(run, store)) - before == sum(times for _, times, _ in steps)
         run(store.prune_events(clock.now + 1, 10_000))

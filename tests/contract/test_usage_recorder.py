@@ -1,4 +1,4 @@
-"""Uses on a real store: nothing that was noted is lost or counted twice while the process lives."""
+"""The usage recorder on a real store loses no use and counts none twice."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.contract.given import SYSTEM, Given, Run, key, record
+from tests.contract.harness import SYSTEM, Run, StoreHarness, key, record
 from tests.support.backends import NOW, AdjustableClock
 from tests.support.strategies import numbered_id
 from tests.support.waiting import SECONDS
@@ -34,31 +34,31 @@ async def is_used(store: Store, token_id: str) -> bool:
     return found is not None and found.use_count > 0
 
 
-def test_uses_are_added_to_what_is_known_and_the_time_never_goes_back(given: Given) -> None:
-    token = given.token(1)
+def test_uses_add_up_and_last_used_never_decreases(harness: StoreHarness) -> None:
+    token = harness.token(1)
     for at, client in ((NOW + 5, "10.0.0.1"), (NOW + 9, "10.0.1.1"), (NOW + 7, "10.0.2.1")):
-        gathered = UsageRecorder(given.store)
+        gathered = UsageRecorder(harness.store)
         for _ in range(3):
             gathered.record(token.id, at, client)
-        assert given.run(gathered.flush())
-    kept = given.kept(token)
+        assert harness.run(gathered.flush())
+    kept = harness.stored(token)
     assert kept is not None
     assert (kept.use_count, kept.last_used_at, kept.last_network) == (9, NOW + 9, "10.0.1.0/24")
 
 
-def test_many_tokens_do_not_wait_for_the_end_of_the_interval(given: Given) -> None:
-    token = given.token(1)
+def test_full_buffer_is_flushed_before_the_interval(harness: StoreHarness) -> None:
+    token = harness.token(1)
 
-    async def story() -> None:
-        gathered = UsageRecorder(given.store, HOURS, many=1_200)
+    async def scenario() -> None:
+        gathered = UsageRecorder(harness.store, HOURS, many=1_200)
         running = asyncio.ensure_future(gathered.run())
         gathered.record(token.id, NOW, "unix")
         for number in range(2, 1_201):
             gathered.record(numbered_id(number), NOW, "unix")
-        await until(lambda: is_used(given.store, token.id))
+        await until(lambda: is_used(harness.store, token.id))
         running.cancel()
 
-    given.run(story())
+    harness.run(scenario())
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-async def opened(path: Path) -> Store:
+async def open_with_tokens(path: Path) -> Store:
     store = open_store(path, AdjustableClock())
     await store.settle_keys(b"salt", key(1), key(2))
     for number in range(3):
@@ -89,9 +89,9 @@ async def counts(store: Store) -> list[int]:
     return [token.use_count for token in found if token is not None]
 
 
-def test_what_could_not_be_written_is_written_with_what_follows(run: Run, file: Path) -> None:
-    async def story() -> None:
-        store = await opened(file)
+def test_failed_flush_is_retried_with_later_uses(run: Run, file: Path) -> None:
+    async def scenario() -> None:
+        store = await open_with_tokens(file)
         gathered = UsageRecorder(store)
         gathered.record(numbered_id(0), NOW + 1, "10.0.0.1")
         gathered.record(numbered_id(1), NOW + 2, "10.0.0.1")
@@ -107,12 +107,12 @@ def test_what_could_not_be_written_is_written_with_what_follows(run: Run, file: 
         assert (twice.last_used_at, twice.last_network) == (NOW + 3, "10.0.1.0/24")
         await store.close()
 
-    run(story())
+    run(scenario())
 
 
-def test_what_is_just_being_written_when_the_service_stops_is_counted_once(run: Run, file: Path) -> None:
-    async def story() -> None:
-        store = await opened(file)
+def test_flush_during_shutdown_counts_each_use_once(run: Run, file: Path) -> None:
+    async def scenario() -> None:
+        store = await open_with_tokens(file)
         gathered = UsageRecorder(store, 0.001)
         gathered.record(numbered_id(0), NOW, "unix")
         with locked(file):
@@ -126,12 +126,12 @@ def test_what_is_just_being_written_when_the_service_stops_is_counted_once(run: 
         assert await counts(store) == [2, 1, 0]
         await store.close()
 
-    run(story())
+    run(scenario())
 
 
-def test_while_nothing_can_be_written_no_more_than_twice_as_many_are_kept(run: Run, file: Path) -> None:
-    async def story() -> None:
-        store = await opened(file)
+def test_buffer_is_limited_while_the_store_is_unavailable(run: Run, file: Path) -> None:
+    async def scenario() -> None:
+        store = await open_with_tokens(file)
         gathered = UsageRecorder(store, many=1)
         for number in range(3):
             for _ in range(2):
@@ -142,4 +142,4 @@ def test_while_nothing_can_be_written_no_more_than_twice_as_many_are_kept(run: R
         assert await counts(store) == [2, 2, 0]
         await store.close()
 
-    run(story())
+    run(scenario())

@@ -1,4 +1,4 @@
-"""What must cost the same at any size does: counted by SQLite in steps, scanned rows, sorts and pages."""
+"""Operations whose cost must not grow with the store. SQLite counts steps, scanned rows, sorts and pages."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from bench.fill import fill, filled_actor, is_revoked
-from tests.contract.given import ADMIN, key
+from tests.contract.harness import ADMIN, key
 from tests.support.backends import NOW, AdjustableClock
 from tests.support.costs import Cost, Watched, operations
 from watchword.domain.actors import ActorSearch
@@ -36,7 +36,7 @@ def measure(folder: Path, size: int) -> dict[str, Cost]:
         runner.run(watched.store.settle_keys(b"salt", key(1), key(2)))
         runner.run(watched.store.apply_startup_policies(root_policy(ADMIN), ()))
         for name, work in operations(NOW, ACTORS, UNUSED + 1).items():
-            if name not in {"add_token", "revoke_token"}:  # once before, so that nothing is read for the first time
+            if name not in {"add_token", "revoke_token"}:  # run once before, to warm the caches
                 runner.run(work(watched.store))
         return {name: watched.cost(work(watched.store)) for name, work in operations(NOW, ACTORS, UNUSED).items()}
 
@@ -48,29 +48,28 @@ def costs(tmp_path_factory: pytest.TempPathFactory) -> Costs:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_it_takes_the_same_steps_at_a_hundred_times_the_size(costs: Costs, operation: str) -> None:
+def test_operation_takes_constant_steps(costs: Costs, operation: str) -> None:
     few, many = costs[FEW][operation], costs[MANY][operation]
     assert few.steps > 0
     assert abs(many.steps - few.steps) <= 5
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_no_table_is_read_from_end_to_end_and_nothing_sorted(costs: Costs, operation: str) -> None:
+def test_operation_does_not_scan_or_sort(costs: Costs, operation: str) -> None:
     few, many = costs[FEW][operation], costs[MANY][operation]
-    # The list of all is an index read from its beginning, for as long as the page is.
-    assert many.scanned == few.scanned == (PAGE - 1 if operation == "the first page of all" else 0)
+    # The first page of all tokens reads an index from its start, one entry per row.
+    assert many.scanned == few.scanned == (PAGE - 1 if operation == "first page of all" else 0)
     assert many.sorted == (1 if operation == "policies" else 0)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_it_looks_at_no_more_pages_than_the_depth_of_the_trees_adds(costs: Costs, operation: str) -> None:
+def test_operation_reads_a_logarithmic_number_of_pages(costs: Costs, operation: str) -> None:
     few, many = costs[FEW][operation], costs[MANY][operation]
     assert few.pages > 0
     assert many.pages <= 2 * few.pages
 
 
-def test_the_counters_would_show_a_walk_over_all_tokens(tmp_path: Path) -> None:
-    """The measure itself is measured: what does walk is seen to."""
+def test_counters_detect_a_full_scan(tmp_path: Path) -> None:
     for size in (FEW, 10 * FEW):
         fill(tmp_path / f"{size}.db", size, now=NOW, actors=ACTORS)
     counted = {}
@@ -83,7 +82,7 @@ def test_the_counters_would_show_a_walk_over_all_tokens(tmp_path: Path) -> None:
     assert counted[10 * FEW].pages > 5 * counted[FEW].pages
 
 
-def test_the_default_list_is_read_off_an_index_in_its_order(tmp_path: Path) -> None:
+def test_default_list_uses_an_ordered_index(tmp_path: Path) -> None:
     path = tmp_path / "plan.db"
     fill(path, FEW, now=NOW, actors=ACTORS)
     actor = filled_actor(3, ACTORS)
@@ -105,8 +104,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         yield made
 
 
-@pytest.mark.parametrize("operation", [name for name in OPERATIONS if name != "the first page of all"])
-def test_no_plan_scans_the_tokens(watched: Watched, operation: str) -> None:
+@pytest.mark.parametrize("operation", [name for name in OPERATIONS if name != "first page of all"])
+def test_no_plan_scans_the_tokens_table(watched: Watched, operation: str) -> None:
     cost = watched.cost(operations(NOW, ACTORS, UNUSED)[operation](watched.store))
     plan = watched.plan(cost)
     assert plan
@@ -125,7 +124,7 @@ def test_no_plan_scans_the_tokens(watched: Watched, operation: str) -> None:
     ],
     ids=str,
 )
-def test_a_page_of_events_is_read_off_an_index_in_its_order(watched: Watched, search: EventSearch, index: str) -> None:
+def test_event_page_uses_an_ordered_index(watched: Watched, search: EventSearch, index: str) -> None:
     statement, bound = events_sql(search, DIALECT)
     with closing(apsw.Connection(str(watched.path))) as file:
         plan = [str(row[3]) for row in file.execute(f"EXPLAIN QUERY PLAN {sqlite_text(statement)}", tuple(bound))]
@@ -134,7 +133,7 @@ def test_a_page_of_events_is_read_off_an_index_in_its_order(watched: Watched, se
 
 
 @pytest.mark.parametrize("search", [ActorSearch(), ActorSearch(after=ADMIN, prefix="urn:li:corpuser:")], ids=str)
-def test_a_page_of_known_actors_reads_no_more_than_a_page_of_each_index(watched: Watched, search: ActorSearch) -> None:
+def test_known_actors_page_reads_one_page_of_each_index(watched: Watched, search: ActorSearch) -> None:
     statement, bound = known_actors_sql(search, DIALECT)
     with closing(apsw.Connection(str(watched.path))) as file:
         plan = [str(row[3]) for row in file.execute(f"EXPLAIN QUERY PLAN {sqlite_text(statement)}", tuple(bound))]

@@ -1,15 +1,14 @@
-"""Whatever is made, derived, replaced, used and ended in whatever order: every store says what the law says."""
+"""Random sequences of lifecycle operations: every store matches the reference model."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import HealthCheck, example, settings
-from hypothesis import given as drawn
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.contract.given import HOUR, SYSTEM, Given, Run, derived, record, successor
-from tests.contract.life import Lives, seen_of
-from tests.support.backends import NOW, Backend, Place
+from tests.contract.harness import HOUR, SYSTEM, Run, StoreHarness, derived, record, successor
+from tests.contract.lifecycle_model import TokenModel, observed_of
+from tests.support.backends import NOW, Backend, StoreLocation
 from tests.support.strategies import numbered_id
 from watchword.domain.bulk_revocation import Receipt, Selection, receipt
 from watchword.domain.errors import Reason, Stale
@@ -24,13 +23,13 @@ steps = st.tuples(st.sampled_from(VERBS), st.integers(0, 30), st.integers(0, 40)
 
 
 @dataclass
-class Walk:
-    """One sequence of writes, on two stores over the same content in turn, with the law beside them."""
+class Sequence:
+    """A sequence of writes, alternating between two stores on the same data, checked against the model."""
 
     run: Run
-    given: Given
+    harness: StoreHarness
     stores: tuple[Store, Store]
-    law: Lives
+    law: TokenModel
     turn: int = 0
 
     @property
@@ -41,7 +40,7 @@ class Walk:
         self.turn += 1
         known = list(self.law.all)
         chosen = known[pick % len(known)] if known else None
-        self.given.clock.now = self.law.now = self.law.now + (size if verb == "wait" else 0)
+        self.harness.clock.now = self.law.now = self.law.now + (size if verb == "wait" else 0)
         if verb == "make" or chosen is None:
             self.make(None if flag or chosen is None else chosen, size)
         elif verb != "wait":
@@ -55,8 +54,8 @@ class Walk:
     def next(self) -> int:
         return len(self.law.all)
 
-    def tried(self, work: Any) -> bool:
-        """Whether it was done; what is refused is stale."""
+    def attempt(self, work: Any) -> bool:
+        """Whether the write was done; False if it was stale."""
         try:
             self.run(work)
         except Stale:
@@ -65,8 +64,8 @@ class Walk:
 
     def make(self, bearer: str | None, size: int) -> None:
         made = record(self.next(), minted_with=bearer, expires_at=None if size > 35 else self.law.now + size)
-        precondition = self.given.precondition(made.actor_urn, self.law.all[bearer].made if bearer else None)
-        assert self.tried(self.store.add_token(precondition, made, ISSUE)) == (
+        precondition = self.harness.precondition(made.actor_urn, self.law.all[bearer].made if bearer else None)
+        assert self.attempt(self.store.add_token(precondition, made, ISSUE)) == (
             bearer is None or self.law.is_alive(bearer)
         )
         if bearer is None or self.law.is_alive(bearer):
@@ -78,60 +77,62 @@ class Walk:
         child = derived(self.next(), parent, expires_at=end)
         fits = parent.expires_at is None or (end is not None and end <= parent.expires_at)
         may = self.law.is_alive(chosen) and fits and parent.grace is None
-        precondition = self.given.precondition(parent.actor_urn, parent)
-        assert self.tried(self.store.add_token(precondition, child, ISSUE)) == may
+        precondition = self.harness.precondition(parent.actor_urn, parent)
+        assert self.attempt(self.store.add_token(precondition, child, ISSUE)) == may
         if may:
             self.law.add(child)
 
     def rotate(self, chosen: str, size: int, flag: bool, seen: TokenRecord | None = None) -> None:
         old = self.kept(chosen)
         if old.grace is not None or old.replaced_at is not None:
-            return  # the domain refuses these before any store is asked
+            return  # the domain rejects these before calling the store
         wait = self.law.now + size if old.expires_at is None else min(self.law.now + size, old.expires_at)
         parent = self.law.all.get(old.parent or "")
         end = parent.end if parent is not None else self.law.now + HOUR
         new = successor(self.next(), old, expires_at=wait, grace=size // 2, full_end=end)
-        may = self.law.is_alive(chosen) and (seen is None or seen_of(seen) == seen_of(old))
-        assert self.tried(self.store.rotate_token(SYSTEM, seen or old, new, ISSUE)) == may
+        may = self.law.is_alive(chosen) and (seen is None or observed_of(seen) == observed_of(old))
+        assert self.attempt(self.store.rotate_token(SYSTEM, seen or old, new, ISSUE)) == may
         if may:
             self.law.rotate(chosen, new)
 
     def stale(self, chosen: str, size: int, flag: bool) -> None:
-        """Rotated as it was before something else became of it."""
+        """Rotate with an outdated view of the token."""
         seen = self.kept(chosen)
         self.rotate(chosen, size, flag)
         self.rotate(chosen, size, flag, seen)
 
     def use(self, chosen: str, size: int, flag: bool) -> None:
-        waiting = [token for token, life in self.law.all.items() if life.grace is not None]
+        waiting = [token for token, state in self.law.all.items() if state.grace is not None]
         token = waiting[size % len(waiting)] if waiting and flag else chosen
         self.run(self.store.note_first_use(SYSTEM, token))
         self.law.use_first(token)
 
     def revoke(self, chosen: str, size: int, flag: bool, *, cascade: bool = False) -> None:
-        dead = self.law.dying([chosen], cascade=cascade)
+        dead = self.law.to_revoke([chosen], cascade=cascade)
         work = self.store.revoke_token(SYSTEM, chosen, None, cascade=cascade)
         if not dead:
-            assert self.given.refused(work).reason is Reason.ALREADY_REVOKED
+            assert self.harness.fault_of(work).reason is Reason.ALREADY_REVOKED
             return
         assert self.run(work) == (self.law.now, len(dead))
-        self.law.end_all(dead)
+        self.law.revoke_all(dead)
 
     def cascade(self, chosen: str, size: int, flag: bool) -> None:
         self.revoke(chosen, size, flag, cascade=True)
 
     def end(self, chosen: str, size: int, flag: bool) -> None:
         ids = (chosen, numbered_id(size), numbered_id(size // 2))
-        dead = self.law.dying(ids, cascade=flag, expired=False)
+        dead = self.law.to_revoke(ids, cascade=flag, expired=False)
         told: Receipt = self.run(self.store.revoke_tokens(SYSTEM, Selection(ids=ids, cascade=flag)))
         assert told == receipt(dead, self.law.now)
-        self.law.end_all(dead)
+        self.law.revoke_all(dead)
 
     def compare(self) -> None:
         page = self.run(self.store.search(Search(count=1_000, filters=(EVER,))))
         found = {row.id: row for row in page.rows}
-        assert {i: seen_of(row) for i, row in found.items()} == {i: life.seen() for i, life in self.law.all.items()}
-        assert self.given.total() == sum(life.revoked_at is None for life in self.law.all.values())
+        assert {i: observed_of(row) for i, row in found.items()} == {
+            i: state.observed() for i, state in self.law.all.items()
+        }
+        assert self.harness.total() == sum(state.revoked_at is None for state in self.law.all.values())
         for row in page.rows:
             if row.parent is not None and row.is_live(self.law.now):
                 parent = found[row.parent]
@@ -147,7 +148,7 @@ ISSUE = Issue("kid-1", 10_000)
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     deadline=None,
 )
-# An unused successor that has expired is shortened with the token it derives from.
+# An expired unused successor is shortened with its parent.
 @example(
     walked=[
         ("make", 0, 1, False),
@@ -158,28 +159,34 @@ ISSUE = Issue("kid-1", 10_000)
         ("use", 0, 1, True),
     ]
 )
-@drawn(walked=st.lists(steps, min_size=5, max_size=30))
-def test_every_store_lives_by_the_law(backend: Backend, run: Run, walked: list[tuple[str, int, int, bool]]) -> None:
-    place: Place = backend.place()
-    stores = (run(place.open()), run(place.open()))
+@given(walked=st.lists(steps, min_size=5, max_size=30))
+def test_store_matches_the_lifecycle_model(
+    backend: Backend, run: Run, walked: list[tuple[str, int, int, bool]]
+) -> None:
+    location: StoreLocation = backend.location()
+    stores = (run(location.open()), run(location.open()))
     try:
-        given = Given(run, stores[0], place.clock)
-        given.first_start()
-        walk = Walk(run, given, stores, Lives(NOW))
+        harness = StoreHarness(run, stores[0], location.clock)
+        harness.first_start()
+        walk = Sequence(run, harness, stores, TokenModel(NOW))
         for step in walked:
             walk.take(*step)
             walk.compare()
-        assert place.problems() == []
+        assert location.problems() == []
     finally:
         for store in stores:
             run(store.close())
 
 
-def test_the_law_itself_knows_the_partner_of_a_rotation() -> None:
-    law = Lives(NOW)
+def test_model_revokes_both_tokens_of_a_rotation() -> None:
+    law = TokenModel(NOW)
     old = record(1)
     law.add(old)
     law.rotate(old.id, successor(2, old)._replace(full_end=NOW + HOUR))
-    assert law.dying([old.id], cascade=False) == {old.id, numbered_id(2)} == law.dying([numbered_id(2)], cascade=False)
+    assert (
+        law.to_revoke([old.id], cascade=False)
+        == {old.id, numbered_id(2)}
+        == law.to_revoke([numbered_id(2)], cascade=False)
+    )
     law.now = NOW + HOUR
-    assert law.dying([numbered_id(2)], cascade=False) == {numbered_id(2)}
+    assert law.to_revoke([numbered_id(2)], cascade=False) == {numbered_id(2)}

@@ -1,4 +1,4 @@
-"""Every write proves, inside its own transaction, what it was allowed by."""
+"""Every write checks its precondition in its own transaction."""
 
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.given import (
+from tests.contract.harness import (
     ADMIN,
     ANN,
     BOB,
@@ -15,28 +15,28 @@ from tests.contract.given import (
     OPS,
     PLENTY,
     SYSTEM,
-    Given,
+    StoreHarness,
     account,
     key,
     policy,
     record,
     successor,
 )
-from tests.support.backends import NOW, Place
+from tests.support.backends import NOW, StoreLocation
 from tests.support.strategies import numbered_id
 from watchword.domain.actors import ActorStatus, WritePrecondition
 from watchword.domain.bulk_revocation import Selection, TokenVisibility
 from watchword.domain.ports import Group, Issue, Store
 
 Write = Callable[[Store, WritePrecondition], Coroutine[Any, Any, Any]]
-Break = Callable[[Given, WritePrecondition], WritePrecondition]
+Break = Callable[[StoreHarness, WritePrecondition], WritePrecondition]
 
 LASTING = record(43, BOB, expires_at=None)
 
 WRITES: dict[str, Write] = {
     "add_token": lambda store, precondition: store.add_token(precondition, record(50), Issue("kid-1", PLENTY)),
     "revoke_token": lambda store, precondition: store.revoke_token(precondition, numbered_id(40), None),
-    "revoke_token and all minted with it": lambda store, precondition: store.revoke_token(
+    "revoke_token with cascade": lambda store, precondition: store.revoke_token(
         precondition, numbered_id(40), None, cascade=True
     ),
     "revoke_tokens": lambda store, precondition: store.revoke_tokens(precondition, Selection(ids=(numbered_id(98),))),
@@ -57,122 +57,124 @@ WRITES: dict[str, Write] = {
 every_write = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 
 
-def _suspend(given: Given, precondition: WritePrecondition) -> WritePrecondition:
-    given.run(given.store.set_actor_status(SYSTEM, precondition.actor, ActorStatus.SUSPENDED))
+def _suspend(harness: StoreHarness, precondition: WritePrecondition) -> WritePrecondition:
+    harness.run(harness.store.set_actor_status(SYSTEM, precondition.actor, ActorStatus.SUSPENDED))
     return precondition
 
 
-def _change_policies(given: Given, precondition: WritePrecondition) -> WritePrecondition:
-    given.run(given.store.add_policy(SYSTEM, policy(30, BOB)))
+def _change_policies(harness: StoreHarness, precondition: WritePrecondition) -> WritePrecondition:
+    harness.run(harness.store.add_policy(SYSTEM, policy(30, BOB)))
     return precondition
 
 
-def _change_a_group(given: Given, precondition: WritePrecondition) -> WritePrecondition:
-    given.run(given.store.change_members(SYSTEM, OPS.urn, remove=[ANN]))
+def _change_a_group(harness: StoreHarness, precondition: WritePrecondition) -> WritePrecondition:
+    harness.run(harness.store.change_members(SYSTEM, OPS.urn, remove=[ANN]))
     return precondition
 
 
-def _revoke_the_bearer(given: Given, precondition: WritePrecondition) -> WritePrecondition:
+def _revoke_the_bearer(harness: StoreHarness, precondition: WritePrecondition) -> WritePrecondition:
     assert precondition.bearer_id is not None
-    given.run(given.store.revoke_token(SYSTEM, precondition.bearer_id, None))
+    harness.run(harness.store.revoke_token(SYSTEM, precondition.bearer_id, None))
     return precondition
 
 
-def _let_the_bearer_expire(given: Given, precondition: WritePrecondition) -> WritePrecondition:
-    given.clock.now = NOW + HOUR
+def _let_the_bearer_expire(harness: StoreHarness, precondition: WritePrecondition) -> WritePrecondition:
+    harness.clock.now = NOW + HOUR
     return precondition
 
 
 BREAKS: dict[str, Break] = {
-    "the actor is suspended": _suspend,
-    "the policies are of a later version": _change_policies,
-    "a group has changed": _change_a_group,
-    "the policies are of an earlier version": lambda _, w: replace(w, policy_version=w.policy_version + 1),
-    "the bearer is revoked": _revoke_the_bearer,
-    "the bearer has expired": _let_the_bearer_expire,
-    "the bearer is another's": lambda _, w: replace(w, bearer_id=numbered_id(40)),
-    "the bearer is unknown": lambda _, w: replace(w, bearer_id=numbered_id(99)),
+    "actor is suspended": _suspend,
+    "policies changed": _change_policies,
+    "group changed": _change_a_group,
+    "policy version is in the future": lambda _, w: replace(w, policy_version=w.policy_version + 1),
+    "bearer is revoked": _revoke_the_bearer,
+    "bearer has expired": _let_the_bearer_expire,
+    "bearer is of another actor": lambda _, w: replace(w, bearer_id=numbered_id(40)),
+    "bearer is unknown": lambda _, w: replace(w, bearer_id=numbered_id(99)),
 }
 
 
 @pytest.fixture
-def prepared(given: Given) -> Given:
-    """Something for every write to work on, and a bearer of the admin's."""
-    given.token(40, BOB)
-    given.token(41, ADMIN)
-    given.keep(LASTING)
-    given.run(given.store.add_account(SYSTEM, account(1)))
-    given.run(given.store.add_policy(SYSTEM, policy(40, BOB)))
-    given.run(given.store.add_group(SYSTEM, OPS))
-    given.run(given.store.change_members(SYSTEM, OPS.urn, add=[ANN, BOB]))
-    return given
+def prepared(harness: StoreHarness) -> StoreHarness:
+    """Data for every write, and a bearer token of the admin."""
+    harness.token(40, BOB)
+    harness.token(41, ADMIN)
+    harness.add(LASTING)
+    harness.run(harness.store.add_account(SYSTEM, account(1)))
+    harness.run(harness.store.add_policy(SYSTEM, policy(40, BOB)))
+    harness.run(harness.store.add_group(SYSTEM, OPS))
+    harness.run(harness.store.change_members(SYSTEM, OPS.urn, add=[ANN, BOB]))
+    return harness
 
 
 @every_write
-def test_a_write_under_a_warrant_that_holds_is_done(prepared: Given, place: Place, write: Write) -> None:
-    before = len(place.events())
+def test_write_with_a_valid_precondition_is_done(prepared: StoreHarness, location: StoreLocation, write: Write) -> None:
+    before = len(location.events())
     prepared.run(write(prepared.store, prepared.precondition(ADMIN, record(41))))
-    assert len(place.events()) == before + 1
+    assert len(location.events()) == before + 1
 
 
 @every_write
-def test_a_write_without_a_bearer_is_done_for_a_believed_actor(prepared: Given, place: Place, write: Write) -> None:
-    before = len(place.events())
+def test_write_without_a_bearer_is_done_for_a_trusted_actor(
+    prepared: StoreHarness, location: StoreLocation, write: Write
+) -> None:
+    before = len(location.events())
     prepared.run(write(prepared.store, prepared.precondition(ADMIN)))
-    assert len(place.events()) == before + 1
+    assert len(location.events()) == before + 1
 
 
 @pytest.mark.parametrize("broken", BREAKS.values(), ids=BREAKS)
-def test_every_write_whose_warrant_no_longer_holds_is_stale_and_changes_nothing(
-    prepared: Given, place: Place, broken: Break
+def test_write_with_a_stale_precondition_changes_nothing(
+    prepared: StoreHarness, location: StoreLocation, broken: Break
 ) -> None:
     precondition = broken(prepared, prepared.precondition(ADMIN, record(41)))
-    before = _everything(prepared, place)
+    before = _snapshot(prepared, location)
     for name, write in WRITES.items():
-        prepared.stale(write(prepared.store, precondition))
-        assert _everything(prepared, place) == before, name
+        prepared.assert_stale(write(prepared.store, precondition))
+        assert _snapshot(prepared, location) == before, name
 
 
 @every_write
-def test_the_service_itself_has_nothing_to_prove(prepared: Given, place: Place, write: Write) -> None:
+def test_system_write_needs_no_precondition(prepared: StoreHarness, location: StoreLocation, write: Write) -> None:
     prepared.clock.now = NOW + 2 * HOUR
-    before = len(place.events())
+    before = len(location.events())
     prepared.run(write(prepared.store, SYSTEM))
-    assert len(place.events()) == before + 1
+    assert len(location.events()) == before + 1
 
 
 @every_write
-def test_a_warrant_is_good_up_to_the_last_millisecond_of_its_bearer(prepared: Given, write: Write) -> None:
+def test_bearer_is_valid_until_its_last_millisecond(prepared: StoreHarness, write: Write) -> None:
     prepared.clock.now = NOW + HOUR - 1
     prepared.run(write(prepared.store, prepared.precondition(ADMIN, record(41))))
 
 
 @every_write
-def test_a_bearer_that_never_ends_is_proof_at_any_time(prepared: Given, write: Write) -> None:
+def test_bearer_without_expiry_is_always_valid(prepared: StoreHarness, write: Write) -> None:
     bearer = prepared.token(42, ADMIN, expires_at=None)
     prepared.clock.now = NOW + 10_000 * HOUR
     prepared.run(write(prepared.store, prepared.precondition(ADMIN, bearer)))
 
 
-def test_a_token_may_revoke_itself_once(prepared: Given) -> None:
+def test_token_can_revoke_itself_once(prepared: StoreHarness) -> None:
     own = prepared.precondition(ADMIN, record(41))
     assert prepared.run(prepared.store.revoke_token(own, numbered_id(41), TokenVisibility(ADMIN))) == (NOW, 1)
-    prepared.stale(prepared.store.revoke_token(own, numbered_id(41), TokenVisibility(ADMIN)))
+    prepared.assert_stale(prepared.store.revoke_token(own, numbered_id(41), TokenVisibility(ADMIN)))
 
 
-def _everything(given: Given, place: Place) -> list[Any]:
-    store, run = given.store, given.run
+def _snapshot(harness: StoreHarness, location: StoreLocation) -> list[Any]:
+    store, run = harness.store, harness.run
     return [
-        place.events(),
+        location.events(),
         run(store.policies()),
         run(store.groups(0, 100)),
         run(store.members(OPS.urn, 0, 100)),
         run(store.keys()),
         run(store.next_key()),
         run(store.actor_state(EVE)),
-        given.search(),
-        given.kept(record(40)),
-        given.kept(record(50)),
-        given.kept(LASTING),
+        harness.search(),
+        harness.stored(record(40)),
+        harness.stored(record(50)),
+        harness.stored(LASTING),
         run(store.accounts(0, 100)),
     ]

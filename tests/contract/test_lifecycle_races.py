@@ -1,6 +1,5 @@
-"""Whatever is made of tokens, accounts and actors by several at once, each from a thread and a store of its own:
-nothing lives on of what was ended, nobody waits in a circle, and all adds up.
-"""
+"""Random concurrent writes from several threads, each with its own store: no orphaned token, no deadlock, consistent
+totals."""
 
 import asyncio
 import random
@@ -11,8 +10,20 @@ from typing import Any
 
 import pytest
 
-from tests.contract.given import ADMIN, ANN, BOB, HOUR, SYSTEM, Given, account, derived, record, successor, where
-from tests.support.backends import NOW, Place
+from tests.contract.harness import (
+    ADMIN,
+    ANN,
+    BOB,
+    HOUR,
+    SYSTEM,
+    StoreHarness,
+    account,
+    derived,
+    record,
+    successor,
+    where,
+)
+from tests.support.backends import NOW, StoreLocation
 from tests.support.waiting import SECONDS
 from watchword.domain.actors import ActorStatus, WritePrecondition
 from watchword.domain.bulk_revocation import Selection
@@ -27,7 +38,7 @@ EACH = 60
 ISSUE = Issue("kid-1", 10_000)
 MACHINE = account(1).urn
 EVER = Filter(Field.STATUS, Condition.IN, ("ACTIVE", "EXPIRED", "REVOKED"))
-# What may come of a race; anything else is a defect.
+# Acceptable outcomes of a lost race; any other fault is a defect.
 LOST = {
     Reason.ALREADY_REVOKED,
     Reason.TOKEN_NOT_FOUND,
@@ -38,11 +49,9 @@ LOST = {
 }
 
 
-class Hands:
-    """One of several that work on the same content."""
-
-    def __init__(self, place: Place, number: int, known: list[TokenRecord]) -> None:
-        self._place = place
+class RaceWorker:
+    def __init__(self, location: StoreLocation, number: int, known: list[TokenRecord]) -> None:
+        self._place = location
         self._number = number
         self._known = known
         self._random = random.Random(number)
@@ -108,7 +117,7 @@ class Hands:
             self._known.append(new)
 
 
-def at_once(hands: list[Hands]) -> None:
+def run_concurrently(hands: list[RaceWorker]) -> None:
     threads = [threading.Thread(target=each.run) for each in hands]
     for thread in threads:
         thread.start()
@@ -119,26 +128,26 @@ def at_once(hands: list[Hands]) -> None:
 
 
 @pytest.fixture
-def busy(given: Given) -> Given:
-    given.run(given.store.add_account(SYSTEM, account(1)))
+def busy(harness: StoreHarness) -> StoreHarness:
+    harness.run(harness.store.add_account(SYSTEM, account(1)))
     for n in range(12):
         actor, kind = ((ADMIN, "PERSONAL"), (ANN, "PERSONAL"), (BOB, "PERSONAL"), (MACHINE, "SERVICE_ACCOUNT"))[n % 4]
-        given.token(n, actor, expires_at=NOW + HOUR, type=TokenType(kind))
-    return given
+        harness.token(n, actor, expires_at=NOW + HOUR, type=TokenType(kind))
+    return harness
 
 
-def first_tokens(given: Given) -> list[TokenRecord]:
-    return list(given.search(count=100).rows)
+def first_tokens(harness: StoreHarness) -> list[TokenRecord]:
+    return list(harness.search(count=100).rows)
 
 
-def test_among_all_writes_at_once_no_orphan_lives_and_nobody_waits_in_a_circle(busy: Given, place: Place) -> None:
-    before = place.circles()
+def test_concurrent_writes_leave_no_orphans_and_no_deadlocks(busy: StoreHarness, location: StoreLocation) -> None:
+    before = location.deadlocks()
     known = first_tokens(busy)
-    hands = [Hands(place, number, known) for number in range(THREADS)]
-    at_once(hands)
+    hands = [RaceWorker(location, number, known) for number in range(THREADS)]
+    run_concurrently(hands)
     assert sum(each.done for each in hands) > EACH
-    assert place.circles() == before
-    assert place.problems() == []
+    assert location.deadlocks() == before
+    assert location.problems() == []
     every = {row.id: row for row in busy.search(EVER, count=1_000).rows}
     assert not [
         row.id
@@ -147,15 +156,15 @@ def test_among_all_writes_at_once_no_orphan_lives_and_nobody_waits_in_a_circle(b
     ]
 
 
-def test_while_an_account_is_deleted_and_all_are_ended_at_once_nothing_of_them_lives_on(
-    busy: Given, place: Place
+def test_no_token_survives_concurrent_account_deletion_and_revocation(
+    busy: StoreHarness, location: StoreLocation
 ) -> None:
     known = first_tokens(busy)
-    hands = [Hands(place, number, known) for number in range(THREADS)]
+    hands = [RaceWorker(location, number, known) for number in range(THREADS)]
 
-    def end_all() -> None:
+    def delete_and_revoke() -> None:
         async def work() -> None:
-            store = await place.open()
+            store = await location.open()
             try:
                 await store.delete_account(SYSTEM, MACHINE)
                 await store.set_actor_status(SYSTEM, ADMIN, ActorStatus.SUSPENDED)
@@ -166,11 +175,11 @@ def test_while_an_account_is_deleted_and_all_are_ended_at_once_nothing_of_them_l
         with asyncio.Runner() as runner:
             runner.run(work())
 
-    ending = threading.Thread(target=end_all)
+    ending = threading.Thread(target=delete_and_revoke)
     ending.start()
-    at_once(hands)
+    run_concurrently(hands)
     ending.join(SECONDS)
     assert not ending.is_alive()
     left = busy.run(busy.store.search(Search(count=1_000)))
     assert not [row for row in left.rows if row.actor_urn in (ADMIN, MACHINE)]
-    assert place.problems() == []
+    assert location.problems() == []

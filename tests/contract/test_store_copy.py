@@ -1,4 +1,4 @@
-"""Whatever a store may hold is the same after a copy into the other kind and back."""
+"""Copying a store to the other backend and back preserves all data."""
 
 import json
 import sqlite3
@@ -28,11 +28,11 @@ policy_lists = st.lists(kept_policies(), max_size=5, unique_by=lambda policy: po
 members = st.sets(st.tuples(st.sampled_from(ACTORS), st.sampled_from(GROUPS)))
 
 
-def nothing_sealed(sealed: SealedSecrets) -> None:
+def assert_nothing_sealed(sealed: SealedSecrets) -> None:
     assert sealed.salt is None
 
 
-def write(
+def write_store(
     path: Path,
     records: list[TokenRecord],
     granted: list[Policy],
@@ -44,7 +44,7 @@ def write(
         for r in records:
             values = r._asdict()
             values |= {"type": r.type.value, "limits": r.limits.packed()}
-            del values["suspended"]  # not kept with the token
+            del values["suspended"]  # not a column
             marks = ", ".join(f":{name}" for name in values)
             file.execute(f"INSERT INTO tokens ({', '.join(values)}) VALUES ({marks})", values)
             if r.revoked_at is not None:
@@ -75,7 +75,7 @@ EVENT = "INSERT INTO events (at, actor, action, target, detail, peer, request_id
 
 @settings(max_examples=8)
 @given(records=record_lists, granted=policy_lists, happened=events, joined=members, long=long_text)
-def test_whatever_a_store_may_hold_is_the_same_after_a_copy_there_and_back(
+def test_copy_there_and_back_preserves_all_data(
     postgres: Address,
     tmp_path_factory: pytest.TempPathFactory,
     records: list[TokenRecord],
@@ -86,13 +86,13 @@ def test_whatever_a_store_may_hold_is_the_same_after_a_copy_there_and_back(
 ) -> None:
     folder = tmp_path_factory.mktemp("transfer")
     there, back = SqliteUrl(folder / "there.db"), SqliteUrl(folder / "back.db")
-    write(there.path, records, granted, [*happened, (ACTORS[0], long, {})], joined)
+    write_store(there.path, records, granted, [*happened, (ACTORS[0], long, {})], joined)
     with home(postgres, folder) as database:
-        place = load({}, database.env).store_url
-        went = copy(there, place, 1, nothing_sealed, lambda _done, _total: None)
+        location = load({}, database.env).store_url
+        went = copy(there, location, 1, assert_nothing_sealed, lambda _done, _total: None)
         assert exports.of_home(database) == exports.of_file(there.path)
-        assert [problem for _, problem in check(place) if problem is not None] == []
-        came = copy(place, back, 1, nothing_sealed, lambda _done, _total: None)
+        assert [problem for _, problem in check(location) if problem is not None] == []
+        came = copy(location, back, 1, assert_nothing_sealed, lambda _done, _total: None)
         assert exports.of_file(back.path) == exports.of_file(there.path)
     assert went == came
     assert [problem for _, problem in check(back) if problem is not None] == []

@@ -1,4 +1,4 @@
-"""What the contract's tests say to a store."""
+"""Helpers for the store contract tests."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from tests.support.backends import NOW, Hand
+from tests.support.backends import NOW, SettableClock
 from tests.support.strategies import numbered_id
 from watchword.domain.accounts import ACCOUNT_PREFIX, ServiceAccount
 from watchword.domain.actors import WritePrecondition, system_precondition
@@ -57,7 +57,7 @@ def derived(number: int, parent: TokenRecord, **fields: Any) -> TokenRecord:
 
 
 def successor(number: int, old: TokenRecord, **fields: Any) -> TokenRecord:
-    """It waits for a minute, has a grace of a second, and is made for another hour."""
+    """An unused successor: valid for a minute, one second of grace, then an hour."""
     kin = {"parent": old.parent, "root": old.family, "replaces": old.id, "type": old.type}
     span = {"expires_at": NOW + MINUTE, "grace": SECOND, "full_end": NOW + HOUR}
     return record(number, old.actor_urn, **(kin | span | fields))
@@ -89,12 +89,12 @@ def where(field: Field, *values: str | int, condition: Condition = Condition.EQU
 
 
 async def all_of(work: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """All at once; what one raises stands in its place."""
+    """Run concurrently; exceptions are returned as results."""
     return await asyncio.gather(*work, return_exceptions=True)
 
 
-class Given:
-    def __init__(self, run: Run, store: Store, clock: Hand) -> None:
+class StoreHarness:
+    def __init__(self, run: Run, store: Store, clock: SettableClock) -> None:
         self.run = run
         self.store = store
         self.clock = clock
@@ -105,38 +105,38 @@ class Given:
         self.run(self.store.apply_startup_policies(root_policy(ADMIN), ()))
 
     def precondition(self, actor: str = ADMIN, bearer: TokenRecord | None = None) -> WritePrecondition:
-        """What the actor would write by at this moment."""
+        """The precondition for a write by this actor now."""
         version = self.run(self.store.actor_snapshot(actor)).policy_version
         return WritePrecondition(actor, bearer.id if bearer else None, version, "127.0.0.1", "request-1")
 
     def token(self, number: int, actor: str = ANN, **fields: Any) -> TokenRecord:
         made = record(number, actor, **fields)
-        return self.keep(made)
+        return self.add(made)
 
-    def keep(self, made: TokenRecord) -> TokenRecord:
+    def add(self, made: TokenRecord) -> TokenRecord:
         self.run(
             self.store.add_token(SYSTEM, made._replace(last_used_at=None, revoked_at=None), Issue(self.kid, PLENTY))
         )
         return made
 
     def rotate_key(self, number: int) -> None:
-        """To the next key, which is followed by the one of this number."""
-        kept = self.run(self.store.next_key())
-        assert kept is not None
-        self.run(self.store.rotate_key(SYSTEM, kept.kid, key(number, created_at=self.clock.now)))
+        """Rotate to the next key; `number` is the key after it."""
+        stored = self.run(self.store.next_key())
+        assert stored is not None
+        self.run(self.store.rotate_key(SYSTEM, stored.kid, key(number, created_at=self.clock.now)))
 
     def issue(self, retry: IdempotencyRecord | None = None) -> Issue:
         return Issue(self.kid, PLENTY, retry)
 
     def derive(self, number: int, parent: TokenRecord, **fields: Any) -> TokenRecord:
-        """What the bearer of the parent makes of it."""
+        """Derive a token with the parent as bearer."""
         made = derived(number, parent, **fields)
         self.run(self.store.add_token(self.precondition(parent.actor_urn, parent), made, self.issue()))
         return made
 
     def rotate(self, number: int, old: TokenRecord, **fields: Any) -> TokenRecord:
-        """A successor of the token as it is now, that nobody has used yet."""
-        seen = self.kept(old)
+        """Add an unused successor of the token's current state."""
+        seen = self.stored(old)
         assert seen is not None
         made = successor(number, seen, **fields)
         self.run(self.store.rotate_token(SYSTEM, seen, made, self.issue()))
@@ -145,14 +145,14 @@ class Given:
     def use_first(self, token: TokenRecord) -> None:
         self.run(self.store.note_first_use(self.precondition(token.actor_urn, token), token.id))
 
-    def succeed(self, number: int, old: TokenRecord, **fields: Any) -> TokenRecord:
-        """A successor that was used."""
+    def rotate_and_use(self, number: int, old: TokenRecord, **fields: Any) -> TokenRecord:
+        """Add a successor and use it once."""
         made = self.rotate(number, old, **fields)
         self.use_first(made)
         return made
 
-    def live(self, *tokens: TokenRecord) -> list[int]:
-        """The numbers of those that are accepted now."""
+    def live_numbers(self, *tokens: TokenRecord) -> list[int]:
+        """The numbers of the tokens that are accepted now."""
         found = [self.run(self.store.find_bearer(token.id)) for token in tokens]
         return [
             int(token.name.split()[1])
@@ -162,7 +162,7 @@ class Given:
             and (bearer.expires_at is None or bearer.expires_at > self.clock.now)
         ]
 
-    def end(self, *filters: Filter, **fields: Any) -> Receipt:
+    def revoke_matching(self, *filters: Filter, **fields: Any) -> Receipt:
         return self.run(self.store.revoke_tokens(SYSTEM, Selection(filters=filters, **fields)))
 
     def preview(self, *filters: Filter, **fields: Any) -> RevocationPreview:
@@ -171,7 +171,7 @@ class Given:
     def revoke(self, token: TokenRecord, *, cascade: bool = False) -> int:
         return self.run(self.store.revoke_token(SYSTEM, token.id, None, cascade=cascade)).at
 
-    def kept(self, token: TokenRecord) -> TokenRecord | None:
+    def stored(self, token: TokenRecord) -> TokenRecord | None:
         return self.run(self.store.get_token(token.id))
 
     def search(self, *filters: Filter, **fields: Any) -> Page:
@@ -183,11 +183,11 @@ class Given:
     def total(self, *filters: Filter) -> int:
         return self.search(*filters, count=0).total
 
-    def refused(self, work: Coroutine[Any, Any, Any]) -> Fault:
+    def fault_of(self, work: Coroutine[Any, Any, Any]) -> Fault:
         with pytest.raises(Fault) as caught:
             self.run(work)
         return caught.value
 
-    def stale(self, work: Coroutine[Any, Any, Any]) -> None:
+    def assert_stale(self, work: Coroutine[Any, Any, Any]) -> None:
         with pytest.raises(Stale):
             self.run(work)

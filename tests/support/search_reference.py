@@ -1,4 +1,4 @@
-"""The laws of lists, said plainly over Python lists: what every store's answer is compared with."""
+"""Reference implementation of searches over Python lists. Every store is compared with it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from watchword.domain.tokens import TokenRecord
 
 
 def ordered(records: Iterable[TokenRecord], search: Search, now: int) -> list[TokenRecord]:
-    """By the chosen field, missing values last whichever the direction; equal ones by id, ascending."""
+    """Sorted by the field, missing values last, ties by id."""
     field = search.sort.field.value
     by_id = sorted(records, key=lambda record: record.id, reverse=field.word == "id" and search.sort.descending)
     present = [record for record in by_id if value_of(record, field, now) is not None]
@@ -19,7 +19,7 @@ def ordered(records: Iterable[TokenRecord], search: Search, now: int) -> list[To
 
 
 def listed(records: Iterable[TokenRecord], search: Search, now: int) -> tuple[int, tuple[TokenRecord, ...]]:
-    """The total and the page that this search finds among the records."""
+    """The total and the page of the search."""
     found = ordered((record for record in records if matches(search, record, now)), search, now)
     return len(found), tuple(found[search.start : search.start + search.count])
 
@@ -54,7 +54,7 @@ _TESTS: dict[Condition, Callable[..., bool]] = {
 
 
 def matches(asked: Filter | Search, record: TokenRecord, now: int) -> bool:
-    """The rule that the SQL of both databases follows."""
+    """The rule that the SQL implements."""
     if isinstance(asked, Filter):
         found = value_of(record, asked.field, now)
         if asked.condition is Condition.EXISTS:

@@ -1,4 +1,4 @@
-"""The law of a token's life, said plainly over Python objects: what every store is compared with."""
+"""Reference model of the token lifecycle, on Python objects. Every store is compared with it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ Seen = tuple[int | None, int | None, int | None, int | None, str | None, int | N
 
 
 @dataclass
-class Life:
+class TokenState:
     made: TokenRecord
     end: int | None
     full_end: int | None
@@ -18,26 +18,26 @@ class Life:
     replaced_by: str | None = None
     replaced_at: int | None = None
 
-    def seen(self) -> Seen:
+    def observed(self) -> Seen:
         return (self.revoked_at, self.end, self.full_end, self.grace, self.replaced_by, self.replaced_at)
 
 
-def seen_of(record: TokenRecord) -> Seen:
+def observed_of(record: TokenRecord) -> Seen:
     ends = (record.revoked_at, record.expires_at, record.full_end, record.grace)
     return (*ends, record.replaced_by, record.replaced_at)
 
 
 @dataclass
-class Lives:
+class TokenModel:
     now: int
-    all: dict[str, Life] = field(default_factory=dict)
+    all: dict[str, TokenState] = field(default_factory=dict)
 
     def is_alive(self, token: str | None) -> bool:
-        life = self.all.get(token or "")
-        return life is not None and life.revoked_at is None and (life.end is None or life.end > self.now)
+        state = self.all.get(token or "")
+        return state is not None and state.revoked_at is None and (state.end is None or state.end > self.now)
 
     def add(self, made: TokenRecord) -> None:
-        self.all[made.id] = Life(made, made.expires_at, made.full_end, made.grace)
+        self.all[made.id] = TokenState(made, made.expires_at, made.full_end, made.grace)
 
     def rotate(self, old: str, successor: TokenRecord) -> None:
         unused = self.all[old].replaced_by
@@ -47,24 +47,22 @@ class Lives:
         self.all[old].replaced_by = successor.id
 
     def use_first(self, token: str) -> None:
-        life = self.all[token]
-        if life.grace is None or not self.is_alive(token):
+        state = self.all[token]
+        if state.grace is None or not self.is_alive(token):
             return
-        end = self.now + life.grace
-        life.end, life.grace = life.full_end, None
-        old = life.made.replaces
+        end = self.now + state.grace
+        state.end, state.grace = state.full_end, None
+        old = state.made.replaces
         assert old is not None
         self.all[old].replaced_at = self.now
-        for each in self._line(old):
+        for each in self._derived_line(old):
             shortened = self.all[each]
-            shortened.end = _sooner(shortened.end, end)
+            shortened.end = _earlier(shortened.end, end)
             if shortened.grace is not None:
-                shortened.full_end = _sooner(shortened.full_end, end)
+                shortened.full_end = _earlier(shortened.full_end, end)
 
-    def dying(self, chosen: Iterable[str], *, cascade: bool, expired: bool = True) -> set[str]:
-        """The chosen that are not revoked, with `expired` those too that have ended; and of their relatives those that
-        live.
-        """
+    def to_revoke(self, chosen: Iterable[str], *, cascade: bool, expired: bool = True) -> set[str]:
+        """The selected tokens that are not revoked (`expired`: also expired ones) and their live relatives."""
         known = {token for token in chosen if token in self.all}
         dead = {token for token in known if self.all[token].revoked_at is None and (expired or self.is_alive(token))}
         met: set[str] = set()
@@ -74,27 +72,27 @@ class Lives:
             if token in met:
                 continue
             met.add(token)
-            life, alive = self.all[token], self.is_alive(token)
+            state, alive = self.all[token], self.is_alive(token)
             dead |= {token} if alive else set()
             todo += [n for n, other in self.all.items() if other.made.parent == token and self.is_alive(n)]
-            if cascade:  # which goes on through the dead
+            if cascade:  # a cascade also passes through dead tokens
                 todo += [n for n, other in self.all.items() if other.made.minted_with == token]
-            if life.replaced_by and (alive or cascade):
-                todo.append(life.replaced_by)
-            if life.made.replaces and alive and self.is_alive(life.made.replaces):
-                todo.append(life.made.replaces)
+            if state.replaced_by and (alive or cascade):
+                todo.append(state.replaced_by)
+            if state.made.replaces and alive and self.is_alive(state.made.replaces):
+                todo.append(state.made.replaces)
         return dead
 
-    def end_all(self, tokens: Iterable[str]) -> None:
+    def revoke_all(self, tokens: Iterable[str]) -> None:
         for token in tokens:
             self.all[token].revoked_at = self.now
 
-    def _line(self, token: str) -> list[str]:
+    def _derived_line(self, token: str) -> list[str]:
         if token not in self.all or self.all[token].revoked_at is not None:
             return []
-        children = [n for n, life in self.all.items() if life.made.parent == token]
-        return [token, *(each for child in children for each in self._line(child))]
+        children = [n for n, state in self.all.items() if state.made.parent == token]
+        return [token, *(each for child in children for each in self._derived_line(child))]
 
 
-def _sooner(one: int | None, other: int) -> int:
+def _earlier(one: int | None, other: int) -> int:
     return other if one is None else min(one, other)

@@ -1,0 +1,62 @@
+"""Recorded token uses: last time, count and network."""
+
+from collections.abc import Coroutine
+from typing import Any
+
+from tests.contract.harness import ANN, StoreHarness, all_of
+from tests.support.backends import NOW, StoreLocation
+from tests.support.strategies import numbered_id
+from watchword.domain.ports import Store, Use
+
+NEAR, FAR = "10.0.0.0/24", "2001:db8::/56"
+
+
+def test_use_counts_add_up_and_last_used_at_never_decreases(harness: StoreHarness) -> None:
+    one, two = harness.token(1), harness.token(2)
+    harness.run(harness.store.record_uses({one.id: Use(NOW + 5, 3, NEAR), two.id: Use(NOW + 1, 1, NEAR)}))
+    harness.run(harness.store.record_uses({one.id: Use(NOW + 3, 4, NEAR), two.id: Use(NOW + 7, 1, NEAR)}))
+    assert harness.stored(one) == one._replace(last_used_at=NOW + 5, use_count=7, last_network=NEAR)
+    assert harness.stored(two) == two._replace(last_used_at=NOW + 7, use_count=2, last_network=NEAR)
+
+
+def test_last_network_is_from_the_latest_use(harness: StoreHarness, other: Store) -> None:
+    token = harness.token(1)
+    harness.run(harness.store.record_uses({token.id: Use(NOW + 5, 1, FAR)}))
+    harness.run(other.record_uses({token.id: Use(NOW + 4, 1, NEAR)}))
+    kept = harness.stored(token)
+    assert kept is not None
+    assert (kept.last_used_at, kept.last_network, kept.use_count) == (NOW + 5, FAR, 2)
+
+
+def test_uses_of_unknown_tokens_are_ignored(harness: StoreHarness) -> None:
+    token = harness.token(1)
+    harness.run(harness.store.record_uses({numbered_id(7): Use(NOW, 1, NEAR), token.id: Use(NOW, 1, NEAR)}))
+    assert harness.stored(token) == token._replace(last_used_at=NOW, use_count=1, last_network=NEAR)
+    assert harness.total() == 1
+    harness.run(harness.store.record_uses({}))
+
+
+def test_use_after_revocation_updates_only_usage(harness: StoreHarness, location: StoreLocation) -> None:
+    token = harness.token(1)
+    harness.revoke(token)
+    before = location.events()
+    harness.run(harness.store.record_uses({token.id: Use(NOW + 1, 1, NEAR)}))
+    assert harness.stored(token) == token._replace(revoked_at=NOW, last_used_at=NOW + 1, use_count=1, last_network=NEAR)
+    assert location.events() == before
+
+
+def test_concurrent_uses_are_all_counted(harness: StoreHarness, other: Store, location: StoreLocation) -> None:
+    tokens = [harness.token(n, ANN) for n in range(20)]
+
+    def record_turn(store: Store, turn: int) -> Coroutine[Any, Any, Any]:
+        order = tokens if turn % 2 else tokens[::-1]
+        return store.record_uses({token.id: Use(NOW + turn, 1, NEAR) for token in order})
+
+    stores = (harness.store, other)
+    work = [record_turn(stores[turn % 2], turn) for turn in range(20)]
+    work += [stores[n % 2].revoke_token(harness.precondition(), tokens[n].id, None) for n in range(5)]
+    assert [found for found in harness.run(all_of(work)) if isinstance(found, Exception)] == []
+    assert {(kept.use_count, kept.last_used_at) for token in tokens if (kept := harness.stored(token))} == {
+        (20, NOW + 19)
+    }
+    assert location.problems() == []
