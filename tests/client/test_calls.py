@@ -112,7 +112,7 @@ def test_conditions_narrow_a_list(server: Server, connect: Clients, actor: str) 
     assert len(list(client.tokens(Where("actorUrn", actor), never))) == 3
 
 
-def test_a_group_is_made_filled_emptied_and_deleted(server: Server, connect: Clients, actor: str) -> None:
+def test_group_page_manages_members_and_deletes_the_group(server: Server, connect: Clients, actor: str) -> None:
     client = connect(server.url, actor=ADMIN)
     name = actor.rpartition(":")[2].replace("[", "-")[-60:]
     urn = client.create_group("Operations", id=name)

@@ -1,6 +1,5 @@
-"""The console in a real browser, on a real server: one browser a module, one server a run, people of a test's own.
-
-`window(person)` is a browser profile in which that person is signed in; every page of it is watched.
+"""Fixtures for console tests: a real browser per module, a real server per run, own users per test. `window(person)` is
+a browser profile in which that person is signed in; every page in it is watched.
 """
 
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from tests.support.console import Console, Person
 
 class Windows(Protocol):
     def __call__(self, person: Person | None = None, *, on: Console | None = None, **how: Any) -> Window:
-        """`how`: theme, width, and whatever a browser context takes."""
+        """`how`: theme, width and other options of a browser context."""
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +25,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
-    """Without local mode, as in production; shared by the tests of a process."""
+    """Run without local mode, as in production; the tests of a process share it."""
     with Console.on(tmp_path_factory.mktemp("console")) as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""Service accounts: made, given a token, deleted with what dies."""
+"""The accounts page: create an account, give it a token, delete it with its tokens."""
 
 import re
 
@@ -11,7 +11,7 @@ from tests.support.server import GENERATE
 ACCOUNTS = "MANAGE_SERVICE_ACCOUNTS"
 
 
-def test_an_account_is_made_and_deleted_with_its_tokens(console: Console, window: Windows) -> None:
+def test_account_is_created_and_deleted_with_its_tokens(console: Console, window: Windows) -> None:
     keeper = console.person("keeper", GENERATE, ACCOUNTS)
     page = window(keeper).open("/console/accounts")
     page.get_by_role("button", name="New account").first.click()
@@ -39,7 +39,7 @@ def test_an_account_is_made_and_deleted_with_its_tokens(console: Console, window
     expect(page.get_by_role("link", name="CI deployer")).to_have_count(0)
 
 
-def test_what_is_wrong_stands_in_the_question_which_stays(console: Console, window: Windows) -> None:
+def test_account_dialog_shows_the_error_and_stays_open(console: Console, window: Windows) -> None:
     page = window(console.person("keeper", ACCOUNTS)).open("/console/accounts")
     page.get_by_role("button", name="New account").first.click()
     page.get_by_role("textbox", name="Name").fill(" ")

@@ -1,4 +1,4 @@
-"""From an event of an operation to the operation."""
+"""The activity page links an operation's event to the operation."""
 
 import re
 
@@ -11,7 +11,7 @@ BEGIN = """mutation { truncateTimeseriesAspect(input: {entityType: "chart", aspe
   endTimeMillis: 0, dryRun: false}) { operation { id } } }"""
 
 
-def test_an_event_of_an_operation_leads_to_its_details(console: Console, window: Windows) -> None:
+def test_operation_event_links_to_the_operation(console: Console, window: Windows) -> None:
     console.ask(BEGIN)
     page = window(console.root).open("/console/activity?action=operation.planned")
     page.get_by_role("link", name=re.compile("^operation ")).first.click()

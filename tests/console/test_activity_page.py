@@ -1,4 +1,4 @@
-"""Activity: what happened, narrowed, and a token's own."""
+"""The activity page: filters, time range and paging."""
 
 import re
 from urllib.parse import quote
@@ -11,7 +11,7 @@ from tests.support.console import Console, now
 from tests.support.server import GENERATE
 
 
-def test_events_are_narrowed_by_what_who_and_which_and_the_address_keeps_it(console: Console, window: Windows) -> None:
+def test_event_filters_are_kept_in_the_url(console: Console, window: Windows) -> None:
     busy = console.person("busy", GENERATE)
     _, token_id = console.token(busy.urn, by=busy, name="laptop")
     console.server.revoke(token_id, token=busy.token)
@@ -33,7 +33,7 @@ def test_events_are_narrowed_by_what_who_and_which_and_the_address_keeps_it(cons
     expect(rows.locator("td:nth-child(2)")).to_have_text(["token.revoked", "token.created"])
 
 
-def test_events_are_narrowed_by_time_and_walked_page_by_page(console: Console, window: Windows) -> None:
+def test_events_are_filtered_by_time_and_paged(console: Console, window: Windows) -> None:
     busy = console.person("busy", GENERATE)
     for number in range(35):
         console.token(busy.urn, by=busy, name=f"job {number}")
@@ -49,7 +49,7 @@ def test_events_are_narrowed_by_time_and_walked_page_by_page(console: Console, w
 
 
 @pytest.mark.parametrize("since", ["9e99", "yesterday", "-", "99999999999999999999"])
-def test_a_moment_in_the_address_that_is_none_is_told_as_such(console: Console, window: Windows, since: str) -> None:
+def test_invalid_time_in_the_url_is_reported(console: Console, window: Windows, since: str) -> None:
     opened = window(console.root)
     opened.watch.allow("status of 400")
     page = opened.open(f"/console/activity?since={since}")
@@ -57,11 +57,11 @@ def test_a_moment_in_the_address_that_is_none_is_told_as_such(console: Console, 
     expect(page.get_by_role("link", name="Clear filters")).to_be_visible()
 
 
-def test_an_empty_moment_in_the_address_narrows_nothing(console: Console, window: Windows) -> None:
+def test_empty_time_in_the_url_is_ignored(console: Console, window: Windows) -> None:
     page = window(console.root).open("/console/activity?since=&until=")
     expect(page.get_by_role("table", name="Events, newest first")).to_be_visible()
 
 
-def test_what_the_service_did_itself_is_told_so(console: Console, window: Windows) -> None:
+def test_events_of_the_service_name_the_service_as_actor(console: Console, window: Windows) -> None:
     page = window(console.root).open("/console/activity?action=key.created")
     expect(page.locator("main tbody tr")).to_contain_text("the service")

@@ -1,4 +1,4 @@
-"""Actors and groups: suspended, resumed, put together."""
+"""The actors page: suspend and resume actors, manage groups."""
 
 import re
 
@@ -9,9 +9,7 @@ from tests.support.console import Console
 from tests.support.server import GENERATE
 
 
-def test_an_actor_that_is_suspended_loses_its_session_and_its_tokens_until_it_is_resumed(
-    console: Console, window: Windows
-) -> None:
+def test_suspended_actor_loses_session_and_tokens_until_resumed(console: Console, window: Windows) -> None:
     mallory = console.person("mallory", GENERATE)
     theirs = window(mallory)
     theirs.watch.allow("401")
@@ -40,7 +38,7 @@ def test_an_actor_that_is_suspended_loses_its_session_and_its_tokens_until_it_is
     assert console.server.verify(mallory.token).status_code == 204
 
 
-def test_neither_the_root_actor_nor_oneself_is_offered_to_be_suspended(console: Console, window: Windows) -> None:
+def test_root_actor_and_own_actor_have_no_suspend_button(console: Console, window: Windows) -> None:
     boss = console.person("boss", "MANAGE_POLICIES")
     opened = window(boss)
     for urn, why in ((console.root.urn, "The root actor cannot be suspended"), (boss.urn, "This is you")):
@@ -49,7 +47,7 @@ def test_neither_the_root_actor_nor_oneself_is_offered_to_be_suspended(console: 
         expect(page.get_by_role("button", name=re.compile("Suspend"))).to_have_count(0)
 
 
-def test_a_group_is_made_filled_emptied_and_deleted(console: Console, window: Windows) -> None:
+def test_group_page_manages_members_and_deletes_the_group(console: Console, window: Windows) -> None:
     carol = console.person("carol")
     group = f"ops-{carol.name}"
     page = window(console.root).open("/console/actors?show=groups")
@@ -73,7 +71,7 @@ def test_a_group_is_made_filled_emptied_and_deleted(console: Console, window: Wi
     expect(panel).to_have_count(0)
 
 
-def test_known_actors_are_paged_by_their_names(console: Console, window: Windows) -> None:
+def test_actors_are_paged_by_name(console: Console, window: Windows) -> None:
     word = console.person("crowd").name
     urns = [f"urn:li:corpuser:{word}-{number:02}" for number in range(25)]
     policy = {"type": "PLATFORM", "name": word, "state": "ACTIVE", "privileges": [GENERATE], "actors": {"users": urns}}

@@ -1,4 +1,4 @@
-"""All tokens: found, planned, ended many at once with a receipt."""
+"""The All tokens page: search, dry run, bulk revocation and its receipt."""
 
 import hashlib
 import re
@@ -12,8 +12,8 @@ from tests.support.server import GENERATE, MANAGE_ALL
 MANY = 200
 
 
-def many_tokens(console: Console, urn: str) -> list[tuple[str, str]]:
-    """So many, twenty with a request."""
+def create_many(console: Console, urn: str) -> list[tuple[str, str]]:
+    """Create MANY tokens, twenty per request."""
     create = """createAccessToken(input: {type: PERSONAL, actorUrn: "%s", duration: ONE_MONTH, name: "leaked %d"})
       { accessToken metadata { id } }"""
     made: list[tuple[str, str]] = []
@@ -24,18 +24,18 @@ def many_tokens(console: Console, urn: str) -> list[tuple[str, str]]:
     return made
 
 
-def revoke_planned(page: Page, count: int) -> None:
-    """Type the count, and no sooner than that does the button work."""
+def revoke_after_dry_run(page: Page, count: int) -> None:
+    """Type the count; the button is disabled until then."""
     page.get_by_role("button", name=f"Revoke {count} tokens…").click()
-    deed = page.get_by_role("dialog").get_by_role("button", name=f"Revoke {count} tokens")
-    expect(deed).to_be_disabled()
+    confirm = page.get_by_role("dialog").get_by_role("button", name=f"Revoke {count} tokens")
+    expect(confirm).to_be_disabled()
     page.get_by_label(f"Type {count} to confirm").fill(str(count))
-    deed.click()
+    confirm.click()
 
 
-def test_an_admin_revokes_two_hundred_tokens_in_one_go_and_keeps_the_receipt(console: Console, window: Windows) -> None:
+def test_admin_revokes_200_tokens_and_gets_a_receipt(console: Console, window: Windows) -> None:
     leaker = console.person("leaker", GENERATE)
-    made = many_tokens(console, leaker.urn)
+    made = create_many(console, leaker.urn)
     page = window(console.root).open("/console/all-tokens")
     page.get_by_label("Actor").fill(leaker.name)
     page.get_by_label("Actor").press("Enter")
@@ -44,7 +44,7 @@ def test_an_admin_revokes_two_hundred_tokens_in_one_go_and_keeps_the_receipt(con
     page.get_by_role("button", name=f"Revoke all {MANY} matching…").click()
     expect(page.get_by_role("heading", name=f"Dry run: {MANY} tokens of 1 actor")).to_be_focused()
     assert console.server.verify(made[0][0]).status_code == 204
-    revoke_planned(page, MANY)
+    revoke_after_dry_run(page, MANY)
     receipt = page.get_by_role("status").filter(has_text=f"Revoked {MANY} tokens")
     digest = hashlib.sha256("".join(f"{one}\n" for one in sorted(token_id for _, token_id in made)).encode())
     expect(receipt).to_contain_text(digest.hexdigest())
@@ -57,7 +57,7 @@ def test_an_admin_revokes_two_hundred_tokens_in_one_go_and_keeps_the_receipt(con
     expect(receipt).to_have_count(0)
 
 
-def test_chosen_tokens_are_kept_across_pages_and_end_alone(console: Console, window: Windows) -> None:
+def test_selection_across_pages_revokes_only_selected_tokens(console: Console, window: Windows) -> None:
     holder = console.person("holder", GENERATE)
     made = {f"job {number:02}": console.token(holder.urn, name=f"job {number:02}")[0] for number in range(25)}
     page = window(console.root).open(f"/console/all-tokens?actor={holder.urn}&q=job&sort=name&order=ASCENDING")
@@ -65,13 +65,13 @@ def test_chosen_tokens_are_kept_across_pages_and_end_alone(console: Console, win
     page.get_by_role("link", name="Next page").click()
     page.get_by_label("Select job 21").check()
     page.get_by_role("button", name="Revoke 2 selected…").click()
-    revoke_planned(page, 2)
+    revoke_after_dry_run(page, 2)
     expect(page.get_by_role("status").filter(has_text="Revoked 2 tokens")).to_be_visible()
     dead = {name for name, token in made.items() if console.server.verify(token).status_code == 401}
     assert dead == {"job 03", "job 21"}
 
 
-def test_what_is_made_after_the_dry_run_was_looked_at_stops_it_and_is_shown(console: Console, window: Windows) -> None:
+def test_token_created_after_the_dry_run_stops_the_revocation(console: Console, window: Windows) -> None:
     busy = console.person("busy", GENERATE)
     made = [console.token(busy.urn, name=f"run {number}")[0] for number in range(2)]
     opened = window(console.root)
@@ -79,17 +79,17 @@ def test_what_is_made_after_the_dry_run_was_looked_at_stops_it_and_is_shown(cons
     page.get_by_role("button", name="Revoke all 2 matching…").click()
     expect(page.get_by_role("heading", name="Dry run: 2 tokens of 1 actor")).to_be_visible()
     made.append(console.token(busy.urn, name="run 2")[0])
-    revoke_planned(page, 2)
+    revoke_after_dry_run(page, 2)
     expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("3 tokens match; atMost is")
     assert {console.server.verify(token).status_code for token in made} == {204}
     page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("heading", name="Dry run: 3 tokens of 1 actor")).to_be_visible()
-    revoke_planned(page, 3)
+    revoke_after_dry_run(page, 3)
     expect(page.get_by_role("status").filter(has_text="Revoked 3 tokens")).to_be_visible()
     assert {console.server.verify(token).status_code for token in made} == {401}
 
 
-def test_a_plan_says_whose_tokens_die_and_that_ones_own_is_among_them(console: Console, window: Windows) -> None:
+def test_dry_run_lists_actors_and_warns_about_the_own_session(console: Console, window: Windows) -> None:
     boss = console.person("boss", GENERATE, MANAGE_ALL)
     console.token(boss.urn, name="spare")
     page = window(boss).open(f"/console/all-tokens?actor={boss.urn}")
@@ -101,7 +101,7 @@ def test_a_plan_says_whose_tokens_die_and_that_ones_own_is_among_them(console: C
     assert console.server.verify(boss.token).status_code == 204
 
 
-def test_what_a_token_is_called_is_shown_as_text(console: Console, window: Windows) -> None:
+def test_html_in_a_token_name_is_escaped(console: Console, window: Windows) -> None:
     name = '<img src=x onerror="alert(1)"> & <script>1</script>'
     who = console.person("mallory", GENERATE)
     console.token(who.urn, name=name)
@@ -110,7 +110,7 @@ def test_what_a_token_is_called_is_shown_as_text(console: Console, window: Windo
     assert page.locator("main img, main script").count() == 0
 
 
-def test_filters_are_in_the_address_and_say_what_the_server_is_asked(console: Console, window: Windows) -> None:
+def test_token_filters_are_kept_in_the_url(console: Console, window: Windows) -> None:
     who = console.person("filtered", GENERATE)
     console.token(who.urn, name="short", duration="ONE_DAY")
     console.token(who.urn, name="long", duration="ONE_YEAR")
@@ -124,7 +124,7 @@ def test_filters_are_in_the_address_and_say_what_the_server_is_asked(console: Co
     expect(page.locator("main tbody tr")).to_have_count(1)
 
 
-def test_who_may_not_manage_all_is_not_offered_it_and_is_refused_anyway(console: Console, window: Windows) -> None:
+def test_all_tokens_page_is_denied_without_the_privilege(console: Console, window: Windows) -> None:
     user = console.person("user", GENERATE)
     opened = window(user)
     page = opened.open("/console/all-tokens")

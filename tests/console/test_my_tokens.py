@@ -1,4 +1,4 @@
-"""My tokens, as somebody at the browser meets them."""
+"""The My tokens page."""
 
 import re
 from typing import Any
@@ -15,7 +15,7 @@ DERIVE = (
 NASTY = '<img src=/nothing onerror="document.title=1">'
 
 
-def somebody(console: Console) -> Person:
+def token_owner(console: Console) -> Person:
     return console.person("owner", OWN)
 
 
@@ -23,7 +23,7 @@ def names(page: Page) -> list[str]:
     return page.locator("table.rows tbody th a").all_text_contents()
 
 
-def address_of(token_id: str) -> str:
+def token_path(token_id: str) -> str:
     return "/console/tokens/" + token_id.replace("+", "-").replace("/", "_").rstrip("=")
 
 
@@ -32,8 +32,8 @@ def derive(console: Console, parent: Person, name: str) -> Person:
     return Person(parent.urn, made["accessToken"], made["metadata"]["id"])
 
 
-def test_filters_order_and_page_live_in_the_address_and_a_reload_keeps_them(console: Console, window: Windows) -> None:
-    owner = somebody(console)
+def test_filters_order_and_page_survive_a_reload(console: Console, window: Windows) -> None:
+    owner = token_owner(console)
     for number in range(23):
         console.token(owner.urn, name=f"job-{number:02}")
     page = window(owner).open("/console/tokens")
@@ -55,8 +55,8 @@ def test_filters_order_and_page_live_in_the_address_and_a_reload_keeps_them(cons
     expect(page.locator(".pager")).to_contain_text("1\N{EN DASH}20 of 23")
 
 
-def test_a_number_above_the_table_leads_to_what_it_counts(console: Console, window: Windows) -> None:
-    owner = somebody(console)
+def test_totals_link_to_the_filtered_list(console: Console, window: Windows) -> None:
+    owner = token_owner(console)
     console.token(owner.urn, name="short", duration="ONE_DAY")
     page = window(owner).open("/console/tokens")
     expect(page.locator(".numbers")).to_contain_text("2 live")
@@ -66,11 +66,11 @@ def test_a_number_above_the_table_leads_to_what_it_counts(console: Console, wind
     expect(page.locator("table.rows tbody tr")).to_contain_text("soon")
 
 
-def test_details_have_an_address_and_show_what_was_derived_as_a_tree(console: Console, window: Windows) -> None:
-    owner = somebody(console)
+def test_details_have_a_url_and_show_derived_tokens_as_a_tree(console: Console, window: Windows) -> None:
+    owner = token_owner(console)
     child = derive(console, owner, "child")
     derive(console, child, "grandchild")
-    page = window(owner).open(address_of(owner.token_id))
+    page = window(owner).open(token_path(owner.token_id))
     panel = page.get_by_role("dialog", name="to sign in with")
     expect(panel.locator(".tree .tree")).to_contain_text("grandchild")
     panel.get_by_role("link", name="child", exact=True).click()
@@ -82,12 +82,12 @@ def test_details_have_an_address_and_show_what_was_derived_as_a_tree(console: Co
     expect(page.get_by_role("dialog", name="child")).to_be_visible()
 
 
-def test_what_ends_with_a_token_is_told_before_it_is_revoked(console: Console, window: Windows) -> None:
-    owner = somebody(console)
+def test_revoke_dialog_lists_derived_tokens(console: Console, window: Windows) -> None:
+    owner = token_owner(console)
     secret, token_id = console.token(owner.urn, by=owner, name="deploy")
     derive(console, Person(owner.urn, secret, token_id), "by derivation")
     console.token(owner.urn, by=Person(owner.urn, secret, token_id), name="by its holder")
-    page = window(owner).open(address_of(token_id))
+    page = window(owner).open(token_path(token_id))
     page.get_by_role("button", name="Revoke deploy").click()
     question = page.get_by_role("dialog", name="Revoke deploy?")
     expect(question).to_contain_text("1 other token: derived from it")
@@ -97,10 +97,12 @@ def test_what_ends_with_a_token_is_told_before_it_is_revoked(console: Console, w
     expect(page.locator("table.rows tbody tr")).to_have_count(1)
 
 
-def test_a_rotation_tells_its_overlap_and_shows_the_successor_once(console: Console, window: Windows) -> None:
-    owner = somebody(console)
+def test_rotation_dialog_states_the_grace_period_and_shows_the_new_token_once(
+    console: Console, window: Windows
+) -> None:
+    owner = token_owner(console)
     _, token_id = console.token(owner.urn, by=owner, name="deploy")
-    page = window(owner).open(address_of(token_id))
+    page = window(owner).open(token_path(token_id))
     page.get_by_role("button", name="Rotate").click()
     question = page.get_by_role("dialog", name="Rotate deploy?")
     question.get_by_label("Grace period of the old token").select_option("PT1H")
@@ -110,14 +112,14 @@ def test_a_rotation_tells_its_overlap_and_shows_the_successor_once(console: Cons
     page.get_by_role("button", name="I have stored it").click()
     expect(page.get_by_role("dialog", name="deploy")).to_contain_text("not used yet")
     assert console.server.ask("{ me { corpUser { urn } } }", token=successor)["me"]["corpUser"]["urn"] == owner.urn
-    page.goto(address_of(token_id))
+    page.goto(token_path(token_id))
     expect(page.get_by_role("dialog", name="deploy")).to_contain_text("in use since")
 
 
-def test_what_others_wrote_is_shown_as_it_is_and_never_run(console: Console, window: Windows) -> None:
-    owner = somebody(console)
+def test_html_in_names_and_descriptions_is_escaped(console: Console, window: Windows) -> None:
+    owner = token_owner(console)
     _, token_id = console.token(owner.urn, by=owner, name=NASTY, description=f"{NASTY} {{ww:0}} <!--ww:0-->")
-    page = window(owner).open(address_of(token_id))
+    page = window(owner).open(token_path(token_id))
     expect(page.get_by_role("dialog", name=NASTY).locator(".text")).to_contain_text(f"{NASTY} {{ww:0}} <!--ww:0-->")
     page.get_by_role("button", name="Revoke").click()
     expect(page.locator("dialog")).to_contain_text(f"Revoke {NASTY}?")
@@ -125,8 +127,8 @@ def test_what_others_wrote_is_shown_as_it_is_and_never_run(console: Console, win
     assert page.title() == "My tokens · Watchword"
 
 
-def test_no_script_can_turn_text_into_markup_beside_the_templates(console: Console, window: Windows) -> None:
-    opened = window(somebody(console))
+def test_trusted_types_block_inner_html(console: Console, window: Windows) -> None:
+    opened = window(token_owner(console))
     page = opened.open("/console/tokens")
     opened.watch.allow("require-trusted-types-for|TrustedHTML")
     tried = (
@@ -136,8 +138,8 @@ def test_no_script_can_turn_text_into_markup_beside_the_templates(console: Conso
     expect(page.get_by_role("heading", name="My tokens")).to_be_visible()
 
 
-def test_a_step_that_fails_leaves_what_is_on_the_screen(console: Console, window: Windows) -> None:
-    owner = somebody(console)
+def test_failed_paging_keeps_the_current_page(console: Console, window: Windows) -> None:
+    owner = token_owner(console)
     for number in range(21):
         console.token(owner.urn, name=f"job-{number}")
     opened = window(owner)
@@ -152,8 +154,8 @@ def test_a_step_that_fails_leaves_what_is_on_the_screen(console: Console, window
     expect(page.locator(".pager")).to_contain_text("21\N{EN DASH}22 of 22")
 
 
-def test_everything_has_a_key(console: Console, window: Windows) -> None:
-    page = window(somebody(console)).open("/console/tokens")
+def test_page_has_keyboard_shortcuts(console: Console, window: Windows) -> None:
+    page = window(token_owner(console)).open("/console/tokens")
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
     page.keyboard.press("Escape")
@@ -165,8 +167,8 @@ def test_everything_has_a_key(console: Console, window: Windows) -> None:
     expect(page.get_by_label("Name", exact=True)).to_be_focused()
 
 
-def test_the_chosen_theme_is_kept(console: Console, window: Windows) -> None:
-    page = window(somebody(console)).open("/console/tokens")
+def test_chosen_theme_survives_a_reload(console: Console, window: Windows) -> None:
+    page = window(token_owner(console)).open("/console/tokens")
     ground = "getComputedStyle(document.querySelector('.table-box')).backgroundColor"
     light = page.evaluate(ground)
     for _ in range(2):
@@ -177,8 +179,8 @@ def test_the_chosen_theme_is_kept(console: Console, window: Windows) -> None:
     assert page.evaluate(ground) != light
 
 
-def test_the_exact_time_is_shown_on_focus(console: Console, window: Windows) -> None:
-    page = window(somebody(console)).open("/console/tokens")
+def test_exact_time_is_shown_on_focus(console: Console, window: Windows) -> None:
+    page = window(token_owner(console)).open("/console/tokens")
     moment = page.locator("table time").first
     page.get_by_role("link", name="to sign in with").focus()
     page.keyboard.press("Tab")

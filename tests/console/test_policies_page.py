@@ -1,4 +1,4 @@
-"""Policies: made, asked about, changed, deleted; and who keeps those that cannot be."""
+"""The policies page: create, check, change and delete policies; built-in policies are read-only."""
 
 import re
 from urllib.parse import quote
@@ -12,17 +12,17 @@ from tests.support.server import CREATE_POLICY, GENERATE
 AUDIT = "View Audit Log"
 
 
-def question(page: Page, actor: str, privilege: str) -> None:
+def check_privilege(page: Page, actor: str, privilege: str) -> None:
     page.get_by_label("May", exact=True).fill(actor)
     page.get_by_label("do", exact=True).select_option(privilege)
     page.get_by_role("button", name="Check").click()
 
 
-def test_a_policy_is_made_asked_about_changed_and_deleted(console: Console, window: Windows) -> None:
+def test_policy_is_created_checked_changed_and_deleted(console: Console, window: Windows) -> None:
     reader = console.person("reader")
     name = f"Audit for {reader.name}"
     page = window(console.root).open("/console/policies")
-    question(page, reader.name, AUDIT)
+    check_privilege(page, reader.name, AUDIT)
     expect(page.locator("#answer")).to_contain_text("You lack the privilege 'View Audit Log'")
 
     page.get_by_role("link", name="New policy").click()
@@ -39,9 +39,7 @@ def test_a_policy_is_made_asked_about_changed_and_deleted(console: Console, wind
     page.get_by_role("table", name="Policies").get_by_role("link", name=name).click()
     page.get_by_role("checkbox", name="Active").uncheck()
     page.get_by_role("button", name="Save policy").click()
-    policies = page.get_by_role(
-        "table", name="Policies"
-    )  # the matrix has a row with its name too, until it is drawn again
+    policies = page.get_by_role("table", name="Policies")  # until the matrix is redrawn, its row has this name too
     expect(policies.get_by_role("row", name=re.compile(name))).to_contain_text("inactive")
     expect(page.locator("#answer")).to_contain_text("may not do")
 
@@ -52,7 +50,7 @@ def test_a_policy_is_made_asked_about_changed_and_deleted(console: Console, wind
     expect(page.get_by_role("table", name="Policies").get_by_role("link", name=name)).to_have_count(0)
 
 
-def test_a_policy_that_is_saved_as_it_was_still_names_the_same_actors(console: Console, window: Windows) -> None:
+def test_saving_an_unchanged_policy_keeps_its_actors(console: Console, window: Windows) -> None:
     name = f"Strange names of {console.person('maker').name}"
     users = ["urn:li:corpuser:urn:li:corpuser:mallory", "urn:other:admin", "urn:li:corpuser:a:b"]
     policy = {"type": "PLATFORM", "name": name, "state": "ACTIVE", "privileges": ["VIEW_AUDIT_LOG"]}
@@ -66,7 +64,7 @@ def test_a_policy_that_is_saved_as_it_was_still_names_the_same_actors(console: C
     assert sorted(kept["getPolicy"]["actors"]["users"]) == sorted(users)
 
 
-def test_an_answer_names_the_group_and_the_wider_privilege_that_grant_it(console: Console, window: Windows) -> None:
+def test_permission_check_names_the_granting_group_and_privilege(console: Console, window: Windows) -> None:
     member = console.person("member")
     group = f"urn:li:corpGroup:{member.name}"
     console.ask(f'mutation {{ createGroup(input: {{id: "{member.name}", name: "Team"}}) }}')
@@ -89,7 +87,7 @@ def test_an_answer_names_the_group_and_the_wider_privilege_that_grant_it(console
     )
 
 
-def test_the_policy_of_the_service_itself_says_why_it_cannot_be_changed(console: Console, window: Windows) -> None:
+def test_built_in_policy_says_why_it_is_read_only(console: Console, window: Windows) -> None:
     page = window(console.root).open("/console/policies")
     page.get_by_role("link", name="Root actor").click()
     panel = page.get_by_role("dialog", name="Root actor")
@@ -100,9 +98,7 @@ def test_the_policy_of_the_service_itself_says_why_it_cannot_be_changed(console:
     expect(page).to_have_url(re.compile("/console/policies$"))
 
 
-def test_what_is_wrong_with_a_policy_stands_at_its_field_and_nothing_typed_is_lost(
-    console: Console, window: Windows
-) -> None:
+def test_policy_error_is_shown_at_its_field_and_input_is_kept(console: Console, window: Windows) -> None:
     page = window(console.root).open("/console/policies/new")
     page.get_by_label("Name", exact=True).fill("half done")
     page.get_by_role("button", name="Create policy").click()
@@ -114,7 +110,7 @@ def test_what_is_wrong_with_a_policy_stands_at_its_field_and_nothing_typed_is_lo
     expect(page.get_by_label("Name", exact=True)).to_have_value("half done")
 
 
-def test_the_matrix_shows_what_is_granted_and_what_is_included(console: Console, window: Windows) -> None:
+def test_matrix_shows_granted_and_included_privileges(console: Console, window: Windows) -> None:
     page = window(console.root).open("/console/policies")
     matrix = page.get_by_role("region", name="Privileges and who has them")
     expect(matrix.get_by_role("columnheader", name="admin", exact=True)).to_be_visible()

@@ -1,4 +1,4 @@
-"""Signing in, and how a session ends."""
+"""Sign in, sign out, and the end of a session."""
 
 import re
 
@@ -11,26 +11,26 @@ from tests.support.console import Console
 from tests.support.server import GENERATE, Server
 
 
-def give_token(page: Page, token: str) -> None:
+def enter_token(page: Page, token: str) -> None:
     page.get_by_label("Access token").fill(token)
     page.get_by_role("button", name="Sign in").click()
 
 
-def test_a_first_visitor_signs_in_with_a_token_and_sees_their_tokens(console: Console, window: Windows) -> None:
+def test_visitor_signs_in_with_a_token_and_sees_own_tokens(console: Console, window: Windows) -> None:
     alice = console.person("alice", GENERATE)
     page = window().open("/")
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-    give_token(page, alice.token)
+    enter_token(page, alice.token)
     expect(page.get_by_role("heading", name="My tokens")).to_be_visible()
     expect(page.get_by_role("link", name="to sign in with")).to_be_visible()
     expect(page.get_by_text(alice.name, exact=True)).to_be_visible()
 
 
-def test_the_page_keeps_no_token_where_a_script_could_read_it(console: Console, window: Windows) -> None:
+def test_token_is_kept_nowhere_a_script_can_read(console: Console, window: Windows) -> None:
     alice = console.person("alice", GENERATE)
     opened = window()
     page = opened.open("/")
-    give_token(page, alice.token)
+    enter_token(page, alice.token)
     expect(page.get_by_role("heading", name="My tokens")).to_be_visible()
     kept = page.evaluate(
         "() => JSON.stringify([document.cookie, {...localStorage}, {...sessionStorage}, history.state])"
@@ -41,31 +41,31 @@ def test_the_page_keeps_no_token_where_a_script_could_read_it(console: Console, 
     assert (cookie["httpOnly"], cookie["sameSite"], cookie["value"] in alice.token) == (True, "Strict", False)
 
 
-def test_a_token_that_is_not_accepted_is_told_in_the_server_s_sentence(window: Windows) -> None:
+def test_rejected_token_shows_the_server_error(window: Windows) -> None:
     opened = window()
     opened.watch.allow("status of 401")
     page = opened.open("/console/sign-in")
-    give_token(page, "not-a-token")
+    enter_token(page, "not-a-token")
     expect(page.get_by_role("alert")).to_contain_text("token")
     expect(page.get_by_role("alert")).to_contain_text("request ")
     expect(page.get_by_role("button", name="Sign in")).to_be_enabled()
 
 
-def test_whoever_signs_in_comes_to_the_address_that_was_asked_for(console: Console, window: Windows) -> None:
+def test_sign_in_leads_to_the_requested_page(console: Console, window: Windows) -> None:
     page = window().open("/console/operations?page=2")
-    give_token(page, console.root.token)
+    enter_token(page, console.root.token)
     expect(page.get_by_role("heading", name="Operations")).to_be_visible()
     expect(page).to_have_url(re.compile(r"/console/operations\?page=2$"))
 
 
-def test_a_session_ends_when_its_token_is_revoked_in_another_window(console: Console, window: Windows) -> None:
+def test_session_ends_when_another_window_revokes_its_token(console: Console, window: Windows) -> None:
     alice = console.person("alice", GENERATE)
     second, _ = console.token(alice.urn, name="second")
     mine = window(alice)
     page = mine.open("/console/tokens?status=live")
     other = window()
     there = other.open("/")
-    give_token(there, second)
+    enter_token(there, second)
     there.get_by_role("link", name="to sign in with").click()
     there.get_by_role("button", name="Revoke to sign in with").click()
     there.locator("dialog").get_by_role("button", name="Revoke to sign in with").click()
@@ -74,11 +74,11 @@ def test_a_session_ends_when_its_token_is_revoked_in_another_window(console: Con
     page.get_by_label("Status").select_option("all")
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     expect(page.get_by_role("alert")).to_contain_text("revoked")
-    give_token(page, second)
+    enter_token(page, second)
     expect(page).to_have_url(re.compile(r"/console/tokens\?status=all$"))
 
 
-def test_whoever_signs_out_is_out_in_every_page_of_the_browser(console: Console, window: Windows) -> None:
+def test_sign_out_signs_out_every_page_of_the_browser(console: Console, window: Windows) -> None:
     alice = console.person("alice", GENERATE)
     opened = window(alice)
     page, other = opened.open("/console/tokens"), opened.open("/console/tokens")
@@ -88,7 +88,7 @@ def test_whoever_signs_out_is_out_in_every_page_of_the_browser(console: Console,
     expect(other.get_by_role("link", name="to sign in with")).to_have_count(0)
 
 
-def test_after_a_sign_out_the_way_back_shows_nothing_of_what_was_seen(console: Console, window: Windows) -> None:
+def test_back_button_after_sign_out_shows_no_data(console: Console, window: Windows) -> None:
     alice = console.person("alice", GENERATE)
     page = window(alice).open("/console/tokens")
     expect(page.get_by_role("link", name="to sign in with")).to_be_visible()
@@ -100,15 +100,13 @@ def test_after_a_sign_out_the_way_back_shows_nothing_of_what_was_seen(console: C
     expect(page.get_by_text(alice.name, exact=True)).to_have_count(0)
 
 
-def test_whoever_signs_in_in_one_page_is_who_every_page_of_the_browser_acts_as(
-    console: Console, window: Windows
-) -> None:
+def test_sign_in_changes_the_actor_of_every_page_of_the_browser(console: Console, window: Windows) -> None:
     alice, bob = console.person("alice", GENERATE), console.person("bob", GENERATE)
     opened = window(alice)
     page, other = opened.open("/console/tokens"), opened.open("/console/tokens")
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-    give_token(page, bob.token)
+    enter_token(page, bob.token)
     expect(other.get_by_text(bob.name, exact=True)).to_be_visible()
     expect(other.get_by_text(alice.name, exact=True)).to_have_count(0)
 
@@ -118,7 +116,7 @@ class TestLocalMode:
     def local(self, browser: Browser, server: Server) -> Window:
         return Window(browser, server)
 
-    def test_one_signs_in_by_choosing_an_actor_and_is_warned_on_every_page(self, local: Window) -> None:
+    def test_local_mode_sign_in_chooses_an_actor_and_warns_on_every_page(self, local: Window) -> None:
         page = local.open("/")
         expect(page.locator(".warning")).to_contain_text("can act as any actor")
         page.get_by_label("Act as").fill("admin")
@@ -130,7 +128,7 @@ class TestLocalMode:
             expect(page.get_by_text("Local mode:")).to_be_visible()
         local.close()
 
-    def test_without_local_mode_no_actor_can_be_chosen(self, window: Windows) -> None:
+    def test_actor_cannot_be_chosen_without_local_mode(self, window: Windows) -> None:
         page = window().open("/")
         expect(page.get_by_label("Access token")).to_be_visible()
         expect(page.get_by_label("Act as")).to_have_count(0)

@@ -1,4 +1,4 @@
-"""The types that the console's modules tell of themselves are true, by the strictest reading of the compiler."""
+"""The TypeScript compiler checks the console's modules in strict mode."""
 
 import subprocess
 from pathlib import Path
@@ -10,19 +10,19 @@ from tests.support.waiting import SECONDS
 SETTINGS = ROOT / "tests/console/tsconfig.json"
 
 
-def compiled(settings: Path) -> subprocess.CompletedProcess[str]:
+def compile_modules(settings: Path) -> subprocess.CompletedProcess[str]:
     client_env("node")
     compiler = NODE / "node_modules/typescript/bin/tsc"
     command = ["node", str(compiler), "--project", str(settings)]
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
-def test_the_console_s_modules_keep_their_types() -> None:
-    ran = compiled(SETTINGS)
+def test_console_modules_pass_the_type_check() -> None:
+    ran = compile_modules(SETTINGS)
     assert ran.returncode == 0, ran.stdout
 
 
-def test_a_wrong_type_would_be_found(tmp_path: Path) -> None:
+def test_type_check_reports_a_wrong_type(tmp_path: Path) -> None:
     told = '/** @param {number} count */\nconst twice = (count) => count * 2;\ntwice("two");\n'
     (tmp_path / "wrong.js").write_text(told)
     settings = (
@@ -31,10 +31,10 @@ def test_a_wrong_type_would_be_found(tmp_path: Path) -> None:
         .replace(', "dom", "dom.iterable"', "")
     )
     (tmp_path / "tsconfig.json").write_text(settings)
-    assert "TS2345" in compiled(tmp_path / "tsconfig.json").stdout
+    assert "TS2345" in compile_modules(tmp_path / "tsconfig.json").stdout
 
 
-def test_the_console_has_no_module_of_others_and_each_is_short() -> None:
+def test_console_loads_no_foreign_module_and_each_is_short() -> None:
     modules = sorted((ROOT / "src/watchword/console").rglob("*.js"))
     assert modules
     for module in modules:

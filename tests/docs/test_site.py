@@ -52,7 +52,7 @@ class Site:
     folder: Path
     pages: dict[Path, Page]
 
-    def leads_nowhere(self, page: Page) -> Iterator[str]:
+    def broken_links(self, page: Page) -> Iterator[str]:
         for link in [*page.links, *page.fetched]:
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
@@ -86,7 +86,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 def test_every_link_and_anchor_of_the_site_exists(site: Site) -> None:
     assert sum(len(page.links) for page in site.pages.values()) > 1_000
-    broken = {str(path): found for path, page in site.pages.items() if (found := list(site.leads_nowhere(page)))}
+    broken = {str(path): found for path, page in site.pages.items() if (found := list(site.broken_links(page)))}
     assert broken == {}
 
 

@@ -1,4 +1,4 @@
-"""Rules over the source tree: imports point one way, one reader of the environment, locks with hashes."""
+"""Rules for the source tree: imports point one way, one module reads the environment, lock files have hashes."""
 
 import ast
 import json
@@ -11,8 +11,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "watchword"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-# What each shelf may import: of Watchword, and of others. The standard library is for everybody.
-SHELVES: dict[str, tuple[set[str], set[str]]] = {
+# The packages that each part of the source may import: from Watchword, and third-party. Any part may import the
+# standard library.
+ALLOWED_IMPORTS: dict[str, tuple[set[str], set[str]]] = {
     "domain": ({"domain"}, set()),
     "service": ({"service", "domain"}, set()),
     "files": ({"domain"}, set()),
@@ -57,7 +58,7 @@ SHELVES: dict[str, tuple[set[str], set[str]]] = {
 }
 
 
-def shelf_of(module: str) -> str:
+def part_of(module: str) -> str:
     """`http` for `http.graphql.limits`; empty for the package itself."""
     return module.split(".", maxsplit=1)[0]
 
@@ -80,35 +81,35 @@ def test_imports_point_one_way() -> None:
         f"{path.relative_to(SOURCE)} imports {name}"
         for path in MODULES
         for name in imports(path)
-        if not may_import(shelf_of(".".join(path.relative_to(SOURCE).with_suffix("").parts)), name)
+        if not may_import(part_of(".".join(path.relative_to(SOURCE).with_suffix("").parts)), name)
     ]
     assert offenders == []
 
 
-def may_import(shelf: str, name: str) -> bool:
-    if shelf == "__init__":
+def may_import(part: str, name: str) -> bool:
+    if part == "__init__":
         return True
-    ours, others = SHELVES[shelf]
+    ours, others = ALLOWED_IMPORTS[part]
     top, _, rest = name.partition(".")
     if top == "watchword":
-        return rest == "__version__" or shelf_of(rest) in ours
+        return rest == "__version__" or part_of(rest) in ours
     return top in sys.stdlib_module_names or top in others
 
 
 def test_only_settings_reads_the_environment() -> None:
-    """And the client its variables: it works without the settings of the server."""
+    """The client also reads its own variables: it works without the server's settings."""
     readers = [str(p.relative_to(SOURCE)) for p in MODULES if any(w in p.read_text() for w in ("os.environ", "getenv"))]
     assert readers == ["client/profiles.py", "settings.py"]
 
 
-def test_locks_carry_hashes_and_no_address() -> None:
+def test_python_locks_have_hashes_and_no_urls() -> None:
     for lock in (ROOT / "requirements").glob("*.lock"):
         text = lock.read_text()
         assert "--hash=sha256:" in text
         assert "://" not in text
 
 
-def test_the_lock_of_the_node_clients_carries_hashes_and_no_address() -> None:
+def test_node_client_lock_has_hashes_and_no_urls() -> None:
     text = (ROOT / "tests/clients/node/package-lock.json").read_text()
     packages = {name: what for name, what in json.loads(text)["packages"].items() if name}
     assert packages
@@ -116,7 +117,7 @@ def test_the_lock_of_the_node_clients_carries_hashes_and_no_address() -> None:
     assert "://" not in text
 
 
-def test_the_locks_of_the_search_nodes_carry_hashes_and_no_address() -> None:
+def test_search_node_locks_have_hashes_and_no_urls() -> None:
     locks = sorted((ROOT / "scripts/search-nodes").glob("*.lock"))
     assert locks
     for lock in locks:

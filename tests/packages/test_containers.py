@@ -1,7 +1,5 @@
-"""The files for containers: read by the programs of those who will run them, and what they say of the service holds.
-
-There is no image to build on here, so the last step is ours: the service runs as the Containerfile says, on a root that
-cannot be written, without a container engine.
+"""The container files: linters accept them, and the service runs as they describe. There is no base image here to build
+on. The test runs the service as the Containerfile says, on a read-only root, without a container engine.
 """
 
 import json
@@ -28,21 +26,21 @@ COMPOSE = ROOT / "compose.yaml"
 CONTAIN = ROOT / "tests/support/contain.sh"
 
 
-def tool(*words: str | Path) -> subprocess.CompletedProcess[str]:
+def run_tool(*words: str | Path) -> subprocess.CompletedProcess[str]:
     program, *others = words
     command = [client_env("packages") / "bin" / program, *others]
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, cwd=ROOT)
 
 
 def instructions() -> list[tuple[str, str]]:
-    """Of the last stage, continued lines joined."""
+    """Return the instructions of the last stage, with continued lines joined."""
     text = re.sub(r"\\\n\s*", " ", re.sub(r"^#.*\n", "", CONTAINERFILE.read_text(), flags=re.MULTILINE))
     lines = [line.partition(" ") for line in text.splitlines() if line.strip()]
     last = max(index for index, (word, _, _) in enumerate(lines) if word == "FROM")
     return [(word, rest) for word, _, rest in lines[last:]]
 
 
-def said(word: str) -> str:
+def instruction(word: str) -> str:
     (rest,) = [rest for one, rest in instructions() if one == word]
     return rest
 
@@ -51,29 +49,29 @@ def compose() -> Any:
     return yaml.safe_load(COMPOSE.read_text())
 
 
-def test_the_linter_of_container_files_finds_nothing() -> None:
-    done = tool("hadolint", "--no-color", CONTAINERFILE)
+def test_hadolint_accepts_the_containerfile() -> None:
+    done = run_tool("hadolint", "--no-color", CONTAINERFILE)
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_linter_would_find_something(tmp_path: Path) -> None:
+def test_hadolint_rejects_a_root_user(tmp_path: Path) -> None:
     worse = tmp_path / "Containerfile"
     worse.write_text(CONTAINERFILE.read_text().replace("USER 10001:10001", "USER root"))
-    done = tool("hadolint", "--no-color", worse)
+    done = run_tool("hadolint", "--no-color", worse)
     assert done.returncode != 0
     assert "root" in done.stdout
 
 
-def test_the_compose_file_is_one_by_the_schema_of_its_specification(tmp_path: Path) -> None:
+def test_compose_file_matches_the_compose_schema(tmp_path: Path) -> None:
     check = ("check-jsonschema", "--builtin-schema", "vendor.compose-spec")
-    done = tool(*check, COMPOSE)
+    done = run_tool(*check, COMPOSE)
     assert done.returncode == 0, done.stdout
     worse = tmp_path / "compose.yaml"
     worse.write_text(COMPOSE.read_text().replace("read_only: true", "read_only: [true]"))
-    assert tool(*check, worse).returncode != 0
+    assert run_tool(*check, worse).returncode != 0
 
 
-def test_what_the_image_copies_is_not_ignored_and_nothing_else_is_sent() -> None:
+def test_build_context_has_only_the_files_that_the_image_copies() -> None:
     lines = (ROOT / ".containerignore").read_text().splitlines()
     assert lines[1] == "*"
     kept = {line.removeprefix("!") for line in lines if line.startswith("!")}
@@ -84,7 +82,7 @@ def test_what_the_image_copies_is_not_ignored_and_nothing_else_is_sent() -> None
     assert (ROOT / ".dockerignore").read_text() == (ROOT / ".containerignore").read_text()
 
 
-def test_every_image_of_others_must_be_named_by_its_digest() -> None:
+def test_third_party_images_require_a_digest() -> None:
     services = compose()["services"]
     named = [
         services["watchword"]["build"]["args"]["BASE"],
@@ -102,14 +100,14 @@ def test_every_image_of_others_must_be_named_by_its_digest() -> None:
         assert done.returncode == code
 
 
-def test_every_service_of_the_compose_file_is_closed_and_waits_for_what_it_needs() -> None:
+def test_compose_services_drop_privileges_and_wait_for_dependencies() -> None:
     services = compose()["services"]
     for name, service in services.items():
         assert service["cap_drop"] == ["ALL"], name
         assert "no-new-privileges:true" in service["security_opt"], name
     ours = services.pop("watchword")
     assert ours["read_only"] is True
-    assert ours["user"] == said("USER")
+    assert ours["user"] == instruction("USER")
     assert all(port.startswith("127.0.0.1:") for port in ours["ports"])
     assert {name: one["condition"] for name, one in ours["depends_on"].items()} == dict.fromkeys(
         services, "service_healthy"
@@ -118,7 +116,7 @@ def test_every_service_of_the_compose_file_is_closed_and_waits_for_what_it_needs
     assert all(service["networks"] == ["inside"] for service in services.values())
 
 
-def test_the_compose_file_sets_what_is_a_setting_and_no_secret_in_an_environment() -> None:
+def test_compose_file_sets_known_settings_and_no_secrets() -> None:
     content = compose()
     ours = content["services"]["watchword"]
     secret = {setting.variable for setting in TABLE if setting.secret}
@@ -137,15 +135,15 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return environment_of(wheel, tmp_path_factory.mktemp("opt") / "watchword")
 
 
-def test_the_service_runs_as_the_image_says_on_a_root_that_cannot_be_written(environment: Path, tmp_path: Path) -> None:
+def test_service_runs_with_the_image_settings_on_a_read_only_root(environment: Path, tmp_path: Path) -> None:
     need_root("a root of its own is made of mounts")
     need_program("ip", "iproute2")
-    user, _, group = said("USER").partition(":")
-    assert json.loads(said("VOLUME")) == [said("WORKDIR")] == ["/data"]
-    serve = shlex.join([*json.loads(said("ENTRYPOINT")), *json.loads(said("CMD"))])
-    check = shlex.join(json.loads(said("HEALTHCHECK").partition(" CMD ")[2]))
+    user, _, group = instruction("USER").partition(":")
+    assert json.loads(instruction("VOLUME")) == [instruction("WORKDIR")] == ["/data"]
+    serve = shlex.join([*json.loads(instruction("ENTRYPOINT")), *json.loads(instruction("CMD"))])
+    check = shlex.join(json.loads(instruction("HEALTHCHECK").partition(" CMD ")[2]))
     script = f"""
-        cd {said("WORKDIR")}
+        cd {instruction("WORKDIR")}
         {serve} >/data/out 2>&1 &
         tries=0
         until {check} 2>/dev/null; do
@@ -160,7 +158,7 @@ def test_the_service_runs_as_the_image_says_on_a_root_that_cannot_be_written(env
     root.mkdir()
     data.mkdir(0o700)
     os.chown(data, int(user), int(group))
-    env = dict(item.split("=", 1) for item in shlex.split(said("ENV")))
+    env = dict(item.split("=", 1) for item in shlex.split(instruction("ENV")))
     env["PATH"] = env["PATH"].replace("$PATH", "/usr/local/bin:/usr/bin:/bin")
     command = [
         "unshare", "--mount", "--pid", "--fork", "--kill-child", "--net", "--ipc", "--uts",

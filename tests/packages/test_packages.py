@@ -1,4 +1,4 @@
-"""The packages: the same bytes from the same sources, complete, and a service that runs where nothing else is."""
+"""The packages: reproducible, complete, and they run in an empty environment."""
 
 import configparser
 import email
@@ -36,24 +36,22 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
 
 
 @dataclass(frozen=True)
-class Home:
-    """Where pipx put it: a command, and an environment that nothing else is in."""
+class PipxInstallation:
+    """An installation by pipx: the command and its own environment."""
 
     bin: Path
     environment: Path
 
 
 @pytest.fixture(scope="module")
-def installed(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """By pipx, in the versions that the service is tested with: of the lock all but the hashes, which a file that was
-    just made has none of.
-    """
+def installed(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> PipxInstallation:
+    """Install with pipx in the locked versions. The hashes are left out: the new wheel has none in the lock."""
     folder = tmp_path_factory.mktemp("pipx")
     pins = re.findall(r"^[\w.\[\]-]+==\S+", (ROOT / "requirements/run.lock").read_text(), re.MULTILINE)
     (folder / "constraints.txt").write_text("\n".join(pins))
-    home = Home(folder / "bin", folder / "home/venvs/watchword")
+    home = PipxInstallation(folder / "bin", folder / "home/venvs/watchword")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("WATCHWORD_", "PYTHON", "PIPX"))}
-    path = f"{Path(sys.executable).parent}:{clean['PATH']}"  # where uv is, which takes a tenth of pip's time
+    path = f"{Path(sys.executable).parent}:{clean['PATH']}"  # uv is here; it takes a tenth of pip's time
     done = subprocess.run(
         [
             client_env("packages") / "bin/pipx", "install", f"{packages.wheel}[server]", "--python", sys.executable,
@@ -66,8 +64,8 @@ def installed(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> H
     return home
 
 
-class Installed(Server):
-    """A server of the installed command, rather than of the sources."""
+class InstalledServer(Server):
+    """A server run by the installed command instead of the sources."""
 
     program: Path
 
@@ -77,20 +75,18 @@ class Installed(Server):
 
 
 @pytest.fixture
-def clone(installed: Home, tmp_path: Path) -> Iterator[Installed]:
-    """In a folder that has nothing but, as the README says, an environment in `.venv`: here that of the wheel."""
+def clone(installed: PipxInstallation, tmp_path: Path) -> Iterator[InstalledServer]:
+    """Serve in an empty folder with `.venv`, as the README says; here `.venv` is the installed environment."""
     folder = tmp_path / "clone"
     folder.mkdir()
     (folder / ".venv").symlink_to(installed.environment)
-    server = Installed(folder)
+    server = InstalledServer(folder)
     server.program = installed.bin / "watchword"
     with server:
         yield server
 
 
-def test_the_same_sources_give_the_same_bytes_wherever_and_by_whomever_they_are_packed(
-    packages: Packages, tmp_path: Path
-) -> None:
+def test_packages_are_reproducible(packages: Packages, tmp_path: Path) -> None:
     project = tmp_path / "elsewhere"
     project.mkdir()
     for name in ("deploy", "requirements", "scripts", "src"):
@@ -107,7 +103,7 @@ def test_the_same_sources_give_the_same_bytes_wherever_and_by_whomever_they_are_
     assert source.read_bytes() == packages.source.read_bytes()
 
 
-def test_the_wheel_has_every_file_of_the_package_and_no_other(packages: Packages) -> None:
+def test_wheel_has_exactly_the_files_of_the_package(packages: Packages) -> None:
     ours = {
         str(path.relative_to(SOURCE.parent))
         for path in SOURCE.rglob("*")
@@ -120,7 +116,7 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(packages: Packages
     assert any(name.endswith(".sql") for name in packed)
 
 
-def test_the_source_distribution_has_what_the_wheel_is_made_of_and_what_it_is_run_by(packages: Packages) -> None:
+def test_source_distribution_has_sources_and_deployment_files(packages: Packages) -> None:
     with tarfile.open(packages.source) as archive:
         named = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
     with zipfile.ZipFile(packages.wheel) as wheel:
@@ -130,7 +126,7 @@ def test_the_source_distribution_has_what_the_wheel_is_made_of_and_what_it_is_ru
     assert files | {str(path.relative_to(ROOT)) for path in ROOT.glob("deploy/**/*") if path.is_file()} <= named
 
 
-def test_the_wheel_says_what_it_is(packages: Packages) -> None:
+def test_wheel_has_complete_metadata(packages: Packages) -> None:
     with zipfile.ZipFile(packages.wheel) as wheel:
         folder = next(name.partition("/")[0] for name in wheel.namelist() if ".dist-info/" in name)
         told = email.message_from_bytes(wheel.read(f"{folder}/METADATA"))
@@ -151,7 +147,7 @@ def test_the_wheel_says_what_it_is(packages: Packages) -> None:
 
 @pytest.fixture(scope="module")
 def client_only(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel and what it depends on without extras, in the locked versions."""
+    """An environment with the wheel and its dependencies without extras, in the locked versions."""
     folder = tmp_path_factory.mktemp("client")
     pins = re.findall(r"^[\w.\[\]-]+==\S+", (ROOT / "requirements/run.lock").read_text(), re.MULTILINE)
     (folder / "constraints.txt").write_text("\n".join(pins))
@@ -163,7 +159,7 @@ def client_only(packages: Packages, tmp_path_factory: pytest.TempPathFactory) ->
     return environment
 
 
-def test_the_client_needs_httpx_and_nothing_else(client_only: Path, server: Server, tmp_path: Path) -> None:
+def test_client_depends_only_on_httpx(client_only: Path, server: Server, tmp_path: Path) -> None:
     listed = "import importlib.metadata as m; print(*sorted(d.name for d in m.distributions()))"
     code = (
         "import asyncio, sys; from watchword.client import AsyncClient, Client; import watchword.client.middleware\n"
@@ -184,14 +180,14 @@ def test_the_client_needs_httpx_and_nothing_else(client_only: Path, server: Serv
     assert python(code, server.url, ADMIN) == f"{ADMIN} {__version__}\n{ADMIN}\n"
 
 
-def test_the_command_of_a_client_install_says_what_to_install(client_only: Path, tmp_path: Path) -> None:
+def test_command_without_server_packages_says_what_to_install(client_only: Path, tmp_path: Path) -> None:
     command = [str(client_only / "bin/watchword"), "whoami"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 1
     assert ran.stderr == "watchword: The command line needs more packages. Run: pip install 'watchword[server]'\n"
 
 
-def test_the_installed_command_runs_from_its_own_environment_alone(installed: Home, tmp_path: Path) -> None:
+def test_installed_command_uses_only_its_own_environment(installed: PipxInstallation, tmp_path: Path) -> None:
     asked = "import watchword, importlib.util as u; print(watchword.__file__, u.find_spec('pytest'))"
     ran = subprocess.run(
         [installed.environment / "bin/python", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True
@@ -203,7 +199,7 @@ def test_the_installed_command_runs_from_its_own_environment_alone(installed: Ho
     assert said == f"watchword, version {__version__}\n"
 
 
-def test_what_the_readme_shows_is_what_happens_with_the_installed_wheel(clone: Installed) -> None:
+def test_readme_blocks_work_with_the_installed_wheel(clone: InstalledServer) -> None:
     readme = ROOT / "README.md"
     assert '"$PWD/.venv/bin:$PATH"' in blocks(readme)[0].code
     for block, output in run_blocks(readme, clone):

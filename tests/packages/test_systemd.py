@@ -1,4 +1,4 @@
-"""The unit for systemd: sound, closed, and the service runs under all of it, by a real systemd."""
+"""The systemd unit: valid, sandboxed, and the service runs in it under a real systemd."""
 
 import json
 import re
@@ -23,7 +23,7 @@ from watchword.settings import TABLE, load
 
 ACTOR = "X-Service-Actor"
 EXPOSED_AT_MOST = 15
-"""Of 100, as systemd counts; what is not closed is the network, the sockets and the root's own file tree."""
+"""Of 100, as systemd counts. What stays open: the network, sockets and the root file system."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
-    """A folder of units with ours in it, and nothing else."""
+    """A folder of units with only ours in it."""
     folder = tmp_path / "units"
     folder.mkdir()
     shutil.copy(DEPLOY / UNIT, folder)
@@ -49,7 +49,7 @@ def drop_in(units: Path, name: str, text: str) -> None:
 
 @pytest.fixture
 def http(units: Path) -> Iterator[httpx.Client]:
-    """A client of the service that the unit will start, on a port of its own."""
+    """A client for the service that the unit starts, on its own port."""
     port = free_port()
     log = units / "service.log"
     said = f"StandardOutput=append:{log}\nStandardError=append:{log}\n"
@@ -58,33 +58,33 @@ def http(units: Path) -> Iterator[httpx.Client]:
         yield client
 
 
-def is_well(http: httpx.Client) -> bool:
+def is_healthy(http: httpx.Client) -> bool:
     try:
         return http.get("/health").status_code == 200
     except httpx.TransportError:
         return False
 
 
-def await_well(http: httpx.Client, units: Path) -> None:
+def await_healthy(http: httpx.Client, units: Path) -> None:
     try:
-        until(lambda: is_well(http), "the service is well")
+        until(lambda: is_healthy(http), "the service is healthy")
     except AssertionError:
         logs = [units / name for name in ("boot.log", "console.log", "service.log")]
         raise AssertionError("\n".join(log.read_text() for log in logs if log.exists())) from None
 
 
 def processes(outer: psutil.Process) -> list[psutil.Process]:
-    return [one for one in outer.children(recursive=True) if "/opt/watchword/bin" in " ".join(words_of(one))]
+    return [one for one in outer.children(recursive=True) if "/opt/watchword/bin" in " ".join(command_line(one))]
 
 
-def words_of(process: psutil.Process) -> list[str]:
+def command_line(process: psutil.Process) -> list[str]:
     try:
         return process.cmdline()
-    except psutil.NoSuchProcess:  # it ended while we looked
+    except psutil.NoSuchProcess:  # the process exited meanwhile
         return []
 
 
-def test_systemd_finds_nothing_wrong_with_the_unit_and_its_drop_in(units: Path, environment: Path) -> None:
+def test_systemd_accepts_the_unit_and_its_drop_in(units: Path, environment: Path) -> None:
     analyze = need_program("systemd-analyze", "systemd")
     drop_in(units, "postgresql.conf", (DEPLOY / f"{UNIT}.d/postgresql.conf").read_text())
     unit = units / UNIT
@@ -96,54 +96,50 @@ def test_systemd_finds_nothing_wrong_with_the_unit_and_its_drop_in(units: Path, 
     assert "strictly" in told
 
 
-def test_the_unit_leaves_little_exposed(units: Path) -> None:
+def test_unit_has_a_low_exposure_score(units: Path) -> None:
     analyze = need_program("systemd-analyze", "systemd")
     flags = ["--offline=true", f"--threshold={EXPOSED_AT_MOST}", "--no-pager"]
     done = subprocess.run([analyze, "security", *flags, units / UNIT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
-def test_tokens_are_made_and_ended_under_the_sandbox_of_the_unit(
-    units: Path, http: httpx.Client, environment: Path
-) -> None:
+def test_tokens_are_created_and_revoked_in_the_sandbox(units: Path, http: httpx.Client, environment: Path) -> None:
     with systemd(units, environment) as machine:
-        await_well(http, units)
-        # Only a process of the service's own user may name an actor; root is no exception.
+        await_healthy(http, units)
+        # Only a process of the service's own user may name an actor. Root may not.
         wanted = {"input": {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_HOUR", "name": "t"}}
         refused = http.post("/api/graphql", json={"query": CREATE, "variables": wanted}, headers={ACTOR: ADMIN})
         assert refused.status_code == 401
         assert "a process of user root (uid 0); the server runs as" in refused.json()["errors"][0]["message"]
         user = processes(machine)[0].uids().real
-        token = _asked(http, user, CREATE, wanted)["createAccessToken"]
+        token = post_as_user(http, user, CREATE, wanted)["createAccessToken"]
         bearer = {"Authorization": f"Bearer {token['accessToken']}"}
         assert http.get("/auth", headers=bearer).status_code == 204
-        assert _asked(http, user, REVOKE, {"id": token["metadata"]["id"]}) == {"revokeAccessToken": True}
+        assert post_as_user(http, user, REVOKE, {"id": token["metadata"]["id"]}) == {"revokeAccessToken": True}
         assert http.get("/auth", headers=bearer).status_code == 401
         running = processes(machine)
-        assert len(running) >= 2  # the service and its worker; the index comes and goes
+        assert len(running) >= 2  # the service and its worker; the index process comes and goes
         for process in running:
             status = dict(re.findall(r"^(\w+):\s*(.*)$", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE))
             assert (status["CapEff"], status["CapBnd"]) == ("0" * 16, "0" * 16)
             assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
             assert status["Uid"].split()[0] != "0"
-            assert process.rlimit(psutil.RLIMIT_CORE) == (0, 0)  # no dump with tokens and keys in it
+            assert process.rlimit(psutil.RLIMIT_CORE) == (0, 0)  # a core dump would contain tokens and keys
 
 
-def test_systemd_starts_the_service_again_when_it_was_killed(
-    units: Path, http: httpx.Client, environment: Path
-) -> None:
+def test_systemd_restarts_a_killed_service(units: Path, http: httpx.Client, environment: Path) -> None:
     with systemd(units, environment) as machine:
-        await_well(http, units)
+        await_healthy(http, units)
         before = processes(machine)
         before[0].kill()
-        until_gone(before)  # a worker answers for a moment longer than the process that started it lives
-        await_well(http, units)
+        until_gone(before)  # a worker outlives its parent process for a moment
+        await_healthy(http, units)
         after = processes(machine)
         assert after
         assert not {one.pid for one in after} & {one.pid for one in before}
 
 
-def test_secrets_of_the_drop_in_reach_the_service_and_not_its_environment(
+def test_drop_in_secrets_are_not_in_the_environment(
     units: Path, http: httpx.Client, environment: Path, database: Home
 ) -> None:
     folder = units / "etc"
@@ -153,7 +149,7 @@ def test_secrets_of_the_drop_in_reach_the_service_and_not_its_environment(
     text = (DEPLOY / f"{UNIT}.d/postgresql.conf").read_text().replace("/etc/watchword/", f"{folder}/")
     drop_in(units, "postgresql.conf", f"{text}Environment=WATCHWORD_DATABASE_SCHEMA={database.schema}\n")
     with systemd(units, environment) as machine:
-        await_well(http, units)
+        await_healthy(http, units)
         made = watchword("token", "create", "--local", env=database.env)
         assert made.returncode == 0, made.stderr
         assert http.get("/auth", headers={"Authorization": f"Bearer {made.stdout.strip()}"}).status_code == 204
@@ -162,7 +158,7 @@ def test_secrets_of_the_drop_in_reach_the_service_and_not_its_environment(
         assert not any(database.url in one for one in seen)
 
 
-def test_a_command_on_the_store_runs_beside_the_service_with_the_properties_that_the_page_gives_it(
+def test_documented_systemd_run_command_works_beside_the_service(
     units: Path, http: httpx.Client, environment: Path
 ) -> None:
     page = (ROOT / "docs/how-to/deploy.md").read_text()
@@ -172,18 +168,18 @@ def test_a_command_on_the_store_runs_beside_the_service_with_the_properties_that
     assert properties
     command = " ".join(word for word in words if not word.startswith("--p") and word != "--wait")
     told = units / "told"
-    again = "Restart=on-failure\nRestartSec=200ms\n"  # until the service has made the store
+    again = "Restart=on-failure\nRestartSec=200ms\n"  # until the service has created the store
     heard = f"StandardOutput=truncate:{told}\nStandardError=null"
     own = "\n".join(["[Service]", "Type=oneshot", *properties, f"ExecStart={command}", heard])
     (units / "command.service").write_text(f"[Unit]\nDefaultDependencies=no\nStartLimitBurst=1000\n{own}\n{again}")
     drop_in(units, "command.conf", "[Unit]\nWants=command.service\n")
     with systemd(units, environment):
-        await_well(http, units)
+        await_healthy(http, units)
         until(lambda: told.exists() and told.read_text().endswith("\n"), "the command has told its token")
         assert http.get("/auth", headers={"Authorization": f"Bearer {told.read_text().strip()}"}).status_code == 204
 
 
-def test_the_example_of_an_environment_holds_settings_that_are_valid_together() -> None:
+def test_environment_example_has_valid_settings() -> None:
     text = (DEPLOY / "watchword.env.example").read_text()
     given = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
     others = dict(re.findall(r"^#(\w+)=(.*)$", text, re.MULTILINE))
@@ -192,8 +188,8 @@ def test_the_example_of_an_environment_holds_settings_that_are_valid_together() 
     assert not {setting.variable for setting in TABLE if setting.secret} & set(given)
 
 
-def _asked(http: httpx.Client, user: int, query: str, variables: object) -> Any:
-    """The data of an answer to a process of this user, who names the actor in the header."""
+def post_as_user(http: httpx.Client, user: int, query: str, variables: object) -> Any:
+    """Return the data of a response to a process of this user that sends the actor header."""
     words = ["-sS", "-H", f"{ACTOR}: {ADMIN}", "-H", "Content-Type: application/json", "-d", "@-"]
     done = subprocess.run(
         [need_program("curl", "curl"), *words, f"{http.base_url}/api/graphql"],

@@ -1,4 +1,4 @@
-"""Answers that come late: none takes the place of a newer one, and none takes the focus from who has gone on."""
+"""Late responses: none replaces a newer one or moves the focus."""
 
 import re
 
@@ -10,15 +10,15 @@ from tests.support.console import Console
 from tests.support.server import GENERATE
 
 
-def test_that_nobody_was_signed_in_is_no_news_once_somebody_is(console: Console, window: Windows) -> None:
+def test_late_sign_out_response_is_ignored_after_sign_in(console: Console, window: Windows) -> None:
     alice, bob = console.person("alice", GENERATE), console.person("bob", GENERATE)
     opened = window(alice)
     page, other = opened.open("/console/tokens"), opened.open("/console/tokens")
 
-    def where_one_signs_in(request: Request) -> bool:
+    def is_session_check_on_sign_in_page(request: Request) -> bool:
         return request.method == "GET" and "/console/sign-in" in other.url
 
-    with overtaken(other, "/session", where_one_signs_in):
+    with overtaken(other, "/session", is_session_check_on_sign_in_page):
         page.get_by_role("button", name="Sign out").click()
         expect(other).to_have_url(re.compile("/console/sign-in"))
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
@@ -30,7 +30,7 @@ def test_that_nobody_was_signed_in_is_no_news_once_somebody_is(console: Console,
     expect(other.get_by_text(bob.name, exact=True)).to_be_visible()
 
 
-def test_a_list_from_before_a_deed_does_not_take_the_place_of_the_one_after(console: Console, window: Windows) -> None:
+def test_late_list_does_not_replace_a_newer_one(console: Console, window: Windows) -> None:
     mallory = console.person("mallory", GENERATE)
     page = window(console.root).open(f"/console/actors?q={mallory.name}")
     with overtaken(page, "/api/graphql", lambda request: asks(request, "Actors")):
@@ -42,7 +42,7 @@ def test_a_list_from_before_a_deed_does_not_take_the_place_of_the_one_after(cons
     expect(row).to_contain_text("suspended")
 
 
-def test_who_sorts_before_the_list_has_come_keeps_what_was_searched_for(console: Console, window: Windows) -> None:
+def test_sorting_before_the_list_arrives_keeps_the_search(console: Console, window: Windows) -> None:
     page = window(console.person("owner", GENERATE)).open("/console/tokens")
     with held_back(page, "Tokens"):
         page.get_by_role("searchbox").fill("sign in")
@@ -53,7 +53,7 @@ def test_who_sorts_before_the_list_has_come_keeps_what_was_searched_for(console:
         expect(page).to_have_url(re.compile("q=sign"))
 
 
-def test_who_goes_back_before_the_list_has_come_finds_the_filter_as_it_was(console: Console, window: Windows) -> None:
+def test_back_before_the_list_arrives_restores_the_filter(console: Console, window: Windows) -> None:
     page = window(console.person("owner", GENERATE)).open("/console/tokens")
     with held_back(page, "Tokens"):
         page.get_by_label("Status").select_option("revoked")
@@ -63,7 +63,7 @@ def test_who_goes_back_before_the_list_has_come_finds_the_filter_as_it_was(conso
     expect(page.get_by_role("link", name="to sign in with")).to_be_visible()
 
 
-def test_numbers_come_though_a_filter_was_chosen_before_them(console: Console, window: Windows) -> None:
+def test_late_totals_are_shown_after_a_filter_was_chosen(console: Console, window: Windows) -> None:
     page = window(console.root).open()
     with held_back(page, "Numbers"):
         page.goto("/console/all-tokens")
@@ -72,7 +72,7 @@ def test_numbers_come_though_a_filter_was_chosen_before_them(console: Console, w
     expect(page.get_by_role("link", name=re.compile("expire this week"))).to_be_visible()
 
 
-def test_who_goes_on_after_a_revocation_is_not_called_back(console: Console, window: Windows) -> None:
+def test_late_response_to_a_revocation_does_not_move_the_focus(console: Console, window: Windows) -> None:
     owner = console.person("owner", GENERATE)
     console.token(owner.urn, name="gone")
     page = window(owner).open("/console/tokens")
@@ -87,7 +87,7 @@ def test_who_goes_on_after_a_revocation_is_not_called_back(console: Console, win
     expect(page.get_by_role("searchbox")).to_be_focused()
 
 
-def test_who_goes_on_after_closing_details_is_not_called_back(console: Console, window: Windows) -> None:
+def test_late_response_after_closing_details_does_not_move_the_focus(console: Console, window: Windows) -> None:
     holder = console.person("holder", GENERATE)
     console.token(holder.urn, name="closed")
     page = window(console.root).open(f"/console/all-tokens?actor={holder.urn}&q=closed")
@@ -104,7 +104,7 @@ def test_who_goes_on_after_closing_details_is_not_called_back(console: Console, 
     expect(page.get_by_role("searchbox")).to_be_focused()
 
 
-def test_a_dry_run_that_was_put_away_stays_away(console: Console, window: Windows) -> None:
+def test_cancelled_dry_run_stays_closed(console: Console, window: Windows) -> None:
     who = console.person("planned")
     page = window(console.root).open(f"/console/all-tokens?actor={who.urn}")
     page.get_by_role("button", name="Revoke all 1 matching…").click()
@@ -116,7 +116,7 @@ def test_a_dry_run_that_was_put_away_stays_away(console: Console, window: Window
     expect(page.get_by_role("heading", name="Dry run")).to_have_count(0)
 
 
-def test_whoever_leaves_while_a_token_is_being_made_is_asked_first(console: Console, window: Windows) -> None:
+def test_leaving_while_a_token_is_created_asks_for_confirmation(console: Console, window: Windows) -> None:
     page = window(console.person("owner", GENERATE)).open("/console/tokens/new")
     page.get_by_role("textbox", name="Name", exact=True).fill("slow to come")
     with held_back(page, "Create"):
@@ -128,7 +128,7 @@ def test_whoever_leaves_while_a_token_is_being_made_is_asked_first(console: Cons
     expect(page.locator("#secret")).to_be_visible()
 
 
-def test_a_question_goes_with_the_page_it_was_asked_on(console: Console, window: Windows) -> None:
+def test_dialog_closes_with_its_page(console: Console, window: Windows) -> None:
     owner = console.person("owner", GENERATE)
     console.token(owner.urn, name="asked about")
     page = window(owner).open("/console/tokens")

@@ -1,4 +1,4 @@
-"""Every view has an address that back, forward, reload and sharing keep; and a list of a hundred thousand is paged."""
+"""Back, forward and reload restore the view; a list of 100,000 tokens is paged."""
 
 from collections.abc import Iterator
 
@@ -20,16 +20,16 @@ def names(page: Page) -> list[str]:
     return found
 
 
-def asked(opened: Window) -> int:
-    """How often the pages of this window have asked the API."""
+def count_requests(opened: Window) -> int:
+    """Count the API requests of this window's pages."""
     return opened.watch.requests.count("POST /api/graphql")
 
 
-def shows(page: Page, first: int, last: int, total: int) -> None:
+def expect_range(page: Page, first: int, last: int, total: int) -> None:
     expect(page.locator(".pager")).to_contain_text(f"{first:,}\N{EN DASH}{last:,} of {total:,}")
 
 
-def test_back_forward_and_reload_keep_the_place(console: Console, window: Windows) -> None:
+def test_back_forward_and_reload_restore_the_page(console: Console, window: Windows) -> None:
     alice = console.person("alice", GENERATE)
     for number in range(25):
         console.token(alice.urn, by=alice, name=f"token {number:02}")
@@ -42,7 +42,7 @@ def test_back_forward_and_reload_keep_the_place(console: Console, window: Window
     assert (len(first), len(second), set(first) & set(second)) == (PAGE, 6, set())
     page.get_by_label("Search names").fill("token 1")
     page.get_by_label("Search names").press("Enter")
-    shows(page, 1, 10, 10)
+    expect_range(page, 1, 10, 10)
     page.get_by_role("link", name="token 13").click()
     panel = page.get_by_role("dialog", name="token 13")
     expect(panel).to_be_visible()
@@ -52,12 +52,12 @@ def test_back_forward_and_reload_keep_the_place(console: Console, window: Window
     expect(page.get_by_label("Search names")).to_have_value("token 1")
     page.go_back()
     expect(panel).to_have_count(0)
-    shows(page, 1, 10, 10)
+    expect_range(page, 1, 10, 10)
     page.go_back()
-    shows(page, 21, 26, 26)
+    expect_range(page, 21, 26, 26)
     assert names(page) == second
     page.go_back()
-    shows(page, 1, 20, 26)
+    expect_range(page, 1, 20, 26)
     assert names(page) == first
     for _ in range(3):
         page.go_forward()
@@ -75,28 +75,27 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
         yield console
 
 
-def test_a_hundred_thousand_tokens_are_paged_in_the_server_s_order_at_one_request_a_step(
-    crowded: Console, window: Windows
-) -> None:
-    # A tenth of them is revoked, and is not listed; the latest end comes first. Root's own lives for an hour.
+def test_100000_tokens_are_paged_with_one_request_per_page(crowded: Console, window: Windows) -> None:
+    # A tenth of the tokens is revoked and not listed. The latest expiry comes first; root's own token expires in an
+    # hour.
     listed = [f"token {number}" for number in range(MANY) if not is_revoked(number)] + ["first"]
     opened = window(crowded.root, on=crowded)
     page = opened.open("/console/all-tokens")
     page.wait_for_load_state("networkidle")
-    shows(page, 1, PAGE, len(listed))
+    expect_range(page, 1, PAGE, len(listed))
     assert names(page) == listed[:PAGE]
     for step in (2, 3):
-        before = asked(opened)
+        before = count_requests(opened)
         page.get_by_role("link", name="Next page").click()
-        shows(page, (step - 1) * PAGE + 1, step * PAGE, len(listed))
+        expect_range(page, (step - 1) * PAGE + 1, step * PAGE, len(listed))
         assert names(page) == listed[(step - 1) * PAGE : step * PAGE]
-        assert asked(opened) == before + 1
-    before = asked(opened)
+        assert count_requests(opened) == before + 1
+    before = count_requests(opened)
     last = -(-len(listed) // PAGE)
     page.get_by_role("link", name=f"Page {last}", exact=True).click()
-    shows(page, (last - 1) * PAGE + 1, len(listed), len(listed))
+    expect_range(page, (last - 1) * PAGE + 1, len(listed), len(listed))
     assert names(page) == listed[(last - 1) * PAGE :]
-    assert asked(opened) == before + 1
+    assert count_requests(opened) == before + 1
     page.get_by_role("link", name="Previous page").click()
-    shows(page, (last - 2) * PAGE + 1, (last - 1) * PAGE, len(listed))
+    expect_range(page, (last - 2) * PAGE + 1, (last - 1) * PAGE, len(listed))
     assert names(page) == listed[(last - 2) * PAGE : (last - 1) * PAGE]

@@ -1,4 +1,4 @@
-"""The watch over pages itself: each thing a page must never do is seen."""
+"""The page watch reports each forbidden thing that a page does."""
 
 import pytest
 from playwright.sync_api import Page
@@ -16,7 +16,7 @@ def watched(window: Windows) -> tuple[Window, Page]:
 
 
 @pytest.mark.parametrize(
-    ("deed", "seen"),
+    ("script", "seen"),
     [
         ("console.error('that went wrong')", "console: that went wrong"),
         ("setTimeout(() => { throw new TypeError('nobody caught it') })", "uncaught: TypeError: nobody caught it"),
@@ -25,21 +25,21 @@ def watched(window: Windows) -> tuple[Window, Page]:
         ("try { document.body.innerHTML = '<b>' } catch { }", "policy breach: require-trusted-types-for"),
     ],
 )
-def test_what_a_page_must_never_do_is_seen(watched: tuple[Window, Page], deed: str, seen: str) -> None:
+def test_watch_reports_forbidden_page_behaviour(watched: tuple[Window, Page], script: str, seen: str) -> None:
     opened, page = watched
     assert opened.watch.faults == []
-    page.evaluate(f"() => {{ {deed} }}")
+    page.evaluate(f"() => {{ {script} }}")
     until(lambda: _saw(page, opened, seen), seen)
     opened.watch.allow("")
 
 
-def test_a_request_to_another_origin_is_seen_even_if_the_policy_refused_it(watched: tuple[Window, Page]) -> None:
+def test_watch_reports_blocked_requests_to_other_origins(watched: tuple[Window, Page]) -> None:
     opened, page = watched
     page.evaluate(f"() => fetch('http://127.0.0.1:{free_port()}/').catch(() => null)")
-    until(lambda: _saw(page, opened, "policy breach: connect-src"), "it is seen")
+    until(lambda: _saw(page, opened, "policy breach: connect-src"), "the watch reports it")
     opened.watch.allow("")
 
 
 def _saw(page: Page, opened: Window, seen: str) -> bool:
-    page.evaluate("() => 0")  # lets the browser tell what it has to tell
+    page.evaluate("() => 0")  # lets the browser report
     return any(fault.startswith(seen) for fault in opened.watch.faults)

@@ -1,4 +1,4 @@
-"""Details and forms over the pages for those who manage: the same care as for the pages below them."""
+"""Accessibility of the panels and forms on the admin pages."""
 
 from urllib.parse import quote
 
@@ -6,13 +6,13 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.console.conftest import Windows
-from tests.console.test_every_page import NARROW, violations
+from tests.console.test_accessibility import NARROW, violations
 from tests.support.browser import Theme
 from tests.support.console import Console
 from tests.support.server import GENERATE
 
 
-def addresses(console: Console) -> list[str]:
+def panel_paths(console: Console) -> list[str]:
     who = console.person("panel")
     group = console.ask(f'mutation {{ createGroup(input: {{id: "{who.name}", name: "Panel"}}) }}')["createGroup"]
     add = "mutation ($input: GroupMembersInput!) { addGroupMembers(input: $input) }"
@@ -32,18 +32,16 @@ def addresses(console: Console) -> list[str]:
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", NARROW)])
-def test_axe_finds_no_violation_in_a_panel_and_nothing_is_wider_than_the_window(
-    console: Console, window: Windows, theme: Theme, width: int
-) -> None:
+def test_panel_passes_axe_and_fits_the_window(console: Console, window: Windows, theme: Theme, width: int) -> None:
     page = (opened := window(console.root, theme=theme, width=width)).open()
-    for address in addresses(console):
+    for address in panel_paths(console):
         opened.go(page, address)
         expect(page.locator(".panel h2")).to_be_focused()
         assert violations(page) == [], address
         assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0, address
 
 
-def test_axe_finds_no_violation_in_a_dry_run_and_its_question(console: Console, window: Windows) -> None:
+def test_dry_run_and_its_dialog_pass_axe(console: Console, window: Windows) -> None:
     who = console.person("planned")
     page = window(console.root).open(f"/console/all-tokens?actor={who.urn}")
     page.get_by_label("All 1 on this page").check()

@@ -1,4 +1,4 @@
-"""A token's life in the console: made, copied, used, revoked, refused; by mouse, and by keyboard alone."""
+"""The lifecycle of a token in the console, by mouse and by keyboard."""
 
 import re
 import subprocess
@@ -16,8 +16,8 @@ from tests.support.waiting import SECONDS
 CLIPBOARD = ["clipboard-read", "clipboard-write"]
 
 
-def copied(page: Page, button: Locator) -> str:
-    """What lies in the clipboard after the button was pressed, which says so for two seconds."""
+def copy_text(page: Page, button: Locator) -> str:
+    """Press the button and return the clipboard. The button shows for two seconds that it copied."""
     button.evaluate(
         """(node) => { node.said = new Promise((done) => new MutationObserver(() => done(node.dataset.done))
           .observe(node, { attributeFilter: ["data-done"] })) }"""
@@ -33,23 +33,23 @@ def shell(lines: str) -> str:
     return ran.stdout
 
 
-def make(page: Page, name: str) -> None:
+def create_token(page: Page, name: str) -> None:
     page.get_by_role("link", name="New token").click()
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_role("button", name="Create token").click()
     expect(page.get_by_role("heading", name=f"Created {name}")).to_be_visible()
 
 
-def test_a_token_is_made_copied_used_revoked_and_refused(console: Console, window: Windows) -> None:
+def test_token_is_created_copied_used_revoked_and_rejected(console: Console, window: Windows) -> None:
     alice = console.person("alice", GENERATE)
     page = window(alice, permissions=CLIPBOARD).open("/console/tokens")
-    make(page, "ci-deploy")
-    secret = copied(page, page.get_by_role("button", name="Copy the token"))
+    create_token(page, "ci-deploy")
+    secret = copy_text(page, page.get_by_role("button", name="Copy the token"))
     assert console.server.verify(secret).status_code == 204
-    curl = copied(page, page.get_by_role("button", name="Copy the curl lines"))
+    curl = copy_text(page, page.get_by_role("button", name="Copy the curl lines"))
     assert curl.count(secret) == 1
     assert shell(curl) == f'{{"data":{{"me":{{"corpUser":{{"urn":"{alice.urn}"}}}}}}}}'
-    console.server.stop()  # uses are written now and then, and when the server stops; the session outlives it
+    console.server.stop()  # the server writes uses in intervals and when it stops; the session survives the restart
     console.server.start()
     page.get_by_role("button", name="I have stored it").click()
     expect(page.get_by_role("dialog", name="ci-deploy")).to_be_visible()
@@ -64,13 +64,13 @@ def test_a_token_is_made_copied_used_revoked_and_refused(console: Console, windo
 
 
 @pytest.mark.parametrize("way", ["Python", "CLI"])
-def test_the_other_lines_work_as_they_are_copied(console: Console, window: Windows, way: str, tmp_path: Any) -> None:
+def test_copied_example_lines_work(console: Console, window: Windows, way: str, tmp_path: Any) -> None:
     alice = console.person("alice", GENERATE)
     page = window(alice, permissions=CLIPBOARD).open("/console/tokens/new")
     page.get_by_label("Name", exact=True).fill("to try")
     page.get_by_role("button", name="Create token").click()
     page.get_by_role("tab", name=way).click()
-    text = copied(page, page.get_by_role("button", name=f"Copy the {way} lines"))
+    text = copy_text(page, page.get_by_role("button", name=f"Copy the {way} lines"))
     if way == "Python":
         ran = subprocess.run(
             [sys.executable, "-"], input=text, capture_output=True, text=True, timeout=SECONDS, check=True
@@ -82,10 +82,10 @@ def test_the_other_lines_work_as_they_are_copied(console: Console, window: Windo
     page.get_by_role("button", name="I have stored it").click()
 
 
-def test_leaving_the_secret_asks_once(console: Console, window: Windows) -> None:
+def test_leaving_the_secret_asks_only_once(console: Console, window: Windows) -> None:
     alice = console.person("alice", GENERATE)
     page = window(alice).open("/console/tokens")
-    make(page, "forgotten")
+    create_token(page, "forgotten")
     page.get_by_role("link", name="My tokens").click()
     asked = page.get_by_role("dialog", name="Leave without the token?")
     asked.get_by_role("button", name="Stay").click()
@@ -96,7 +96,7 @@ def test_leaving_the_secret_asks_once(console: Console, window: Windows) -> None
     expect(page.get_by_role("link", name="forgotten")).to_be_visible()
 
 
-def test_a_user_without_a_policy_sees_why_and_what_to_ask_for(console: Console, window: Windows) -> None:
+def test_user_without_a_policy_sees_the_missing_privilege(console: Console, window: Windows) -> None:
     nobody = console.person("nobody")
     opened = window(nobody)
     page = opened.open("/console/tokens")
@@ -110,7 +110,7 @@ def test_a_user_without_a_policy_sees_why_and_what_to_ask_for(console: Console, 
     assert [one for one in opened.watch.requests if "policies.js" in one] == []
 
 
-def test_names_of_others_are_text_and_nothing_else(console: Console, window: Windows) -> None:
+def test_scripts_in_names_do_not_run(console: Console, window: Windows) -> None:
     alice = console.person("alice", GENERATE)
     name = '<img src=x onerror="alert(1)"><script>alert(2)</script>${alert(3)}'
     console.token(alice.urn, by=alice, name=name, description='"><svg onload=alert(4)>')
@@ -124,23 +124,23 @@ def test_names_of_others_are_text_and_nothing_else(console: Console, window: Win
     assert page.locator("main img, main script, dialog img").count() == 0
 
 
-def test_by_keyboard_alone_a_token_is_made_and_revoked(console: Console, window: Windows) -> None:
+def test_token_is_created_and_revoked_by_keyboard(console: Console, window: Windows) -> None:
     alice = console.person("alice", GENERATE)
     page = window(alice).open("/console/tokens")
     keys = page.keyboard
     keys.press("n")
     expect(page.get_by_role("heading", name="New token")).to_be_visible()
-    visibility(page, "Name")
+    tab_to(page, "Name")
     keys.type("by-keyboard")
     keys.press("Enter")
     expect(page.get_by_role("heading", name="Created by-keyboard")).to_be_focused()
-    visibility(page, "I have stored it")
+    tab_to(page, "I have stored it")
     keys.press("Enter")
     expect(page.get_by_role("dialog", name="by-keyboard")).to_be_visible()
-    visibility(page, "Revoke by-keyboard…")
+    tab_to(page, "Revoke by-keyboard…")
     keys.press("Enter")
     expect(page.get_by_role("dialog", name="Revoke by-keyboard?")).to_be_visible()
-    visibility(page, "Revoke by-keyboard")
+    tab_to(page, "Revoke by-keyboard")
     keys.press("Space")
     expect(page.get_by_role("status").filter(has_text="by-keyboard")).to_be_visible()
     page.keyboard.press("Escape")
@@ -153,8 +153,8 @@ FOCUSED = """() => { const at = document.activeElement; const label = at.labels?
   ?? at.getAttribute("aria-label") ?? at.textContent; return label.trim().replace(/\\s+/g, " ") }"""
 
 
-def visibility(page: Page, name: str) -> None:
-    """Go on by the Tab key until this has the focus, which is seen."""
+def tab_to(page: Page, name: str) -> None:
+    """Press Tab until the named element has the focus; check that the focus is visible."""
     passed: list[str] = []
     while (at := page.evaluate(FOCUSED)) != name:
         assert len(passed) < 60, f"{name} is not reached: {passed}"

@@ -1,8 +1,5 @@
-"""What holds for every page: no rule of accessibility is broken in either theme, nothing is wider than a telephone, the
-first view is light, what is text stays text.
-
-axe is put into the page by the debugging protocol (`page.evaluate`), to which a page's policy does not apply: the page
-is judged as it is served, policy and all.
+"""Every page passes axe in both themes, fits a phone screen and loads less than 100 kB. axe is injected through the
+debugging protocol (`page.evaluate`), which bypasses the content policy: the page is tested with its policy.
 """
 
 import functools
@@ -30,7 +27,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
         yield console
 
 
-def shown(opened: Window, console: Console, view: str) -> Page:
+def open_view(opened: Window, console: Console, view: str) -> Page:
     return opened.open(VIEWS[view](console))
 
 
@@ -45,38 +42,36 @@ def violations(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_axe_finds_no_violation_in_either_theme_and_nothing_is_wider_than_the_window(
-    furnished: Console, window: Windows, view: str
-) -> None:
+def test_page_passes_axe_in_both_themes_and_fits_the_window(furnished: Console, window: Windows, view: str) -> None:
     for theme, width in (("light", 1280), ("dark", NARROW)):
-        page = shown(window(furnished.root, on=furnished, theme=theme, width=width), furnished, view)
+        page = open_view(window(furnished.root, on=furnished, theme=theme, width=width), furnished, view)
         assert violations(page) == [], (theme, width)
         assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0, (theme, width)
 
 
-def test_axe_finds_no_violation_in_a_question(furnished: Console, window: Windows) -> None:
+def test_dialog_passes_axe(furnished: Console, window: Windows) -> None:
     for theme in ("light", "dark"):
-        page = shown(window(furnished.root, on=furnished, theme=theme), furnished, "a token")
+        page = open_view(window(furnished.root, on=furnished, theme=theme), furnished, "a token")
         page.get_by_role("button", name="Revoke ").click()
         expect(page.locator("dialog")).to_be_visible()
         assert violations(page) == [], theme
 
 
-def test_axe_finds_no_violation_where_one_signs_in(console: Console, window: Windows) -> None:
+def test_sign_in_page_passes_axe(console: Console, window: Windows) -> None:
     for theme, width in (("light", 1280), ("dark", NARROW)):
         page = window(on=console, theme=theme, width=width).open("/console/sign-in")
         assert violations(page) == [], theme
         assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
 
 
-def test_axe_is_able_to_find_something(console: Console, window: Windows) -> None:
+def test_axe_reports_a_missing_label(console: Console, window: Windows) -> None:
     page = window(on=console).open("/console/sign-in")
     page.evaluate("() => document.querySelector('label').remove()")
     assert [one for one in violations(page) if one.startswith("label:")]
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_first_view_is_lighter_than_100_kb(furnished: Console, window: Windows, view: str) -> None:
+def test_first_view_loads_less_than_100_kb(furnished: Console, window: Windows, view: str) -> None:
     opened = window(furnished.root, on=furnished)
     page = opened.open()
     transferred: dict[str, int] = {}
@@ -89,11 +84,11 @@ def test_a_first_view_is_lighter_than_100_kb(furnished: Console, window: Windows
     assert 0 < sum(transferred.values()) < MOST_BYTES
 
 
-def test_relative_times_have_the_exact_one_in_both_zones(furnished: Console, window: Windows) -> None:
+def test_relative_times_show_exact_local_and_utc_time(furnished: Console, window: Windows) -> None:
     opened = window(furnished.root, on=furnished)
     for view in ("my tokens", "all tokens", "operations", "activity"):
         exact = (
-            shown(opened, furnished, view)
+            open_view(opened, furnished, view)
             .locator("time[data-moment]")
             .evaluate_all("(all) => all.map((one) => one.title)")
         )

@@ -1,4 +1,4 @@
-"""What a page owes to whoever is in a hurry: nothing cut, nothing stale, and always a way on from where they are."""
+"""Usability of the console: long names, focus, back links, offline errors and outdated lists."""
 
 import re
 from collections.abc import Callable
@@ -19,7 +19,7 @@ WIDER_THAN_THE_WINDOW = """() => [...document.querySelectorAll("body *")].filter
 }).map((node) => node.outerHTML.slice(0, 80))"""
 
 
-def test_the_longest_name_is_read_whole_in_details_and_questions(console: Console, window: Windows) -> None:
+def test_longest_name_is_shown_in_full_in_details_and_dialogs(console: Console, window: Windows) -> None:
     owner = console.person("owner", OWN)
     name = "w" * 200
     console.token(owner.urn, name=name)
@@ -30,14 +30,14 @@ def test_the_longest_name_is_read_whole_in_details_and_questions(console: Consol
         expect(page.locator("dialog")).to_be_visible()
         assert page.evaluate(WIDER_THAN_THE_WINDOW) == []
         box = page.locator("dialog").bounding_box()
-        deed = page.locator("dialog button[type=submit]").bounding_box()
+        submit = page.locator("dialog button[type=submit]").bounding_box()
         assert box
-        assert deed
-        assert box["x"] < deed["x"]
-        assert deed["x"] + deed["width"] < box["x"] + box["width"]
+        assert submit
+        assert box["x"] < submit["x"]
+        assert submit["x"] + submit["width"] < box["x"] + box["width"]
 
 
-def test_details_found_among_all_tokens_close_to_where_they_were_opened(console: Console, window: Windows) -> None:
+def test_details_from_all_tokens_close_to_all_tokens(console: Console, window: Windows) -> None:
     holder = console.person("holder", OWN)
     console.token(holder.urn, name="found")
     page = window(console.root).open(f"/console/all-tokens?actor={holder.urn}&q=found")
@@ -59,9 +59,7 @@ def test_details_found_among_all_tokens_close_to_where_they_were_opened(console:
 
 
 @pytest.mark.parametrize("late", ["AllTokens", "Made"])
-def test_details_that_are_closed_before_all_has_come_close_to_where_they_were_opened(
-    late: str, console: Console, window: Windows
-) -> None:
+def test_details_closed_before_loading_return_to_all_tokens(late: str, console: Console, window: Windows) -> None:
     holder = console.person("holder", OWN)
     console.token(holder.urn, name="early")
     page = window(console.root).open(f"/console/all-tokens?actor={holder.urn}&q=early")
@@ -70,9 +68,7 @@ def test_details_that_are_closed_before_all_has_come_close_to_where_they_were_op
 
 
 @pytest.mark.parametrize("late", ["Tokens", "Made"])
-def test_details_of_a_token_of_ones_own_close_to_it_however_late_the_rest_comes(
-    late: str, console: Console, window: Windows
-) -> None:
+def test_details_closed_before_loading_return_to_my_tokens(late: str, console: Console, window: Windows) -> None:
     owner = console.person("owner", OWN)
     console.token(owner.urn, name="early")
     page = window(owner).open("/console/tokens?q=early")
@@ -91,7 +87,7 @@ def open_and_close_early(page: Page, late: str) -> None:
     expect(page.get_by_role("link", name="early")).to_be_focused()
 
 
-def test_a_secret_is_not_left_unasked_though_what_was_before_comes_late(console: Console, window: Windows) -> None:
+def test_late_response_does_not_close_a_shown_secret(console: Console, window: Windows) -> None:
     owner = console.person("owner", OWN)
     console.token(owner.urn, name="renewed")
     page = window(owner).open("/console/tokens?q=renewed")
@@ -106,7 +102,7 @@ def test_a_secret_is_not_left_unasked_though_what_was_before_comes_late(console:
     expect(page.get_by_role("dialog", name="Leave without the token?")).to_be_visible()
 
 
-def test_who_only_keeps_accounts_sees_their_tokens_and_ends_one(console: Console, window: Windows) -> None:
+def test_account_manager_sees_and_revokes_account_tokens(console: Console, window: Windows) -> None:
     keeper = console.person("keeper", "MANAGE_SERVICE_ACCOUNTS")
     make = 'mutation { createServiceAccount(input: {displayName: "nightly"}) { urn } }'
     urn = console.ask(make, by=keeper)["createServiceAccount"]["urn"]
@@ -119,7 +115,7 @@ def test_who_only_keeps_accounts_sees_their_tokens_and_ends_one(console: Console
     expect(page.locator(".panel").get_by_text("0 tokens not revoked")).to_be_visible()
 
 
-def test_a_list_is_asked_for_anew_when_the_end_of_one_of_its_tokens_comes(console: Console, window: Windows) -> None:
+def test_list_is_reloaded_when_a_token_expires(console: Console, window: Windows) -> None:
     owner = console.person("owner", OWN)
     _, brief = console.token(owner.urn, name="brief", duration="ONE_HOUR")
     opened = window(owner)
@@ -129,13 +125,13 @@ def test_a_list_is_asked_for_anew_when_the_end_of_one_of_its_tokens_comes(consol
     expect(page.locator("tbody tr")).to_contain_text("live")
     console.server.revoke(brief, token=console.root.token)
     page.clock.run_for(30 * MINUTE)
-    # Its hour began before the page was opened, and goes on while the page is looked at.
+    # The hour of the token began before the page was opened.
     expect(page.locator("tbody tr")).to_contain_text(re.compile(r"in (2\d|30) minutes"))
     page.clock.run_for(31 * MINUTE)
     expect(page.locator("#main")).to_contain_text("No token matches")
 
 
-def test_what_ends_with_a_token_that_has_ended_meanwhile_is_nothing(console: Console, window: Windows) -> None:
+def test_revoke_dialog_of_a_revoked_token_lists_no_derived_tokens(console: Console, window: Windows) -> None:
     owner = console.person("owner", OWN)
     _, gone = console.token(owner.urn, name="gone meanwhile")
     page = window(owner).open("/console/tokens")
@@ -147,9 +143,7 @@ def test_what_ends_with_a_token_that_has_ended_meanwhile_is_nothing(console: Con
     expect(page.locator("dialog")).to_contain_text("no other token")
 
 
-def test_an_error_stands_with_what_was_typed_and_not_with_the_choice_above_it(
-    console: Console, window: Windows
-) -> None:
+def test_network_error_is_shown_at_the_text_field(console: Console, window: Windows) -> None:
     page = window(console.person("owner", OWN)).open("/console/tokens/new")
     page.locator("#name").fill("narrow")
     page.get_by_label("Only from these networks").check()
@@ -159,7 +153,7 @@ def test_an_error_stands_with_what_was_typed_and_not_with_the_choice_above_it(
     expect(page.get_by_label("Networks", exact=True)).to_have_attribute("aria-invalid", "true")
 
 
-def test_only_some_of_it_is_not_made_of_nothing(console: Console, window: Windows) -> None:
+def test_empty_scope_selection_is_rejected(console: Console, window: Windows) -> None:
     page = window(console.person("owner", OWN)).open("/console/tokens/new")
     page.locator("#name").fill("empty")
     page.get_by_label("Only selected scopes").check()
@@ -168,9 +162,7 @@ def test_only_some_of_it_is_not_made_of_nothing(console: Console, window: Window
     expect(page.locator("#secret")).to_have_count(0)
 
 
-def test_after_a_revocation_the_keyboard_goes_on_from_the_line_that_tells_of_it(
-    console: Console, window: Windows
-) -> None:
+def test_focus_moves_to_the_notice_after_a_revocation(console: Console, window: Windows) -> None:
     owner = console.person("owner", OWN)
     console.token(owner.urn, name="gone")
     page = window(owner).open("/console/tokens")
@@ -188,7 +180,7 @@ def test_after_a_revocation_the_keyboard_goes_on_from_the_line_that_tells_of_it(
     expect(page.locator(".notice").first).to_be_focused()
 
 
-def test_details_of_an_account_a_policy_or_an_actor_close_to_their_row(console: Console, window: Windows) -> None:
+def test_closing_details_returns_the_focus_to_the_row(console: Console, window: Windows) -> None:
     who = console.person("somebody", OWN)
     page = window(console.root).open("/console/policies?q=" + who.name)
     page.get_by_role("link", name=f"for {who.name}").first.click()
@@ -201,7 +193,7 @@ def test_details_of_an_account_a_policy_or_an_actor_close_to_their_row(console: 
     expect(page.get_by_role("link", name=who.name, exact=True)).to_be_focused()
 
 
-def test_who_cannot_sign_out_is_told_that_the_session_lives_on(console: Console, window: Windows) -> None:
+def test_failed_sign_out_reports_that_the_session_is_still_open(console: Console, window: Windows) -> None:
     opened = window(console.person("owner", OWN))
     page = opened.open("/console/tokens")
     opened.watch.allow("ERR_INTERNET_DISCONNECTED")
@@ -214,9 +206,7 @@ def test_who_cannot_sign_out_is_told_that_the_session_lives_on(console: Console,
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
-def test_a_page_that_cannot_be_fetched_says_so_in_words_and_comes_when_it_can(
-    console: Console, window: Windows
-) -> None:
+def test_unreachable_page_shows_an_error_and_can_be_retried(console: Console, window: Windows) -> None:
     opened = window(console.root)
     page = opened.open("/console/tokens")
     opened.watch.allow("ERR_INTERNET_DISCONNECTED")
@@ -228,7 +218,7 @@ def test_a_page_that_cannot_be_fetched_says_so_in_words_and_comes_when_it_can(
     expect(page.get_by_role("heading", name="Policies", level=1)).to_be_visible()
 
 
-def test_back_undoes_a_filter_on_every_list(console: Console, window: Windows) -> None:
+def test_back_button_clears_a_filter_on_every_list(console: Console, window: Windows) -> None:
     page = window(console.root).open("/console/all-tokens")
     for address, control, choice in (
         ("/console/all-tokens", "#filter-status", "ACTIVE"),
@@ -243,9 +233,7 @@ def test_back_undoes_a_filter_on_every_list(console: Console, window: Windows) -
         expect(page).to_have_url(re.compile(address + "$"))
 
 
-def test_a_command_of_an_empty_page_says_in_local_mode_who_calls_and_where(
-    browser: Browser, make_server: Callable[..., Server]
-) -> None:
+def test_command_hint_in_local_mode_names_actor_and_url(browser: Browser, make_server: Callable[..., Server]) -> None:
     server = make_server()
     local = Window(browser, server)
     page = local.open("/")

@@ -1,4 +1,4 @@
-"""Requests forged from another origin: a page of somebody else's, in the browser of somebody who is signed in."""
+"""Forged requests: a page of another origin sends them from a browser that is signed in."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.support.server import GENERATE
 from tests.support.store_file import last_event, stored
 from tests.support.waiting import until
 
-PAGE = """<!doctype html><title>A page of somebody else's</title><body>
+PAGE = """<!doctype html><title>A page of another site</title><body>
 <form id="form" method="post" enctype="text/plain" target="frame">
 <input></form>
 <iframe name="frame"></iframe>"""
@@ -27,12 +27,12 @@ SUBMIT = """([url, text]) => { form.action = url; form.elements[0].name = text.s
   form.elements[0].value = '": ""}'; form.submit() }"""
 
 
-def wanted(person: Person) -> str:
-    """A body that both addresses could read: a token to be made, a session to be begun."""
+def forged_body(person: Person) -> str:
+    """Return a body that both addresses can parse: it creates a token and a session."""
     return json.dumps({"query": CREATE % person.urn, "token": person.token})
 
 
-class _Elsewhere(BaseHTTPRequestHandler):
+class _ForeignPageHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/html")
@@ -40,13 +40,13 @@ class _Elsewhere(BaseHTTPRequestHandler):
         self.wfile.write(PAGE.encode())
 
     def log_message(self, *_: Any) -> None:
-        """Nothing is said on the terminal."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
-def elsewhere() -> Iterator[str]:
-    """A page on another port of the same machine: another origin, and yet the same site, to which cookies go."""
-    server = ThreadingHTTPServer(("127.0.0.1", free_port()), _Elsewhere)
+def foreign_page() -> Iterator[str]:
+    """Serve a page on another port of this machine: another origin, but the same site, so cookies are sent."""
+    server = ThreadingHTTPServer(("127.0.0.1", free_port()), _ForeignPageHandler)
     thread = Thread(target=server.serve_forever)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}/"
@@ -65,16 +65,16 @@ ASK = """async ([url, method, mode, headers, body]) => {
 @pytest.mark.parametrize("mode", ["cors", "no-cors"])
 @pytest.mark.parametrize("headers", [{}, {"X-Watchword-Console": "1", "Content-Type": "application/json"}])
 @pytest.mark.parametrize(("path", "method"), [("/api/graphql", "POST"), ("/session", "POST"), ("/session", "GET")])
-def test_a_script_elsewhere_learns_and_changes_nothing(
-    console: Console, window: Windows, elsewhere: str, path: str, method: str, headers: dict[str, str], mode: str
+def test_cross_origin_script_reads_and_changes_nothing(
+    console: Console, window: Windows, foreign_page: str, path: str, method: str, headers: dict[str, str], mode: str
 ) -> None:
     alice = console.person("alice", GENERATE)
     opened = window(alice)
     opened.watch.allow("")
     page = opened.context.new_page()
-    page.goto(elsewhere)
+    page.goto(foreign_page)
     sent = {name: value for name, value in headers.items() if mode == "cors" or name == "Content-Type"}
-    body = wanted(alice) if method == "POST" else None
+    body = forged_body(alice) if method == "POST" else None
     before = stored(console.server)
     kind, told = page.evaluate(ASK, [console.url + path, method, mode, sent, body])
     assert kind in ("refused by the browser", "opaque"), told
@@ -82,42 +82,42 @@ def test_a_script_elsewhere_learns_and_changes_nothing(
     assert stored(console.server) == before
 
 
-def test_a_form_elsewhere_is_refused(console: Console, window: Windows, elsewhere: str) -> None:
+def test_cross_origin_form_is_rejected(console: Console, window: Windows, foreign_page: str) -> None:
     alice = console.person("alice", GENERATE)
     opened = window(alice)
     opened.watch.allow("")
     page = opened.context.new_page()
-    page.goto(elsewhere)
+    page.goto(foreign_page)
     before = stored(console.server)
     for path in ("/api/graphql", "/session"):
         with page.expect_response(console.url + path) as answered:
-            page.evaluate(SUBMIT, [console.url + path, wanted(alice)])
+            page.evaluate(SUBMIT, [console.url + path, forged_body(alice)])
         assert json.loads(answered.value.request.post_data or "{}")["token"] == alice.token
         assert answered.value.status in (401, 403, 415), path
     assert stored(console.server) == before
 
 
-def test_the_same_request_from_our_own_page_is_answered(console: Console, window: Windows) -> None:
-    """So that the refusals above are of the origin, not of the request."""
+def test_same_request_from_the_console_is_accepted(console: Console, window: Windows) -> None:
+    """The control: the tests above reject the origin, not the request."""
     alice = console.person("alice", GENERATE)
     page = window(alice).open("/console/tokens")
     headers = {"X-Watchword-Console": "1", "Content-Type": "application/json"}
     before = last_event(console.server)
-    _, told = page.evaluate(ASK, ["/api/graphql", "POST", "cors", headers, wanted(alice)])
+    _, told = page.evaluate(ASK, ["/api/graphql", "POST", "cors", headers, forged_body(alice)])
     assert '"accessToken":"' in told
     assert last_event(console.server) > before
 
 
-def test_our_pages_are_shown_in_no_frame_elsewhere(console: Console, window: Windows, elsewhere: str) -> None:
+def test_console_pages_cannot_be_framed(console: Console, window: Windows, foreign_page: str) -> None:
     opened = window(console.person("alice", GENERATE))
     opened.watch.allow("")
     page = opened.context.new_page()
-    page.goto(elsewhere)
+    page.goto(foreign_page)
     page.evaluate("(url) => { document.querySelector('iframe').src = url }", f"{console.url}/console/tokens")
     (frame,) = [frame for frame in page.frames if frame is not page.main_frame]
 
     def refused() -> bool:
-        page.evaluate("() => 0")  # lets the browser tell where the frame is
+        page.evaluate("() => 0")  # lets the browser report the frame's address
         return frame.url.startswith("chrome-error:")
 
     until(refused, "the frame shows that it was refused")
