@@ -1,15 +1,19 @@
 """`watchword keys`."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from watchword.cli.local import Wiring, run_locally, with_store
 from watchword.cli.options import json_flag
-from watchword.cli.output import iso, say, say_json
+from watchword.cli.output import When, iso, say, say_json
 from watchword.cli.run import Group
 from watchword.domain.actors import system_precondition
 from watchword.settings import Settings
+
+if TYPE_CHECKING:
+    from watchword.domain.ports import SealedKey
 
 
 @click.group(cls=Group)
@@ -27,13 +31,15 @@ def list_keys(wiring: Wiring, as_json: bool, settings: Settings) -> None:
     """
     found = run_locally(wiring, settings, lambda service: service.keys.all())
     if as_json:
-        times = {"createdAt": "created_at", "retiredAt": "retired_at", "publishedUntil": "published_until"}
-        rows = [{"kid": key.kid} | {name: iso(getattr(key, field)) for name, field in times.items()} for key in found]
-        say_json(rows)
+        say_json([{"kid": key.kid} | {name: at and iso(at) for name, at in _times(key).items()} for key in found])
         return
     for key in found:
-        state = "signs" if key.retired_at is None else f"published until {_time(key.published_until) or 'removed'}"
-        say(f"{key.kid}  created {_time(key.created_at)}  {state}")
+        state = "signs" if key.retired_at is None else f"published until {When(key.published_until, 'removed').iso}"
+        say(f"{key.kid}  created {iso(key.created_at)}  {state}")
+
+
+def _times(key: "SealedKey") -> dict[str, int | None]:
+    return {"createdAt": key.created_at, "retiredAt": key.retired_at, "publishedUntil": key.published_until}
 
 
 @keys.command()
@@ -60,7 +66,3 @@ def master(wiring: Wiring, file: Path) -> None:
     """
     wiring.make_key(file)
     say(f"Created {file}. Keep a copy in a safe place: without it the store cannot be opened.")
-
-
-def _time(milliseconds: int | None) -> str | None:
-    return None if milliseconds is None else f"{iso(milliseconds)[:-5]}Z".replace("T", " ")

@@ -70,7 +70,7 @@ def login(url: str | None, profile: str | None, as_json: bool) -> None:
             expires_at = found.expires_at_once_used or found.expires_at
     profiles.store(chosen, token)
     pairs |= {"Expires": When(expires_at, "never"), "Stored in": str(profiles.token_file(chosen))}
-    show_one(pairs, {**record, "expiresAt": iso(expires_at)}, json=as_json)
+    show_one(pairs, {**record, "expiresAt": expires_at and iso(expires_at)}, json=as_json)
     if settings.token is not None:
         warn("WATCHWORD_TOKEN is set and takes precedence over the stored token. Unset it.")
 

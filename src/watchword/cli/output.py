@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import Field, dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from watchword.domain.lifetimes import iso as iso_time
 from watchword.domain.names import ACTING
@@ -121,12 +121,8 @@ class Column(Generic[T]):
         return Text(shown, style=_STYLES.get(str(value), ""))
 
 
-@overload
-def iso(when: datetime | int) -> str: ...
-@overload
-def iso(when: datetime | int | None) -> str | None: ...
-def iso(when: datetime | int | None) -> str | None:
-    return None if when is None else iso_time(_millis(when))
+def iso(when: datetime | int) -> str:
+    return iso_time(_millis(when))
 
 
 def _millis(when: datetime | int) -> int:

@@ -227,7 +227,7 @@ def plain_refusals(server: ChosenServer, *, by_name: bool = False) -> Iterator[N
 
 def explain(error: WatchwordError, server: ChosenServer | None = None, *, by_name: bool = False) -> str:
     """The server's sentence and the next step."""
-    sentence = in_flag_names(error.message) if isinstance(error, BadRequest | NotFound) else str(error)
+    sentence = in_flag_names(error) if isinstance(error, BadRequest | NotFound) else str(error)
     match error:
         case Unreachable() if "CERTIFICATE_VERIFY_FAILED" in sentence:
             next_step = "If the server's certificate is self-signed, name its file in SSL_CERT_FILE."
@@ -297,44 +297,32 @@ def patiently(begin: Callable[[], Iterator[T]]) -> Iterator[T]:
         time.sleep(POLL_SECONDS)
 
 
-# API fields whose flag has another name; the first that the command has is used.
-_FLAG_NAMES = {
-    "actorUrn": ("actor", "urn"),
-    "actorUrns": ("actors",),
-    "aboutUrns": ("about",),
-    "allowedNetworks": ("networks",),
-    "displayName": ("name",),
-    "durationIso": ("duration",),
-    "endTimeMillis": ("older_than", "until"),
-    "groupUrn": ("urn",),
+# Arguments of the client whose parameter has another name here; the first that the command has is used.
+_PARAMETERS = {
+    "actor": ("actor", "urn"),
+    "display_name": ("name",),
+    "end_time": ("older_than", "until"),
+    "group": ("urn",),
     "id": ("id_", "token_id", "task_id"),
-    "ownerUrn": ("owner",),
     "query": ("contains", "query"),
     "task": ("task_id",),
-    "userUrns": ("users",),
 }
-_FIELD = re.compile(r"(?:input\.)?([a-z][A-Za-z]*)((?:\[\d+\])?)(?![\w.])")
 _PHRASES = {"See getIndexSizes.": "See: watchword index sizes", "entityType": "entity"}
 
 
-def in_flag_names(sentence: str) -> str:
-    """A server's error, which names the API field first, with the name of the flag instead."""
+def in_flag_names(error: BadRequest | NotFound) -> str:
+    """The error, which names the client's argument first, with the name of the flag instead."""
+    sentence = str(error)
     for theirs, ours in _PHRASES.items():
-        if not sentence.startswith(theirs):
-            sentence = re.sub(rf"(?<!\w){re.escape(theirs)}(?!\w)", ours, sentence)
-    found = _FIELD.match(sentence)
-    flag = None if found is None else _flag_of(found[1])
-    return sentence if found is None or flag is None else f"{flag}{sentence[found.end() :]} {try_help()}"
-
-
-def _flag_of(field: str) -> str | None:
+        sentence = re.sub(rf"(?<!\w){re.escape(theirs)}(?!\w)", ours, sentence)
+    argument = error.argument if isinstance(error, BadRequest) else None
     context = click.get_current_context(silent=True)
-    params = {} if context is None else {param.name: param for param in context.command.params}
-    snake_case = re.sub(r"(?<=[a-z])[A-Z]", lambda capital: f"_{capital[0].lower()}", field)
-    for name in (*_FLAG_NAMES.get(field, ()), snake_case):
-        if name in params:
-            return parameter_name(params[name])
-    return None
+    if argument is None or context is None or not sentence.startswith(argument):
+        return sentence
+    word = argument.partition("[")[0]
+    params = {param.name: param for param in context.command.params}
+    found = next((params[name] for name in _PARAMETERS.get(word, (word,)) if name in params), None)
+    return sentence if found is None else f"{parameter_name(found)}{sentence.removeprefix(argument)} {try_help()}"
 
 
 def _read_token_file(file: str) -> Secret[str]:

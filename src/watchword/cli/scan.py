@@ -18,7 +18,7 @@ import time
 from base64 import b64decode, urlsafe_b64decode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from watchword.cli.options import json_flag, yes_flag
-from watchword.cli.output import Column, byte_size, json_value, plural, progress, say, show_list, warn, without_tokens
+from watchword.cli.output import Column, json_value, plural, progress, say, show_list, warn, without_tokens
 from watchword.cli.remote import Connection, confirm, open_client, with_connection
 from watchword.cli.run import Command, WrongUse
 from watchword.client.errors import NotFound, Unauthenticated, Unauthorized
@@ -132,7 +132,7 @@ def scan(paths: tuple[str, ...], revoke: bool, yes: bool, as_json: bool, connect
         search = TokenSearch(client, connection.target.url, asks=asks, reaches=asks or revoke)
         with progress(bar=False) as update:
             for path in paths:
-                search.search(path, update)
+                search.search(path, lambda files: update(f"{files:,} files"))
         if not as_json:
             show_list(search.hits, COLUMNS, json=False, empty="No tokens.")
         if revoke:
@@ -166,24 +166,21 @@ class TokenSearch:
         self._reaches = reaches
         self._now = time.time_ns() // 1_000_000
         self._known: dict[bytes, Verdict] = {}
-        self._files = self._bytes = 0
+        self._files = 0
         self.hits: list[Hit] = []
         self.live: list[tuple[Secret[str], Hit]] = []
         """Tokens of this server that are or may be live, and where each was found first."""
         self.failed = False
 
-    def search(self, path: str, update: Callable[[str], None]) -> None:
-        def count(size: int) -> None:
-            self._bytes += size
-            update(f"{self._files:,} files, {byte_size(self._bytes)}")
-
-        for file in ("-",) if path == "-" else files_below(path, self._report_unread):
+    def search(self, path: str, update: Callable[[int], None]) -> None:
+        for file in files_below(path, self._report_unread):
             try:
-                for leak in leaks_in(file, count, given=file == path):
+                for leak in leaks_in(file, given=file == path):
                     self._add(without_tokens(file), leak)
             except OSError as error:
                 self._report_unread(error)
             self._files += 1
+            update(self._files)
 
     def revoke(self, *, quiet: bool) -> None:
         """Report each revocation as it happens, so that an interrupted run shows what was done."""
@@ -389,13 +386,8 @@ def _object(text: bytes) -> dict[str, Any]:
 
 
 def files_below(path: str, unread: Callable[[OSError], None]) -> Iterator[str]:
-    """The regular files at and below a path; only the path itself may be a link. `unread` gets errors of listing."""
-    try:
-        mode = Path(path).stat().st_mode
-    except OSError as error:
-        unread(error)
-        return
-    if not stat.S_ISDIR(mode):
+    """The path itself, or the files below a folder; only the path may be a link. `unread` gets errors of listing."""
+    if not Path(path).is_dir():
         yield path
         return
     for folder, folders, names in os.walk(path, onerror=unread):
@@ -403,12 +395,10 @@ def files_below(path: str, unread: Callable[[OSError], None]) -> Iterator[str]:
         yield from (str(Path(folder, name)) for name in sorted(names))
 
 
-def leaks_in(path: str, count: Callable[[int], None], *, given: bool) -> Iterator[Leak]:
-    """The tokens in a regular file or in standard input (-). A link is followed only where it was given. `count`
-    gets the number of bytes read.
-    """
+def leaks_in(path: str, *, given: bool) -> Iterator[Leak]:
+    """The tokens in a regular file or in standard input (-). A link is followed only where it was given."""
     if path == "-":
-        yield from leaks(_counting(sys.stdin.buffer.read, count))
+        yield from leaks(sys.stdin.buffer.read)
         return
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     if not given and not stat.S_ISREG(os.lstat(path).st_mode):
@@ -416,15 +406,6 @@ def leaks_in(path: str, count: Callable[[int], None], *, given: bool) -> Iterato
     opened = os.open(path, flags if given else flags | os.O_NOFOLLOW)
     try:
         if stat.S_ISREG(os.fstat(opened).st_mode):
-            yield from leaks(_counting(lambda size: os.read(opened, size), count))
+            yield from leaks(partial(os.read, opened))
     finally:
         os.close(opened)
-
-
-def _counting(read: Callable[[int], bytes], count: Callable[[int], None]) -> Callable[[int], bytes]:
-    def reading(size: int) -> bytes:
-        piece = read(size)
-        count(len(piece))
-        return piece
-
-    return reading

@@ -6,6 +6,7 @@ import json
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -50,40 +51,24 @@ def health(url: str | None, as_json: bool, settings: Settings) -> None:
     Example: watchword health --port 8080
     Example: watchword health --url https://tokens.example.org --json
     """
-    address = url or settings.listens_at
-    status, answer = _ask_health(address, _HealthAddress(url) if url else None, settings)
+    status, answer = _ask_health(url, settings)
     if as_json:
         say_json(answer)
     if status != 200:
-        raise OperatorError(f"The service at {address} is {_health_sentence(answer)}.")
+        raise OperatorError(f"The service at {url or settings.listens_at} is {_health_sentence(answer)}.")
     if not as_json:
         say(_health_sentence(answer))
 
 
-class _HealthAddress:
-    """Host, port and path of --url."""
-
-    def __init__(self, url: str) -> None:
-        try:
-            parts = urlsplit(url)
-            self.host, self.port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        except ValueError:
-            raise WrongUse(f"--url must be an address such as http://127.0.0.1:8080, not {url!r}.") from None
-        if parts.scheme not in ("http", "https") or not self.host or parts.username is not None:
-            raise WrongUse("--url must be an address such as http://127.0.0.1:8080, without a password.")
-        self.tls = parts.scheme == "https"
-        self.path = f"{parts.path.rstrip('/')}/health"
-
-    def connect(self) -> socket.socket:
-        plain = socket.create_connection((self.host, self.port), HEALTH_SECONDS)
-        return ssl.create_default_context().wrap_socket(plain, server_hostname=self.host) if self.tls else plain
-
-
-def _ask_health(shown: str, address: _HealthAddress | None, settings: Settings) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection(address.host if address else "localhost", timeout=HEALTH_SECONDS)
+def _ask_health(url: str | None, settings: Settings) -> tuple[int, Any]:
+    shown = url or settings.listens_at
+    connection, path = http.client.HTTPConnection("localhost", timeout=HEALTH_SECONDS), "/health"
+    if url is not None:
+        connection, path = _connection_to(url)
     try:
-        connection.sock = address.connect() if address else _connect_locally(settings)
-        connection.request("GET", address.path if address else "/health")
+        if url is None:
+            _connect_locally(connection, settings)
+        connection.request("GET", path)
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read(MAX_HEALTH_BYTES))
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -100,24 +85,30 @@ def _ask_health(shown: str, address: _HealthAddress | None, settings: Settings) 
         connection.close()
 
 
-def _connect_locally(settings: Settings) -> socket.socket:
+def _connection_to(url: str) -> tuple[http.client.HTTPConnection, str]:
+    """A connection that is not open yet, and the path of the health check."""
+    kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        if parts.scheme in kinds and parts.hostname and parts.username is None:
+            connection = kinds[parts.scheme](parts.hostname, parts.port, timeout=HEALTH_SECONDS)
+            return connection, f"{parts.path.rstrip('/')}/health"
+    raise WrongUse("--url must be an address such as http://127.0.0.1:8080, without a password.")
+
+
+def _connect_locally(connection: http.client.HTTPConnection, settings: Settings) -> None:
     family, address = settings.endpoint
     if not isinstance(address, str) and ipaddress.ip_address(address[0]).is_unspecified:
         address = ("::1" if family is socket.AF_INET6 else "127.0.0.1", address[1])
-    plain = socket.socket(family)
-    plain.settimeout(HEALTH_SECONDS)
-    try:
-        plain.connect(address)
-    except OSError:
-        plain.close()
-        raise
-    if not settings.tls:
-        return plain
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # The certificate has the public name. No secret is sent, and the connection stays on this machine.
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context.wrap_socket(plain)
+    connection.sock = socket.socket(family)
+    connection.sock.settimeout(HEALTH_SECONDS)
+    connection.sock.connect(address)
+    if settings.tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        # The certificate has the public name. No secret is sent, and the connection stays on this machine.
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        connection.sock = context.wrap_socket(connection.sock)
 
 
 def _health_sentence(answer: Any) -> str:
