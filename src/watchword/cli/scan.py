@@ -1,12 +1,11 @@
 """`watchword token scan`: find leaked tokens, report which are live, revoke them.
 
-A token that was found is never printed, and never used while it may be live: a use might be the first use that a
-successor waits for. It is sent only to a server whose signing key it names, so that no server learns tokens of another.
-After a revocation the token is shown to the server again: only the server can tell a revoked token from a forged one.
+A found token is never used while it may be live: a use might be the first use that a successor waits for. It is sent
+only to a server whose signing key it names, so that no server learns tokens of another. After a revocation the token is
+shown to the server again: only the server can tell a revoked token from a forged one.
 
-Tokens are found by their form alone, in text and binary files, also when line ends, quotes or escapes split them, in
-UTF-16, and as base64. The input is read in pieces that overlap by more than the longest token, so its size does not
-matter. Compressed content, such as an archive or a repository's history, is not searched.
+Tokens are found by their form alone, also when line ends, quotes or escapes split them, in UTF-16, and as base64. The
+input is read in pieces that overlap by more than the longest token.
 """
 
 import json
@@ -108,8 +107,9 @@ COLUMNS: list[Column[Hit]] = [
 @json_flag
 @with_connection
 def scan(paths: tuple[str, ...], revoke: bool, yes: bool, as_json: bool, connection: Connection) -> None:
-    """Find tokens in files, folders or standard input (-) and report which are live. The tokens themselves are not
-    printed. Links are followed only where you name them; compressed files are not searched.
+    """Find tokens in files, folders or standard input (-) and report which are live. Tokens are never printed.
+
+    Links are followed only where you name them; compressed files are not searched.
 
     \b
     ACTIVE, EXPIRED, REVOKED   as the server says

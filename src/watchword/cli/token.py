@@ -271,11 +271,13 @@ def _with_new_token(command: CommandFunction) -> CommandFunction:
     """Give the command `wanted`, the arguments for the client."""
 
     @wraps(command)
-    def run(*args: Any, description: str | None, no_scopes: bool, **flags: Any) -> Any:
-        if flags["scopes"] and no_scopes:
-            raise WrongUse("Pass --scope or --no-scopes, not both.")
-        limits = {name: flags.pop(name) or None for name in ("duration", "scopes", "audience", "networks")}
-        wanted = {"description": description, **limits, **({"scopes": ()} if no_scopes else {})}
+    def run(*args: Any, no_scopes: bool, **flags: Any) -> Any:
+        wanted: dict[str, Any] = {name: flags.pop(name) for name in ("name", "actor", "description") if name in flags}
+        wanted |= {name: flags.pop(name) or None for name in ("duration", "scopes", "audience", "networks")}
+        if no_scopes:
+            if wanted["scopes"]:
+                raise WrongUse("Pass --scope or --no-scopes, not both.")
+            wanted["scopes"] = ()
         return command(*args, wanted=wanted, **flags)
 
     return _new_token_flags(run)
@@ -291,21 +293,11 @@ def _with_new_token(command: CommandFunction) -> CommandFunction:
 @setting_flags(*LOCAL_FLAGS)
 @click.pass_obj
 def create(
-    wiring: Wiring,
-    /,
-    name: str | None,
-    actor: str | None,
-    wanted: dict[str, Any],
-    as_json: bool,
-    local: bool,
-    connection: Connection,
-    **flags: Any,
+    wiring: Wiring, /, wanted: dict[str, Any], as_json: bool, local: bool, connection: Connection, **flags: Any
 ) -> None:
-    """Create a token and print it once. In a pipe only the token is printed. It expires after an hour unless you pass
-    --duration.
+    """Create a token and print it once; in a pipe, only the token. It expires after an hour unless you pass --duration.
 
-    --local needs no server and no privilege, only read access to the data folder. It creates the first token of a
-    server without local mode.
+    --local needs no server and no privilege, only read access to the data folder.
 
     Example: TOKEN=$(watchword token create --name laptop --duration 7d)
     Example: watchword token create --name shop --scope orders:read --network 10.0.0.0/8
@@ -315,14 +307,14 @@ def create(
     if local:
         if connection != Connection():
             raise WrongUse("--url, --as, --token-file and --profile are for a server; --local works without one.")
-        _create_locally(wiring, load(flags), name, actor, wanted, json=as_json)
+        _create_locally(wiring, load(flags), wanted, json=as_json)
         return
     if any(value is not None for value in flags.values()):
         raise WrongUse("The store's flags (--data-dir and so on) need --local.")
-    if name is None:
+    if wanted["name"] is None:
         raise WrongUse("--name must say what the token is for, such as --name laptop.")
     with connection.open() as client:
-        created = client.create_token(actor or client.me().urn, name, **wanted)
+        created = client.create_token(**{**wanted, "actor": wanted["actor"] or client.me().urn})
         _deliver(created, lambda: client.revoke_token(created.metadata.id), json=as_json)
 
 
@@ -331,14 +323,14 @@ def create(
 @_with_new_token
 @json_flag
 @with_client
-def derive(client: "Client", name: str, wanted: dict[str, Any], as_json: bool) -> None:
+def derive(client: "Client", wanted: dict[str, Any], as_json: bool) -> None:
     """Derive a token with fewer rights or a shorter lifetime from your own and print it once.
 
     It is revoked and expires with your token. Limits and expiry that you do not give are those of your token.
 
     Example: watchword token derive --name one-job --duration 15m --scope orders:read --token-file token
     """
-    created = client.derive_token(name, **wanted)
+    created = client.derive_token(**wanted)
     _deliver(created, lambda: client.revoke_token(created.metadata.id), json=as_json)
 
 
@@ -352,14 +344,11 @@ def derive(client: "Client", name: str, wanted: dict[str, Any], as_json: bool) -
 def rotate(token_id: str | None, file: str | None, as_json: bool, connection: Connection, **spans: int | None) -> None:
     """Replace a token with a successor of the same name, actor and limits, without a gap.
 
-    The successor of ID is printed once; in a pipe only the token is printed. The old token stays valid until the
-    successor is first used, and for the grace period after that. A successor that is not used before the overlap ends
-    expires, and the old token stays valid.
+    The successor of ID is printed once. The old token stays valid until the successor is first used, and for the grace
+    period after that. A successor that is not used before the overlap ends expires, and the old token stays valid.
 
     With --file, the token in the file requests its own successor, unless you name another caller. The file is replaced
-    in one step and the successor is used at once. If this is interrupted, the file still holds a valid token.
-
-    With neither ID nor --file, the token that `watchword login` stored is rotated in the same way.
+    in one step. With neither ID nor --file, the token that `watchword login` stored is rotated in the same way.
 
     Example: watchword token rotate kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA= --overlap 12h --grace 1h
     Example: watchword token rotate --file /etc/shop/token --url https://tokens.example.org
@@ -416,9 +405,7 @@ def _rotate_file(connection: Connection, file: str | None, spans: dict[str, Any]
         )
 
 
-def _create_locally(
-    wiring: Wiring, settings: Settings, name: str | None, actor: str | None, wanted: dict[str, Any], *, json: bool
-) -> None:
+def _create_locally(wiring: Wiring, settings: Settings, wanted: dict[str, Any], *, json: bool) -> None:
     from watchword.client import NewToken
     from watchword.domain import tokens
     from watchword.domain.accounts import is_account
@@ -427,11 +414,11 @@ def _create_locally(
     from watchword.domain.token_limits import check_limits
     from watchword.service.tokens import Lifetime
 
-    urn = check_actor(actor or settings.root_actor, "--actor")
+    urn = check_actor(wanted["actor"] or settings.root_actor, "--actor")
     new = tokens.NewToken(
         type=tokens.TokenType.SERVICE_ACCOUNT if is_account(urn) else tokens.TokenType.PERSONAL,
         actor_urn=urn,
-        name=check_name("first" if name is None else name, "--name"),
+        name=check_name("first" if wanted["name"] is None else wanted["name"], "--name"),
         description=check_description(wanted["description"], "--description"),
         limits=check_limits(wanted["scopes"], wanted["audience"], wanted["networks"]),
     )
@@ -516,15 +503,7 @@ def _print_created(secret: str, made: "TokenInfo", *, json: bool) -> None:
 @yes_flag
 @json_flag
 @with_client
-def revoke(
-    client: "Client",
-    token_ids: tuple[str, ...],
-    selection: Selection,
-    cascade: bool,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-) -> None:
+def revoke(client: "Client", token_ids: tuple[str, ...], selection: Selection, cascade: bool, **how: bool) -> None:
     """Revoke tokens and everything derived from them. From then on every instance rejects them.
 
     By ID or URN, each token is revoked and reported separately. A - reads from standard input: ids, one a line or as
@@ -541,8 +520,8 @@ def revoke(
     if selection.is_given:
         if token_ids:
             raise WrongUse("Pass ids, or flags that select tokens, not both.")
-        _revoke_selected(client, selection, cascade=cascade, dry_run=dry_run, yes=yes, as_json=as_json)
-    elif dry_run or yes or as_json:
+        _revoke_selected(client, selection, cascade=cascade, **how)
+    elif any(how.values()):
         raise WrongUse("--dry-run, --yes and --json need flags that select tokens, such as --actor.")
     elif not token_ids:
         raise WrongUse("Which tokens? Pass their ids, or flags such as --actor urn:li:corpuser:alice.")
