@@ -18,8 +18,8 @@ from watchword.cli.run import Group
 def everything(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     """The command, and all those below a group."""
     yield words, command
-    if isinstance(command, click.Group):
-        for name in command.list_commands(click.Context(command)):
+    if isinstance(command, Group):
+        for name in sorted(command.commands, key=command.lazy.__contains__):  # in the order of their definition
             yield from everything(f"{words} {name}", loaded(command, name))
 
 
