@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import click
 
 from watchword.cli.options import STORE_FLAGS, CommandFunction, with_settings
-from watchword.client.profiles import DEFAULT_URL, read_environment
 from watchword.domain.errors import OperatorError
 from watchword.domain.store_urls import SqliteUrl
 
@@ -73,6 +72,8 @@ def need_store(wiring: Wiring, settings: Settings) -> None:
     else:
         missing = f"There is no store at {store}, schema {settings.database_schema}."
         fix = "Use the service's settings WATCHWORD_DATABASE_URL and WATCHWORD_DATABASE_SCHEMA."
+    from watchword.client.profiles import DEFAULT_URL, read_environment  # a server does not load the client
+
     url = read_environment().url or DEFAULT_URL
     if wiring.server_version(url) is None:
         raise OperatorError(f"{missing} {fix} To create a new store there: watchword db migrate")
