@@ -1,4 +1,4 @@
-"""The actor header from another machine: two network namespaces, joined by a pair of virtual cables."""
+"""The actor header from another machine: two network namespaces joined by a veth pair."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from tests.support.waiting import SECONDS
 
 MakeServer = Callable[..., Server]
 
-# Asks once from within a namespace, with the standard library alone; prints the status, or the error's name.
+# Sends one request from inside a namespace with the standard library; prints the status, or the error's name.
 ASK = """
 import http.client, sys
 host, port, name, actor, token = sys.argv[1:]
@@ -34,7 +34,7 @@ except OSError as error:
 
 
 class Machines:
-    """Two machines, as the network sees them: a server's and another one."""
+    """Two machines, as the network sees them: the server's and another."""
 
     def __init__(self, ip: str) -> None:
         self._ip = ip
@@ -58,7 +58,7 @@ class Machines:
                 self._run("netns", "del", name)
 
     def route_loopback(self) -> None:
-        """Let the other machine's packets to 127.0.0.5 reach the server's own loopback, as a careless host does."""
+        """Route the other machine's packets to 127.0.0.5 to the server's loopback, as a misconfigured host does."""
         for name, cable in ((self.here, "here"), (self.there, "there")):
             self.inside(name, "sh", "-c", f"echo 1 > /proc/sys/net/ipv4/conf/{cable}/route_localnet")
         self._run("-n", self.there, "route", "del", "local", "127.0.0.0/8", "dev", "lo", "table", "local")
@@ -88,7 +88,7 @@ def machines() -> Iterator[Machines]:
     except subprocess.CalledProcessError as error:
         made.remove()
         missing(f"network namespaces cannot be made here: {error.stderr.decode().strip()}")
-    with no_disk_in_use():  # whatever is run within has mounts of its own, too
+    with no_disk_in_use():  # commands run inside have their own mounts
         yield made
     made.remove()
 
@@ -109,14 +109,14 @@ def test_server_on_a_public_address_rejects_actor_headers(make_server: MakeServe
         assert machines.ask(name, host, server.port, called=host, token=token) == "200"
 
 
-def test_a_local_server_is_out_of_reach_for_other_machines(make_server: MakeServer, machines: Machines) -> None:
+def test_local_server_is_unreachable_from_other_machines(make_server: MakeServer, machines: Machines) -> None:
     server = make_server(prefix=machines.prefix(machines.here))
     assert machines.ask(machines.here, "127.0.0.1", server.port, called="localhost") == "200"
     assert machines.ask(machines.there, machines.address, server.port, called="localhost") == "ConnectionRefusedError"
 
 
 def test_local_server_rejects_actor_headers_from_other_machines(make_server: MakeServer, machines: Machines) -> None:
-    """A host that routes its loopback makes the packet arrive; the peer's address still is not of this machine."""
+    """If a host routes its loopback, the packet arrives, but the peer's address is not of this machine."""
     server = make_server("--host", "127.0.0.5", prefix=machines.prefix(machines.here))
     token = first_token(server)
     try:
@@ -128,7 +128,7 @@ def test_local_server_rejects_actor_headers_from_other_machines(make_server: Mak
     assert machines.ask(machines.there, "127.0.0.5", server.port, called="localhost", token=token) == "200"
 
 
-def test_trust_in_a_network_reaches_as_far_as_that_network(make_server: MakeServer, machines: Machines) -> None:
+def test_trusted_network_excludes_other_networks(make_server: MakeServer, machines: Machines) -> None:
     server = make_server(
         "--host", "0.0.0.0", "--trusted-peers", "10.213.77.2/32", prefix=machines.prefix(machines.here)
     )

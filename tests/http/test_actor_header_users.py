@@ -1,4 +1,4 @@
-"""The actor header counts only from a process of the server's own user, whoever else can connect to loopback."""
+"""The actor header is accepted only from processes of the server's own user."""
 
 import json
 import os
@@ -22,11 +22,11 @@ from tests.support.wire import JSON_TYPE, head, receive
 from watchword.http.authentication import SocketAddress, socket_owner
 
 OTHER = "www-data"
-"""A user of every Debian; nginx's workers run as it."""
+"""A user on every Debian; nginx's workers run as it."""
 ME = '{"query": "{ me { corpUser { urn } } }"}'
 TCP_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 
-# nginx as Debian configures it: the master is root, the workers are www-data. Nothing but `proxy_pass` is set.
+# nginx as Debian configures it: a root master and www-data workers. Only `proxy_pass` is set.
 NGINX = """
 user www-data;
 daemon off;
@@ -43,7 +43,7 @@ http {{
 }}
 """
 
-# A server that may not open AF_NETLINK, as under a unit that forgets it: seccomp, then the server in its place.
+# A server that may not open AF_NETLINK, as in a unit that forbids it: set seccomp, then exec the server.
 WITHOUT_NETLINK = """
 import ctypes, os, socket, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -58,7 +58,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def curl(server: Server, *words: str, user: str | None = None, port: int | None = None, path: str = "") -> Any:
-    """What `curl` prints, run by this user: the status and the content of the answer."""
+    """Run `curl` as this user; return the status and the content of the response."""
     found = need_program("curl", "curl")
     prefix = [] if user is None else [need_program("runuser", "util-linux"), "-u", user, "--"]
     url = f"http://127.0.0.1:{port or server.port}{path or '/api/graphql'}"
@@ -70,12 +70,12 @@ def curl(server: Server, *words: str, user: str | None = None, port: int | None 
     return int(status), json.loads(content)
 
 
-def claim(server: Server, *words: str, query: str = ME, **how: Any) -> Any:
+def send_claim(server: Server, *words: str, query: str = ME, **how: Any) -> Any:
     return curl(server, "-H", f"X-Service-Actor: {ADMIN}", "-d", query, *words, **how)
 
 
-def refusal(answer: Any) -> str:
-    """The message of a 401 to a claim, which gives nothing away but why and what to do."""
+def rejection_message(answer: Any) -> str:
+    """Return the message of a 401 to an actor header. It states the cause and the fix, nothing else."""
     status, content = answer
     (error,) = content["errors"]
     assert (status, error["extensions"]["reason"]) == (401, "missing_credential"), content
@@ -85,14 +85,14 @@ def refusal(answer: Any) -> str:
     return message
 
 
-def creation(name: str) -> str:
+def create_body(name: str) -> str:
     wanted = f'type: PERSONAL, actorUrn: "{ADMIN}", duration: ONE_HOUR, name: "{name}"'
     return json.dumps({"query": f"mutation {{ createAccessToken(input: {{{wanted}}}) {{ accessToken }} }}"})
 
 
 @contextmanager
 def nginx(server: Server, folder: Path) -> Iterator[tuple[int, int]]:
-    """The ports of nginx: with `proxy_pass` alone, and with HTTP/1.1 to the server."""
+    """Yield the ports of nginx: with `proxy_pass` alone, and with HTTP/1.1 to the server."""
     bare, newer = free_port(), free_port()
     conf = folder / "nginx.conf"
     conf.write_text(NGINX.format(folder=folder, port=server.port, bare=bare, newer=newer))
@@ -113,7 +113,7 @@ def _listens(port: int) -> bool:
 
 
 def test_curl_of_the_same_user_is_accepted(server: Server) -> None:
-    assert claim(server) == (200, {"data": {"me": {"corpUser": {"urn": ADMIN}}}})
+    assert send_claim(server) == (200, {"data": {"me": {"corpUser": {"urn": ADMIN}}}})
 
 
 def test_bare_proxy_pass_of_nginx_on_the_same_host_does_not_make_its_clients_root(
@@ -122,21 +122,21 @@ def test_bare_proxy_pass_of_nginx_on_the_same_host_does_not_make_its_clients_roo
     need_root("starts nginx, whose workers run as another user")
     before = stored(server)
     with nginx(server, tmp_path) as (bare, newer):
-        # Whatever the client says of itself, nginx makes Host a loopback name and adds no header.
+        # nginx sets Host to a loopback name and adds no header, whatever the client sends.
         outside = ("-H", "Host: tokens.example.org")
-        assert "HTTP/1.1" in refusal(claim(server, *outside, port=bare, query=creation("by-nginx")))
-        message = refusal(claim(server, *outside, port=newer, query=creation("by-nginx")))
+        assert "HTTP/1.1" in rejection_message(send_claim(server, *outside, port=bare, query=create_body("by-nginx")))
+        message = rejection_message(send_claim(server, *outside, port=newer, query=create_body("by-nginx")))
         assert f"a process of user {OTHER} (uid 33); the server runs as user root (uid 0)" in message
         assert stored(server) == before
-        # nginx itself is no obstacle: a bearer passes.
+        # A bearer token passes through nginx.
         token = server.create(ADMIN)["accessToken"]
         for port in (bare, newer):
             assert curl(server, "-H", f"Authorization: Bearer {token}", "-d", ME, port=port)[0] == 200
 
 
-def test_another_user_is_refused_on_graphql_and_at_sign_in(server: Server) -> None:
+def test_another_user_is_rejected_by_graphql_and_sign_in(server: Server) -> None:
     need_root("acts as another user")
-    assert f"a process of user {OTHER} (uid 33)" in refusal(claim(server, user=OTHER))
+    assert f"a process of user {OTHER} (uid 33)" in rejection_message(send_claim(server, user=OTHER))
     own = ("-H", "X-Watchword-Console: 1", "-H", f"Origin: {server.url}")
     chosen = (*own, "-d", json.dumps({"actor": ADMIN}))
     status, content = curl(server, *chosen, path="/session", user=OTHER)
@@ -158,24 +158,24 @@ def test_command_line_of_another_user_says_which_user_to_run_it_as(server: Serve
     assert "local mode alone" not in done.stderr
 
 
-def test_users_that_have_no_number_of_their_own_are_refused(server: Server) -> None:
-    """The overflow uid, which is also `nobody`, stands for all of them."""
+def test_users_without_a_uid_are_rejected(server: Server) -> None:
+    """The overflow uid, which is also `nobody`, stands for unmapped users."""
     need_root("acts as another user")
-    assert "cannot identify (uid 65534)" in refusal(claim(server, user="nobody"))
+    assert "cannot identify (uid 65534)" in rejection_message(send_claim(server, user="nobody"))
 
 
 def test_another_user_that_sends_a_mutation_and_closes_is_rejected(make_server: Callable[..., Server]) -> None:
-    """Of a socket that no process holds any more the kernel says uid 0, and the server runs as root here."""
+    """For a socket without a process the kernel reports uid 0, and the server runs as root here."""
     need_root("acts as another user")
     server = make_server("--access-log", "all")
     before = stored(server)
     request = server.folder / "request"
-    body = creation("closed").encode()
+    body = create_body("closed").encode()
     headers = [f"X-Service-Actor: {ADMIN}", JSON_TYPE, "X-Request-Id: closed"]
     request.write_bytes(head(server, "POST", "/api/graphql", headers, len(body)) + body)
     script = f"exec 3<>/dev/tcp/127.0.0.1/{server.port}; cat >&3; exec 3>&-"
     (worker,) = server.workers()
-    worker.suspend()  # so that it meets a connection that is closed already
+    worker.suspend()  # so that it finds the connection already closed
     try:
         with request.open("rb") as sent:
             words = [need_program("runuser", "util-linux"), "-u", OTHER, "--", "bash", "-c", script]
@@ -188,14 +188,14 @@ def test_another_user_that_sends_a_mutation_and_closes_is_rejected(make_server: 
 
 
 def status_of(server: Server, request_id: str) -> int | None:
-    """The status that the log has for this request."""
+    """Return the logged status of this request."""
     lines = [json.loads(line) for line in server.err.read_text().splitlines(keepends=True) if line.endswith("\n")]
     statuses = {line["request_id"]: int(line["status"]) for line in lines if line["event"] == "request"}
     return statuses.get(request_id)
 
 
 @pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::ffff:127.0.0.1")])
-def test_a_client_is_found_by_whichever_family_it_connects(
+def test_client_process_is_found_for_each_address_family(
     server: Server, family: socket.AddressFamily, address: str
 ) -> None:
     headers = [f"X-Service-Actor: {ADMIN}", JSON_TYPE]
@@ -208,7 +208,7 @@ def test_a_client_is_found_by_whichever_family_it_connects(
 
 def test_server_that_cannot_look_up_the_user_rejects_the_header(make_server: Callable[..., Server]) -> None:
     server = make_server(prefix=(sys.executable, "-c", WITHOUT_NETLINK))
-    assert "cannot look up which user's process connected" in refusal(claim(server))
+    assert "cannot look up which user's process connected" in rejection_message(send_claim(server))
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_server_that_cannot_look_up_the_user_rejects_the_header(make_server: Cal
         (socket.AF_INET, socket.AF_INET6, "127.0.0.1"),
     ],
 )
-def test_the_owner_is_the_one_in_the_kernels_own_table(
+def test_socket_owner_matches_the_kernel_table(
     listening: socket.AddressFamily, calling: socket.AddressFamily, address: str
 ) -> None:
     with closing(socket.socket(listening)) as listener, closing(socket.socket(calling)) as client:
@@ -233,7 +233,7 @@ def test_the_owner_is_the_one_in_the_kernels_own_table(
         rows = [line.split() for table in TCP_TABLES for line in table.read_text().splitlines()]
         assert [row[7] for row in rows if row[9] == str(inode)] == [str(os.geteuid())]
         assert socket_owner(theirs, ours) == os.geteuid()
-        # Neither who listens, nor a connection that is not there, nor one that is half closed.
+        # Not the listener, a missing connection or a half-closed one.
         assert socket_owner(ours, theirs._replace(port=1)) is None
         assert socket_owner(theirs, ours._replace(port=1)) is None
         client.shutdown(socket.SHUT_WR)

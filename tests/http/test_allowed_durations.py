@@ -1,4 +1,4 @@
-"""Which lifetimes a token may be given is told before it is asked for."""
+"""Callers can list the lifetimes that a new token may have."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`/auth`, asked by gateways: any method, any body, and none of it read; and who one is, asked by DataHub's clients."""
+"""`/auth` for gateways accepts any method and reads no body; DataHub clients ask for their own urn."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,12 +21,12 @@ def bearer(server: Server) -> str:
     return f"Authorization: Bearer {server.create(ADMIN, name='auth')['accessToken']}"
 
 
-def asked(method: str, path: str, *headers: str) -> bytes:
+def request_bytes(method: str, path: str, *headers: str) -> bytes:
     return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", *headers, "", ""]).encode()
 
 
-def answers(server: Server, method: str, *requests: bytes) -> Iterator[Answer]:
-    """The answers to requests that are sent one after the other on one connection."""
+def send_in_turn(server: Server, method: str, *requests: bytes) -> Iterator[Answer]:
+    """Send the requests one after another on one connection and yield the responses."""
     with closing(connect(server)) as connection:
         for request in requests:
             connection.sendall(request)
@@ -34,13 +34,13 @@ def answers(server: Server, method: str, *requests: bytes) -> Iterator[Answer]:
 
 
 @pytest.mark.parametrize(("method", "body"), [*product(METHODS, BODIES)])
-def test_a_body_is_not_waited_for_and_the_connection_ends_as_the_answer_says(
+def test_auth_answers_before_the_body_and_closes_the_connection(
     server: Server, bearer: str, method: str, body: str
 ) -> None:
     for path, expecting in product(PATHS, ([], ["Expect: 100-continue"])):
         for credential, status in (([bearer], 204), ([], 401)):
             with closing(connect(server)) as connection:
-                connection.sendall(asked(method, path, body, *expecting, *credential))
+                connection.sendall(request_bytes(method, path, body, *expecting, *credential))
                 told = connection.recv(4096)
                 while piece := connection.recv(4096):
                     told += piece
@@ -49,19 +49,21 @@ def test_a_body_is_not_waited_for_and_the_connection_ends_as_the_answer_says(
 
 
 @pytest.mark.parametrize(("method", "body"), [*product(METHODS, NO_BODIES)])
-def test_one_connection_serves_yes_and_no_in_turn(server: Server, bearer: str, method: str, body: str) -> None:
-    yes = asked(method, "/auth/x?y", body, "Expect: 100-continue", bearer)
-    no = asked(method, "/auth/x?y", body, "Expect: 100-continue")
-    told = [*answers(server, method, yes, no, yes, no)]
+def test_connection_serves_accepted_and_rejected_requests_in_turn(
+    server: Server, bearer: str, method: str, body: str
+) -> None:
+    yes = request_bytes(method, "/auth/x?y", body, "Expect: 100-continue", bearer)
+    no = request_bytes(method, "/auth/x?y", body, "Expect: 100-continue")
+    told = [*send_in_turn(server, method, yes, no, yes, no)]
     assert [answer.status for answer in told] == [204, 401, 204, 401]
     assert [answer.header("Connection") for answer in told] == [None] * 4
     assert [bool(answer.body) for answer in told] == [False, method != "HEAD"] * 2
 
 
-def test_what_comes_as_a_body_is_never_taken_for_the_next_request(server: Server, bearer: str) -> None:
-    hidden = asked("GET", "/auth", bearer)
+def test_unread_body_is_not_parsed_as_the_next_request(server: Server, bearer: str) -> None:
+    hidden = request_bytes("GET", "/auth", bearer)
     with closing(connect(server)) as connection:
-        connection.sendall(asked("POST", "/auth", f"Content-Length: {len(hidden)}") + hidden)
+        connection.sendall(request_bytes("POST", "/auth", f"Content-Length: {len(hidden)}") + hidden)
         told = receive(connection)
         assert told.status == 401
         assert told.header("Connection") == "close"
@@ -73,7 +75,7 @@ def test_what_comes_as_a_body_is_never_taken_for_the_next_request(server: Server
 
 
 @pytest.mark.parametrize("query", ["watchword.status=200", "a=1&watchword.status=200", "watchword.status=200&scope=x"])
-def test_a_yes_is_200_where_that_is_asked_for(server: Server, bearer: str, query: str) -> None:
+def test_auth_returns_200_on_request(server: Server, bearer: str, query: str) -> None:
     answer = send(server, "GET", f"/auth?{query}", [bearer], None)
     assert (answer.status, answer.body, answer.header("Content-Length")) == (200, b"", "0")
     assert answer.header("X-Auth-Urn") == ADMIN
@@ -81,12 +83,12 @@ def test_a_yes_is_200_where_that_is_asked_for(server: Server, bearer: str, query
 
 
 @pytest.mark.parametrize("query", ["watchword=1", "x=watchword.status=500", "status=500", "%ff&&=&"])
-def test_a_yes_is_204_whatever_else_an_application_has_in_its_query(server: Server, bearer: str, query: str) -> None:
+def test_other_query_parameters_do_not_change_204(server: Server, bearer: str, query: str) -> None:
     assert send(server, "GET", f"/auth?{query}", [bearer], None).status == 204
 
 
 @pytest.mark.parametrize(("length", "status"), [(16_384, 204), (16_385, 403)])
-def test_an_applications_query_has_its_bounds(server: Server, bearer: str, length: int, status: int) -> None:
+def test_query_longer_than_16384_bytes_is_rejected(server: Server, bearer: str, length: int, status: int) -> None:
     answer = send(server, "GET", "/auth?" + "q" * length, [bearer], None)
     assert answer.status == status
     assert answer.header("X-Auth-Urn") == ADMIN
@@ -98,7 +100,7 @@ def test_unknown_watchword_parameter_is_rejected(server: Server, bearer: str, qu
     assert (answer.status, answer.json()["error"]["code"]) == (403, 403)
 
 
-class TestTheUrnOfTheCaller:
+class TestCallerUrn:
     @pytest.mark.parametrize("prefix", ["", "/gms", "/api/gms"])
     def test_urn_is_returned_to_a_bearer_as_a_json_string(self, server: Server, bearer: str, prefix: str) -> None:
         answer = send(server, "GET", prefix + URN, [bearer], None)
@@ -109,6 +111,6 @@ class TestTheUrnOfTheCaller:
     def test_urn_is_not_returned_without_a_token(self, server: Server, credential: str) -> None:
         assert send(server, "GET", URN, [credential], None).status == 401
 
-    def test_is_not_to_be_posted(self, server: Server, bearer: str) -> None:
+    def test_posting_to_the_urn_address_is_405(self, server: Server, bearer: str) -> None:
         answer = send(server, "POST", URN, [bearer], b"")
         assert (answer.status, answer.header("Allow")) == (405, "GET, HEAD")

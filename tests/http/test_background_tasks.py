@@ -1,4 +1,4 @@
-"""Loops in the background outlive a defect: it is logged, shown by the health answer, and the loop is started again."""
+"""A failing background task is logged, reported by the health check and restarted."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ def test_task_is_restarted_after_any_error_until_cancelled() -> None:
     told: list[tuple[str, str]] = []
     started: list[int] = []
 
-    async def story() -> None:
+    async def run_and_cancel() -> None:
         loops = BackgroundTasks(lambda name, why: told.append((name, why)))
         runs = asyncio.Event()
 
@@ -63,6 +63,6 @@ def test_task_is_restarted_after_any_error_until_cancelled() -> None:
         await asyncio.gather(kept, return_exceptions=True)
         assert kept.cancelled()
 
-    asyncio.run(story())
+    asyncio.run(run_and_cancel())
     assert started == [0, 1]
     assert told == [("example", "KeyError: 'a row'")]

@@ -1,4 +1,4 @@
-"""Bad values: refused with a sentence that names the field and what is allowed, and nothing is stored."""
+"""Bad values: the error names the field and the allowed values, and nothing is stored."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from tests.support.server import ADMIN, CREATE, CREATE_POLICY, GENERATE, LIST, REVOKE, SET_STATUS, Server
 from tests.support.store_file import stored
 
-SOMEBODY = "urn:li:corpuser:somebody"
+SOME_USER = "urn:li:corpuser:somebody"
 UPDATE_POLICY = "mutation ($urn: String!, $input: PolicyUpdateInput!) { updatePolicy(urn: $urn, input: $input) }"
 DELETE_POLICY = "mutation ($urn: String!) { deletePolicy(urn: $urn) }"
 CREATE_GROUP = "mutation ($input: CreateGroupInput!) { createGroup(input: $input) }"
@@ -19,23 +19,23 @@ POLICIES = "query ($input: ListPoliciesInput!) { listPolicies(input: $input) { t
 GROUPS = "query ($input: ListGroupsInput!) { listGroups(input: $input) { total } }"
 MEMBERS = "query ($input: ListGroupMembersInput!) { listGroupMembers(input: $input) { total } }"
 
-# What betrays the inside of a service.
-INSIDE = ("Traceback", 'File "', ".py", "SELECT ", "INSERT ", "sqlite", "apsw", "/work", "/tmp", "0x", "orjson")
+# Internals that a response must not reveal.
+INTERNALS = ("Traceback", 'File "', ".py", "SELECT ", "INSERT ", "sqlite", "apsw", "/work", "/tmp", "0x", "orjson")
 
-MAKE = """mutation {
+CREATE_LITERAL = """mutation {
   createAccessToken(input: {type: %type, actorUrn: "a", duration: %duration, name: "x"}) { accessToken } }"""
 
 
 @pytest.fixture
-def untouched(server: Server) -> Iterator[None]:
-    """Whatever the test asks for, the store is afterwards as it was before."""
+def store_unchanged(server: Server) -> Iterator[None]:
+    """Check that the test leaves the store unchanged."""
     before = stored(server)
     yield
     assert stored(server) == before
 
 
-def refused(server: Server, query: str, variables: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The one error by which a GraphQL request of the root actor was refused as bad."""
+def rejected(server: Server, query: str, variables: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the single error of a GraphQL request that the root actor sent and the server rejected with 400."""
     response = server.post(query, variables, actor=ADMIN)
     assert response.status_code == 200
     answer = response.json()
@@ -43,7 +43,7 @@ def refused(server: Server, query: str, variables: dict[str, Any] | None = None)
     for error in answer["errors"]:
         assert set(error) <= {"message", "extensions", "path", "locations"}
         assert (error["extensions"]["code"], error["extensions"]["type"]) == (400, "BAD_REQUEST")
-        assert not [word for word in INSIDE if word in error["message"]]
+        assert not [word for word in INTERNALS if word in error["message"]]
     first: dict[str, Any] = answer["errors"][0]
     return first
 
@@ -54,7 +54,7 @@ def token(**fields: Any) -> dict[str, Any]:
 
 
 def policy(**fields: Any) -> dict[str, Any]:
-    actors = {"users": [SOMEBODY], **fields.pop("actors", {})}
+    actors = {"users": [SOME_USER], **fields.pop("actors", {})}
     wanted = {"type": "PLATFORM", "name": "p", "state": "ACTIVE", "privileges": [GENERATE], "actors": actors, **fields}
     return {"input": {key: value for key, value in wanted.items() if value is not ...}}
 
@@ -63,7 +63,7 @@ def only(**one: Any) -> dict[str, Any]:
     return {"input": {"filters": [one]}}
 
 
-NO_URNS = (
+INVALID_URNS = (
     "", " ", "admin", "urn:", "urn:li", "urn:li:", "urn::x", "URN:li:corpuser:a", "urn:li:corpuser:a b",
     "urn:li:corpuser:é", "urn:li:corpuser:\x00", "urn:li:corpuser:a\n", " urn:li:corpuser:a", "urn:l_i:corpuser:a",
     "urn:li:corpuser:" + "a" * 250, "http://urn:li:corpuser:a",
@@ -75,40 +75,40 @@ NOT_USERS = (
 RESERVED = ("urn:li:corpuser:__system", "urn:li:corpuser:__", "urn:li:corpuser:a:__b", "urn:x:__system")
 
 
-@pytest.mark.usefixtures("untouched")
-class TestACreate:
-    @pytest.mark.parametrize("urn", NO_URNS)
+@pytest.mark.usefixtures("store_unchanged")
+class TestCreateToken:
+    @pytest.mark.parametrize("urn", INVALID_URNS)
     def test_invalid_urn_error_shows_the_form(self, server: Server, urn: str) -> None:
-        error = refused(server, CREATE, token(actorUrn=urn))
+        error = rejected(server, CREATE, token(actorUrn=urn))
         assert error["extensions"] | {"reason": "invalid_field", "field": "actorUrn"} == error["extensions"]
         assert "actorUrn must be a urn: urn:<namespace>:<rest>" in error["message"]
 
     @pytest.mark.parametrize("urn", NOT_USERS)
     def test_urn_that_is_no_user_is_rejected(self, server: Server, urn: str) -> None:
-        error = refused(server, CREATE, token(actorUrn=urn))
+        error = rejected(server, CREATE, token(actorUrn=urn))
         assert error["message"].startswith("actorUrn must be the urn of a user")
 
     @pytest.mark.parametrize("urn", RESERVED)
     def test_reserved_name_is_rejected(self, server: Server, urn: str) -> None:
-        error = refused(server, CREATE, token(actorUrn=urn))
+        error = rejected(server, CREATE, token(actorUrn=urn))
         assert error["extensions"]["field"] == "actorUrn"
         assert "reserved" in error["message"]
 
     @pytest.mark.parametrize("name", ["", " ", "\t", "\u2003", "x" * 201, "x" * 300, "two\nlines", "tab\there", "cr\r"])
     def test_invalid_name_error_states_the_rule(self, server: Server, name: str) -> None:
-        error = refused(server, CREATE, token(name=name))
+        error = rejected(server, CREATE, token(name=name))
         assert error["extensions"]["field"] == "name"
         assert "200" in error["message"] or "one line" in error["message"]
 
     @pytest.mark.parametrize("text", ["\x00", "a\x00b", "\x1b[31m", "\x7f", "\x01"])
     @pytest.mark.parametrize("field", ["name", "description"])
     def test_control_characters_error_names_the_field(self, server: Server, field: str, text: str) -> None:
-        error = refused(server, CREATE, token(**{field: text}))
+        error = rejected(server, CREATE, token(**{field: text}))
         assert error["message"] == f"{field} must not contain control characters or lone surrogates."
         assert error["extensions"]["field"] == field
 
     def test_long_description_error_states_the_limit(self, server: Server) -> None:
-        error = refused(server, CREATE, token(description="x" * 1_001))
+        error = rejected(server, CREATE, token(description="x" * 1_001))
         assert error["message"] == "description must have at most 1,000 characters."
 
     @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ class TestACreate:
         ids=str,
     )
     def test_needs_exactly_one_of_duration_and_duration_iso(self, server: Server, given: dict[str, Any]) -> None:
-        error = refused(server, CREATE, token(**given))
+        error = rejected(server, CREATE, token(**given))
         assert error["message"] == "Give exactly one of duration and durationIso."
         assert error["extensions"]["field"] == "duration"
 
@@ -129,24 +129,24 @@ class TestACreate:
         ],
     )  # fmt: skip
     def test_invalid_iso_duration_error_shows_the_form(self, server: Server, iso: str) -> None:
-        error = refused(server, CREATE, token(duration=..., durationIso=iso))
+        error = rejected(server, CREATE, token(duration=..., durationIso=iso))
         assert "such as P3D or PT12H" in error["message"]
         assert error["extensions"]["field"] == "durationIso"
 
     @pytest.mark.parametrize("iso", ["PT0S", "P0D", "PT59S", "PT31536001S", "P366D", "P999999999W"])
     def test_duration_error_states_the_bounds(self, server: Server, iso: str) -> None:
-        error = refused(server, CREATE, token(duration=..., durationIso=iso))
+        error = rejected(server, CREATE, token(duration=..., durationIso=iso))
         assert error["message"].startswith("durationIso must be from PT1M to P365D")
 
-    def test_without_end_is_refused_where_that_is_not_allowed(self, server: Server) -> None:
-        error = refused(server, CREATE, token(duration="NO_EXPIRY"))
+    def test_no_expiry_is_rejected_if_not_allowed(self, server: Server) -> None:
+        error = rejected(server, CREATE, token(duration="NO_EXPIRY"))
         assert error["message"].startswith("duration NO_EXPIRY is not allowed here; allowed: ONE_HOUR, ONE_DAY")
         assert error["extensions"]["field"] == "duration"
 
 
-@pytest.mark.usefixtures("untouched")
-class TestATypo:
-    """What does not fit the schema, as a variable and as a literal."""
+@pytest.mark.usefixtures("store_unchanged")
+class TestSchemaMismatch:
+    """Input that does not match the schema, as a variable and as a literal."""
 
     @pytest.mark.parametrize(
         ("query", "variables", "says"),
@@ -173,14 +173,14 @@ class TestATypo:
             (LIST, {"input": {"sort": {"field": "name", "order": "UP"}}}, ["order", "Allowed: ASCENDING, DESCENDING."]),
             (CREATE_POLICY, policy(type="METADATA"), ["type", "Allowed: PLATFORM."]),
             (CREATE_POLICY, policy(state="DRAFT"), ["state", "Allowed: ACTIVE, INACTIVE."]),
-            (SET_STATUS, {"urn": SOMEBODY, "status": "GONE"}, ["$status", "Allowed: ACTIVE, SUSPENDED."]),
+            (SET_STATUS, {"urn": SOME_USER, "status": "GONE"}, ["$status", "Allowed: ACTIVE, SUSPENDED."]),
             (REVOKE, {"id": 5}, ["$id", "String"]),
         ],
     )  # fmt: skip
     def test_typo_in_a_variable_error_lists_allowed_names(
         self, server: Server, query: str, variables: dict[str, Any], says: list[str]
     ) -> None:
-        error = refused(server, query, variables)
+        error = rejected(server, query, variables)
         assert error["extensions"]["reason"] == "invalid_document"
         assert [word for word in says if word not in error["message"]] == []
 
@@ -202,11 +202,11 @@ class TestATypo:
                 ["condition: ", "Allowed: EQUAL, "],
             ),
             (
-                MAKE.replace("%type", "PERSONAL").replace("%duration", "SOON"),
+                CREATE_LITERAL.replace("%type", "PERSONAL").replace("%duration", "SOON"),
                 ["duration: ", "Allowed: ONE_HOUR, "],
             ),
             (
-                MAKE.replace("%type", "ROBOT").replace("%duration", "ONE_DAY"),
+                CREATE_LITERAL.replace("%type", "ROBOT").replace("%duration", "ONE_DAY"),
                 ["type: ", "Allowed: PERSONAL, SERVICE_ACCOUNT."],
             ),
             ("mutation { revokeAccessToken }", ["tokenId", "String!"]),
@@ -218,7 +218,7 @@ class TestATypo:
         ],
     )  # fmt: skip
     def test_typo_in_a_literal_error_lists_allowed_names(self, server: Server, query: str, says: list[str]) -> None:
-        error = refused(server, query)
+        error = rejected(server, query)
         assert error["extensions"]["reason"] == "invalid_document"
         assert error["locations"]
         assert [word for word in says if word not in error["message"]] == []
@@ -226,22 +226,22 @@ class TestATypo:
     @pytest.mark.parametrize(
         "literal", ['"\\uD800"', '"\\uDFFF\\uD800"', '"\\u{110000}"', '"\\uZZZZ"', '"open', "'a'", '"a\nb"']
     )
-    def test_in_a_string_is_a_syntax_error_with_its_place(self, server: Server, literal: str) -> None:
+    def test_invalid_string_literal_is_a_syntax_error_with_its_location(self, server: Server, literal: str) -> None:
         query = 'mutation { createAccessToken(input: {type: PERSONAL, duration: ONE_HOUR, name: "x", actorUrn: %s})'
-        error = refused(server, query % literal + " { accessToken } }")
+        error = rejected(server, query % literal + " { accessToken } }")
         assert error["message"].startswith("Syntax Error: ")
         assert error["locations"][0]["line"] == 1
 
-    def test_of_nul_in_a_literal_is_refused_like_one_in_a_variable(self, server: Server) -> None:
+    def test_nul_in_a_literal_is_rejected(self, server: Server) -> None:
         query = (
             'mutation { createAccessToken(input: {type: PERSONAL, duration: ONE_HOUR, name: "\\u0000", actorUrn: "%s"})'
         )
-        error = refused(server, query % ADMIN + " { accessToken } }")
+        error = rejected(server, query % ADMIN + " { accessToken } }")
         assert error["message"] == "name must not contain control characters or lone surrogates."
 
 
-@pytest.mark.usefixtures("untouched")
-class TestAListing:
+@pytest.mark.usefixtures("store_unchanged")
+class TestListInput:
     @pytest.mark.parametrize(
         ("variables", "field", "says"),
         [
@@ -276,24 +276,26 @@ class TestAListing:
             ({"input": {"sort": {"field": "status"}}}, "sort.field", "must be one of: expiresAt, createdAt"),
         ],
     )  # fmt: skip
-    def test_with_a_bad_value_names_the_field_and_what_is_allowed(
+    def test_invalid_list_input_error_names_the_field_and_allowed_values(
         self, server: Server, variables: dict[str, Any], field: str, says: str
     ) -> None:
-        error = refused(server, LIST, variables)
+        error = rejected(server, LIST, variables)
         assert error["extensions"]["reason"] == "invalid_field"
         assert error["extensions"]["field"] == field
         assert says in error["message"]
 
     @pytest.mark.parametrize("query", [POLICIES, GROUPS, MEMBERS])
     @pytest.mark.parametrize("page", [{"start": -1}, {"count": -1}, {"count": 1_001}], ids=str)
-    def test_of_anything_else_has_the_same_bounds(self, server: Server, query: str, page: dict[str, int]) -> None:
+    def test_policy_and_group_lists_have_the_same_page_limits(
+        self, server: Server, query: str, page: dict[str, int]
+    ) -> None:
         group = {"groupUrn": "urn:li:corpGroup:nobody"} if query is MEMBERS else {}
-        error = refused(server, query, {"input": {**group, **page}})
+        error = rejected(server, query, {"input": {**group, **page}})
         assert error["extensions"]["field"] in page
 
 
-@pytest.mark.usefixtures("untouched")
-class TestAPolicy:
+@pytest.mark.usefixtures("store_unchanged")
+class TestPolicyInput:
     @pytest.mark.parametrize(
         ("variables", "field"),
         [
@@ -316,14 +318,12 @@ class TestAPolicy:
             (policy(actors={"users": [f"urn:li:corpuser:{n}" for n in range(1_001)]}), "actors"),
         ],
     )  # fmt: skip
-    def test_that_has_no_meaning_here_is_refused_and_not_made_to_fit(
-        self, server: Server, variables: dict[str, Any], field: str
-    ) -> None:
+    def test_unsupported_policy_field_is_rejected(self, server: Server, variables: dict[str, Any], field: str) -> None:
         for query, extra in (
             (CREATE_POLICY, {}),
             (UPDATE_POLICY, {"urn": "urn:li:servicePolicy:everyone-task-status"}),
         ):
-            error = refused(server, query, variables | extra)
+            error = rejected(server, query, variables | extra)
             assert error["extensions"]["reason"] == "invalid_field"
             assert error["extensions"]["field"] == field
             assert field in error["message"]
@@ -338,7 +338,7 @@ class TestAPolicy:
             (CREATE_GROUP, {"input": {"name": "g", "id": "a b"}}, "id"),
             (CREATE_GROUP, {"input": {"name": "g", "id": "x" * 101}}, "id"),
             (CREATE_GROUP, {"input": {"name": "g", "description": "\x00"}}, "description"),
-            (ADD_MEMBERS, {"input": {"groupUrn": SOMEBODY, "userUrns": [SOMEBODY]}}, "groupUrn"),
+            (ADD_MEMBERS, {"input": {"groupUrn": SOME_USER, "userUrns": [SOME_USER]}}, "groupUrn"),
             (ADD_MEMBERS, {"input": {"groupUrn": "urn:li:corpGroup:g", "userUrns": []}}, "userUrns"),
             (ADD_MEMBERS, {"input": {"groupUrn": "urn:li:corpGroup:g", "userUrns": ["me"]}}, "userUrns"),
             (SET_STATUS, {"urn": "urn:li:corpGroup:g", "status": "SUSPENDED"}, "urn"),
@@ -351,16 +351,16 @@ class TestAPolicy:
             (FIND, {"token": "x" * 8_193}, "token"),
         ],
     )  # fmt: skip
-    def test_group_actor_or_token_named_badly_is_refused(
+    def test_invalid_group_actor_or_token_id_is_rejected(
         self, server: Server, query: str, variables: dict[str, Any], field: str
     ) -> None:
-        error = refused(server, query, variables)
+        error = rejected(server, query, variables)
         assert error["extensions"]["field"] == field
         assert error["message"].startswith(field)
 
 
-@pytest.mark.usefixtures("untouched")
-def test_one_bad_part_of_a_mutation_does_not_undo_or_hide_the_error_of_another(server: Server) -> None:
+@pytest.mark.usefixtures("store_unchanged")
+def test_each_failing_mutation_field_has_its_own_error(server: Server) -> None:
     query = """mutation ($good: String!) {
       a: revokeAccessToken(tokenId: "nothing") b: revokeAccessToken(tokenId: $good) }"""
     answer = server.post(query, {"good": "A" * 43 + "="}, actor=ADMIN).json()

@@ -1,4 +1,6 @@
-"""Bad requests: bodies, headers and documents beyond what is taken. Refused in shape, and nothing is stored."""
+"""Bad requests: bodies, headers and documents over the limits are rejected with a well-formed error, and nothing is
+stored.
+"""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -19,19 +21,19 @@ MIB = 1024 * 1024
 
 @pytest.fixture(scope="module")
 def bearer(server: Server) -> str:
-    """For a caller who closes half of the connection, and so may not name an actor."""
+    """For a client that half-closes the connection and so may not name an actor."""
     return f"Authorization: Bearer {server.create(ADMIN)['accessToken']}"
 
 
 @pytest.fixture(autouse=True)
-def untouched(server: Server) -> Iterator[None]:
+def store_unchanged(server: Server) -> Iterator[None]:
     before = stored(server)
     yield
     assert stored(server) == before
 
 
 def error_of(answer: Answer, status: int, reason: str) -> dict[str, Any]:
-    """The one error of a GraphQL address, whatever the status."""
+    """Return the single error of a GraphQL response with this status."""
     assert answer.status == status, answer
     (error,) = answer.json()["errors"]
     assert error["extensions"]["code"] == status
@@ -46,7 +48,7 @@ def body(query: object = ME, **more: object) -> bytes:
     return orjson.dumps({"query": query, **more})
 
 
-class TestABody:
+class TestBody:
     @pytest.mark.parametrize(
         "sent",
         [
@@ -57,12 +59,12 @@ class TestABody:
         ],
         ids=lambda sent: repr(sent[:40]),
     )  # fmt: skip
-    def test_that_is_no_json_is_refused_with_400(self, server: Server, sent: bytes) -> None:
+    def test_body_that_is_not_json_is_rejected_with_400(self, server: Server, sent: bytes) -> None:
         error = error_of(send(server, body=sent), 400, "invalid_json")
         assert error["message"] == "The body must be JSON: an object with query and variables."
 
     @pytest.mark.parametrize("sent", [b"null", b"1", b'"x"', b"[]", b'[{"query": "{ me { corpUser { urn } } }"}]'])
-    def test_that_is_no_object_is_refused_with_400(self, server: Server, sent: bytes) -> None:
+    def test_body_that_is_no_object_is_rejected_with_400(self, server: Server, sent: bytes) -> None:
         assert "object" in error_of(send(server, body=sent), 400, "invalid_json")["message"]
 
     @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ class TestABody:
             (body(extensions=[]), "extensions"),
         ],
     )
-    def test_with_a_field_of_the_wrong_kind_names_the_field(self, server: Server, sent: bytes, field: str) -> None:
+    def test_body_field_of_the_wrong_type_is_named(self, server: Server, sent: bytes, field: str) -> None:
         error = error_of(send(server, body=sent), 400, "invalid_json")
         assert error["extensions"]["field"] == field
         assert error["message"].startswith(field)
@@ -102,24 +104,26 @@ class TestABody:
         ],
         ids=str,
     )
-    def test_that_is_not_declared_as_json_is_refused_with_415(self, server: Server, headers: list[str | bytes]) -> None:
+    def test_body_without_json_content_type_is_rejected_with_415(
+        self, server: Server, headers: list[str | bytes]
+    ) -> None:
         error = error_of(send(server, headers=[AS_ADMIN, *headers]), 415, "not_json")
         assert "application/json" in error["message"]
 
     @pytest.mark.parametrize("kind", ["application/json;charset=utf-8", 'Application/JSON; charset="UTF-8"'])
-    def test_declared_as_json_in_another_spelling_is_taken(self, server: Server, kind: str) -> None:
+    def test_json_content_type_is_accepted_in_any_spelling(self, server: Server, kind: str) -> None:
         assert send(server, headers=[AS_ADMIN, f"Content-Type: {kind}"]).status == 200
 
-    def test_of_two_mebibytes_is_refused_with_413(self, server: Server) -> None:
+    def test_body_of_two_mebibytes_is_rejected_with_413(self, server: Server) -> None:
         error = error_of(send(server, body=body() + b" " * 2 * MIB), 413, "body_too_large")
         assert "1,048,576 bytes" in error["message"]
 
-    def test_of_two_mebibytes_without_a_length_is_refused_with_413(self, server: Server) -> None:
+    def test_chunked_body_of_two_mebibytes_is_rejected_with_413(self, server: Server) -> None:
         chunks = [body(), *[b" " * 65_536] * 32]
         error_of(send_chunked(server, chunks), 413, "body_too_large")
 
     @pytest.mark.parametrize("options", [(), ("--trusted-proxies", "10.0.0.0/8")], ids=["rsgi", "asgi"])
-    def test_of_very_many_tiny_chunks_is_refused(
+    def test_body_of_many_tiny_chunks_is_rejected(
         self, make_server: Callable[..., Server], options: tuple[str, ...]
     ) -> None:
         server = make_server(*options)
@@ -137,9 +141,7 @@ class TestABody:
         assert send_chunked(server, letters + on_slow_network, [bearer, JSON_TYPE]).status == 200
 
     @pytest.mark.parametrize("ending", [b"", b"ZZ\r\n", b"5\r\nab"])
-    def test_without_a_length_that_breaks_off_is_refused_and_does_nothing(
-        self, server: Server, bearer: str, ending: bytes
-    ) -> None:
+    def test_truncated_chunked_body_is_rejected(self, server: Server, bearer: str, ending: bytes) -> None:
         wanted = {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_HOUR", "name": "cut off"}
         asked = body(CREATE, variables={"input": wanted})
         headers = [bearer, JSON_TYPE, "Transfer-Encoding: chunked"]
@@ -149,22 +151,22 @@ class TestABody:
             connection.shutdown(socket.SHUT_WR)
             error_of(receive(connection), 408, "body_timeout")
 
-    def test_of_just_one_mebibyte_is_taken_and_one_byte_more_is_not(self, server: Server) -> None:
+    def test_body_limit_is_one_mebibyte(self, server: Server) -> None:
         assert send(server, body=body().ljust(MIB)).status == 200
         assert send_chunked(server, [body(), b" " * (MIB - len(body()))]).status == 200
         assert send(server, body=body().ljust(MIB + 1)).status == 413
 
-    def test_announced_as_too_large_is_refused_before_it_is_sent(self, server: Server) -> None:
+    def test_large_content_length_is_rejected_before_the_body_arrives(self, server: Server) -> None:
         with closing(connect(server)) as connection:
             connection.sendall(head(server, "POST", "/api/graphql", [AS_ADMIN, JSON_TYPE], 10**18))
             error_of(receive(connection), 413, "body_too_large")
 
     @pytest.mark.parametrize("length", ["-1", "abc", "1e3", "0x10", "9" * 400])
-    def test_with_a_length_that_is_none_is_refused(self, server: Server, length: str) -> None:
+    def test_invalid_content_length_is_rejected(self, server: Server, length: str) -> None:
         answer = send(server, headers=[AS_ADMIN, JSON_TYPE, f"Content-Length: {length}"], body=None)
         assert 400 <= answer.status < 500
 
-    def test_with_deeply_nested_variables_is_refused_or_ignored_but_never_fails(self, server: Server) -> None:
+    def test_deeply_nested_variables_cause_no_server_error(self, server: Server) -> None:
         for depth in (100, 500, 1_000, 1_100, 10_000):
             nested = b"[" * depth + b"]" * depth
             for query in (ME, LIST):
@@ -175,18 +177,18 @@ class TestABody:
 
 
 class TestHeaders:
-    def test_authorization_of_a_hundred_kilobytes_is_refused_with_400(self, server: Server) -> None:
+    def test_authorization_of_100_kb_is_rejected_with_400(self, server: Server) -> None:
         answer = send(server, headers=[AS_ADMIN, JSON_TYPE, "Authorization: Bearer " + "a" * 100_000])
         error = error_of(answer, 400, "invalid_header")
         assert error["extensions"]["field"] == "Authorization"
         assert "at most 8,192 characters" in error["message"]
 
-    def test_beyond_all_measure_are_refused_with_431(self, server: Server) -> None:
+    def test_headers_of_1_mb_are_rejected_with_431(self, server: Server) -> None:
         assert send(server, headers=[AS_ADMIN, JSON_TYPE, "Authorization: Bearer " + "a" * 1_000_000]).status == 431
 
     @pytest.mark.parametrize("target", ["/api/graphql", "/auth", "/api/nothing"])
     @pytest.mark.parametrize("second", ["Bearer b", "Bearer a", "Basic b", ""])
-    def test_authorization_given_twice_is_refused_with_400(self, server: Server, target: str, second: str) -> None:
+    def test_repeated_authorization_header_is_rejected_with_400(self, server: Server, target: str, second: str) -> None:
         headers = [AS_ADMIN, JSON_TYPE, "Authorization: Bearer a", f"authorization: {second}"]
         answer = send(server, target=target, headers=headers)
         assert answer.status == 400
@@ -194,37 +196,37 @@ class TestHeaders:
         assert shown["message"] == "The Authorization header must be given once."
 
     @pytest.mark.parametrize("value", [b"\xff\xfe", b"\xed\xa0\x80", "\u00e9".encode(), b"a b c", b"\x80" * 200])
-    def test_authorization_of_strange_bytes_is_just_no_token_of_ours(self, server: Server, value: bytes) -> None:
+    def test_authorization_with_non_ascii_bytes_is_an_invalid_token(self, server: Server, value: bytes) -> None:
         answer = send(server, headers=[AS_ADMIN, JSON_TYPE, b"Authorization: Bearer " + value])
         error_of(answer, 401, "invalid_token")
 
     @pytest.mark.parametrize("name", ["X-Service-Actor", "Authorization", "X-Request-Id", "Accept", "Host"])
-    def test_with_nul_bytes_are_refused_before_they_are_read(self, server: Server, name: str) -> None:
+    def test_header_with_nul_bytes_is_rejected(self, server: Server, name: str) -> None:
         answer = send(server, headers=[JSON_TYPE, f"{name}: a\x00b"])
         assert answer.status == 400
 
     @pytest.mark.parametrize("path", ["/%00", "/%ff", "/%ed%a0%80", "/api/%00", "/auth/%ff", "/gms/%ed%a0%80", "/%zz"])
-    def test_and_paths_of_strange_bytes_are_answered_in_shape(self, server: Server, path: str) -> None:
+    def test_path_with_invalid_bytes_gets_a_well_formed_error(self, server: Server, path: str) -> None:
         answer = send(server, "GET", path, [], None)
         assert answer.status in (400, 401, 404)
         assert answer.json()["error"]["code"] == answer.status
 
     @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"])
-    def test_cannot_help_a_method_that_graphql_does_not_answer(self, server: Server, method: str) -> None:
+    def test_graphql_rejects_other_methods_with_405(self, server: Server, method: str) -> None:
         answer = send(server, method, "/api/graphql?query={me{corpUser{urn}}}", [AS_ADMIN], None)
         assert answer.status == 405
         assert answer.header("Allow") == "POST"
         assert method == "HEAD" or answer.json()["errors"][0]["extensions"]["reason"] == "method_not_allowed"
 
 
-def spread(count: int) -> str:
-    """A chain of fragments, each spread in the one before."""
+def fragment_chain(count: int) -> str:
+    """Return a chain of fragments, each spread in the one before."""
     links = " ".join(f"fragment f{n} on CorpUser {{ ...f{n + 1} }}" for n in range(count))
     return f"{{ me {{ corpUser {{ ...f0 }} }} }} {links} fragment f{count} on CorpUser {{ urn }}"
 
 
-def bomb(levels: int) -> str:
-    """Every fragment spreads the next one twice: two to the power of its levels."""
+def fragment_bomb(levels: int) -> str:
+    """Return fragments that each spread the next one twice: 2 ** levels fields."""
     links = " ".join(
         f"fragment f{n} on Query {{ a{n}: me {{ corpUser {{ urn }} }} ...f{n + 1} ... {{ ...f{n + 1} }} }}"
         for n in range(levels)
@@ -236,7 +238,7 @@ def introspection(depth: int) -> str:
     return '{ __type(name: "Query") { ' + "fields { type { " * depth + "name" + " } }" * depth + " } }"
 
 
-class TestADocument:
+class TestDocument:
     @pytest.mark.parametrize(
         ("query", "limit"),
         [
@@ -253,10 +255,10 @@ class TestADocument:
             ("{ me # " + "x" * 100_000 + "\n{ corpUser { urn } } }", "100,000 bytes"),
             ("{ me # " + "é" * 50_000 + "\n{ corpUser { urn } } }", "100,000 bytes"),
             ("#\n" * 6_000 + ME, "5,000 lexical tokens"),
-            (bomb(10), "1,000 fields"),
-            (bomb(200), "1,000 fields"),
-            (spread(250), "nest"),
-            (spread(600), "nest"),
+            (fragment_bomb(10), "1,000 fields"),
+            (fragment_bomb(200), "1,000 fields"),
+            (fragment_chain(250), "nest"),
+            (fragment_chain(600), "nest"),
             (introspection(12), "deeper than 20"),
         ],
         ids=range(18),
@@ -282,9 +284,9 @@ class TestADocument:
         errors = send(server, body=body(query)).json()["errors"]
         assert any("Cannot spread fragment" in error["message"] for error in errors)
 
-    def test_of_any_length_of_fragment_chain_is_answered_or_refused_but_never_fails(self, server: Server) -> None:
+    def test_fragment_chains_cause_no_server_error(self, server: Server) -> None:
         for count in range(10, 620, 30):
-            answer = send(server, body=body(spread(count)))
+            answer = send(server, body=body(fragment_chain(count)))
             assert answer.status == 200
             errors = answer.json().get("errors", [])
             assert all(error["extensions"]["code"] == 400 for error in errors)
@@ -301,27 +303,27 @@ class TestADocument:
             "{ __type(name: 5) { name } }",
         ],
     )  # fmt: skip
-    def test_that_does_not_fit_is_a_bad_request_with_its_place(self, server: Server, query: str) -> None:
+    def test_invalid_document_error_has_its_location(self, server: Server, query: str) -> None:
         answer = send(server, body=body(query))
         assert answer.status == 200
         for error in answer.json()["errors"]:
             assert error["extensions"] == {"code": 400, "type": "BAD_REQUEST", "reason": "invalid_document"}
 
-    def test_with_two_operations_needs_the_name_of_one(self, server: Server) -> None:
+    def test_document_with_two_operations_needs_an_operation_name(self, server: Server) -> None:
         query = f"query a {ME} query b {ME}"
         assert "errors" not in send(server, body=body(query, operationName="b")).json()
         for name in (None, "", "c"):
             answer = send(server, body=body(query, operationName=name)).json()
             assert answer["errors"][0]["extensions"]["reason"] == "invalid_document"
 
-    def test_that_is_refused_runs_none_of_its_mutations(self, server: Server, actor: str) -> None:
+    def test_rejected_document_runs_no_mutation(self, server: Server, actor: str) -> None:
         query = CREATE.rstrip("} \n") + "} } nothing }"
         wanted = {"type": "PERSONAL", "actorUrn": actor, "duration": "ONE_HOUR", "name": "x"}
         answer = server.post(query, {"input": wanted}, actor=ADMIN).json()
         assert "nothing" in answer["errors"][0]["message"]
         assert "data" not in answer
 
-    def test_at_its_limits_is_answered(self, server: Server) -> None:
+    def test_document_at_its_limits_is_accepted(self, server: Server) -> None:
         roots = "{ " + " ".join(f"a{n}: me {{ corpUser {{ urn }} }}" for n in range(20)) + " }"
         fields = "{ me { corpUser { " + " ".join(f"a{n}: urn" for n in range(998)) + " } } }"
         long = "{ me #" + "x" * 90_000 + "\n{ corpUser { urn } } }"
@@ -329,7 +331,7 @@ class TestADocument:
             assert "errors" not in send(server, body=body(query)).json()
 
 
-def test_a_refusal_for_lack_of_a_privilege_comes_before_any_judgement_of_the_input(server: Server, actor: str) -> None:
+def test_missing_privilege_is_reported_before_invalid_input(server: Server, actor: str) -> None:
     for query, variables in (
         (LIST, {"input": {"start": -1, "filters": [{"field": "colour", "value": "x"}]}}),
         (CREATE, {"input": {"type": "PERSONAL", "actorUrn": "nobody", "duration": "NO_EXPIRY", "name": ""}}),

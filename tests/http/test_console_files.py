@@ -1,4 +1,4 @@
-"""The console's files: those of the package and no others, under headers that leave a page nothing but itself."""
+"""The console's files: only those of the package are served, with strict headers."""
 
 import gzip
 from collections.abc import Callable
@@ -44,20 +44,20 @@ POLICY = {
 }
 
 
-def test_there_are_files_and_all_are_of_kinds_that_are_served() -> None:
+def test_every_console_file_has_a_served_type() -> None:
     assert FOLDER / "index.html" in FILES
     assert [path for path in FILES if path.suffix not in KINDS] == []
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_every_view_is_the_one_page(server: Server, view: str) -> None:
+def test_every_view_serves_index_html(server: Server, view: str) -> None:
     answer = server.http.get(view)
     assert (answer.status_code, answer.headers["content-type"]) == (200, KINDS[".html"])
     assert answer.content == (FOLDER / "index.html").read_bytes()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
-def test_every_file_is_served_as_what_it_is(server: Server, path: Path) -> None:
+def test_every_file_is_served_with_its_content_type(server: Server, path: Path) -> None:
     answer = server.http.get(f"/assets/{path.relative_to(FOLDER)}")
     assert (answer.status_code, answer.headers["content-type"]) == (200, KINDS[path.suffix])
     assert answer.content == path.read_bytes()
@@ -85,14 +85,14 @@ def test_content_policy_allows_only_own_resources(server: Server, target: str) -
         "/assets//etc/passwd", "/assets/\\index.html", "/consoles", "/gms/console", "/gms/assets/index.html",
     ],
 )  # fmt: skip
-def test_no_other_path_leads_to_a_file(server: Server, target: str) -> None:
+def test_lookalike_asset_paths_return_404(server: Server, target: str) -> None:
     answer = send(server, "GET", target, [], None)
     assert (answer.status, answer.json()["error"]["reason"]) == (404, "no_such_address")
 
 
 @pytest.mark.parametrize("target", ["/", "/console/tokens", "/assets/index.html"])
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
-def test_they_are_read_and_nothing_else(server: Server, target: str, method: str) -> None:
+def test_console_files_accept_only_get_and_head(server: Server, target: str, method: str) -> None:
     answer = server.http.request(method, target)
     assert answer.status_code == 405
     assert answer.headers["allow"] == "GET, HEAD"
@@ -107,7 +107,7 @@ def test_head_returns_the_headers_of_get(server: Server, target: str) -> None:
 
 
 @pytest.mark.parametrize("coding", ["", "gzip"])
-def test_what_a_browser_has_is_not_sent_again(server: Server, coding: str) -> None:
+def test_matching_etag_returns_304(server: Server, coding: str) -> None:
     asked = [f"Accept-Encoding: {coding}"]
     first = send(server, "GET", "/assets/index.html", asked, None)
     tag = first.header("etag")
@@ -138,7 +138,7 @@ def test_start_prints_the_address_of_the_console(server: Server) -> None:
     assert f"  console     {server.url}/\n" in server.out.read_text()
 
 
-def test_requests_for_them_are_counted_as_two_kinds_whatever_is_asked_for(make_server: Callable[..., Server]) -> None:
+def test_console_requests_are_counted_under_two_routes(make_server: Callable[..., Server]) -> None:
     server = make_server()
     for path in ("/console/a", "/console/b/c", "/assets/main.js", "/assets/none"):
         server.http.get(path)
@@ -147,5 +147,5 @@ def test_requests_for_them_are_counted_as_two_kinds_whatever_is_asked_for(make_s
         'watchword_http_requests_total{route="/assets/",status="200"} 1.0',
         'watchword_http_requests_total{route="/assets/",status="404"} 1.0',
     )
-    # A request is counted once its answer is on its way.
+    # A request is counted when its response is being sent.
     until(lambda: all(line in server.http.get("/metrics").text for line in wanted), "all are counted")

@@ -1,4 +1,4 @@
-"""Tallies give what prometheus-client itself would have given."""
+"""Counter files give the same output as prometheus-client."""
 
 from pathlib import Path
 
@@ -13,9 +13,7 @@ observations = st.lists(st.tuples(st.sampled_from(["read", "write", "scan"]), st
 
 @settings(max_examples=50, deadline=None)
 @given(seen=observations)
-def test_a_histogram_reads_as_the_library_would_write_it(
-    tmp_path_factory: object, seen: list[tuple[str, float]]
-) -> None:
+def test_histogram_output_matches_prometheus_client(tmp_path_factory: object, seen: list[tuple[str, float]]) -> None:
     folder = tmp_path_factory.mktemp("tally")  # type: ignore[attr-defined]
     metrics = Metrics(folder)
     registry = CollectorRegistry()
@@ -31,7 +29,7 @@ def test_a_histogram_reads_as_the_library_would_write_it(
     )
 
 
-def test_a_counter_reads_as_the_library_would_write_it(tmp_path: Path) -> None:
+def test_counter_output_matches_prometheus_client(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path)
     registry = CollectorRegistry()
     reference = Counter("watchword_verifications", "Callers verified, by verdict.", ("verdict",), registry=registry)
@@ -44,7 +42,7 @@ def test_a_counter_reads_as_the_library_would_write_it(tmp_path: Path) -> None:
     assert lines(metrics.render(), name) == lines(generate_latest(registry), name)
 
 
-def test_numbers_of_several_workers_are_added_up(tmp_path: Path) -> None:
+def test_counters_of_several_workers_are_summed(tmp_path: Path) -> None:
     for name, amount in (("one", 2.0), ("two", 3.0), ("gone", 5.0)):
         tally = CounterFile(tmp_path, name)
         tally.slots(("filler", name))

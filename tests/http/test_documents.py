@@ -1,4 +1,4 @@
-"""Documents are kept under a bound of bytes, and a document weighs no more than it is counted for."""
+"""The document cache is limited in bytes, and no document is larger than its estimate."""
 
 import tracemalloc
 
@@ -70,7 +70,7 @@ PLANNED = {
 @pytest.mark.parametrize("text", PLANNED.values(), ids=PLANNED)
 def test_plan_weighs_at_most_its_estimate(text: str) -> None:
     schema, document = make_schema(system_clock), parse(text)
-    for _ in range(2):  # what is kept for all documents is made with the first
+    for _ in range(2):  # the first creates what all documents share
         tracemalloc.start()
         before, _ = tracemalloc.get_traced_memory()
         fastpath = FastPath(schema, document)

@@ -1,4 +1,4 @@
-"""The audit log through HTTP: changes, denials and failed authentications, for those who may read it."""
+"""The audit log over HTTP: changes, denials and failed authentications, for actors with the privilege."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,13 +26,13 @@ def events(server: Server, **wanted: Any) -> list[dict[str, Any]]:
     return found
 
 
-def fail(server: Server, token: str, times: int = 1) -> None:
+def fail_authentication(server: Server, token: str, times: int = 1) -> None:
     for _ in range(times):
         assert server.verify(token).status_code == 401
 
 
 class TestReading:
-    def test_needs_the_privilege(self, server: Server, actor: str) -> None:
+    def test_reading_events_needs_the_privilege(self, server: Server, actor: str) -> None:
         with pytest.raises(GraphQLRefused) as refusal:
             page(server, actor=actor, actions=["no such action"])
         assert (refusal.value.code, refusal.value.errors[0]["extensions"]["privilege"]) == (403, "VIEW_AUDIT_LOG")
@@ -69,7 +69,7 @@ class TestReading:
         assert events(server, actorUrns=[actor], until=moment) == [e for e in all_of_it if e["at"] < moment]
         assert events(server, actorUrns=[actor], since=moment) == [e for e in all_of_it if e["at"] >= moment]
 
-    def test_goes_page_by_page_to_the_end(self, server: Server, actor: str) -> None:
+    def test_events_are_paged_to_the_end(self, server: Server, actor: str) -> None:
         server.grant(actor)
         for _ in range(7):
             server.create(actor)
@@ -99,14 +99,14 @@ class TestReading:
             ({"targets": ["\u0000"]}, "targets"),
         ],
     )
-    def test_bad_input_is_named(self, server: Server, wanted: dict[str, Any], field: str) -> None:
+    def test_invalid_event_input_names_the_field(self, server: Server, wanted: dict[str, Any], field: str) -> None:
         with pytest.raises(GraphQLRefused) as refusal:
             page(server, **wanted)
         assert refusal.value.code == 400
         assert refusal.value.errors[0]["extensions"]["field"] == field
 
 
-class TestADenial:
+class TestDenials:
     def test_denial_event_names_operation_and_privilege(self, server: Server, actor: str) -> None:
         answer = server.post("{ mine: listAccessTokens { total } }", actor=actor)
         (event,) = events(server, actorUrns=[actor])
@@ -120,11 +120,11 @@ class TestADenial:
         assert told == {"listAccessTokens", "listPolicies"}
 
 
-class TestAFailedAuthentication:
+class TestFailedAuthentication:
     def test_event_of_an_invalid_token_does_not_contain_it(self, make_server: Make) -> None:
         server = make_server()
         nonsense = "hunter2-hunter2-hunter2"
-        fail(server, nonsense)
+        fail_authentication(server, nonsense)
         server.http.get(
             f"/api/graphql/eyJhbGciOiJFZERTQSJ9.{nonsense}.{nonsense}", headers={"Authorization": "Bearer x"}
         )
@@ -135,11 +135,11 @@ class TestAFailedAuthentication:
         assert found[1]["target"] == "/auth"
         assert nonsense not in str(found)
 
-    def test_by_a_revoked_token_names_the_token_and_its_actor(self, make_server: Make, actor: str) -> None:
+    def test_event_of_a_revoked_token_names_token_and_actor(self, make_server: Make, actor: str) -> None:
         server = make_server()
         made = server.create(ADMIN, of=actor)
         server.revoke(made["metadata"]["id"])
-        fail(server, made["accessToken"])
+        fail_authentication(server, made["accessToken"])
         (event,) = events(server, actorUrns=[actor])
         assert event["tokenId"] == made["metadata"]["id"]
         assert event["detail"] == {"reason": "token_revoked"}
@@ -149,7 +149,7 @@ class TestAFailedAuthentication:
         server = make_server()
         made = server.create(ADMIN, of=actor)
         server.set_status(actor, "SUSPENDED")
-        fail(server, made["accessToken"])
+        fail_authentication(server, made["accessToken"])
         server.post("{ me { corpUser { urn } } }", actor=actor)
         found = events(server, actorUrns=[actor], actions=["authentication.failed"])
         assert [event["tokenId"] for event in found] == [None, made["metadata"]["id"]]
@@ -157,17 +157,17 @@ class TestAFailedAuthentication:
             str({"reason": "invalid_token", "because": "actor_suspended"})
         }
 
-    def test_without_a_credential_is_none(self, make_server: Make) -> None:
+    def test_missing_credential_writes_no_event(self, make_server: Make) -> None:
         server = make_server()
         assert httpx.get(f"{server.url}/auth", timeout=SECONDS).status_code == 401
         asked = {"query": "{ me { corpUser { urn } } }"}
         assert httpx.post(f"{server.url}/api/graphql", json=asked, timeout=SECONDS).status_code == 401
         assert events(server, actions=["authentication.failed"]) == []
 
-    def test_a_thousand_times_leaves_few_events_that_count_them_all(self, make_server: Make) -> None:
+    def test_1000_failures_are_combined_into_few_events(self, make_server: Make) -> None:
         server = make_server()
-        fail(server, "nonsense", times=1_000)
-        # Twice as many as an hour keeps of them: it may turn meanwhile.
+        fail_authentication(server, "nonsense", times=1_000)
+        # Twice the number that is kept per hour, because the hour may change meanwhile.
         assert len(events(server, actions=["authentication.failed"])) < 60
         server.stop()
         server.start()
@@ -177,20 +177,20 @@ class TestAFailedAuthentication:
 
     def test_events_are_written_without_a_reader(self, make_server: Make) -> None:
         server = make_server()
-        fail(server, "nonsense")
+        fail_authentication(server, "nonsense")
         until(
             lambda: look(server, "SELECT 1 FROM events WHERE action = 'authentication.failed'") == [(1,)],
             "it is written",
         )
 
 
-class TestKeeping:
+class TestRetention:
     def test_old_events_are_removed_and_the_store_stays_sound(self, make_server: Make) -> None:
         server = make_server("--event-days", "30")
         made = [server.create(ADMIN)["metadata"]["id"] for _ in range(3)]
         server.revoke(made[0])
         kept = len(events(server))
-        # More than one batch of them.
+        # More than one batch.
         change_store(
             server,
             "INSERT INTO events (at, actor, action, target, peer, request_id, detail) "

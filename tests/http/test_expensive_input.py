@@ -1,7 +1,5 @@
-"""Input made to be expensive: refused or answered at a cost that grows no faster than its size.
-
-Each request is sent beside a probe; what is counted is the worker's own processor time, against that of a thousand
-ordinary requests, so that a busy machine does not matter.
+"""Expensive input is rejected or answered at a cost that grows no faster than its size. The test compares the worker's
+processor time with that of a thousand normal requests, so a busy machine does not matter.
 """
 
 import json
@@ -60,7 +58,7 @@ def processor_time(server: Server) -> float:
 
 
 @pytest.fixture(scope="module")
-def dear(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def measured_server(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with Server(tmp_path_factory.mktemp("dear"), env={"WATCHWORD_ACCESS_LOG": "all"}) as server:
         before = processor_time(server)
         for _ in range(1_000):
@@ -69,8 +67,8 @@ def dear(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("name", EXPENSIVE)
-def test_costs_less_than_a_thousand_ordinary_requests(dear: tuple[Server, float], name: str) -> None:
-    server, thousand = dear
+def test_expensive_input_costs_less_than_1000_normal_requests(measured_server: tuple[Server, float], name: str) -> None:
+    server, thousand = measured_server
     before = processor_time(server)
     answer = EXPENSIVE[name](server)
     assert answer.status_code in {200, 400}
@@ -81,10 +79,10 @@ def test_costs_less_than_a_thousand_ordinary_requests(dear: tuple[Server, float]
 @pytest.mark.parametrize(
     ("path", "status"), [("/" + "x" * 60_000, 414), ("/?" + "eyJ" * 20_000, 414), ("/auth/" + "x." * 30_000, 401)]
 )
-def test_a_long_address_is_refused_and_costs_less_than_a_thousand_requests(
-    dear: tuple[Server, float], path: str, status: int
+def test_long_path_costs_less_than_1000_normal_requests(
+    measured_server: tuple[Server, float], path: str, status: int
 ) -> None:
-    server, thousand = dear
+    server, thousand = measured_server
     before = processor_time(server)
     assert send(server, "GET", path, headers=()).status == status
     assert server.http.get("/health/live").status_code == 200

@@ -1,4 +1,4 @@
-"""Plans answer as graphql-core does: the same data in the same order, the same errors, the same calls of resolvers."""
+"""The fast path answers as graphql-core does: same data in the same order, same errors, same resolver calls."""
 
 import asyncio
 import json
@@ -29,12 +29,12 @@ WORLDLY = make_worldly_schema()
 SCHEMA = make_schema(system_clock)
 DOCUMENTS = Documents(SCHEMA)
 UNKNOWN = "A" * 43 + "="
-# Mutations whose effects on two equal stores are equal, but for what is made up.
+# Mutations that have equal effects on two equal stores, except for random values.
 MUTATIONS = {
     "createAccessToken", "deriveAccessToken", "rotateAccessToken", "revokeAccessToken", "revokeAccessTokens",
     "createServiceAccount", "deleteServiceAccount", "deletePolicy", "addGroupMembers", "cancelOperation",
 }  # fmt: skip
-# A thousand in all; the soak looks at twenty thousand.
+# A thousand in all; the soak runs twenty thousand.
 OF_WORLDS, OF_QUERIES, OF_MUTATIONS = 600, 260, 140
 LONGER = 20
 _AT = re.compile(r" at 0x[0-9a-f]+")
@@ -51,34 +51,32 @@ def everything(_name: str) -> bool:
     return True
 
 
-# A schema of the test's own, whose resolvers return and raise anything.
+# A schema of this test, whose resolvers return and raise anything.
 
 
-def worldly(draw: Random) -> tuple[Asked, World]:
+def random_world(draw: Random) -> tuple[Asked, World]:
     what = asked(draw, WORLDLY, {}, everything, mutates=draw.random() < 0.4)
     clean, nearly, pauses = draw.random() < 0.4, draw.random() < 0.5, draw.random() < 0.3
     return what, World(draw.randint(0, 2**32), clean=clean, nearly=nearly, pauses=pauses)
 
 
-def said(result: ExecutionResult) -> tuple[str, list[tuple[Any, ...]]]:
-    """Data with the order of its keys; errors with all that a client is told of them. Where a thing lies in memory is
-    left out.
-    """
+def comparable(result: ExecutionResult) -> tuple[str, list[tuple[Any, ...]]]:
+    """Return the data with its key order, and the errors as a client sees them, without memory addresses."""
     errors = [(_AT.sub("", e.message), e.path, e.locations, type(e.original_error)) for e in result.errors or []]
     return _AT.sub("", repr(result.data)), errors
 
 
 async def compare(what: Asked, world: World) -> bool:
-    """Returns whether a plan was made of it."""
+    """Return whether the fast path supports the document."""
     document = parse(what.text)
     assert validate(WORLDLY, document) == []
     prepared = PreparedDocument(WORLDLY, document, what.mutates, 1, FastPath(WORLDLY, document), 0)
     here, there = replace(world), replace(world, told=[])
-    planned = said((await prepared.execute(what.name, what.variables, here))[0])
-    reference = said((await homes.by_graphql_core(prepared).execute(what.name, what.variables, there))[0])
+    planned = comparable((await prepared.execute(what.name, what.variables, here))[0])
+    reference = comparable((await homes.by_graphql_core(prepared).execute(what.name, what.variables, there))[0])
     assert planned[0] == reference[0]
     if world.pauses and not what.mutates:
-        # Whichever field is done first tells of its errors first.
+        # The field that finishes first reports its errors first.
         assert sorted(planned[1], key=repr) == sorted(reference[1], key=repr)
         assert sorted(map(repr, here.told)) == sorted(map(repr, there.told))
     else:
@@ -96,7 +94,7 @@ def runner() -> Iterator[asyncio.Runner]:
 @many(OF_WORLDS)
 @given(draw=DRAWS)
 def test_fast_path_completes_any_result_as_graphql_core_does(runner: asyncio.Runner, draw: Random) -> None:
-    runner.run(compare(*worldly(draw)))
+    runner.run(compare(*random_world(draw)))
 
 
 def test_awaitable_values_fall_back_to_graphql_core(runner: asyncio.Runner) -> None:
@@ -114,11 +112,11 @@ def test_result_of_a_root_resolver_is_awaited_once(runner: asyncio.Runner) -> No
 @pytest.mark.soak
 def test_fast_path_answers_thousands_of_documents_as_graphql_core_does(runner: asyncio.Runner) -> None:
     for seed in range(OF_WORLDS * LONGER):
-        runner.run(compare(*worldly(Random(seed))))
+        runner.run(compare(*random_world(Random(seed))))
 
 
 def test_many_random_documents_use_the_fast_path(runner: asyncio.Runner) -> None:
-    planned = [runner.run(compare(*worldly(Random(seed)))) for seed in range(50)]
+    planned = [runner.run(compare(*random_world(Random(seed)))) for seed in range(50)]
     assert sum(planned) > 10
 
 
@@ -134,7 +132,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Furnished:
 def open_homes(
     furnished: Furnished, runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Home, Home, Home]]:
-    """One that is only read, and two of the same state."""
+    """Yield one service that is only read, and two with equal stores."""
     folder = tmp_path_factory.mktemp("homes")
     stack = AsyncExitStack()
 
@@ -166,7 +164,7 @@ def pools(home: Furnished) -> dict[str, list[Any]]:
 async def compare_served(what: Asked, who: int, one: Home, other: Home, known: list[str]) -> None:
     try:
         prepared = DOCUMENTS.get(what.text)
-    except Fault:  # too much of it: refused, whoever would execute it
+    except Fault:  # over a limit: rejected by either
         return
     ways = ((one, True), (other, False))
     planned, reference = [
@@ -176,7 +174,7 @@ async def compare_served(what: Asked, who: int, one: Home, other: Home, known: l
         for home, planned in ways
     ]
     if planned != reference and not what.mutates:
-        # Whichever field is done first tells of its errors first.
+        # The field that finishes first reports its errors first.
         planned, reference = _with_sorted_errors(planned), _with_sorted_errors(reference)
     assert planned == reference, what.text
 
@@ -227,7 +225,7 @@ def test_fast_path_answers_thousands_of_requests_as_graphql_core_does(
 
 
 def whole_selection(kind: Any) -> str:
-    """Every field of a type, and of the types below."""
+    """Select every field of a type and of the types below."""
     named = get_named_type(kind)
     if not isinstance(named, GraphQLObjectType):
         assert is_leaf_type(named)
@@ -251,18 +249,20 @@ def test_fast_path_supports_every_root_field_with_all_subfields(word: str, root:
     given = ", ".join(f"{name}: $v_{name}" for name in field.args)
     text = f"{word} {f'({declared})' if declared else ''} {{ {root}{f'({given})' if given else ''} "
     fastpath = DOCUMENTS.get(text + whole_selection(field.type) + " }").fastpath
-    sent = {f"v_{name}": good(argument.type) for name, argument in field.args.items()}
+    sent = {f"v_{name}": smallest_value(argument.type) for name, argument in field.args.items()}
     assert isinstance(fastpath.prepare(None, sent), PlannedCall)
 
 
-def good(kind: Any) -> Any:
-    """The least that fits."""
+def smallest_value(kind: Any) -> Any:
+    """Return the smallest valid value."""
     text = str(kind).rstrip("!")
     named: Any = get_named_type(kind)
     if text.startswith("["):
         return []
     if hasattr(named, "fields"):
-        return {name: good(field.type) for name, field in named.fields.items() if str(field.type).endswith("!")}
+        return {
+            name: smallest_value(field.type) for name, field in named.fields.items() if str(field.type).endswith("!")
+        }
     if hasattr(named, "values"):
         return next(iter(named.values))
     return {"String": "x", "Boolean": True}.get(text, 1)

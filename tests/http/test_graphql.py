@@ -1,4 +1,4 @@
-"""GraphQL over HTTP: media types and statuses, introspection, and what real clients' documents look like."""
+"""GraphQL over HTTP: media types, statuses, introspection, and documents as real clients send them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ def post(server: Server, body: Any, target: str = "/api/graphql", **headers: str
     return server.http.post(target, json=body, headers={"X-Service-Actor": ADMIN, **named})
 
 
-class TestTheMediaType:
+class TestMediaType:
     @pytest.mark.parametrize(
         "accept", ["application/json", "*/*", "text/html", "application/*", "application/json;q=0.9"]
     )
@@ -64,7 +64,7 @@ class TestTheMediaType:
 
 
 class TestIntrospection:
-    def test_in_full_describes_a_schema_that_clients_can_build(self, server: Server) -> None:
+    def test_full_introspection_builds_a_client_schema(self, server: Server) -> None:
         query = get_introspection_query(
             descriptions=True, specified_by_url=True, directive_is_repeatable=True, schema_description=True,
             input_value_deprecation=True,
@@ -77,7 +77,7 @@ class TestIntrospection:
         for query in (CREATE, LIST, REVOKE):
             assert validate(schema, parse(query)) == []
 
-    def test_of_one_type_works_beside_other_fields(self, server: Server) -> None:
+    def test_introspection_of_one_type_works_beside_other_fields(self, server: Server) -> None:
         query = '{ __typename __type(name: "CreateAccessTokenInput") { kind inputFields { name } } me { __typename } }'
         data = server.ask(query, actor=ADMIN)
         names = [field["name"] for field in data["__type"]["inputFields"]]
@@ -97,17 +97,17 @@ class TestIntrospection:
         ],
         ids=["schema", "type", "fragments"],
     )  # fmt: skip
-    def test_that_goes_round_in_the_schema_is_refused(self, server: Server, nested: str) -> None:
+    def test_cyclic_introspection_is_rejected(self, server: Server, nested: str) -> None:
         answer = post(server, {"query": nested}).json()
         assert "data" not in answer
         assert answer["errors"][0]["extensions"]["code"] == 400
 
-    def test_needs_a_caller_like_everything_else(self, server: Server) -> None:
+    def test_introspection_needs_authentication(self, server: Server) -> None:
         assert server.post(get_introspection_query()).status_code == 401
 
 
-class TestADocumentOfARealClient:
-    def test_declares_its_variables_under_datahubs_names(self, server: Server, actor: str) -> None:
+class TestClientDocuments:
+    def test_datahub_input_type_names_are_accepted(self, server: Server, actor: str) -> None:
         create = CREATE.replace("GetAccessTokenInput", "CreateAccessTokenInput")
         wanted = {"type": "PERSONAL", "actorUrn": actor, "duration": "ONE_DAY", "name": "named"}
         made = server.ask(create, {"input": wanted}, actor=ADMIN)["createAccessToken"]
@@ -117,15 +117,15 @@ class TestADocumentOfARealClient:
             listed = server.ask(query, given, actor=ADMIN)["listAccessTokens"]
             assert [entry["id"] for entry in listed["tokens"]] == [made["metadata"]["id"]]
 
-    def test_may_have_a_field_named_like_such_an_input(self, server: Server) -> None:
+    def test_alias_may_equal_a_datahub_input_type(self, server: Server) -> None:
         query = """query ListAccessTokenInput($a: ListAccessTokenInput) {
           CreateAccessTokenInput: listAccessTokens(input: $a) { total } }"""
         assert server.ask(query, {"a": {"count": 0}}, actor=ADMIN)["CreateAccessTokenInput"]["total"] >= 0
 
-    def test_comes_with_variables_it_does_not_declare(self, server: Server) -> None:
+    def test_undeclared_variables_are_ignored(self, server: Server) -> None:
         assert server.ask(ME, {"input": {"a": 1}, "unused": [None]}, actor=ADMIN)["me"]["corpUser"]["urn"] == ADMIN
 
-    def test_gives_a_bare_string_where_a_list_is_wanted(self, server: Server, actor: str) -> None:
+    def test_single_string_is_accepted_for_a_list(self, server: Server, actor: str) -> None:
         made = server.create(ADMIN, of=actor)["metadata"]["id"]
         for filters in ({"field": "actorUrn", "values": actor}, [{"field": "actorUrn", "values": actor}]):
             listed = server.ask(LIST, {"input": {"filters": filters}}, actor=ADMIN)["listAccessTokens"]
@@ -136,19 +136,19 @@ class TestADocumentOfARealClient:
     @pytest.mark.parametrize(
         "target", ["/api/graphql?operationName=anything", "/api/v2/graphql?a=b", "/gms/api/graphql?"]
     )
-    def test_names_its_operation_in_the_address_too(self, server: Server, target: str) -> None:
+    def test_operation_name_in_the_url_is_ignored(self, server: Server, target: str) -> None:
         answer = post(server, {"query": f"query anything {ME}", "operationName": "anything"}, target)
         assert answer.json() == {"data": {"me": {"corpUser": {"urn": ADMIN}}}}
 
     @pytest.mark.parametrize("query", [ME, f"query {ME}", f"query Some_Name1 {ME}", f"# a comment\n\ufeff{ME}"])
-    def test_is_anonymous_or_named(self, server: Server, query: str) -> None:
+    def test_operation_may_be_anonymous_or_named(self, server: Server, query: str) -> None:
         assert post(server, {"query": query}).json() == {"data": {"me": {"corpUser": {"urn": ADMIN}}}}
 
     @pytest.mark.parametrize("more", [{}, {"variables": None, "operationName": None}, {"extensions": {}, "id": 7}])
-    def test_leaves_out_or_adds_members_of_the_body(self, server: Server, more: dict[str, Any]) -> None:
+    def test_body_members_may_be_missing_or_extra(self, server: Server, more: dict[str, Any]) -> None:
         assert post(server, {"query": ME, **more}).json() == {"data": {"me": {"corpUser": {"urn": ADMIN}}}}
 
-    def test_uses_aliases_and_typename_everywhere(self, server: Server) -> None:
+    def test_aliases_and_typename_work_everywhere(self, server: Server) -> None:
         query = """query a { __typename
           one: listAccessTokens(input: {count: 0}) { __typename n: total }
           two: listAccessTokens { __typename tokens { __typename owner { __typename } } } }"""
@@ -157,7 +157,7 @@ class TestADocumentOfARealClient:
         assert data["one"]["__typename"] == data["two"]["__typename"] == "ListAccessTokenResult"
         assert data["one"]["n"] >= len(data["two"]["tokens"])
 
-    def test_gives_explicit_nulls_and_gets_them(self, server: Server, actor: str) -> None:
+    def test_explicit_nulls_are_accepted_and_returned(self, server: Server, actor: str) -> None:
         wanted = {
             "type": "PERSONAL", "actorUrn": actor, "duration": "ONE_HOUR", "durationIso": None, "name": "n",
             "description": None,
@@ -174,7 +174,7 @@ class TestADocumentOfARealClient:
         one = {"field": "actorUrn", "value": actor, "values": None, "condition": None, "negated": None}
         assert server.tokens(filters=[one])["total"] == 1
 
-    def test_asks_for_everything_about_a_token(self, server: Server, actor: str) -> None:
+    def test_every_token_field_is_returned(self, server: Server, actor: str) -> None:
         made = server.create(ADMIN, of=actor, name="all", description="of it", duration="SIX_MONTHS")
         query = """{ listAccessTokens(input: {filters: [{field: "actorUrn", value: "%s"}]}) { tokens {
           urn type id name description actorUrn ownerUrn tokenType status createdAt expiresAt lastUsedAt revokedAt
@@ -190,13 +190,13 @@ class TestADocumentOfARealClient:
             "owner": {"urn": ADMIN, "type": "CORP_USER", "username": "admin", "exists": True},
         }  # fmt: skip
 
-    def test_skips_and_includes_by_directives(self, server: Server) -> None:
+    def test_skip_and_include_directives_work(self, server: Server) -> None:
         query = "query ($yes: Boolean!) { me @include(if: $yes) { corpUser { urn @skip(if: $yes) username } } }"
         assert server.ask(query, {"yes": True}, actor=ADMIN) == {"me": {"corpUser": {"username": "admin"}}}
         assert server.ask(query, {"yes": False}, actor=ADMIN) == {}
 
 
-class TestADenial:
+class TestDenials:
     @pytest.mark.parametrize(
         ("query", "variables", "field"),
         [
@@ -207,7 +207,7 @@ class TestADenial:
         ],
     )
     @pytest.mark.parametrize("accept", ["application/json", MODERN])
-    def test_is_200_with_the_integer_403_and_the_privilege_named(
+    def test_denial_is_200_with_code_403_and_the_privilege(
         self, server: Server, actor: str, query: str, variables: dict[str, Any], field: str, accept: str
     ) -> None:
         answer = server.post(query, variables, actor=actor, headers={"Accept": accept})
@@ -219,7 +219,7 @@ class TestADenial:
         assert kind["privilege"] in error["message"]
         assert error["path"] == [field]
 
-    def test_of_one_field_leaves_the_others_answered(self, server: Server, actor: str) -> None:
+    def test_denied_field_does_not_affect_other_fields(self, server: Server, actor: str) -> None:
         server.grant(actor)
         query = """query ($own: ListAccessTokensInput) { me { corpUser { urn } }
           own: listAccessTokens(input: $own) { total } all: listAccessTokens { total } }"""
@@ -230,7 +230,7 @@ class TestADenial:
         assert error["path"] == ["all"]
         assert error["extensions"]["privilege"] == MANAGE_ALL
 
-    def test_of_a_create_for_another_names_the_higher_privilege(self, server: Server, actor: str) -> None:
+    def test_denied_create_for_another_actor_names_the_higher_privilege(self, server: Server, actor: str) -> None:
         wanted = {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_HOUR", "name": "x"}
         for granted, missing in ((False, GENERATE), (True, MANAGE_ALL)):
             if granted:
@@ -239,12 +239,12 @@ class TestADenial:
             assert error["extensions"]["privilege"] == missing
 
 
-def test_success_has_no_errors_member_and_refusal_no_data(server: Server) -> None:
+def test_success_has_no_errors_and_rejection_no_data(server: Server) -> None:
     assert set(post(server, {"query": ME}).json()) == {"data"}
     assert set(post(server, {"query": "{ nothing }"}).json()) == {"errors"}
 
 
-def test_several_mutations_run_in_their_order(server: Server, actor: str) -> None:
+def test_mutation_fields_run_in_order(server: Server, actor: str) -> None:
     make = (
         'createAccessToken(input: {type: PERSONAL, actorUrn: "%s", duration: ONE_HOUR, name: "%s"}) { metadata { id } }'
     )
@@ -256,7 +256,7 @@ def test_several_mutations_run_in_their_order(server: Server, actor: str) -> Non
     assert answer["errors"][0]["extensions"]["code"] == 409
 
 
-class TestAnArgumentThatOnlyExecutionFindsWrong:
+class TestExecutionErrors:
     @pytest.mark.parametrize(
         ("query", "named"),
         [
@@ -268,13 +268,13 @@ class TestAnArgumentThatOnlyExecutionFindsWrong:
             ),
         ],
     )
-    def test_is_the_callers_mistake_and_is_named(self, server: Server, query: str, named: str) -> None:
+    def test_null_for_a_defaulted_variable_is_a_bad_request(self, server: Server, query: str, named: str) -> None:
         (error,) = post(server, {"query": query, "variables": {"x": None}}).json()["errors"]
         assert (error["extensions"]["code"], error["extensions"]["reason"]) == (400, "invalid_document")
         assert named in error["message"]
 
 
-def test_a_refused_value_is_not_repeated(server: Server) -> None:
+def test_error_does_not_repeat_the_rejected_input(server: Server) -> None:
     sent = {"type": "PERSONAL", "name": "do-not-repeat", "actorUrn": ADMIN, "duration": "ONE_HOUR", "extra": 1}
     answer = post(server, {"query": CREATE, "variables": {"input": sent}})
     assert "extra" in answer.text

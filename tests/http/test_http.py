@@ -1,4 +1,4 @@
-"""Addresses and their answers: prefixes, aliases, methods, request ids, the two shapes of an error."""
+"""Addresses: prefixes, aliases, methods, request ids and the two error formats."""
 
 from itertools import product
 from typing import Any
@@ -56,10 +56,12 @@ def rest_error(answer: Answer, code: int, kind: str, reason: str) -> dict[str, A
     return error
 
 
-class TestThePrefixesOfTheGateway:
+class TestGatewayPrefixes:
     @pytest.mark.parametrize(("path", "method"), [one for one in EVERY_ADDRESS if one[0] != "/metrics"])
     @pytest.mark.parametrize("prefix", PREFIXES)
-    def test_lead_to_the_same_address(self, server: Server, token: str, prefix: str, path: str, method: str) -> None:
+    def test_gateway_prefixes_lead_to_the_same_address(
+        self, server: Server, token: str, prefix: str, path: str, method: str
+    ) -> None:
         answer = send(server, method, prefix + path, [f"Authorization: Bearer {token}", JSON_TYPE])
         assert answer.status == (204 if path.startswith("/auth") else 200)
         if path in GRAPHQL:
@@ -68,22 +70,22 @@ class TestThePrefixesOfTheGateway:
             assert answer.body == get(server, path).body
 
     @pytest.mark.parametrize("prefix", PREFIXES[1:])
-    def test_do_not_lead_to_the_metrics_past_the_rule_of_a_proxy(self, server: Server, prefix: str) -> None:
+    def test_gateway_prefixes_do_not_lead_to_metrics(self, server: Server, prefix: str) -> None:
         for path in (f"{prefix}/metrics", "//metrics", "/metrics/", "/./metrics", f"{prefix}/../metrics"):
             rest_error(get(server, path), 404, "NOT_FOUND", "no_such_address")
 
     @pytest.mark.parametrize(
         "path", ["/gmsx/config", "/api/gmsx/config", "/gms/gms/config", "/GMS/config", "/xgms/config"]
     )
-    def test_are_just_these_and_taken_off_once(self, server: Server, token: str, path: str) -> None:
+    def test_prefix_is_exact_and_removed_once(self, server: Server, token: str, path: str) -> None:
         rest_error(get(server, path, f"Authorization: Bearer {token}"), 404, "NOT_FOUND", "no_such_address")
 
     @pytest.mark.parametrize("prefix", PREFIXES[1:])
-    def test_alone_lead_to_the_root(self, server: Server, prefix: str) -> None:
+    def test_bare_prefix_leads_to_the_root(self, server: Server, prefix: str) -> None:
         assert get(server, prefix).json()["service"] == "watchword"
 
 
-class TestBelowAProtectedAddress:
+class TestProtectedPaths:
     @pytest.mark.parametrize(("prefix", "path"), [*product(PREFIXES, PROTECTED)])
     def test_unauthenticated_callers_get_401_for_any_path(self, server: Server, prefix: str, path: str) -> None:
         for method in ("GET", "POST", "DELETE"):
@@ -102,16 +104,16 @@ class TestBelowAProtectedAddress:
         rest_error(get(server, path), 404, "NOT_FOUND", "no_such_address")
 
 
-class TestAMethod:
+class TestMethods:
     @pytest.mark.parametrize("path", PUBLIC)
-    def test_that_a_public_address_does_not_answer_is_405_with_what_it_does(self, server: Server, path: str) -> None:
+    def test_public_address_rejects_other_methods_with_405(self, server: Server, path: str) -> None:
         for method in ("POST", "PUT", "DELETE", "OPTIONS"):
             answer = send(server, method, path, [], b"")
             rest_error(answer, 405, "METHOD_NOT_ALLOWED", "method_not_allowed")
             assert answer.header("Allow") == "GET, HEAD"
 
     @pytest.mark.parametrize("path", GRAPHQL)
-    def test_other_than_post_is_405_on_graphql_in_its_own_shape(self, server: Server, path: str) -> None:
+    def test_get_on_graphql_is_405_in_graphql_format(self, server: Server, path: str) -> None:
         answer = get(server, path)
         assert answer.status == 405
         assert answer.header("Allow") == "POST"
@@ -120,14 +122,14 @@ class TestAMethod:
         assert error["extensions"]["type"] == "METHOD_NOT_ALLOWED"
 
     @pytest.mark.parametrize("path", ["/", "/config", "/health/live", "/.well-known/jwks.json", "/nothing", "/api/x"])
-    def test_head_answers_as_get_does_without_a_body(self, server: Server, path: str) -> None:
+    def test_head_equals_get_without_a_body(self, server: Server, path: str) -> None:
         full, bare = get(server, path), send(server, "HEAD", path, [], None)
         assert (bare.status, bare.body) == (full.status, b"")
         for name in ("Content-Type", "Content-Length", "WWW-Authenticate", "Cache-Control"):
             assert bare.header(name) == full.header(name)
 
     @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD", "ANY"])
-    def test_of_any_name_asks_auth(self, server: Server, token: str, method: str) -> None:
+    def test_auth_accepts_any_method(self, server: Server, token: str, method: str) -> None:
         for path in ("/auth", "/auth/", "/auth/deep/er?x=1"):
             answer = send(server, method, path, [f"Authorization: Bearer {token}"], b"a body that nobody reads")
             assert (answer.status, answer.body) == (204, b"")
@@ -137,36 +139,32 @@ class TestAMethod:
             assert [refused.header(f"X-Auth-{name}") for name in ("Urn", "Token-Id", "Scopes")] == ["", "", ""]
 
 
-class TestEveryAnswer:
+class TestEveryResponse:
     @pytest.mark.parametrize(
         ("path", "method"), [*EVERY_ADDRESS, ("/api/x", "GET"), ("/nothing", "GET"), ("/", "POST")]
     )
-    def test_carries_the_request_id_it_was_given(self, server: Server, path: str, method: str) -> None:
+    def test_response_returns_the_given_request_id(self, server: Server, path: str, method: str) -> None:
         answer = send(server, method, path, ["X-Request-Id: my_Request-1"])
         assert answer.header("X-Request-Id") == "my_Request-1"
 
     @pytest.mark.parametrize("path", ["/config", "/auth", "/api/graphql", "/nothing"])
     @pytest.mark.parametrize("given", ["", "a b", "a.b.c", "x" * 65, "é", '"', "a,b", "<script>"])
-    def test_carries_an_id_of_ours_where_the_given_one_is_malformed(
-        self, server: Server, path: str, given: str
-    ) -> None:
+    def test_malformed_request_id_is_replaced(self, server: Server, path: str, given: str) -> None:
         answer = get(server, path, f"X-Request-Id: {given}")
         assert answer.header("X-Request-Id") not in ("", given, None)
 
-    def test_has_an_id_of_its_own(self, server: Server) -> None:
+    def test_request_ids_are_unique(self, server: Server) -> None:
         assert len({get(server, "/health/live").header("X-Request-Id") for _ in range(50)}) == 50
 
-    def test_has_an_id_that_the_last_one_does_not_give_away(self, server: Server) -> None:
+    def test_request_ids_are_not_predictable(self, server: Server) -> None:
         ids = [get(server, "/health/live").header("X-Request-Id") or "" for _ in range(50)]
         assert len({one[:12] for one in ids}) == len({one[12:] for one in ids}) == 50
 
-    def test_lets_a_browser_come_by_plain_http_again(self, server: Server) -> None:
+    def test_plain_http_response_has_no_hsts(self, server: Server) -> None:
         assert get(server, "/config").header("Strict-Transport-Security") is None
 
     @pytest.mark.parametrize(("path", "method"), [*EVERY_ADDRESS, ("/api/graphql", "OPTIONS"), ("/config", "OPTIONS")])
-    def test_lacks_every_header_by_which_a_browser_would_share_it(
-        self, server: Server, token: str, path: str, method: str
-    ) -> None:
+    def test_response_has_no_cors_headers(self, server: Server, token: str, path: str, method: str) -> None:
         asked = [
             "Origin: https://evil.example",
             "Access-Control-Request-Method: POST",
@@ -176,13 +174,13 @@ class TestEveryAnswer:
         assert not [name for name, _ in answer.headers if name.lower().startswith("access-control")]
 
     @pytest.mark.parametrize("path", ["/auth", "/api/graphql", "/metrics", "/health", "/api/nothing"])
-    def test_that_depends_on_the_moment_is_not_to_be_kept(self, server: Server, token: str, path: str) -> None:
+    def test_dynamic_responses_are_not_cached(self, server: Server, token: str, path: str) -> None:
         method = "POST" if path == "/api/graphql" else "GET"
         for headers in ([f"Authorization: Bearer {token}", JSON_TYPE], [JSON_TYPE]):
             assert send(server, method, path, headers).header("Cache-Control") == "no-store"
 
 
-def test_config_is_public_and_what_the_clients_of_datahub_look_for(server: Server) -> None:
+def test_config_is_public_and_has_the_datahub_fields(server: Server) -> None:
     config = get(server, "/config", "Authorization: Bearer bad").json()
     assert config["noCode"] == "true"
     assert config["versions"]["acryldata/datahub"]["version"].startswith("v")
@@ -191,7 +189,7 @@ def test_config_is_public_and_what_the_clients_of_datahub_look_for(server: Serve
     assert "tokens" in config["watchword"]["capabilities"]
 
 
-def test_liveness_and_readiness_say_what_they_are(server: Server) -> None:
+def test_liveness_and_readiness_report_their_status(server: Server) -> None:
     assert get(server, "/health/live").json() == {"status": "live"}
     for path in ("/health", "/health/ready"):
         told = get(server, path).json()
@@ -200,7 +198,7 @@ def test_liveness_and_readiness_say_what_they_are(server: Server) -> None:
         assert told["parts"]["index"] == {"status": "ready"}
 
 
-def test_the_keys_are_published_without_their_private_part(server: Server) -> None:
+def test_published_keys_have_no_private_part(server: Server) -> None:
     keys = get(server, "/.well-known/jwks.json").json()["keys"]
     assert keys
     for key in keys:
@@ -218,7 +216,7 @@ def test_the_keys_are_published_without_their_private_part(server: Server) -> No
     ],
 )
 @pytest.mark.parametrize("target", [prefix + path for prefix in PREFIXES for path in GRAPHQL])
-def test_a_graphql_address_answers_every_error_in_graphqls_shape(
+def test_graphql_addresses_use_the_graphql_error_format(
     server: Server, target: str, headers: list[str], sent: bytes, code: int
 ) -> None:
     answer = send(server, "POST", target, headers, sent)
@@ -231,7 +229,7 @@ def test_a_graphql_address_answers_every_error_in_graphqls_shape(
     assert error["extensions"]["reason"].islower()
 
 
-def test_one_connection_serves_many_requests_also_after_refusals(server: Server, token: str) -> None:
+def test_connection_is_reused_after_rejections(server: Server, token: str) -> None:
     with httpx.Client(base_url=server.url, timeout=SECONDS) as client:
         for _ in range(3):
             assert client.get("/nothing").status_code == 404

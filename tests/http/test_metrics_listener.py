@@ -1,4 +1,4 @@
-"""A second listener: metrics and health with its parts there, and neither of them where everybody can ask."""
+"""The second listener serves metrics and detailed health; the first does not."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ def second(server: Server) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_metrics_that_other_machines_can_read_come_with_a_warning(server: Server, make_server: MakeServer) -> None:
+def test_metrics_on_a_public_address_print_a_warning(server: Server, make_server: MakeServer) -> None:
     assert "WARNING" not in server.out.read_text()
     address = f"0.0.0.0:{free_port()}"
     open_to_all = make_server("--metrics-address", address)
@@ -53,7 +53,7 @@ def test_only_the_second_listener_shows_health_details(server: Server, second: h
     assert watchword("health", "--port", str(server.port)).stdout == "ready\n"
 
 
-def test_the_second_listener_counts_for_all_workers(server: Server, second: httpx.Client) -> None:
+def test_second_listener_sums_the_metrics_of_all_workers(server: Server, second: httpx.Client) -> None:
     for _ in range(20):
         with plain_client(server.url) as client:
             assert client.get("/.well-known/jwks.json").status_code == 200
@@ -67,7 +67,7 @@ def test_the_second_listener_counts_for_all_workers(server: Server, second: http
 @pytest.mark.parametrize(
     "path", ["/", "/auth", "/config", "/api/graphql", "/gms/metrics", "/metrics/", "/session", "/.well-known/jwks.json"]
 )
-def test_the_second_listener_serves_nothing_else(second: httpx.Client, path: str) -> None:
+def test_second_listener_serves_nothing_else(second: httpx.Client, path: str) -> None:
     for method in ("GET", "POST"):
         answer = second.request(method, path, headers=AS_ADMIN, json={"query": "{ me { corpUser { urn } } }"})
         assert (answer.status_code, answer.json()["error"]["reason"]) == (404, "no_such_address")
@@ -75,7 +75,7 @@ def test_the_second_listener_serves_nothing_else(second: httpx.Client, path: str
     assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
 
 
-def test_a_bad_second_address_stops_the_start() -> None:
+def test_invalid_metrics_address_stops_the_start() -> None:
     done = watchword("serve", env={"WATCHWORD_METRICS_ADDRESS": "9090"})
     assert done.returncode == 2
     assert done.stderr == (
@@ -84,7 +84,7 @@ def test_a_bad_second_address_stops_the_start() -> None:
     )
 
 
-def test_a_second_address_that_is_taken_stops_the_start(tmp_path: Path) -> None:
+def test_metrics_address_in_use_stops_the_start(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = f"127.0.0.1:{other.getsockname()[1]}"
         started = ("serve", "--port", str(free_port()), "--data-dir", str(tmp_path / "data"))

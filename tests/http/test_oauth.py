@@ -1,4 +1,4 @@
-"""The OAuth doors: what is told of a token and to whom, and its end by whoever holds it."""
+"""OAuth introspection and revocation (RFC 7662, RFC 7009)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ EVENTS = "{ listEvents(input: {count: 200}) { events { action actorUrn tokenId t
 
 @pytest.fixture(scope="module")
 def gateway(server: Server) -> str:
-    """The token of one who may ask about others' tokens and nothing else."""
+    """A token that may only introspect."""
     urn = "urn:li:corpuser:oauth-gateway"
     server.grant(urn, privileges=("INTROSPECT_TOKENS",))
     token: str = server.create(ADMIN, of=urn)["accessToken"]
@@ -66,7 +66,7 @@ def oauth_error(answer: httpx.Response | Answer, status: int, word: str) -> str:
     return description
 
 
-class TestALiveToken:
+class TestIntrospection:
     def test_introspection_returns_signed_claims_and_stored_state(
         self, server: Server, gateway: str, made: dict[str, Any], actor: str
     ) -> None:
@@ -84,19 +84,17 @@ class TestALiveToken:
             "jti": claims["jti"],
         }
 
-    def test_ends_when_the_store_says_and_not_when_its_text_does(
-        self, server: Server, gateway: str, made: dict[str, Any]
-    ) -> None:
+    def test_introspection_returns_the_stored_expiry(self, server: Server, gateway: str, made: dict[str, Any]) -> None:
         sooner = made["metadata"]["expiresAt"] - 60_000
         change_store(server, "UPDATE tokens SET expires_at = ? WHERE id = ?", sooner, made["metadata"]["id"])
         assert introspect(server, made["accessToken"], gateway)["exp"] == sooner // 1000
 
-    def test_that_never_ends_has_no_end(self, make_server: Callable[..., Server]) -> None:
+    def test_introspection_of_a_token_without_expiry_has_no_exp(self, make_server: Callable[..., Server]) -> None:
         server = make_server("--allow-no-expiry", "on")
         token = server.create(ADMIN, duration="NO_EXPIRY")["accessToken"]
         assert "exp" not in introspect(server, token, token)
 
-    def test_may_ask_about_itself_without_any_privilege(self, server: Server, token: str, actor: str) -> None:
+    def test_token_may_introspect_itself_without_privileges(self, server: Server, token: str, actor: str) -> None:
         assert introspect(server, token, token)["sub"] == actor
 
     def test_introspection_counts_as_use(self, make_server: Callable[..., Server]) -> None:
@@ -109,7 +107,9 @@ class TestALiveToken:
         assert used == {"asking": 1, "asked": 1, "idle": 0}
 
     @pytest.mark.parametrize("hint", ["access_token", "refresh_token", "nonsense", ""])
-    def test_is_found_whatever_the_hint(self, server: Server, gateway: str, token: str, hint: str) -> None:
+    def test_introspection_ignores_the_token_type_hint(
+        self, server: Server, gateway: str, token: str, hint: str
+    ) -> None:
         answer = post(server, INTROSPECT, {"token": token, "token_type_hint": hint, "client_id": "me"}, gateway)
         assert answer.json()["active"] is True
 
@@ -122,7 +122,7 @@ class TestALiveToken:
         assert introspect(server, token, gateway) == INACTIVE
 
 
-class TestWhoAsks:
+class TestIntrospectionCaller:
     def test_introspection_without_credential_is_401(self, server: Server, token: str) -> None:
         answer = post(server, INTROSPECT, {"token": token})
         oauth_error(answer, 401, "invalid_token")
@@ -133,12 +133,12 @@ class TestWhoAsks:
         oauth_error(answer, 401, "invalid_token")
 
     @pytest.mark.parametrize("given", ["Basic d2F0Y2h3b3JkOnNlY3JldA==", "Bearer nonsense"])
-    def test_with_another_credential_is_refused(self, server: Server, token: str, given: str) -> None:
+    def test_introspection_rejects_basic_and_invalid_credentials(self, server: Server, token: str, given: str) -> None:
         answer = raw(server, INTROSPECT, urlencode({"token": token}).encode(), FORM, f"Authorization: {given}")
         oauth_error(answer, 401, "invalid_token")
         assert (answer.header("WWW-Authenticate") or "").startswith(REALM)
 
-    def test_with_two_credentials_is_refused(self, server: Server, gateway: str, token: str) -> None:
+    def test_introspection_rejects_two_credentials(self, server: Server, gateway: str, token: str) -> None:
         twice = [f"Authorization: Bearer {gateway}"] * 2
         oauth_error(raw(server, INTROSPECT, urlencode({"token": token}).encode(), FORM, *twice), 400, "invalid_request")
 
@@ -160,14 +160,16 @@ class TestWhoAsks:
             assert challenge.endswith(', scope="INTROSPECT_TOKENS"')
         assert len({answer.text for answer in answers}) == 1
 
-    def test_and_is_denied_leaves_an_event(self, server: Server, token: str, actor: str) -> None:
+    def test_denied_introspection_writes_an_event(self, server: Server, token: str, actor: str) -> None:
         post(server, INTROSPECT, {"token": "nonsense"}, token)
         events = server.ask(EVENTS, actor=ADMIN)["listEvents"]["events"]
         (denied,) = (e for e in events if e["actorUrn"] == actor and e["action"] == "access.denied")
         assert denied["target"] == "introspect"
         assert denied["detail"] == {"privilege": "INTROSPECT_TOKENS"}
 
-    def test_loses_it_with_the_policy_at_the_next_request(self, server: Server, token: str, actor: str) -> None:
+    def test_deleted_policy_denies_introspection_at_the_next_request(
+        self, server: Server, token: str, actor: str
+    ) -> None:
         policy = server.grant(actor, privileges=("INTROSPECT_TOKENS",))
         assert introspect(server, "nonsense", token) == INACTIVE
         server.withdraw(policy)
@@ -175,49 +177,49 @@ class TestWhoAsks:
 
 
 @pytest.fixture(scope="module")
-def stranger(tmp_path_factory: pytest.TempPathFactory) -> str:
+def foreign_token(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A token of another instance."""
     with Server(tmp_path_factory.mktemp("stranger")) as other:
         token: str = other.create(ADMIN)["accessToken"]
         return token
 
 
-class TestWhatIsNotALiveTokenOfOurs:
+class TestInvalidTokens:
     def test_invalid_token_is_inactive_without_details(
-        self, server: Server, gateway: str, made: dict[str, Any], stranger: str
+        self, server: Server, gateway: str, made: dict[str, Any], foreign_token: str
     ) -> None:
         before = stored(server)
-        forged = forgeries(server, made["accessToken"], stranger)
+        forged = forgeries(server, made["accessToken"], foreign_token)
         answers = {what: post(server, INTROSPECT, {"token": text}, gateway) for what, text in forged.items()}
         assert {what: answer.json() for what, answer in answers.items()} == dict.fromkeys(forged, INACTIVE)
         assert {answer.headers["Cache-Control"] for answer in answers.values()} == {"no-store"}
         assert stored(server) == before
 
     def test_revoking_an_invalid_token_returns_200_and_changes_nothing(
-        self, server: Server, made: dict[str, Any], stranger: str
+        self, server: Server, made: dict[str, Any], foreign_token: str
     ) -> None:
         before = stored(server)
-        for text in forgeries(server, made["accessToken"], stranger).values():
+        for text in forgeries(server, made["accessToken"], foreign_token).values():
             answer = post(server, REVOKE, {"token": text})
             assert (answer.status_code, answer.content) == (200, b"")
         assert stored(server) == before
         assert server.verify(made["accessToken"]).status_code == 204
 
     @pytest.mark.parametrize("address", ["/auth", "/api/graphql"])
-    def test_is_refused_as_a_bearer_and_changes_nothing(
-        self, server: Server, made: dict[str, Any], stranger: str, address: str
+    def test_forged_bearer_is_rejected_and_changes_nothing(
+        self, server: Server, made: dict[str, Any], foreign_token: str, address: str
     ) -> None:
         before = stored(server)
-        for what, text in forgeries(server, made["accessToken"], stranger).items():
+        for what, text in forgeries(server, made["accessToken"], foreign_token).items():
             sent = text if isinstance(text, bytes) else text.encode()
             if what in ("trailing blank", "leading blank", "trailing line") or b"\0" in sent:
-                continue  # HTTP itself takes blanks off a header's value, and refuses what is no text
+                continue  # HTTP strips spaces around a header value and rejects NUL
             bearer = b"Authorization: Bearer " + sent
             answer = send(server, headers=[bearer, "Content-Type: application/json"], target=address)
             assert answer.status == (400 if len(sent) > 8_192 else 401), what
         assert stored(server) == before
 
-    def test_was_real_once_and_is_revoked_expired_or_of_a_suspended_actor(
+    def test_revoked_expired_and_suspended_tokens_are_inactive(
         self, server: Server, gateway: str, made: dict[str, Any], actor: str
     ) -> None:
         revoked, expired = server.create(ADMIN, of=actor), server.create(ADMIN, of=actor)
@@ -232,7 +234,7 @@ class TestWhatIsNotALiveTokenOfOurs:
         server.set_status(actor, "ACTIVE")
         assert introspect(server, made["accessToken"], gateway)["active"] is True
 
-    def test_leaves_an_event_when_a_token_that_was_real_is_shown(
+    def test_introspection_of_a_revoked_token_writes_an_event(
         self, make_server: Callable[..., Server], actor: str
     ) -> None:
         server = make_server()
@@ -246,7 +248,7 @@ class TestWhatIsNotALiveTokenOfOurs:
         assert failed["detail"] == {"reason": "token_revoked"}
 
 
-class TestWhoeverHoldsAToken:
+class TestRevocationByPossession:
     def test_holder_revokes_a_token_with_the_token_only(self, server: Server, gateway: str, token: str) -> None:
         answer = post(server, REVOKE, {"token": token})
         assert (answer.status_code, answer.content) == (200, b"")
@@ -254,7 +256,7 @@ class TestWhoeverHoldsAToken:
         assert server.verify(token).json()["error"]["reason"] == "token_revoked"
         assert introspect(server, token, gateway) == INACTIVE
 
-    def test_leaves_an_event_that_says_so(self, server: Server, made: dict[str, Any], actor: str) -> None:
+    def test_revocation_by_possession_writes_an_event(self, server: Server, made: dict[str, Any], actor: str) -> None:
         post(server, REVOKE, {"token": made["accessToken"]})
         events = server.ask(EVENTS, actor=ADMIN)["listEvents"]["events"]
         (event,) = (e for e in events if e["action"] == "token.revoked" and e["target"] == made["metadata"]["id"])
@@ -268,7 +270,7 @@ class TestWhoeverHoldsAToken:
         assert (again.status_code, again.content) == (200, b"")
         assert stored(server) == before
 
-    def test_that_has_expired_changes_nothing(self, server: Server, made: dict[str, Any]) -> None:
+    def test_revoking_an_expired_token_changes_nothing(self, server: Server, made: dict[str, Any]) -> None:
         change_store(server, "UPDATE tokens SET expires_at = ? WHERE id = ?", 1_700_000_000_123, made["metadata"]["id"])
         before = stored(server)
         assert post(server, REVOKE, {"token": made["accessToken"]}).status_code == 200
@@ -281,7 +283,7 @@ class TestWhoeverHoldsAToken:
         assert server.verify(token).json()["error"]["reason"] == "token_revoked"
 
     @pytest.mark.parametrize("authorization", ["Basic YTpi", "Bearer nonsense"])
-    def test_ends_it_whatever_credential_comes_along(self, server: Server, token: str, authorization: str) -> None:
+    def test_revocation_ignores_other_credentials(self, server: Server, token: str, authorization: str) -> None:
         answer = server.http.post(REVOKE, data={"token": token}, headers={"Authorization": authorization})
         assert answer.status_code == 200
         assert server.verify(token).status_code == 401
@@ -307,9 +309,9 @@ BODIES = {
 
 
 @pytest.mark.parametrize("path", [INTROSPECT, REVOKE])
-class TestABody:
+class TestForms:
     @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-    def test_that_does_not_give_one_token_is_an_invalid_request(
+    def test_form_without_exactly_one_token_is_an_invalid_request(
         self, server: Server, gateway: str, path: str, body: bytes
     ) -> None:
         oauth_error(raw(server, path, body, FORM, f"Authorization: Bearer {gateway}"), 400, "invalid_request")
@@ -318,24 +320,24 @@ class TestABody:
         "kind",
         ["application/json", "multipart/form-data; boundary=x", "text/plain", "application/x-www-form-urlencodedx", ""],
     )
-    def test_of_another_kind_is_an_invalid_request(self, server: Server, gateway: str, path: str, kind: str) -> None:
+    def test_other_content_type_is_an_invalid_request(self, server: Server, gateway: str, path: str, kind: str) -> None:
         answer = raw(server, path, b"token=a", f"Content-Type: {kind}", f"Authorization: Bearer {gateway}")
         assert "x-www-form-urlencoded" in oauth_error(answer, 400, "invalid_request")
 
-    def test_that_is_compressed_is_an_invalid_request(self, server: Server, gateway: str, path: str) -> None:
+    def test_compressed_form_is_an_invalid_request(self, server: Server, gateway: str, path: str) -> None:
         headers = [FORM, "Content-Encoding: gzip", f"Authorization: Bearer {gateway}"]
         oauth_error(raw(server, path, b"token=a", *headers), 400, "invalid_request")
 
-    def test_with_a_charset_is_read(self, server: Server, gateway: str, path: str) -> None:
+    def test_form_with_charset_is_accepted(self, server: Server, gateway: str, path: str) -> None:
         kind = f"{FORM}; charset=UTF-8"
         assert raw(server, path, b"token=a", kind, f"Authorization: Bearer {gateway}").status == 200
 
-    def test_of_more_than_64_kib_is_refused(self, server: Server, gateway: str, path: str) -> None:
+    def test_form_over_64_kib_is_rejected(self, server: Server, gateway: str, path: str) -> None:
         sent = b"token=" + b"a" * 65_536
         oauth_error(raw(server, path, sent, FORM, f"Authorization: Bearer {gateway}"), 413, "invalid_request")
         assert raw(server, path, sent[:65_536], FORM, f"Authorization: Bearer {gateway}").status == 200
 
-    def test_counts_and_not_the_query(self, server: Server, gateway: str, token: str, path: str) -> None:
+    def test_token_in_the_query_is_ignored(self, server: Server, gateway: str, token: str, path: str) -> None:
         asked = f"{path}?{urlencode({'token': token})}"
         oauth_error(raw(server, asked, b"", FORM, f"Authorization: Bearer {gateway}"), 400, "invalid_request")
         assert server.verify(token).status_code == 204
@@ -347,15 +349,15 @@ class TestABody:
         assert answer.header("Allow") == "POST"
 
 
-def test_the_metrics_count_the_doors_by_their_addresses(server: Server, gateway: str) -> None:
+def test_metrics_count_oauth_requests_by_route(server: Server, gateway: str) -> None:
     introspect(server, "nonsense", gateway)
     post(server, REVOKE, {"token": "nonsense"})
     wanted = [f'watchword_http_requests_total{{route="{route}",status="200"}}' for route in (INTROSPECT, REVOKE)]
-    # A request is counted once its answer is on its way.
+    # A request is counted when its response is being sent.
     until(lambda: all(line in server.http.get("/metrics").text for line in wanted), "both are counted")
 
 
-def test_a_revocation_by_possession_is_counted(make_server: Callable[..., Server]) -> None:
+def test_metrics_count_revocation_by_possession(make_server: Callable[..., Server]) -> None:
     server = make_server()
     token = server.create(ADMIN)["accessToken"]
     for _ in range(2):
@@ -363,6 +365,6 @@ def test_a_revocation_by_possession_is_counted(make_server: Callable[..., Server
     until(lambda: "watchword_tokens_revoked_total 1.0" in server.http.get("/metrics").text, "it is counted")
 
 
-def test_what_asks_about_others_cannot_do_more(server: Server, gateway: str) -> None:
+def test_introspection_privilege_allows_nothing_else(server: Server, gateway: str) -> None:
     answer = server.post("{ listAccessTokens { total } }", token=gateway).json()
     assert answer["errors"][0]["extensions"]["privilege"] == GENERATE

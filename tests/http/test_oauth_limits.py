@@ -1,4 +1,4 @@
-"""The OAuth doors and what a token is limited to, derived from or replaced by."""
+"""OAuth endpoints with limited, derived and rotated tokens."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def ask(server: Server, token: str, by: str) -> httpx.Response:
     return server.http.post(INTROSPECT, data={"token": token}, headers={"Authorization": f"Bearer {by}"})
 
 
-def told(server: Server, token: str, by: str) -> Any:
+def introspect(server: Server, token: str, by: str) -> Any:
     answer = ask(server, token, by)
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -39,13 +39,13 @@ def test_introspection_returns_scopes_and_audience(server: Server, gateway: str,
         "scopes": ["read:orders", "VIEW_AUDIT_LOG"],
         "audience": ["https://orders.example", "billing"],
     }
-    content = told(server, server.create(ADMIN, of=actor, **limits)["accessToken"], gateway)
+    content = introspect(server, server.create(ADMIN, of=actor, **limits)["accessToken"], gateway)
     assert set(content["scope"].split(" ")) == set(limits["scopes"])
     assert set(content["aud"]) == set(limits["audience"])
 
 
 def test_introspection_distinguishes_no_scopes_from_empty_scopes(server: Server, gateway: str, actor: str) -> None:
-    contents = [told(server, server.create(ADMIN, of=actor, **limits)["accessToken"], gateway) for limits in NONE]
+    contents = [introspect(server, server.create(ADMIN, of=actor, **limits)["accessToken"], gateway) for limits in NONE]
     assert [content["active"] for content in contents] == [True, True]
     assert [content.get("scope") for content in contents] == [None, ""]
 
@@ -56,23 +56,23 @@ NONE: list[dict[str, Any]] = [{}, {"scopes": []}]
 def test_introspection_leaves_networks_to_the_caller(server: Server, gateway: str, actor: str) -> None:
     token = server.create(ADMIN, of=actor, allowedNetworks=ELSEWHERE)["accessToken"]
     assert server.verify(token).status_code == 401
-    assert told(server, token, gateway)["sub"] == actor
+    assert introspect(server, token, gateway)["sub"] == actor
     assert ask(server, token, token).status_code == 401, "here it is the bearer itself that comes from elsewhere"
 
 
-def test_a_bearer_that_is_limited_to_other_privileges_cannot_ask_about_others(server: Server, actor: str) -> None:
+def test_scoped_token_without_introspection_scope_is_denied(server: Server, actor: str) -> None:
     server.grant(actor, privileges=("INTROSPECT_TOKENS",))
     limited = server.create(ADMIN, of=actor, scopes=["VIEW_AUDIT_LOG"])["accessToken"]
     allowed = server.create(ADMIN, of=actor, scopes=["INTROSPECT_TOKENS"])["accessToken"]
     refused = ask(server, allowed, limited)
     assert (refused.status_code, refused.json()["error"]) == (403, "insufficient_scope")
-    assert told(server, limited, allowed)["active"] is True
+    assert introspect(server, limited, allowed)["active"] is True
 
 
-def test_a_token_for_another_audience_may_ask_about_itself_and_about_no_other(server: Server, actor: str) -> None:
+def test_token_for_another_audience_may_introspect_only_itself(server: Server, actor: str) -> None:
     server.grant(actor, privileges=("INTROSPECT_TOKENS",))
     foreign = server.create(ADMIN, of=actor, audience=["https://orders.example"])["accessToken"]
-    assert told(server, foreign, foreign)["aud"] == ["https://orders.example"]
+    assert introspect(server, foreign, foreign)["aud"] == ["https://orders.example"]
     for other in (server.create(ADMIN, of=actor)["accessToken"], "nonsense"):
         refused = ask(server, other, foreign)
         assert (refused.status_code, refused.json()["error"]) == (403, "insufficient_scope")
@@ -82,19 +82,19 @@ def test_holder_revokes_a_token_limited_to_another_audience(server: Server, gate
     limits: dict[str, Any] = {"allowedNetworks": ELSEWHERE, "audience": ["https://orders.example"], "scopes": []}
     token = server.create(ADMIN, of=actor, **limits)["accessToken"]
     assert server.http.post(REVOKE, data={"token": token}).status_code == 200
-    assert told(server, token, gateway) == {"active": False}
+    assert introspect(server, token, gateway) == {"active": False}
 
 
-def test_what_was_derived_from_a_token_ends_with_it(server: Server, gateway: str, actor: str) -> None:
+def test_derived_token_is_inactive_after_its_parent_is_revoked(server: Server, gateway: str, actor: str) -> None:
     server.grant(actor)
     parent = server.create(ADMIN, of=actor, duration="ONE_DAY")["accessToken"]
     child = server.ask(DERIVE, token=parent)["deriveAccessToken"]["accessToken"]
-    assert told(server, child, gateway)["active"] is True
+    assert introspect(server, child, gateway)["active"] is True
     server.http.post(REVOKE, data={"token": parent})
-    assert told(server, child, gateway) == {"active": False}
+    assert introspect(server, child, gateway) == {"active": False}
 
 
-class TestASuccessor:
+class TestSuccessor:
     def rotated(self, server: Server, actor: str) -> tuple[Any, Any]:
         server.grant(actor)
         old = server.create(ADMIN, of=actor)
@@ -102,18 +102,18 @@ class TestASuccessor:
 
     def test_introspection_is_the_first_use_of_a_successor(self, server: Server, gateway: str, actor: str) -> None:
         old, new = self.rotated(server, actor)
-        content = told(server, new["accessToken"], gateway)
+        content = introspect(server, new["accessToken"], gateway)
         ((end,),) = look(server, "SELECT expires_at FROM tokens WHERE id = ?", new["metadata"]["id"])
         assert content["exp"] == end // 1000 > new["metadata"]["expiresAt"] // 1000
         asked = "SELECT expires_at, expires_at - replaced_at FROM tokens WHERE id = ?"
         ((end, grace),) = look(server, asked, old["metadata"]["id"])
         assert grace == 60_000
-        assert told(server, old["accessToken"], gateway)["exp"] == end // 1000
+        assert introspect(server, old["accessToken"], gateway)["exp"] == end // 1000
 
     def test_revoking_a_token_by_possession_revokes_its_unused_successor(
         self, server: Server, gateway: str, actor: str
     ) -> None:
         old, new = self.rotated(server, actor)
         server.http.post(REVOKE, data={"token": new["accessToken"]})
-        assert told(server, old["accessToken"], gateway) == {"active": False}
-        assert told(server, new["accessToken"], gateway) == {"active": False}
+        assert introspect(server, old["accessToken"], gateway) == {"active": False}
+        assert introspect(server, new["accessToken"], gateway) == {"active": False}

@@ -1,4 +1,4 @@
-"""Policies, groups, the status of actors and `me` through HTTP: in force at the very next request."""
+"""Policies, groups, actor status and `me` over HTTP: changes apply to the next request."""
 
 from typing import Any
 
@@ -29,15 +29,15 @@ def policy(*users: str, **fields: Any) -> dict[str, Any]:
     return {"type": "PLATFORM", "name": "p", "state": "ACTIVE", "privileges": [GENERATE], "actors": actors, **fields}
 
 
-def may(server: Server, actor: str) -> bool:
-    """Whether the actor may use the token API, asked by using it."""
+def may_list_tokens(server: Server, actor: str) -> bool:
+    """Return whether the actor may use the token API, by using it."""
     own = {"filters": [{"field": "actorUrn", "value": actor}]}
     answer = server.post(LIST, {"input": own}, actor=actor).json()
     assert [error["extensions"]["code"] for error in answer.get("errors", [])] in ([], [403])
     return "errors" not in answer
 
 
-def shown(server: Server, urn: str) -> dict[str, Any]:
+def find_policy(server: Server, urn: str) -> dict[str, Any]:
     everything = server.ask(POLICIES, {"input": {"count": 1000}}, actor=ADMIN)["listPolicies"]["policies"]
     (found,) = [one for one in everything if one["urn"] == urn]
     result: dict[str, Any] = found
@@ -52,28 +52,28 @@ def group(server: Server) -> str:
     return urn
 
 
-class TestAPolicy:
-    def test_grants_from_the_next_request_on_until_it_is_deleted(self, server: Server, actor: str) -> None:
-        assert not may(server, actor)
+class TestPolicies:
+    def test_policy_grants_until_it_is_deleted(self, server: Server, actor: str) -> None:
+        assert not may_list_tokens(server, actor)
         urn = server.grant(actor)
-        assert may(server, actor)
+        assert may_list_tokens(server, actor)
         assert server.ask(DELETE, {"urn": urn}, actor=ADMIN)["deletePolicy"] == urn
-        assert not may(server, actor)
+        assert not may_list_tokens(server, actor)
 
-    def test_grants_only_while_it_is_active(self, server: Server, actor: str) -> None:
+    def test_policy_grants_only_while_active(self, server: Server, actor: str) -> None:
         urn = server.ask(CREATE_POLICY, {"input": policy(actor, state="INACTIVE")}, actor=ADMIN)["createPolicy"]
         for state, allowed in (("INACTIVE", False), ("ACTIVE", True), ("INACTIVE", False)):
             assert (
                 server.ask(UPDATE, {"urn": urn, "input": policy(actor, state=state)}, actor=ADMIN)["updatePolicy"]
                 == urn
             )
-            assert may(server, actor) is allowed
+            assert may_list_tokens(server, actor) is allowed
 
-    def test_is_replaced_as_a_whole(self, server: Server, actor: str, group: str) -> None:
+    def test_update_replaces_the_whole_policy(self, server: Server, actor: str, group: str) -> None:
         urn = server.grant(actor, privileges=(GENERATE, MANAGE_ALL))
         given = policy(name="other", description="d", privileges=["VIEW_AUDIT_LOG"], actors={"groups": [group]})
         server.ask(UPDATE, {"urn": urn, "input": given}, actor=ADMIN)
-        assert shown(server, urn) == {
+        assert find_policy(server, urn) == {
             "urn": urn, "type": "PLATFORM", "name": "other", "state": "ACTIVE", "description": "d", "editable": True,
             "privileges": ["VIEW_AUDIT_LOG"],
             "actors": {
@@ -81,34 +81,34 @@ class TestAPolicy:
                 "resourceOwners": False,
             },
         }  # fmt: skip
-        assert not may(server, actor)
+        assert not may_list_tokens(server, actor)
 
-    def test_in_the_full_shape_that_other_clients_send_is_taken(self, server: Server, actor: str) -> None:
+    def test_policy_with_every_datahub_field_is_accepted(self, server: Server, actor: str) -> None:
         actors = {"users": [actor], "groups": [], "roles": [], "allUsers": False, "allGroups": False,
                   "resourceOwners": False}  # fmt: skip
         given = policy(description=None) | {"actors": actors}
         urn = server.ask(CREATE_POLICY, {"input": given}, actor=ADMIN)["createPolicy"]
-        assert shown(server, urn)["actors"] == actors
-        assert may(server, actor)
+        assert find_policy(server, urn)["actors"] == actors
+        assert may_list_tokens(server, actor)
 
-    def test_of_manage_all_includes_the_minimum(self, server: Server, actor: str) -> None:
+    def test_manage_all_includes_generate(self, server: Server, actor: str) -> None:
         server.grant(actor, privileges=(MANAGE_ALL,))
         assert server.tokens(actor)["total"] >= 0
         assert server.create(actor, of="urn:li:corpuser:somebody")["metadata"]["ownerUrn"] == actor
 
-    def test_of_the_service_itself_cannot_be_changed(self, server: Server) -> None:
-        assert shown(server, ROOT_POLICY)["editable"] is False
+    def test_root_policy_is_read_only(self, server: Server) -> None:
+        assert find_policy(server, ROOT_POLICY)["editable"] is False
         for query, variables in ((DELETE, {}), (UPDATE, {"input": policy(ADMIN)})):
             (error,) = server.post(query, {"urn": ROOT_POLICY, **variables}, actor=ADMIN).json()["errors"]
             assert (error["extensions"]["code"], error["extensions"]["reason"]) == (409, "not_editable")
 
-    def test_that_is_not_there_is_404(self, server: Server) -> None:
+    def test_unknown_policy_is_404(self, server: Server) -> None:
         for query, variables in ((DELETE, {}), (UPDATE, {"input": policy(ADMIN)})):
             urn = "urn:li:servicePolicy:nothing"
             (error,) = server.post(query, {"urn": urn, **variables}, actor=ADMIN).json()["errors"]
             assert (error["extensions"]["code"], error["extensions"]["reason"]) == (404, "policy_not_found")
 
-    def test_is_listed_by_name_searched_by_words_and_paged(self, server: Server, actor: str) -> None:
+    def test_policies_are_sorted_searched_and_paged(self, server: Server, actor: str) -> None:
         word = actor.rsplit(":", 1)[1]
         for name in ("c", "a", "b"):
             server.ask(CREATE_POLICY, {"input": policy(actor, name=f"{name} {word}")}, actor=ADMIN)
@@ -120,28 +120,26 @@ class TestAPolicy:
         assert page["policies"] == found["policies"][1:3]
 
 
-class TestAGroup:
-    def test_hands_on_what_a_policy_grants_it_while_one_is_a_member(
-        self, server: Server, actor: str, group: str
-    ) -> None:
+class TestGroups:
+    def test_group_members_have_the_privileges_of_the_group(self, server: Server, actor: str, group: str) -> None:
         server.grant(groups=[group])
         for _ in range(3):
-            assert not may(server, actor)
+            assert not may_list_tokens(server, actor)
             assert server.ask(ADD, {"group": group, "users": [actor]}, actor=ADMIN)["addGroupMembers"] is True
-            assert may(server, actor)
+            assert may_list_tokens(server, actor)
             assert server.ask(REMOVE, {"group": group, "users": [actor]}, actor=ADMIN)["removeGroupMembers"] is True
 
-    def test_hands_on_nothing_more_once_it_is_removed(self, server: Server, actor: str, group: str) -> None:
+    def test_removed_group_grants_nothing(self, server: Server, actor: str, group: str) -> None:
         server.grant(groups=[group])
         server.ask(ADD, {"group": group, "users": [actor]}, actor=ADMIN)
         token = server.create(actor)["accessToken"]
         assert server.ask(REMOVE_GROUP, {"urn": group}, actor=ADMIN)["removeGroup"] is True
-        assert not may(server, actor)
+        assert not may_list_tokens(server, actor)
         (error,) = server.post("{ listAccessTokens { total } }", token=token).json()["errors"]
         assert error["extensions"]["code"] == 403
         assert server.verify(token).status_code == 204
 
-    def test_lists_its_members_once_each_and_in_order(self, server: Server, group: str) -> None:
+    def test_group_members_are_listed_once_and_sorted(self, server: Server, group: str) -> None:
         users = [f"urn:li:corpuser:{name}" for name in ("zoe", "adam", "mia")]
         for _ in range(2):
             server.ask(ADD, {"group": group, "users": users}, actor=ADMIN)
@@ -153,7 +151,7 @@ class TestAGroup:
             "urn": group, "name": "a group", "description": "of some", "memberCount": 3, "type": "CORP_GROUP",
         }  # fmt: skip
 
-    def test_of_a_taken_id_is_a_conflict_and_of_an_unknown_one_404(self, server: Server, actor: str) -> None:
+    def test_taken_group_id_is_a_conflict_and_unknown_one_is_404(self, server: Server, actor: str) -> None:
         given = {"input": {"name": "g", "id": actor.rsplit("-", 1)[1] + "-taken"}}
         urn = server.ask(CREATE_GROUP, given, actor=ADMIN)["createGroup"]
         assert urn == "urn:li:corpGroup:" + given["input"]["id"]
@@ -170,7 +168,7 @@ class TestAGroup:
             assert (error["extensions"]["code"], error["extensions"]["reason"]) == (404, "group_not_found")
 
 
-class TestAnActor:
+class TestActors:
     def test_actor_status_has_time_and_actor_of_its_change(self, server: Server, actor: str) -> None:
         assert server.ask(ACTOR, {"urn": actor}, actor=ADMIN)["getActor"] == {
             "urn": actor, "status": "ACTIVE", "changedAt": None, "changedBy": None,
@@ -193,7 +191,7 @@ class TestAnActor:
         assert (refusal.value.code, refusal.value.reason) == (409, "not_editable")
 
 
-class TestWhoIAm:
+class TestMe:
     def test_me_needs_no_privilege_and_lists_privileges(self, server: Server, actor: str) -> None:
         me = server.ask(ME, actor=actor)["me"]
         assert me["corpUser"] == {"urn": actor, "username": actor.rsplit(":", 1)[1], "exists": True}
@@ -237,7 +235,7 @@ class TestWhoIAm:
 def test_policy_api_is_denied_without_manage_policies(
     server: Server, actor: str, query: str, variables: dict[str, Any]
 ) -> None:
-    """Even to who manages all tokens, and before the input is looked at."""
+    """This holds even with MANAGE_ALL, and before the input is validated."""
     server.grant(actor, privileges=(GENERATE, MANAGE_ALL, "MANAGE_SYSTEM_OPERATIONS", "VIEW_AUDIT_LOG"))
     answer = server.post(query, variables, actor=actor).json()
     (error,) = answer["errors"]
@@ -245,7 +243,7 @@ def test_policy_api_is_denied_without_manage_policies(
     assert (error["extensions"]["code"], error["extensions"]["privilege"]) == (403, "MANAGE_POLICIES")
 
 
-class TestOneByItsUrn:
+class TestGetByUrn:
     @pytest.mark.parametrize("kind", ["Policy", "Group"])
     def test_get_by_urn_needs_manage_policies(self, server: Server, actor: str, group: str, kind: str) -> None:
         urn = server.grant(actor) if kind == "Policy" else group

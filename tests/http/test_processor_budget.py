@@ -1,4 +1,4 @@
-"""What one actor can make expensive is charged to it: new documents, introspection, searches of its own tokens."""
+"""Each actor has a processor budget: new documents, introspection and searches of own tokens are charged to it."""
 
 import itertools
 import time
@@ -35,7 +35,7 @@ _numbers = itertools.count()
 
 
 def new_document() -> str:
-    """14 kB that no worker has seen, and that validation compares field by field."""
+    """Return a new 14 kB document that validation compares field by field."""
     number = next(_numbers)
     row = "corpUser { " + " ".join(f"a{n}: urn" for n in range(9)) + " } "
     return f"query q{number} {{ me {{ {row * 99} }} }}".ljust(14_000)
@@ -45,7 +45,7 @@ def post(server: Server, query: str, actor: str = ATTACKER, **headers: str) -> h
     return server.http.post("/api/graphql", json={"query": query}, headers={"X-Service-Actor": actor, **headers})
 
 
-def until_refused(server: Server, query: Any, actor: str) -> httpx.Response:
+def post_until_rejected(server: Server, query: Any, actor: str) -> httpx.Response:
     for _ in range(MOST):
         answer = post(server, query(), actor)
         if answer.status_code != 200:
@@ -59,7 +59,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("attacked")
     (folder / "data").mkdir(mode=0o700)
     fill(folder / "data" / "watchword.db", 20_000, now=time.time_ns() // 1_000_000, actors=1)
-    # Less than the default: on a machine that others hold up, budgets would fill as fast as they are used.
+    # Less than the default: on a busy machine, budgets would refill as fast as they are used.
     with Server(folder, env={"WATCHWORD_ACTOR_PROCESSOR_PERCENT": "2"}) as server:
         server.grant(HOLDER, THIRD)
         yield server
@@ -67,9 +67,9 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def test_new_graphql_documents_do_not_stop_verification(attacked: Server) -> None:
     bearer = {"Authorization": f"Bearer {attacked.create(ADMIN)['accessToken']}"}
-    for _ in range(2):  # what came once would make room for what comes next
+    for _ in range(2):  # a document seen once would be evicted by the next
         assert post(attacked, ME).status_code == 200
-    refused = until_refused(attacked, new_document, ATTACKER)
+    refused = post_until_rejected(attacked, new_document, ATTACKER)
     (error,) = refused.json()["errors"]
     assert refused.status_code == 429
     assert int(refused.headers["retry-after"]) >= 1
@@ -79,7 +79,7 @@ def test_new_graphql_documents_do_not_stop_verification(attacked: Server) -> Non
         "reason": "processor_budget_used",
         "retryAfter": 1,
     }
-    # Refused without being looked at, in either media type: so is what would be refused anyway.
+    # Rejected unread, in either media type; invalid documents too.
     assert post(attacked, "{", Accept=GRAPHQL_RESPONSE).status_code == 429
     assert "errors" not in post(attacked, ME).json(), "a known document is answered"
     assert "errors" not in post(attacked, new_document(), OTHER).json(), "others have a budget of their own"
@@ -90,7 +90,7 @@ def test_introspection_counts_even_when_the_document_is_known(attacked: Server) 
     actor = "urn:li:corpuser:curious"
     for _ in range(2):
         assert post(attacked, ME, actor).status_code == 200
-    refused = until_refused(attacked, lambda: SCHEMA, actor)
+    refused = post_until_rejected(attacked, lambda: SCHEMA, actor)
     assert refused.status_code == 429
     (error,) = refused.json()["errors"]
     assert error["message"] == (
@@ -112,7 +112,7 @@ def own(actor: str, *filters: dict[str, Any]) -> dict[str, Any]:
     return {"input": {"filters": [{"field": "actorUrn", "value": actor}, *filters]}}
 
 
-def test_searches_of_ones_own_tokens_do_not_stop_verification(attacked: Server) -> None:
+def test_searches_of_own_tokens_do_not_stop_verification(attacked: Server) -> None:
     hard = {"field": "urn", "condition": "CONTAIN", "values": [f"{number}".ljust(600, "a") for number in range(8)]}
     bearer = {"Authorization": f"Bearer {attacked.create(ADMIN)['accessToken']}"}
     for _ in range(2):
@@ -140,8 +140,8 @@ class Clock:
         return self.now
 
 
-def used(budget: ProcessorBudget, actor: str, seconds: float) -> float:
-    """What was charged: nothing where the work was refused."""
+def charge(budget: ProcessorBudget, actor: str, seconds: float) -> float:
+    """Return the charged seconds, or 0 if the work was rejected."""
     try:
         budget.check(actor)
     except Fault:
@@ -157,38 +157,38 @@ WORK = st.lists(
 
 
 @given(WORK)
-def test_an_actor_and_all_of_them_stay_within_their_shares(work: list[tuple[str, float, float]]) -> None:
+def test_each_actor_and_all_together_stay_within_their_budget(work: list[tuple[str, float, float]]) -> None:
     clock = Clock()
     budget = ProcessorBudget(clock=clock)
     totals: dict[str, float] = {}
     for actor, seconds, pause in work:
-        totals[actor] = totals.get(actor, 0.0) + used(budget, actor, seconds)
-        # What was begun within the budget is completed beyond it: once.
+        totals[actor] = totals.get(actor, 0.0) + charge(budget, actor, seconds)
+        # Work that starts within the budget may exceed it once.
         assert totals[actor] <= ACTOR_BURST + clock.now * ACTOR_SHARE + 0.4 + 1e-6
         assert sum(totals.values()) <= WORKER_BURST + clock.now * ACTOR_SHARE * SHARED_FACTOR + 0.4 + 1e-6
         clock.now += pause
 
 
-def test_many_actors_together_leave_something_for_one_that_used_nothing() -> None:
+def test_many_actors_leave_budget_for_an_idle_one() -> None:
     clock = Clock()
     budget = ProcessorBudget(clock=clock)
     for _ in range(3_000):
         for attacker in range(20):
-            used(budget, f"attacker {attacker}", 0.05)
+            charge(budget, f"attacker {attacker}", 0.05)
         clock.now += 0.01
     given_to_one = 0.0
     for _ in range(1_000):
-        given_to_one += used(budget, "one", 0.005)
+        given_to_one += charge(budget, "one", 0.005)
         for attacker in range(20):
-            used(budget, f"attacker {attacker}", 0.05)
+            charge(budget, f"attacker {attacker}", 0.05)
         clock.now += 0.01
     assert given_to_one >= ACTOR_SHARE
 
 
-def test_a_budget_is_back_when_retry_after_is_over() -> None:
+def test_budget_is_available_after_retry_after() -> None:
     clock = Clock()
     budget = ProcessorBudget(clock=clock)
-    while used(budget, "a", 0.3):
+    while charge(budget, "a", 0.3):
         pass
     with pytest.raises(Fault) as refused:
         budget.check("a")
@@ -196,12 +196,12 @@ def test_a_budget_is_back_when_retry_after_is_over() -> None:
     budget.check("a")
 
 
-def test_without_a_share_nothing_is_refused() -> None:
+def test_budget_zero_rejects_nothing() -> None:
     budget = ProcessorBudget(0)
-    assert sum(used(budget, "a", 1.0) for _ in range(100)) == 100.0
+    assert sum(charge(budget, "a", 1.0) for _ in range(100)) == 100.0
 
 
-def test_the_budget_remembers_a_bounded_number_of_actors() -> None:
+def test_budget_tracks_a_limited_number_of_actors() -> None:
     budget = ProcessorBudget(clock=Clock())
     for number in range(MAX_ACTORS + 100):
         budget.charge(str(number), 0.0)

@@ -1,4 +1,4 @@
-"""Tokens that have been dead for long leave the store; nobody who holds a live one notices."""
+"""Tokens that ended long ago are purged; holders of live tokens do not notice."""
 
 import time
 from collections.abc import Callable
@@ -20,8 +20,8 @@ def names(server: Server) -> set[str]:
     return {token["name"] for token in server.tokens(filters=ALL, count=1_000)["tokens"]}
 
 
-def told(server: Server, token: str) -> str:
-    """What the holder of a dead token is told."""
+def rejection_reason(server: Server, token: str) -> str:
+    """Return the reason with which a dead token is rejected."""
     answer = server.verify(token)
     assert answer.status_code == 401
     reason: str = answer.json()["error"]["reason"]
@@ -29,14 +29,12 @@ def told(server: Server, token: str) -> str:
 
 
 def restart(server: Server) -> None:
-    """A purge is the first thing a worker does, and goes on beside its requests."""
+    """A worker purges first when it starts, while it serves requests."""
     server.stop()
     server.start()
 
 
-def test_a_token_leaves_ninety_days_after_its_end_or_what_a_setting_says_and_not_before(
-    make_server: Callable[..., Server], tmp_path: Path
-) -> None:
+def test_token_is_purged_after_the_configured_days(make_server: Callable[..., Server], tmp_path: Path) -> None:
     clock = SetClock(tmp_path / "clock")
     server = make_server(env=clock.env)
     made = {name: server.create(ADMIN, name=name) for name in ("expired", "revoked")}
@@ -52,14 +50,14 @@ def test_a_token_leaves_ninety_days_after_its_end_or_what_a_setting_says_and_not
 
     until(lambda: names(server) == {"live", "expired later", "revoked later"}, "the long dead are gone")
     assert server.verify(made["live"]["accessToken"]).status_code == 204
-    answers = {name: told(server, one["accessToken"]) for name, one in made.items() if name != "live"}
+    answers = {name: rejection_reason(server, one["accessToken"]) for name, one in made.items() if name != "live"}
     assert answers == {
         "expired": "invalid_token",
         "revoked": "invalid_token",
         "expired later": "token_expired",
         "revoked later": "token_revoked",
     }
-    # Those that are not revoked, of a total that is kept ready, and what counting gives.
+    # The stored total of unrevoked tokens equals their count.
     assert server.tokens()["total"] == 2
     checked = server.command_line("db", "check", env=clock.env)
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -73,7 +71,7 @@ def test_purge_of_many_tokens_does_not_stop_verification(database: Home, tmp_pat
     server = Server(tmp_path / "server", "--local-mode", "on", "--workers", "2", env=database.env)
     with server:
         live = server.create(ADMIN, name="live")["accessToken"]
-        _bury(database, DEAD)
+        _insert_expired(database, DEAD)
         assert server.tokens(count=0)["total"] == 1 + DEAD
         restart(server)
         until(lambda: _verified(server, live) and server.tokens(count=0)["total"] == 1, "the dead are gone")
@@ -87,8 +85,8 @@ def _verified(server: Server, token: str) -> bool:
     return True
 
 
-def _bury(database: Home, count: int) -> None:
-    """Tokens that ended a hundred days ago, as only time would make them."""
+def _insert_expired(database: Home, count: int) -> None:
+    """Insert tokens that expired a hundred days ago."""
     end = time.time_ns() // 1_000_000 - 100 * DAY * 1_000
     rows: list[tuple[Any, ...]] = [
         (numbered_id(number), "PERSONAL", f"dead {number}", ADMIN, ADMIN, end - 1, end) for number in range(count)

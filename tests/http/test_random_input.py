@@ -1,4 +1,4 @@
-"""Whatever arrives, no answer is a 5xx, every error has its shape, and nothing of the inside is in it."""
+"""Random input causes no 5xx; every error is well-formed and reveals no internals."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.support.server import ADMIN, CREATE, CREATE_POLICY, LIST, REVOKE, Server
 from tests.support.wire import AS_ADMIN, JSON_TYPE, Answer, send
 
-INSIDE = (b"Traceback", b'File "', b".py", b"SELECT ", b"sqlite", b"apsw", b"Error(", b"/work/", b"/tmp/")
-# The health checks reject a server that is shared by a session.
+INTERNALS = (b"Traceback", b'File "', b".py", b"SELECT ", b"sqlite", b"apsw", b"Error(", b"/work/", b"/tmp/")
+# The health checks reject a server shared by a session.
 FAST = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30)
@@ -19,7 +19,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=12,
 )
-# The schema's own words, so that some of what is thrown gets past the parser.
+# The schema's own words, so that some input gets past the parser.
 WORDS = st.sampled_from(
     """query mutation fragment on { } ( ) [ ] : ! ... @ $ | = & me corpUser urn listAccessTokens input start count
     filters field value values condition negated total tokens id name createAccessToken revokeAccessToken tokenId
@@ -42,7 +42,7 @@ ADDRESSES = st.sampled_from(
      "/.well-known/jwks.json", "/.well-known/oauth-authorization-server", "/gms", "/api/gms", "/session", "/console/x",
      "/assets/main.js"]
 )  # fmt: skip
-# What HTTP lets a header's value hold: no control characters but the tab.
+# HTTP allows no control characters in a header value except the tab.
 HEADER_BYTES = st.binary(max_size=60).map(lambda raw: bytes(b for b in raw if b == 9 or (b >= 32 and b != 127)))
 NAMES = st.sampled_from(
     [b"Authorization", b"X-Service-Actor", b"X-DataHub-Actor", b"X-Request-Id", b"Accept", b"Content-Type", b"Origin",
@@ -54,18 +54,18 @@ OAUTH = ("/oauth2/introspect", "/oauth2/revoke")
 
 
 def is_file(answer: Answer) -> bool:
-    """Whether it is one of the console's."""
+    """Return whether the response is a console file."""
     kind = answer.header("Content-Type") or ""
     return answer.status == 200 and kind.startswith(("text/html", "text/javascript"))
 
 
 def check(answer: Answer, target: str) -> Any:
-    """Fails for a 5xx, for an error out of shape, and for an answer that tells of the inside."""
+    """Fail on a 5xx, a malformed error or a response that reveals internals."""
     assert answer.status < 500, answer
     assert answer.header("X-Request-Id")
-    if is_file(answer):  # whose code has such words
+    if is_file(answer):  # its code contains such words
         return None
-    assert not [word for word in INSIDE if word in answer.body], answer
+    assert not [word for word in INTERNALS if word in answer.body], answer
     content = orjson.loads(answer.body) if answer.body else None
     if target.removeprefix("/gms") in GRAPHQL:
         assert content is not None
@@ -89,28 +89,26 @@ def check(answer: Answer, target: str) -> Any:
 
 @FAST
 @given(st.binary(max_size=200))
-def test_random_bytes_as_a_body_are_refused_in_shape(server: Server, sent: bytes) -> None:
+def test_random_bytes_get_a_well_formed_error(server: Server, sent: bytes) -> None:
     assert check(send(server, body=sent), "/api/graphql").get("data") is None
 
 
 @FAST
 @given(JSON)
-def test_random_json_as_a_body_is_refused_in_shape(server: Server, sent: Any) -> None:
+def test_random_json_gets_a_well_formed_error(server: Server, sent: Any) -> None:
     check(send(server, body=orjson.dumps(sent)), "/api/graphql")
 
 
 @FAST
 @given(st.one_of(TEXT, st.lists(WORDS, max_size=40).map(" ".join)), JSON, JSON)
-def test_random_documents_are_answered_or_refused_in_shape(
-    server: Server, query: str, variables: Any, name: Any
-) -> None:
+def test_random_documents_get_a_well_formed_response(server: Server, query: str, variables: Any, name: Any) -> None:
     sent = orjson.dumps({"query": query, "variables": variables, "operationName": name})
     check(send(server, body=sent), "/api/graphql")
 
 
 @FAST
 @given(st.sampled_from([CREATE, LIST, REVOKE, CREATE_POLICY]), VARIABLE, VARIABLE)
-def test_random_variables_are_answered_or_refused_in_shape(server: Server, query: str, value: Any, other: Any) -> None:
+def test_random_variables_get_a_well_formed_response(server: Server, query: str, value: Any, other: Any) -> None:
     sent = orjson.dumps({"query": query, "variables": {"input": value, "id": other}})
     check(send(server, body=sent), "/api/graphql")
 
@@ -120,7 +118,7 @@ def test_random_variables_are_answered_or_refused_in_shape(server: Server, query
     "value": TEXT | VALUES, "values": st.lists(TEXT | VALUES, max_size=3) | TEXT, "negated": st.booleans(),
     "condition": st.sampled_from(["EQUAL", "IEQUAL", "IN", "CONTAIN", "START_WITH", "END_WITH", "EXISTS", "LESS_THAN"]),
 }), max_size=3), st.integers(-2, 2**31), st.integers(-2, 1_002))  # fmt: skip
-def test_random_filters_are_answered_or_refused_in_shape(
+def test_random_filters_get_a_well_formed_response(
     server: Server, filters: list[dict[str, Any]], start: int, count: int
 ) -> None:
     sent = orjson.dumps({"query": LIST, "variables": {"input": {"filters": filters, "start": start, "count": count}}})
@@ -137,7 +135,7 @@ def test_random_filters_are_answered_or_refused_in_shape(
     st.lists(st.tuples(NAMES, HEADER_BYTES), max_size=5),
     st.binary(max_size=40),
 )
-def test_random_headers_at_any_address_are_answered_or_refused_in_shape(
+def test_random_headers_get_a_well_formed_response(
     server: Server, method: str, target: str, headers: list[tuple[bytes, bytes]], sent: bytes
 ) -> None:
     answer = send(server, method, target, [name + b": " + value for name, value in headers], sent)
@@ -149,17 +147,17 @@ def test_random_headers_at_any_address_are_answered_or_refused_in_shape(
 
 @FAST
 @given(st.text("/%.:;?#&=+abz019~_-", max_size=40), st.sampled_from(["", "/api", "/gms", "/auth", "/api/gms"]))
-def test_random_paths_are_answered_or_refused_in_shape(server: Server, rest: str, prefix: str) -> None:
+def test_random_paths_get_a_well_formed_response(server: Server, rest: str, prefix: str) -> None:
     answer = send(server, "GET", f"{prefix}/{rest.replace('#', '')}", [], None)
-    if answer.header("X-Request-Id") is None:  # what is no request target at all never gets as far as us
+    if answer.header("X-Request-Id") is None:  # an invalid request target never reaches the application
         assert answer.status == 400
     else:
         assert answer.status in (200, 400, 401, 404, 405), answer
         assert is_file(answer) or orjson.loads(answer.body)
 
 
-def test_server_logs_no_internal_error_after_all_that(server: Server) -> None:
-    """Random input of this process may run before or after; a defect logged by any of it is one too many."""
+def test_random_input_logs_no_internal_error(server: Server) -> None:
+    """Other tests may run before or after this one; none may cause an internal error."""
     server.ask("{ me { corpUser { urn } } }", actor=ADMIN, headers={"X-Request-Id": "last-of-all"})
     logged = server.err.read_text()
     assert '"event":"internal error"' not in logged

@@ -1,4 +1,4 @@
-"""A server as it is run: probes, metrics, stopping, TLS, sockets, peers, proxies, logs."""
+"""A running server: probes, metrics, shutdown, TLS, sockets, peers, proxies and logs."""
 
 import datetime as dt
 import ipaddress
@@ -58,7 +58,7 @@ def logged(server: Server, request_id: str) -> dict[str, Any] | None:
 
 
 class TestProbes:
-    def test_readiness_is_503_while_the_store_cannot_be_written_and_liveness_stays_200(self, server: Server) -> None:
+    def test_locked_store_fails_readiness_but_not_liveness(self, server: Server) -> None:
         path = server.data_dir / "watchword.db"
         token = server.create(ADMIN)["accessToken"]
         with locked(server, "EXCLUSIVE"):
@@ -76,18 +76,18 @@ class TestProbes:
 
 class TestMetrics:
     def test_hammered_metrics_are_rendered_at_most_once_a_second(self, server: Server) -> None:
-        # Each answer is counted, so no two that were written at different times are the same.
+        # Each response is counted, so responses rendered at different times differ.
         began = time.monotonic()
         with plain_client(server.url) as one, plain_client(server.url) as other:
             told = {client.get("/metrics").content for _ in range(150) for client in (one, other)}
         assert len(told) <= time.monotonic() - began + 2
 
-    def test_of_several_workers_add_up_to_what_was_done(self, make_server: MakeServer) -> None:
+    def test_metrics_of_several_workers_are_summed(self, make_server: MakeServer) -> None:
         server = make_server("--workers", "2")
         asked = 0
 
         def each_was_asked() -> bool:
-            """A new connection each, which the kernel gives to either worker, or to the one that is not stopped."""
+            """Use a new connection each time: the kernel gives it to a worker that is not stopped."""
             nonlocal asked
             assert send(server, "GET", "/config", [], None).status == 200
             asked += 1
@@ -120,14 +120,14 @@ class TestMetrics:
             "watchword_tokens_issued_total": 7,
             "watchword_tokens_revoked_total": 3,
         }  # fmt: skip
-        # A request is counted once its answer is on its way, so the last ones may still be missing.
+        # A request is counted when its response is being sent, so the last ones may be missing.
         until(lambda: samples(server).items() >= wanted.items(), "the sums")
         assert samples(server).items() >= wanted.items()
         assert samples(server)['watchword_store_seconds_count{operation="write"}'] >= 10
 
 
 class TestStopping:
-    def test_finishes_the_request_in_flight_and_takes_no_new_one(self, make_server: MakeServer) -> None:
+    def test_shutdown_finishes_running_requests_and_accepts_no_new_ones(self, make_server: MakeServer) -> None:
         server = make_server()
         wanted = {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_HOUR", "name": "last"}
         body = orjson.dumps({"query": CREATE, "variables": {"input": wanted}})
@@ -138,7 +138,7 @@ class TestStopping:
             assert slow.recv(100).startswith(b"HTTP/1.1 100 ")  # from now on the server waits for the body
             slow.sendall(body[:40])
             server.process.send_signal(signal.SIGTERM)
-            until(lambda: refuses(server), "no new connection")
+            until(lambda: refuses_connections(server), "no new connection")
             slow.sendall(body[40:])
             answer = receive(slow)
         assert answer.status == 200
@@ -160,7 +160,7 @@ class TestStopping:
         assert server.err.read_text().count("Unexpected exit") == 0
 
 
-def refuses(server: Server) -> bool:
+def refuses_connections(server: Server) -> bool:
     try:
         connect(server).close()
     except ConnectionRefusedError:
@@ -194,9 +194,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return chain, private
 
 
-def test_over_tls_everything_is_the_same_and_the_own_origin_is_https(
-    make_server: MakeServer, certificate: tuple[Path, Path]
-) -> None:
+def test_tls_server_uses_an_https_origin(make_server: MakeServer, certificate: tuple[Path, Path]) -> None:
     chain, private = certificate
     server = make_server("--tls-cert", str(chain), "--tls-key", str(private), "--access-log", "off")
     address = f"https://127.0.0.1:{server.port}"
@@ -217,12 +215,12 @@ def test_over_tls_everything_is_the_same_and_the_own_origin_is_https(
 
 @pytest.fixture
 def socket_folder() -> Iterator[Path]:
-    """A short path: those of Unix sockets are bounded."""
+    """A short path: Unix socket paths have a length limit."""
     with tempfile.TemporaryDirectory(prefix="ww-") as folder:
         yield Path(folder)
 
 
-class TestAUnixSocket:
+class TestUnixSocket:
     def test_unix_socket_is_private_and_accepts_the_actor_header_if_trusted(
         self, make_server: MakeServer, socket_folder: Path
     ) -> None:
@@ -266,7 +264,7 @@ def test_only_trusted_peers_may_send_the_actor_header_without_local_mode(make_se
             assert refused.status_code == 401
 
 
-def test_the_client_a_trusted_proxy_names_is_the_one_in_log_and_event(make_server: MakeServer) -> None:
+def test_client_named_by_a_trusted_proxy_is_logged(make_server: MakeServer) -> None:
     server = make_server("--trusted-proxies", "127.0.0.2/32,192.0.2.0/24")
     token = first_token(server)
     chains = {
@@ -297,8 +295,8 @@ def test_the_client_a_trusted_proxy_names_is_the_one_in_log_and_event(make_serve
         assert events[name] == client_address, name
 
 
-class TestTheAccessLog:
-    def test_has_one_json_line_a_request_but_for_successful_auth_and_probes(self, server: Server) -> None:
+class TestAccessLog:
+    def test_access_log_omits_successful_auth_and_probes(self, server: Server) -> None:
         token = server.create(ADMIN)["accessToken"]
         bearer = f"Authorization: Bearer {token}"
         quiet = {"q-auth": ("/auth", bearer), "q-live": ("/health/live", ""), "q-ready": ("/health", ""),
@@ -316,7 +314,7 @@ class TestTheAccessLog:
             assert line["method"] == "GET"
             assert {"status", "ms", "client", "actor", "level", "timestamp"} <= set(line)
 
-    def test_names_the_actor_and_never_the_query_string(self, server: Server) -> None:
+    def test_access_log_names_the_actor_but_not_the_query(self, server: Server) -> None:
         send(server, "POST", "/api/graphql?operationName=hidden", [AS_ADMIN, JSON_TYPE, "X-Request-Id: who"])
         until(lambda: logged(server, "who") is not None, "the line")
         line = logged(server, "who")
@@ -332,7 +330,7 @@ def test_data_folder_and_files_are_private(server: Server) -> None:
         assert path.stat().st_uid == os.getuid()
 
 
-def test_a_body_that_never_comes_does_not_keep_others_waiting(server: Server) -> None:
+def test_missing_bodies_do_not_block_other_clients(server: Server) -> None:
     held: list[socket.socket] = []
     try:
         for _ in range(50):
@@ -344,7 +342,7 @@ def test_a_body_that_never_comes_does_not_keep_others_waiting(server: Server) ->
             connection.close()
 
 
-def test_two_thousand_idle_connections_do_not_keep_others_waiting(make_server: MakeServer) -> None:
+def test_2000_idle_connections_do_not_block_other_clients(make_server: MakeServer) -> None:
     server = make_server()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 4_096:
@@ -362,7 +360,7 @@ def test_two_thousand_idle_connections_do_not_keep_others_waiting(make_server: M
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_what_would_act_on_a_terminal_is_logged_as_an_escape(server: Server) -> None:
+def test_control_characters_in_a_path_are_escaped_in_the_log(server: Server) -> None:
     answer = server.http.get("/%C2%9B2J%E2%80%AEevil")
     until(lambda: any(line.get("request_id") == answer.headers["x-request-id"] for line in lines_of(server)), "a line")
     (line,) = [line for line in lines_of(server) if line.get("request_id") == answer.headers["x-request-id"]]

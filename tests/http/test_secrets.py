@@ -1,4 +1,4 @@
-"""No secret is ever written: every error is provoked with a token everywhere it fits, then everything is searched."""
+"""No secret is written: the tests provoke every error with a token in every place, then search all output."""
 
 import asyncio
 import base64
@@ -75,27 +75,27 @@ QUERIES = [
 
 
 @dataclass
-class Loud:
-    """A server that logs all it can, the tokens it made, and every answer but those that hand a token over."""
+class Provoked:
+    """A server with full logging, its tokens, and every response except those that return a token."""
 
     server: Server
     tokens: list[str] = field(default_factory=list)
     answers: list[bytes] = field(default_factory=list)
 
-    def tell(self, *headers: str | bytes, **how: Any) -> None:
+    def send_request(self, *headers: str | bytes, **how: Any) -> None:
         answer = send(self.server, headers=[AS_ADMIN, JSON_TYPE, *headers], **how)
         self.answers += [answer.body, repr(answer.headers).encode()]
 
     def ask(self, query: Any, variables: Any = None, *headers: str | bytes, **more: Any) -> None:
-        self.tell(*headers, body=orjson.dumps({"query": query, "variables": variables, **more}))
+        self.send_request(*headers, body=orjson.dumps({"query": query, "variables": variables, **more}))
 
 
 @pytest.fixture(scope="module")
-def loud(tmp_path_factory: pytest.TempPathFactory) -> Loud:
-    """Started, used in every wrong way there is, and stopped: what it wrote is whole."""
+def provoked(tmp_path_factory: pytest.TempPathFactory) -> Provoked:
+    """Run the server, misuse it in every way and stop it, so its output is complete."""
     server = Server(tmp_path_factory.mktemp("loud"), "--log-level", "debug", "--access-log", "all")
     with server:
-        said = Loud(server)
+        said = Provoked(server)
         first = server.create(ADMIN)
         by_bearer = server.create(ADMIN, token=first["accessToken"])
         revoked = server.create(ADMIN)
@@ -109,24 +109,24 @@ def loud(tmp_path_factory: pytest.TempPathFactory) -> Loud:
     return said
 
 
-def misplace(said: Loud, token: str) -> None:
-    """The token in every place where it does not belong. (A name or description would be kept by the caller's will.)"""
+def misplace(said: Provoked, token: str) -> None:
+    """Send the token in every wrong place. (Names and descriptions are stored on purpose.)"""
     for path in ("/{}", "/api/{}", "/auth/{}", "/gms/{}/x", "/config?t={}", "/api/graphql?access_token={}"):
         for target in (path.format(token), path.format(f"%65{token[1:]}")):
-            said.tell(method="GET", target=target, body=None)
-            said.tell(method="POST", target=target)
-            said.tell(f"Authorization: Bearer {token}", target=target)
+            said.send_request(method="GET", target=target, body=None)
+            said.send_request(method="POST", target=target)
+            said.send_request(f"Authorization: Bearer {token}", target=target)
     for name in HEADERS:
-        said.tell(f"{name}: {token}")
+        said.send_request(f"{name}: {token}")
         send(said.server, headers=[f"{name}: {token}", JSON_TYPE])
     for form in AUTHORIZATIONS:
         value = form.replace("TOKEN", token).replace("CUT", token[:-4]).replace("PAYLOAD", token.split(".")[1])
-        said.tell(f"Authorization: {value}")
-        said.tell(f"Authorization: {value}", target="/auth")
-    said.tell(f"Authorization: Bearer {token}", f"Authorization: Bearer {token}")
-    said.tell(host=f"{token}.example.com")
+        said.send_request(f"Authorization: {value}")
+        said.send_request(f"Authorization: {value}", target="/auth")
+    said.send_request(f"Authorization: Bearer {token}", f"Authorization: Bearer {token}")
+    said.send_request(host=f"{token}.example.com")
     for body in BODIES:
-        said.tell(body=body.replace("TOKEN", token).encode())
+        said.send_request(body=body.replace("TOKEN", token).encode())
     for form in FORMS:
         sent = form.replace("TOKEN", token).replace("CUT", token[:-4]).encode()
         for address in ("/oauth2/introspect", "/oauth2/revoke"):
@@ -134,14 +134,14 @@ def misplace(said: Loud, token: str) -> None:
                 headers = [FORM_TYPE, f"Authorization: Bearer {bearer}"]
                 answer = send(said.server, headers=headers, target=f"{address}?token={token}", body=sent)
                 said.answers += [answer.body, repr(answer.headers).encode()]
-            said.tell(f"Authorization: Bearer {token}", target=address, body=sent)
+            said.send_request(f"Authorization: Bearer {token}", target=address, body=sent)
     said.answers.append(send_chunked(said.server, [token.encode() * 100] * 30).body)
     for query in QUERIES:
         said.ask(query.replace("TOKEN", token).replace("HEAD", token.split(".", maxsplit=1)[0]))
     misplace_in_variables(said, token)
 
 
-def misplace_in_variables(said: Loud, token: str) -> None:
+def misplace_in_variables(said: Provoked, token: str) -> None:
     for given in (token, "urn:li:serviceAccessToken:" + token):
         said.ask(REVOKE, {"id": given})
     for wrong in ([token], {token: token}, {"a": [token]}, [[token]]):
@@ -169,7 +169,7 @@ def settings_of(server: Server) -> Settings:
 
 
 def spellings(secret: bytes) -> set[bytes]:
-    """The ways in which raw bytes get written down."""
+    """Return the encodings in which raw bytes may be written."""
     plain = base64.b64encode(secret)
     return {
         secret,
@@ -182,9 +182,9 @@ def spellings(secret: bytes) -> set[bytes]:
 
 
 @pytest.fixture(scope="module")
-def keys(loud: Loud) -> dict[str, bytes]:
-    """The raw master key, salt and private keys of that server, opened as the service opens them."""
-    settings = settings_of(loud.server)
+def keys(provoked: Provoked) -> dict[str, bytes]:
+    """Decrypt the master key, salt and private keys of that server."""
+    settings = settings_of(provoked.server)
     master = load_master_key(settings.master_key_path, create=False)
     sealer = Sealer(master)
 
@@ -198,43 +198,43 @@ def keys(loud: Loud) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def written(loud: Loud) -> dict[str, bytes]:
-    """Everything the process wrote, by where."""
-    server = loud.server
+def written(provoked: Provoked) -> dict[str, bytes]:
+    """Return all output of the process, by source."""
+    server = provoked.server
     files = [path for path in server.data_dir.rglob("*") if path.is_file() and path.name != "master.key"]
     assert {path.name for path in files} >= {"watchword.db"}
     return {
         "stdout": server.out.read_bytes(),
         "stderr": server.err.read_bytes(),
-        "answers": b"\n".join(loud.answers),
+        "answers": b"\n".join(provoked.answers),
         **{path.name: path.read_bytes() for path in files},
     }
 
 
-def test_what_was_provoked_was_logged_and_answered(loud: Loud, written: dict[str, bytes]) -> None:
-    """Lest the search below finds nothing because nothing was there."""
+def test_provoked_errors_are_logged_and_returned(provoked: Provoked, written: dict[str, bytes]) -> None:
+    """The control: the searches below have something to search."""
     assert written["stderr"].count(b'"event":"request"') > 400
-    assert len(loud.answers) > 800
+    assert len(provoked.answers) > 800
     assert {int(code) for code in re.findall(rb'"code":(\d+)', written["answers"])} >= {400, 401, 404, 405, 413, 415}
     assert b"watchword_http_requests_total" in written["answers"]
     assert not re.search(rb'"code":5\d\d', written["answers"])
 
 
-def test_no_token_and_no_part_of_one_is_in_anything_the_process_wrote(loud: Loud, written: dict[str, bytes]) -> None:
-    for token in loud.tokens:
+def test_output_contains_no_token_and_no_part_of_one(provoked: Provoked, written: dict[str, bytes]) -> None:
+    for token in provoked.tokens:
         head, payload, signature = token.split(".")
-        shared = loud.tokens[0].split(".")[1]
+        shared = provoked.tokens[0].split(".")[1]
         for part in (payload, signature):
             for start in range(len(part) - WINDOW + 1):
                 piece = part[start : start + WINDOW]
-                if part is payload and token is not loud.tokens[0] and piece in shared:
+                if part is payload and token is not provoked.tokens[0] and piece in shared:
                     continue  # seen with the first token
                 found = [where for where, content in written.items() if piece.encode() in content]
                 assert not found, f"{part[: start + WINDOW]} is in {found}"
         assert not [where for where, content in written.items() if head.encode() in content]
 
 
-def test_no_key_is_in_anything_the_process_wrote(keys: dict[str, bytes], written: dict[str, bytes]) -> None:
+def test_output_contains_no_key(keys: dict[str, bytes], written: dict[str, bytes]) -> None:
     assert len(keys) == 4
     for name, secret in keys.items():
         assert len(secret) == 32
@@ -242,16 +242,16 @@ def test_no_key_is_in_anything_the_process_wrote(keys: dict[str, bytes], written
             assert not [where for where, content in written.items() if spelling in content], name
 
 
-def test_events_name_tokens_only_by_id(loud: Loud) -> None:
-    with closing(sqlite3.connect(loud.server.data_dir / "watchword.db")) as store:
+def test_events_name_tokens_only_by_id(provoked: Provoked) -> None:
+    with closing(sqlite3.connect(provoked.server.data_dir / "watchword.db")) as store:
         events = store.execute("SELECT * FROM events").fetchall()
     assert len([event for event in events if "token.created" in event]) == 3
-    for token in loud.tokens:
+    for token in provoked.tokens:
         assert not [event for event in events if any(part in repr(event) for part in token.split(".")[1:])]
 
 
-def test_the_kept_salt_and_keys_are_sealed(loud: Loud, keys: dict[str, bytes]) -> None:
-    with closing(sqlite3.connect(loud.server.data_dir / "watchword.db")) as store:
+def test_stored_salt_and_keys_are_sealed(provoked: Provoked, keys: dict[str, bytes]) -> None:
+    with closing(sqlite3.connect(provoked.server.data_dir / "watchword.db")) as store:
         (salt,) = store.execute("SELECT sealed_salt FROM state").fetchone()
         kept = store.execute("SELECT sealed_private FROM keys UNION ALL SELECT sealed_private FROM next_key").fetchall()
     assert len(kept) == 2
@@ -264,8 +264,8 @@ def printed(thing: object) -> str:
     return f"{thing!r} {thing!s} {thing} {[thing]} {({'a': thing},)} %s %r" % (thing, thing)
 
 
-def test_nothing_that_holds_a_secret_shows_it_when_printed(loud: Loud, keys: dict[str, bytes]) -> None:
-    settings = settings_of(loud.server)
+def test_printed_objects_hide_their_secrets(provoked: Provoked, keys: dict[str, bytes]) -> None:
+    settings = settings_of(provoked.server)
     master = load_master_key(settings.master_key_path, create=False)
 
     async def things() -> list[object]:
@@ -289,8 +289,8 @@ def test_nothing_that_holds_a_secret_shows_it_when_printed(loud: Loud, keys: dic
         assert not [spelling for spelling in spellings(secret) if spelling.decode("latin-1") in shown]
 
 
-def test_exceptions_say_nothing_of_the_secrets_they_are_about(loud: Loud, tmp_path: Path) -> None:
-    master = load_master_key(settings_of(loud.server).master_key_path, create=False)
+def test_exceptions_contain_no_secrets(provoked: Provoked, tmp_path: Path) -> None:
+    master = load_master_key(settings_of(provoked.server).master_key_path, create=False)
     other = tmp_path / "other.key"
     other.write_text("c2hvcnQgc2VjcmV0")
     other.chmod(0o600)
@@ -309,14 +309,14 @@ def test_exceptions_say_nothing_of_the_secrets_they_are_about(loud: Loud, tmp_pa
     assert "private" not in printed(fault)
 
 
-def test_a_secret_cannot_be_pickled_into_another_process() -> None:
+def test_secret_of_a_server_cannot_be_pickled() -> None:
     import pickle
 
     with pytest.raises(TypeError):
         pickle.dumps(Secret("x"))
 
 
-def test_the_metrics_name_no_actor_and_no_address_that_callers_made_up(server: Server) -> None:
+def test_metrics_contain_no_actors_and_no_unknown_paths(server: Server) -> None:
     server.create(ADMIN)
     made_up = "/made/up/by/somebody"
     assert server.http.get(made_up).status_code == 404

@@ -1,4 +1,4 @@
-"""Whatever another site can make a browser send, a session is not honoured by it; nor is one opened or ended."""
+"""Cross-site requests cannot use, open or end a session."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ def forged(server: Server) -> list[Headers]:
     ]
 
 
-def test_no_forged_request_is_answered_by_a_session(server: Server, browser: Browser) -> None:
+def test_forged_request_cannot_use_a_session(server: Server, browser: Browser) -> None:
     assert browser.post().status_code == 200
     for headers in forged(server):
         refused = browser.post(headers=headers)
@@ -56,7 +56,7 @@ def test_no_forged_request_is_answered_by_a_session(server: Server, browser: Bro
         assert set(refused.json()) == {"errors"}
 
 
-def test_no_forged_request_signs_in(server: Server, browser: Browser) -> None:
+def test_forged_request_cannot_sign_in(server: Server, browser: Browser) -> None:
     for headers in forged(server):
         refused = browser.sign_in(headers, actor=ADMIN)
         assert reason_of(refused) == FOREIGN, headers
@@ -64,7 +64,7 @@ def test_no_forged_request_signs_in(server: Server, browser: Browser) -> None:
         assert set(refused.json()) == {"error"}
 
 
-def test_no_forged_request_signs_out(server: Server, browser: Browser) -> None:
+def test_forged_request_cannot_sign_out(server: Server, browser: Browser) -> None:
     for headers in forged(server):
         refused = browser.send("DELETE", "/session", headers=headers)
         assert reason_of(refused) == FOREIGN, headers
@@ -94,7 +94,7 @@ def test_repeated_headers_are_rejected(server: Server, browser: Browser) -> None
         assert send(server, "GET", "/session", [*own, more], None).status == 403, more
 
 
-def test_a_preflight_allows_nothing(server: Server) -> None:
+def test_preflight_allows_nothing(server: Server) -> None:
     for path in ("/session", "/api/graphql", "/", "/assets/main.js"):
         asked = {
             "Origin": "https://elsewhere.example",
@@ -107,7 +107,7 @@ def test_a_preflight_allows_nothing(server: Server) -> None:
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS"])
-def test_the_address_answers_three_methods(browser: Browser, method: str) -> None:
+def test_session_address_rejects_other_methods(browser: Browser, method: str) -> None:
     answer = browser.send(method, "/session")
     assert reason_of(answer) == (405, "method_not_allowed")
     assert answer.headers["allow"] == "GET, POST, DELETE, HEAD"
@@ -123,7 +123,7 @@ def test_console_request_without_cookie_gets_401(server: Server) -> None:
 
 
 class TestBehindAProxy:
-    """Of one that is trusted, what it tells of our address is believed; of others nothing."""
+    """Forwarded headers of trusted proxies are used; others are ignored."""
 
     PUBLIC = "https://tokens.example.org"
 
@@ -179,13 +179,13 @@ class TestBehindAProxy:
         for cookie, status in ((f"{name}={value}", 200), (f"watchword={value}", 401)):
             asked = server.http.post("/api/graphql", json={"query": ME}, headers={**own, "Cookie": cookie})
             assert asked.status_code == status, cookie
-        # A page's own question carries no Origin, and this proxy does not say that it came by https.
+        # A page's own GET has no Origin, and this proxy does not send X-Forwarded-Proto.
         page = {"X-Watchword-Console": "1", "Sec-Fetch-Site": "same-origin", "Cookie": f"{name}={value}"}
         assert server.http.get("/session", headers=page).json()["signedIn"] is True
         assert self.sign_in(server, made, Origin="https://tokens.example.org.elsewhere").status_code == 403
 
 
-def test_under_tls_of_our_own_the_cookie_is_bound_to_it(tmp_path: Path, make_server: MakeServer, actor: str) -> None:
+def test_tls_cookie_is_secure_and_host_bound(tmp_path: Path, make_server: MakeServer, actor: str) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     wanted = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=127.0.0.1"
     words = [*wanted.split(), "-keyout", str(key), "-out", str(certificate)]

@@ -1,4 +1,4 @@
-"""Sessions: a browser signs in with a token, then acts as that token does, and no longer than it does."""
+"""Sessions: a browser signs in with a token and acts as that token until it ends."""
 
 import re
 import sqlite3
@@ -34,8 +34,8 @@ def token(server: Server, actor: str) -> Any:
     return server.create(actor)
 
 
-class TestSigningIn:
-    def test_with_a_token_gives_a_session_that_ends_with_it(self, browser: Browser, token: Any, actor: str) -> None:
+class TestSignIn:
+    def test_session_ends_when_its_token_expires(self, browser: Browser, token: Any, actor: str) -> None:
         answer = browser.sign_in(token=token["accessToken"])
         told = {
             "actorUrn": actor,
@@ -49,21 +49,17 @@ class TestSigningIn:
         assert asked == {"signedIn": True, "localMode": True, **told}
         assert browser.ask() == {"me": {"corpUser": {"urn": actor}}}
 
-    def test_with_a_token_that_outlives_the_day_gives_a_session_of_twelve_hours(
-        self, server: Server, browser: Browser, actor: str
-    ) -> None:
+    def test_session_lasts_at_most_twelve_hours(self, server: Server, browser: Browser, actor: str) -> None:
         token = server.create(ADMIN, of=actor, duration="ONE_WEEK")["accessToken"]
         before = time.time_ns() // 1_000_000
         end = browser.sign_in(token=token).json()["expiresAt"]
         assert before + 12 * HOUR <= end <= time.time_ns() // 1_000_000 + 12 * HOUR
 
-    def test_gives_the_browser_a_cookie_that_no_script_reads_and_no_other_site_sends(
-        self, browser: Browser, token: Any
-    ) -> None:
+    def test_session_cookie_is_http_only_and_same_site_strict(self, browser: Browser, token: Any) -> None:
         given = browser.sign_in(token=token["accessToken"]).headers["set-cookie"]
         assert re.fullmatch(r"watchword=[A-Za-z0-9_-]{43}; Path=/; HttpOnly; SameSite=Strict", given)
 
-    def test_gives_another_id_each_time_and_ends_the_session_before(self, browser: Browser, token: Any) -> None:
+    def test_sign_in_replaces_the_previous_session(self, browser: Browser, token: Any) -> None:
         browser.signed_in(token=token["accessToken"])
         before = browser.cookie
         browser.signed_in(token=token["accessToken"])
@@ -71,9 +67,7 @@ class TestSigningIn:
         browser.http.cookies.clear()
         assert reason_of(browser.post(headers={"Cookie": f"watchword={before}"})) == (401, "session_over")
 
-    def test_leaves_an_event_as_signing_out_does(
-        self, server: Server, browser: Browser, token: Any, actor: str
-    ) -> None:
+    def test_sign_in_and_sign_out_write_events(self, server: Server, browser: Browser, token: Any, actor: str) -> None:
         browser.signed_in(token=token["accessToken"]).sign_out()
         token_id = token["metadata"]["id"]
         events = server.ask(EVENTS, {"targets": [token_id]}, actor=ADMIN)["listEvents"]["events"]
@@ -83,9 +77,7 @@ class TestSigningIn:
             ("session.ended", actor, token_id),
         ]
 
-    def test_too_often_with_one_token_ends_the_first_session(
-        self, server: Server, browser: Browser, token: Any
-    ) -> None:
+    def test_too_many_sessions_of_a_token_end_the_first(self, server: Server, browser: Browser, token: Any) -> None:
         others = [Browser(server) for _ in range(MOST_OF_ONE)]
         browser.signed_in(token=token["accessToken"])
         for other in others:
@@ -100,7 +92,7 @@ class TestSigningIn:
         [None, [], {}, "x", {"token": "a", "actor": "b"}, {"user": "a"}, {"token": "a", "x": 1}],
         ids=repr,
     )
-    def test_takes_an_object_with_one_field(self, browser: Browser, content: Any) -> None:
+    def test_sign_in_needs_an_object_with_one_field(self, browser: Browser, content: Any) -> None:
         headers = {**browser.headers, "Content-Type": "application/json"}
         answer = browser.http.post("/session", content=orjson.dumps(content), headers=headers)
         assert reason_of(answer) == (400, "invalid_json")
@@ -108,7 +100,7 @@ class TestSigningIn:
 
     @pytest.mark.parametrize("value", [None, 5, "", "  ", "x" * 8_193, ["a"], True], ids=lambda v: repr(v)[:20])
     @pytest.mark.parametrize("field", ["token", "actor"])
-    def test_takes_a_text_of_some_length(self, browser: Browser, field: str, value: Any) -> None:
+    def test_sign_in_needs_a_non_empty_text(self, browser: Browser, field: str, value: Any) -> None:
         answer = browser.send("POST", "/session", {field: value})
         assert reason_of(answer) == (400, "invalid_field")
         assert answer.json()["error"]["field"] == field
@@ -132,7 +124,7 @@ class TestSigningIn:
         assert reason_of(browser.http.post("/session", content=body, headers=headers)) == expected
 
     def test_sign_in_with_an_invalid_token_is_a_failed_authentication(self, make_server: MakeServer) -> None:
-        server = make_server()  # of its own: of many failures in one hour only some are told
+        server = make_server()  # its own server: failures are combined per hour
         browser = Browser(server)
         answer = browser.sign_in(token="nothing-of-the-kind")
         assert reason_of(answer) == (401, "invalid_token")
@@ -146,18 +138,20 @@ class TestSigningIn:
         assert answer.headers["x-request-id"] in [event["requestId"] for event in failed]
         browser.close()
 
-    def test_sign_in_with_an_ended_token_says_why(self, server: Server, browser: Browser, token: Any) -> None:
+    def test_sign_in_with_a_revoked_token_says_why(self, server: Server, browser: Browser, token: Any) -> None:
         server.revoke(token["metadata"]["id"])
         assert reason_of(browser.sign_in(token=token["accessToken"])) == (401, "token_revoked")
 
-    def test_with_a_token_for_others_is_refused(self, server: Server, browser: Browser, actor: str) -> None:
+    def test_sign_in_with_a_token_for_another_audience_is_rejected(
+        self, server: Server, browser: Browser, actor: str
+    ) -> None:
         made = server.create(ADMIN, of=actor, audience=["https://elsewhere.example"])
         assert reason_of(browser.sign_in(token=made["accessToken"])) == (403, "wrong_audience")
 
 
-class TestASession:
-    def test_acts_as_its_token_does(self, server: Server, browser: Browser, actor: str) -> None:
-        """Its scopes bind, and what it makes is its own."""
+class TestSession:
+    def test_session_has_the_scopes_of_its_token(self, server: Server, browser: Browser, actor: str) -> None:
+        """The token's scopes apply to the session."""
         server.grant(actor)
         limited = server.create(actor, scopes=["VIEW_AUDIT_LOG"])
         browser.signed_in(token=limited["accessToken"])
@@ -171,7 +165,7 @@ class TestASession:
         made = free.ask(CREATE, {"input": wanted})["createAccessToken"]
         assert server.verify(made["accessToken"]).status_code == 204
 
-    def test_counts_only_from_the_networks_of_its_token(self, make_server: MakeServer, actor: str) -> None:
+    def test_session_is_bound_to_the_allowed_networks_of_its_token(self, make_server: MakeServer, actor: str) -> None:
         server = make_server("--trusted-proxies", "127.0.0.1/32", "--local-mode", "on")
         made = server.create(ADMIN, of=actor, allowedNetworks=["10.0.0.0/8"])
         browser = Browser(server)
@@ -182,19 +176,19 @@ class TestASession:
         assert reason_of(browser.post(headers=outside)) == (401, "invalid_token")
         browser.close()
 
-    def test_is_a_use_of_its_token(self, make_server: MakeServer, actor: str) -> None:
+    def test_session_request_counts_as_use_of_its_token(self, make_server: MakeServer, actor: str) -> None:
         server = make_server()
         made = server.create(ADMIN, of=actor)
         browser = Browser(server).signed_in(token=made["accessToken"])
         for _ in range(3):
             browser.ask()
-        server.stop()  # what is known of uses is written by then
+        server.stop()  # writes the recorded uses
         with closing(sqlite3.connect(server.data_dir / "watchword.db")) as file:
             found = file.execute("SELECT use_count FROM tokens WHERE id = ?", (made["metadata"]["id"],)).fetchone()
         assert found == (4,)
         browser.close()
 
-    def test_of_a_successor_not_used_yet_is_its_first_use(self, server: Server, browser: Browser, token: Any) -> None:
+    def test_sign_in_is_the_first_use_of_a_successor(self, server: Server, browser: Browser, token: Any) -> None:
         rotate = "mutation ($id: String!) { rotateAccessToken(tokenId: $id) { accessToken metadata { id } } }"
         new = server.ask(rotate, {"id": token["metadata"]["id"]}, token=token["accessToken"])["rotateAccessToken"]
         browser.signed_in(token=new["accessToken"])
@@ -230,7 +224,7 @@ class TestASession:
         assert reason_of(browser.post()) == (401, "token_revoked")
 
     @pytest.mark.parametrize("kind", ["file", "database"])
-    def test_revoked_by_another_process_ends_at_the_next_request(
+    def test_session_ends_when_another_process_revokes_its_token(
         self, make_server: MakeServer, actor: str, kind: str, request: pytest.FixtureRequest
     ) -> None:
         how: Any = {} if kind == "file" else {"env": request.getfixturevalue("database").env}
@@ -240,7 +234,7 @@ class TestASession:
         for _ in range(20):
             made = one.create(ADMIN, of=actor)
             browser.signed_in(token=made["accessToken"])
-            # The same browser, before another instance behind the same address.
+            # The same browser, on another instance behind the same address.
             assert elsewhere.post(headers={"Cookie": f"watchword={browser.cookie}"}).status_code == 200
             assert one.revoke(made["metadata"]["id"])
             refused = elsewhere.post(headers={"Cookie": f"watchword={browser.cookie}"})
@@ -248,7 +242,7 @@ class TestASession:
         browser.close()
         elsewhere.close()
 
-    def test_survives_a_restart_and_ends_with_its_hours(self, make_server: MakeServer, actor: str) -> None:
+    def test_session_survives_a_restart_and_expires(self, make_server: MakeServer, actor: str) -> None:
         server = make_server("--session-hours", "1", "--allow-no-expiry", "on")
         browser = Browser(server)
         made = server.create(ADMIN, of=actor, duration="NO_EXPIRY")
@@ -265,7 +259,7 @@ class TestASession:
         assert reason_of(browser.post()) == (401, "session_over")
         browser.close()
 
-    def test_counts_at_no_other_address(self, server: Server, browser: Browser, token: Any) -> None:
+    def test_session_is_accepted_only_by_graphql(self, server: Server, browser: Browser, token: Any) -> None:
         browser.signed_in(token=token["accessToken"])
         assert browser.post(path="/api/v2/graphql").status_code == 200
         for method, path in (
@@ -277,21 +271,23 @@ class TestASession:
         ):
             assert browser.send(method, path, None if method == "GET" else {}).status_code == 401, path
 
-    def test_is_ignored_where_an_authorization_header_is(self, server: Server, browser: Browser, token: Any) -> None:
+    def test_session_is_ignored_with_an_authorization_header(
+        self, server: Server, browser: Browser, token: Any
+    ) -> None:
         browser.signed_in(token=token["accessToken"])
         refused = browser.post(headers={"Authorization": "Bearer nothing"})
         assert reason_of(refused) == (401, "invalid_token")
         other = server.create(ADMIN)["accessToken"]
-        # Then it is not even asked where the request comes from: a token is no cookie.
+        # The origin is not checked then: a token is no cookie.
         asked = browser.post(headers={"Authorization": f"Bearer {other}", "Origin": "https://elsewhere.example"})
         assert asked.json()["data"] == {"me": {"corpUser": {"urn": ADMIN}}}
 
-    def test_counts_for_our_pages_rather_than_an_actor_header(self, browser: Browser, token: Any, actor: str) -> None:
+    def test_session_overrides_the_actor_header(self, browser: Browser, token: Any, actor: str) -> None:
         browser.signed_in(token=token["accessToken"])
         asked = browser.post(headers={"X-Service-Actor": ADMIN})
         assert asked.json()["data"] == {"me": {"corpUser": {"urn": actor}}}
 
-    def test_that_never_was_one_is_refused_like_one_that_is_over(self, browser: Browser) -> None:
+    def test_unknown_session_is_rejected_with_401(self, browser: Browser) -> None:
         for made_up in ("x", "A" * 43, "", "a" * 5_000):
             refused = browser.post(headers={"Cookie": f"other=1; watchword={made_up}"})
             assert refused.status_code == 401
@@ -304,7 +300,7 @@ class TestASession:
         twice = browser.post(headers={"Cookie": f"watchword={held}; watchword={held}"})
         assert reason_of(twice) == (401, "missing_credential")
 
-    def test_is_nowhere_in_the_store_the_answers_or_the_log(self, make_server: MakeServer) -> None:
+    def test_session_id_is_not_in_store_responses_or_log(self, make_server: MakeServer) -> None:
         server = make_server("--access-log", "all", "--log-level", "debug")
         browser = Browser(server)
         token = server.create(ADMIN)["accessToken"]
@@ -324,8 +320,8 @@ class TestASession:
         browser.close()
 
 
-class TestInLocalMode:
-    def test_one_signs_in_as_any_actor(self, browser: Browser, actor: str) -> None:
+class TestLocalMode:
+    def test_local_mode_sign_in_accepts_any_user(self, browser: Browser, actor: str) -> None:
         answer = browser.sign_in(actor=actor)
         assert (answer.status_code, answer.json()["actorUrn"], answer.json()["tokenId"]) == (200, actor, None)
         assert browser.ask() == {"me": {"corpUser": {"urn": actor}}}
@@ -339,7 +335,9 @@ class TestInLocalMode:
             ("urn:li:corpuser:__system", (401, "invalid_token")),
         ],
     )
-    def test_one_signs_in_as_no_other_thing(self, browser: Browser, actor: str, expected: tuple[int, str]) -> None:
+    def test_local_mode_sign_in_rejects_other_urns(
+        self, browser: Browser, actor: str, expected: tuple[int, str]
+    ) -> None:
         assert reason_of(browser.sign_in(actor=actor)) == expected
 
     def test_suspended_actor_is_rejected_and_signed_out(self, server: Server, browser: Browser, actor: str) -> None:
@@ -363,13 +361,13 @@ class TestInLocalMode:
         after.close()
 
     @pytest.mark.parametrize("header", ["X-Forwarded-For: 10.0.0.1", "Via: 1.1 proxy", "Forwarded: for=10.0.0.1"])
-    def test_a_sign_of_a_proxy_forbids_to_choose_an_actor(self, browser: Browser, header: str, actor: str) -> None:
+    def test_proxy_header_prevents_local_mode_sign_in(self, browser: Browser, header: str, actor: str) -> None:
         name, _, value = header.partition(": ")
         refused = browser.sign_in({name: value}, actor=actor)
         assert reason_of(refused) == (403, "foreign_request")
         assert browser.session({name: value})["localMode"] is False
 
-    def test_a_name_that_a_stranger_had_point_here_is_refused(self, server: Server) -> None:
+    def test_rebound_host_prevents_local_mode_sign_in(self, server: Server) -> None:
         for host in ("rebound.example", f"rebound.example:{server.port}", "127.0.0.1.example", "10.0.0.1"):
             headers = ["X-Watchword-Console: 1", f"Origin: http://{host}", "Content-Type: application/json"]
             answer = send(server, "POST", "/session", headers, f'{{"actor": "{ADMIN}"}}'.encode(), host=host)
@@ -379,14 +377,14 @@ class TestInLocalMode:
             assert answer.status == 403, host
 
     @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "127.1.2.3"])
-    def test_every_name_of_this_machine_will_do(self, server: Server, actor: str, host: str) -> None:
+    def test_local_mode_sign_in_works_on_every_loopback_name(self, server: Server, actor: str, host: str) -> None:
         at = f"{host}:{server.port}"
         headers = ["X-Watchword-Console: 1", f"Origin: http://{at}", "Content-Type: application/json"]
         answer = send(server, "POST", "/session", headers, f'{{"actor": "{actor}"}}'.encode(), host=at)
         assert answer.status == 200
 
 
-def test_without_a_console_there_are_no_sessions(make_server: MakeServer) -> None:
+def test_disabled_console_has_no_sessions(make_server: MakeServer) -> None:
     server = make_server("--console", "off")
     browser = Browser(server)
     for method in ("GET", "POST", "DELETE"):

@@ -1,4 +1,4 @@
-"""Sign-ins are bounded: a token that may do nothing else cannot fill the store with them."""
+"""Sign-ins are rate limited, so a token without privileges cannot fill the store."""
 
 import itertools
 import sqlite3
@@ -17,17 +17,17 @@ EVENTS = "query ($targets: [String!]) { listEvents(input: {targets: $targets}) {
 MakeServer = Callable[..., Server]
 
 
-class TestSigningInTooOften:
-    def test_with_one_token_is_refused_and_leaves_nothing(self, make_server: MakeServer) -> None:
+class TestSignInLimits:
+    def test_sign_ins_of_one_token_are_limited(self, make_server: MakeServer) -> None:
         server = make_server("--trusted-proxies", "127.0.0.1/32")
         token, token_id = first_token(server)
         with closing(Browser(server)) as browser:
             for number in range(SIGN_INS_AN_HOUR):
-                browser.http.cookies.clear()  # or each would end the one before
+                browser.http.cookies.clear()  # or each sign-in would end the session before
                 assert sign_in_from(browser, f"203.0.113.{number}", token).status_code == 200
             held = browser.cookie
             server.stop()
-            server.start()  # what counts is in the store
+            server.start()  # the limit is kept in the store
             for number in range(3):
                 refused = sign_in_from(browser, f"198.51.100.{number}", token)
                 assert reason_of(refused) == (429, "too_many_sign_ins")
@@ -35,13 +35,13 @@ class TestSigningInTooOften:
                 assert refused.headers["retry-after"] == str(wait)
                 assert 0 < wait <= 3600
             assert browser.cookie == held
-            assert browser.post().status_code == 200  # the session that it has goes on
+            assert browser.post().status_code == 200  # its open session stays valid
             with closing(sqlite3.connect(server.data_dir / "watchword.db")) as store:
                 assert store.execute("SELECT count(*) FROM sessions").fetchone() == (MOST_OF_ONE,)
             events = server.ask(EVENTS, {"targets": [token_id]}, token=token)["listEvents"]["events"]
             assert {event["action"] for event in events} <= {"session.started", "token.created"}
 
-    def test_with_one_token_leaves_the_share_of_others_at_its_address(self, make_server: MakeServer) -> None:
+    def test_limited_token_does_not_limit_others_at_its_address(self, make_server: MakeServer) -> None:
         server = make_server()
         token, _ = first_token(server)
         other = server.create(ADMIN, token=token)["accessToken"]
@@ -49,7 +49,7 @@ class TestSigningInTooOften:
             for _ in range(SIGN_INS_AN_HOUR):
                 browser.http.cookies.clear()
                 assert browser.sign_in(token=token).status_code == 200
-            for restart in (False, True):  # then only the store knows of them
+            for restart in (False, True):  # after the restart only the store has the count
                 if restart:
                     server.stop()
                     server.start()
@@ -57,7 +57,7 @@ class TestSigningInTooOften:
                     assert reason_of(browser.sign_in(token=token)) == (429, "too_many_sign_ins")
                 assert browser.sign_in(token=other).status_code == 200
 
-    def test_from_one_address_is_refused_whatever_the_tokens(self, make_server: MakeServer) -> None:
+    def test_sign_ins_from_one_address_are_limited(self, make_server: MakeServer) -> None:
         server = make_server("--trusted-proxies", "127.0.0.1/32")
         first, _ = first_token(server)
         made = [server.create(ADMIN, token=first)["accessToken"] for _ in range(2 * ADDRESS_BURST // SIGN_INS_AN_HOUR)]
@@ -76,5 +76,5 @@ class TestSigningInTooOften:
 
 
 def sign_in_from(browser: Browser, client: str, token: str) -> httpx.Response:
-    """Through a proxy that names the client."""
+    """Sign in through a proxy that names the client."""
     return browser.sign_in({"X-Forwarded-For": client}, token=token)

@@ -1,4 +1,4 @@
-"""Clients that hold on to what others need: they read no answer, or send bodies that never end."""
+"""Slow clients: they do not read responses, or never finish their bodies."""
 
 import json
 import socket
@@ -14,7 +14,7 @@ from tests.support.waiting import until
 from tests.support.wire import AS_ADMIN, JSON_TYPE, connect, head, receive
 
 FILES = 420
-"""With so many files a worker holds 164 connections."""
+"""With this limit a worker holds 164 connections."""
 ATTACKERS = 220
 PIPELINED = b"GET /assets/style.css HTTP/1.1\r\nHost: localhost\r\n\r\n" * 600
 
@@ -27,7 +27,7 @@ def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def slow_reader(server: Server, source: str) -> socket.socket:
-    """It has asked for more than fits on the way, and reads nothing."""
+    """Request more than the buffers hold and read nothing."""
     connection = socket.socket()
     connection.bind((source, 0))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
@@ -37,7 +37,7 @@ def slow_reader(server: Server, source: str) -> socket.socket:
     return connection
 
 
-def answers(server: Server) -> bool:
+def is_responsive(server: Server) -> bool:
     try:
         return httpx.get(f"{server.url}/health/live", timeout=2).status_code == 200
     except httpx.TransportError:
@@ -46,17 +46,17 @@ def answers(server: Server) -> bool:
 
 def test_slow_readers_do_not_hold_every_connection(small_server: Server) -> None:
     with ExitStack() as held:
-        for number in range(ATTACKERS):  # from many addresses: none has more than its share
+        for number in range(ATTACKERS):  # from many addresses, so none exceeds its share
             held.enter_context(slow_reader(small_server, f"127.0.0.{number % 10 + 2}"))
-        assert not answers(small_server)
-        until(lambda: answers(small_server), "somebody else is answered")
+        assert not is_responsive(small_server)
+        until(lambda: is_responsive(small_server), "another client is answered")
 
 
 def test_one_address_does_not_hold_every_connection(small_server: Server) -> None:
     with ExitStack() as held:
         for _ in range(ATTACKERS):
             held.enter_context(slow_reader(small_server, "127.0.0.77"))
-        until(lambda: answers(small_server), "somebody else is answered")
+        until(lambda: is_responsive(small_server), "another client is answered")
         until(lambda: "too many connections" in small_server.err.read_text(), "it is logged")
         (line, *_) = [json.loads(line) for line in small_server.err.read_text().splitlines() if "too many" in line]
         assert line["peer"] == "127.0.0.77"
@@ -69,7 +69,7 @@ UNFINISHED = 300
 
 
 def unfinished(server: Server, size: int, *headers: str) -> socket.socket:
-    """A request whose body lacks its last byte."""
+    """Send a request whose body lacks its last byte."""
     connection = connect(server)
     chunked = any(header.startswith("Transfer-Encoding") for header in headers)
     length = None if chunked else size
@@ -84,7 +84,7 @@ def resident(server: Server) -> int:
 
 
 @pytest.mark.parametrize("headers", [(), ("Transfer-Encoding: chunked",)], ids=["announced", "chunked"])
-def test_unfinished_bodies_share_a_bounded_memory(server: Server, headers: tuple[str, ...]) -> None:
+def test_unfinished_bodies_use_limited_memory(server: Server, headers: tuple[str, ...]) -> None:
     before = resident(server)
     with ExitStack() as held:
         bodies = [held.enter_context(unfinished(server, MIB, *headers)) for _ in range(UNFINISHED)]
@@ -94,7 +94,7 @@ def test_unfinished_bodies_share_a_bounded_memory(server: Server, headers: tuple
             assert answer.json()["errors"][0]["extensions"]["reason"] == "too_many_bodies"
             assert answer.header("Retry-After") == "1"
             assert answer.header("Connection") == "close"
-        # 32 MiB are allowed; the rest is buffers of connections, and what the allocator keeps.
+        # 32 MiB are allowed; the rest is connection buffers and allocator overhead.
         assert resident(server) - before < UNFINISHED // 2 * MIB
         large = json.dumps({"query": ME}).ljust(MIB)
         asked = {"X-Service-Actor": ADMIN, "Content-Type": "application/json"}
@@ -104,7 +104,7 @@ def test_unfinished_bodies_share_a_bounded_memory(server: Server, headers: tuple
         assert receive(bodies[-1]).json()["errors"][0]["extensions"]["reason"] == "invalid_json"
 
 
-def test_zeros_before_a_length_do_not_make_room_for_more(server: Server) -> None:
+def test_leading_zeros_of_a_content_length_are_rejected(server: Server) -> None:
     for length in ("0" * 20 + "9" * 8, "0" * 5_000 + "9"):
         with connect(server) as connection:
             announced = f"Content-Length: {length}"

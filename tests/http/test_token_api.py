@@ -1,4 +1,4 @@
-"""The token API through HTTP: lists, filters, revocation, finding, and the settings that bound it."""
+"""The token API over HTTP: lists, filters, revocation, lookup and limits."""
 
 import time
 from collections.abc import Callable
@@ -33,8 +33,8 @@ def names(server: Server, actor: str, *filters: dict[str, Any], **fields: Any) -
 
 
 @pytest.fixture
-def five(server: Server, actor: str) -> dict[str, str]:
-    """Five tokens of one actor, by name: two ends alike, one never ending, one expired, one revoked and unlisted."""
+def five_tokens(server: Server, actor: str) -> dict[str, str]:
+    """Create five tokens of one actor: two with equal expiry, one without, one expired, one revoked."""
     made = {
         name: server.create(ADMIN, of=actor, name=name, **more)["metadata"]["id"]
         for name, more in {
@@ -52,13 +52,13 @@ def five(server: Server, actor: str) -> dict[str, str]:
     return made
 
 
-class TestAList:
-    def test_is_by_its_end_the_latest_first_and_never_ending_last(
-        self, server: Server, actor: str, five: dict[str, str]
+class TestList:
+    def test_list_is_sorted_by_latest_expiry_with_unlimited_last(
+        self, server: Server, actor: str, five_tokens: dict[str, str]
     ) -> None:
         assert names(server, actor) == ["beta two", "Beta", "alpha", "gone", "never"]
 
-    def test_breaks_ties_by_the_id(self, server: Server, actor: str) -> None:
+    def test_equal_expiry_is_sorted_by_id(self, server: Server, actor: str) -> None:
         ids = [server.create(ADMIN, of=actor)["metadata"]["id"] for _ in range(8)]
         for one in ids:
             change_store(server, SET.format("expires_at"), 2_000_000_000_000, one)
@@ -74,12 +74,12 @@ class TestAList:
             ("expiresAt", "DESCENDING", ["beta two", "Beta", "alpha", "gone", "never"]),
         ],
     )  # fmt: skip
-    def test_is_sorted_as_asked_with_missing_values_last_either_way(
-        self, server: Server, actor: str, five: dict[str, str], field: str, order: str | None, wanted: list[str]
+    def test_list_is_sorted_with_missing_values_last(
+        self, server: Server, actor: str, five_tokens: dict[str, str], field: str, order: str | None, wanted: list[str]
     ) -> None:
         assert names(server, actor, sort={"field": field, "order": order}) == wanted
 
-    def test_is_cut_into_pages_that_make_up_the_whole(self, server: Server, actor: str, five: dict[str, str]) -> None:
+    def test_pages_together_are_the_whole_list(self, server: Server, actor: str, five_tokens: dict[str, str]) -> None:
         whole = names(server, actor)
         for count in (1, 2, 3, 5, 1_000):
             pages = [names(server, actor, start=start, count=count) for start in range(0, 5, count)]
@@ -89,8 +89,8 @@ class TestAList:
             assert (listed["start"], listed["count"], listed["total"]) == (start, count, 5)
             assert len(listed["tokens"]) == (1 if (start, count) == (4, 1) else 0)
 
-    def test_leaves_revoked_tokens_out_until_status_asks_for_them(
-        self, server: Server, actor: str, five: dict[str, str]
+    def test_revoked_tokens_are_listed_only_by_status(
+        self, server: Server, actor: str, five_tokens: dict[str, str]
     ) -> None:
         status = {"field": "status", "values": ["REVOKED"]}
         assert names(server, actor, status) == ["revoked"]
@@ -132,22 +132,22 @@ class TestAList:
             ({"field": "ownerUrn", "value": ADMIN, "negated": True}, set()),
         ],
     )  # fmt: skip
-    def test_keeps_just_what_its_filters_match(
-        self, server: Server, actor: str, five: dict[str, str], given: dict[str, Any], wanted: set[str]
+    def test_filter_returns_matching_tokens(
+        self, server: Server, actor: str, five_tokens: dict[str, str], given: dict[str, Any], wanted: set[str]
     ) -> None:
         listed = server.tokens(filters=[own(actor), given])
         assert {entry["name"] for entry in listed["tokens"]} == wanted
         assert listed["total"] == len(wanted)
 
-    def test_finds_one_token_by_its_id_and_by_its_urn(self, server: Server, actor: str, five: dict[str, str]) -> None:
+    def test_token_is_found_by_id_and_urn(self, server: Server, actor: str, five_tokens: dict[str, str]) -> None:
         for given in (
-            {"field": "id", "value": five["never"]},
-            {"field": "urn", "value": "urn:li:serviceAccessToken:" + five["never"]},
+            {"field": "id", "value": five_tokens["never"]},
+            {"field": "urn", "value": "urn:li:serviceAccessToken:" + five_tokens["never"]},
         ):
             assert [entry["name"] for entry in server.tokens(filters=[given])["tokens"]] == ["never"]
 
-    def test_serves_the_collector_of_expired_tokens_until_nothing_is_left(self, server: Server, actor: str) -> None:
-        """The loop of `datahub-gc`: list what has expired, revoke each, until the list is empty."""
+    def test_expired_tokens_can_be_listed_and_revoked_until_none_is_left(self, server: Server, actor: str) -> None:
+        """The loop of `datahub-gc`: list expired tokens and revoke each until the list is empty."""
         ids = [server.create(ADMIN, of=actor)["metadata"]["id"] for _ in range(23)]
         for number, one in enumerate(ids):
             change_store(server, SET.format("expires_at"), 1_000 + number if number < 21 else None, one)
@@ -161,7 +161,7 @@ class TestAList:
         assert sorted(collected) == sorted(ids[:21])
         assert server.tokens(filters=[own(actor)])["total"] == 2
 
-    def test_of_ones_own_is_asked_for_by_actor_or_by_owner(self, server: Server, holder: str) -> None:
+    def test_own_tokens_are_filtered_by_actor_or_owner(self, server: Server, holder: str) -> None:
         for_me = server.create(ADMIN, of=holder)["metadata"]["id"]
         by_me = server.create(holder)["metadata"]["id"]
         by_actor = server.tokens(holder, [{"field": "actorUrn", "value": holder}])
@@ -175,7 +175,9 @@ class TestAList:
          {"values": [ADMIN]}, {"value": None, "condition": "EXISTS"}, {"value": ADMIN}, {"field": "name"}],
         ids=str,
     )  # fmt: skip
-    def test_of_ones_own_cannot_be_widened(self, server: Server, holder: str, change: dict[str, Any]) -> None:
+    def test_other_filters_than_own_tokens_are_denied(
+        self, server: Server, holder: str, change: dict[str, Any]
+    ) -> None:
         server.create(ADMIN)
         with pytest.raises(GraphQLRefused) as refusal:
             server.tokens(holder, [{"field": "actorUrn", "value": holder, **change}])
@@ -192,10 +194,13 @@ ANY = {"field": "status", "condition": "IN", "values": ["ACTIVE", "EXPIRED", "RE
 
 
 def test_tokens_of_a_suspended_actor_have_effective_status_suspended(
-    server: Server, actor: str, five: dict[str, str]
+    server: Server, actor: str, five_tokens: dict[str, str]
 ) -> None:
     other = server.create(ADMIN)["metadata"]["id"]
-    wanted = {"filters": [{"field": "id", "values": [*five.values(), other], "condition": "IN"}, ANY], "count": 10}
+    wanted = {
+        "filters": [{"field": "id", "values": [*five_tokens.values(), other], "condition": "IN"}, ANY],
+        "count": 10,
+    }
 
     def shown() -> dict[str, tuple[str, str]]:
         rows = server.ask(EFFECTIVE, {"input": wanted}, actor=ADMIN)["listAccessTokens"]["tokens"]
@@ -214,7 +219,7 @@ def test_tokens_of_a_suspended_actor_have_effective_status_suspended(
     assert shown() == before
 
 
-class TestARevocation:
+class TestRevocation:
     def test_revoking_the_token_of_another_actor_is_the_404_of_an_unknown_id(self, server: Server, holder: str) -> None:
         others = server.create(ADMIN)["metadata"]["id"]
         answers = [server.post(REVOKE, {"id": one}, actor=holder).json() for one in (others, "A" * 43 + "=")]
@@ -233,7 +238,7 @@ class TestARevocation:
         assert server.revoke("urn:li:serviceAccessToken:" + mine["metadata"]["id"], actor=ADMIN)
         assert [server.verify(one["accessToken"]).status_code for one in (by_me, for_me, mine)] == [401] * 3
 
-    def test_done_before_is_a_conflict_that_says_when(self, server: Server, holder: str) -> None:
+    def test_second_revocation_is_a_conflict_with_the_time(self, server: Server, holder: str) -> None:
         made = server.create(holder)["metadata"]["id"]
         before = int(time.time() * 1000)
         server.revoke(made, actor=holder)
@@ -244,13 +249,13 @@ class TestARevocation:
             assert (kind["code"], kind["type"], kind["reason"]) == (409, "CONFLICT", "already_revoked")
             assert before <= kind["revokedAt"] <= int(time.time() * 1000)
 
-    def test_by_the_token_itself_is_its_last_act(self, server: Server, holder: str) -> None:
+    def test_token_can_revoke_itself(self, server: Server, holder: str) -> None:
         made = server.create(holder)
         assert server.revoke(made["metadata"]["id"], token=made["accessToken"])
         assert server.post("{ me { corpUser { urn } } }", token=made["accessToken"]).status_code == 401
 
 
-class TestFindingARawToken:
+class TestLookupByToken:
     def test_lookup_is_allowed_for_creator_actor_and_manage_all(self, server: Server, holder: str) -> None:
         made = server.create(ADMIN, of=holder)
         for who in (holder, ADMIN):
@@ -269,7 +274,7 @@ class TestFindingARawToken:
         assert answers[0]["errors"][0]["extensions"]["code"] == 404
 
 
-class TestOneTokenById:
+class TestLookupById:
     def test_lookup_of_a_revoked_token_is_allowed_for_creator_actor_and_manage_all(
         self, server: Server, holder: str
     ) -> None:
@@ -289,14 +294,14 @@ class TestOneTokenById:
         assert answers[0] == answers[1]
         assert answers[0]["errors"][0]["extensions"]["reason"] == "token_not_found"
 
-    def test_needs_the_minimum_before_anything_is_judged(self, server: Server, actor: str) -> None:
+    def test_lookup_needs_the_privilege_before_validation(self, server: Server, actor: str) -> None:
         for name in ("nonsense", server.create(ADMIN, of=actor)["metadata"]["id"]):
             with pytest.raises(GraphQLRefused) as refusal:
                 server.ask(GET, {"id": name}, actor=actor)
             assert refusal.value.code == 403
 
 
-def test_a_token_says_of_itself_what_the_record_says(server: Server, holder: str) -> None:
+def test_token_claims_match_the_record(server: Server, holder: str) -> None:
     made = server.create(holder)
     claims = jwt.decode(made["accessToken"], options={"verify_signature": False})
     keys = jwt.PyJWKSet.from_dict(server.http.get("/.well-known/jwks.json").json())
@@ -309,19 +314,19 @@ def test_a_token_says_of_itself_what_the_record_says(server: Server, holder: str
 @pytest.mark.parametrize(
     ("iso", "seconds"), [("PT1M", 60), ("P1D", 86_400), ("P1W2DT3H4M5S", 788_645), ("P365D", 31_536_000)]
 )
-def test_a_lifetime_may_be_given_in_iso(server: Server, holder: str, iso: str, seconds: int) -> None:
+def test_lifetime_may_be_an_iso_duration(server: Server, holder: str, iso: str, seconds: int) -> None:
     made = server.create(holder, duration=None, durationIso=iso)["metadata"]
     assert made["expiresAt"] - made["createdAt"] == seconds * 1000
 
 
-def test_a_name_may_have_two_hundred_characters_of_any_script(server: Server, holder: str) -> None:
+def test_name_may_have_200_characters_of_any_script(server: Server, holder: str) -> None:
     name = "名" * 199 + "😀"
     server.create(holder, name=name, description="d" * 1_000)
     assert names(server, holder) == [name]
     assert names(server, holder, {"field": "name", "value": "😀", "condition": "END_WITH"}) == [name]
 
 
-def test_settings_bound_how_many_tokens_live_and_how_long(make_server: MakeServer) -> None:
+def test_settings_limit_token_count_and_lifetime(make_server: MakeServer) -> None:
     server = make_server(
         env={
             "WATCHWORD_MAX_LIVE_TOKENS": "3",

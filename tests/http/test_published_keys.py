@@ -1,4 +1,4 @@
-"""What others check tokens by: the published keys, the next one among them, and the metadata that lead to them."""
+"""Published keys and metadata: the next key is included."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ ROTATE = "mutation ($id: String!) { rotateAccessToken(tokenId: $id) { metadata {
 METADATA = "/.well-known/oauth-authorization-server"
 
 
-def test_the_keys_name_the_one_that_will_sign_after_the_next_rotation(make_server: Callable[..., Server]) -> None:
+def test_published_keys_include_the_next_signing_key(make_server: Callable[..., Server]) -> None:
     server = make_server()
     for _ in range(2):
         signing = jwt.get_unverified_header(server.create(ADMIN)["accessToken"])["kid"]
@@ -27,7 +27,7 @@ def test_the_keys_name_the_one_that_will_sign_after_the_next_rotation(make_serve
         assert jwt.decode(token, key, ["EdDSA"], audience=server.url)["sub"] == ADMIN
 
 
-def test_a_key_stays_published_until_the_full_end_of_a_successor_that_was_not_used_yet(
+def test_key_stays_published_until_an_unused_successor_expires(
     make_server: Callable[..., Server],
 ) -> None:
     server = make_server("--allow-no-expiry", "on")
@@ -41,11 +41,11 @@ def test_a_key_stays_published_until_the_full_end_of_a_successor_that_was_not_us
         assert until == end
 
 
-def test_the_keys_may_be_kept_for_five_minutes(server: Server) -> None:
+def test_published_keys_are_cacheable_for_five_minutes(server: Server) -> None:
     assert server.http.get(JWKS).headers["Cache-Control"] == "public, max-age=300"
 
 
-class TestTheMetadata:
+class TestMetadata:
     def test_metadata_names_only_existing_endpoints(self, server: Server) -> None:
         answer = server.http.get(METADATA)
         assert answer.headers["Cache-Control"] == "public, max-age=3600"
@@ -60,7 +60,7 @@ class TestTheMetadata:
             "grant_types_supported": [],
         }
 
-    def test_of_an_issuer_with_a_path_are_also_where_the_standard_looks_for_them(
+    def test_metadata_of_an_issuer_with_a_path_is_at_the_rfc_8414_address(
         self, make_server: Callable[..., Server]
     ) -> None:
         issuer = "https://platform.example/tokens"

@@ -1,4 +1,4 @@
-"""Who may do what and why, what there is to be granted, and who is known, through HTTP."""
+"""Explained privileges, the list of privileges and known actors, over HTTP."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ ADD = "mutation ($group: String!, $users: [String!]!) { addGroupMembers(input: {
 MANAGE_POLICIES = "MANAGE_POLICIES"
 
 
-def explained(server: Server, about: str, privilege: str = GENERATE, **who: Any) -> dict[str, Any]:
+def explain(server: Server, about: str, privilege: str = GENERATE, **who: Any) -> dict[str, Any]:
     found: dict[str, Any] = server.ask(EXPLAIN, {"actor": about, "privilege": privilege}, **(who or {"actor": ADMIN}))[
         "explainPrivilege"
     ]
@@ -31,13 +31,13 @@ def refusal(server: Server, query: str, variables: dict[str, Any], **who: Any) -
     return extensions
 
 
-class TestWhyAnActorMay:
+class TestExplanation:
     def test_explanation_lists_every_policy_and_every_way(self, server: Server, actor: str) -> None:
         group = server.ask(CREATE_GROUP, {"input": {"name": "g"}}, actor=ADMIN)["createGroup"]
         server.ask(ADD, {"group": group, "users": [actor]}, actor=ADMIN)
         named = server.grant(actor, privileges=(MANAGE_ALL,), groups=[group])
         server.grant(ADMIN)
-        found = explained(server, actor)
+        found = explain(server, actor)
         assert (found["actorUrn"], found["privilege"]) == (actor, GENERATE)
         assert (found["allowed"], found["suspended"]) == (True, False)
         ground = {"policyUrn": named, "policyName": "test policy", "privilege": MANAGE_ALL}
@@ -47,14 +47,14 @@ class TestWhyAnActorMay:
         ]
         assert found["sentence"].startswith(f"Allowed by 'test policy' ({named}), which names the actor")
 
-    def test_names_the_policy_for_all_users_and_the_services_own(self, server: Server, actor: str) -> None:
-        (everyone,) = explained(server, actor, "GET_ES_TASK_STATUS_PRIVILEGE")["grounds"]
+    def test_explanation_names_all_users_and_root_policies(self, server: Server, actor: str) -> None:
+        (everyone,) = explain(server, actor, "GET_ES_TASK_STATUS_PRIVILEGE")["grounds"]
         assert (everyone["via"], everyone["policyName"]) == ("ALL_USERS", "Everyone reads task status")
-        (root,) = explained(server, ADMIN, MANAGE_POLICIES)["grounds"]
+        (root,) = explain(server, ADMIN, MANAGE_POLICIES)["grounds"]
         assert (root["via"], root["policyUrn"]) == ("USER", "urn:li:servicePolicy:root")
 
     def test_explanation_of_a_denial_is_the_error_of_the_actor(self, server: Server, actor: str) -> None:
-        found = explained(server, actor)
+        found = explain(server, actor)
         assert (found["allowed"], found["grounds"]) == (False, [])
         own = {"input": {"filters": [{"field": "actorUrn", "value": actor}]}}
         query = "query ($input: ListAccessTokensInput) { listAccessTokens(input: $input) { total } }"
@@ -63,7 +63,7 @@ class TestWhyAnActorMay:
     def test_explanation_of_a_suspended_actor_says_so(self, server: Server, actor: str) -> None:
         server.grant(actor)
         server.set_status(actor, "SUSPENDED")
-        found = explained(server, actor)
+        found = explain(server, actor)
         assert (found["allowed"], found["suspended"], len(found["grounds"])) == (False, True, 1)
         refused = server.post("{ me { corpUser { urn } } }", actor=actor)
         assert refused.status_code == 401
@@ -72,9 +72,9 @@ class TestWhyAnActorMay:
     def test_own_explanation_includes_token_scopes(self, server: Server, actor: str) -> None:
         server.grant(actor, privileges=(GENERATE, "VIEW_AUDIT_LOG"))
         token = server.create(actor, scopes=["VIEW_AUDIT_LOG"])["accessToken"]
-        assert explained(server, actor, actor=actor)["allowed"]
-        assert explained(server, actor, "VIEW_AUDIT_LOG", token=token)["allowed"]
-        limited = explained(server, actor, token=token)
+        assert explain(server, actor, actor=actor)["allowed"]
+        assert explain(server, actor, "VIEW_AUDIT_LOG", token=token)["allowed"]
+        limited = explain(server, actor, token=token)
         assert (limited["allowed"], limited["grounds"]) == (False, [])
         assert "This token is limited to the scopes VIEW_AUDIT_LOG" in limited["sentence"]
 
@@ -84,7 +84,7 @@ class TestWhyAnActorMay:
         policy = server.grant(actor, groups=[group])
         token = server.create(actor, scopes=[])["accessToken"]
         for privilege in (GENERATE, MANAGE_POLICIES, "GET_ES_TASK_STATUS_PRIVILEGE"):
-            found = explained(server, actor, privilege, token=token)
+            found = explain(server, actor, privilege, token=token)
             assert (found["allowed"], found["grounds"]) == (False, [])
             assert policy not in str(found)
             assert group not in str(found)
@@ -98,7 +98,7 @@ class TestWhyAnActorMay:
         assert (refused["code"], refused["field"]) == (400, "privilege")
 
 
-def test_every_privilege_that_a_policy_can_name_is_described(server: Server, actor: str) -> None:
+def test_every_privilege_is_described(server: Server, actor: str) -> None:
     described = server.ask(PRIVILEGES, actor=actor)["listPrivileges"]
     names = [one["name"] for one in described]
     granted = '{ getGrantedPrivileges(input: {actorUrn: "%s"}) { privileges } }' % ADMIN  # noqa: UP031 - braces
@@ -108,8 +108,8 @@ def test_every_privilege_that_a_policy_can_name_is_described(server: Server, act
     assert manager["includes"] == [GENERATE]
 
 
-class TestTheKnownActors:
-    def test_are_shown_with_their_status_tokens_and_groups(self, server: Server, actor: str) -> None:
+class TestKnownActors:
+    def test_known_actors_have_status_token_count_and_groups(self, server: Server, actor: str) -> None:
         group = server.ask(CREATE_GROUP, {"input": {"name": "g"}}, actor=ADMIN)["createGroup"]
         server.ask(ADD, {"group": group, "users": [actor]}, actor=ADMIN)
         server.create(ADMIN, of=actor)
@@ -121,7 +121,7 @@ class TestTheKnownActors:
             "tokenCount": 1, "groups": [group],
         }  # fmt: skip
 
-    def test_are_found_by_the_beginning_of_a_name_or_an_urn_and_paged(self, server: Server, actor: str) -> None:
+    def test_known_actors_are_found_by_prefix_and_paged(self, server: Server, actor: str) -> None:
         name = actor.rpartition(":")[2]
         users = [f"{actor}-{letter}" for letter in "abc"]
         server.grant(*users)

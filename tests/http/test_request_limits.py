@@ -1,4 +1,4 @@
-"""What a request may ask for at once: at the limit it is answered, beyond it told the limit and what to do."""
+"""Limits of one request: at the limit it is accepted, over it the error states the limit."""
 
 import time
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ ON = "on AccessTokenMetadata"
 END = "mutation ($input: RevokeAccessTokensInput!) { revokeAccessTokens(input: $input) { count } }"
 
 
-def each(count: int, text: str) -> str:
-    """The text so many times, with its number where # stands."""
+def repeat(count: int, text: str) -> str:
+    """Repeat the text, with its number in place of #."""
     return " ".join(text.replace("#", str(number)) for number in range(count))
 
 
@@ -23,7 +23,7 @@ def tokens(selections: str) -> str:
 
 
 def values(count: int) -> str:
-    # An argument, its three fields and the two of the filter in them are written too.
+    # The argument, its three fields and two filter fields are literals too.
     return (
         '{ listAccessTokens(input: {count: 1, filters: [{field: "name", values: ['
         + '"a" ' * count
@@ -32,22 +32,22 @@ def values(count: int) -> str:
 
 
 def variables(count: int) -> str:
-    used = '{ listAccessTokens(input: {filters: [{field: "name", values: [' + each(count, "$v#") + "]}]}) { total } }"
-    return "query (" + each(count, '$v#: String = "a"') + ")" + used
+    used = '{ listAccessTokens(input: {filters: [{field: "name", values: [' + repeat(count, "$v#") + "]}]}) { total } }"
+    return "query (" + repeat(count, '$v#: String = "a"') + ")" + used
 
 
 DOCUMENTS: dict[str, tuple[str, str, str]] = {
     "fragments": (
-        tokens(each(50, "...f#")) + each(50, f"fragment f# {ON} {{ id }}"),
-        tokens("...f0") + each(51, f"fragment f# {ON} {{ id }}"),
+        tokens(repeat(50, "...f#")) + repeat(50, f"fragment f# {ON} {{ id }}"),
+        tokens("...f0") + repeat(51, f"fragment f# {ON} {{ id }}"),
         "more than 50 fragments",
     ),
     "operations": (
-        each(50, "query q# { me { corpUser { urn } } }"),
-        each(51, "query q# { me { corpUser { urn } } }"),
+        repeat(50, "query q# { me { corpUser { urn } } }"),
+        repeat(51, "query q# { me { corpUser { urn } } }"),
         "more than 50 operations",
     ),
-    "definitions of types": ("{ me { corpUser { urn } } }", each(51, "type T# { a: Int }"), "more than 50 fragments"),
+    "definitions of types": ("{ me { corpUser { urn } } }", repeat(51, "type T# { a: Int }"), "more than 50 fragments"),
     "lines": (
         "\n" * 4_999 + "{ me { corpUser { urn } } }",
         "\n" * 5_000 + "{ me { corpUser { urn } } }",
@@ -55,8 +55,8 @@ DOCUMENTS: dict[str, tuple[str, str, str]] = {
     ),
     "variables": (variables(100), variables(101), "declare more than 100 variables"),
     "directives": (
-        "{ me { corpUser { " + each(98, "a#: urn @include(if: true)") + " } } }",
-        "{ me { corpUser { " + each(101, "a#: urn @include(if: true)") + " } } }",
+        "{ me { corpUser { " + repeat(98, "a#: urn @include(if: true)") + " } } }",
+        "{ me { corpUser { " + repeat(101, "a#: urn @include(if: true)") + " } } }",
         "more than 100 directives",
     ),
     "directives of fragments": (
@@ -66,20 +66,20 @@ DOCUMENTS: dict[str, tuple[str, str, str]] = {
     ),
     "values written into it": (values(300), values(1_195), "more than 1,200 literal arguments and values"),
     "the schema": (
-        "{" + each(2, "a#: __schema { types { name } }") + "}",
-        "{" + each(3, "a#: __schema { types { name } }") + "}",
+        "{" + repeat(2, "a#: __schema { types { name } }") + "}",
+        "{" + repeat(3, "a#: __schema { types { name } }") + "}",
         "__schema and __type more than 2 times",
     ),
     "the schema's types": (
-        "{ __schema { " + each(2, "a#: types { name }") + " } }",
-        "{ __schema { " + each(3, "a#: types { name }") + " } }",
+        "{ __schema { " + repeat(2, "a#: types { name }") + " } }",
+        "{ __schema { " + repeat(3, "a#: types { name }") + " } }",
         "__schema and __type more than 2 times",
     ),
 }
 
 
 @pytest.mark.parametrize("what", DOCUMENTS)
-def test_a_document_at_a_limit_is_answered(server: Server, what: str) -> None:
+def test_document_at_a_limit_is_accepted(server: Server, what: str) -> None:
     asked = {"query": DOCUMENTS[what][0], "operationName": "q1" if what == "operations" else None}
     answer = server.http.post("/api/graphql", json=asked, headers={"X-Service-Actor": ADMIN}).json()
     assert answer["data"]
@@ -99,11 +99,11 @@ def contain(count: int, length: int) -> dict[str, Any]:
     return {"field": "name", "condition": "CONTAIN", "values": [f"{n}".rjust(length, "x") for n in range(count)]}
 
 
-def test_a_list_by_eight_parts_of_values_is_answered(server: Server) -> None:
+def test_eight_partial_values_are_accepted(server: Server) -> None:
     assert server.tokens(filters=[contain(4, 500), contain(4, 500)])["total"] == 0
 
 
-def test_a_list_by_three_hundred_whole_values_is_answered(server: Server) -> None:
+def test_300_whole_values_are_accepted(server: Server) -> None:
     whole = {**contain(300, 166), "condition": "IN"}
     assert server.tokens(filters=[whole])["total"] == 0
 
@@ -128,7 +128,7 @@ def test_error_of_too_many_partial_values_states_the_limit(
 
 
 def lists(count: int, given: str) -> str:
-    return "{" + each(count, f"l#: listAccessTokens(input: {{{given}}}) {{ total }} ") + "}"
+    return "{" + repeat(count, f"l#: listAccessTokens(input: {{{given}}}) {{ total }} ") + "}"
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ def test_request_may_scan_the_tokens_of_one_actor_forty_times(server: Server, ca
     assert "at most 40 times together" in refused["message"]
 
 
-def test_dry_runs_count_as_well(server: Server) -> None:
-    dry = each(9, 'r#: revokeAccessTokens(input: {filters: [{field: "name", value: "x"}]}) { count } ')
+def test_dry_runs_count_as_scans(server: Server) -> None:
+    dry = repeat(9, 'r#: revokeAccessTokens(input: {filters: [{field: "name", value: "x"}]}) { count } ')
     errors = server.post("mutation {" + dry + "}", actor=ADMIN).json()["errors"]
     assert ["at most 8 times together" in error["message"] for error in errors] == [True]
 
@@ -223,7 +223,7 @@ def test_requirements_of_a_gateway_are_limited(server: Server) -> None:
 
 
 @pytest.mark.parametrize("path", ["/oauth2/introspect", "/oauth2/revoke"])
-def test_a_form_has_at_most_five_thousand_escapes(server: Server, path: str) -> None:
+def test_form_has_at_most_5000_escapes(server: Server, path: str) -> None:
     headers = {
         "Authorization": f"Bearer {server.create(ADMIN)['accessToken']}",
         "Content-Type": "application/x-www-form-urlencoded",
@@ -235,7 +235,7 @@ def test_a_form_has_at_most_five_thousand_escapes(server: Server, path: str) -> 
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def filled_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("filled")
     (folder / "data").mkdir(mode=0o700)
     fill(folder / "data" / "watchword.db", 1_200, now=time.time_ns() // 1_000_000)
@@ -244,42 +244,44 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def test_client_behind_more_than_nineteen_proxies_is_unknown(filled: Server) -> None:
-    token = filled.create(ADMIN, allowedNetworks=["10.0.0.0/8"])["accessToken"]
+def test_client_behind_more_than_nineteen_proxies_is_unknown(filled_server: Server) -> None:
+    token = filled_server.create(ADMIN, allowedNetworks=["10.0.0.0/8"])["accessToken"]
 
     def status(proxies: int) -> int:
         chain = ",".join(["10.1.2.3", *["127.0.0.1"] * proxies])
         headers = {"Authorization": f"Bearer {token}", "X-Forwarded-For": chain}
-        return filled.http.get("/auth", headers=headers).status_code
+        return filled_server.http.get("/auth", headers=headers).status_code
 
     assert [status(proxies) for proxies in (0, 1, 19, 20, 5_000)] == [204, 204, 204, 401, 401]
 
 
-def test_many_rejected_peers_do_not_hide_the_first_use_of_another_ended_token(filled: Server) -> None:
-    noise, stolen = filled.create(ADMIN), filled.create(ADMIN)
+def test_many_rejected_peers_do_not_hide_the_first_use_of_another_revoked_token(filled_server: Server) -> None:
+    noise, stolen = filled_server.create(ADMIN), filled_server.create(ADMIN)
     for made in (noise, stolen):
-        filled.revoke(made["metadata"]["id"], actor=ADMIN)
+        filled_server.revoke(made["metadata"]["id"], actor=ADMIN)
 
     def refused(made: Any, client: str) -> None:
         headers = {"Authorization": f"Bearer {made['accessToken']}", "X-Forwarded-For": client}
-        assert filled.http.get("/auth", headers=headers).status_code == 401
+        assert filled_server.http.get("/auth", headers=headers).status_code == 401
 
     for number in range(520):
         refused(noise, f"10.9.{number >> 8}.{number & 255}")
     refused(stolen, "192.0.2.66")
     query = "query ($input: ListEventsInput) { listEvents(input: $input) { events { tokenId peer detail } } }"
     wanted = {"input": {"actions": ["authentication.failed"], "count": 1000}}
-    found = filled.ask(query, wanted, actor=ADMIN)["listEvents"]["events"]
+    found = filled_server.ask(query, wanted, actor=ADMIN)["listEvents"]["events"]
     of_it = [(event["peer"], event["detail"]) for event in found if event["tokenId"] == stolen["metadata"]["id"]]
     assert of_it == [("192.0.2.66", {"reason": "token_revoked"})]
 
 
-def test_lists_of_one_request_are_limited_to_fifty_thousand_values(filled: Server) -> None:
+def test_lists_of_one_request_are_limited_to_fifty_thousand_values(filled_server: Server) -> None:
     selected = (
-        "{ tokens { id " + each(17, "b#: id") + " } }"
+        "{ tokens { id " + repeat(17, "b#: id") + " } }"
     )  # with these, twenty fields: a thousand rows have twenty thousand
-    query = "query ($input: ListAccessTokensInput) {" + each(3, f"a#: listAccessTokens(input: $input) {selected}") + "}"
-    answer = filled.post(query, {"input": {"count": 1_000}}, actor=ADMIN).json()
+    query = (
+        "query ($input: ListAccessTokensInput) {" + repeat(3, f"a#: listAccessTokens(input: $input) {selected}") + "}"
+    )
+    answer = filled_server.post(query, {"input": {"count": 1_000}}, actor=ADMIN).json()
     given = [answer["data"][name] and len(answer["data"][name]["tokens"]) for name in ("a0", "a1", "a2")]
     assert given == [1_000, 1_000, None]
     (error,) = answer["errors"]
@@ -288,10 +290,10 @@ def test_lists_of_one_request_are_limited_to_fifty_thousand_values(filled: Serve
     assert "at most 50,000 values" in error["message"]
 
 
-def test_page_of_a_thousand_tokens_with_every_field_is_allowed(filled: Server) -> None:
-    every = filled.ask('{ __type(name: "AccessTokenMetadata") { fields { name type { kind } } } }', actor=ADMIN)
+def test_page_of_a_thousand_tokens_with_every_field_is_allowed(filled_server: Server) -> None:
+    every = filled_server.ask('{ __type(name: "AccessTokenMetadata") { fields { name type { kind } } } }', actor=ADMIN)
     names = [field["name"] for field in every["__type"]["fields"] if field["name"] != "owner"]
     query = (
         "{ listAccessTokens(input: {count: 1000}) { total tokens { owner { urn username } " + " ".join(names) + " } } }"
     )
-    assert len(filled.ask(query, actor=ADMIN)["listAccessTokens"]["tokens"]) == 1_000
+    assert len(filled_server.ask(query, actor=ADMIN)["listAccessTokens"]["tokens"]) == 1_000

@@ -1,4 +1,4 @@
-"""The seed's flow, from outside."""
+"""The basic token flow over HTTP."""
 
 from tests.support.server import ADMIN, Server
 
