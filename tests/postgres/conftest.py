@@ -9,8 +9,8 @@ from tests.support.system import need_program
 
 
 @pytest.fixture(scope="session")
-def careful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A server that flushes its files and has a certificate for 127.0.0.1, which is in `careful.folder / "ca.pem"`."""
+def durable_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster with fsync and TLS. Its certificate for 127.0.0.1 is in `folder / "ca.pem"`."""
     with own_cluster(tmp_path_factory.mktemp("careful"), fsync="on", max_connections="60") as cluster:
         _certify(cluster)
         yield cluster

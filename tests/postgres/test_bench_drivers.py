@@ -1,4 +1,4 @@
-"""The bench of drivers runs, on a real server: each part for a moment, on a small store."""
+"""The driver benchmark runs on a real server."""
 
 import subprocess
 import sys
@@ -8,8 +8,8 @@ from tests.support.postgres import DEBIAN, programs
 from tests.support.waiting import SECONDS
 
 
-def test_the_bench_of_drivers_measures_each_of_them_and_every_form_and_plan() -> None:
-    programs(DEBIAN)  # skips where it cannot be had
+def test_driver_benchmark_measures_every_driver_format_and_plan() -> None:
+    programs(DEBIAN)  # skips if not installed
     flags = ["--repeats", "1", "--seconds", "0.2", "--tokens", "1000", "--parts", "drivers", "answers", "plans"]
     ran = subprocess.run(
         [sys.executable, "-m", "bench.drivers", *flags],

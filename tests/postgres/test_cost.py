@@ -1,4 +1,4 @@
-"""What must cost the same at any size does: read off PostgreSQL's own plans, those inside its functions included."""
+"""Operations whose cost must not grow with the store, from PostgreSQL's plans, including those inside functions."""
 
 import asyncio
 import fcntl
@@ -34,7 +34,7 @@ FEW = 1_000
 SIZES = (100_000, pytest.param(1_000_000, marks=pytest.mark.soak))
 ACTORS = 20
 NOW = 1_767_225_600_000
-# One row each, or as many as there are keys: a look at the whole of it is a look at one page.
+# Tables of a few rows; scanning them reads one page.
 SMALL = {"state", "keys", "next_key"}
 # Actor, bearer, version, peer, request.
 ORIGIN = (SYSTEM.actor, filled_id(4), None, "p", "r")
@@ -69,7 +69,7 @@ def cost_of(plans: list[Any]) -> Cost:
     return Cost(
         scanned={node["Relation Name"] for node in every if node["Node Type"] == "Seq Scan"} - SMALL,
         sorted=sum(node["Actual Rows"] > 1 for node in every if "Sort" in node["Node Type"]),
-        # What is read within a function counts twice, on every store.
+        # Pages read within a function count twice, in every store.
         pages=sum(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] for plan in plans),
         indexes={node["Index Name"] for node in every if "Index Name" in node},
         statements=len(plans),
@@ -77,8 +77,8 @@ def cost_of(plans: list[Any]) -> Cost:
 
 
 @asynccontextmanager
-async def explained(place: PostgresUrl, session: Any) -> Any:
-    """A connection as the store has it, that tells the plan of everything it runs."""
+async def connect_explained(place: PostgresUrl, session: Any) -> Any:
+    """A connection with the store's settings that logs the plan of every statement."""
     connection: Any = await connect(place, session)
     told: list[str] = []
     connection.add_log_listener(lambda _, message: told.append(message.message))
@@ -97,8 +97,6 @@ async def explained(place: PostgresUrl, session: Any) -> Any:
 
 
 class OneConnection:
-    """Runs transactions and reads on one connection."""
-
     dialect = DIALECT
 
     def __init__(self, connection: Connection) -> None:
@@ -126,8 +124,8 @@ def add(number: int, actor: str = filled_actor(3, ACTORS), most: int = 10**6) ->
     return [[value] for value in (*issue, *rows.token_values(made)[:12], None, None)]
 
 
-def asks(number: int) -> dict[str, tuple[Any, Ask]]:
-    """What the store sends, by name; each with what its connection is set to."""
+def statements(number: int) -> dict[str, tuple[Any, Ask]]:
+    """The statements of the store by name, with the session settings of their connection."""
     actor = filled_actor(3, ACTORS)
     own = translate(Filter(Field.ACTOR_URN, Condition.EQUAL, (actor,)), own=(Field.ACTOR_URN, actor))
     by = translate(Filter(Field.OWNER_URN, Condition.EQUAL, (actor,)), own=(Field.OWNER_URN, actor))
@@ -164,7 +162,7 @@ def translate(*filters: Filter, **fields: Any) -> tuple[str, list[Any], bool]:
     return search_sql(Search(filters=filters, **fields))
 
 
-NAMES = sorted(asks(0))
+NAMES = sorted(statements(0))
 
 
 def measure(cluster: Cluster, folder: Any, size: int) -> dict[str, Cost]:
@@ -179,7 +177,7 @@ def measure(cluster: Cluster, folder: Any, size: int) -> dict[str, Cost]:
         "INSERT INTO group_members (actor_urn, group_urn)"
         " SELECT 'urn:u:' || n, 'urn:g:' || (n % 50 + 1) FROM generate_series(1, 5000) AS n"
     )
-    # To count so many of one actor in one transaction takes minutes: they are counted in one stroke.
+    # Counting these tokens by trigger takes minutes; add their total directly.
     home.look("ALTER TABLE tokens DISABLE TRIGGER tokens_counted")
     home.look("INSERT INTO token_totals (kind, urn, slot, total) VALUES ('actor', %s, 0, %s)", EXPIRED, size // 10)
     home.look(
@@ -187,8 +185,7 @@ def measure(cluster: Cluster, folder: Any, size: int) -> dict[str, Cost]:
         f" SELECT 'expired ' || n, 'PERSONAL', 'x', %s, 'urn:o', 0, n FROM generate_series(1, {size // 10}) AS n",
         EXPIRED,
     )
-    # Families of three: an old one, its successor that was never used, and what was derived from the old one. Nobody
-    # asks for their number.
+    # Families of three: an old token, its unused successor and a derived token. Their totals are not needed.
     home.look(
         "INSERT INTO tokens (id, type, name, actor_urn, owner_urn, created_at, expires_at, parent, root, replaces,"
         " replaced_by, grace, full_end) SELECT kind || n, 'PERSONAL', 'x', 'urn:f', 'urn:f', 0, NULL,"
@@ -205,22 +202,22 @@ def measure(cluster: Cluster, folder: Any, size: int) -> dict[str, Cost]:
     home.look("INSERT INTO service_accounts SELECT 'urn:a:' || n, 'a', NULL, 0, 'x' FROM generate_series(1, 5000) AS n")
     home.look("VACUUM ANALYZE")
 
-    async def ask_all() -> dict[str, Cost]:
+    async def measure_all() -> dict[str, Cost]:
         store = await open_store(place, lambda: NOW, ignore)
         await store.settle_keys(b"salt", key(1), key(2))
         await store.apply_startup_policies(root_policy(ADMIN), ())
         await store.close()
         costs = {}
         for name in NAMES:
-            session = asks(0)[name][0]
-            async with explained(place, session or {}) as (connection, told):
-                for number in (100, 102, 104):  # once and again, so that nothing is looked up for the first time
+            session = statements(0)[name][0]
+            async with connect_explained(place, session or {}) as (connection, told):
+                for number in (100, 102, 104):  # repeat, to warm the caches
                     told.clear()
-                    await asks(number)[name][1](connection)
+                    await statements(number)[name][1](connection)
                 costs[name] = cost_of([plan_of(message) for message in told if '"Plan"' in message])
         return costs
 
-    return asyncio.run(ask_all())
+    return asyncio.run(measure_all())
 
 
 Costs = tuple[dict[str, Cost], dict[str, Cost]]
@@ -229,7 +226,7 @@ Costs = tuple[dict[str, Cost], dict[str, Cost]]
 
 @pytest.fixture(scope="module", params=SIZES)
 def costs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Costs:
-    """Measured by whichever worker of the run comes first; the others read what it found."""
+    """The first xdist worker measures; the others read its results."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with (shared / "costs.turn").open("w") as turn:
@@ -244,12 +241,12 @@ def costs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_table_is_read_from_end_to_end(costs: Costs, name: str) -> None:
+def test_no_table_is_scanned(costs: Costs, name: str) -> None:
     assert costs[1][name].scanned == set()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_looks_at_no_more_pages_than_the_depth_of_the_trees_adds(costs: Costs, name: str) -> None:
+def test_pages_read_grow_only_with_index_depth(costs: Costs, name: str) -> None:
     few, many = costs[0][name], costs[1][name]
     assert few.pages > 0
     assert many.pages <= 2 * few.pages + 10
@@ -259,16 +256,15 @@ def test_it_looks_at_no_more_pages_than_the_depth_of_the_trees_adds(costs: Costs
     ("name", "index"),
     [("own list", "tokens_actor"), ("list by owner", "tokens_owner"), ("first page of all", "tokens_all")],
 )
-def test_a_list_is_read_off_an_index_in_its_order(costs: Costs, name: str, index: str) -> None:
+def test_list_uses_an_ordered_index(costs: Costs, name: str, index: str) -> None:
     assert index in costs[1][name].indexes
 
 
 @pytest.mark.parametrize("name", ["own list", "list by owner", "first page of all"])
-def test_the_total_of_a_list_is_looked_up_once_and_not_for_each_of_its_rows(costs: Costs, name: str) -> None:
+def test_total_of_a_list_is_read_once(costs: Costs, name: str) -> None:
     assert costs[1][name].statements == 2
 
 
-def test_the_measure_would_show_a_walk_over_all_tokens(costs: Costs) -> None:
-    """What does walk is seen to: a plan as PostgreSQL tells it, of a count."""
+def test_cost_detects_a_sequential_scan(costs: Costs) -> None:
     plan = {"Node Type": "Seq Scan", "Relation Name": "tokens", "Shared Hit Blocks": 9, "Shared Read Blocks": 0}
     assert cost_of([plan]).scanned == {"tokens"}

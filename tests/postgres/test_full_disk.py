@@ -1,4 +1,4 @@
-"""The disk of the database is full: writes say so, verification goes on, and with room everything is as before."""
+"""The database's disk is full: writes get 503, verification works, and everything recovers."""
 
 import shutil
 import tempfile
@@ -18,7 +18,7 @@ FULL = "The store's disk is full. Nothing was changed."
 
 @pytest.fixture
 def disk() -> Iterator[Path]:
-    """A small one that whoever runs the database reaches and owns."""
+    """A small disk owned by the database's user."""
     folder = Path(tempfile.mkdtemp(prefix="watchword-disk-", dir="/tmp"))
     try:
         folder.chmod(0o755)
@@ -31,8 +31,8 @@ def disk() -> Iterator[Path]:
 
 
 @pytest.fixture
-def cramped(postgres: Address, disk: Path, tmp_path: Path) -> Iterator[Home]:
-    """A store whose tables lie on that disk."""
+def store_on_small_disk(postgres: Address, disk: Path, tmp_path: Path) -> Iterator[Home]:
+    """A store whose tables are on that disk."""
     with home(postgres, tmp_path) as made:
         space, role = f"space_{made.schema}", f"role_{made.schema}"
         postgres.ask(f"CREATE ROLE {role} LOGIN SUPERUSER")
@@ -47,8 +47,8 @@ def cramped(postgres: Address, disk: Path, tmp_path: Path) -> Iterator[Home]:
             postgres.ask(f"DROP ROLE {role}")
 
 
-def only_change_rows(postgres: Address, home: Home) -> None:
-    """From here on its user may make no table on that disk; whether there is room shows by a row alone."""
+def allow_row_changes_only(postgres: Address, home: Home) -> None:
+    """The role can no longer create tables on that disk."""
     postgres.ask(f"ALTER TABLESPACE space_{home.schema} OWNER TO CURRENT_USER")
     postgres.ask(f"ALTER ROLE role_{home.schema} NOSUPERUSER")
 
@@ -61,27 +61,27 @@ def fill(disk: Path) -> Path:
     return filler
 
 
-def test_writes_say_so_and_verification_goes_on_until_there_is_room_again(
-    postgres: Address, cramped: Home, disk: Path, tmp_path: Path
+def test_full_disk_rejects_writes_until_there_is_space(
+    postgres: Address, store_on_small_disk: Home, disk: Path, tmp_path: Path
 ) -> None:
-    with Server(tmp_path / "server", "--local-mode", "on", env=cramped.env) as server:
+    with Server(tmp_path / "server", "--local-mode", "on", env=store_on_small_disk.env) as server:
         token = server.create(ADMIN)["accessToken"]
-        only_change_rows(postgres, cramped)
+        allow_row_changes_only(postgres, store_on_small_disk)
         filler = fill(disk)
         wanted = {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_HOUR", "name": "x", "description": "y" * 1000}
         answers = []
 
-        def refused() -> bool:
-            """What is left of pages in use takes some more."""
+        def is_rejected() -> bool:
+            """Pages in use may have space for a few more rows."""
             answers.append(server.post(CREATE, {"input": wanted}, actor=ADMIN).json())
             return "errors" in answers[-1]
 
-        until(refused, "a create is refused")
+        until(is_rejected, "a create is refused")
         (error,) = answers[-1]["errors"]
         assert error["message"] == FULL
         assert (error["extensions"]["code"], error["extensions"]["reason"]) == (503, "store_unavailable")
-        kept = cramped.look("SELECT count(*) FROM tokens")[0][0]
-        assert kept == len(answers)  # the first, and all but the refused
+        kept = store_on_small_disk.look("SELECT count(*) FROM tokens")[0][0]
+        assert kept == len(answers)  # the first one and all but the rejected one
 
         assert server.verify(token).status_code == 204
         until(lambda: server.http.get("/health/ready").status_code == 503, "it is not ready")
@@ -90,7 +90,7 @@ def test_writes_say_so_and_verification_goes_on_until_there_is_room_again(
 
         filler.unlink()
         until(lambda: server.http.get("/health/ready").status_code == 200, "it is ready again")
-        assert not refused()
+        assert not is_rejected()
         assert server.verify(answers[-1]["data"]["createAccessToken"]["accessToken"]).status_code == 204
         assert server.verify(token).status_code == 204
         assert "Traceback" not in server.err.read_text()

@@ -1,4 +1,4 @@
-"""Two instances on one database: what one does, the other knows at once; what one leaves, the other takes up."""
+"""Two instances on one database see each other's changes immediately and take over operations."""
 
 import json
 import time
@@ -29,14 +29,14 @@ def shared(postgres: Address, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture(scope="module")
-def pair(shared: Home, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
+def instances(shared: Home, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
     folder = tmp_path_factory.mktemp("pair")
     flags = ("--local-mode", "on")
     with Server(folder / "a", *flags, env=shared.env) as one, Server(folder / "b", *flags, env=shared.env) as other:
         yield one, other
 
 
-def moment() -> int:
+def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
@@ -45,8 +45,8 @@ def kid(token: str) -> Any:
     return json.loads(urlsafe_b64decode(head + "=" * (-len(head) % 4)))["kid"]
 
 
-def test_a_token_of_one_works_at_the_other_until_either_revokes_it(pair: tuple[Server, Server]) -> None:
-    for one, other in (pair, pair[::-1]):
+def test_token_works_on_both_instances_until_either_revokes_it(instances: tuple[Server, Server]) -> None:
+    for one, other in (instances, instances[::-1]):
         made = one.create(ADMIN)
         assert other.verify(made["accessToken"]).status_code == 204
         assert other.tokens(filters=[{"field": "id", "value": made["metadata"]["id"]}])["total"] == 1
@@ -55,14 +55,14 @@ def test_a_token_of_one_works_at_the_other_until_either_revokes_it(pair: tuple[S
         assert one.tokens(filters=[{"field": "id", "value": made["metadata"]["id"]}])["total"] == 0
 
 
-def test_requests_that_need_a_changed_policy_share_one_load(pair: tuple[Server, Server], shared: Home) -> None:
-    one, other = pair
+def test_concurrent_requests_share_one_policy_load(instances: tuple[Server, Server], shared: Home) -> None:
+    one, other = instances
     token = other.create(ADMIN)["accessToken"]
     requests = 60
     waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'LEFT JOIN policies'"
     with shared.connect() as lock, ThreadPoolExecutor(requests) as pool:
         one.withdraw(one.grant(ANN))
-        before, answered = counted(other, READS), counted(other, ANSWERED)
+        before, answered = metric(other, READS), metric(other, ANSWERED)
         lock.execute("BEGIN")
         lock.execute("LOCK TABLE policies IN ACCESS EXCLUSIVE MODE")
         asked = [pool.submit(other.ask, ME, token=token) for _ in range(requests)]
@@ -70,18 +70,18 @@ def test_requests_that_need_a_changed_policy_share_one_load(pair: tuple[Server, 
         lock.execute("ROLLBACK")
         for one_asked in asked:
             one_asked.result()
-        until(lambda: counted(other, ANSWERED) >= answered + requests, "all of them are counted")
-        # Other reads are those of the loop that looks for operations.
-        assert counted(other, READS) - before < requests / 2
+        until(lambda: metric(other, ANSWERED) >= answered + requests, "all of them are counted")
+        # The operations loop reads too.
+        assert metric(other, READS) - before < requests / 2
 
 
-def counted(server: Server, name: str) -> float:
+def metric(server: Server, name: str) -> float:
     (line,) = [line for line in server.http.get("/metrics").text.splitlines() if line.startswith(name)]
     return float(line.rsplit(" ", 1)[1])
 
 
-def test_a_policy_counts_at_the_other_from_the_next_request_on(pair: tuple[Server, Server]) -> None:
-    one, other = pair
+def test_policy_change_applies_to_the_next_request_on_the_other_instance(instances: tuple[Server, Server]) -> None:
+    one, other = instances
     for _ in range(10):
         with pytest.raises(GraphQLRefused):
             other.create(ANN)
@@ -92,8 +92,8 @@ def test_a_policy_counts_at_the_other_from_the_next_request_on(pair: tuple[Serve
             other.create(ANN, token=made["accessToken"])
 
 
-def test_a_suspension_counts_at_the_other_from_the_next_request_on(pair: tuple[Server, Server]) -> None:
-    one, other = pair
+def test_suspension_applies_to_the_next_request_on_the_other_instance(instances: tuple[Server, Server]) -> None:
+    one, other = instances
     made = one.create(ADMIN, of=ANN)
     for _ in range(10):
         assert other.verify(made["accessToken"]).status_code == 204
@@ -102,25 +102,23 @@ def test_a_suspension_counts_at_the_other_from_the_next_request_on(pair: tuple[S
         one.set_status(ANN, "ACTIVE")
 
 
-def test_both_sign_with_a_new_key_from_its_rotation_on_and_publish_the_same(
-    pair: tuple[Server, Server], shared: Home
-) -> None:
-    before = kid(pair[0].create(ADMIN)["accessToken"])
+def test_both_instances_sign_with_the_rotated_key(instances: tuple[Server, Server], shared: Home) -> None:
+    before = kid(instances[0].create(ADMIN)["accessToken"])
     done = watchword("keys", "rotate", env=shared.env)
     assert done.returncode == 0, done.stderr
-    kids = {kid(server.create(ADMIN)["accessToken"]) for server in pair}
+    kids = {kid(server.create(ADMIN)["accessToken"]) for server in instances}
     assert len(kids) == 1
     assert kids != {before}
-    published = [server.http.get("/.well-known/jwks.json").json() for server in pair]
+    published = [server.http.get("/.well-known/jwks.json").json() for server in instances]
     assert published[0] == published[1]
     assert {key["kid"] for key in published[0]["keys"]} >= {before, *kids}
 
 
-def test_operations_in_embedded_indexes_are_each_instances_own(pair: tuple[Server, Server]) -> None:
-    start = moment()
+def test_embedded_indexes_are_separate_per_instance(instances: tuple[Server, Server]) -> None:
+    start = now_ms()
     index: Index = EmbeddedIndex()
-    token = pair[0].create(ADMIN)["accessToken"]
-    series = [Series(server, index, token, "twice") for server in pair]
+    token = instances[0].create(ADMIN)["accessToken"]
+    series = [Series(server, index, token, "twice") for server in instances]
     for number, one in enumerate(series):
         one.load(times(10, start, owner=number))
     tasks = [one.truncate(start - 6 * DAY) for one in series]
@@ -133,7 +131,7 @@ def test_operations_in_embedded_indexes_are_each_instances_own(pair: tuple[Serve
         assert len(one.rows()) == 6
 
 
-def test_an_operation_of_an_instance_that_was_killed_is_finished_by_the_other(
+def test_operation_of_a_killed_instance_is_finished_by_the_other(
     database: Home, shared_nodes: SharedNodes, tmp_path: Path
 ) -> None:
     node = shared_nodes.of(KINDS[0])
@@ -146,7 +144,7 @@ def test_an_operation_of_an_instance_that_was_killed_is_finished_by_the_other(
         token = one.create(ADMIN)["accessToken"]
         here = Series(one, index, token)
         there = Series(other, index, token, here.aspect)
-        start = moment()
+        start = now_ms()
         here.load(times(3_000, start))
         task = here.truncate(start - 1_500 * DAY, forceDeleteByQuery=True)
         until(lambda: there.operation(task)["state"] == "RUNNING", "somebody works on it")

@@ -1,4 +1,4 @@
-"""A standby is never spoken to: alone it is refused, in a list it is passed by, promoted it is found."""
+"""A standby is never used: alone it is rejected, in a list it is skipped, and after promotion it is used."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.support.waiting import until
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[tuple[Cluster, Cluster]]:
-    """A primary, and a standby that follows it."""
+    """A primary and its standby."""
     with own_cluster(tmp_path / "primary") as primary:
         standby = primary.standby(tmp_path / "standby.log")
         try:
@@ -21,7 +21,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Cluster, Cluster]]:
             standby.remove()
 
 
-def test_of_a_list_of_hosts_the_one_that_takes_writes_is_used_and_found_again_after_a_failover(
+def test_writable_host_is_used_and_found_after_failover(
     pair: tuple[Cluster, Cluster], make_server: Callable[..., Server], tmp_path: Path
 ) -> None:
     primary, standby = pair
@@ -38,7 +38,7 @@ def test_of_a_list_of_hosts_the_one_that_takes_writes_is_used_and_found_again_af
     token = server.create(ADMIN)["accessToken"]
     assert server.verify(token).status_code == 204
 
-    until(lambda: _caught_up(primary), "the standby has it all")
+    until(lambda: _is_caught_up(primary), "the standby has it all")
     primary.stop(immediate=True)
     assert server.verify(token).status_code == 503
     ready = server.http.get("/health/ready")
@@ -52,6 +52,6 @@ def test_of_a_list_of_hosts_the_one_that_takes_writes_is_used_and_found_again_af
     until(lambda: server.http.get("/health/ready").status_code == 200, "it is ready again")
 
 
-def _caught_up(primary: Cluster) -> bool:
+def _is_caught_up(primary: Cluster) -> bool:
     query = "SELECT replay_lsn >= pg_current_wal_lsn() FROM pg_stat_replication"
     return primary.ask(query) == [(True,)]

@@ -1,4 +1,4 @@
-"""Starting on a database: any number at once, on one that is itself still starting, and what the first lines say."""
+"""Starting on a database: concurrently, while the database starts, and with older schemas."""
 
 import os
 import re
@@ -22,9 +22,7 @@ Make = Callable[..., Server]
 VERSION = latest("postgres")
 
 
-def test_ten_instances_that_start_at_once_on_an_empty_database_all_start_and_one_migrates(
-    database: Home, tmp_path: Path
-) -> None:
+def test_concurrent_starts_on_an_empty_database_migrate_once(database: Home, tmp_path: Path) -> None:
     servers = [Server(tmp_path / f"server{n}", env=database.env) for n in range(4)]
     clean = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")} | database.env
     commands = [
@@ -60,7 +58,7 @@ def test_ten_instances_that_start_at_once_on_an_empty_database_all_start_and_one
             server.http.close()
 
 
-def test_the_first_lines_say_that_local_mode_is_off_and_their_example_works(
+def test_start_output_shows_local_mode_off_and_a_working_example(
     database: Home, make_server: Make, tmp_path: Path
 ) -> None:
     server = make_server(env=database.env)
@@ -74,8 +72,8 @@ def test_the_first_lines_say_that_local_mode_is_off_and_their_example_works(
     assert server.verify(done.stdout.strip()).status_code == 204
 
 
-def test_a_server_that_is_still_starting_is_waited_for(tmp_path: Path) -> None:
-    with own_cluster(tmp_path / "late") as cluster, Witness() as witness:
+def test_start_waits_for_a_starting_database(tmp_path: Path) -> None:
+    with own_cluster(tmp_path / "late") as cluster, ConnectionCounter() as witness:
         cluster.stop()
         env = Home(cluster, tmp_path).env
         env["WATCHWORD_DATABASE_URL"] = f"postgresql://ww@{witness.host},{cluster.host}/ww?sslmode=disable"
@@ -83,7 +81,7 @@ def test_a_server_that_is_still_starting_is_waited_for(tmp_path: Path) -> None:
         words = ("db", "migrate", "--data-dir", str(tmp_path / "data"))
         starting = threading.Thread(target=lambda: done.append(watchword(*words, env=env)))
         starting.start()
-        # Who knocks here a second time has knocked in vain at the other.
+        # A second connection here means that the other host was tried too.
         until(lambda: witness.knocks >= 2 or not starting.is_alive(), "it knocks again")
         cluster.start()
         starting.join()
@@ -129,8 +127,8 @@ def to_first_version(database: Home) -> None:
     database.look(f"DROP SCHEMA {newer} CASCADE")
 
 
-class Witness:
-    """A host that is no database, and counts who tries it."""
+class ConnectionCounter:
+    """A host that is not a database and counts connections."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))

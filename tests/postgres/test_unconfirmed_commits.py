@@ -1,4 +1,4 @@
-"""A commit that the synchronous standby did not confirm is neither answered as done nor found done by a retry."""
+"""A commit that the synchronous standby did not confirm is not reported as done, nor by a retry."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -21,8 +21,8 @@ UNKNOWN = (503, "outcome_unknown")
 Send = Callable[[], Any]
 
 
-class Pair:
-    """A service on a primary whose commits wait for a standby."""
+class ReplicatedService:
+    """A service on a primary with a synchronous standby."""
 
     def __init__(self, primary: Cluster, standby: Cluster, home: Home, server: Server) -> None:
         self.primary = primary
@@ -31,7 +31,7 @@ class Pair:
         self.server = server
 
     def interrupt(self, how: str, *sent: Send) -> list[Any]:
-        """What these come to if, while the standby is away, each wait for it is ended in this way again and again."""
+        """Send requests while the standby is down; end their waits repeatedly in this way."""
         ended = 0
         with ThreadPoolExecutor(len(sent)) as pool:
             answers = [pool.submit(send) for send in sent]
@@ -41,10 +41,10 @@ class Pair:
         assert ended >= len(sent)
         return [answer.result() for answer in answers]
 
-    def take_standby(self) -> None:
+    def stop_standby(self) -> None:
         self.standby.stop(immediate=True)
 
-    def return_standby(self) -> None:
+    def start_standby(self) -> None:
         if self.standby.process is None:
             self.standby.start()
         following = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
@@ -56,34 +56,34 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def replicated_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicatedService]:
     folder = tmp_path_factory.mktemp("pair")
     with own_cluster(folder / "primary", synchronous_standby_names="*") as primary:
         standby = primary.standby(folder / "standby.log")
         home = Home(primary, folder)
         try:
             with Server(folder / "server", "--local-mode", "on", env=home.env | PROMPT) as server:
-                yield Pair(primary, standby, home, server)
+                yield ReplicatedService(primary, standby, home, server)
         finally:
             standby.remove()
 
 
 @pytest.fixture
-def pair(running: Pair) -> Iterator[Pair]:
-    running.return_standby()
-    yield running
-    running.return_standby()
+def pair(replicated_service: ReplicatedService) -> Iterator[ReplicatedService]:
+    replicated_service.start_standby()
+    yield replicated_service
+    replicated_service.start_standby()
 
 
-def refused(answer: httpx.Response) -> tuple[int, str]:
-    """Code and reason of what was not answered as done."""
+def error_of(answer: httpx.Response) -> tuple[int, str]:
+    """Code and reason of the error."""
     told = answer.json()
     error = told["errors"][0]["extensions"] if "errors" in told else told["error"]
     return error["code"], error["reason"]
 
 
 def confirmed(send: Callable[[], httpx.Response]) -> httpx.Response:
-    """The first answer that does not say "outcome unknown": on a busy machine the standby may confirm too late."""
+    """The first response other than "outcome unknown"; on a loaded machine the standby may confirm late."""
     answers: list[httpx.Response] = []
 
     def is_known() -> bool:
@@ -95,7 +95,7 @@ def confirmed(send: Callable[[], httpx.Response]) -> httpx.Response:
 
 
 @pytest.mark.parametrize("how", [CANCEL, TERMINATE])
-def test_cancelled_wait_for_the_standby_is_not_answered_as_revoked(pair: Pair, how: str) -> None:
+def test_unconfirmed_revocation_is_not_reported_as_done(pair: ReplicatedService, how: str) -> None:
     server = pair.server
     token = server.create(ADMIN)
 
@@ -105,19 +105,19 @@ def test_cancelled_wait_for_the_standby_is_not_answered_as_revoked(pair: Pair, h
     def revoke_by_possession() -> httpx.Response:
         return server.http.post("/oauth2/revoke", data={"token": token["accessToken"]})
 
-    pair.take_standby()
-    assert [refused(answer) for answer in pair.interrupt(how, revoke)] == [UNKNOWN]
-    # It is seen on the primary by now, where a failover would undo it.
+    pair.stop_standby()
+    assert [error_of(answer) for answer in pair.interrupt(how, revoke)] == [UNKNOWN]
+    # It is visible on the primary, but a failover would undo it.
     assert pair.is_revoked(token["metadata"]["id"])
-    assert refused(revoke()) == UNKNOWN
+    assert error_of(revoke()) == UNKNOWN
     assert revoke_by_possession().status_code == 503
-    pair.return_standby()
-    assert refused(confirmed(revoke)) == (409, "already_revoked")
+    pair.start_standby()
+    assert error_of(confirmed(revoke)) == (409, "already_revoked")
     assert confirmed(revoke_by_possession).status_code == 200
 
 
 @pytest.mark.parametrize("how", [CANCEL, TERMINATE])
-def test_cancelled_wait_for_the_standby_is_not_answered_as_done_by_any_write(pair: Pair, how: str) -> None:
+def test_unconfirmed_writes_are_not_reported_as_done(pair: ReplicatedService, how: str) -> None:
     server = pair.server
     browser = Browser(server)
     old = server.create(ADMIN)
@@ -139,37 +139,37 @@ def test_cancelled_wait_for_the_standby_is_not_answered_as_done_by_any_write(pai
         ),
         "session": lambda: browser.sign_in(token=old["accessToken"]),
     }
-    pair.take_standby()
+    pair.stop_standby()
     answers = pair.interrupt(how, *writes.values())
-    assert {name: refused(answer) for name, answer in zip(writes, answers, strict=True)} == dict.fromkeys(
+    assert {name: error_of(answer) for name, answer in zip(writes, answers, strict=True)} == dict.fromkeys(
         writes, UNKNOWN
     )
     assert not any("eyJ" in answer.text for answer in answers)
     browser.close()
 
-    # A token whose create was not confirmed is nobody's: it is ended.
-    pair.return_standby()
+    # A token whose creation was not confirmed is revoked.
+    pair.start_standby()
     named = "SELECT revoked_at IS NOT NULL FROM tokens WHERE name = %s"
     until(lambda: pair.home.look(named, made["name"]) in ([], [(True,)]), "the token is withdrawn")
 
 
-def test_token_made_under_a_key_is_given_again_once_the_standby_has_it(pair: Pair) -> None:
+def test_keyed_token_is_returned_again_after_the_standby_confirms(pair: ReplicatedService) -> None:
     wanted = {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_HOUR", "name": "keyed"}
 
     def create() -> httpx.Response:
         return pair.server.post(CREATE, {"input": wanted}, actor=ADMIN, headers={"Idempotency-Key": "unconfirmed"})
 
-    pair.take_standby()
-    assert [refused(answer) for answer in pair.interrupt(CANCEL, create)] == [UNKNOWN]
-    assert refused(create())[0] == 503
-    pair.return_standby()
+    pair.stop_standby()
+    assert [error_of(answer) for answer in pair.interrupt(CANCEL, create)] == [UNKNOWN]
+    assert error_of(create())[0] == 503
+    pair.start_standby()
     token = confirmed(create).json()["data"]["createAccessToken"]["accessToken"]
     assert pair.server.verify(token).status_code == 204
 
 
-def test_command_on_the_store_whose_wait_was_cancelled_does_not_say_that_it_was_done(pair: Pair) -> None:
+def test_unconfirmed_local_command_fails(pair: ReplicatedService) -> None:
     env = pair.home.env | PROMPT
-    pair.take_standby()
+    pair.stop_standby()
     (done,) = pair.interrupt(CANCEL, lambda: watchword("keys", "rotate", env=env))
     assert (done.returncode, done.stdout) == (1, "")
     assert "did not confirm in time" in done.stderr

@@ -1,4 +1,4 @@
-"""Verification by shared reads: who waits together is answered together, and nobody holds up anybody."""
+"""Verification in shared reads: concurrent requests share a query, and a slow one delays no other."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> PostgresUrl:
+def store_url(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> PostgresUrl:
     home = Home(cluster, tmp_path_factory.mktemp("home"))
     address = read_address(home.url)
     assert isinstance(address, PostgresUrl)
@@ -63,26 +63,26 @@ def run() -> Iterator[Run]:
 
 @pytest.fixture
 def reads() -> list[float]:
-    """How long each shared read took."""
+    """Durations of the shared reads."""
     return []
 
 
 @pytest.fixture
-def store(run: Run, place: PostgresUrl, reads: list[float]) -> Iterator[Store]:
+def store(run: Run, store_url: PostgresUrl, reads: list[float]) -> Iterator[Store]:
     def observe(what: str, seconds: float) -> None:
         if what == "verify":
             reads.append(seconds)
 
-    opened = run(open_store(place, lambda: 0, observe))
+    opened = run(open_store(store_url, lambda: 0, observe))
     run(opened.find_bearer(TOKENS[0].id))
-    run(opened_lanes(opened))
+    run(wait_for_lanes(opened))
     reads.clear()
     yield opened
     run(opened.close())
 
 
-async def opened_lanes(store: Store) -> None:
-    """Who asks first waits for one lane; the others open meanwhile."""
+async def wait_for_lanes(store: Store) -> None:
+    """The first request opens one lane; the others open in the background."""
     async with asyncio.timeout(TIMEOUT):
         lanes = store._verifier._lanes  # type: ignore[attr-defined]
         while any(lane.connection is None for lane in lanes):  # noqa: ASYNC110 - nobody tells of it
@@ -93,8 +93,8 @@ async def find_all(store: Store, ids: list[str]) -> list[Bearer | BaseException 
     return await asyncio.gather(*(store.find_bearer(one) for one in ids), return_exceptions=True)
 
 
-def lanes(cluster: Cluster) -> list[int]:
-    """The processes of the server that serve the lanes."""
+def lane_backends(cluster: Cluster) -> list[int]:
+    """The server processes of the lanes."""
     rows = cluster.ask(
         "SELECT pid FROM pg_stat_activity WHERE query LIKE '%AS wanted (id)%' AND pid <> pg_backend_pid()"
     )
@@ -103,7 +103,7 @@ def lanes(cluster: Cluster) -> list[int]:
 
 
 @contextmanager
-def stopped(*pids: int) -> Iterator[None]:
+def paused(*pids: int) -> Iterator[None]:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -114,13 +114,13 @@ def stopped(*pids: int) -> Iterator[None]:
                 os.kill(pid, signal.SIGCONT)
 
 
-def test_those_who_wait_together_share_a_read(run: Run, store: Store, reads: list[float]) -> None:
+def test_concurrent_requests_share_a_read(run: Run, store: Store, reads: list[float]) -> None:
     found = run(find_all(store, [token.id for token in TOKENS] * 10))
     assert [bearer.token_id for bearer in found if isinstance(bearer, Bearer)] == [token.id for token in TOKENS] * 10
     assert len(reads) <= 2
 
 
-def test_many_more_than_one_read_may_ask_for_are_all_answered(run: Run, store: Store, reads: list[float]) -> None:
+def test_more_requests_than_one_read_are_all_answered(run: Run, store: Store, reads: list[float]) -> None:
     ids = [record(number).id for number in range(2_000)]
     found = run(find_all(store, ids))
     assert [one is not None for one in found] == [number < len(TOKENS) for number in range(2_000)]
@@ -130,28 +130,28 @@ def test_many_more_than_one_read_may_ask_for_are_all_answered(run: Run, store: S
 @pytest.mark.parametrize(
     "odd", ["", "\0", "a\0b", "ü", "\ud800", "x" * 100_000, "'; DROP TABLE tokens; --", "{}", "NULL"]
 )
-def test_an_odd_digest_is_unknown_and_spoils_nothing(run: Run, store: Store, odd: str) -> None:
+def test_odd_digest_is_unknown_and_does_not_affect_others(run: Run, store: Store, odd: str) -> None:
     found = run(find_all(store, [TOKENS[0].id, odd, TOKENS[1].id]))
     assert [getattr(one, "token_id", one) for one in found] == [TOKENS[0].id, None, TOKENS[1].id]
 
 
-def test_a_caller_who_went_away_holds_up_nobody(run: Run, store: Store) -> None:
-    async def some_leave() -> list[Bearer | BaseException | None]:
+def test_cancelled_request_does_not_affect_others(run: Run, store: Store) -> None:
+    async def cancel_half() -> list[Bearer | BaseException | None]:
         tasks = [asyncio.ensure_future(store.find_bearer(token.id)) for token in TOKENS]
         await asyncio.sleep(0)
         for task in tasks[::2]:
             task.cancel()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
-    found = run(some_leave())
+    found = run(cancel_half())
     assert [one.token_id for one in found[1::2] if isinstance(one, Bearer)] == [token.id for token in TOKENS[1::2]]
     assert all(isinstance(one, asyncio.CancelledError) for one in found[::2])
     assert run(store.find_bearer(TOKENS[0].id)) is not None
 
 
-def test_a_lane_that_hangs_holds_up_nobody_for_long(run: Run, store: Store, cluster: Cluster) -> None:
-    for pid in lanes(cluster):
-        with stopped(pid):
+def test_hanging_lane_does_not_block_requests(run: Run, store: Store, cluster: Cluster) -> None:
+    for pid in lane_backends(cluster):
+        with paused(pid):
             began = time.monotonic()
             found = run(find_all(store, [token.id for token in TOKENS]))
             assert all(isinstance(one, Bearer) for one in found)
@@ -160,14 +160,12 @@ def test_a_lane_that_hangs_holds_up_nobody_for_long(run: Run, store: Store, clus
             assert time.monotonic() - began < TIMEOUT
 
 
-def test_nobody_is_accepted_while_every_lane_hangs_and_all_are_told_in_time(
-    run: Run, place: PostgresUrl, cluster: Cluster
-) -> None:
-    store = run(open_store(replace(place, timeout=SHORT), lambda: 0, ignore))
-    run(opened_lanes(store))
+def test_hanging_database_rejects_all_requests_in_time(run: Run, store_url: PostgresUrl, cluster: Cluster) -> None:
+    store = run(open_store(replace(store_url, timeout=SHORT), lambda: 0, ignore))
+    run(wait_for_lanes(store))
     cluster.pause()
     try:
-        found = run(find_all(store, [token.id for token in TOKENS]))  # while it is still paused
+        found = run(find_all(store, [token.id for token in TOKENS]))  # still paused
     finally:
         cluster.resume()
     assert {one.reason for one in found if isinstance(one, Fault)} == {Reason.STORE_UNAVAILABLE}
@@ -176,37 +174,37 @@ def test_nobody_is_accepted_while_every_lane_hangs_and_all_are_told_in_time(
     run(store.close())
 
 
-def test_connections_that_are_ended_are_replaced_and_nobody_notices(run: Run, store: Store, cluster: Cluster) -> None:
-    async def through_it() -> list[Bearer | BaseException | None]:
+def test_terminated_connections_are_replaced_without_errors(run: Run, store: Store, cluster: Cluster) -> None:
+    async def terminate_and_find() -> list[Bearer | BaseException | None]:
         found = []
         for _ in range(5):
             await asyncio.to_thread(cluster.terminate_backends, "application_name = 'watchword'")
             found += await find_all(store, [token.id for token in TOKENS])
         return found
 
-    assert all(isinstance(one, Bearer) for one in run(through_it()))
+    assert all(isinstance(one, Bearer) for one in run(terminate_and_find()))
 
 
-def test_a_server_that_is_restarted_is_waited_for(run: Run, store: Store, cluster: Cluster) -> None:
-    async def through_it() -> list[Bearer | BaseException | None]:
+def test_requests_wait_for_a_restarting_server(run: Run, store: Store, cluster: Cluster) -> None:
+    async def terminate_and_find() -> list[Bearer | BaseException | None]:
         await asyncio.to_thread(cluster.stop, immediate=True)
         asked = asyncio.ensure_future(find_all(store, [token.id for token in TOKENS]))
         await asyncio.to_thread(cluster.start)
         return await asked
 
-    assert all(isinstance(one, Bearer) for one in run(through_it()))
+    assert all(isinstance(one, Bearer) for one in run(terminate_and_find()))
 
 
-def test_a_revocation_is_seen_by_whoever_asks_after_it(run: Run, store: Store, place: PostgresUrl) -> None:
-    async def storm() -> None:
-        other = await open_store(place, lambda: 0, ignore)
+def test_revocation_is_visible_to_every_later_read(run: Run, store: Store, store_url: PostgresUrl) -> None:
+    async def revoke_under_load() -> None:
+        other = await open_store(store_url, lambda: 0, ignore)
         stop = asyncio.Event()
 
-        async def noise() -> None:
+        async def load() -> None:
             while not stop.is_set():
                 await find_all(store, [token.id for token in TOKENS])
 
-        noises = [asyncio.ensure_future(noise()) for _ in range(8)]
+        noises = [asyncio.ensure_future(load()) for _ in range(8)]
         for number in range(1_000, 1_050):
             await other.add_token(SYSTEM, record(number)._replace(expires_at=None), Issue(key(1).kid, PLENTY))
             bearer = await store.find_bearer(record(number).id)
@@ -220,14 +218,14 @@ def test_a_revocation_is_seen_by_whoever_asks_after_it(run: Run, store: Store, p
         await asyncio.gather(*noises)
         await other.close()
 
-    run(storm())
+    run(revoke_under_load())
 
 
-def test_a_closed_store_answers_those_who_wait_and_refuses_others(run: Run, place: PostgresUrl) -> None:
+def test_closed_store_answers_waiting_requests_and_rejects_new_ones(run: Run, store_url: PostgresUrl) -> None:
     async def close() -> list[Bearer | BaseException | None]:
-        store = await open_store(place, lambda: 0, ignore)
+        store = await open_store(store_url, lambda: 0, ignore)
         waiting = asyncio.ensure_future(find_all(store, [token.id for token in TOKENS]))
-        for _ in range(3):  # turns of the loop, in which all of them come to wait
+        for _ in range(3):  # let all requests start waiting
             await asyncio.sleep(0)
         await store.close()
         return [*await waiting, *await find_all(store, [TOKENS[0].id])]
@@ -238,10 +236,10 @@ def test_a_closed_store_answers_those_who_wait_and_refuses_others(run: Run, plac
     assert refused.reason is Reason.STOPPING
 
 
-def test_a_connection_found_closed_before_its_answer_is_missed_takes_nobody_with_it(run: Run, store: Store) -> None:
-    """The watch may see that a connection is gone before the statement on it fails."""
+def test_connection_lost_before_its_query_fails_does_not_affect_requests(run: Run, store: Store) -> None:
+    """The watchdog may see a closed connection before its statement fails."""
 
-    async def lose() -> list[Bearer | BaseException | None]:
+    async def lose_connections() -> list[Bearer | BaseException | None]:
         lanes = store._verifier  # type: ignore[attr-defined]
         found: list[Bearer | BaseException | None] = []
         for _ in range(20):
@@ -255,4 +253,4 @@ def test_a_connection_found_closed_before_its_answer_is_missed_takes_nobody_with
             found += await asyncio.wait_for(asked, 3 * TIMEOUT)
         return found
 
-    assert all(isinstance(one, Bearer) for one in run(lose()))
+    assert all(isinstance(one, Bearer) for one in run(lose_connections()))

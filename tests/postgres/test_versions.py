@@ -1,4 +1,4 @@
-"""The versions of PostgreSQL: the oldest that is supported serves, the one before it is refused."""
+"""The oldest supported PostgreSQL version works; the one before is rejected."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.support.server import ADMIN, Server, watchword
 
 
 @pytest.mark.soak
-def test_a_server_that_is_too_old_is_refused(tmp_path: Path) -> None:
+def test_too_old_server_is_rejected(tmp_path: Path) -> None:
     with own_cluster(tmp_path / "old", TOO_OLD) as cluster:
         made = Home(cluster, tmp_path)
         done = watchword("db", "migrate", "--data-dir", str(tmp_path / "data"), env=made.env)
@@ -22,7 +22,7 @@ def test_a_server_that_is_too_old_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_the_oldest_that_is_supported_serves(shared_clusters: SharedClusters, tmp_path: Path) -> None:
+def test_oldest_supported_server_works(shared_clusters: SharedClusters, tmp_path: Path) -> None:
     with (
         home(shared_clusters.of(OLDEST), tmp_path) as made,
         Server(tmp_path / "server", "--local-mode", "on", env=made.env) as server,

@@ -1,4 +1,5 @@
-"""Who answers at the address: a stranger, nobody, or one who does not prove who it is. Each is told from the others."""
+"""The host at the address is not PostgreSQL, does not answer or fails TLS verification. Each case has its own
+message."""
 
 import asyncio
 import datetime as dt
@@ -29,7 +30,7 @@ SECRET = "hunter2-is-no-password"
 
 
 def migrate(url: str, folder: Path, seconds: int = 20) -> tuple[int, str]:
-    """The exit code and what is said, with so many seconds for the database to answer."""
+    """The exit code and stderr of `db migrate` with this database timeout."""
     key = folder / "m.key"
     key.touch(0o600)
     key.write_bytes(b64encode(os.urandom(32)))
@@ -46,7 +47,7 @@ def migrate(url: str, folder: Path, seconds: int = 20) -> tuple[int, str]:
 
 
 @pytest.fixture
-def web() -> Iterator[str]:
+def web_server() -> Iterator[str]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"127.0.0.1:{server.server_port}"
@@ -54,13 +55,13 @@ def web() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("query", ["", "?sslmode=disable"])
-def test_a_web_server_is_no_database(web: str, query: str, tmp_path: Path) -> None:
-    code, said = migrate(f"postgresql://ww:{SECRET}@{web}/ww{query}", tmp_path, seconds=1)
+def test_web_server_is_rejected(web_server: str, query: str, tmp_path: Path) -> None:
+    code, said = migrate(f"postgresql://ww:{SECRET}@{web_server}/ww{query}", tmp_path, seconds=1)
     assert code == 1
-    assert f"{web} did not answer in time as PostgreSQL does." in said
+    assert f"{web_server} did not answer in time as PostgreSQL does." in said
 
 
-def test_a_socket_that_never_answers_is_not_waited_for(tmp_path: Path) -> None:
+def test_silent_server_times_out(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         where = f"127.0.0.1:{silent.getsockname()[1]}"
         code, said = migrate(f"postgresql://ww:{SECRET}@{where}/ww", tmp_path, seconds=1)
@@ -77,15 +78,15 @@ def test_a_socket_that_never_answers_is_not_waited_for(tmp_path: Path) -> None:
 @example([b"N", b"R\0\0\0\x08\0\0\0\x07"])
 @example([b"N", b"R\0\0\0\x08\0\0\0\0", b"Z\0\0\0\x05I"])
 @example([b"\xff" * 40])
-def test_whatever_a_stranger_says_is_one_sentence(answers: list[bytes]) -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+def test_invalid_server_response_is_reported_in_one_line(answers: list[bytes]) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for answer in answers:
             await reader.read(1)
             writer.write(answer)
         writer.close()
 
-    async def try_it() -> None:
-        server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async def connect() -> None:
+        server = await asyncio.start_server(respond, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
             place = values.database(f"postgresql://ww:{SECRET}@127.0.0.1:{port}/ww")
@@ -96,23 +97,23 @@ def test_whatever_a_stranger_says_is_one_sentence(answers: list[bytes]) -> None:
             assert SECRET not in str(caught.value)
             assert "went wrong here" not in str(caught.value)
 
-    asyncio.run(try_it())
+    asyncio.run(connect())
 
 
 @pytest.mark.parametrize("mode", ["require", "verify-ca", "verify-full"])
-def test_a_server_without_tls_is_not_spoken_to_where_it_is_asked_for(
-    postgres: Address, careful: Cluster, mode: str, tmp_path: Path
+def test_server_without_tls_is_rejected_if_tls_is_required(
+    postgres: Address, durable_cluster: Cluster, mode: str, tmp_path: Path
 ) -> None:
-    query = f"sslmode={mode}&sslrootcert={careful.folder / 'ca.pem'}"
+    query = f"sslmode={mode}&sslrootcert={durable_cluster.folder / 'ca.pem'}"
     code, said = migrate(postgres.url(password=SECRET, query=query), tmp_path)
     assert code == 1
     assert "does not offer TLS, which sslmode in WATCHWORD_DATABASE_URL asks for. Turn on its setting ssl" in said
 
 
-def test_a_certificate_is_believed_when_its_maker_is_named(careful: Cluster, tmp_path: Path) -> None:
-    with home(careful, tmp_path) as made:
-        query = f"sslmode=verify-full&sslrootcert={careful.folder / 'ca.pem'}"
-        env = made.env | {"WATCHWORD_DATABASE_URL": careful.url(query=query)}
+def test_certificate_of_a_trusted_ca_is_accepted(durable_cluster: Cluster, tmp_path: Path) -> None:
+    with home(durable_cluster, tmp_path) as made:
+        query = f"sslmode=verify-full&sslrootcert={durable_cluster.folder / 'ca.pem'}"
+        env = made.env | {"WATCHWORD_DATABASE_URL": durable_cluster.url(query=query)}
         done = watchword("db", "migrate", "--data-dir", str(tmp_path / "data"), env=env)
         assert (done.returncode, done.stderr) == (0, "")
 
@@ -128,23 +129,23 @@ def test_a_certificate_is_believed_when_its_maker_is_named(careful: Cluster, tmp
         ("127.0.0.1", "sslmode=require&sslcert={key}", "a certificate or key that cannot be used ({key})"),
     ],
 )  # fmt: skip
-def test_a_server_that_does_not_prove_who_it_is_is_not_spoken_to(
-    careful: Cluster, host: str, query: str, problem: str, tmp_path: Path
+def test_unverified_server_is_rejected(
+    durable_cluster: Cluster, host: str, query: str, problem: str, tmp_path: Path
 ) -> None:
     names = {
-        "ca": str(careful.folder / "ca.pem"),
+        "ca": str(durable_cluster.folder / "ca.pem"),
         "other": str(tmp_path / "other.pem"),
         "none": str(tmp_path / "none.pem"),
         "key": __file__,
     }
-    _another_ca(tmp_path / "other.pem")
-    url = f"postgresql://ww:{SECRET}@{host}:{careful.port}/ww?{query.format(**names)}"
+    _write_another_ca(tmp_path / "other.pem")
+    url = f"postgresql://ww:{SECRET}@{host}:{durable_cluster.port}/ww?{query.format(**names)}"
     code, said = migrate(url, tmp_path)
     assert code == 1
     assert problem.format(**names) in said
 
 
-def _another_ca(file: Path) -> None:
+def _write_another_ca(file: Path) -> None:
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
     now = dt.datetime.now(dt.UTC)
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())

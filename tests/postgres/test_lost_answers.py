@@ -1,4 +1,4 @@
-"""A write whose answer was lost is resolved by looking; a token that nobody received is ended."""
+"""A write whose answer is lost is resolved by reading; an undelivered token is revoked."""
 
 import asyncio
 import random
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.contract.harness import ADMIN, ANN, PLENTY, SYSTEM, Run, all_of, derived, key, policy, record
+from tests.support.faulty_proxy import FaultyProxy
 from tests.support.postgres import DEBIAN, Home, SharedClusters, home
-from tests.support.strait import Strait
 from tests.support.waiting import until
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.policies import root_policy
@@ -29,103 +29,99 @@ def run() -> Iterator[Run]:
 
 
 @pytest.fixture
-def strait(database: Home) -> Iterator[Strait]:
-    with Strait(database.address.port) as made:
+def proxy(database: Home) -> Iterator[FaultyProxy]:
+    with FaultyProxy(database.address.port) as made:
         yield made
 
 
-def place(home: Home, port: int, timeout: float) -> PostgresUrl:
+def store_url(home: Home, port: int, timeout: float) -> PostgresUrl:
     address = read_address(home.url)
     assert isinstance(address, PostgresUrl)
-    # One connection, so that the next request is ours.
+    # One connection, so that the next request is the test's.
     return replace(address, schema=home.schema, hosts=(("127.0.0.1", port),), timeout=timeout, pool=1)
 
 
 @pytest.fixture
-def patience() -> float:
-    """Seconds for an answer, and for whatever is done when none came. Where none will ever come, it is `HASTY`."""
+def timeout() -> float:
+    """Seconds to wait for an answer; `SHORT_TIMEOUT` where none comes."""
     return 30.0
 
 
-HASTY = pytest.mark.parametrize("patience", [5.0])
+SHORT_TIMEOUT = pytest.mark.parametrize("timeout", [5.0])
 
 
 @pytest.fixture
-def store(run: Run, database: Home, strait: Strait, patience: float) -> Iterator[Store]:
-    """Over the strait, with its lanes and its one connection open."""
-    prepare(place(database, database.address.port, 30))
-    opened = run(open_store(place(database, strait.port, patience), lambda: 0, ignore))
+def store(run: Run, database: Home, proxy: FaultyProxy, timeout: float) -> Iterator[Store]:
+    """A store behind the proxy, with all its connections open."""
+    prepare(store_url(database, database.address.port, 30))
+    opened = run(open_store(store_url(database, proxy.port, timeout), lambda: 0, ignore))
     run(opened.settle_keys(b"sealed salt", key(1), key(2)))
     run(opened.apply_startup_policies(root_policy(ADMIN), ()))
     run(opened.find_bearer("nobody's"))
-    # Done once, so that each is one request from now on.
+    # Run once, so that each is one request from now on.
     run(opened.add_token(SYSTEM, record(99), Issue(key(1).kid, PLENTY)))
     run(opened.revoke_token(SYSTEM, record(99).id, None))
     run(opened.add_policy(SYSTEM, policy(99, ANN)))
     yield opened
-    strait.calm()
+    proxy.calm()
     run(opened.close())
 
 
-def alive(home: Home, token_id: str) -> list[bool]:
+def is_active(home: Home, token_id: str) -> list[bool]:
     return [row[0] for row in home.look("SELECT revoked_at IS NULL FROM tokens WHERE id = %s", token_id)]
 
 
-def test_a_token_whose_keeping_was_not_confirmed_is_found_and_given_out(
-    run: Run, store: Store, strait: Strait, database: Home
+def test_token_with_a_lost_answer_is_found_and_returned(
+    run: Run, store: Store, proxy: FaultyProxy, database: Home
 ) -> None:
-    strait.lose_answer()
+    proxy.lose_answer()
     run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
-    assert alive(database, record(1).id) == [True]
+    assert is_active(database, record(1).id) == [True]
 
 
-def test_a_token_whose_request_never_arrived_is_asked_for_again(
-    run: Run, store: Store, strait: Strait, database: Home
+def test_token_request_that_never_arrived_is_retried(
+    run: Run, store: Store, proxy: FaultyProxy, database: Home
 ) -> None:
-    strait.hold_next_request()
+    proxy.hold_next_request()
     run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
-    assert alive(database, record(1).id) == [True]
-    strait.release()  # the first request is late, and finds the token there
-    assert alive(database, record(1).id) == [True]
+    assert is_active(database, record(1).id) == [True]
+    proxy.release()  # the delayed first request finds the token
+    assert is_active(database, record(1).id) == [True]
 
 
-@HASTY
-def test_a_token_that_nobody_received_is_ended_even_if_its_request_arrives_late(
-    run: Run, store: Store, strait: Strait, database: Home
+@SHORT_TIMEOUT
+def test_undelivered_token_is_withdrawn_even_if_its_request_arrives_late(
+    run: Run, store: Store, proxy: FaultyProxy, database: Home
 ) -> None:
-    strait.hold_next_request(for_good=True)
+    proxy.hold_next_request(for_good=True)
     with pytest.raises(Fault) as caught:
         run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
     assert caught.value.reason is Reason.OUTCOME_UNKNOWN
-    strait.calm()
+    proxy.calm()
 
     withdrawn = "SELECT 1 FROM withdrawn WHERE id = %s"
     run(asyncio.to_thread(until, lambda: bool(database.look(withdrawn, record(1).id)), "the token is withdrawn"))
-    strait.release()
-    assert alive(database, record(1).id) in ([], [False])
+    proxy.release()
+    assert is_active(database, record(1).id) in ([], [False])
 
 
-@HASTY
-def test_a_token_that_was_kept_and_that_nobody_received_is_revoked(
-    run: Run, store: Store, strait: Strait, database: Home
-) -> None:
-    strait.lose_answer(for_good=True)
+@SHORT_TIMEOUT
+def test_stored_but_undelivered_token_is_revoked(run: Run, store: Store, proxy: FaultyProxy, database: Home) -> None:
+    proxy.lose_answer(for_good=True)
     with pytest.raises(Fault) as caught:
         run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
     assert caught.value.reason is Reason.OUTCOME_UNKNOWN
-    assert alive(database, record(1).id) == [True]
-    strait.calm()
+    assert is_active(database, record(1).id) == [True]
+    proxy.calm()
 
-    run(asyncio.to_thread(until, lambda: alive(database, record(1).id) == [False], "the token is revoked"))
+    run(asyncio.to_thread(until, lambda: is_active(database, record(1).id) == [False], "the token is revoked"))
 
 
-def test_a_revocation_whose_answer_was_lost_is_one_revocation(
-    run: Run, store: Store, strait: Strait, database: Home
-) -> None:
+def test_revocation_with_a_lost_answer_happens_once(run: Run, store: Store, proxy: FaultyProxy, database: Home) -> None:
     parent = record(1, expires_at=None)
     run(store.add_token(SYSTEM, parent, Issue(key(1).kid, PLENTY)))
     run(store.add_token(SYSTEM, derived(2, parent), Issue(key(1).kid, PLENTY)))
-    strait.lose_answer()
+    proxy.lose_answer()
     at, number = run(store.revoke_token(SYSTEM, record(1).id, None))
     assert number == 2
     assert database.look("SELECT revoked_at FROM tokens WHERE id = %s", record(1).id) == [(at,)]
@@ -133,49 +129,43 @@ def test_a_revocation_whose_answer_was_lost_is_one_revocation(
     assert database.look(events, record(1).id) == [(1,)]
 
 
-def test_a_revocation_by_somebody_else_is_not_taken_for_ones_own(
-    run: Run, store: Store, strait: Strait, database: Home
-) -> None:
+def test_revocation_by_another_actor_is_reported(run: Run, store: Store, proxy: FaultyProxy, database: Home) -> None:
     run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
     database.look(
         "SELECT * FROM revoke_token('urn:li:corpuser:eve', NULL, NULL, 'x', 'other', %s, NULL, false, false, false)",
         record(1).id,
     )
-    strait.lose_answer()
+    proxy.lose_answer()
     with pytest.raises(Fault) as caught:
         run(store.revoke_token(SYSTEM, record(1).id, None))
     assert caught.value.reason is Reason.ALREADY_REVOKED
 
 
 @pytest.mark.parametrize("step", range(9))
-def test_a_change_is_made_once_wherever_its_connection_is_cut(
-    run: Run, store: Store, strait: Strait, database: Home, step: int
+def test_change_happens_once_wherever_the_connection_breaks(
+    run: Run, store: Store, proxy: FaultyProxy, database: Home, step: int
 ) -> None:
-    """BEGIN, locks, proof, look, change, version, event, number, COMMIT: of each of them in turn the answer is lost."""
+    """BEGIN, locks, precondition, read, change, version, event, number, COMMIT: the answer to each is lost in turn."""
 
-    strait.lose_answer(after=step)
+    proxy.lose_answer(after=step)
     run(store.add_policy(SYSTEM, policy(1, ANN)))
-    assert not strait._plan, "it took fewer steps"
+    assert not proxy._plan, "it took fewer steps"
     assert database.look("SELECT count(*) FROM policies WHERE urn = %s", policy(1).urn) == [(1,)]
     events = "SELECT count(*) FROM events WHERE action = 'policy.created' AND target = %s"
     assert database.look(events, policy(1).urn) == [(1,)]
 
 
-@HASTY
-def test_a_change_whose_commit_got_no_answer_and_cannot_be_looked_up_is_not_called_undone(
-    run: Run, store: Store, strait: Strait, database: Home
-) -> None:
-    strait.lose_answer(after=8, for_good=True)
+@SHORT_TIMEOUT
+def test_unconfirmed_commit_is_reported_as_unknown(run: Run, store: Store, proxy: FaultyProxy, database: Home) -> None:
+    proxy.lose_answer(after=8, for_good=True)
     with pytest.raises(Fault) as caught:
         run(store.add_policy(SYSTEM, policy(1, ANN)))
     assert caught.value.reason is Reason.OUTCOME_UNKNOWN
     assert database.look("SELECT count(*) FROM policies WHERE urn = %s", policy(1).urn) == [(1,)]
 
 
-def test_a_version_of_the_policies_that_was_lost_with_its_server_does_not_come_again(
-    run: Run, store: Store, database: Home
-) -> None:
-    """As after a failover to a standby that had not heard of the last change."""
+def test_lost_policy_version_is_not_reused(run: Run, store: Store, database: Home) -> None:
+    """As after a failover to a standby without the last change."""
     before = run(store.policies()).version
     run(store.add_policy(SYSTEM, policy(1, ANN)))
     lost = run(store.policies()).version
@@ -185,20 +175,20 @@ def test_a_version_of_the_policies_that_was_lost_with_its_server_does_not_come_a
     assert run(store.policies()).version not in (before, lost)
 
 
-def test_creates_of_the_same_actors_in_any_order_never_wait_for_each_other(
+def test_concurrent_creates_for_the_same_actors_do_not_deadlock(
     run: Run, shared_clusters: SharedClusters, tmp_path: Path
 ) -> None:
     with home(shared_clusters.apart(DEBIAN), tmp_path) as alone:
-        there = place(alone, alone.address.port, 60)
+        there = store_url(alone, alone.address.port, 60)
         prepare(there)
         waited = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
         before = alone.look(waited)
-        assert run(crowd(there)) == [None] * 96 * 8
+        assert run(create_concurrently(there)) == [None] * 96 * 8
         assert [problem for _, problem in check(there) if problem is not None] == []
         assert alone.look(waited) == before
 
 
-async def crowd(there: PostgresUrl) -> list[object]:
+async def create_concurrently(there: PostgresUrl) -> list[object]:
     stores = [await open_store(replace(there, pool=4), lambda: 0, ignore) for _ in range(4)]
     await stores[0].settle_keys(b"sealed salt", key(1), key(2))
     await stores[0].apply_startup_policies(root_policy(ADMIN), ())

@@ -1,4 +1,4 @@
-"""The shared read goes by index from the first day: a lane opens on an empty store and keeps the plan it made."""
+"""The verify query uses indexes from the start: its connection keeps the plan made on an empty store."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.contract.harness import SYSTEM
-from tests.postgres.test_cost import explained, plan_of, store_on
+from tests.postgres.test_cost import connect_explained, plan_of, store_on
 from tests.support.postgres import KINDS_IN_TURN, Home, SharedClusters, home
 from tests.support.server import watchword
 from tests.support.waiting import SECONDS
@@ -32,7 +32,7 @@ from watchword.stores.sql import SqlStore
 
 
 @pytest.fixture(params=KINDS_IN_TURN)
-def empty(request: pytest.FixtureRequest, shared_clusters: SharedClusters, tmp_path: Path) -> Iterator[Home]:
+def empty_store(request: pytest.FixtureRequest, shared_clusters: SharedClusters, tmp_path: Path) -> Iterator[Home]:
     with home(shared_clusters.of(request.param), tmp_path) as made:
         migrated = watchword("db", "migrate", env=made.env, cwd=tmp_path)
         assert migrated.returncode == 0, migrated.stderr
@@ -47,7 +47,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @asynccontextmanager
 async def connected(made: Home, session: SessionSettings = DEFAULT_SETTINGS) -> AsyncIterator[Connection]:
-    """A connection as the store has it: the pool's, unless it is for something else."""
+    """A connection with the store's settings, by default those of the pool."""
     address = database(made.url)
     assert isinstance(address, PostgresUrl)
     connection = await connect(replace(address, schema=made.schema, timeout=SECONDS), session)
@@ -58,15 +58,15 @@ async def connected(made: Home, session: SessionSettings = DEFAULT_SETTINGS) -> 
         await asyncio.sleep(0)
 
 
-async def plan_of_the_shared_read(made: Home) -> Any:
+async def verify_plan(made: Home) -> Any:
     async with connected(made, READING_MANY_TOKENS) as connection:
         await connection.execute(f"PREPARE read (text[]) AS {STATEMENT}")
         (plan,) = json.loads(await connection.fetchval("EXPLAIN (FORMAT JSON) EXECUTE read (ARRAY['id'])"))
         return plan["Plan"]
 
 
-def test_the_shared_read_reads_each_table_by_its_index_on_an_empty_store(empty: Home) -> None:
-    plan = asyncio.run(plan_of_the_shared_read(empty))
+def test_verify_uses_indexes_on_an_empty_store(empty_store: Home) -> None:
+    plan = asyncio.run(verify_plan(empty_store))
     read = {node["Relation Name"]: node["Node Type"] for node in nodes(plan) if "Relation Name" in node}
     assert {"tokens", "actors", "group_members"} <= set(read)
     assert [table for table, how in read.items() if how not in {"Index Scan", "Index Only Scan"}] == []
@@ -79,15 +79,15 @@ SELECT %s || n, 'PERSONAL', 'x', 'urn:a:' || md5(n::text), 'urn:a:' || md5(n::te
 FROM generate_series(1, %s::integer) AS n"""
 
 
-async def pages_once_it_has_grown(made: Home, work: str) -> int:
-    """On a connection whose plans were made when there were hardly any tokens."""
-    # Nothing may happen to the table later that lets a connection plan anew, nor is its looking into catalogues meant.
+async def pages_after_growth(made: Home, work: str) -> int:
+    """Pages read with plans made when there were few tokens."""
+    # Prevent replanning: no totals trigger and no autovacuum.
     made.look("ALTER TABLE tokens DISABLE TRIGGER tokens_counted, SET (autovacuum_enabled = false)")
     async with connected(made) as connection:
         made.look(_MAKE, "few ", 20)
         await connection.execute(work.format(id="few 7"))
         made.look(_MAKE, "many ", GROWN)
-        # What others do to the database now may let a connection look into its catalogues again: not at each of three.
+        # Other activity may invalidate catalog caches; take the minimum of three.
         return min([await pages_of(connection, work.format(id=f"many {number}")) for number in (7, 8, 9)])
 
 
@@ -97,17 +97,17 @@ async def pages_of(connection: Connection, work: str) -> int:
     return pages
 
 
-def test_a_plan_that_was_made_on_a_small_store_is_good_on_a_large_one(empty: Home) -> None:
-    assert asyncio.run(pages_once_it_has_grown(empty, REVOKE)) < GROWN / 200
+def test_plan_made_on_a_small_store_works_on_a_large_one(empty_store: Home) -> None:
+    assert asyncio.run(pages_after_growth(empty_store, REVOKE)) < GROWN / 200
 
 
-async def heaviest_statement_once_it_has_grown(made: Home, work: Callable[[SqlStore, str], Awaitable[Any]]) -> int:
-    """The most pages that one statement of a transaction reads, with plans made when there were hardly any tokens."""
+async def most_pages_after_growth(made: Home, work: Callable[[SqlStore, str], Awaitable[Any]]) -> int:
+    """The most pages that one statement of the transaction reads, with plans made when there were few tokens."""
     made.look("ALTER TABLE tokens DISABLE TRIGGER tokens_counted, SET (autovacuum_enabled = false)")
     address = database(made.url)
     assert isinstance(address, PostgresUrl)
     place = replace(address, schema=made.schema, timeout=SECONDS)
-    async with explained(place, DEFAULT_SETTINGS) as (connection, told):
+    async with connect_explained(place, DEFAULT_SETTINGS) as (connection, told):
         made.look(_MAKE, "few ", 20)
         await work(store_on(connection), "few 7")
         made.look(_MAKE, "many ", GROWN)
@@ -131,13 +131,13 @@ async def heaviest_statement_once_it_has_grown(made: Home, work: Callable[[SqlSt
     ids=["revoke with relatives", "withdraw", "first use", "use"],
 )
 def test_transaction_planned_on_a_small_store_reads_few_pages_of_a_large_one(
-    empty: Home, work: Callable[[SqlStore, str], Awaitable[Any]]
+    empty_store: Home, work: Callable[[SqlStore, str], Awaitable[Any]]
 ) -> None:
-    assert asyncio.run(heaviest_statement_once_it_has_grown(empty, work)) < GROWN / 200
+    assert asyncio.run(most_pages_after_growth(empty_store, work)) < GROWN / 200
 
 
-async def ways_of_planning(made: Home) -> list[tuple[str, str]]:
-    """As it is, while it searches, and after that."""
+async def plan_settings(made: Home) -> list[tuple[str, str]]:
+    """The settings before, during and after a search."""
     found = []
     async with connected(made) as connection:
         await connection.execute("BEGIN")
@@ -149,6 +149,6 @@ async def ways_of_planning(made: Home) -> list[tuple[str, str]]:
     return found
 
 
-def test_only_searches_are_planned_for_the_values_they_bring(empty: Home) -> None:
+def test_only_searches_use_custom_plans(empty_store: Home) -> None:
     point, search = ("force_generic_plan", "off"), ("auto", "on")
-    assert asyncio.run(ways_of_planning(empty)) == [point, search, point]
+    assert asyncio.run(plan_settings(empty_store)) == [point, search, point]

@@ -1,4 +1,4 @@
-"""The PostgreSQL that tests stand on: real, durable when its processes are killed, and gone with the run."""
+"""The PostgreSQL clusters used by tests: durable after a kill and removed with the test run."""
 
 import os
 import re
@@ -27,7 +27,7 @@ from tests.support.postgres import (
 )
 from tests.support.waiting import SECONDS, until
 
-pytestmark = pytest.mark.soak  # tests of what tests use
+pytestmark = pytest.mark.soak  # tests of test support
 
 
 @pytest.fixture(params=KINDS_IN_TURN)
@@ -44,7 +44,7 @@ def rows(cluster: Address) -> int:
     return count
 
 
-def test_a_server_is_of_the_version_of_its_programs(shared: Address) -> None:
+def test_cluster_has_the_version_of_its_programs(shared: Address) -> None:
     said = subprocess.run([programs(shared.kind) / "postgres", "--version"], capture_output=True, text=True, check=True)
     version = re.search(r"\d+\.\d+", said.stdout)
     assert version is not None
@@ -54,7 +54,7 @@ def test_a_server_is_of_the_version_of_its_programs(shared: Address) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS_IN_TURN)
-def test_a_killed_server_comes_back_at_its_address_with_what_was_committed(kind: str, tmp_path: Path) -> None:
+def test_killed_cluster_restarts_with_committed_rows(kind: str, tmp_path: Path) -> None:
     with own_cluster(tmp_path, kind) as cluster:
         fill(cluster)
         with cluster.connect() as idle:
@@ -68,7 +68,7 @@ def test_a_killed_server_comes_back_at_its_address_with_what_was_committed(kind:
 
 
 @pytest.mark.parametrize("immediate", [False, True], ids=["in-order", "at-once"])
-def test_a_restarted_server_has_ended_its_connections_and_kept_its_rows(immediate: bool, tmp_path: Path) -> None:
+def test_restarted_cluster_closes_connections_and_keeps_rows(immediate: bool, tmp_path: Path) -> None:
     with own_cluster(tmp_path) as cluster:
         fill(cluster)
         with cluster.connect() as idle:
@@ -78,12 +78,12 @@ def test_a_restarted_server_has_ended_its_connections_and_kept_its_rows(immediat
         assert rows(cluster) == 10
 
 
-def test_a_paused_server_answers_nothing_on_old_and_new_connections_until_it_is_resumed(tmp_path: Path) -> None:
+def test_paused_cluster_does_not_answer_until_resumed(tmp_path: Path) -> None:
     with own_cluster(tmp_path) as cluster, cluster.connect() as old:
         cluster.pause()
         old.pgconn.send_query(b"SELECT 7")
         with pytest.raises(psycopg.errors.ConnectionTimeout):
-            psycopg.connect(cluster.url(), connect_timeout=2)  # as little as it takes
+            psycopg.connect(cluster.url(), connect_timeout=2)  # the minimum
         old.pgconn.consume_input()
         assert old.pgconn.is_busy()
         cluster.resume()
@@ -94,7 +94,7 @@ def test_a_paused_server_answers_nothing_on_old_and_new_connections_until_it_is_
         assert cluster.ask("SELECT 1") == [(1,)]
 
 
-def test_a_paused_server_can_be_killed_and_started_again(tmp_path: Path) -> None:
+def test_paused_cluster_can_be_killed_and_restarted(tmp_path: Path) -> None:
     with own_cluster(tmp_path) as cluster:
         fill(cluster)
         cluster.pause()
@@ -102,21 +102,21 @@ def test_a_paused_server_can_be_killed_and_started_again(tmp_path: Path) -> None
         assert rows(cluster.start()) == 10
 
 
-def test_terminated_connections_are_gone_and_others_are_not(tmp_path: Path) -> None:
+def test_terminate_backends_ends_only_matching_connections(tmp_path: Path) -> None:
     with own_cluster(tmp_path) as cluster:
         named = [cluster.connect(application_name=name) for name in ("one", "two", "two", "two")]
         assert cluster.terminate_backends("application_name = 'two'", some=2) == 2
         left = "SELECT count(*) FROM pg_stat_activity WHERE application_name IN ('one', 'two')"
         assert cluster.ask(left) == [(2,)]
         assert named[0].execute("SELECT 1").fetchall() == [(1,)]
-        assert cluster.terminate_backends() >= 2  # who has just hung up may be among them
+        assert cluster.terminate_backends() >= 2  # closing connections may be included
         assert cluster.ask(left) == [(0,)]
         for connection in named:
             connection.close()
 
 
 @pytest.mark.parametrize("kind", KINDS_IN_TURN)
-def test_a_standby_follows_takes_no_writes_and_takes_them_once_promoted(kind: str, tmp_path: Path) -> None:
+def test_standby_is_read_only_until_promoted(kind: str, tmp_path: Path) -> None:
     with own_cluster(tmp_path, kind) as primary:
         standby = primary.standby(tmp_path / "standby.log")
         try:
@@ -132,7 +132,7 @@ def test_a_standby_follows_takes_no_writes_and_takes_them_once_promoted(kind: st
             standby.remove()
 
 
-def test_the_locked_role_needs_its_password_and_may_not_make_a_schema(postgres: Address) -> None:
+def test_locked_role_needs_a_password_and_cannot_create_schemas(postgres: Address) -> None:
     with pytest.raises(psycopg.OperationalError, match="password"):
         psycopg.connect(postgres.url(user=LOCKED, password="wrong"))
     with psycopg.connect(postgres.url(user=LOCKED, password=PASSWORD)) as connection:
@@ -141,7 +141,7 @@ def test_the_locked_role_needs_its_password_and_may_not_make_a_schema(postgres: 
             connection.execute("CREATE SCHEMA mine")
 
 
-def test_homes_keep_apart_and_leave_nothing_behind(postgres: Address, database: Home, tmp_path: Path) -> None:
+def test_homes_are_isolated_and_removed(postgres: Address, database: Home, tmp_path: Path) -> None:
     def schemas(*names: str) -> int:
         query = "SELECT count(*) FROM information_schema.schemata WHERE schema_name = ANY(%s)"
         count: int = postgres.ask(query, list(names))[0][0]
@@ -173,8 +173,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("state", ["running", "paused"])
-def test_a_server_and_its_files_are_gone_when_the_run_that_started_it_is_killed(state: str, tmp_path: Path) -> None:
-    programs(DEBIAN)  # skips where it cannot be had
+def test_cluster_is_removed_when_its_test_run_is_killed(state: str, tmp_path: Path) -> None:
+    programs(DEBIAN)  # skips if not installed
     clean = {name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_WORKER"}
     command = [sys.executable, "-c", STARTED, str(tmp_path / "log"), state]
     ran = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, check=False, timeout=4 * SECONDS)
@@ -183,14 +183,14 @@ def test_a_server_and_its_files_are_gone_when_the_run_that_started_it_is_killed(
     until(lambda: not Path(folder).exists(), "its files are gone")
     until(lambda: not psutil.pid_exists(int(pid)), "its process is gone")
 
-    def of_it() -> list[int]:
-        """Its watcher among them, who ends after it has removed the files."""
+    def processes_of_cluster() -> list[int]:
+        """Includes its watcher, which exits after removing the files."""
         return [p.pid for p in psutil.process_iter(["cmdline"]) if folder in " ".join(p.info["cmdline"] or [])]
 
-    until(lambda: of_it() == [], "every process of it is gone")
+    until(lambda: processes_of_cluster() == [], "every process of it is gone")
 
 
-def test_a_removed_server_leaves_no_process_and_no_file(tmp_path: Path) -> None:
+def test_removed_cluster_leaves_no_process_or_file(tmp_path: Path) -> None:
     with own_cluster(tmp_path) as cluster:
         assert isinstance(cluster, Cluster)
         assert cluster.process is not None

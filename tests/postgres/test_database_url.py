@@ -1,4 +1,4 @@
-"""The address of a database: read whole, or refused by a sentence that repeats nothing of it."""
+"""Parsing the database URL. Errors never repeat any part of it."""
 
 from urllib.parse import quote
 
@@ -40,7 +40,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("rest", "sentence"), BAD)
-def test_what_is_wrong_with_an_address_is_said_without_repeating_it(rest: str, sentence: str) -> None:
+def test_invalid_database_url_is_rejected_without_echoing_it(rest: str, sentence: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load({}, {"WATCHWORD_DATABASE_URL": f"postgresql://{rest}"})
     said = str(caught.value)
@@ -49,7 +49,7 @@ def test_what_is_wrong_with_an_address_is_said_without_repeating_it(rest: str, s
     assert SECRET not in said
 
 
-def test_an_address_that_does_not_parse_stops_the_start_with_one_line() -> None:
+def test_invalid_database_url_prevents_start() -> None:
     for words in ((), ("--debug",)):
         done = watchword(*words, "serve", env={"WATCHWORD_DATABASE_URL": f"mysql://ww:{SECRET}@db/tokens"})
         assert (done.returncode, done.stdout) == (1, "")
@@ -58,7 +58,7 @@ def test_an_address_that_does_not_parse_stops_the_start_with_one_line() -> None:
 
 
 @given(data=st.data())
-def test_a_mutilated_address_is_read_or_refused_by_a_sentence_of_ours(data: st.DataObject) -> None:
+def test_mutated_database_url_is_parsed_or_rejected(data: st.DataObject) -> None:
     begin = data.draw(st.integers(0, len(GOOD)))
     end = data.draw(st.integers(begin, min(begin + 12, len(GOOD))))
     put = data.draw(st.text(alphabet=st.sampled_from("/:@?&=%#[],\\ \0\n\t\x7fé٣aZ0-_.") | st.characters(), max_size=6))
@@ -77,12 +77,12 @@ def test_a_mutilated_address_is_read_or_refused_by_a_sentence_of_ours(data: st.D
 @example("a@" + "x" * 64 + "/b")
 @example("a@é" + "x" * 62 + "/b")
 @example("a@b/c?host=/%00")
-def test_any_text_is_read_or_refused_by_a_sentence_of_ours(text: str) -> None:
+def test_any_text_as_database_url_is_parsed_or_rejected(text: str) -> None:
     check(f"postgresql://{text}")
 
 
-def said_of(text: str) -> str:
-    """Empty where it is read."""
+def error_of(text: str) -> str:
+    """The error message; empty if the URL is valid."""
     try:
         values.database(text)
     except ValueError as error:
@@ -90,19 +90,19 @@ def said_of(text: str) -> str:
     return ""
 
 
-# Said of every address alike, so nothing of any address is in them.
-SENTENCES = {said_of(f"postgresql://{rest}") for rest, _ in BAD}
+# Each message is the same for every URL, so it cannot contain parts of one.
+SENTENCES = {error_of(f"postgresql://{rest}") for rest, _ in BAD}
 
 
 def check(text: str) -> None:
-    if said := said_of(text):
+    if said := error_of(text):
         assert said in SENTENCES
         return
     place = values.database(text)
     if isinstance(place, PostgresUrl):
         assert place.hosts
         assert all(0 < port < 65_536 for _, port in place.hosts)
-        # What the system would be asked for.
+        # The resolver encodes host names as IDNA.
         assert all(host.startswith("/") or host.encode("idna") for host, _ in place.hosts)
         assert place.user
         assert place.database
@@ -114,9 +114,7 @@ def check(text: str) -> None:
     password=st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
     base=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0/"), min_size=1, max_size=12),
 )
-def test_names_and_passwords_of_any_characters_are_read_as_they_were_quoted(
-    user: str, password: str, base: str
-) -> None:
+def test_quoted_names_and_passwords_are_decoded(user: str, password: str, base: str) -> None:
     text = f"postgresql://{quote(user, safe='')}:{quote(password, safe='')}@h:1,[::1]/{quote(base, safe='')}"
     place = values.database(text)
     assert isinstance(place, PostgresUrl)

@@ -1,4 +1,4 @@
-"""A pooler between, in session mode: nothing changes."""
+"""PgBouncer in session mode."""
 
 import shutil
 import subprocess
@@ -28,12 +28,12 @@ unix_socket_dir =
 
 
 @contextmanager
-def pooler(home: Home) -> Iterator[dict[str, str]]:
-    """The environment of a service that reaches its database through it."""
+def pgbouncer(home: Home) -> Iterator[dict[str, str]]:
+    """The environment of a service that connects through PgBouncer."""
     program = need_program("pgbouncer", "pgbouncer")
     port = free_port()
     text = SETTINGS.format(database=DATABASE, upstream=home.address.port, user=USER, port=port)
-    who = ["runuser", "-u", runs_as(), "--"] if runs_as() else []  # it refuses to run as root
+    who = ["runuser", "-u", runs_as(), "--"] if runs_as() else []  # PgBouncer refuses to run as root
     folder = Path(tempfile.mkdtemp(prefix="watchword-pooler-", dir="/tmp" if who else None))
     folder.chmod(0o755)
     (folder / "pooler.ini").write_text(text)
@@ -41,7 +41,7 @@ def pooler(home: Home) -> Iterator[dict[str, str]]:
     process = subprocess.Popen([*who, program, "-q", str(folder / "pooler.ini")], stderr=subprocess.DEVNULL)
     url = f"postgresql://{USER}@127.0.0.1:{port}/{DATABASE}"
 
-    def answers() -> bool:
+    def accepts_connections() -> bool:
         try:
             psycopg.connect(url, connect_timeout=5).close()
         except psycopg.OperationalError:
@@ -49,7 +49,7 @@ def pooler(home: Home) -> Iterator[dict[str, str]]:
         return True
 
     try:
-        until(answers, "the pooler answers")
+        until(accepts_connections, "the pooler answers")
         yield home.env | {"WATCHWORD_DATABASE_URL": url}
     finally:
         process.terminate()
@@ -57,8 +57,8 @@ def pooler(home: Home) -> Iterator[dict[str, str]]:
         shutil.rmtree(folder)
 
 
-def test_tokens_are_made_verified_and_revoked(database: Home, tmp_path: Path) -> None:
-    with pooler(database) as env, Server(tmp_path / "server", "--local-mode", "on", env=env) as server:
+def test_tokens_are_created_verified_and_revoked_through_pgbouncer(database: Home, tmp_path: Path) -> None:
+    with pgbouncer(database) as env, Server(tmp_path / "server", "--local-mode", "on", env=env) as server:
         made = server.create(ADMIN)
         assert server.verify(made["accessToken"]).status_code == 204
         assert server.revoke(made["metadata"]["id"])

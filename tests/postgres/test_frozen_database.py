@@ -1,4 +1,4 @@
-"""A database that stops answering in the middle of a write: whoever asked is told so within the bound."""
+"""A database that stops answering during a write: the client gets 503 within the timeout."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +19,7 @@ BOUND = {"WATCHWORD_DATABASE_TIMEOUT": "10"}
 BLOCKED = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'INSERT INTO policies'"
 
 
-def test_a_write_whose_database_freezes_in_its_middle_is_answered_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_write_to_a_frozen_database_gets_503_and_is_rolled_back(tmp_path: Path) -> None:
     with (
         own_cluster(tmp_path) as cluster,
         home(cluster, tmp_path) as place,
@@ -34,7 +34,7 @@ def test_a_write_whose_database_freezes_in_its_middle_is_answered_and_leaves_not
         until(lambda: bool(cluster.ask(BLOCKED)), "the write waits inside its transaction")
         cluster.pause()
         try:
-            # While the database is still frozen; the client itself gives up only after half a minute.
+            # The database is still frozen; the client's own timeout is 30 seconds.
             answer = asked.result().json()
         finally:
             cluster.resume()

@@ -1,8 +1,8 @@
-"""A strait before a real database: it passes everything on, and can lose or hold what a test waits for.
+"""A TCP proxy before a real database that can lose answers and delay requests:
 
-- An answer is lost: the server did what it was asked, and nobody hears of it.
-- A request is held: whoever sent it sees the connection end, and the server gets it late, or never.
-- All fall silent: nothing passes in either direction, and nobody is told.
+- lost answer: the server executes the request, the client gets no answer;
+- held request: the client loses its connection, and the server gets the request late or never;
+- silence: nothing passes in either direction.
 """
 
 import socket
@@ -18,24 +18,24 @@ PIECE = 65_536
 
 
 @dataclass
-class _Ship:
-    """One connection: what the client holds of it, and what the server does."""
+class _Connection:
+    """The two sockets of a proxied connection."""
 
     client: socket.socket
     server: socket.socket
     loses: bool = False
     held: bytes = b""
-    """A request that its client has lost, and that the server has not had yet."""
+    """A request not forwarded yet, whose client is disconnected."""
     dealt_with: threading.Event = field(default_factory=threading.Event)
-    """The server has answered what was held."""
+    """The server has answered the held request."""
 
-    def sink(self) -> None:
+    def shut_down(self) -> None:
         for end in (self.client, self.server):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
 
-class Strait:
+class FaultyProxy:
     def __init__(self, port: int) -> None:
         self._upstream = ("127.0.0.1", port)
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -47,7 +47,7 @@ class Strait:
         self._held = threading.Event()
         self._calm = threading.Event()
         self._calm.set()
-        self._ships: list[_Ship] = []
+        self._connections: list[_Connection] = []
         self._threads: list[threading.Thread] = []
         self._closing = False
 
@@ -66,41 +66,41 @@ class Strait:
         self.cut()
         for thread in self._threads:
             thread.join(10)
-        for ship in self._ships:
-            ship.client.close()
-            ship.server.close()
+        for connection in self._connections:
+            connection.client.close()
+            connection.server.close()
 
     def lose_answer(self, *, after: int = 0, for_good: bool = False) -> None:
-        """Of the next request on any connection, but for so many. For good: then all fall silent."""
+        """Lose the answer to the next request after `after` others. `for_good`: then silence everything."""
         self._after = after
         self._for_good = for_good
         self._plan = "lose"
 
     def hold_next_request(self, *, for_good: bool = False) -> None:
-        """For good: in the same moment all fall silent, so that nobody is quick enough to ask again."""
+        """Hold the next request. `for_good`: silence everything at the same time."""
         self._held.clear()
         self._after = 0
         self._for_good = for_good
         self._plan = "hold"
 
     def release(self) -> None:
-        """Let the server have what was held, and wait until it has dealt with it."""
+        """Forward the held request and wait for its answer."""
         assert self._held.wait(SECONDS), "nothing was held"
-        ship = next(ship for ship in self._ships if ship.held)
-        ship.server.sendall(ship.held)
-        assert ship.dealt_with.wait(SECONDS), "the server never answered"
-        ship.sink()
+        connection = next(connection for connection in self._connections if connection.held)
+        connection.server.sendall(connection.held)
+        assert connection.dealt_with.wait(SECONDS), "the server never answered"
+        connection.shut_down()
 
     def silence(self) -> None:
-        """From now on nothing passes, on old and new connections."""
+        """Pass nothing, on old and new connections."""
         self._calm.clear()
 
     def calm(self) -> None:
         self._calm.set()
 
     def cut(self) -> None:
-        for ship in list(self._ships):
-            ship.sink()
+        for connection in list(self._connections):
+            connection.shut_down()
 
     def _start(self, work: object, *bound: object) -> None:
         thread = threading.Thread(target=work, args=bound, daemon=True)  # type: ignore[arg-type]
@@ -114,16 +114,16 @@ class Strait:
             except OSError:
                 continue
             try:
-                ship = _Ship(client, socket.create_connection(self._upstream))
+                connection = _Connection(client, socket.create_connection(self._upstream))
             except OSError:
                 client.close()
                 continue
-            self._ships.append(ship)
-            self._start(self._out, ship)
-            self._start(self._back, ship)
+            self._connections.append(connection)
+            self._start(self._out, connection)
+            self._start(self._back, connection)
 
     def _due(self) -> str:
-        """What becomes of this request: nothing, unless it is the one that was meant."""
+        """The action for this request, if it is the planned one."""
         with self._turn:
             if self._plan and self._after:
                 self._after -= 1
@@ -131,34 +131,34 @@ class Strait:
             plan, self._plan = self._plan, ""
             return plan
 
-    def _out(self, ship: _Ship) -> None:
+    def _out(self, connection: _Connection) -> None:
         with suppress(OSError):
-            while piece := ship.client.recv(PIECE):
+            while piece := connection.client.recv(PIECE):
                 self._calm.wait()
                 plan = self._due()
                 if plan == "hold":
                     if self._for_good:
                         self.silence()
-                    ship.held = piece
+                    connection.held = piece
                     self._held.set()
-                    ship.client.shutdown(socket.SHUT_RDWR)
+                    connection.client.shutdown(socket.SHUT_RDWR)
                     return
-                ship.loses = plan == "lose"
-                ship.server.sendall(piece)
-        if not ship.held:
-            ship.sink()
+                connection.loses = plan == "lose"
+                connection.server.sendall(piece)
+        if not connection.held:
+            connection.shut_down()
 
-    def _back(self, ship: _Ship) -> None:
+    def _back(self, connection: _Connection) -> None:
         with suppress(OSError):
-            while piece := ship.server.recv(PIECE):
+            while piece := connection.server.recv(PIECE):
                 self._calm.wait()
-                if ship.held:
-                    ship.dealt_with.set()
+                if connection.held:
+                    connection.dealt_with.set()
                     return
-                if ship.loses:
+                if connection.loses:
                     if self._for_good:
                         self.silence()
                     break
-                ship.client.sendall(piece)
-        if not ship.held:
-            ship.sink()
+                connection.client.sendall(piece)
+        if not connection.held:
+            connection.shut_down()

@@ -1,4 +1,4 @@
-"""What goes wrong with the database while the service runs: 503 that says what, without internals; then as before."""
+"""Database errors while the service runs: 503 with the cause and no internals; then recovery."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,12 +12,12 @@ from tests.support.waiting import until
 INTERNALS = ("127.0.0.1", "asyncpg", "SELECT", "UPDATE", "Error", "Traceback", LOCKED, "hunter2", "correct horse", "ww")
 
 
-class Served:
+class RunningService:
     def __init__(self, database: Home, server: Server, token: str) -> None:
         self.database, self.server, self.token = database, server, token
 
-    def ask(self, *statements: str) -> None:
-        """As an administrator; then every connection of the service is ended, as its server's restart would."""
+    def run_as_admin(self, *statements: str) -> None:
+        """Run the statements, then terminate the service's connections, as a server restart does."""
         with self.database.address.connect() as connection:
             connection.execute("SET default_transaction_read_only = off")
             for statement in statements:
@@ -29,14 +29,14 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(careful: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def service(durable_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     folder = tmp_path_factory.mktemp("later")
-    with home(careful, folder, user=LOCKED, password=PASSWORD) as made:
-        careful.ask(f"CREATE SCHEMA {made.schema} AUTHORIZATION {LOCKED}")
+    with home(durable_cluster, folder, user=LOCKED, password=PASSWORD) as made:
+        durable_cluster.ask(f"CREATE SCHEMA {made.schema} AUTHORIZATION {LOCKED}")
         env = made.env | {"WATCHWORD_DATABASE_TIMEOUT": "1"}
         with Server(folder / "server", env=env) as server:
             done = server.command_line("token", "create", "--local", env=env)
-            yield Served(made, server, done.stdout.strip())
+            yield RunningService(made, server, done.stdout.strip())
 
 
 @pytest.mark.parametrize(
@@ -52,34 +52,32 @@ def served(careful: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         ("REVOKE UPDATE ON {0}.probes FROM locked", "GRANT UPDATE ON {0}.probes TO locked", "user lacks a privilege"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_and_once_mended_it_is_as_before(
-    served: Served, breaks: str, mends: str, said: str
-) -> None:
-    schema = served.database.schema
+def test_database_error_is_reported_until_fixed(service: RunningService, breaks: str, mends: str, said: str) -> None:
+    schema = service.database.schema
     try:
-        served.ask(breaks.format(schema))
+        service.run_as_admin(breaks.format(schema))
         seen: list[str] = []
 
-        def says_it() -> bool:
-            """On a busy machine it may say first that it got no answer in time."""
-            seen.append(served.ready().get("message", ""))
+        def reports_error() -> bool:
+            """A loaded machine may report a timeout first."""
+            seen.append(service.ready().get("message", ""))
             return said in seen[-1]
 
-        until(says_it, f"it is not ready, and says: {said}")
+        until(reports_error, f"it is not ready, and says: {said}")
         message = seen[-1]
         assert message.startswith("The store")
-        if "probes" in breaks:  # which no verification needs, though one may have to wait for a new connection
-            until(lambda: served.server.verify(served.token).status_code == 204, "it verifies")
-        answer = served.server.verify(served.token)
+        if "probes" in breaks:  # verification does not need this table, but may wait for a new connection
+            until(lambda: service.server.verify(service.token).status_code == 204, "it verifies")
+        answer = service.server.verify(service.token)
         if "probes" not in breaks:
             assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
             assert answer.json()["error"]["reason"] == "store_unavailable"
         for text in (message, answer.text):
             assert not any(internal in text for internal in INTERNALS)
     finally:
-        served.ask(mends.format(schema))
-    until(lambda: served.ready()["status"] == "ready", "it is ready again")
-    until(lambda: served.server.verify(served.token).status_code == 204, "it verifies again")
-    told = served.server.out.read_text() + served.server.err.read_text()
+        service.run_as_admin(mends.format(schema))
+    until(lambda: service.ready()["status"] == "ready", "it is ready again")
+    until(lambda: service.server.verify(service.token).status_code == 204, "it verifies again")
+    told = service.server.out.read_text() + service.server.err.read_text()
     assert "Traceback" not in told
     assert PASSWORD not in told
