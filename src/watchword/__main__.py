@@ -8,7 +8,7 @@ from typing import Any
 from watchword.interpreter import load_quickly
 
 
-class Wiring:
+class LazyWiring:
     """Imports the wiring for the first command that needs it: commands that call a server do not."""
 
     def __getattr__(self, name: str) -> Any:
@@ -25,7 +25,7 @@ def main() -> None:
         from watchword.cli import cli
         from watchword.cli.run import main as run_command
 
-        run_command(cli, Wiring())
+        run_command(cli, LazyWiring())
     except KeyboardInterrupt:  # during the imports
         sys.exit(130)
     except ModuleNotFoundError as error:

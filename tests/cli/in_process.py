@@ -11,7 +11,7 @@ from tempfile import TemporaryFile
 from click.testing import CliRunner
 
 from tests.support import server
-from watchword.__main__ import Wiring
+from watchword.__main__ import LazyWiring
 from watchword.cli import cli
 from watchword.cli.run import run
 
@@ -33,7 +33,7 @@ def watchword(
             given.write((stdin or "").encode())
             given.seek(0)
             try:
-                run(cli, Wiring(), list(words))
+                run(cli, LazyWiring(), list(words))
             except SystemExit as ended:
                 code = ended.code if isinstance(ended.code, int) else 1
             sys.stdout.flush()

@@ -46,7 +46,7 @@ def test_a_client_asks_why_who_and_what_there_is_to_grant(server: Server, connec
     urn = server.grant(actor)
     client = connect(server.url, actor=ADMIN)
     told = client.explain_privilege(actor, GENERATE)
-    assert (told.allowed, [ground.policy_urn for ground in told.grounds]) == (True, [urn])
+    assert (told.allowed, [grant.policy_urn for grant in told.grants]) == (True, [urn])
     assert not client.explain_privilege(actor, "VIEW_AUDIT_LOG").allowed
     assert GENERATE in [privilege.name for privilege in client.privileges()]
     assert "policy.created" in [action.name for action in client.event_actions()]

@@ -8,7 +8,7 @@ from tests.support.server import ADMIN, GENERATE, MANAGE_ALL, GraphQLRefused, Se
 
 EXPLAIN = """query ($actor: String!, $privilege: String!) {
   explainPrivilege(input: {actorUrn: $actor, privilege: $privilege}) {
-    actorUrn privilege allowed suspended sentence grounds { policyUrn policyName via groupUrn privilege } } }"""
+    actorUrn privilege allowed suspended explanation grants { policyUrn policyName via groupUrn privilege } } }"""
 PRIVILEGES = "{ listPrivileges { name displayName allows includes } }"
 ACTORS = """query ($input: ListActorsInput) { listActors(input: $input) {
   count cursor actors { urn username status changedAt changedBy tokenCount groups } } }"""
@@ -40,34 +40,34 @@ class TestExplanation:
         found = explain(server, actor)
         assert (found["actorUrn"], found["privilege"]) == (actor, GENERATE)
         assert (found["allowed"], found["suspended"]) == (True, False)
-        ground = {"policyUrn": named, "policyName": "test policy", "privilege": MANAGE_ALL}
-        assert found["grounds"] == [
-            {**ground, "via": "USER", "groupUrn": None},
-            {**ground, "via": "GROUP", "groupUrn": group},
+        grant = {"policyUrn": named, "policyName": "test policy", "privilege": MANAGE_ALL}
+        assert found["grants"] == [
+            {**grant, "via": "USER", "groupUrn": None},
+            {**grant, "via": "GROUP", "groupUrn": group},
         ]
-        assert found["sentence"].startswith(f"Allowed by 'test policy' ({named}), which names the actor")
+        assert found["explanation"].startswith(f"Allowed by 'test policy' ({named}), which names the actor")
 
     def test_explanation_names_all_users_and_root_policies(self, server: Server, actor: str) -> None:
-        (everyone,) = explain(server, actor, "GET_ES_TASK_STATUS_PRIVILEGE")["grounds"]
+        (everyone,) = explain(server, actor, "GET_ES_TASK_STATUS_PRIVILEGE")["grants"]
         assert (everyone["via"], everyone["policyName"]) == ("ALL_USERS", "Everyone reads task status")
-        (root,) = explain(server, ADMIN, MANAGE_POLICIES)["grounds"]
+        (root,) = explain(server, ADMIN, MANAGE_POLICIES)["grants"]
         assert (root["via"], root["policyUrn"]) == ("USER", "urn:li:servicePolicy:root")
 
     def test_explanation_of_a_denial_is_the_error_of_the_actor(self, server: Server, actor: str) -> None:
         found = explain(server, actor)
-        assert (found["allowed"], found["grounds"]) == (False, [])
+        assert (found["allowed"], found["grants"]) == (False, [])
         own = {"input": {"filters": [{"field": "actorUrn", "value": actor}]}}
         query = "query ($input: ListAccessTokensInput) { listAccessTokens(input: $input) { total } }"
-        assert found["sentence"] == refusal(server, query, own, actor=actor)["message"]
+        assert found["explanation"] == refusal(server, query, own, actor=actor)["message"]
 
     def test_explanation_of_a_suspended_actor_says_so(self, server: Server, actor: str) -> None:
         server.grant(actor)
         server.set_status(actor, "SUSPENDED")
         found = explain(server, actor)
-        assert (found["allowed"], found["suspended"], len(found["grounds"])) == (False, True, 1)
+        assert (found["allowed"], found["suspended"], len(found["grants"])) == (False, True, 1)
         refused = server.post("{ me { corpUser { urn } } }", actor=actor)
         assert refused.status_code == 401
-        assert found["sentence"] in refused.text
+        assert found["explanation"] in refused.text
 
     def test_own_explanation_includes_token_scopes(self, server: Server, actor: str) -> None:
         server.grant(actor, privileges=(GENERATE, "VIEW_AUDIT_LOG"))
@@ -75,8 +75,8 @@ class TestExplanation:
         assert explain(server, actor, actor=actor)["allowed"]
         assert explain(server, actor, "VIEW_AUDIT_LOG", token=token)["allowed"]
         limited = explain(server, actor, token=token)
-        assert (limited["allowed"], limited["grounds"]) == (False, [])
-        assert "This token is limited to the scopes VIEW_AUDIT_LOG" in limited["sentence"]
+        assert (limited["allowed"], limited["grants"]) == (False, [])
+        assert "This token is limited to the scopes VIEW_AUDIT_LOG" in limited["explanation"]
 
     def test_token_without_scopes_learns_nothing_of_policies_and_groups(self, server: Server, actor: str) -> None:
         group = server.ask(CREATE_GROUP, {"input": {"name": "g"}}, actor=ADMIN)["createGroup"]
@@ -85,7 +85,7 @@ class TestExplanation:
         token = server.create(actor, scopes=[])["accessToken"]
         for privilege in (GENERATE, MANAGE_POLICIES, "GET_ES_TASK_STATUS_PRIVILEGE"):
             found = explain(server, actor, privilege, token=token)
-            assert (found["allowed"], found["grounds"]) == (False, [])
+            assert (found["allowed"], found["grants"]) == (False, [])
             assert policy not in str(found)
             assert group not in str(found)
 

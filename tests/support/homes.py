@@ -18,7 +18,7 @@ from watchword.domain.actors import Caller, system_precondition
 from watchword.domain.lifetimes import Duration
 from watchword.domain.policies import Policy, PolicyState, Privilege
 from watchword.domain.token_limits import Limits
-from watchword.domain.tokens import NewToken, TokenType
+from watchword.domain.tokens import TokenRequest, TokenType
 from watchword.engines.embedded.index_file import prepare as prepare_index
 from watchword.http.graphql.context import Context, Meter, ProcessorBudget
 from watchword.http.graphql.documents import PreparedDocument
@@ -71,7 +71,7 @@ async def _furnish(settings: Settings, folder: Path) -> Furnished:
         hour, made = Lifetime(Duration.ONE_HOUR), []
         for number, actor in enumerate([HOLDER, HOLDER, VICTIM, VICTIM, VICTIM, ADMIN]):
             limits = Limits(scopes=(GENERATE, "repo:read")) if number == 1 else Limits()
-            new = NewToken(TokenType.PERSONAL, actor, f"number {number}", "é" if number % 2 else None, limits)
+            new = TokenRequest(TokenType.PERSONAL, actor, f"number {number}", "é" if number % 2 else None, limits)
             made.append(await service.tokens.create_unchecked(precondition, new, hour))
         await service.store.revoke_token(precondition, made[-2].record.id, None)
         return Furnished(folder, [one.token.reveal() for one in made], [one.record.id for one in made])

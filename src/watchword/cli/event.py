@@ -31,7 +31,7 @@ _COLUMNS: "list[Column[EventInfo]]" = [
 ]
 _ACTION_COLUMNS: "list[Column[EventAction]]" = [
     Column("ACTION", lambda action: action.name),
-    Column("MEANS", lambda action: action.means, free=True),
+    Column("DESCRIPTION", lambda action: action.description, free=True),
 ]
 
 

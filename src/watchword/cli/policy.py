@@ -165,8 +165,8 @@ def explain(client: "Client", actor: str, privilege: str, as_json: bool) -> None
     found = client.explain_privilege(actor, privilege)
     pairs: dict[str, Cell] = {
         "Allowed": "yes" if found.allowed else "no, suspended" if found.suspended else "no",
-        "Reason": found.sentence,
-        "Policies": tuple(dict.fromkeys(ground.policy_urn for ground in found.grounds)),
+        "Reason": found.explanation,
+        "Policies": tuple(dict.fromkeys(grant.policy_urn for grant in found.grants)),
     }
     show_one(pairs, found, json=as_json)
 

@@ -125,7 +125,7 @@ _SORT = click.Choice([field.value.word for field in SortField], case_sensitive=F
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class TokenFlags:
     everyone: bool
     flags: Mapping[str, Any]
 
@@ -157,7 +157,7 @@ def _with_selection(command: CommandFunction) -> CommandFunction:
     @wraps(command)
     def run(*args: Any, everyone: bool, **flags: Any) -> Any:
         given = {one.name: flags.pop(one.name) for one in _FILTERS}
-        return command(*args, selection=Selection(everyone, given), **flags)
+        return command(*args, selection=TokenFlags(everyone, given), **flags)
 
     everyone = click.option("--all", "everyone", is_flag=True, help="Tokens of every user, not only your own.")
     return add_options(everyone, *(one.option for one in _FILTERS))(run)
@@ -170,7 +170,7 @@ def _with_selection(command: CommandFunction) -> CommandFunction:
 @list_flags()
 @with_client
 def list_tokens(
-    client: "Client", selection: Selection, sort: str | None, descending: bool, limit: int, as_json: bool
+    client: "Client", selection: TokenFlags, sort: str | None, descending: bool, limit: int, as_json: bool
 ) -> None:
     """List your own tokens, or those of --actor, --owner or --all.
 
@@ -415,7 +415,7 @@ def _create_locally(wiring: Wiring, settings: Settings, wanted: dict[str, Any], 
     from watchword.service.tokens import Lifetime
 
     urn = check_actor(wanted["actor"] or settings.root_actor, "--actor")
-    new = tokens.NewToken(
+    new = tokens.TokenRequest(
         type=tokens.TokenType.SERVICE_ACCOUNT if is_account(urn) else tokens.TokenType.PERSONAL,
         actor_urn=urn,
         name=check_name("first" if wanted["name"] is None else wanted["name"], "--name"),
@@ -503,7 +503,7 @@ def _print_created(secret: str, made: "TokenInfo", *, json: bool) -> None:
 @yes_flag
 @json_flag
 @with_client
-def revoke(client: "Client", token_ids: tuple[str, ...], selection: Selection, cascade: bool, **how: bool) -> None:
+def revoke(client: "Client", token_ids: tuple[str, ...], selection: TokenFlags, cascade: bool, **how: bool) -> None:
     """Revoke tokens and everything derived from them. From then on every instance rejects them.
 
     By ID or URN, each token is revoked and reported separately. A - reads from standard input: ids, one a line or as
@@ -532,7 +532,7 @@ def revoke(client: "Client", token_ids: tuple[str, ...], selection: Selection, c
 
 
 def _revoke_selected(
-    client: "Client", selection: Selection, *, cascade: bool, dry_run: bool, yes: bool, as_json: bool
+    client: "Client", selection: TokenFlags, *, cascade: bool, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
     need_confirmation(yes=yes, dry_run=dry_run)
     where = selection.where(client)

@@ -281,14 +281,14 @@ class PolicyGrant(Record):
 
 
 class PrivilegeExplanation(Record):
-    """Whether an actor has a privilege. `sentence` names the policies that grant it, or the error the actor gets."""
+    """Whether an actor has a privilege. `explanation` names the policies that grant it, or the error the actor gets."""
 
     actor_urn: str
     privilege: str
     allowed: bool
     suspended: bool
-    grounds: tuple[PolicyGrant, ...]
-    sentence: str
+    grants: tuple[PolicyGrant, ...]
+    explanation: str
 
 
 class PrivilegeDescription(Record):
@@ -315,10 +315,10 @@ class EventInfo(Record):
 
 
 class EventAction(Record):
-    """An action that the audit log records; `means` explains it."""
+    """An action that the audit log records; `description` explains it."""
 
     name: str
-    means: str
+    description: str
 
 
 class ServerInfo(Record):

@@ -239,19 +239,19 @@ class Explanation:
     actor: str
     privilege: Privilege
     suspended: bool
-    grounds: tuple[PolicyMatch, ...]
+    grants: tuple[PolicyMatch, ...]
     refusal: Fault | None  # the error that the actor would get; None: it has the privilege
 
     @property
-    def sentence(self) -> str:
+    def explanation(self) -> str:
         if self.refusal is not None:
             return self.refusal.message
-        named = "; by ".join(str(match) for match in self.grounds[:MOST_NAMED])
-        more = len(self.grounds) - MOST_NAMED
+        named = "; by ".join(str(match) for match in self.grants[:MOST_NAMED])
+        more = len(self.grants) - MOST_NAMED
         return f"Allowed by {named}{f'; and {more} more' if more > 0 else ''}."
 
 
-def grounds(
+def grants_of(
     policies: Iterable[Policy], actor: str, groups: Iterable[str], privilege: Privilege
 ) -> tuple[PolicyMatch, ...]:
     """Every ACTIVE policy that grants the privilege, once for each way it includes the actor."""

@@ -51,7 +51,7 @@ class Limits(NamedTuple):
 
     def allow_from(self, client: str) -> bool:
         """Whether the token may be used from this address."""
-        return self.networks is None or within(client, _parsed(self.networks))
+        return self.networks is None or within(client, map(_parsed, self.networks))
 
     def packed(self) -> str | None:
         """The stored form; None for no limits."""
@@ -161,9 +161,9 @@ def _privileges(scopes: tuple[str, ...] | None) -> frozenset[Privilege]:
     return included(Privilege[word] for word in scopes if word in Privilege.__members__)
 
 
-@lru_cache(250)
-def _parsed(networks: tuple[str, ...]) -> tuple[Network, ...]:
-    return tuple(ipaddress.ip_network(network) for network in networks)
+@lru_cache(10_000)
+def _parsed(network: str) -> Network:
+    return ipaddress.ip_network(network)
 
 
 def _words_cover(maker: tuple[str, ...], made: tuple[str, ...]) -> bool:
@@ -176,7 +176,7 @@ def _scopes_cover(maker: tuple[str, ...], made: tuple[str, ...]) -> bool:
 
 
 def _networks_cover(maker: tuple[str, ...], made: tuple[str, ...]) -> bool:
-    return all(any(_is_part(inner, outer) for outer in _parsed(maker)) for inner in _parsed(made))
+    return all(any(_is_part(inner, outer) for outer in map(_parsed, maker)) for inner in map(_parsed, made))
 
 
 def _is_part(inner: Network, outer: Network) -> bool:

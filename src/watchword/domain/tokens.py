@@ -80,7 +80,7 @@ class TokenRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class NewToken:
+class TokenRequest:
     """A validated request for a token."""
 
     type: TokenType

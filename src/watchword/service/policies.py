@@ -14,7 +14,7 @@ from watchword.domain.policies import (
     Privilege,
     check_policy,
     denied,
-    grounds,
+    grants_of,
     out_of_scope,
     reconcile,
 )
@@ -91,7 +91,7 @@ class Policies:
         """
         caller = grant.caller
         snapshot, policies = await self._authority.snapshot_and_policies(actor)
-        found = grounds(policies.policies, actor, snapshot.groups, privilege)
+        found = grants_of(policies.policies, actor, snapshot.groups, privilege)
         refusal: Fault | None = None
         if snapshot.suspended:
             refusal = not_accepted()

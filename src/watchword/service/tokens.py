@@ -36,7 +36,7 @@ from watchword.domain.ports import Claims, Clock, Issue, Page, Repeated, TokenSi
 from watchword.domain.rotation import RotationWindow, check_rotates
 from watchword.domain.secret import Secret
 from watchword.domain.token_limits import Limits, inherited, wider
-from watchword.domain.tokens import NewToken, TokenRecord, TokenStatus, TokenType, token_id
+from watchword.domain.tokens import TokenRecord, TokenRequest, TokenStatus, TokenType, token_id
 from watchword.service.audit import REJECTED_CREDENTIALS
 from watchword.service.authority import Authority
 
@@ -120,7 +120,7 @@ class Tokens:
         return IdempotentRequest(self._salt, caller.actor, key, content, caller.credential)
 
     async def create(
-        self, grant: Grant, new: NewToken, lifetime: Lifetime, request: IdempotentRequest | None = None
+        self, grant: Grant, new: TokenRequest, lifetime: Lifetime, request: IdempotentRequest | None = None
     ) -> CreatedToken:
         grant.expect(MINIMUM, ACCOUNTS)
 
@@ -149,7 +149,7 @@ class Tokens:
         return await self._authority.write(grant, write)
 
     async def create_unchecked(
-        self, precondition: WritePrecondition, new: NewToken, lifetime: Lifetime
+        self, precondition: WritePrecondition, new: TokenRequest, lifetime: Lifetime
     ) -> CreatedToken:
         """Create a token for a command that works on the store itself: no privilege is checked."""
         now = self._clock()
@@ -165,7 +165,7 @@ class Tokens:
         async def write(grant: Grant) -> CreatedToken:
             maker = grant.caller
             kind = TokenType.SERVICE_ACCOUNT if is_account(maker.actor) else TokenType.PERSONAL
-            draft = _draft(NewToken(kind, maker.actor, new.name, new.description), grant.precondition)._replace(
+            draft = _draft(TokenRequest(kind, maker.actor, new.name, new.description), grant.precondition)._replace(
                 limits=inherited(maker.limits, new.limits),
                 parent=maker.bearer_id,
                 root=await self._family_of(maker.bearer_id),
@@ -192,7 +192,7 @@ class Tokens:
             parent = None if old.parent is None else await self._store.get_token(old.parent)
             before = None if old.replaces is None else await self._store.get_token(old.replaces)
             precondition = grant.precondition
-            new = NewToken(old.type, old.actor_urn, old.name, old.description, old.limits)
+            new = TokenRequest(old.type, old.actor_urn, old.name, old.description, old.limits)
             draft = _draft(new, precondition)._replace(
                 owner_urn=old.owner_urn, parent=old.parent, root=old.family, replaces=old.id, grace=window.grace
             )
@@ -442,7 +442,7 @@ class Tokens:
         return _earlier(_earlier(end, old.limits.until), None if parent is None else parent.expires_at)
 
 
-def _draft(new: NewToken, precondition: WritePrecondition) -> TokenRecord:
+def _draft(new: TokenRequest, precondition: WritePrecondition) -> TokenRecord:
     """A record without id, times and family."""
     return TokenRecord(
         id="",
@@ -458,7 +458,7 @@ def _draft(new: NewToken, precondition: WritePrecondition) -> TokenRecord:
     )
 
 
-def _require_create(grant: Grant, new: NewToken) -> None:
+def _require_create(grant: Grant, new: TokenRequest) -> None:
     """The form of the actor's urn decides, not whether the actor exists."""
     account = is_account(new.actor_urn)
     if new.actor_urn == grant.caller.actor:

@@ -91,8 +91,8 @@ def test_a_question_about_rights_is_answered_with_the_policy_or_what_the_actor_i
     told = done(*asked).splitlines()
     assert told[0].split() == ["Allowed", "yes"]
     assert told[2].split() == ["Policies", urn]
-    (ground,) = json.loads(done(*asked, "--json"))["grounds"]
-    assert (ground["policyUrn"], ground["via"]) == (urn, "USER")
+    (grant,) = json.loads(done(*asked, "--json"))["grants"]
+    assert (grant["policyUrn"], grant["via"]) == (urn, "USER")
     assert done(*asked, caller=actor).splitlines() == told
 
 

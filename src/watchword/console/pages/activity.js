@@ -14,14 +14,14 @@ import { actorInput, actorLink, actorPath, actorName, groupName, userUrn } from 
 
 const LIST = `query Events($input: ListEventsInput) { listEvents(input: $input) { count cursor events {
   id at action actorUrn tokenId target peer requestId detail } } }`;
-const ACTIONS = `{ listEventActions { name means } }`;
+const ACTIONS = `{ listEventActions { name description } }`;
 const NAMES = ["action", "actor", "target", "since", "until"];
 
 /** @param {import("../router.js").Context} context */
 export async function page(context) {
   const { root, me } = context;
   context.title("Activity");
-  /** @type {{name: string, means: string}[]} */
+  /** @type {{name: string, description: string}[]} */
   const actions = (await graphql(ACTIONS, {}, { signal: context.signal })).listEventActions;
   let at = context;
   render(root, html`<div class="page-head"><h1>Activity</h1></div>
@@ -53,7 +53,7 @@ export async function page(context) {
     const chosen = at.query.get("action") ?? "";
     render(place("filters"), html`<label>Action <select id="filter-action" @change=${(/** @type {Event} */ e) => narrow({ action: value(e) })}>
         <option value="">Any</option>${kinds(actions).map(([kind, some]) => html`<optgroup label="${kind}">${some.map((one) => html`<option
-          value="${one.name}" title="${one.means}" .selected=${one.name === chosen}>${one.name}</option>`)}</optgroup>`)}</select></label>
+          value="${one.name}" title="${one.description}" .selected=${one.name === chosen}>${one.name}</option>`)}</optgroup>`)}</select></label>
       <label>Actor ${actorInput(me, { id: "filter-actor", value: actorName(userUrn(at.query.get("actor") ?? "")), placeholder: "Any",
         change: (urn) => narrow({ actor: urn }) })}</label>
       <label>Target <input id="filter-target" data-key="search" placeholder="Id or urn" autocomplete="off" spellcheck="false" maxlength="500"
@@ -68,7 +68,7 @@ export async function page(context) {
     columns: [
       { label: "Time", class: "nowrap light", cell: (event) => time(event.at) },
       { label: "Action", cell: (event) => html`<a href="${withQuery({ action: event.action, cursor: null })}"
-          title="${actions.find((one) => one.name === event.action)?.means ?? ""}">${event.action}</a>` },
+          title="${actions.find((one) => one.name === event.action)?.description ?? ""}">${event.action}</a>` },
       { label: "Actor", cell: (event) => who(event) },
       { label: "Target", cell: (event) => target(event) },
       { label: "", cell: (event) => html`<details><summary>Details<span class="unseen"> of ${event.action} at ${exact(event.at)}</span></summary>${details(event)}</details>` },
@@ -131,9 +131,9 @@ function spoken(name, told) {
   return typeof told === "object" ? JSON.stringify(told) : String(told);
 }
 
-/** Grouped by the part before the dot. @param {{name: string, means: string}[]} actions @returns {[string, {name: string, means: string}[]][]} */
+/** Grouped by the part before the dot. @param {{name: string, description: string}[]} actions @returns {[string, {name: string, description: string}[]][]} */
 function kinds(actions) {
-  /** @type {Map<string, {name: string, means: string}[]>} */
+  /** @type {Map<string, {name: string, description: string}[]>} */
   const found = new Map();
   for (const one of actions) {
     const kind = one.name.slice(0, one.name.indexOf("."));

@@ -65,12 +65,12 @@ export async function actorPanel({ urn, me, close, signal, done }) {
         <dt>Urn</dt><dd>${urnCode(urn)}</dd>
         <dt>Tokens</dt><dd>${me.privileges.manageTokens ? html`<a href="/console/all-tokens?actor=${encodeURIComponent(urn)}">${counted(tokens, "token")}</a>`
           : counted(tokens, "token")} not revoked</dd>
-        <dt>Groups</dt><dd>${known?.groups.length ? html`<ul class="grounds">${known.groups.map((/** @type {string} */ group) => html`<li><a
+        <dt>Groups</dt><dd>${known?.groups.length ? html`<ul class="grants">${known.groups.map((/** @type {string} */ group) => html`<li><a
           href="${actorPath(group)}?show=groups">${groupName(group)}</a></li>`)}</ul>` : "none"}</dd>
         ${me.privileges.viewAuditLog ? html`<dt>Activity</dt><dd><a href="/console/activity?actor=${encodeURIComponent(urn)}">Events by it</a> ·
           <a href="/console/activity?target=${encodeURIComponent(urn)}">events about it</a></dd>` : null}</dl>
       <h3>What it may do</h3>
-      ${privileges.length ? html`<ul class="grounds">${privileges.map((/** @type {{name: string, displayName: string, allows: string}} */ one) => html`<li><a
+      ${privileges.length ? html`<ul class="grants">${privileges.map((/** @type {{name: string, displayName: string, allows: string}} */ one) => html`<li><a
         href="/console/policies?actor=${encodeURIComponent(urn)}&amp;privilege=${one.name}" title="By which policy?">${one.displayName}</a>:
         <span class="quiet">${one.allows}</span></li>`)}</ul>` : html`<p>Nothing: no active policy names it.</p>`}
       ${suspended && privileges.length ? html`<p class="quiet">None of this applies while it is suspended.</p>` : null}

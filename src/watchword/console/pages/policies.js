@@ -14,7 +14,7 @@ import { policyPanel } from "./policy_form.js";
  * @typedef {{urn: string, name: string, state: string, description: string | null, privileges: string[], editable: boolean,
  *   source: "SERVICE" | "FILE" | "API", set: string | null, actors: {users: string[], groups: string[], allUsers: boolean}}} Policy
  * @typedef {{name: string, displayName: string, allows: string, includes: string[]}} Privilege
- * @typedef {{policyUrn: string, policyName: string, via: string, groupUrn: string | null, privilege: string}} Ground
+ * @typedef {{policyUrn: string, policyName: string, via: string, groupUrn: string | null, privilege: string}} Grant
  */
 
 const POLICY = `urn name state description privileges editable source set actors { users groups allUsers }`;
@@ -24,7 +24,7 @@ const LIST = `query Policies($input: ListPoliciesInput!, $all: ListPoliciesInput
 const ONE = `query Policy($urn: String!) { getPolicy(urn: $urn) { ${POLICY} } }`;
 const KNOWN = `{ listPrivileges { name displayName allows includes } }`;
 const EXPLAIN = `query Explain($input: ExplainPrivilegeInput!) { explainPrivilege(input: $input) {
-  allowed suspended sentence grounds { policyUrn policyName via groupUrn privilege } } }`;
+  allowed suspended explanation grants { policyUrn policyName via groupUrn privilege } } }`;
 /** How many policies the table of privileges covers. */
 const MOST = 200;
 
@@ -111,10 +111,10 @@ export async function page(context) {
       render(place("answer"), html`<p><strong>${told.allowed ? status("live", "Yes") : status("revoked", "No")}</strong>
           <a href="${actorPath(actorUrn)}" title="${actorUrn}">${actorName(actorUrn)}</a> may ${told.allowed ? "" : "not "}do
           “${nameOfPrivilege(privilege)}”${told.suspended ? ": the actor is suspended" : ""}.</p>
-        ${told.grounds.length ? html`<ul class="grounds">${told.grounds.map((/** @type {Ground} */ ground) => html`<li>
-          <a href="${withQuery({}, policyPath(ground.policyUrn))}">${ground.policyName}</a> ${grantText(ground)}${ground.privilege === privilege ? ""
-            : `, by “${nameOfPrivilege(ground.privilege)}”, which includes it`}.</li>`)}</ul>` : null}
-        ${told.allowed ? null : html`<p>Their error message: <q>${told.sentence}</q></p>`}`);
+        ${told.grants.length ? html`<ul class="grants">${told.grants.map((/** @type {Grant} */ grant) => html`<li>
+          <a href="${withQuery({}, policyPath(grant.policyUrn))}">${grant.policyName}</a> ${grantText(grant)}${grant.privilege === privilege ? ""
+            : `, by “${nameOfPrivilege(grant.privilege)}”, which includes it`}.</li>`)}</ul>` : null}
+        ${told.allowed ? null : html`<p>Their error message: <q>${told.explanation}</q></p>`}`);
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
       render(place("answer"), errorLine(error));
@@ -147,10 +147,10 @@ export async function page(context) {
   await show(context);
 }
 
-/** @param {Ground} ground */
-function grantText(ground) {
-  if (ground.via === "ALL_USERS") return "is for all users";
-  if (ground.via === "GROUP") return html`names their group <a href="${actorPath(ground.groupUrn ?? "")}">${groupName(ground.groupUrn ?? "")}</a>`;
+/** @param {Grant} grant */
+function grantText(grant) {
+  if (grant.via === "ALL_USERS") return "is for all users";
+  if (grant.via === "GROUP") return html`names their group <a href="${actorPath(grant.groupUrn ?? "")}">${groupName(grant.groupUrn ?? "")}</a>`;
   return "names them";
 }
 

@@ -101,7 +101,7 @@ const kept = (policy, privileges, close) => panel({
     <dl class="facts"><dt>Status</dt><dd>${policy.state === "ACTIVE" ? status("live", "active") : status("off", "inactive")}</dd>
       <dt>Description</dt><dd>${policy.description ?? "–"}</dd>
       <dt>To</dt><dd>${policy.actors.users.map(actorName).join(", ") || "–"}</dd>
-      <dt>Grants</dt><dd><ul class="grounds">${privileges.filter((one) => policy.privileges.includes(one.name))
+      <dt>Grants</dt><dd><ul class="grants">${privileges.filter((one) => policy.privileges.includes(one.name))
         .map((one) => html`<li>${one.displayName}: <span class="quiet">${one.allows}</span></li>`)}</ul></dd>
       <dt>Urn</dt><dd>${urnCode(policy.urn)}</dd></dl>`,
 });

@@ -125,7 +125,7 @@ async def list_events(_: Any, info: Info, input: Json | None = None) -> Json:
 
 
 async def list_event_actions(_: Any, __: Info) -> list[Json]:
-    return [{"name": action.value, "means": action.meaning} for action in Action]
+    return [{"name": action.value, "description": action.meaning} for action in Action]
 
 
 def _state_json(state: ActorState) -> Json:

@@ -47,8 +47,8 @@ async def explain_privilege(_: Any, info: Info, input: Json) -> Json:
         "privilege": found.privilege.name,
         "allowed": found.refusal is None,
         "suspended": found.suspended,
-        "grounds": [_policy_match_json(match) for match in found.grounds],
-        "sentence": found.sentence,
+        "grants": [_policy_match_json(match) for match in found.grants],
+        "explanation": found.explanation,
     }
 
 

@@ -14,8 +14,8 @@ from watchword.domain.token_limits import Limits, check_limits
 from watchword.domain.tokens import (
     MAX_AUTHORIZATION,
     SUSPENDED,
-    NewToken,
     TokenRecord,
+    TokenRequest,
     TokenStatus,
     TokenType,
     check_token_id,
@@ -154,8 +154,8 @@ async def allowed_durations(_: Any, info: Info) -> list[str]:
     return [duration.name for duration in info.context.services.core.tokens.allowed_durations]
 
 
-def _new_token(input: Json) -> NewToken:
-    return NewToken(
+def _new_token(input: Json) -> TokenRequest:
+    return TokenRequest(
         type=TokenType(input["type"]),
         actor_urn=check_actor(input["actorUrn"], "actorUrn"),
         name=check_name(input["name"]),
