@@ -1,4 +1,4 @@
-"""`watchword` run in the test's own process, for tests that are not about processes, terminals or signals."""
+"""Run `watchword` in the test's own process, for tests that are not about processes, terminals or signals."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""`db backup`: all of one moment while the service writes, and FILE is whole or not there."""
+"""`db backup`: a consistent snapshot under load; FILE is complete or absent."""
 
 import fcntl
 import json
@@ -84,7 +84,7 @@ def assert_clean(file: Path, folder: Path) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_a_backup_under_load_holds_everything_answered_before_it_began_and_nothing_half(
+def test_backup_under_load_holds_everything_answered_before_it_began_and_nothing_half(
     make_server: MakeServer, tmp_path: Path
 ) -> None:
     take_backups_under_load(make_server, tmp_path, rounds=3)
@@ -123,7 +123,7 @@ def test_writes_are_answered_between_the_steps_of_a_backup_which_never_begins_ag
     assert made.contents.tokens < 20_000 + storm.so_far
 
 
-def test_a_backup_is_one_file_for_its_owner_alone(folder: Path, tmp_path: Path) -> None:
+def test_backup_is_one_file_for_its_owner_alone(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "backups"
     target.mkdir()
     before = os.umask(0)
@@ -136,7 +136,7 @@ def test_a_backup_is_one_file_for_its_owner_alone(folder: Path, tmp_path: Path) 
     assert read(target / "b.db", "PRAGMA journal_mode") == [("delete",)]
 
 
-def test_a_backup_says_its_size_its_tokens_and_that_the_master_key_is_not_in_it(folder: Path, tmp_path: Path) -> None:
+def test_backup_says_its_size_its_tokens_and_that_the_master_key_is_not_in_it(folder: Path, tmp_path: Path) -> None:
     done = back_up_to(tmp_path / "b.db", folder)
     assert done.returncode == 0
     assert f"{(tmp_path / 'b.db').stat().st_size / 1_000_000:.1f} MB" in done.stdout
@@ -145,7 +145,7 @@ def test_a_backup_says_its_size_its_tokens_and_that_the_master_key_is_not_in_it(
     assert done.stderr == ""
 
 
-def test_a_backup_tells_the_same_as_json(folder: Path, tmp_path: Path) -> None:
+def test_backup_tells_the_same_as_json(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "b.db"
     told = json.loads(back_up_to(file, folder, "--json").stdout)
     assert told.pop("lastChange") <= now()
@@ -161,7 +161,7 @@ def test_a_backup_tells_the_same_as_json(folder: Path, tmp_path: Path) -> None:
     }
 
 
-def test_a_backup_says_when_the_key_beside_it_is_another(folder: Path, tmp_path: Path) -> None:
+def test_backup_says_when_the_key_beside_it_is_another(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.key"
     assert watchword("keys", "master", str(other)).returncode == 0
     said = back_up_to(tmp_path / "b.db", folder, "--master-key-file", str(other)).stdout
@@ -170,7 +170,7 @@ def test_a_backup_says_when_the_key_beside_it_is_another(folder: Path, tmp_path:
     assert "Back up the key that the service runs with too" in said
 
 
-def test_a_backup_shows_its_progress_on_a_terminal(folder: Path, tmp_path: Path) -> None:
+def test_backup_shows_its_progress_on_a_terminal(folder: Path, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "watchword", "db", "backup", str(tmp_path / "b.db"), "--data-dir", str(folder)]
     environment = {**os.environ, "TERM": "xterm"}
@@ -183,7 +183,7 @@ def test_a_backup_shows_its_progress_on_a_terminal(folder: Path, tmp_path: Path)
     assert b"Wrote" in done.stdout
 
 
-def test_an_existing_file_is_replaced_only_with_force(folder: Path, tmp_path: Path) -> None:
+def test_existing_file_is_replaced_only_with_force(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "b.db"
     file.write_text("mine")
     refused = back_up_to(file, folder)
@@ -195,7 +195,7 @@ def test_an_existing_file_is_replaced_only_with_force(folder: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["watchword.db", "watchword.db-wal", "watchword.db-shm", "master.key", "link", "hard"])
-def test_the_store_and_its_key_are_never_overwritten_by_a_backup(folder: Path, name: str) -> None:
+def test_store_and_its_key_are_never_overwritten_by_a_backup(folder: Path, name: str) -> None:
     (folder / "link").symlink_to("watchword.db")
     (folder / "hard").hardlink_to(folder / "watchword.db")
     before = {path: path.read_bytes() for path in folder.iterdir()}
@@ -206,7 +206,7 @@ def test_the_store_and_its_key_are_never_overwritten_by_a_backup(folder: Path, n
 
 
 @pytest.mark.parametrize("where", ["none/b.db", "."])
-def test_a_target_that_is_no_file_in_a_folder_is_refused(folder: Path, tmp_path: Path, where: str) -> None:
+def test_target_that_is_no_file_in_a_folder_is_rejected(folder: Path, tmp_path: Path, where: str) -> None:
     done = back_up_to(tmp_path / where, folder)
     assert done.returncode == 1
     assert "FILE must" in done.stderr
@@ -234,14 +234,14 @@ def test_what_is_no_regular_file_is_never_replaced(
     assert target.is_fifo() or target.is_symlink()
 
 
-def test_a_mistyped_data_folder_is_not_backed_up(tmp_path: Path) -> None:
+def test_mistyped_data_folder_is_not_backed_up(tmp_path: Path) -> None:
     done = back_up_to(tmp_path / "b.db", tmp_path / "typo")
     assert done.returncode == 1
     assert "There is no store at" in done.stderr
     assert names(tmp_path) == []
 
 
-def test_an_unsound_store_makes_no_backup(folder: Path, tmp_path: Path) -> None:
+def test_unsound_store_makes_no_backup(folder: Path, tmp_path: Path) -> None:
     with closing(sqlite3.connect(folder / "watchword.db")) as file, file:
         file.execute("UPDATE token_totals SET total = total + 1")
     done = back_up_to(tmp_path / "b.db", folder)
@@ -250,7 +250,7 @@ def test_an_unsound_store_makes_no_backup(folder: Path, tmp_path: Path) -> None:
     assert names(tmp_path) == ["d"]
 
 
-def test_a_target_without_room_is_left_as_it_was(tmp_path: Path) -> None:
+def test_target_without_room_is_left_as_it_was(tmp_path: Path) -> None:
     fill(tmp_path / "full" / "watchword.db", 5_000, now=now())
     with small_disk(tmp_path / "small", megabytes=1) as disk:
         done = back_up_to(disk / "b.db", tmp_path / "full")
@@ -259,7 +259,7 @@ def test_a_target_without_room_is_left_as_it_was(tmp_path: Path) -> None:
         assert names(disk) == []
 
 
-def test_a_backup_leaves_the_draft_of_another_that_is_under_way_alone(folder: Path, tmp_path: Path) -> None:
+def test_backup_leaves_the_draft_of_another_that_is_under_way_alone(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / ".b.db.0123456789abcdef.draft"
     other.mkdir(mode=0o700)
     held = os.open(other, os.O_RDONLY)
@@ -280,7 +280,7 @@ def test_what_a_killed_backup_left_behind_does_not_harm_the_next(folder: Path, t
     assert_clean(target / "b.db", tmp_path / "clean")
 
 
-def test_a_token_of_a_backup_is_known_to_a_server_on_it(make_server: MakeServer, tmp_path: Path) -> None:
+def test_token_of_a_backup_is_known_to_a_server_on_it(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server()
     made = server.create(ADMIN)
     assert server.command_line("db", "backup", str(tmp_path / "b.db")).returncode == 0

@@ -1,4 +1,4 @@
-"""The command line: exit codes, one-line errors, help with examples, and what it does to the store."""
+"""The command line: exit codes, one-line errors, help, and local commands on the store."""
 
 import json
 import os
@@ -33,19 +33,19 @@ def folder(migrated: Path, tmp_path: Path) -> Path:
 
 # That every command has an example is seen in test_help.py without a process for each.
 @pytest.mark.parametrize("words", [("serve",), ("db",), ("token", "create")], ids=" ".join)
-def test_a_command_and_a_group_of_them_show_their_help(words: tuple[str, ...]) -> None:
+def test_command_and_a_group_of_them_show_their_help(words: tuple[str, ...]) -> None:
     done = watchword(*words, "--help")
     assert done.returncode == 0
     assert words == ("db",) or "Example: watchword" in done.stdout
 
 
-def test_an_unknown_command_is_wrong_use() -> None:
+def test_unknown_command_is_a_usage_error() -> None:
     done = watchword("tokn")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
 
 
-def test_a_local_token_works_on_a_server_without_local_mode(make_server: Callable[..., Server]) -> None:
+def test_local_token_works_on_a_server_without_local_mode(make_server: Callable[..., Server]) -> None:
     server = make_server(env={"WATCHWORD_LOCAL_MODE": "off"})
     assert server.post("{ me { corpUser { urn } } }", actor=ADMIN).status_code == 401
 
@@ -75,7 +75,7 @@ def test_token_create_prints_json_when_asked(folder: Path) -> None:
         (("--description", "x" * 1001), "--description"),
     ],
 )
-def test_a_bad_local_token_is_refused_in_one_line(folder: Path, flags: tuple[str, ...], named: str) -> None:
+def test_bad_local_token_is_rejected_in_one_line(folder: Path, flags: tuple[str, ...], named: str) -> None:
     done = watchword("token", "create", "--local", *flags, "--data-dir", str(folder))
     assert done.returncode == 1
     assert named in done.stderr
@@ -83,7 +83,7 @@ def test_a_bad_local_token_is_refused_in_one_line(folder: Path, flags: tuple[str
     assert done.stdout == ""
 
 
-def test_the_data_folder_and_what_is_in_it_are_for_the_owner_alone(folder: Path) -> None:
+def test_data_folder_and_what_is_in_it_are_for_the_owner_alone(folder: Path) -> None:
     assert watchword("token", "create", "--local", "--data-dir", str(folder)).returncode == 0
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     for file in folder.iterdir():
@@ -153,7 +153,7 @@ def test_keys_rotate_and_list(folder: Path) -> None:
     assert after[1]["publishedUntil"] > after[1]["retiredAt"]
 
 
-def test_another_master_key_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_another_master_key_is_rejected(folder: Path, tmp_path: Path) -> None:
     watchword("token", "create", "--local", "--data-dir", str(folder))
     watchword("db", "migrate", "--data-dir", str(tmp_path / "other"))
     (folder / "master.key").write_bytes((tmp_path / "other" / "master.key").read_bytes())
@@ -163,20 +163,20 @@ def test_another_master_key_is_refused(folder: Path, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_master_key_that_others_can_read_is_refused(folder: Path) -> None:
+def test_master_key_that_others_can_read_is_rejected(folder: Path) -> None:
     (folder / "master.key").chmod(0o644)
     done = watchword("keys", "list", "--data-dir", str(folder))
     assert done.returncode == 1
     assert "chmod 600" in done.stderr
 
 
-def test_a_missing_master_key_is_not_made_anew_when_it_was_named(tmp_path: Path) -> None:
+def test_named_missing_master_key_is_not_created(tmp_path: Path) -> None:
     done = watchword("serve", "--data-dir", str(tmp_path / "d"), "--master-key-file", str(tmp_path / "no.key"))
     assert done.returncode == 1
     assert "There is no master key" in done.stderr
 
 
-def test_a_store_from_a_newer_version_is_refused(folder: Path) -> None:
+def test_store_from_a_newer_version_is_rejected(folder: Path) -> None:
     with sqlite3.connect(folder / "watchword.db") as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
@@ -186,7 +186,7 @@ def test_a_store_from_a_newer_version_is_refused(folder: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_doctor_ends_what_it_says_of_a_newer_store_with_one_full_stop(folder: Path) -> None:
+def test_doctor_finding_about_a_newer_store_ends_with_one_full_stop(folder: Path) -> None:
     with sqlite3.connect(folder / "watchword.db") as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
@@ -195,7 +195,7 @@ def test_doctor_ends_what_it_says_of_a_newer_store_with_one_full_stop(folder: Pa
     assert ".." not in done.stdout
 
 
-def test_a_server_whose_first_lines_nobody_reads_runs_on_and_stops_cleanly(tmp_path: Path) -> None:
+def test_server_runs_if_its_start_output_is_not_read(tmp_path: Path) -> None:
     server = Server(tmp_path / "s")
     reading, writing = os.pipe()
     os.close(reading)
@@ -216,7 +216,7 @@ def test_a_server_whose_first_lines_nobody_reads_runs_on_and_stops_cleanly(tmp_p
     assert (code, server.err.read_text()) == (0, "")
 
 
-def test_a_taken_port_is_named(tmp_path: Path) -> None:
+def test_taken_port_is_named(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -227,7 +227,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
     assert "--port" in done.stderr
 
 
-def test_the_example_that_serve_prints_works(server: Server) -> None:
+def test_example_that_serve_prints_works(server: Server) -> None:
     printed = server.out.read_text()
     example = printed[printed.index("curl") :]
     answer = json.loads(subprocess.run(["bash", "-c", example], capture_output=True, check=True).stdout)
@@ -237,14 +237,14 @@ def test_the_example_that_serve_prints_works(server: Server) -> None:
 @pytest.mark.parametrize(
     "words", [("keys", "rotate"), ("keys", "list"), ("token", "create", "--local"), ("db", "check")]
 )
-def test_a_mistyped_folder_does_not_become_a_store(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_mistyped_folder_does_not_become_a_store(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = watchword(*words, "--data-dir", str(tmp_path / "typo"))
     assert done.returncode == 1
     assert "There is no store at" in done.stderr
     assert not (tmp_path / "typo").exists()
 
 
-def test_a_lost_master_key_is_not_replaced(folder: Path) -> None:
+def test_lost_master_key_is_not_replaced(folder: Path) -> None:
     assert watchword("token", "create", "--local", "--data-dir", str(folder)).returncode == 0
     (folder / "master.key").unlink()
     done = watchword("serve", "--data-dir", str(folder))
@@ -253,13 +253,13 @@ def test_a_lost_master_key_is_not_replaced(folder: Path) -> None:
     assert not (folder / "master.key").exists()
 
 
-def test_a_master_key_that_never_ends_is_refused(folder: Path) -> None:
+def test_master_key_that_never_ends_is_rejected(folder: Path) -> None:
     done = watchword("keys", "list", "--data-dir", str(folder), "--master-key-file", "/dev/zero")
     assert done.returncode == 1
 
 
 @pytest.mark.parametrize(("name", "mode"), [(".", 0o777), ("watchword.db", 0o644), ("watchword.db", 0o620)])
-def test_what_others_can_change_or_read_is_refused_with_the_way_to_mend_it(folder: Path, name: str, mode: int) -> None:
+def test_files_accessible_to_others_are_rejected_with_a_fix(folder: Path, name: str, mode: int) -> None:
     (folder / name).chmod(mode)
     done = watchword("serve", "--data-dir", str(folder))
     assert done.returncode == 1
@@ -276,20 +276,20 @@ def test_check_of_a_damaged_file_says_so_without_a_traceback(folder: Path, damag
     assert "BAD" in done.stdout
 
 
-def test_a_data_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+def test_data_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = watchword("serve", "--data-dir", str(tmp_path / "file"))
     assert done.returncode == 1
     assert "WATCHWORD_DATA_DIR" in done.stderr
 
 
-def test_an_address_that_is_not_this_machines_is_named(tmp_path: Path) -> None:
+def test_foreign_listen_address_is_named(tmp_path: Path) -> None:
     done = watchword("serve", "--host", "192.0.2.1", "--data-dir", str(tmp_path / "d"))
     assert done.returncode == 1
     assert "--host" in done.stderr
 
 
-def test_a_service_runs_whether_anybody_reads_its_first_lines_or_not(tmp_path: Path) -> None:
+def test_service_runs_with_read_or_unread_start_output(tmp_path: Path) -> None:
     port = free_port()
     words = [sys.executable, "-m", "watchword", "serve", "--port", str(port), "--data-dir", str(tmp_path / "d")]
     with subprocess.Popen(["bash", "-c", 'exec "$@" >&-', "bash", *words], stderr=subprocess.PIPE) as running:
@@ -307,7 +307,7 @@ def answers(port: int) -> bool:
         return caller.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_a_token_that_can_neither_be_printed_nor_revoked_is_named(folder: Path) -> None:
+def test_token_that_can_neither_be_printed_nor_revoked_is_named(folder: Path) -> None:
     """The pipe is full, so that the command waits to print; meanwhile its store goes away, and then its reader."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

@@ -1,4 +1,4 @@
-"""Completion, in the shells themselves, where somebody types and presses the key for it."""
+"""Shell completion, in the real shells."""
 
 import os
 import subprocess
@@ -55,7 +55,7 @@ def shell(
         ("whoami --token-file let", "letter-to-anna"),
     ],
 )
-def test_a_key_completes_what_was_begun(shell: Terminal, typed: str, completed: str | None) -> None:
+def test_tab_completes_the_command(shell: Terminal, typed: str, completed: str | None) -> None:
     before = len(shell.output)
     last = typed.rpartition(" ")[2]
     shell.enter(f"watchword {typed}\t")
@@ -66,7 +66,7 @@ def test_a_key_completes_what_was_begun(shell: Terminal, typed: str, completed: 
 
 
 @pytest.mark.parametrize("words", ["watchword ", "watchword token ", "watchword token list --st"])
-def test_to_complete_loads_nothing_that_commands_need_to_run(words: str) -> None:
+def test_completion_loads_no_command_modules(words: str) -> None:
     code = (
         "import sys\n"
         "from watchword.__main__ import main\n"
@@ -85,11 +85,11 @@ def test_to_complete_loads_nothing_that_commands_need_to_run(words: str) -> None
 
 
 @pytest.mark.parametrize("shell_name", SHELLS)
-def test_the_help_says_how_each_shell_is_told(shell_name: str) -> None:
+def test_help_says_how_to_set_up_each_shell(shell_name: str) -> None:
     assert f"watchword completion {shell_name}" in watchword("completion", "--help").stdout
 
 
-def test_a_shell_that_is_not_known_is_refused() -> None:
+def test_unknown_shell_is_rejected() -> None:
     ran = watchword("completion", "tcsh")
     assert ran.returncode == 2
     assert "bash" in ran.stderr

@@ -1,4 +1,4 @@
-"""`db copy`: everything arrives, in either direction, whole or not at all; and tokens go on working."""
+"""`db copy` between SQLite and PostgreSQL: everything or nothing, and tokens stay valid."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Popul
     shutil.rmtree(folder)
 
 
-def test_a_hundred_thousand_tokens_are_the_same_in_postgresql_and_back_again_and_go_on_working(
+def test_100000_tokens_survive_a_copy_to_postgresql_and_back(
     many: tuple[Path, Population], database: Home, make_server: MakeServer, tmp_path: Path
 ) -> None:
     store, population = many
@@ -109,7 +109,7 @@ def live_of(store: Path, actor: str) -> int:
     return int(count)
 
 
-def test_a_token_of_postgresql_works_on_its_copy_in_a_file(
+def test_token_of_postgresql_works_on_its_copy_in_a_file(
     database: Home, make_server: MakeServer, tmp_path: Path
 ) -> None:
     server = make_server("--local-mode", "on", env=database.env)
@@ -134,9 +134,7 @@ def test_a_token_of_postgresql_works_on_its_copy_in_a_file(
     assert last > number
 
 
-def test_a_copy_says_what_it_copied_that_both_are_the_same_and_that_the_key_is_not_in_it(
-    store: Path, key: Path, database: Home
-) -> None:
+def test_copy_prints_counts_and_comparison_and_key_warning(store: Path, key: Path, database: Home) -> None:
     done = copy(sqlite(store), database.url, key, *into(database))
     assert done.returncode == 0, done.stderr
     assert "1 token, " in done.stdout
@@ -145,7 +143,7 @@ def test_a_copy_says_what_it_copied_that_both_are_the_same_and_that_the_key_is_n
     assert f"no service on {store} any more" in done.stdout
 
 
-def test_a_copy_shows_its_progress_on_a_terminal(store: Path, key: Path, tmp_path: Path) -> None:
+def test_copy_shows_its_progress_on_a_terminal(store: Path, key: Path, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     words = copy_words(sqlite(store), sqlite(tmp_path / "e" / "watchword.db"), key)
     done = subprocess.run(
@@ -163,7 +161,7 @@ def test_a_copy_shows_its_progress_on_a_terminal(store: Path, key: Path, tmp_pat
     assert b"Copying" in shown
 
 
-def test_a_schema_or_file_that_was_only_migrated_is_empty_enough(store: Path, key: Path, database: Home) -> None:
+def test_migrated_empty_target_is_accepted(store: Path, key: Path, database: Home) -> None:
     assert watchword("db", "migrate", env=database.env).returncode == 0
     went = copy(sqlite(store), database.url, key, *into(database))
     assert went.returncode == 0, went.stderr
@@ -174,7 +172,7 @@ def test_a_schema_or_file_that_was_only_migrated_is_empty_enough(store: Path, ke
     assert exports.of_file(target) == exports.of_file(store)
 
 
-def test_a_target_that_holds_anything_is_refused_and_left_alone(store: Path, key: Path, database: Home) -> None:
+def test_target_that_holds_anything_is_rejected_and_left_alone(store: Path, key: Path, database: Home) -> None:
     assert copy(sqlite(store), database.url, key, *into(database)).returncode == 0
     before = exports.of_home(database)
     target = store.with_name("other.db")
@@ -188,7 +186,7 @@ def test_a_target_that_holds_anything_is_refused_and_left_alone(store: Path, key
     assert exports.of_file(target) == exports.of_file(store)
 
 
-def test_a_store_that_a_service_runs_on_is_neither_copied_nor_copied_to(
+def test_store_of_a_running_service_is_no_source_or_target(
     database: Home, make_server: MakeServer, tmp_path: Path
 ) -> None:
     running, filed = make_server("--local-mode", "on", env=database.env), make_server()
@@ -207,7 +205,7 @@ def test_a_store_that_a_service_runs_on_is_neither_copied_nor_copied_to(
     assert verdicts == [204, 204]
 
 
-def test_a_file_is_copied_beside_another_in_a_folder_that_was_served(make_server: MakeServer) -> None:
+def test_file_is_copied_beside_another_in_a_folder_that_was_served(make_server: MakeServer) -> None:
     server = make_server()
     made = server.create(ADMIN)["accessToken"]
     server.stop()
@@ -219,14 +217,14 @@ def test_a_file_is_copied_beside_another_in_a_folder_that_was_served(make_server
     assert server.start().verify(made).status_code == 204
 
 
-def test_a_store_sealed_with_another_master_key_is_not_copied(store: Path, database: Home) -> None:
+def test_store_sealed_with_another_master_key_is_not_copied(store: Path, database: Home) -> None:
     done = copy(sqlite(store), database.url, database.key_file, *into(database))
     assert done.returncode == 1
     assert "another master key" in done.stderr
     assert not is_there(database)
 
 
-def test_a_store_with_an_operation_under_way_is_not_copied(store: Path, key: Path, database: Home) -> None:
+def test_store_with_an_operation_under_way_is_not_copied(store: Path, key: Path, database: Home) -> None:
     with closing(sqlite3.connect(store)) as file, file:
         columns = "index_name, state, plan, work, asked_by, asked_at"
         file.execute(f"INSERT INTO operations ({columns}) VALUES ('i', 'RUNNING', '{{}}', '{{}}', 'a', 1)")
@@ -236,7 +234,7 @@ def test_a_store_with_an_operation_under_way_is_not_copied(store: Path, key: Pat
     assert not is_there(database)
 
 
-def test_an_unsound_store_makes_no_copy(store: Path, key: Path, database: Home) -> None:
+def test_unsound_store_makes_no_copy(store: Path, key: Path, database: Home) -> None:
     with closing(sqlite3.connect(store)) as file, file:
         file.execute(
             "INSERT INTO policies VALUES ('urn:li:p', 'n', NULL, 'ACTIVE', '[\"RULE\"]', '[]', '[]', 0, 'API', NULL)"
@@ -260,7 +258,7 @@ def test_an_unsound_store_makes_no_copy(store: Path, key: Path, database: Home) 
         ("sqlite:///d/watchword.db", "sqlite:///d/master.key/new.db", "--to must be in a folder that can be created"),
     ],
 )
-def test_a_wrong_address_is_one_sentence_that_names_the_flag(store: Path, source: str, target: str, said: str) -> None:
+def test_invalid_store_url_error_names_the_flag(store: Path, source: str, target: str, said: str) -> None:
     done = watchword(*copy_words(source, target, Path("d/master.key")), cwd=store.parent.parent)
     assert done.returncode in {1, 2}
     assert said in done.stderr
@@ -269,7 +267,7 @@ def test_a_wrong_address_is_one_sentence_that_names_the_flag(store: Path, source
     assert not (store.parent.parent / "new.db").exists()
 
 
-def test_a_password_is_taken_from_the_password_file_and_never_shown(
+def test_password_is_taken_from_the_password_file_and_never_shown(
     store: Path, key: Path, postgres: Address, tmp_path: Path
 ) -> None:
     file = tmp_path / "pgpass"
@@ -286,7 +284,7 @@ def test_a_password_is_taken_from_the_password_file_and_never_shown(
     assert "The role locked lacks a privilege" in let_in.stderr
 
 
-def test_a_folder_without_room_gets_no_copy(database: Home, tmp_path: Path) -> None:
+def test_folder_without_room_gets_no_copy(database: Home, tmp_path: Path) -> None:
     store = tmp_path / "d" / "watchword.db"
     fill(store, 5_000, now=now())
     assert copy(sqlite(store), database.url, database.key_file, *into(database)).returncode == 0
@@ -297,7 +295,7 @@ def test_a_folder_without_room_gets_no_copy(database: Home, tmp_path: Path) -> N
         assert list(disk.iterdir()) == []
 
 
-def test_a_copy_that_does_not_hold_what_was_sent_is_not_kept(store: Path, key: Path, database: Home) -> None:
+def test_copy_that_does_not_hold_what_was_sent_is_not_kept(store: Path, key: Path, database: Home) -> None:
     """As by a rule that somebody else has put into the target."""
     assert watchword("db", "migrate", env=database.env).returncode == 0
     database.look(
@@ -312,7 +310,7 @@ def test_a_copy_that_does_not_hold_what_was_sent_is_not_kept(store: Path, key: P
 
 
 @pytest.mark.parametrize("number", [30, 90])
-def test_a_copy_killed_in_the_middle_leaves_the_target_as_it_was(
+def test_copy_killed_in_the_middle_leaves_the_target_as_it_was(
     store: Path, key: Path, database: Home, number: int
 ) -> None:
     words = copy_words(sqlite(store), database.url, key, *into(database))
@@ -324,7 +322,7 @@ def test_a_copy_killed_in_the_middle_leaves_the_target_as_it_was(
 
 
 @pytest.mark.soak
-def test_a_copy_killed_at_any_of_its_messages_leaves_nothing_or_everything(
+def test_copy_killed_at_any_of_its_messages_leaves_nothing_or_everything(
     store: Path, key: Path, database: Home
 ) -> None:
     words = copy_words(sqlite(store), database.url, key, *into(database))

@@ -1,4 +1,4 @@
-"""`doctor`: one line for each thing a start rests on, with a fix; it changes nothing."""
+"""`doctor` prints one line per check, with a fix, and changes nothing."""
 
 import datetime as dt
 import json
@@ -75,7 +75,7 @@ def state(folder: Path) -> dict[str, Any]:
     return seen
 
 
-def test_a_healthy_installation_that_is_stopped_is_all_ok_and_left_as_it_was(story: Story) -> None:
+def test_healthy_installation_that_is_stopped_is_all_ok_and_left_as_it_was(story: Story) -> None:
     before = state(story.server.folder)
     code, found = doctor(story.server.data_dir)
     assert (code, troubles(found)) == (0, [])
@@ -83,7 +83,7 @@ def test_a_healthy_installation_that_is_stopped_is_all_ok_and_left_as_it_was(sto
     assert state(story.server.folder) == before
 
 
-def test_a_healthy_installation_that_runs_is_all_ok_and_left_as_it_was(story: Story) -> None:
+def test_healthy_installation_that_runs_is_all_ok_and_left_as_it_was(story: Story) -> None:
     server = story.server.start()
     server.create(ADMIN)
     # The process of the index opens its file in its own time, a moment after the server answers: first the log, then
@@ -96,7 +96,7 @@ def test_a_healthy_installation_that_runs_is_all_ok_and_left_as_it_was(story: St
     assert state(server.data_dir) == before
 
 
-def test_an_index_that_nobody_has_open_is_left_as_it_was(story: Story) -> None:
+def test_doctor_leaves_a_closed_index_unchanged(story: Story) -> None:
     """As it is after a server that was killed before it opened it, and as whoever copies it puts it there."""
     with closing(sqlite3.connect(story.server.data_dir / "index.db")) as index:
         index.execute("SELECT * FROM indices").fetchall()
@@ -108,7 +108,7 @@ def test_an_index_that_nobody_has_open_is_left_as_it_was(story: Story) -> None:
     assert state(story.server.data_dir) == before
 
 
-def test_what_a_killed_server_left_is_all_ok_and_left_as_it_was(story: Story) -> None:
+def test_doctor_accepts_the_files_of_a_killed_server(story: Story) -> None:
     story.server.start().create(ADMIN)
     story.server.kill()
     before = state(story.server.data_dir)
@@ -134,7 +134,7 @@ def test_before_the_first_start_it_warns_and_makes_nothing(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_empty_folder_beside_a_named_server_is_said_once(server: Server, tmp_path: Path) -> None:
+def test_empty_folder_beside_a_named_server_is_said_once(server: Server, tmp_path: Path) -> None:
     code, found = doctor(tmp_path / "none", env={"WATCHWORD_URL": server.url})
     assert (code, troubles(found)) == (0, [("warn", "store")])
     said_of_store = said(found, "store")
@@ -144,7 +144,7 @@ def test_an_empty_folder_beside_a_named_server_is_said_once(server: Server, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_address_that_differs_from_that_of_the_running_service_is_a_warning(server: Server) -> None:
+def test_address_that_differs_from_that_of_the_running_service_is_a_warning(server: Server) -> None:
     code, found = doctor(server.data_dir, "--port", str(server.port), "--public-url", "https://x.example")
     assert (code, troubles(found)) == (0, [("warn", "port")])
     assert f"issuer is {server.url}, and WATCHWORD_PUBLIC_URL is https://x.example" in said(found, "port")
@@ -197,7 +197,7 @@ HARMS: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_it_finds(story: Story, harm: str) -> None:
+def test_doctor_finds(story: Story, harm: str) -> None:
     spoil, about, words = HARMS[harm]
     spoil(story.server.data_dir)
     code, found = doctor(story.server.data_dir)
@@ -242,7 +242,7 @@ def test_managers_who_gain_privileges_through_a_service_account_are_a_warning(
     assert plain not in str(warnings())
 
 
-def test_a_policy_file_that_would_stop_a_start_is_bad(story: Story, tmp_path: Path) -> None:
+def test_policy_file_that_would_stop_a_start_is_bad(story: Story, tmp_path: Path) -> None:
     file = tmp_path / "policies.yaml"
     file.write_text("policies:\n  - id: x\n    nam: y\n")
     code, found = doctor(story.server.data_dir, "--policy-file", str(file))
@@ -254,9 +254,7 @@ def test_a_policy_file_that_would_stop_a_start_is_bad(story: Story, tmp_path: Pa
     assert "declares 0 policies" in said(found, "policy file")
 
 
-def test_what_is_wrong_and_its_fix_are_two_sentences_with_one_full_stop_between_them(
-    story: Story, tmp_path: Path
-) -> None:
+def test_finding_and_fix_are_two_sentences(story: Story, tmp_path: Path) -> None:
     file = tmp_path / "policies.yaml"
     file.write_text("policies:\n  - id: x\n    nam: y\n")
     flags = ("--data-dir", str(story.server.data_dir), "--port", str(free_port()), "--policy-file", str(file))
@@ -264,14 +262,14 @@ def test_what_is_wrong_and_its_fix_are_two_sentences_with_one_full_stop_between_
     assert re.search(r"^BAD  policy file: .*\w\. Fix: Correct the file", done.stdout, re.MULTILINE)
 
 
-def test_a_store_of_an_entry_from_the_future_shows_a_clock_that_is_behind(story: Story) -> None:
+def test_store_of_an_entry_from_the_future_shows_a_clock_that_is_behind(story: Story) -> None:
     change_store(story.server, "UPDATE events SET at = at + 3600000")
     code, found = doctor(story.server.data_dir)
     assert (code, troubles(found)) == (1, [("BAD", "clock")])
     assert "newest event" in said(found, "clock")
 
 
-def test_a_port_taken_by_a_stranger_is_bad(story: Story) -> None:
+def test_port_used_by_another_program_is_bad(story: Story) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         code, found = doctor(story.server.data_dir, "--port", str(taken.getsockname()[1]))
@@ -279,7 +277,7 @@ def test_a_port_taken_by_a_stranger_is_bad(story: Story) -> None:
     assert "another program" in said(found, "port")
 
 
-def test_a_stranger_who_never_stops_talking_does_not_hold_it_up(story: Story) -> None:
+def test_endless_response_does_not_block_doctor(story: Story) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         talking = threading.Thread(target=drip, args=(stranger,), daemon=True)
         talking.start()
@@ -296,13 +294,13 @@ def drip(stranger: socket.socket) -> None:
             time.sleep(0.2)
 
 
-def test_a_port_taken_by_the_watchword_of_another_folder_is_bad(story: Story, server: Server) -> None:
+def test_port_taken_by_the_watchword_of_another_folder_is_bad(story: Story, server: Server) -> None:
     code, found = doctor(story.server.data_dir, "--port", str(server.port))
     assert (code, troubles(found)) == (1, [("BAD", "port")])
     assert "another data folder" in said(found, "port")
 
 
-def test_a_unix_socket_is_asked_too(make_server: MakeServer, tmp_path: Path) -> None:
+def test_unix_socket_is_asked_too(make_server: MakeServer, tmp_path: Path) -> None:
     host = f"unix:{tmp_path}/w.sock"
     server = make_server("--host", host)
     code, found = doctor(server.data_dir, "--host", host)
@@ -312,14 +310,14 @@ def test_a_unix_socket_is_asked_too(make_server: MakeServer, tmp_path: Path) -> 
     assert troubles(doctor(server.data_dir, "--host", host)[1]) == [("BAD", "port")]
 
 
-def test_a_full_disk_is_bad(story: Story, tmp_path: Path) -> None:
+def test_full_disk_is_bad(story: Story, tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", megabytes=8) as disk:
         shutil.copytree(story.server.data_dir, disk / "d")
         code, found = doctor(disk / "d")
     assert (code, troubles(found)) == (1, [("BAD", "disk")])
 
 
-def test_a_few_open_files_are_a_warning(story: Story) -> None:
+def test_few_open_files_are_a_warning(story: Story) -> None:
     words = ["doctor", "--json", "--port", str(free_port()), "--data-dir", str(story.server.data_dir)]
     done = subprocess.run(
         [sys.executable, "-m", "watchword", *words],
@@ -330,7 +328,7 @@ def test_a_few_open_files_are_a_warning(story: Story) -> None:
     assert troubles(json.loads(done.stdout)) == [("warn", "open files")]
 
 
-def test_being_reached_from_outside_without_tls_or_believing_everybody_is_a_warning(story: Story) -> None:
+def test_public_address_without_tls_and_wide_trust_are_warnings(story: Story) -> None:
     code, found = doctor(story.server.data_dir, "--host", "0.0.0.0", "--trusted-peers", "0.0.0.0/0")
     assert (code, troubles(found)) == (0, [("warn", "exposure"), ("warn", "exposure")])
 
@@ -355,18 +353,18 @@ def certificate(folder: Path, name: str, days: int) -> tuple[str, str, str, str]
 
 
 @pytest.mark.parametrize(("days", "level"), [(300, "ok"), (7, "warn"), (-1, "BAD")])
-def test_a_certificate_is_judged_by_its_end(story: Story, tmp_path: Path, days: int, level: str) -> None:
+def test_certificate_is_judged_by_its_end(story: Story, tmp_path: Path, days: int, level: str) -> None:
     _, found = doctor(story.server.data_dir, *certificate(tmp_path, "c", days))
     assert [finding["level"] for finding in found if finding["about"] == "TLS"] == [level]
 
 
-def test_a_certificate_and_a_key_that_do_not_belong_together_are_bad(story: Story, tmp_path: Path) -> None:
+def test_certificate_and_a_key_that_do_not_belong_together_are_bad(story: Story, tmp_path: Path) -> None:
     one, other = certificate(tmp_path, "one", 300), certificate(tmp_path, "other", 300)
     code, found = doctor(story.server.data_dir, *one[:2], *other[2:])
     assert (code, troubles(found)) == (1, [("BAD", "TLS")])
 
 
-def test_a_service_with_tls_is_asked_over_tls(make_server: MakeServer, tmp_path: Path) -> None:
+def test_service_with_tls_is_asked_over_tls(make_server: MakeServer, tmp_path: Path) -> None:
     flags = certificate(tmp_path, "c", 300)
     server = make_server(*flags)
     code, found = doctor(server.data_dir, "--port", str(server.port), *flags)

@@ -1,4 +1,4 @@
-"""The examples in the help, typed at a terminal as they stand there: each does what it is an example of."""
+"""Every example in the help works as typed at a terminal."""
 
 import json
 import re

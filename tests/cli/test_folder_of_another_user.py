@@ -1,4 +1,4 @@
-"""Commands on a data folder that belongs to another user: they say whose it is, and to run as that user."""
+"""Commands on a data folder of another user name that user."""
 
 import json
 import shutil
@@ -19,14 +19,14 @@ from tests.support.waiting import SECONDS
 @pytest.mark.parametrize(
     "words", [("keys", "list"), ("token", "create", "--local", "--name", "x", "--actor", ADMIN)], ids=lambda w: w[0]
 )
-def test_a_folder_of_another_user_is_refused_with_the_user_to_run_as(server: Server, words: tuple[str, ...]) -> None:
+def test_folder_of_another_user_is_rejected_with_the_user_to_run_as(server: Server, words: tuple[str, ...]) -> None:
     with open_to_www_data(server) as folder:
         done = as_www_data(*words, "--data-dir", str(folder))
     assert (done.returncode, done.stdout) == (1, "")
     assert f"{folder} belongs to user root: run this as that user." in done.stderr
 
 
-def test_a_folder_of_another_user_is_bad_beside_the_other_checks(server: Server) -> None:
+def test_folder_of_another_user_is_bad_beside_the_other_checks(server: Server) -> None:
     with open_to_www_data(server) as folder:
         done = as_www_data("doctor", "--json", "--data-dir", str(folder), "--port", str(server.port))
     assert (done.returncode, done.stderr) == (1, "")

@@ -1,4 +1,4 @@
-"""`health`: 0 while the service answers that it is well, else 1 and why; it needs no token."""
+"""`health` exits with 0 if the service is healthy, else 1 with the reason. It needs no token."""
 
 import json
 import socket
@@ -19,23 +19,23 @@ from tests.support.waiting import until
 MakeServer = Callable[..., Server]
 
 
-def test_a_service_that_is_well_is_told_so(server: Server) -> None:
+def test_healthy_service_exits_with_0(server: Server) -> None:
     done = watchword("health", "--port", str(server.port))
     assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
 
 
-def test_it_is_asked_where_the_environment_says_that_it_listens(server: Server) -> None:
+def test_health_uses_the_address_of_the_environment(server: Server) -> None:
     for host in ("0.0.0.0", "localhost"):
         assert watchword("health", env={"WATCHWORD_HOST": host, "WATCHWORD_PORT": str(server.port)}).returncode == 0
 
 
-def test_it_is_asked_on_its_socket(make_server: MakeServer, tmp_path: Path) -> None:
+def test_health_uses_the_unix_socket(make_server: MakeServer, tmp_path: Path) -> None:
     place = f"unix:{tmp_path / 'w.sock'}"
     make_server("--host", place)
     assert watchword("health", "--host", place).stdout == "ready\n"
 
 
-def test_it_is_asked_over_tls_whatever_the_name_in_its_certificate(make_server: MakeServer, tmp_path: Path) -> None:
+def test_health_accepts_any_certificate_name(make_server: MakeServer, tmp_path: Path) -> None:
     cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
     wanted = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=tokens.example.org"
     openssl = need_program("openssl", "openssl")
@@ -70,7 +70,7 @@ def test_url_that_is_no_address_is_rejected(url: str) -> None:
     assert wrong.stderr.startswith("watchword: --url must be an address")
 
 
-def test_one_that_does_not_run_is_told_with_what_to_do() -> None:
+def test_stopped_service_is_reported_with_a_next_step() -> None:
     port = free_port()
     done = watchword("health", "--port", str(port))
     assert (done.returncode, done.stdout) == (1, "")
@@ -80,14 +80,14 @@ def test_one_that_does_not_run_is_told_with_what_to_do() -> None:
     )
 
 
-def test_a_service_without_its_index_is_degraded_and_well_enough(make_server: MakeServer) -> None:
+def test_service_without_index_is_degraded_but_healthy(make_server: MakeServer) -> None:
     server = make_server("--index-url", f"http://127.0.0.1:{free_port()}")
     done = watchword("health", "--port", str(server.port))
     assert done.returncode == 0
     assert done.stdout.startswith("degraded: index: ")
 
 
-def test_a_service_that_cannot_write_to_its_store_is_not_well(make_server: MakeServer) -> None:
+def test_unwritable_store_is_unhealthy(make_server: MakeServer) -> None:
     server = make_server()
     with locked(server, "EXCLUSIVE"):
         until(lambda: server.http.get("/health").status_code == 503, "not ready")
@@ -96,7 +96,7 @@ def test_a_service_that_cannot_write_to_its_store_is_not_well(make_server: MakeS
     assert done.stderr.startswith(f"watchword: The service at {server.url} is unavailable: store: ")
 
 
-def test_somebody_else_at_the_port_is_not_taken_for_the_service() -> None:
+def test_another_program_at_the_port_is_unhealthy() -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1]
 

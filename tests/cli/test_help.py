@@ -1,4 +1,4 @@
-"""Help: every command says what it does with an example, quickly."""
+"""Help: every command has a description and an example, and help loads fast."""
 
 import subprocess
 import sys
@@ -40,14 +40,14 @@ def test_every_command_has_an_example_of_itself(words: str) -> None:
     assert f"{words}" in text.partition("Example: ")[2]
 
 
-def test_the_command_alone_shows_its_help() -> None:
+def test_command_alone_shows_its_help() -> None:
     ran = watchword()
     assert "Usage: watchword" in ran.stdout + ran.stderr
     assert "whoami" in ran.stdout + ran.stderr
 
 
 @pytest.mark.parametrize("words", GROUPS)
-def test_a_group_lists_its_commands_by_whole_sentences(words: str) -> None:
+def test_group_lists_its_commands_by_whole_sentences(words: str) -> None:
     ran = watchword(*words.split()[1:], "--help", env={"COLUMNS": "80"})
     listed = ran.stdout.partition("Commands:")[2]
     assert listed
@@ -65,7 +65,7 @@ def test_what_is_wrong_and_what_to_try_are_two_sentences() -> None:
 
 
 @pytest.mark.parametrize("words", [words for words, group in GROUPS.items() if group.lazy])
-def test_a_group_lists_a_command_that_is_not_loaded_by_its_first_sentence(words: str) -> None:
+def test_group_lists_a_command_that_is_not_loaded_by_its_first_sentence(words: str) -> None:
     group = GROUPS[words]
     listed = {
         name: click.Command(name, help=sentence).get_short_help_str(200) for name, (_, sentence) in group.lazy.items()
@@ -92,12 +92,12 @@ def test_help_of_a_group_loads_no_more_than_how_its_commands_are_called() -> Non
     assert loaded.isdisjoint({"watchword.cli.scan", "watchword.cli.policy"})
 
 
-def test_a_command_that_asks_a_server_loads_the_client_and_nothing_of_the_service() -> None:
+def test_command_that_asks_a_server_loads_the_client_and_nothing_of_the_service() -> None:
     loaded = loaded_by("token", "list", "--json", "--as", ADMIN, "--url", f"http://127.0.0.1:{free_port()}")
     assert loaded & HEAVY == {"httpx", "ssl", "watchword.settings"}
 
 
-def test_a_command_on_a_local_store_loads_neither_the_server_nor_another_kind_of_store(tmp_path: Path) -> None:
+def test_command_on_a_local_store_loads_neither_the_server_nor_another_kind_of_store(tmp_path: Path) -> None:
     loaded = loaded_by("db", "migrate", "--data-dir", str(tmp_path / "data"))
     assert {"watchword.wiring", "apsw"} <= loaded
     assert loaded.isdisjoint({"asyncpg", "granian", "graphql", "httpx", "prometheus_client", "rich", "structlog"})

@@ -1,4 +1,4 @@
-"""The next signing key: kept sealed and ready, and all that a copy of the store gives away of the keys to come."""
+"""The next signing key: stored sealed, and the only future key that a stolen store reveals."""
 
 import json
 import shutil
@@ -39,16 +39,14 @@ def change(data: Path, statement: str) -> None:
         store.execute(statement)
 
 
-def test_who_has_a_copy_of_store_and_master_key_has_the_next_key_and_none_after_it(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_copied_store_and_master_key_reveal_only_one_next_key(folder: Path, tmp_path: Path) -> None:
     stolen = tmp_path / "stolen"
     shutil.copytree(folder, stolen)
     assert rotated(stolen) == rotated(folder)
     assert rotated(stolen) != rotated(folder)
 
 
-def test_a_store_of_before_there_was_a_next_key_gets_one(folder: Path) -> None:
+def test_older_store_gets_a_next_key(folder: Path) -> None:
     change(folder, "DELETE FROM next_key")
     first, second = rotated(folder), rotated(folder)
     assert first != second
@@ -66,9 +64,7 @@ def test_another_master_key_seals_no_next_key(folder: Path, tmp_path: Path) -> N
         assert store.execute("SELECT count(*) FROM next_key").fetchone() == (0,)
 
 
-def test_a_next_key_that_the_master_key_does_not_open_stops_whoever_opens_copies_or_restores_the_store(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_unreadable_next_key_stops_open_copy_and_restore(folder: Path, tmp_path: Path) -> None:
     change(folder, "UPDATE next_key SET sealed_private = zeroblob(60)")
     backup, copy = tmp_path / "b.db", tmp_path / "copy.db"
     assert watchword("db", "backup", str(backup), "--data-dir", str(folder)).returncode == 0

@@ -1,4 +1,4 @@
-"""`keys master`: a new master key in a file of its own, and never in the place of another."""
+"""`keys master` creates a master key in a new file."""
 
 from base64 import b64decode
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.cli.in_process import watchword
 
 
-def test_a_master_key_is_32_random_bytes_for_its_owner_alone(tmp_path: Path) -> None:
+def test_master_key_is_32_random_bytes_for_its_owner_alone(tmp_path: Path) -> None:
     files = [tmp_path / "one.key", tmp_path / "new" / "two.key"]
     for file in files:
         done = watchword("keys", "master", str(file))
@@ -20,7 +20,7 @@ def test_a_master_key_is_32_random_bytes_for_its_owner_alone(tmp_path: Path) -> 
     assert sorted(tmp_path.iterdir()) == [tmp_path / "new", files[0]]
 
 
-def test_a_master_key_that_was_made_opens_a_store(tmp_path: Path) -> None:
+def test_master_key_that_was_made_opens_a_store(tmp_path: Path) -> None:
     file, data = tmp_path / "m.key", tmp_path / "data"
     watchword("keys", "master", str(file))
     for words in (("db", "migrate"), ("keys", "list")):
@@ -29,7 +29,7 @@ def test_a_master_key_that_was_made_opens_a_store(tmp_path: Path) -> None:
     assert not (data / "master.key").exists()
 
 
-def test_a_file_that_is_there_is_left_as_it_is(tmp_path: Path) -> None:
+def test_file_that_is_there_is_left_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "m.key"
     file.write_text("precious\n")
     done = watchword("keys", "master", str(file))
@@ -38,7 +38,7 @@ def test_a_file_that_is_there_is_left_as_it_is(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_place_that_cannot_be_written_is_named_in_one_line(tmp_path: Path) -> None:
+def test_place_that_cannot_be_written_is_named_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = watchword("keys", "master", str(tmp_path / "file" / "m.key"))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)

@@ -1,4 +1,4 @@
-"""Files that another user put in the way of what we write, and secrets that other users could read."""
+"""Files planted by another user, and secrets readable by other users."""
 
 import os
 import re
@@ -98,13 +98,13 @@ def test_no_backup_is_written_where_another_user_can_replace_it(
 
 
 @pytest.mark.parametrize(("mode", "group"), [(0o1770, NO_ACTOR), (0o770, 0)], ids=["sticky", "the user's own group"])
-def test_a_backup_is_written_where_a_group_cannot_replace_it(data: Path, tmp_path: Path, mode: int, group: int) -> None:
+def test_backup_is_written_where_a_group_cannot_replace_it(data: Path, tmp_path: Path, mode: int, group: int) -> None:
     shared = shared_folder(tmp_path, mode, group=group)
     done = watchword("db", "backup", str(shared / "b.db"), "--data-dir", str(data))
     assert done.returncode == 0, done.stderr
 
 
-def test_a_planted_link_is_followed_by_no_lock_and_no_new_store(data: Path, victim: Path, tmp_path: Path) -> None:
+def test_planted_link_is_followed_by_no_lock_and_no_new_store(data: Path, victim: Path, tmp_path: Path) -> None:
     assert watchword("db", "backup", str(tmp_path / "b.db"), "--data-dir", str(data)).returncode == 0
     (data / "run").mkdir(exist_ok=True)
     (data / "run" / "lock").unlink(missing_ok=True)
@@ -130,7 +130,7 @@ def test_a_planted_link_is_followed_by_no_lock_and_no_new_store(data: Path, vict
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
-def test_a_password_in_a_flag_is_refused(words: list[str], instead: str, tmp_path: Path) -> None:
+def test_password_in_a_flag_is_rejected(words: list[str], instead: str, tmp_path: Path) -> None:
     done = watchword(*words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert instead in done.stderr

@@ -1,4 +1,4 @@
-"""`db restore`: what becomes of tokens under each choice, what is told, what is kept."""
+"""`db restore`: the effect of each choice on tokens, the report, and the kept store."""
 
 import json
 import re
@@ -20,9 +20,7 @@ MakeServer = Callable[..., Server]
 
 
 @pytest.mark.parametrize("flags", [(), (REVOKE_ALL, ACCEPT)])
-def test_without_just_one_choice_nothing_is_changed_and_it_says_how_many_tokens_each_concerns(
-    story: Story, flags: tuple[str, ...]
-) -> None:
+def test_restore_without_a_choice_prints_token_counts_and_changes_nothing(story: Story, flags: tuple[str, ...]) -> None:
     before = contents(story.server.data_dir)
     done = story.restore(*flags)
     assert done.returncode == 2
@@ -33,7 +31,7 @@ def test_without_just_one_choice_nothing_is_changed_and_it_says_how_many_tokens_
     assert contents(story.server.data_dir) == before
 
 
-def test_the_numbers_before_the_choice_are_told_as_json_while_the_service_runs(any_story: Story) -> None:
+def test_numbers_before_the_choice_are_told_as_json_while_the_service_runs(any_story: Story) -> None:
     any_story.server.start()
     done = any_story.restore("--json")
     assert done.returncode == 2
@@ -43,7 +41,7 @@ def test_the_numbers_before_the_choice_are_told_as_json_while_the_service_runs(a
     assert (told["unknown"], told["unknownLive"]) == (1, 1)
 
 
-def test_under_the_first_choice_every_token_of_the_backup_is_dead(any_story: Story) -> None:
+def test_revoke_all_revokes_every_token_of_the_backup(any_story: Story) -> None:
     done = any_story.restore(REVOKE_ALL)
     assert done.returncode == 0, done.stderr
     assert "Revoked: all 2 tokens not revoked yet (2 live)" in done.stdout
@@ -58,7 +56,7 @@ def test_under_the_first_choice_every_token_of_the_backup_is_dead(any_story: Sto
     assert any_story.server.verify(new["accessToken"]).status_code == 204
 
 
-def test_the_first_choice_spares_no_token_that_only_this_clock_calls_expired(story: Story) -> None:
+def test_first_choice_spares_no_token_that_only_this_clock_calls_expired(story: Story) -> None:
     """As a machine whose clock is ahead sees them."""
     for file in (story.file, story.server.data_dir / "watchword.db"):
         with closing(sqlite3.connect(file)) as connection, connection:
@@ -69,7 +67,7 @@ def test_the_first_choice_spares_no_token_that_only_this_clock_calls_expired(sto
     assert_sound(story.server)
 
 
-def test_a_store_behind_a_link_is_restored_where_it_lies(story: Story, tmp_path: Path) -> None:
+def test_store_behind_a_link_is_restored_where_it_lies(story: Story, tmp_path: Path) -> None:
     data = story.server.data_dir
     (tmp_path / "disk").mkdir(mode=0o700)
     (data / "watchword.db").rename(tmp_path / "disk" / "store.db")
@@ -82,7 +80,7 @@ def test_a_store_behind_a_link_is_restored_where_it_lies(story: Story, tmp_path:
     assert kept.is_file()
 
 
-def test_under_the_second_choice_revived_tokens_work_and_are_named(any_story: Story) -> None:
+def test_accepted_revived_tokens_work_and_are_listed(any_story: Story) -> None:
     done = any_story.restore(ACCEPT)
     assert done.returncode == 0, done.stderr
     assert f"valid again: 1.\n  {any_story.ended}\n" in done.stdout
@@ -92,9 +90,7 @@ def test_under_the_second_choice_revived_tokens_work_and_are_named(any_story: St
     any_story.assert_sound()
 
 
-def test_a_terminal_is_shown_twenty_revived_tokens_and_json_all_of_them(
-    make_server: MakeServer, tmp_path: Path
-) -> None:
+def test_terminal_is_shown_twenty_revived_tokens_and_json_all_of_them(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server(env=QUIET)
     made = [server.create(ADMIN)["metadata"]["id"] for _ in range(23)]
     file = tmp_path / "b.db"
@@ -109,7 +105,7 @@ def test_a_terminal_is_shown_twenty_revived_tokens_and_json_all_of_them(
     assert "and 3 more" in told
 
 
-def test_a_restore_tells_of_suspensions_policies_memberships_and_keys_that_it_undoes(any_story: Story) -> None:
+def test_restore_tells_of_suspensions_policies_memberships_and_keys_that_it_undoes(any_story: Story) -> None:
     server = any_story.server.start()
     server.set_status(LATER, "SUSPENDED")
     server.grant(LATER)
@@ -123,7 +119,7 @@ def test_a_restore_tells_of_suspensions_policies_memberships_and_keys_that_it_un
     assert [told[word] for word in undone] == [1, 1, 1, 1]
 
 
-def test_a_restored_store_makes_a_next_key_of_its_own(any_story: Story) -> None:
+def test_restored_store_makes_a_next_key_of_its_own(any_story: Story) -> None:
     """The backup's may have signed since, and lay about with it."""
     ((backed_up,),) = any_story.look("SELECT kid FROM next_key")
     assert any_story.restore(ACCEPT).returncode == 0
@@ -135,7 +131,7 @@ def test_a_restored_store_makes_a_next_key_of_its_own(any_story: Story) -> None:
 
 
 @pytest.mark.parametrize(("choice", "revoked", "revived"), [(REVOKE_ALL, 2, 0), (ACCEPT, 0, 1)])
-def test_a_restore_leaves_its_event_and_one_for_each_revocation(
+def test_restore_leaves_its_event_and_one_for_each_revocation(
     any_story: Story, choice: str, revoked: int, revived: int
 ) -> None:
     last = any_story.look("SELECT max(seq) FROM events")[0][0]
@@ -161,7 +157,7 @@ def test_after_a_restore_no_version_and_no_event_number_comes_a_second_time(any_
     assert last_after > last
 
 
-def test_the_store_that_was_there_is_kept_as_one_file_and_can_be_put_back(story: Story) -> None:
+def test_store_that_was_there_is_kept_as_one_file_and_can_be_put_back(story: Story) -> None:
     before = stored(story.server)
     told = json.loads(story.restore(REVOKE_ALL, "--json").stdout)
     (kept,) = kept_of(story.server)
@@ -188,7 +184,7 @@ def test_what_was_only_in_the_log_of_a_killed_server_is_in_the_kept_store(story:
     assert story.verdicts() == [401] * 4
 
 
-def test_without_a_store_to_compare_with_it_says_that_it_cannot_be_known(story: Story, tmp_path: Path) -> None:
+def test_restore_without_a_current_store_cannot_count_revived_tokens(story: Story, tmp_path: Path) -> None:
     fresh = tmp_path / "fresh"
     fresh.mkdir(mode=0o700)
     shutil.copy(story.server.data_dir / "master.key", fresh / "master.key")
@@ -202,7 +198,7 @@ def test_without_a_store_to_compare_with_it_says_that_it_cannot_be_known(story: 
     assert watchword("db", "check", "--data-dir", str(fresh)).returncode == 0
 
 
-def test_a_damaged_store_is_replaced_and_kept(story: Story) -> None:
+def test_damaged_store_is_replaced_and_kept(story: Story) -> None:
     file = story.server.data_dir / "watchword.db"
     file.write_bytes(b"damage" * 3_000)
     done = story.restore(REVOKE_ALL)
@@ -224,7 +220,7 @@ def newer_watchword(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(folder)}
 
 
-def test_an_older_backup_is_migrated_on_the_way_and_a_newer_one_refused(story: Story, tmp_path: Path) -> None:
+def test_older_backup_is_migrated_on_the_way_and_a_newer_one_refused(story: Story, tmp_path: Path) -> None:
     newer = newer_watchword(tmp_path / "newer")
     version: int = look(story.server, "PRAGMA user_version")[0][0]
     older = story.file.read_bytes()
@@ -239,7 +235,7 @@ def test_an_older_backup_is_migrated_on_the_way_and_a_newer_one_refused(story: S
     assert f"schema version {version + 1}" in refused.stderr
 
 
-def test_a_backup_taken_under_load_restores_clean_with_every_answered_revocation(
+def test_backup_taken_under_load_restores_clean_with_every_answered_revocation(
     make_server: MakeServer, tmp_path: Path
 ) -> None:
     server = make_server(env=QUIET)

@@ -1,4 +1,4 @@
-"""`db backup`, `restore` and `check` on PostgreSQL: what is special to a database that many instances share."""
+"""`db backup`, `restore` and `check` on PostgreSQL with several instances."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def back_up_under_load(server: Server, database: Home, file: Path) -> None:
     assert json.loads(done.stdout)["tokens"] == len(held)
 
 
-def test_a_backup_of_a_database_under_load_holds_everything_answered_before_it_began(
+def test_backup_of_a_database_under_load_holds_everything_answered_before_it_began(
     make_server: MakeServer, database: Home, tmp_path: Path
 ) -> None:
     server = make_server("--workers", "2", "--local-mode", "on", env=QUIET | database.env)
@@ -56,7 +56,7 @@ def test_thirty_backups_of_a_database_under_load_hold_everything_answered_before
         assert_clean(tmp_path / f"{number}.db", tmp_path / f"clean{number}")
 
 
-def test_a_backup_of_a_database_is_restored_into_a_file(database_story: Story, tmp_path: Path) -> None:
+def test_backup_of_a_database_is_restored_into_a_file(database_story: Story, tmp_path: Path) -> None:
     story, key = database_story, database_story.env["WATCHWORD_MASTER_KEY_FILE"]
     data = tmp_path / "f" / "data"
     flags = ("--data-dir", str(data), "--master-key-file", key)
@@ -67,7 +67,7 @@ def test_a_backup_of_a_database_is_restored_into_a_file(database_story: Story, t
         assert story.verdicts() == [204, 204, 401, 401]
 
 
-def test_a_backup_of_a_file_is_restored_into_a_database(story: Story, database: Home, tmp_path: Path) -> None:
+def test_backup_of_a_file_is_restored_into_a_database(story: Story, database: Home, tmp_path: Path) -> None:
     shutil.copy(story.server.data_dir / "master.key", database.key_file)
     asked = watchword("db", "restore", str(story.file), env=database.env)
     assert asked.returncode == 2
@@ -79,7 +79,7 @@ def test_a_backup_of_a_file_is_restored_into_a_database(story: Story, database: 
         assert story.verdicts() == [204, 204, 401, 401]
 
 
-def test_a_restore_is_refused_while_an_instance_runs_and_names_where(database_story: Story) -> None:
+def test_restore_is_rejected_while_an_instance_runs_and_names_where(database_story: Story) -> None:
     story = database_story
     story.server.start()
     assert story.verdicts() == [204, 401, 401, 204]
@@ -104,7 +104,7 @@ def kept_of(story: Story) -> list[str]:
     return [name for (name,) in rows]
 
 
-def test_the_schema_that_was_there_is_kept_and_is_put_back_by_its_name(database_story: Story) -> None:
+def test_schema_that_was_there_is_kept_and_is_put_back_by_its_name(database_story: Story) -> None:
     story = database_story
     assert story.home is not None
     before = story.look("SELECT id, revoked_at FROM tokens ORDER BY id")
@@ -125,7 +125,7 @@ def test_the_schema_that_was_there_is_kept_and_is_put_back_by_its_name(database_
 
 
 @pytest.mark.parametrize("number", [15, 70])
-def test_a_restore_killed_in_the_middle_leaves_the_old_store(database_story: Story, number: int) -> None:
+def test_restore_killed_in_the_middle_leaves_the_old_store(database_story: Story, number: int) -> None:
     story = database_story
     assert story.home is not None
     before = story.look("SELECT id, revoked_at FROM tokens ORDER BY id")
@@ -139,7 +139,7 @@ def test_a_restore_killed_in_the_middle_leaves_the_old_store(database_story: Sto
     story.assert_sound()
 
 
-def test_a_schema_of_another_program_is_not_replaced(story: Story, database: Home) -> None:
+def test_schema_of_another_program_is_not_replaced(story: Story, database: Home) -> None:
     database.address.ask(f"CREATE SCHEMA {database.schema}")
     database.look("CREATE TABLE precious (a int)")
     shutil.copy(story.server.data_dir / "master.key", database.key_file)
@@ -149,14 +149,14 @@ def test_a_schema_of_another_program_is_not_replaced(story: Story, database: Hom
     assert database.look("SELECT * FROM precious") == []
 
 
-def test_a_backup_sealed_with_another_master_key_is_not_restored_into_a_database(story: Story, database: Home) -> None:
+def test_backup_sealed_with_another_master_key_is_not_restored_into_a_database(story: Story, database: Home) -> None:
     done = watchword("db", "restore", str(story.file), ACCEPT, env=database.env)
     assert done.returncode == 1
     assert "another master key" in done.stderr
     assert database.address.ask("SELECT 1 FROM pg_namespace WHERE nspname = %s", database.schema) == []
 
 
-def test_a_restore_without_room_for_its_copy_of_the_backup_changes_nothing(story: Story, database: Home) -> None:
+def test_restore_without_room_for_its_copy_of_the_backup_changes_nothing(story: Story, database: Home) -> None:
     shutil.copy(story.server.data_dir / "master.key", database.key_file)
     with small_disk(story.server.folder / "small", megabytes=1) as disk:
         (disk / "filler").write_bytes(b"x" * 1_000_000)
@@ -167,7 +167,7 @@ def test_a_restore_without_room_for_its_copy_of_the_backup_changes_nothing(story
     assert database.address.ask("SELECT 1 FROM pg_namespace WHERE nspname = %s", database.schema) == []
 
 
-def test_an_instance_that_starts_during_a_restore_waits_for_its_end(database_story: Story) -> None:
+def test_instance_that_starts_during_a_restore_waits_for_its_end(database_story: Story) -> None:
     story = database_story
     assert story.home is not None
     waits = f"""SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
@@ -187,7 +187,7 @@ def test_an_instance_that_starts_during_a_restore_waits_for_its_end(database_sto
             starting.wait(SECONDS)
 
 
-def test_an_instance_that_comes_back_during_a_restore_accepts_nobody_until_it_is_over(database_story: Story) -> None:
+def test_instance_that_reconnects_during_a_restore_rejects_requests(database_story: Story) -> None:
     story = database_story
     assert story.home is not None
     schema = story.home.schema
@@ -237,7 +237,7 @@ def test_check_names_broken_rules_in_a_database(database_story: Story) -> None:
 
 
 @pytest.mark.parametrize("verb", ["check", "backup"])
-def test_a_database_without_a_store_is_neither_checked_nor_backed_up(database: Home, tmp_path: Path, verb: str) -> None:
+def test_database_without_a_store_is_neither_checked_nor_backed_up(database: Home, tmp_path: Path, verb: str) -> None:
     words = [str(tmp_path / "b.db")] if verb == "backup" else []
     done = watchword("db", verb, *words, env=database.env)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""`db restore` killed at any moment: the old store or the new one is in place, whole."""
+"""`db restore` killed at any moment leaves the old store or the new one, complete."""
 
 import shutil
 import signal
@@ -56,7 +56,7 @@ MOMENTS = [
 
 
 @pytest.mark.parametrize(("call", "number", "left"), MOMENTS)
-def test_a_restore_killed_at_any_moment_leaves_the_old_store_or_the_new_one(
+def test_restore_killed_at_any_moment_leaves_the_old_store_or_the_new_one(
     story: Story, call: str, number: int, left: str
 ) -> None:
     change_in_the_log(story)
@@ -71,7 +71,7 @@ def test_a_restore_killed_at_any_moment_leaves_the_old_store_or_the_new_one(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("call", ["pwrite64", "fsync,fdatasync", "unlink", "openat", "fcntl"])
-def test_a_restore_killed_at_each_of_its_calls_leaves_the_old_store_or_the_new_one(
+def test_restore_killed_at_each_of_its_calls_leaves_the_old_store_or_the_new_one(
     lived: Story, tmp_path: Path, call: str
 ) -> None:
     step = 40 if call in {"openat", "fcntl"} else 5

@@ -1,4 +1,4 @@
-"""Commands on the store itself, started with other settings than the service, or in another folder."""
+"""Local commands with other settings or another folder than the running service."""
 
 import json
 from base64 import urlsafe_b64decode
@@ -25,7 +25,7 @@ def findings(done: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_a_token_made_locally_names_the_issuer_of_the_running_service(
+def test_token_made_locally_names_the_issuer_of_the_running_service(
     kind: str, request: pytest.FixtureRequest, make_server: Callable[..., Server], tmp_path: Path
 ) -> None:
     database: Home | None = request.getfixturevalue("database") if kind == "postgres" else None

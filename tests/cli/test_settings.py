@@ -1,4 +1,4 @@
-"""Settings: a bad value or an unknown name stops the start with a sentence that names it."""
+"""Settings: an invalid value or an unknown name stops the start and is named."""
 
 from pathlib import Path
 
@@ -28,18 +28,18 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "value"), BAD)
-def test_a_bad_value_names_its_setting(name: str, value: str) -> None:
+def test_bad_value_names_its_setting(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=name):
         load({}, {name: value})
 
 
-def test_a_bad_value_stops_the_start_with_one_line() -> None:
+def test_bad_value_stops_the_start_with_one_line() -> None:
     done = watchword("serve", env={"WATCHWORD_PORT": "many"})
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "watchword: WATCHWORD_PORT must be a whole number from 1 to 65535.\n"
 
 
-def test_an_unknown_name_stops_the_start() -> None:
+def test_unknown_name_stops_the_start() -> None:
     done = watchword("serve", env={"WATCHWORD_PROT": "8080"})
     assert done.returncode == 2
     assert "WATCHWORD_PROT is not a setting" in done.stderr
@@ -59,7 +59,7 @@ def test_names_of_clients_and_tests_are_left_alone() -> None:
     load({}, {"WATCHWORD_URL": "x", "WATCHWORD_TOKEN": "y", "WATCHWORD_TEST_STRICT": "1"})
 
 
-def test_a_flag_wins_over_the_environment() -> None:
+def test_flag_wins_over_the_environment() -> None:
     assert load({"port": "1234"}, {"WATCHWORD_PORT": "999"}).port == 1234
 
 
@@ -94,7 +94,7 @@ def test_local_mode_cannot_be_forced_beyond_loopback() -> None:
         load({}, {"WATCHWORD_LOCAL_MODE": "on", "WATCHWORD_HOST": "0.0.0.0"})
 
 
-def test_the_store_can_be_named_by_url(tmp_path: Path) -> None:
+def test_store_can_be_named_by_url(tmp_path: Path) -> None:
     file = tmp_path / "x" / "my.db"
     done = watchword(
         "db", "migrate", "--data-dir", str(tmp_path / "d"), env={"WATCHWORD_DATABASE_URL": f"sqlite:///{file}"}
@@ -103,7 +103,7 @@ def test_the_store_can_be_named_by_url(tmp_path: Path) -> None:
     assert file.exists()
 
 
-def test_a_store_is_a_file_whatever_its_name(tmp_path: Path) -> None:
+def test_store_is_a_file_whatever_its_name(tmp_path: Path) -> None:
     url = {"WATCHWORD_DATABASE_URL": "sqlite:///:memory:"}
     for expected in (
         f"Created the database with schema {latest('sqlite')}.\n",
@@ -134,7 +134,7 @@ def test_every_secret_can_be_read_from_a_file(tmp_path: Path) -> None:
     assert read.index_url == load({}, {"WATCHWORD_INDEX_URL": "http://search.example.org:9200"}).index_url
 
 
-def test_a_secret_is_not_given_twice(tmp_path: Path) -> None:
+def test_secret_is_not_given_twice(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("http://a:9200")
     given = {"WATCHWORD_INDEX_URL": "http://b:9200", "WATCHWORD_INDEX_URL_FILE": str(file)}
@@ -145,7 +145,7 @@ def test_a_secret_is_not_given_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b""], ids=["missing", "no text", "empty"])
-def test_a_file_without_its_secret_stops_the_start_and_none_of_it_is_told(
+def test_file_without_its_secret_stops_the_start_and_none_of_it_is_reported(
     content: bytes | None, tmp_path: Path
 ) -> None:
     file = tmp_path / "secret"

@@ -1,4 +1,4 @@
-"""The middleware before a real FastAPI application, on real servers, with a real Watchword behind it."""
+"""The ASGI middleware in a real FastAPI application with a real Watchword."""
 
 import asyncio
 import os
@@ -94,7 +94,7 @@ def shop(request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytes
         stranger_process.terminate()
 
 
-def test_the_application_knows_whose_token_came(shop: Shop, server: Server, actor: str) -> None:
+def test_application_gets_the_identity_of_the_token(shop: Shop, server: Server, actor: str) -> None:
     made = server.create(ADMIN, of=actor, scopes=["orders:read", "shop"])
     answer = shop.get("/orders", made["accessToken"])
     assert answer.status_code == 200
@@ -103,7 +103,7 @@ def test_the_application_knows_whose_token_came(shop: Shop, server: Server, acto
     assert answer.json()["shop"] == "corner shop"  # what the application keeps for itself stays
 
 
-def test_a_revoked_token_is_refused_at_the_next_request(shop: Shop, server: Server, actor: str) -> None:
+def test_revoked_token_is_rejected_at_the_next_request(shop: Shop, server: Server, actor: str) -> None:
     made = server.create(ADMIN, of=actor)
     assert shop.get("/orders", made["accessToken"]).status_code == 200
     server.revoke(made["metadata"]["id"])
@@ -113,9 +113,7 @@ def test_a_revoked_token_is_refused_at_the_next_request(shop: Shop, server: Serv
     assert refused.headers["www-authenticate"].startswith('Bearer realm="watchword", error="invalid_token"')
 
 
-def test_a_yes_that_is_remembered_outlives_the_token_and_only_where_that_was_asked_for(
-    shop: Shop, server: Server, actor: str
-) -> None:
+def test_cached_acceptance_outlives_revocation_only_if_configured(shop: Shop, server: Server, actor: str) -> None:
     made = server.create(ADMIN, of=actor)
     assert shop.get("/remembering/orders", made["accessToken"]).status_code == 200
     server.revoke(made["metadata"]["id"])
@@ -123,7 +121,7 @@ def test_a_yes_that_is_remembered_outlives_the_token_and_only_where_that_was_ask
     assert shop.get("/orders", made["accessToken"]).status_code == 401
 
 
-def test_a_no_is_never_remembered(shop: Shop, server: Server, actor: str) -> None:
+def test_rejections_are_not_cached(shop: Shop, server: Server, actor: str) -> None:
     made = server.create(ADMIN, of=actor)
     server.set_status(actor, "SUSPENDED")
     assert shop.get("/remembering/orders", made["accessToken"]).status_code == 401
@@ -131,7 +129,7 @@ def test_a_no_is_never_remembered(shop: Shop, server: Server, actor: str) -> Non
     assert shop.get("/remembering/orders", made["accessToken"]).status_code == 200
 
 
-def test_without_a_token_the_answer_says_how_to_bring_one(shop: Shop) -> None:
+def test_missing_token_gets_a_bearer_challenge(shop: Shop) -> None:
     refused = shop.get("/orders")
     assert refused.status_code == 401
     assert refused.headers["www-authenticate"] == 'Bearer realm="watchword"'
@@ -139,19 +137,19 @@ def test_without_a_token_the_answer_says_how_to_bring_one(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "Bearer", "Bearer x", "Basic YTpi", "Bearer " + "x" * 9_000])
-def test_what_is_no_token_of_ours_is_refused_in_watchwords_words(shop: Shop, value: str) -> None:
+def test_invalid_token_gets_the_watchword_error(shop: Shop, value: str) -> None:
     refused = shop.get("/orders", Authorization=value)
     assert refused.status_code in {400, 401}
     assert refused.json()["error"]["reason"] in {"missing_credential", "invalid_token", "invalid_header"}
 
 
-def test_two_tokens_at_once_are_refused(shop: Shop, server: Server, actor: str) -> None:
+def test_two_tokens_at_once_are_rejected(shop: Shop, server: Server, actor: str) -> None:
     token = server.create(ADMIN, of=actor)["accessToken"]
     refused = shop.http.get("/orders", headers=[("Authorization", f"Bearer {token}")] * 2)
     assert refused.status_code == 401
 
 
-def test_a_token_without_a_required_scope_is_refused_and_one_with_all_passes(
+def test_token_without_a_required_scope_is_rejected_and_one_with_all_passes(
     shop: Shop, server: Server, actor: str
 ) -> None:
     narrow = server.create(ADMIN, of=actor, scopes=["orders:read"])["accessToken"]
@@ -161,7 +159,7 @@ def test_a_token_without_a_required_scope_is_refused_and_one_with_all_passes(
     assert shop.get("/reading/orders", enough).status_code == 200
 
 
-def test_a_privilege_and_an_audience_can_be_required(shop: Shop, server: Server, actor: str) -> None:
+def test_privilege_and_an_audience_can_be_required(shop: Shop, server: Server, actor: str) -> None:
     audience = ["https://shop.example.org", server.url]
     weak = server.create(ADMIN, of=actor, audience=audience)["accessToken"]
     astray = server.create(ADMIN, audience=["https://else.example.org"])["accessToken"]
@@ -178,7 +176,7 @@ def test_token_for_another_audience_is_rejected_where_none_is_required(shop: Sho
     assert (refused.status_code, refused.json()["error"]["reason"]) == (403, "wrong_audience")
 
 
-def test_what_a_client_says_of_itself_never_reaches_the_application(shop: Shop, server: Server, actor: str) -> None:
+def test_forged_identity_does_not_reach_the_asgi_application(shop: Shop, server: Server, actor: str) -> None:
     token = server.create(ADMIN, of=actor)["accessToken"]
     lies = dict.fromkeys(("X-Auth-Urn", "X-AUTH-SCOPES", "X_Auth_Urn", "X-Service-Actor", "X-DataHub-Actor"), ADMIN)
     answer = shop.http.get("/orders", headers={**lies, **bearer(token)}).json()
@@ -187,20 +185,20 @@ def test_what_a_client_says_of_itself_never_reaches_the_application(shop: Shop, 
     assert ADMIN not in str(shop.http.get("/health", headers=lies).json()["headers"])
 
 
-def test_a_public_path_needs_no_token_and_tells_the_application_of_nobody(shop: Shop) -> None:
+def test_public_path_needs_no_token_and_has_no_identity(shop: Shop) -> None:
     assert shop.get("/health").json()["known"] is False
     for near in ("/health/", "//health", "/Health", "/health/../orders"):
         assert shop.get(near).status_code == 401
 
 
 @pytest.mark.parametrize("length", [8_193, 40_000])
-def test_what_is_too_long_to_be_a_token_is_the_clients_fault(shop: Shop, length: int) -> None:
+def test_too_long_token_is_a_client_error(shop: Shop, length: int) -> None:
     refused = shop.get("/orders", "x" * length)
     assert (refused.status_code, refused.json()["error"]["reason"]) == (400, "invalid_header")
 
 
 @pytest.mark.parametrize("part", ["absent", "silent", "stranger"])
-def test_where_watchword_cannot_be_asked_nobody_gets_through(shop: Shop, server: Server, actor: str, part: str) -> None:
+def test_requests_are_rejected_if_watchword_is_unreachable(shop: Shop, server: Server, actor: str, part: str) -> None:
     token = server.create(ADMIN, of=actor)["accessToken"]
     refused = shop.get(f"/{part}/orders", token)
     assert refused.status_code == 503
@@ -209,7 +207,7 @@ def test_where_watchword_cannot_be_asked_nobody_gets_through(shop: Shop, server:
     assert token not in shop.log.read_text()
 
 
-def test_requests_at_once_each_keep_their_own_caller(shop: Shop, server: Server, actor: str) -> None:
+def test_concurrent_requests_keep_their_own_identity(shop: Shop, server: Server, actor: str) -> None:
     made = {f"{actor}-{number}": server.create(ADMIN, of=f"{actor}-{number}")["accessToken"] for number in range(5)}
 
     async def ask_all() -> list[tuple[str, str]]:
@@ -225,9 +223,7 @@ def test_requests_at_once_each_keep_their_own_caller(shop: Shop, server: Server,
     assert [pair for pair in seen if pair[0] != pair[1]] == []
 
 
-def test_requests_sent_before_an_answer_came_are_each_judged_by_their_own_token(
-    shop: Shop, server: Server, actor: str
-) -> None:
+def test_pipelined_requests_are_checked_by_their_own_token(shop: Shop, server: Server, actor: str) -> None:
     token = server.create(ADMIN, of=actor)["accessToken"]
     lines = [f"GET /orders HTTP/1.1\r\nHost: shop\r\n{more}\r\n" for more in (f"Authorization: Bearer {token}\r\n", "")]
     lines.append("GET /health HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n")
@@ -238,7 +234,7 @@ def test_requests_sent_before_an_answer_came_are_each_judged_by_their_own_token(
     assert statuses == ["200", "401", "200"]
 
 
-def test_a_websocket_opens_for_a_live_token_alone(shop: Shop, server: Server, actor: str) -> None:
+def test_websocket_opens_only_for_a_live_token(shop: Shop, server: Server, actor: str) -> None:
     made = server.create(ADMIN, of=actor)
     address = shop.url.replace("http", "ws") + "/live"
     with connect(address, additional_headers=bearer(made["accessToken"]), proxy=None) as opened:
@@ -250,9 +246,7 @@ def test_a_websocket_opens_for_a_live_token_alone(shop: Shop, server: Server, ac
         assert refused.value.response.status_code in {401, 403}
 
 
-def test_when_watchword_was_away_and_is_back_the_next_request_passes(
-    make_server: Callable[..., Server], tmp_path: Path
-) -> None:
+def test_requests_pass_again_after_watchword_returns(make_server: Callable[..., Server], tmp_path: Path) -> None:
     server = make_server()
     token = server.create(ADMIN)["accessToken"]
     with serving("uvicorn", server, tmp_path) as shop:
@@ -266,9 +260,7 @@ def test_when_watchword_was_away_and_is_back_the_next_request_passes(
         assert shop.get("/orders", token).status_code == 200
 
 
-def test_the_address_of_the_client_is_held_against_the_networks_of_the_token(
-    make_server: Callable[..., Server], tmp_path: Path
-) -> None:
+def test_client_address_is_checked_against_allowed_networks(make_server: Callable[..., Server], tmp_path: Path) -> None:
     server = make_server("--trusted-proxies", "127.0.0.1/32", "--local-mode", "on")
     token = server.create(ADMIN, allowedNetworks=["127.0.0.9/32"])["accessToken"]
     with serving("uvicorn", server, tmp_path) as shop:
@@ -279,9 +271,7 @@ def test_the_address_of_the_client_is_held_against_the_networks_of_the_token(
         assert shop.get("/orders", token, X_Forwarded_For="127.0.0.9").status_code == 401
 
 
-def test_a_token_between_blanks_which_http2_lets_pass_is_taken_and_not_written_to_the_log(
-    server: Server, actor: str, tmp_path: Path
-) -> None:
+def test_token_with_spaces_over_http2_is_accepted_and_not_logged(server: Server, actor: str, tmp_path: Path) -> None:
     curl = need_program("curl", "curl")
     token = server.create(ADMIN, of=actor)["accessToken"]
     with serving("granian", server, tmp_path) as shop:
@@ -297,7 +287,7 @@ def test_a_token_between_blanks_which_http2_lets_pass_is_taken_and_not_written_t
         assert f'"urn":"{actor}"' in answer.stdout
 
 
-def test_wrong_arguments_are_told_when_the_application_is_put_together() -> None:
+def test_middleware_rejects_wrong_arguments_at_construction() -> None:
     async def nothing(*_: object) -> None: ...
 
     for wrong in ({"require": "orders:read"}, {"remember": 3_600}, {"timeout": 0}, {"server": "tokens.example.org"}):

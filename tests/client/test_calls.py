@@ -1,4 +1,4 @@
-"""Every call of the client does to a real server what its name says."""
+"""Every client call, on a real server."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +19,7 @@ from watchword.client import (
 )
 
 
-def test_the_server_tells_its_version_without_a_credential(server: Server, connect: Clients) -> None:
+def test_server_version_needs_no_credential(server: Server, connect: Clients) -> None:
     told = connect(server.url).server()
     assert told.version == __version__
     assert "tokens" in told.capabilities
@@ -30,19 +30,19 @@ def test_text_of_any_script_may_be_as_long_as_any_other(server: Server, connect:
     assert list(connect(server.url, actor=ADMIN).tokens(Where("name", names, condition="IN"))) == []
 
 
-def test_what_is_no_text_is_refused_by_the_server(server: Server, connect: Clients) -> None:
+def test_what_is_no_text_is_rejected_by_the_server(server: Server, connect: Clients) -> None:
     with pytest.raises(BadRequest):
         list(connect(server.url, actor=ADMIN).tokens(Where("name", "\ud800")))
 
 
-def test_a_caller_learns_who_it_is_and_what_it_may_do(server: Server, connect: Clients, actor: str) -> None:
+def test_caller_learns_who_it_is_and_what_it_may_do(server: Server, connect: Clients, actor: str) -> None:
     server.grant(actor)
     client = connect(server.url, actor=actor)
     assert (client.me().urn, client.me().username) == (actor, actor.rpartition(":")[2])
     assert GENERATE in client.granted_privileges(actor)
 
 
-def test_a_client_asks_why_who_and_what_there_is_to_grant(server: Server, connect: Clients, actor: str) -> None:
+def test_client_asks_why_who_and_what_there_is_to_grant(server: Server, connect: Clients, actor: str) -> None:
     urn = server.grant(actor)
     client = connect(server.url, actor=ADMIN)
     told = client.explain_privilege(actor, GENERATE)
@@ -64,7 +64,7 @@ def test_a_client_asks_why_who_and_what_there_is_to_grant(server: Server, connec
         (timedelta(hours=36), timedelta(hours=36)),
     ],
 )
-def test_a_token_lives_as_long_as_was_asked(
+def test_token_has_the_requested_lifetime(
     server: Server, connect: Clients, actor: str, duration: Duration | timedelta | str, lives: timedelta
 ) -> None:
     made = connect(server.url, actor=ADMIN).create_token(actor, "laptop", duration=duration).metadata
@@ -74,7 +74,7 @@ def test_a_token_lives_as_long_as_was_asked(
     assert abs(datetime.now(UTC) - made.created_at) < timedelta(hours=1)
 
 
-def test_a_token_is_made_used_found_and_ended(server: Server, connect: Clients, actor: str) -> None:
+def test_client_creates_uses_finds_and_revokes_a_token(server: Server, connect: Clients, actor: str) -> None:
     server.grant(actor)
     made = connect(server.url, actor=actor).create_token(actor, "laptop", duration="ONE_DAY", description="Mine.")
     holder = connect(server.url, token=made.token)
@@ -89,7 +89,7 @@ def test_a_token_is_made_used_found_and_ended(server: Server, connect: Clients, 
     assert refused.value.reason == "token_revoked"
 
 
-def test_a_page_tells_the_total(server: Server, connect: Clients, actor: str) -> None:
+def test_page_has_the_total(server: Server, connect: Clients, actor: str) -> None:
     client = connect(server.url, actor=ADMIN)
     for name in ("b", "a", "c"):
         client.create_token(actor, name, duration="ONE_DAY")
@@ -129,7 +129,7 @@ def test_group_page_manages_members_and_deletes_the_group(server: Server, connec
     assert urn not in {group.urn for group in client.groups()}
 
 
-def test_an_actor_is_suspended_and_resumed(server: Server, connect: Clients, actor: str) -> None:
+def test_actor_is_suspended_and_resumed(server: Server, connect: Clients, actor: str) -> None:
     client = connect(server.url, actor=ADMIN)
     client.suspend(actor)
     state = client.actor(actor)
@@ -140,7 +140,7 @@ def test_an_actor_is_suspended_and_resumed(server: Server, connect: Clients, act
     assert connect(server.url, actor=actor).me().urn == actor
 
 
-def test_a_policy_is_made_replaced_and_deleted(server: Server, connect: Clients, actor: str) -> None:
+def test_policy_is_made_replaced_and_deleted(server: Server, connect: Clients, actor: str) -> None:
     client = connect(server.url, actor=ADMIN)
     urn = client.create_policy(f"Own tokens of {actor}", [GENERATE], PolicyActors(users=(actor,)), description="Why.")
     (made,) = client.policies(query=f"tokens of {actor}")
@@ -156,7 +156,7 @@ def test_a_policy_is_made_replaced_and_deleted(server: Server, connect: Clients,
     assert refused.value.reason == "policy_not_found"
 
 
-def test_a_token_and_a_group_are_read_by_name(server: Server, connect: Clients, actor: str) -> None:
+def test_token_and_a_group_are_read_by_name(server: Server, connect: Clients, actor: str) -> None:
     client = connect(server.url, actor=ADMIN)
     made = client.create_token(actor, "laptop", duration="ONE_DAY").metadata
     group = client.create_group("Readers")
@@ -170,11 +170,11 @@ def test_a_token_and_a_group_are_read_by_name(server: Server, connect: Clients, 
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/gms", "/api/gms/", "/api/graphql", "/gms/api/graphql"])
-def test_an_address_may_end_as_gateways_and_habits_have_it(server: Server, connect: Clients, suffix: str) -> None:
+def test_address_may_end_as_gateways_and_habits_have_it(server: Server, connect: Clients, suffix: str) -> None:
     assert connect(server.url + suffix, actor=ADMIN).me().urn == ADMIN
 
 
-def test_a_server_on_a_unix_socket_is_spoken_to(tmp_path: Path, connect: Clients) -> None:
+def test_server_on_a_unix_socket_is_spoken_to(tmp_path: Path, connect: Clients) -> None:
     socket = tmp_path / "w.sock"
     trust = {"WATCHWORD_TRUSTED_PEERS": "unix"}
     with Server(tmp_path / "server", "--host", f"unix:{socket}", env=trust):

@@ -1,4 +1,4 @@
-"""What goes wrong is told by class and by the server's own word; what is no answer of Watchword's is told as that."""
+"""Errors have a class and the server's reason; foreign responses are reported as such."""
 
 import socket
 
@@ -50,7 +50,7 @@ def test_every_reason_arrives_as_its_word_and_class(reason: Reason, graphql: boo
     assert (error.retry_after is not None) == (reason.kind.code == 503)
 
 
-def test_a_word_of_a_newer_server_is_still_a_refusal() -> None:
+def test_word_of_a_newer_server_is_still_a_refusal() -> None:
     body = b'{"errors": [{"message": "No.", "extensions": {"code": 418, "type": "TEAPOT", "reason": "teapot"}}]}'
     with pytest.raises(Refused) as told:
         read_answer(ApiRequest(lambda answer: answer), 418, {}, body)
@@ -85,13 +85,13 @@ def test_too_many_tokens_are_throttled(server: Server, connect: Clients, actor: 
             client.create_token(actor, "second", duration="ONE_DAY")
 
 
-def test_nobody_at_the_address_is_unreachable(connect: Clients) -> None:
+def test_closed_port_is_unreachable(connect: Clients) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(Unreachable, match=url):
         connect(url, actor=ADMIN, retries=0).me()
 
 
-def test_a_killed_server_is_unreachable_and_back_after_a_restart(server: Server, connect: Clients, actor: str) -> None:
+def test_killed_server_is_unreachable_and_back_after_a_restart(server: Server, connect: Clients, actor: str) -> None:
     with Server(server.folder / f"killed-{actor.rpartition(':')[2]}") as own:
         client = connect(own.url, actor=ADMIN, retries=1)
         assert client.me().urn == ADMIN
@@ -103,7 +103,7 @@ def test_a_killed_server_is_unreachable_and_back_after_a_restart(server: Server,
 
 
 @pytest.mark.parametrize("status", [200, 404, 500])
-def test_a_page_of_another_program_is_not_taken_for_an_answer(connect: Clients, status: int) -> None:
+def test_page_of_another_program_is_not_taken_for_an_answer(connect: Clients, status: int) -> None:
     with web_server(status) as stranger:
         for call in (connect(stranger.url, actor=ADMIN).me, connect(stranger.url).server):
             with pytest.raises(UnexpectedAnswer, match=str(status)):
@@ -118,26 +118,26 @@ def test_json_of_another_program_is_not_taken_for_an_answer(connect: Clients, bo
         connect(stranger.url, actor=ADMIN).me()
 
 
-def test_a_redirect_is_not_followed(connect: Clients) -> None:
+def test_redirect_is_not_followed(connect: Clients) -> None:
     with web_server(200) as other, web_server(307, Location=other.url) as stranger:
         with pytest.raises(UnexpectedAnswer, match=other.url):
             connect(stranger.url, token="secret-token").me()
         assert (len(stranger.came), len(other.came)) == (1, 0)
 
 
-def test_a_credential_is_not_sent_where_none_is_needed(connect: Clients) -> None:
+def test_credential_is_not_sent_where_none_is_needed(connect: Clients) -> None:
     with web_server(200) as stranger:
         with pytest.raises(UnexpectedAnswer):
             connect(stranger.url, token="secret-token").server()
         assert "secret-token" not in "".join(stranger.came)
 
 
-def test_a_gateway_that_finds_nobody_means_unreachable(connect: Clients) -> None:
+def test_gateway_that_finds_nobody_means_unreachable(connect: Clients) -> None:
     with web_server(502) as gateway, pytest.raises(Unreachable, match="502"):
         connect(gateway.url, actor=ADMIN, retries=0).me()
 
 
-def test_a_server_that_does_not_answer_in_time_is_unreachable(connect: Clients) -> None:
+def test_server_that_does_not_answer_in_time_is_unreachable(connect: Clients) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(Unreachable, match="in time"):
@@ -148,6 +148,6 @@ def test_every_error_is_of_one_family() -> None:
     assert all(issubclass(kind, WatchwordError) for kind in (*BY_CODE.values(), Unreachable, UnexpectedAnswer))
 
 
-def test_a_cut_line_is_unreachable(connect: Clients) -> None:
+def test_cut_line_is_unreachable(connect: Clients) -> None:
     with cut_line() as stranger, pytest.raises(Unreachable):
         connect(stranger.url, actor=ADMIN).me()

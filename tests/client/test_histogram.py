@@ -1,4 +1,4 @@
-"""How a time series lies in time, through both clients."""
+"""The histogram of a time series, through both clients."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +10,7 @@ from tests.support.server import ADMIN, Server
 from watchword.client import BadRequest
 
 
-def test_the_spans_of_a_time_series_tell_when_its_rows_are_from(server: Server, connect: Clients) -> None:
+def test_spans_of_a_time_series_tell_when_its_rows_are_from(server: Server, connect: Clients) -> None:
     aspect = new_aspect()
     index = fill(server, aspect, old=3, young=5)
     found = connect(server.url, actor=ADMIN).timeseries_histogram("dataset", aspect, spans=2)
@@ -22,6 +22,6 @@ def test_the_spans_of_a_time_series_tell_when_its_rows_are_from(server: Server, 
     assert found.spans[0].start < found.spans[1].start
 
 
-def test_more_spans_than_there_can_be_are_refused(server: Server, connect: Clients) -> None:
+def test_more_spans_than_there_can_be_are_rejected(server: Server, connect: Clients) -> None:
     with pytest.raises(BadRequest, match="spans must be a whole number from 1 to 200"):
         connect(server.url, actor=ADMIN).timeseries_histogram("dataset", "operation", spans=201)

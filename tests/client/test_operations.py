@@ -1,4 +1,4 @@
-"""Operations through the client: planned, started, watched, cancelled; and the status of any task."""
+"""Operations through the client: plan, start, watch, cancel, and task status."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -21,7 +21,7 @@ def ended(client: Client, operation: OperationInfo) -> OperationInfo:
     return last
 
 
-def test_a_plan_counts_what_would_go_and_changes_nothing(server: Server, connect: Clients) -> None:
+def test_plan_counts_what_would_go_and_changes_nothing(server: Server, connect: Clients) -> None:
     aspect = new_aspect()
     index = fill(server, aspect, old=30, young=70)
     plan = connect(server.url, actor=ADMIN).plan_truncation("DATASET", aspect, days_ago(30), batch_size=7)
@@ -33,7 +33,7 @@ def test_a_plan_counts_what_would_go_and_changes_nothing(server: Server, connect
 
 
 @pytest.mark.parametrize("old", [30, 70])
-def test_a_truncation_is_watched_to_its_end_and_leaves_what_is_younger(
+def test_truncation_is_watched_to_its_end_and_leaves_what_is_younger(
     server: Server, connect: Clients, old: int
 ) -> None:
     aspect, client = new_aspect(), connect(server.url, actor=ADMIN)
@@ -65,7 +65,7 @@ def test_embedded_index_deletes_whatever_strategy_is_forced(server: Server, conn
         client.plan_truncation("dataset", aspect, end, force_delete_by_query=True, force_reindex=True)
 
 
-def test_an_operation_and_the_tasks_that_worked_for_it_have_a_status(server: Server, connect: Clients) -> None:
+def test_operation_and_the_tasks_that_worked_for_it_have_a_status(server: Server, connect: Clients) -> None:
     client, aspect = connect(server.url, actor=ADMIN), new_aspect()
     fill(server, aspect, old=3, young=7)
     done = ended(client, client.truncate("dataset", aspect, days_ago(30)))
@@ -78,7 +78,7 @@ def test_an_operation_and_the_tasks_that_worked_for_it_have_a_status(server: Ser
     assert (part.task_id, part.completed, part.status.deleted) == (done.tasks[0].id, True, 3)
 
 
-def test_a_task_that_nobody_knows_is_none(server: Server, connect: Clients) -> None:
+def test_unknown_task_is_none(server: Server, connect: Clients) -> None:
     assert connect(server.url, actor=ADMIN).task_status("nobody:12345") is None
 
 
@@ -124,7 +124,7 @@ def test_sizes_tell_rows_and_bytes_of_each_index(server: Server, connect: Client
     assert size.size_in_bytes > 0
 
 
-def test_a_moment_without_a_zone_and_a_watch_without_a_pause_are_wrong_arguments(
+def test_moment_without_a_zone_and_a_watch_without_a_pause_are_wrong_arguments(
     server: Server, connect: Clients
 ) -> None:
     client = connect(server.url, actor=ADMIN)
@@ -135,7 +135,7 @@ def test_a_moment_without_a_zone_and_a_watch_without_a_pause_are_wrong_arguments
             list(client.watch_operation("a:1", every))
 
 
-def test_what_is_wrong_is_told_by_its_kind(server: Server, connect: Clients, actor: str) -> None:
+def test_operation_errors_have_their_class(server: Server, connect: Clients, actor: str) -> None:
     client, nobody = connect(server.url, actor=ADMIN), connect(server.url, actor=actor)
     with pytest.raises(NotFound) as unknown:
         client.plan_truncation("dataset", "neverHeardOf", EPOCH)

@@ -1,4 +1,4 @@
-"""A list is walked to its end, and what was in it all the time is given just once, whatever changes meanwhile."""
+"""Lists are paged to the end; each item that stays is returned once."""
 
 from itertools import islice
 
@@ -25,7 +25,7 @@ def test_all_pages_together_are_the_list(server: Server, connect: Clients, actor
     assert "".join(token.name for token in found) == "abcdefg"
 
 
-def test_what_is_revoked_while_it_is_listed_hides_nothing_else(server: Server, connect: Clients, actor: str) -> None:
+def test_revocation_while_paging_hides_no_other_token(server: Server, connect: Clients, actor: str) -> None:
     client = connect(server.url, actor=ADMIN)
     fill(client, actor, "abcdefghij")
     given = []
@@ -35,7 +35,7 @@ def test_what_is_revoked_while_it_is_listed_hides_nothing_else(server: Server, c
     assert "".join(given) == "abcdefghij"
 
 
-def test_what_is_made_while_it_is_listed_repeats_nothing(server: Server, connect: Clients, actor: str) -> None:
+def test_creation_while_paging_repeats_no_token(server: Server, connect: Clients, actor: str) -> None:
     client = connect(server.url, actor=ADMIN)
     fill(client, actor, "mnopqrst")
     found = client.tokens(Where("actorUrn", actor), sort="name", descending=False, page_size=3)
@@ -46,7 +46,7 @@ def test_what_is_made_while_it_is_listed_repeats_nothing(server: Server, connect
     assert len(given) == len(set(given))
 
 
-def test_a_list_is_fetched_only_as_far_as_it_is_asked_for(server: Server, connect: Clients, actor: str) -> None:
+def test_list_is_fetched_only_as_far_as_it_is_asked_for(server: Server, connect: Clients, actor: str) -> None:
     client = connect(server.url, actor=ADMIN)
     ids = fill(client, actor, "abcdef")
     found = client.tokens(Where("actorUrn", actor), sort="name", descending=False, page_size=2)
@@ -55,7 +55,7 @@ def test_a_list_is_fetched_only_as_far_as_it_is_asked_for(server: Server, connec
     assert "".join(token.name for token in found) == "bcde"
 
 
-def test_a_page_of_one_is_refused(server: Server, connect: Clients) -> None:
+def test_page_of_one_is_rejected(server: Server, connect: Clients) -> None:
     with pytest.raises(ValueError, match="page_size"):
         list(connect(server.url, actor=ADMIN).tokens(page_size=1))
 
@@ -65,7 +65,7 @@ changes = st.lists(st.tuples(st.sets(numbers, max_size=12), st.sets(numbers, max
 
 
 @given(st.sets(numbers), st.integers(2, 6), changes)
-def test_whatever_comes_and_goes_between_pages_what_stayed_is_given_once_and_in_order(
+def test_changes_while_paging_keep_each_stable_item_once_and_in_order(
     listed: set[int], page_size: int, changes: list[tuple[set[int], set[int]]]
 ) -> None:
     now, stayed, asked = set(listed), set(listed), (0, 0)
@@ -90,7 +90,7 @@ def test_whatever_comes_and_goes_between_pages_what_stayed_is_given_once_and_in_
     assert [number for number in given if number in stayed] == sorted(stayed)
 
 
-def test_a_list_that_never_comes_to_rest_has_an_end_all_the_same() -> None:
+def test_list_that_never_comes_to_rest_has_an_end_all_the_same() -> None:
     places: list[int] = []
 
     def fetch(start: int, _: int) -> ApiRequest[ResultPage[int]]:

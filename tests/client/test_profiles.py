@@ -1,4 +1,4 @@
-"""Clients that find server and token as the command line does: in the environment, and in profiles."""
+"""Clients read server and token from the environment and from profiles, like the command line."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ def store(home: Path, name: str, url: str, token: str) -> None:
     Profiles(home).store(Profile(name, url), Secret(token))
 
 
-def test_the_environment_names_server_and_token(
+def test_environment_names_server_and_token(
     server: Server, actor: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WATCHWORD_URL", server.url)
@@ -34,7 +34,7 @@ def test_the_environment_names_server_and_token(
         assert client.me().urn == ADMIN
 
 
-def test_a_profile_names_server_and_token_for_both_clients(server: Server, actor: str, home: Path) -> None:
+def test_profile_names_server_and_token_for_both_clients(server: Server, actor: str, home: Path) -> None:
     store(home, "work", server.url, server.create(ADMIN, of=actor)["accessToken"])
 
     async def ask() -> str:
@@ -58,7 +58,7 @@ def test_without_a_token_in_the_environment_the_profile_in_use_counts(
         assert client.me().urn == actor
 
 
-def test_a_profile_token_is_not_sent_to_another_server(
+def test_profile_token_is_not_sent_to_another_server(
     server: Server, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store(home, "work", server.url, server.create(ADMIN)["accessToken"])
@@ -67,7 +67,7 @@ def test_a_profile_token_is_not_sent_to_another_server(
         Client.from_env()
 
 
-def test_a_missing_unreadable_or_shared_profile_is_an_error_with_the_next_step(server: Server, home: Path) -> None:
+def test_missing_unreadable_or_shared_profile_is_an_error_with_the_next_step(server: Server, home: Path) -> None:
     with pytest.raises(ProfileError, match=r"There is no profile work. There are no profiles. Create it: watchword"):
         Client.from_profile("work")
     store(home, "work", server.url, "token")

@@ -68,7 +68,7 @@ def test_profiles_and_errors_are_read_without_loading_httpx() -> None:
         ("Idempotency-Key", "key"),
     ],
 )
-def test_an_error_names_the_python_argument(field: str, argument: str) -> None:
+def test_error_names_the_python_argument(field: str, argument: str) -> None:
     sentence = f"{field} must be something else than {field}s."
     details = f'"code": 400, "type": "BAD_REQUEST", "reason": "invalid_field", "field": "{field}"'
     body = f'{{"errors": [{{"message": "{sentence}", "extensions": {{{details}}}}}]}}'.encode()

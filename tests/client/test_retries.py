@@ -20,21 +20,21 @@ from watchword.client.api import ApiRequest
 from watchword.client.http_clients import LONGEST_PAUSE, Retries
 
 
-def test_a_read_is_tried_again_after_a_cut_line(connect: Clients) -> None:
+def test_read_is_tried_again_after_a_cut_line(connect: Clients) -> None:
     with cut_line() as stranger:
         with pytest.raises(Unreachable):
             connect(stranger.url, actor=ADMIN, retries=2).me()
         assert len(stranger.came) == 3
 
 
-def test_a_read_is_tried_once_where_no_retries_are_wanted(connect: Clients) -> None:
+def test_read_is_tried_once_where_no_retries_are_wanted(connect: Clients) -> None:
     with cut_line() as stranger:
         with pytest.raises(Unreachable):
             connect(stranger.url, actor=ADMIN, retries=0).me()
         assert len(stranger.came) == 1
 
 
-def test_a_change_is_never_tried_again_after_a_cut_line(connect: Clients, actor: str) -> None:
+def test_change_is_never_tried_again_after_a_cut_line(connect: Clients, actor: str) -> None:
     with cut_line() as stranger:
         client = connect(stranger.url, actor=ADMIN, retries=5)
         with pytest.raises(Unreachable):
@@ -53,7 +53,7 @@ MAKINGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("making", MAKINGS)
-def test_a_new_token_is_asked_for_again_after_a_cut_line_under_one_key_that_is_a_fresh_one_for_each(
+def test_new_token_is_asked_for_again_after_a_cut_line_under_one_key_that_is_a_fresh_one_for_each(
     connect: Clients, making: str
 ) -> None:
     with cut_line() as stranger:
@@ -70,7 +70,7 @@ def every(_: bytes) -> bool:
     return True
 
 
-def test_a_token_whose_answer_was_lost_is_asked_for_again_and_is_the_only_one(
+def test_token_whose_answer_was_lost_is_asked_for_again_and_is_the_only_one(
     server: Server, connect: Clients, actor: str
 ) -> None:
     with Breaker(server.url) as between:
@@ -84,7 +84,7 @@ def test_a_token_whose_answer_was_lost_is_asked_for_again_and_is_the_only_one(
     ]
 
 
-def test_a_token_is_asked_for_again_after_a_fault_of_the_server_and_another_change_is_not(
+def test_token_is_asked_for_again_after_a_fault_of_the_server_and_another_change_is_not(
     server: Server, connect: Clients, actor: str
 ) -> None:
     fault = b'{"errors": [{"message": "x", "extensions": {"code": 500, "type": "SERVER_ERROR", "reason": "internal"}}]}'
@@ -97,7 +97,7 @@ def test_a_token_is_asked_for_again_after_a_fault_of_the_server_and_another_chan
         assert len(between.seen) == 3
 
 
-def test_a_key_of_ones_own_gives_the_same_token_again_and_is_good_for_no_other(
+def test_key_of_own_gives_the_same_token_again_and_is_good_for_no_other(
     server: Server, connect: Clients, actor: str
 ) -> None:
     def make(client: Client, name: str) -> str:
@@ -110,7 +110,7 @@ def test_a_key_of_ones_own_gives_the_same_token_again_and_is_good_for_no_other(
     assert refused.value.reason == "idempotency_key_reused"
 
 
-def test_a_change_is_not_tried_again_on_the_word_of_a_gateway(connect: Clients, actor: str) -> None:
+def test_change_is_not_tried_again_on_the_word_of_a_gateway(connect: Clients, actor: str) -> None:
     with web_server(503) as gateway:
         with pytest.raises(Unreachable):
             connect(gateway.url, actor=ADMIN, retries=5).suspend(actor)
@@ -118,7 +118,7 @@ def test_a_change_is_not_tried_again_on_the_word_of_a_gateway(connect: Clients, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_change_refused_by_a_locked_store_is_made_just_once_when_the_store_is_free(
+def test_change_refused_by_a_locked_store_is_made_just_once_when_the_store_is_free(
     server: Server, actor: str, kind: str
 ) -> None:
     """The lock is let go only after a client without retries was told 503, so that the first try of the other

@@ -1,4 +1,4 @@
-"""A token given to the client, or made by it, reaches the server and nothing that is printed or logged."""
+"""Tokens of the client reach the server and are never printed or logged."""
 
 import logging
 import pickle
@@ -22,7 +22,7 @@ def everything_told(error: BaseException) -> str:
     return "".join(told.format()) + repr(error) + repr(vars(error))
 
 
-def test_a_token_shows_in_no_repr_traceback_or_log(
+def test_token_shows_in_no_repr_traceback_or_log(
     server: Server, connect: Clients, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -39,14 +39,14 @@ def test_a_token_shows_in_no_repr_traceback_or_log(
     assert TOKEN not in repr(client) + repr(vars(client)) + caplog.text
 
 
-def test_a_new_token_is_a_secret(server: Server, connect: Clients, actor: str) -> None:
+def test_new_token_is_a_secret(server: Server, connect: Clients, actor: str) -> None:
     made = connect(server.url, actor=ADMIN).create_token(actor, "laptop", duration="ONE_DAY")
     assert made.token.reveal() not in f"{made} {made!r}"
     with pytest.raises(TypeError):
         pickle.dumps(made)
 
 
-def test_a_request_says_which_client_it_is_and_what_it_accepts(connect: Clients) -> None:
+def test_request_says_which_client_it_is_and_what_it_accepts(connect: Clients) -> None:
     with web_server(200) as stranger, pytest.raises(UnexpectedAnswer):
         connect(stranger.url, actor=ADMIN).me()
     (headers,) = stranger.came
@@ -70,7 +70,7 @@ def test_a_request_says_which_client_it_is_and_what_it_accepts(connect: Clients)
         ("http://127.0.0.1:port", {}, "url must be"),
     ],
 )
-def test_wrong_arguments_are_refused_before_anything_is_sent(
+def test_wrong_arguments_are_rejected_before_anything_is_sent(
     connect: Clients, url: str, how: dict[str, str], named: str
 ) -> None:
     with pytest.raises(ValueError, match=named) as refused:
@@ -79,7 +79,7 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(
         assert secret not in str(refused.value)
 
 
-def test_an_http_client_of_ones_own_is_used_and_left_open(server: Server) -> None:
+def test_http_client_of_own_is_used_and_left_open(server: Server) -> None:
     seen: list[str] = []
     with httpx.Client(event_hooks={"request": [lambda request: seen.append(request.url.path)]}) as own:
         with Client(server.url, actor=ADMIN, http=own) as client:

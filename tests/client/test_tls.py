@@ -1,4 +1,4 @@
-"""A certificate is checked, by both clients and by the command line; one's own is believed when it is named."""
+"""Both clients and the command line verify certificates; a named CA is trusted."""
 
 import ssl
 import subprocess
@@ -26,7 +26,7 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, P
         yield server.url.replace("http:", "https:"), certificate
 
 
-def test_an_unknown_certificate_is_refused_and_a_named_one_believed(
+def test_unknown_certificate_is_rejected_and_a_named_one_believed(
     encrypted: tuple[str, Path], connect: Clients
 ) -> None:
     url, certificate = encrypted

@@ -1,4 +1,4 @@
-"""A token file that renews itself: its reader always has a token that lives, and needs to do nothing for it."""
+"""A token file that renews itself always returns a live token."""
 
 import asyncio
 import threading
@@ -24,7 +24,7 @@ def file(server: Server, actor: str, tmp_path: Path) -> Path:
     return made
 
 
-def test_a_token_whose_time_has_come_is_replaced_before_it_is_used(server: Server, actor: str, file: Path) -> None:
+def test_token_whose_time_has_come_is_replaced_before_it_is_used(server: Server, actor: str, file: Path) -> None:
     old = file.read_text().strip()
     with Client(server.url, token=TokenFile(file, server.url, after=ALWAYS, grace="PT0S")) as client:
         assert client.me().urn == actor
@@ -33,14 +33,14 @@ def test_a_token_whose_time_has_come_is_replaced_before_it_is_used(server: Serve
     assert server.verify(file.read_text().strip()).status_code == 204
 
 
-def test_a_token_whose_time_has_not_come_is_left_as_it_is(server: Server, actor: str, file: Path) -> None:
+def test_token_whose_time_has_not_come_is_left_as_it_is(server: Server, actor: str, file: Path) -> None:
     old = file.read_text()
     with Client(server.url, token=TokenFile(file, server.url)) as client:
         assert client.me().urn == actor
     assert file.read_text() == old
 
 
-def test_a_token_is_due_when_its_part_is_spent(server: Server, actor: str, file: Path) -> None:
+def test_token_is_due_when_its_part_is_spent(server: Server, actor: str, file: Path) -> None:
     kept = TokenFile(file, server.url, after=0.5)
     token = kept.read()
     assert not kept.is_due(token)
@@ -48,16 +48,14 @@ def test_a_token_is_due_when_its_part_is_spent(server: Server, actor: str, file:
     assert not kept.is_due(Secret("a.b.c"))
 
 
-def test_what_somebody_else_put_into_the_file_is_used_from_the_next_call_on(
-    server: Server, actor: str, file: Path
-) -> None:
+def test_replaced_token_file_is_used_from_the_next_call(server: Server, actor: str, file: Path) -> None:
     with Client(server.url, token=TokenFile(file, server.url)) as client:
         assert client.me().urn == actor
         file.write_text(server.create(ADMIN, of=f"{actor}-2")["accessToken"])
         assert client.me().urn == f"{actor}-2"
 
 
-def test_the_asynchronous_client_takes_it_too(server: Server, actor: str, file: Path) -> None:
+def test_asynchronous_client_takes_it_too(server: Server, actor: str, file: Path) -> None:
     old = file.read_text()
 
     async def ask() -> str:
@@ -83,7 +81,7 @@ def test_while_it_cannot_be_renewed_the_old_token_goes_on_and_the_problem_is_kno
     assert not kept.is_due(token)  # until a while has passed
 
 
-def test_many_who_read_it_at_once_all_have_a_token_that_lives(server: Server, file: Path) -> None:
+def test_concurrent_readers_get_a_live_token(server: Server, file: Path) -> None:
     kept = TokenFile(file, server.url, after=ALWAYS)
     seen: list[int] = []
 
@@ -113,7 +111,7 @@ def test_when_the_server_is_away_the_token_can_still_be_read(
     assert "cannot be reached" in str(kept.problem)
 
 
-def test_a_dead_token_is_told_as_by_any_client(server: Server, file: Path) -> None:
+def test_dead_token_is_told_as_by_any_client(server: Server, file: Path) -> None:
     server.revoke(
         server.ask(
             "query ($t: String!) { getAccessTokenMetadata(token: $t) { id } }",

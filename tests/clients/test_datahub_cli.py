@@ -1,4 +1,4 @@
-"""DataHub's command line, unmodified, with tokens of ours: set up, asked, and refused."""
+"""DataHub's command line, unmodified, with our tokens."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""DataHub's own Python client, unmodified, with tokens of ours: `DataHubGraph` of the locked acryl-datahub."""
+"""DataHub's Python client `DataHubGraph`, unmodified, with our tokens."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -78,7 +78,7 @@ def test_it_finds_nothing_amiss_between_its_version_and_ours(server: Server, gra
     assert graph.call(server.url, None, "compare_versions") == 0
 
 
-def test_a_bad_token_connects_and_is_told_at_the_first_call(server: Server, graph: Graph) -> None:
+def test_bad_token_connects_and_is_told_at_the_first_call(server: Server, graph: Graph) -> None:
     graph.call(server.url, "not-a-token", "test_connection")
     with pytest.raises(ClientRefused) as told:
         graph.call(server.url, "not-a-token", "execute_graphql", query=ME)
@@ -86,21 +86,21 @@ def test_a_bad_token_connects_and_is_told_at_the_first_call(server: Server, grap
     assert told.value.info["errors"][0]["extensions"]["reason"] == "invalid_token"
 
 
-def test_a_revoked_token_is_told_so(server: Server, graph: Graph, actor: str, token: str) -> None:
+def test_revoked_token_is_told_so(server: Server, graph: Graph, actor: str, token: str) -> None:
     made = server.create(actor)
     server.revoke(made["metadata"]["id"])
     with pytest.raises(ClientRefused, match="revoked"):
         graph.call(server.url, made["accessToken"], "execute_graphql", query=ME)
 
 
-def test_an_expired_token_is_told_so(server: Server, graph: Graph, actor: str, token: str) -> None:
+def test_expired_token_is_told_so(server: Server, graph: Graph, actor: str, token: str) -> None:
     made = server.create(actor)
     change_store(server, "UPDATE tokens SET expires_at = created_at + 1 WHERE id = ?", made["metadata"]["id"])
     with pytest.raises(ClientRefused, match="expired"):
         graph.call(server.url, made["accessToken"], "execute_graphql", query=ME)
 
 
-def test_a_denial_is_an_answer_with_code_403_and_the_missing_privilege(
+def test_denial_is_an_answer_with_code_403_and_the_missing_privilege(
     server: Server, graph: Graph, actor: str, token: str
 ) -> None:
     asked = wanted("urn:li:corpuser:somebody-else")
@@ -111,7 +111,7 @@ def test_a_denial_is_an_answer_with_code_403_and_the_missing_privilege(
     assert "MANAGE_ACCESS_TOKENS" in str(told.value)
 
 
-def test_a_mistake_in_the_input_is_an_answer_that_names_the_field(
+def test_mistake_in_the_input_is_an_answer_that_names_the_field(
     server: Server, graph: Graph, actor: str, token: str
 ) -> None:
     with pytest.raises(ClientRefused, match="name must have 1 to 200 characters") as told:

@@ -1,4 +1,4 @@
-"""gql (PyPI), which fetches our schema itself and holds every document to it before it sends it."""
+"""gql (PyPI) fetches our schema and validates every document against it."""
 
 import asyncio
 from collections.abc import Iterator
@@ -97,7 +97,7 @@ def test_it_finds_a_field_that_is_not_there_before_it_asks(client: SyncClientSes
         client.execute(gql("{ me { nothing } }"))
 
 
-def test_a_refusal_of_ours_is_its_query_error(client: SyncClientSession) -> None:
+def test_refusal_of_ours_is_its_query_error(client: SyncClientSession) -> None:
     with pytest.raises(TransportQueryError) as refused:
         client.execute(gql("{ listAccessTokens { total } }"))
     assert refused.value.errors is not None
@@ -105,7 +105,7 @@ def test_a_refusal_of_ours_is_its_query_error(client: SyncClientSession) -> None
     assert refused.value.data == {"listAccessTokens": None}
 
 
-def test_a_bad_token_is_its_query_error_with_401(server: Server) -> None:
+def test_bad_token_is_its_query_error_with_401(server: Server) -> None:
     transport = HTTPXTransport(url=f"{server.url}/api/graphql", headers={"Authorization": "Bearer not-a-token"})
     with Client(transport=transport) as session, pytest.raises(TransportQueryError) as refused:
         session.execute(gql("{ me { corpUser { urn } } }"))

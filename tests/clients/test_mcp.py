@@ -70,7 +70,7 @@ def result(response: httpx.Response) -> Any:
     return json.loads(line.removeprefix("data: "))["result"]
 
 
-def test_a_valid_token_is_let_in(server: Server, mcp: McpServer, actor: str) -> None:
+def test_valid_token_is_let_in(server: Server, mcp: McpServer, actor: str) -> None:
     answer = mcp.ask(server.create(ADMIN, of=actor)["accessToken"])
     assert answer.status_code == 200
     assert "search" in {tool["name"] for tool in result(answer)["tools"]}
@@ -83,25 +83,25 @@ def test_no_token_and_nonsense_are_401(mcp: McpServer, token: str | None) -> Non
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
 
 
-def test_a_revoked_token_is_401(server: Server, mcp: McpServer, actor: str) -> None:
+def test_revoked_token_is_401(server: Server, mcp: McpServer, actor: str) -> None:
     made = server.create(ADMIN, of=actor)
     server.revoke(made["metadata"]["id"])
     assert mcp.ask(made["accessToken"]).status_code == 401
 
 
-def test_an_expired_token_is_401(server: Server, mcp: McpServer, actor: str) -> None:
+def test_expired_token_is_401(server: Server, mcp: McpServer, actor: str) -> None:
     made = server.create(ADMIN, of=actor)
     change_store(server, "UPDATE tokens SET expires_at = created_at + 1 WHERE id = ?", made["metadata"]["id"])
     assert mcp.ask(made["accessToken"]).status_code == 401
 
 
-def test_a_suspended_actors_token_is_401(server: Server, mcp: McpServer, actor: str) -> None:
+def test_suspended_actors_token_is_401(server: Server, mcp: McpServer, actor: str) -> None:
     made = server.create(ADMIN, of=actor)
     server.set_status(actor, "SUSPENDED")
     assert mcp.ask(made["accessToken"]).status_code == 401
 
 
-def test_a_token_revoked_after_it_was_let_in_reads_nothing_and_is_401_from_then_on(
+def test_token_revoked_after_it_was_let_in_reads_nothing_and_is_401_from_then_on(
     server: Server, mcp: McpServer, actor: str
 ) -> None:
     made = server.create(ADMIN, of=actor)

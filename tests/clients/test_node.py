@@ -1,4 +1,4 @@
-"""Clients of the JavaScript world, unmodified, over node: each does a round trip; graphql-http audits the address."""
+"""JavaScript clients, unmodified, on node; graphql-http audits the endpoint."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def told(server: Server, actor: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("program", ["apollo.mjs", "urql.mjs", "request.mjs"])
-def test_a_client_makes_lists_and_revokes_a_token_and_reads_a_denial(told: dict[str, Any], program: str) -> None:
+def test_client_makes_lists_and_revokes_a_token_and_reads_a_denial(told: dict[str, Any], program: str) -> None:
     saw = run_node(program, told)
     assert saw["id"] in saw["before"]
     assert saw["revoked"] is True
@@ -30,13 +30,13 @@ def test_a_client_makes_lists_and_revokes_a_token_and_reads_a_denial(told: dict[
     assert error["extensions"]["reason"] == "missing_privilege"
 
 
-def test_urql_left_to_its_habit_of_get_is_told_that_the_address_answers_post(told: dict[str, Any]) -> None:
+def test_urql_get_request_gets_405(told: dict[str, Any]) -> None:
     with pytest.raises(AssertionError, match="This address answers POST"):
         run_node("urql.mjs", told | {"preferGetMethod": "within-url-limit"})
 
 
 @pytest.mark.parametrize("address", ["/api/graphql", "/api/v2/graphql", "/gms/api/graphql"])
-def test_the_audit_of_graphql_http_finds_nothing_but_what_we_leave_alone(
+def test_audit_of_graphql_http_finds_nothing_but_what_we_leave_alone(
     server: Server, told: dict[str, Any], address: str
 ) -> None:
     audited = run_node("audit.mjs", told | {"url": server.url + address})

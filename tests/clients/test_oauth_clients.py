@@ -166,7 +166,7 @@ def test_authlibs_guard_lets_in_who_has_the_scope_and_tells_apart_who_has_not(
         assert refused.value.info == error
 
 
-def test_the_page_names_the_locked_version_of_every_library() -> None:
+def test_page_names_the_locked_version_of_every_library() -> None:
     page = (ROOT / "docs/how-to/check-tokens-elsewhere.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([^`]+)` \| ([\d.]+) \|", page, re.MULTILINE))
     locked = dict(

@@ -181,7 +181,7 @@ def test_every_page_with_shell_blocks_is_run() -> None:
 
 def test_every_block_has_a_tested_kind() -> None:
     tried = {"sh", "text", "console", "json"}
-    also = {CLIENTS: {"python", "js"}}  # tests/clients/test_page.py
+    also = {CLIENTS: {"python", "js"}}  # tests/clients/test_clients_page.py
     also |= {recipe.page: {recipe.kind, "bash"} for recipe in RECIPES}  # tests/gateways
     assert [page for page in pages() if kinds(page) - tried - also.get(page, set())] == []
 

@@ -163,7 +163,7 @@ def test_full_disk_of_a_cluster_is_not_retried(broken: ClusterGiven, breaker: Br
     assert breaker.asked(asks("POST", "_aliases")) == 1
 
 
-def test_a_redirect_is_not_followed(broken: ClusterGiven, breaker: Breaker, node: Client) -> None:
+def test_redirect_is_not_followed(broken: ClusterGiven, breaker: Breaker, node: Client) -> None:
     breaker.answer(asks("GET", "_settings"), 302, b"", f"Location: {node.url}/_all")
     fault = broken.refused(broken.engine.resolve("a"))
     assert fault.reason is Reason.INDEX_UNAVAILABLE

@@ -185,7 +185,7 @@ def _check_url(url: str) -> str:
 # The deadline of a whole request. httpx limits only each single read and write, so that a server that sends a byte a
 # second would never time out. asyncio can cancel a request from outside; a blocking client cannot, so each of its reads
 # and writes gets the time that is left. httpx has no public way to set httpcore's network backend, so this replaces a
-# private attribute of it. tests/client/test_bounds.py fails if that stops working.
+# private attribute of it. tests/client/test_response_limits.py fails if that stops working.
 _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
 

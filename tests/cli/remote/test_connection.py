@@ -1,4 +1,4 @@
-"""Commands that ask a server: where it is, who is calling, and one line with a next step when it does not work."""
+"""Remote commands: server address, caller, and one-line errors with a next step."""
 
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -23,7 +23,7 @@ def one_line(ran: "CompletedProcess[str]", code: int, *words: str) -> None:
         assert word in line
 
 
-def test_a_token_comes_from_environment_file_or_standard_input(server: Server, tmp_path: Path, actor: str) -> None:
+def test_token_comes_from_environment_file_or_standard_input(server: Server, tmp_path: Path, actor: str) -> None:
     token = server.create(ADMIN, of=actor)["accessToken"]
     file = tmp_path / "token"
     file.write_text(f"{token}\n")
@@ -52,31 +52,31 @@ def test_a_token_comes_from_environment_file_or_standard_input(server: Server, t
         (("--as", ADMIN), {"WATCHWORD_TOKNE": "x"}, ("WATCHWORD_TOKNE is not a setting",)),
     ],
 )
-def test_who_is_calling_is_never_guessed(flags: tuple[str, ...], env: dict[str, str], words: tuple[str, ...]) -> None:
+def test_caller_is_never_guessed(flags: tuple[str, ...], env: dict[str, str], words: tuple[str, ...]) -> None:
     ran = watchword("whoami", *flags, env=env)
     one_line(ran, 2, *words)
     assert TOKEN not in ran.stderr
 
 
-def test_a_token_on_the_command_line_is_no_option(server: Server) -> None:
+def test_token_is_not_accepted_as_an_option(server: Server) -> None:
     assert watchword("whoami", "--token", TOKEN, "--url", server.url).returncode == 2
 
 
-def test_a_token_file_that_is_not_there_is_named() -> None:
+def test_missing_token_file_is_named() -> None:
     one_line(watchword("whoami", "--token-file", "/none/such"), 1, "/none/such")
 
 
-def test_nobody_at_the_address_is_told_with_a_next_step() -> None:
+def test_unreachable_server_is_reported_with_a_next_step() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     one_line(watchword("token", "list", "--url", url, "--as", ADMIN), 1, url, "watchword serve", "--url")
 
 
-def test_another_program_at_the_address_is_told() -> None:
+def test_another_program_at_the_address_is_reported() -> None:
     with web_server(200) as stranger:
         one_line(watchword("token", "list", "--url", stranger.url, "--as", ADMIN), 1, "not Watchword's")
 
 
-def test_a_wrong_token_is_told_with_a_next_step_and_never_repeated(server: Server) -> None:
+def test_invalid_token_is_reported_and_not_repeated(server: Server) -> None:
     env = {"WATCHWORD_URL": server.url, "WATCHWORD_TOKEN": TOKEN}
     one_line(watchword("token", "list", env=env), 1, "watchword token create")
     debugged = watchword("--debug", "token", "list", env=env)
@@ -86,12 +86,12 @@ def test_a_wrong_token_is_told_with_a_next_step_and_never_repeated(server: Serve
     assert TOKEN not in debugged.stderr
 
 
-def test_a_name_where_names_are_not_believed_is_told_with_a_next_step(tmp_path: Path) -> None:
+def test_rejected_actor_name_is_reported_with_a_next_step(tmp_path: Path) -> None:
     with Server(tmp_path / "server", "--local-mode", "off") as strict:
         one_line(watchword("whoami", "--url", strict.url, "--as", ADMIN), 1, "local mode", "WATCHWORD_TOKEN")
 
 
-def test_a_token_that_would_travel_unencrypted_is_warned_of() -> None:
+def test_unencrypted_token_prints_a_warning() -> None:
     # 192.0.2.0/24 is nobody's (RFC 5737); the proxy, which is nobody either, ends the try at once.
     nobody = {"WATCHWORD_TOKEN": TOKEN, "http_proxy": f"http://127.0.0.1:{free_port()}"}
     ran = watchword("whoami", "--url", "http://192.0.2.1", env=nobody)
@@ -103,7 +103,7 @@ def test_a_token_that_would_travel_unencrypted_is_warned_of() -> None:
 @pytest.mark.parametrize(
     "words", [("token", "list", "--expires-before", "soon"), ("token", "list", "--sort", "x"), ("token", "show")]
 )
-def test_wrong_use_is_told_with_code_2(run: Run, words: tuple[str, ...]) -> None:
+def test_usage_error_exits_with_2(run: Run, words: tuple[str, ...]) -> None:
     ran = run(*words)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "Traceback" not in ran.stderr

@@ -9,7 +9,7 @@ from tests.support.server import Server
 Done = Callable[..., str]
 
 
-def test_the_rows_of_a_time_series_are_shown_as_bars_over_time(server: Server, done: Done) -> None:
+def test_histogram_is_shown_as_bars(server: Server, done: Done) -> None:
     aspect = new_aspect()
     fill(server, aspect, old=10, young=40)
     head, first, second = done("index", "histogram", "dataset", aspect, "--spans", "2").splitlines()
@@ -18,7 +18,7 @@ def test_the_rows_of_a_time_series_are_shown_as_bars_over_time(server: Server, d
     assert second.split()[1:] == ["40", "#" * 40]
 
 
-def test_the_spans_are_told_as_json_too(server: Server, done: Done) -> None:
+def test_histogram_is_printed_as_json(server: Server, done: Done) -> None:
     aspect = new_aspect()
     fill(server, aspect, old=1, young=2)
     spans = json.loads(done("index", "histogram", "dataset", aspect, "--json", "--spans", "2"))

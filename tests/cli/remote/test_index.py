@@ -1,4 +1,4 @@
-"""`watchword index sizes` and `watchword index truncate`: a plan, a question, and work that is watched."""
+"""`watchword index sizes` and `watchword index truncate`: plan, prompt and progress."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def test_sizes_are_listed_as_columns_and_as_json(server: Server, done: Done) -> 
     assert (size["entityName"], size["aspectName"], size["rows"]) == ("dataset", aspect, 3)
 
 
-def test_a_dry_run_shows_the_plan_and_changes_nothing(server: Server, done: Done) -> None:
+def test_dry_run_shows_the_plan_and_changes_nothing(server: Server, done: Done) -> None:
     aspect = new_aspect()
     index = fill(server, aspect, old=3, young=7)
     words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--dry-run")
@@ -71,7 +71,7 @@ def test_truncate_prints_progress_lines_to_a_pipe(server: Server, done: Done, ol
     assert rows_of(server, index) == 10 - old
 
 
-def test_where_nobody_can_be_asked_it_needs_yes(server: Server, run: Run) -> None:
+def test_truncate_without_a_terminal_needs_yes(server: Server, run: Run) -> None:
     aspect = new_aspect()
     index = fill(server, aspect, old=3, young=7)
     ran = run("index", "truncate", "dataset", aspect, "--older-than", "30d")
@@ -80,7 +80,7 @@ def test_where_nobody_can_be_asked_it_needs_yes(server: Server, run: Run) -> Non
     assert rows_of(server, index) == 10
 
 
-def test_a_terminal_is_asked_after_the_plan_and_no_is_what_enter_means(server: Server) -> None:
+def test_terminal_prompt_follows_the_plan_and_defaults_to_no(server: Server) -> None:
     aspect = new_aspect()
     index = fill(server, aspect, old=3, young=7)
     with at_terminal(server, "index", "truncate", "dataset", aspect, "--older-than", "30d") as terminal:
@@ -93,7 +93,7 @@ def test_a_terminal_is_asked_after_the_plan_and_no_is_what_enter_means(server: S
 
 
 @pytest.mark.parametrize("columns", [40, 100])
-def test_at_a_terminal_a_bar_shows_the_time_left_and_the_end_is_told(slow_server: Server, columns: int) -> None:
+def test_terminal_shows_a_progress_bar_and_the_result(slow_server: Server, columns: int) -> None:
     aspect = new_aspect()
 
     def drawn_of(old: int) -> tuple[Terminal, list[str], list[float]] | None:
@@ -118,7 +118,7 @@ def test_at_a_terminal_a_bar_shows_the_time_left_and_the_end_is_told(slow_server
     assert f"Post-check passed: {kept:,} rows, none of them old" in terminal.text
 
 
-def test_what_has_nothing_to_delete_is_not_asked(server: Server) -> None:
+def test_truncate_with_nothing_to_delete_does_not_prompt(server: Server) -> None:
     aspect = new_aspect()
     fill(server, aspect, old=0, young=3)
     with at_terminal(server, "index", "truncate", "dataset", aspect, "--older-than", "30d") as terminal:
@@ -127,7 +127,7 @@ def test_what_has_nothing_to_delete_is_not_asked(server: Server) -> None:
     assert "[y/N]" not in terminal.text
 
 
-def test_what_is_interrupted_goes_on_and_is_picked_up_again(slow_server: Server) -> None:
+def test_interrupted_truncation_continues_and_can_be_watched_again(slow_server: Server) -> None:
     def picked_up_again(old: int) -> Terminal | None:
         aspect = new_aspect()
         index = fill(slow_server, aspect, old=old, young=old)
@@ -151,7 +151,7 @@ def test_what_is_interrupted_goes_on_and_is_picked_up_again(slow_server: Server)
     seen_in_time(picked_up_again, 1_500, 12_000)
 
 
-def test_another_on_the_same_index_is_named_with_how_to_watch_it(slow_server: Server, run_slowly: Run) -> None:
+def test_running_operation_on_the_same_index_is_named(slow_server: Server, run_slowly: Run) -> None:
     aspect = new_aspect()
     fill(slow_server, aspect, old=10_000, young=10_000)
     words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes")
@@ -166,7 +166,7 @@ def test_another_on_the_same_index_is_named_with_how_to_watch_it(slow_server: Se
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
-def test_where_no_colour_is_wanted_none_is_printed(slow_server: Server, env: dict[str, str]) -> None:
+def test_truncate_prints_no_colour_with_no_color(slow_server: Server, env: dict[str, str]) -> None:
     def shown(old: int) -> Terminal | None:
         aspect = new_aspect()
         fill(slow_server, aspect, old=old, young=old + 100)
@@ -181,7 +181,7 @@ def test_where_no_colour_is_wanted_none_is_printed(slow_server: Server, env: dic
         assert "\x1b" not in terminal.output
 
 
-def test_json_is_the_operation_at_its_end_and_nothing_else(server: Server, done: Done) -> None:
+def test_truncate_json_is_only_the_finished_operation(server: Server, done: Done) -> None:
     aspect = new_aspect()
     fill(server, aspect, old=3, young=7)
     words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes", "--json")
@@ -190,7 +190,7 @@ def test_json_is_the_operation_at_its_end_and_nothing_else(server: Server, done:
     assert json.loads(done(*words)) is None
 
 
-def test_what_runs_out_of_time_fails_with_the_reason(slow_server: Server, run_slowly: Run) -> None:
+def test_operation_that_times_out_fails_with_the_reason(slow_server: Server, run_slowly: Run) -> None:
     aspect = new_aspect()
     fill(slow_server, aspect, old=10_000, young=10_000)
     words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes", "--timeout", "1")
@@ -201,7 +201,7 @@ def test_what_runs_out_of_time_fails_with_the_reason(slow_server: Server, run_sl
     assert "watchword event list --target" in line
 
 
-def test_a_server_that_is_started_anew_is_waited_for(make_server: Callable[..., Server]) -> None:
+def test_watching_survives_a_server_restart(make_server: Callable[..., Server]) -> None:
     server = make_server("--index-rate", "500")
 
     def waited_for(old: int) -> Terminal | None:
@@ -219,7 +219,7 @@ def test_a_server_that_is_started_anew_is_waited_for(make_server: Callable[..., 
     seen_in_time(waited_for, 3_000, 20_000)
 
 
-def test_without_the_privilege_it_is_denied_by_name(server: Server, run: Run, actor: str) -> None:
+def test_truncate_denial_names_the_privilege(server: Server, run: Run, actor: str) -> None:
     words = ("index", "truncate", "dataset", "operation", "--older-than", "30d", "--yes")
     for denied, privilege in ((words, "Truncate"), (("index", "sizes"), "Sizes"), (("task", "list"), "Truncate")):
         ran = run(*denied, caller=actor)
@@ -249,7 +249,7 @@ def test_without_the_privilege_it_is_denied_by_name(server: Server, run: Run, ac
         (("dataset", "", "--older-than", "1d"), 1, "ASPECT"),
     ],
 )
-def test_wrong_use_is_one_line_that_says_what_is_allowed(
+def test_a_usage_error_is_one_line_that_says_what_is_allowed(
     run: Run, words: tuple[str, ...], code: int, said: str
 ) -> None:
     ran = run("index", "truncate", *words, "--yes")
@@ -257,7 +257,7 @@ def test_wrong_use_is_one_line_that_says_what_is_allowed(
     assert said in ran.stderr
 
 
-def test_a_newcomer_makes_sample_series_sees_sizes_and_truncates(make_server: Callable[..., Server]) -> None:
+def test_sample_series_are_created_sized_and_truncated(make_server: Callable[..., Server]) -> None:
     server = make_server()
     made = server.command_line("index", "load", "--demo", "--rows", "900")
     assert made.returncode == 0, made.stderr

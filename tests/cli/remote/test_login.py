@@ -1,4 +1,4 @@
-"""Signing in: the token is kept for its owner alone, goes to its own server alone, and never to a list of processes."""
+"""`watchword login`: the token is stored in a private file and sent only to its server."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def desk(tmp_path: Path, server: Server) -> Desk:
     return Desk(tmp_path, server)
 
 
-def test_who_signs_in_learns_who_that_is_until_when_and_what_they_may_do(desk: Desk, actor: str) -> None:
+def test_login_prints_actor_expiry_and_privileges(desk: Desk, actor: str) -> None:
     desk.server.grant(actor, privileges=("MANAGE_POLICIES",))
     told = desk.says("login", "--url", desk.server.url, stdin=desk.token(actor, duration="ONE_DAY") + "\n")
     shown = dict(line.split(maxsplit=1) for line in told.splitlines())
@@ -78,7 +78,7 @@ def test_who_signs_in_learns_who_that_is_until_when_and_what_they_may_do(desk: D
     assert desk.whoami() == actor
 
 
-def test_the_token_lies_in_a_file_for_its_owner_alone_and_in_nothing_that_is_printed(desk: Desk) -> None:
+def test_login_stores_the_token_in_a_private_file(desk: Desk) -> None:
     token = desk.token()
     ran = desk.run("login", "--profile", "work", "--url", desk.server.url, stdin=token)
     assert token not in ran.stdout + ran.stderr
@@ -90,7 +90,7 @@ def test_the_token_lies_in_a_file_for_its_owner_alone_and_in_nothing_that_is_pri
     assert token not in desk.says("profile", "list") + desk.says("profile", "list", "--json")
 
 
-def test_a_token_that_the_server_refuses_is_not_kept_and_the_one_before_stays(desk: Desk, actor: str) -> None:
+def test_rejected_token_does_not_replace_the_stored_one(desk: Desk, actor: str) -> None:
     desk.sign_in("work", actor)
     dead = desk.server.create(ADMIN)
     desk.server.revoke(dead["metadata"]["id"])
@@ -100,12 +100,12 @@ def test_a_token_that_the_server_refuses_is_not_kept_and_the_one_before_stays(de
 
 
 @pytest.mark.parametrize("typed", ["", "\n", "x" * 70_000], ids=["nothing", "a blank line", "too much"])
-def test_what_can_be_no_token_is_not_sent(desk: Desk, typed: str) -> None:
+def test_malformed_token_is_not_sent(desk: Desk, typed: str) -> None:
     said = desk.refuses("login", "--url", f"http://127.0.0.1:{free_port()}", stdin=typed)
     assert said.startswith("watchword: Standard input must hold a token and nothing else. Try 'watchword login --help'")
 
 
-def test_at_a_terminal_the_token_is_asked_for_and_not_shown(desk: Desk, actor: str) -> None:
+def test_login_prompts_for_the_token_without_echo(desk: Desk, actor: str) -> None:
     token = desk.token(actor)
     words = ("login", "--url", desk.server.url, "--profile", "tty")
     with Terminal(*words, program=WATCHWORD, env=desk.env) as terminal:
@@ -118,7 +118,7 @@ def test_at_a_terminal_the_token_is_asked_for_and_not_shown(desk: Desk, actor: s
     assert desk.whoami() == actor
 
 
-def test_ctrl_c_at_the_prompt_leaves_a_clean_line_keeps_nothing_and_exits_with_130(desk: Desk) -> None:
+def test_ctrl_c_at_the_prompt_exits_with_130(desk: Desk) -> None:
     with Terminal("login", "--url", desk.server.url, env=desk.env) as terminal:
         terminal.wait_for("(not shown)")
         assert terminal.interrupt() == 130
@@ -128,7 +128,7 @@ def test_ctrl_c_at_the_prompt_leaves_a_clean_line_keeps_nothing_and_exits_with_1
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])
-def test_a_token_that_others_can_read_is_not_used_and_the_way_out_is_said(desk: Desk, mode: int) -> None:
+def test_readable_token_file_is_rejected_with_a_fix(desk: Desk, mode: int) -> None:
     desk.sign_in()
     file = desk.kept / "work.token"
     file.chmod(mode)
@@ -139,7 +139,7 @@ def test_a_token_that_others_can_read_is_not_used_and_the_way_out_is_said(desk: 
     assert desk.whoami() == ADMIN
 
 
-def test_profiles_that_others_can_change_are_not_used_for_they_could_send_the_token_elsewhere(desk: Desk) -> None:
+def test_writable_profiles_file_is_rejected(desk: Desk) -> None:
     desk.sign_in()
     (desk.kept / "profiles.json").chmod(0o622)
     assert "chmod 600" in desk.refuses("whoami")
@@ -148,7 +148,7 @@ def test_profiles_that_others_can_change_are_not_used_for_they_could_send_the_to
     assert "chmod 700" in desk.refuses("login", "--url", desk.server.url, stdin=desk.token())
 
 
-def test_whoever_is_named_goes_before_the_profile(desk: Desk, actor: str, tmp_path: Path) -> None:
+def test_named_caller_overrides_the_profile(desk: Desk, actor: str, tmp_path: Path) -> None:
     desk.sign_in("work", actor)
     other = desk.token(f"{actor}-2")
     file = tmp_path / "token"
@@ -159,9 +159,7 @@ def test_whoever_is_named_goes_before_the_profile(desk: Desk, actor: str, tmp_pa
     assert desk.whoami(env={"WATCHWORD_TOKEN": other}) == f"{actor}-2"
 
 
-def test_a_profile_named_by_flag_goes_before_one_named_by_the_environment_and_that_before_the_current_one(
-    desk: Desk, actor: str
-) -> None:
+def test_profile_flag_overrides_environment_and_current_profile(desk: Desk, actor: str) -> None:
     for number in (1, 2, 3):
         desk.sign_in(f"p{number}", f"{actor}-{number}")
     assert desk.whoami() == f"{actor}-3"
@@ -181,16 +179,14 @@ def test_a_profile_named_by_flag_goes_before_one_named_by_the_environment_and_th
         ((), {"WATCHWORD_PROFILE": "absent"}, "There is no profile absent."),
     ],
 )
-def test_two_ways_to_name_a_caller_are_wrong_use(
-    desk: Desk, words: tuple[str, ...], env: dict[str, str], said: str
-) -> None:
+def test_two_callers_are_a_usage_error(desk: Desk, words: tuple[str, ...], env: dict[str, str], said: str) -> None:
     desk.sign_in()
     ran = desk.run("whoami", *words, env=env)
     assert ran.returncode == 2
     assert said in ran.stderr
 
 
-def test_a_kept_token_goes_to_its_own_server_alone(desk: Desk, actor: str, make_server: Callable[..., Server]) -> None:
+def test_stored_token_is_sent_only_to_its_server(desk: Desk, actor: str, make_server: Callable[..., Server]) -> None:
     desk.sign_in("work", actor)
     other = make_server()
     ran = desk.run("whoami", "--url", other.url)
@@ -201,7 +197,7 @@ def test_a_kept_token_goes_to_its_own_server_alone(desk: Desk, actor: str, make_
     assert desk.whoami(env={"WATCHWORD_URL": desk.server.url}) == actor
 
 
-def test_a_name_that_is_another_servers_is_not_taken_from_it(
+def test_profile_name_of_another_server_is_not_overwritten(
     desk: Desk, actor: str, make_server: Callable[..., Server]
 ) -> None:
     other = make_server()
@@ -216,9 +212,7 @@ def test_a_name_that_is_another_servers_is_not_taken_from_it(
     assert desk.says("profile", "list").count(other.url) == 1
 
 
-def test_a_sign_in_that_is_broken_off_leaves_no_token_under_the_name_of_another_server(
-    desk: Desk, make_server: Callable[..., Server]
-) -> None:
+def test_interrupted_login_stores_no_token_for_another_server(desk: Desk, make_server: Callable[..., Server]) -> None:
     before = desk.sign_in("work")
     profiles = desk.kept / "profiles.json"
     kept = json.loads(profiles.read_text())
@@ -242,9 +236,7 @@ def test_a_sign_in_that_is_broken_off_leaves_no_token_under_the_name_of_another_
     assert sorted(path.name for path in desk.kept.iterdir()) == ["profiles.json", "work.token"]
 
 
-def test_two_profiles_of_one_server_must_be_told_apart(
-    desk: Desk, actor: str, make_server: Callable[..., Server]
-) -> None:
+def test_two_profiles_of_one_server_need_a_name(desk: Desk, actor: str, make_server: Callable[..., Server]) -> None:
     for name in ("a", "b"):
         desk.sign_in(name, actor)
     other = make_server()
@@ -255,7 +247,7 @@ def test_two_profiles_of_one_server_must_be_told_apart(
     assert desk.whoami("--profile", "b") == actor
 
 
-def test_a_list_shows_which_is_current_and_when_each_ends(desk: Desk) -> None:
+def test_profile_list_shows_current_and_expiry(desk: Desk) -> None:
     desk.sign_in("home", duration="ONE_DAY")
     desk.sign_in("work", duration="ONE_WEEK")
     (desk.kept / "home.token").chmod(0o644)
@@ -266,7 +258,7 @@ def test_a_list_shows_which_is_current_and_when_each_ends(desk: Desk) -> None:
     assert {one["url"] for one in listed.values()} == {desk.server.url}
 
 
-def test_signing_out_forgets_the_token_which_lives_on(desk: Desk) -> None:
+def test_logout_deletes_the_stored_token_without_revoking_it(desk: Desk) -> None:
     token = desk.sign_in()
     assert "--revoke" in desk.says("logout")
     assert not (desk.kept / "work.token").exists()
@@ -274,14 +266,14 @@ def test_signing_out_forgets_the_token_which_lives_on(desk: Desk) -> None:
     assert "You are not signed in" in desk.refuses("logout")
 
 
-def test_signing_out_with_revoke_ends_the_token(desk: Desk) -> None:
+def test_logout_with_revoke_revokes_the_token(desk: Desk) -> None:
     token = desk.sign_in()
     assert "revoked" in desk.says("logout", "--revoke")
     assert desk.server.verify(token).status_code == 401
     assert not (desk.kept / "work.token").exists()
 
 
-def test_a_token_that_cannot_be_revoked_now_is_not_forgotten(desk: Desk, make_server: Callable[..., Server]) -> None:
+def test_failed_revocation_keeps_the_stored_token(desk: Desk, make_server: Callable[..., Server]) -> None:
     away = make_server()
     desk.says("login", "--profile", "away", "--url", away.url, stdin=away.create(ADMIN)["accessToken"])
     away.stop()
@@ -289,14 +281,14 @@ def test_a_token_that_cannot_be_revoked_now_is_not_forgotten(desk: Desk, make_se
     assert (desk.kept / "away.token").exists()
 
 
-def test_a_dead_token_of_a_profile_is_answered_by_how_to_sign_in_again(desk: Desk) -> None:
+def test_dead_profile_token_suggests_login(desk: Desk) -> None:
     made = desk.server.create(ADMIN)
     desk.says("login", "--profile", "work", "--url", desk.server.url, stdin=made["accessToken"])
     desk.server.revoke(made["metadata"]["id"])
     assert "Sign in again: watchword login --profile work" in desk.refuses("token", "list")
 
 
-def test_a_token_near_its_end_is_told_of_in_one_line_that_says_how_to_renew_it(desk: Desk, tmp_path: Path) -> None:
+def test_token_near_expiry_prints_how_to_renew_it(desk: Desk, tmp_path: Path) -> None:
     clock = SetClock(tmp_path)
     clock.advance(6_000)
     token = desk.token(durationIso="PT2H", duration=None)
@@ -309,7 +301,7 @@ def test_a_token_near_its_end_is_told_of_in_one_line_that_says_how_to_renew_it(d
     assert "watchword token rotate --profile work" in line
 
 
-def test_rotating_without_an_id_renews_the_kept_token(desk: Desk, actor: str) -> None:
+def test_rotation_without_id_renews_the_stored_token(desk: Desk, actor: str) -> None:
     old = desk.sign_in("work", actor)
     desk.server.grant(actor)
     shown = json.loads(desk.says("token", "rotate", "--json", "--grace", "0s"))
@@ -321,11 +313,11 @@ def test_rotating_without_an_id_renews_the_kept_token(desk: Desk, actor: str) ->
     assert desk.whoami() == actor
 
 
-def test_rotating_without_an_id_and_without_a_profile_says_what_to_give(desk: Desk) -> None:
+def test_rotation_without_id_or_profile_says_what_to_pass(desk: Desk) -> None:
     assert "Pass the ID of a token or --file FILE" in desk.refuses("token", "rotate", "--url", desk.server.url)
 
 
-def test_a_damaged_file_of_profiles_is_told_of_and_what_names_the_caller_works_without_it(desk: Desk) -> None:
+def test_damaged_profiles_file_is_reported_unless_a_caller_is_named(desk: Desk) -> None:
     desk.kept.mkdir(parents=True, mode=0o700)
     (desk.kept / "profiles.json").write_text("{")
     assert "is not a profiles file" in desk.refuses("whoami")
@@ -333,19 +325,19 @@ def test_a_damaged_file_of_profiles_is_told_of_and_what_names_the_caller_works_w
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "-x", "x" * 101, "a b"])
-def test_a_name_that_could_be_a_path_is_refused(desk: Desk, name: str) -> None:
+def test_profile_name_that_looks_like_a_path_is_rejected(desk: Desk, name: str) -> None:
     ran = desk.run("login", "--profile", name, "--url", desk.server.url, stdin="x")
     assert ran.returncode == 2
     assert "--profile must be" in ran.stderr
 
 
-def test_a_variable_that_goes_before_what_was_just_kept_is_told_of(desk: Desk) -> None:
+def test_login_reports_an_overriding_variable(desk: Desk) -> None:
     ran = desk.run("login", "--url", desk.server.url, stdin=desk.token(), env={"WATCHWORD_TOKEN": desk.token()})
     assert ran.returncode == 0
     assert "WATCHWORD_TOKEN is set" in ran.stderr
 
 
-def test_who_has_no_home_to_look_into_can_still_name_who_is_calling(desk: Desk) -> None:
+def test_missing_home_does_not_prevent_naming_a_caller(desk: Desk) -> None:
     homeless = {"XDG_CONFIG_HOME": "/dev/null"}
     assert desk.whoami(env={**homeless, "WATCHWORD_TOKEN": desk.token(), "WATCHWORD_URL": desk.server.url}) == ADMIN
     assert "Who is calling?" in desk.refuses("whoami", env=homeless)

@@ -1,4 +1,4 @@
-"""`actor offboard`: what there is of an actor is shown first, then stopped, and a receipt says what was done."""
+"""`actor offboard`: preview, offboarding and receipt."""
 
 import json
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def accepted(server: Server, token: str) -> bool:
     return server.http.get("/auth", headers={"Authorization": f"Bearer {token}"}).status_code == 204
 
 
-def test_an_actor_is_shown_offboarded_and_told_with_a_receipt(server: Server, run: Run, done: Done, actor: str) -> None:
+def test_offboarding_shows_a_preview_and_a_receipt(server: Server, run: Run, done: Done, actor: str) -> None:
     left = leaving(server, done, actor)
     plan = json.loads(done("actor", "offboard", actor, "--dry-run", "--json"))
     assert (plan["dryRun"], plan["status"], plan["receipt"]) == (True, "ACTIVE", None)
@@ -74,7 +74,7 @@ def test_an_actor_is_shown_offboarded_and_told_with_a_receipt(server: Server, ru
     assert not accepted(server, left["minted"])
 
 
-def test_offboarding_an_actor_of_whom_nothing_is_known_says_so_and_how_to_undo_it(done: Done, actor: str) -> None:
+def test_offboarding_an_unknown_actor_says_so_and_how_to_undo_it(done: Done, actor: str) -> None:
     told = f"of it. If you mistyped it, undo this: watchword actor resume {actor}"
     for first, hint in (("ACTIVE; nothing is", "Nothing is"), ("SUSPENDED; nothing else is", "Nothing else is")):
         lines = done("actor", "offboard", actor, "--yes").splitlines()
@@ -101,9 +101,7 @@ def test_offboarding_asks_at_a_terminal(server: Server, actor: str) -> None:
 
 
 @pytest.mark.parametrize("missing", NEEDED)
-def test_offboarding_needs_every_privilege_before_anything_is_looked_up(
-    server: Server, actor: str, missing: str
-) -> None:
+def test_offboarding_checks_privileges_before_any_lookup(server: Server, actor: str, missing: str) -> None:
     server.grant(actor, privileges=tuple(word for word in NEEDED if word != missing))
     for dry_run in (True, False):
         with pytest.raises(GraphQLRefused) as refusal:
@@ -112,7 +110,7 @@ def test_offboarding_needs_every_privilege_before_anything_is_looked_up(
         assert refusal.value.errors[0]["extensions"]["privilege"] == missing
 
 
-def test_neither_the_root_actor_nor_the_caller_is_offboarded(server: Server, actor: str) -> None:
+def test_root_actor_and_caller_cannot_be_offboarded(server: Server, actor: str) -> None:
     server.grant(actor, privileges=NEEDED)
     for urn, reason in ((ADMIN, "not_editable"), (actor, "invalid_field")):
         for dry_run in (True, False):
@@ -122,7 +120,7 @@ def test_neither_the_root_actor_nor_the_caller_is_offboarded(server: Server, act
     assert server.ask("{ me { corpUser { urn } } }", actor=actor)
 
 
-def test_offboarding_is_a_dry_run_unless_it_says_otherwise(server: Server, actor: str) -> None:
+def test_offboarding_defaults_to_a_dry_run(server: Server, actor: str) -> None:
     server.grant(actor)
     server.create(actor)
     found = server.ask(OFFBOARD, {"input": {"urn": actor}}, actor=ADMIN)["offboardActor"]

@@ -1,4 +1,4 @@
-"""`policy apply` and `policy export`: a file is put in force as a whole, shown first where asked, and read back."""
+"""`policy apply` and `policy export`."""
 
 import json
 from collections.abc import Callable
@@ -27,9 +27,7 @@ SECOND = """policies:
 """
 
 
-def test_a_file_is_shown_applied_changed_exported_and_applied_again(
-    make_server: Callable[..., Server], tmp_path: Path
-) -> None:
+def test_policy_file_is_applied_changed_and_exported(make_server: Callable[..., Server], tmp_path: Path) -> None:
     server, file = make_server(), tmp_path / "policies.yaml"
     by_hand = server.grant("urn:li:corpuser:bob")
 
@@ -79,7 +77,7 @@ def test_a_broken_file_is_refused_with_line_and_key_and_nothing_is_sent(tmp_path
     assert (missing.returncode, len(missing.stderr.splitlines())) == (1, 1)
 
 
-def test_a_file_comes_from_standard_input_as_well(make_server: Callable[..., Server]) -> None:
+def test_policy_file_is_read_from_standard_input(make_server: Callable[..., Server]) -> None:
     words = ("policy", "apply", "-", "--url", make_server().url, "--as", ADMIN)
     applied = watchword(*words, stdin=FIRST)
     assert (applied.returncode, applied.stderr) == (0, "")
@@ -89,7 +87,7 @@ def test_a_file_comes_from_standard_input_as_well(make_server: Callable[..., Ser
     assert broken.stderr.startswith("watchword: standard input, line 8: ")
 
 
-def test_removals_are_asked_for_at_a_terminal(make_server: Callable[..., Server], tmp_path: Path) -> None:
+def test_policy_removal_asks_at_a_terminal(make_server: Callable[..., Server], tmp_path: Path) -> None:
     server, file = make_server(), tmp_path / "policies.yaml"
     words = ("policy", "apply", str(file), "--url", server.url, "--as", ADMIN, "--prune")
     file.write_text(FIRST)
@@ -108,7 +106,7 @@ def test_removals_are_asked_for_at_a_terminal(make_server: Callable[..., Server]
         assert "1 removed" in terminal.text
 
 
-def test_applying_a_file_off_a_terminal_removes_nothing_that_another_file_declared(
+def test_apply_without_a_terminal_keeps_policies_of_other_files(
     make_server: Callable[..., Server], tmp_path: Path
 ) -> None:
     server = make_server()

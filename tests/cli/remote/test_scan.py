@@ -1,4 +1,4 @@
-"""`watchword token scan`: lost tokens are found in whatever they lie in, told but never shown, and ended."""
+"""`watchword token scan` finds leaked tokens, reports them without showing them, and revokes them."""
 
 import base64
 import json
@@ -46,9 +46,7 @@ def hits(ran: "subprocess.CompletedProcess[str]") -> list[dict[str, Any]]:
     return found
 
 
-def test_a_live_token_is_told_with_its_place_and_never_shown(
-    server: Server, lost: Lost, actor: str, tmp_path: Path
-) -> None:
+def test_scan_reports_a_live_token_without_showing_it(server: Server, lost: Lost, actor: str, tmp_path: Path) -> None:
     (tmp_path / "deep" / "er").mkdir(parents=True)
     (tmp_path / "deep" / "er" / ".env").write_text(f"A=1\nTOKEN={lost.token}\nB={lost.token}\n")
     ran = scan(server, str(tmp_path))
@@ -62,7 +60,7 @@ def test_a_live_token_is_told_with_its_place_and_never_shown(
     assert server.verify(lost.token).status_code == 204
 
 
-def test_dead_tokens_are_told_and_are_no_reason_to_fail(server: Server, lost: Lost, tmp_path: Path) -> None:
+def test_scan_reports_dead_tokens_and_succeeds(server: Server, lost: Lost, tmp_path: Path) -> None:
     server.revoke(lost.id)
     (tmp_path / "notes").write_text(lost.token)
     ran = scan(server, str(tmp_path / "notes"), "--json")
@@ -73,13 +71,13 @@ def test_dead_tokens_are_told_and_are_no_reason_to_fail(server: Server, lost: Lo
     assert len(hits(nothing)) == 1
 
 
-def test_where_there_is_nothing_nothing_is_said(server: Server, tmp_path: Path) -> None:
+def test_scan_without_tokens_prints_nothing(server: Server, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln and more")
     ran = scan(server, str(tmp_path), "--json")
     assert (ran.returncode, hits(ran), ran.stderr) == (0, [], "")
 
 
-def test_to_be_found_is_no_use_of_a_token(server: Server, lost: Lost, tmp_path: Path) -> None:
+def test_scan_does_not_count_as_use(server: Server, lost: Lost, tmp_path: Path) -> None:
     with_successor = watchword("token", "rotate", lost.id, "--url", server.url, "--as", ADMIN, "--grace", "0s")
     successor = with_successor.stdout.strip()
     (hit,) = hits(scan(server, "-", "--json", stdin=successor))
@@ -88,7 +86,7 @@ def test_to_be_found_is_no_use_of_a_token(server: Server, lost: Lost, tmp_path: 
     assert server.verify(lost.token).status_code == 204
 
 
-def test_tokens_are_ended_by_whoever_found_them(server: Server, lost: Lost, actor: str, tmp_path: Path) -> None:
+def test_scan_revokes_found_tokens(server: Server, lost: Lost, actor: str, tmp_path: Path) -> None:
     other = server.create(ADMIN, of=actor)["accessToken"]
     (tmp_path / "a").write_text(f"{lost.token}\n{lost.token}")
     (tmp_path / "b").write_text(other)
@@ -115,9 +113,7 @@ def test_who_sits_at_a_terminal_is_shown_and_asked_first(server: Server, lost: L
         assert server.verify(lost.token).status_code == status
 
 
-def test_without_a_caller_no_server_is_asked_and_a_token_may_be_live_until_it_says_otherwise(
-    server: Server, lost: Lost
-) -> None:
+def test_scan_without_a_caller_reports_tokens_as_possibly_live(server: Server, lost: Lost) -> None:
     ran = watchword("token", "scan", "-", "--json", "--url", "http://127.0.0.1:1", stdin=lost.token)
     (hit,) = hits(ran)
     assert (ran.returncode, hit["status"], hit["live"], hit["id"]) == (1, "UNKNOWN", True, None)
@@ -129,7 +125,7 @@ def test_without_a_caller_no_server_is_asked_and_a_token_may_be_live_until_it_sa
     assert (old.returncode, hits(old)[0]["status"]) == (0, "EXPIRED")
 
 
-def test_what_is_not_the_callers_to_see_may_be_live(server: Server, lost: Lost, actor: str) -> None:
+def test_invisible_token_is_reported_as_possibly_live(server: Server, lost: Lost, actor: str) -> None:
     for caller in (f"{actor}-b", f"{actor}-c"):
         ran = scan(server, "-", "--json", stdin=lost.token, caller=caller)
         (hit,) = hits(ran)
@@ -137,7 +133,7 @@ def test_what_is_not_the_callers_to_see_may_be_live(server: Server, lost: Lost, 
         server.grant(f"{actor}-c", privileges=(GENERATE,))
 
 
-def test_a_token_of_another_server_is_not_sent_to_this_one(server: Server, make_server: Callable[..., Server]) -> None:
+def test_token_of_another_server_is_not_sent_to_this_one(server: Server, make_server: Callable[..., Server]) -> None:
     elsewhere = make_server()
     foreign = elsewhere.create(ADMIN)["accessToken"]
     ran = scan(server, "-", "--json", "--revoke", stdin=foreign)
@@ -146,7 +142,7 @@ def test_a_token_of_another_server_is_not_sent_to_this_one(server: Server, make_
     assert elsewhere.verify(foreign).status_code == 204
 
 
-def test_what_this_server_made_and_knows_no_more_is_dead(server: Server, lost: Lost) -> None:
+def test_purged_token_of_this_server_is_dead(server: Server, lost: Lost) -> None:
     head, _, signature = lost.token.split(".")
     other = base64.urlsafe_b64encode(json.dumps({**_claims(lost.token), "jti": "0"}).encode()).rstrip(b"=").decode()
     ran = scan(server, "-", "--json", stdin=f"{head}.{other}.{signature}")
@@ -203,7 +199,7 @@ def found_in(content: bytes, size: int = PIECE_BYTES) -> list[tuple[int, int, st
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_token_is_found_in(sample: str, form: str) -> None:
+def test_scan_finds_a_token_in(sample: str, form: str) -> None:
     assert [token for *_, token in found_in(FORMS[form](sample))] == [sample]
     assert [token for *_, token in found_in(FORMS[form](sample) * 2)] == [sample, sample]
 
@@ -215,7 +211,9 @@ def test_a_token_is_found_in(sample: str, form: str) -> None:
     nearer=st.integers(-10, 1_000) | st.integers(OVERLAP_BYTES - 1_000, OVERLAP_BYTES + 10),
     lines=st.booleans(),
 )
-def test_a_token_is_found_wherever_a_piece_ends(sample: str, size: int, pieces: int, nearer: int, lines: bool) -> None:
+def test_scan_finds_a_token_across_chunk_boundaries(
+    sample: str, size: int, pieces: int, nearer: int, lines: bool
+) -> None:
     place = max(0, size * pieces - nearer)
     before = (b"\n" if lines else b"x") * place
     (found,) = found_in(before + b" " + sample.encode() + b" " * (OVERLAP_BYTES + 1), size)
@@ -225,13 +223,11 @@ def test_a_token_is_found_wherever_a_piece_ends(sample: str, size: int, pieces: 
 @given(
     st.lists(st.sampled_from([b"eyJhbGci", b"ZXlKaGJHY2l", b".", b"\n", b"\x00", b'"', b"\\n", b"a" * 90]), max_size=60)
 )
-def test_what_only_looks_like_a_token_is_none_and_breaks_nothing(pieces: list[bytes]) -> None:
+def test_scan_ignores_lookalikes(pieces: list[bytes]) -> None:
     assert found_in(b"".join(pieces)) == []
 
 
-def test_a_tree_is_gone_through_without_waiting_and_without_leaving_it(
-    server: Server, lost: Lost, tmp_path: Path
-) -> None:
+def test_scan_skips_pipes_and_links_out_of_the_tree(server: Server, lost: Lost, tmp_path: Path) -> None:
     tree, outside = tmp_path / "tree", tmp_path / "outside"
     tree.mkdir()
     outside.mkdir()
@@ -248,7 +244,7 @@ def test_a_tree_is_gone_through_without_waiting_and_without_leaving_it(
     assert given["file"] == str(tree / "link")
 
 
-def test_what_cannot_be_read_is_told_and_the_rest_is_gone_through(server: Server, lost: Lost, tmp_path: Path) -> None:
+def test_scan_reports_unreadable_files_and_continues(server: Server, lost: Lost, tmp_path: Path) -> None:
     server.revoke(lost.id)
     (tmp_path / "there").write_text(lost.token)
     ran = scan(server, str(tmp_path / "absent"), str(tmp_path / "there"), "--json")
@@ -256,7 +252,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_gone_through(server: Server
     assert ran.stderr == f"watchword: No such file or directory: {tmp_path}/absent\n"
 
 
-def test_a_token_in_a_file_name_is_not_shown_either(server: Server, lost: Lost, tmp_path: Path) -> None:
+def test_token_in_a_file_name_is_not_shown(server: Server, lost: Lost, tmp_path: Path) -> None:
     part = lost.token[:200]
     (tmp_path / part).write_text(lost.token)
     for form in ((), ("--json",)):
@@ -265,7 +261,7 @@ def test_a_token_in_a_file_name_is_not_shown_either(server: Server, lost: Lost, 
         assert part not in ran.stdout + ran.stderr
 
 
-def test_a_large_input_is_not_held_in_memory(server: Server, lost: Lost) -> None:
+def test_scan_of_a_large_input_uses_little_memory(server: Server, lost: Lost) -> None:
     """A process that may have 250 MB goes through 300 MB."""
     code = (
         "import resource, sys\n"

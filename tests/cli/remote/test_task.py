@@ -1,4 +1,4 @@
-"""`watchword task`: what is going on in the index, watched, listed, cancelled."""
+"""`watchword task`: list, watch and cancel operations."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def start(server: Server, aspect: str) -> str:
     return operation
 
 
-def test_the_status_of_an_operation_and_of_a_task_of_the_index_is_shown(server: Server, done: Done) -> None:
+def test_status_of_operations_and_index_tasks_is_shown(server: Server, done: Done) -> None:
     aspect = new_aspect()
     index = fill(server, aspect, old=3, young=7)
     operation = start(server, aspect)
@@ -48,7 +48,7 @@ def test_the_status_of_an_operation_and_of_a_task_of_the_index_is_shown(server: 
     assert "3 deleted" in done("task", "watch", task)
 
 
-def test_in_a_pipe_what_goes_on_is_told_before_it_is_over(slow_server: Server) -> None:
+def test_piped_watch_prints_progress(slow_server: Server) -> None:
     aspect = new_aspect()
     fill(slow_server, aspect, old=10_000, young=10_000)
     operation = start(slow_server, aspect)
@@ -65,7 +65,7 @@ def test_in_a_pipe_what_goes_on_is_told_before_it_is_over(slow_server: Server) -
     assert f"cancelled by {ADMIN}" in errors
 
 
-def test_a_task_of_the_index_itself_is_watched_too(slow_server: Server) -> None:
+def test_index_task_is_watched(slow_server: Server) -> None:
     def watched(old: int) -> Terminal | None:
         aspect = new_aspect()
         fill(slow_server, aspect, old=old, young=old)
@@ -95,7 +95,7 @@ def test_operations_are_listed_newest_first(server: Server, done: Done) -> None:
     assert len(json.loads(done("task", "list", "--limit", "0", "--json"))) >= 3
 
 
-def test_an_operation_is_cancelled_once_the_terminal_said_yes(slow_server: Server) -> None:
+def test_cancel_asks_at_a_terminal(slow_server: Server) -> None:
     aspect = new_aspect()
     fill(slow_server, aspect, old=10_000, young=10_000)
     operation = start(slow_server, aspect)
@@ -112,7 +112,7 @@ def test_an_operation_is_cancelled_once_the_terminal_said_yes(slow_server: Serve
         assert over.finish() == 1
 
 
-def test_a_script_cancels_without_a_question_and_what_is_over_is_refused(slow_server: Server, run_slowly: Run) -> None:
+def test_cancel_without_a_terminal_does_not_ask(slow_server: Server, run_slowly: Run) -> None:
     aspect = new_aspect()
     fill(slow_server, aspect, old=10_000, young=10_000)
     operation = start(slow_server, aspect)
@@ -126,7 +126,7 @@ MALFORMED = ["", "x", "a:", ":1", "a:b", "a:1:2", "a:-1", f"a:{10**40}", "a/b:1"
 
 
 @pytest.mark.parametrize("words", [*(("status", task) for task in MALFORMED), ("watch", "x"), ("cancel", "x")])
-def test_what_is_no_id_is_wrong_use(words: tuple[str, str]) -> None:
+def test_malformed_operation_id_is_a_usage_error(words: tuple[str, str]) -> None:
     ran = watchword("task", *words, "--as", ADMIN)
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1), ran.stderr
     assert "<node>:<number>" in ran.stderr
@@ -135,8 +135,6 @@ def test_what_is_no_id_is_wrong_use(words: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     "words", [("status", "nobody:12345"), ("status", "-h:1"), ("watch", "--as:1"), ("cancel", "007:007")], ids=" ".join
 )
-def test_an_id_that_nobody_knows_is_told_and_is_no_flag_when_it_looks_like_one(
-    run: Run, words: tuple[str, str]
-) -> None:
+def test_unknown_operation_id_is_reported(run: Run, words: tuple[str, str]) -> None:
     ran = run("task", *words)
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1), ran.stderr

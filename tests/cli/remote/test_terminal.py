@@ -1,4 +1,4 @@
-"""At a terminal and in a pipe: what is printed fits where it goes, and nothing that came from elsewhere acts on it."""
+"""Output at a terminal and in a pipe: it fits, and control characters are escaped."""
 
 import json
 import os
@@ -28,9 +28,7 @@ def at_terminal(server: Server, *words: str, **how: object) -> Terminal:
 
 
 @pytest.mark.parametrize("columns", [40, 100])
-def test_a_new_token_stands_on_a_line_of_its_own_once_with_what_to_do_next(
-    server: Server, actor: str, columns: int
-) -> None:
+def test_new_token_is_printed_once_with_next_steps(server: Server, actor: str, columns: int) -> None:
     with at_terminal(server, "token", "create", "--name", "laptop", "--actor", actor, columns=columns) as terminal:
         assert terminal.finish() == 0
     (token,) = [line for line in terminal.text.splitlines() if line.startswith("eyJ")]
@@ -40,7 +38,7 @@ def test_a_new_token_stands_on_a_line_of_its_own_once_with_what_to_do_next(
     assert "laptop" in terminal.text
 
 
-def test_a_table_has_colours_and_times_as_people_say_them_and_shortens_names_alone(server: Server, actor: str) -> None:
+def test_table_has_colours_relative_times_and_shortened_names(server: Server, actor: str) -> None:
     made = [server.create(ADMIN, of=actor, name=name) for name in ("n" * 200, "日本語の名前" * 20)]
     with at_terminal(server, "token", "list", "--actor", actor, columns=200) as wide:
         assert wide.finish() == 0
@@ -72,7 +70,7 @@ TITLES = {
         ("policy", 200, TITLES["policy"][:-1]),
     ],
 )
-def test_a_row_takes_one_line_and_has_what_tells_most_first(
+def test_row_fits_one_line_with_the_key_columns_first(
     server: Server, run: Run, actor: str, noun: str, columns: int, kept: list[str]
 ) -> None:
     server.grant(actor)
@@ -94,7 +92,7 @@ def test_a_row_takes_one_line_and_has_what_tells_most_first(
 
 
 @pytest.mark.parametrize("columns", [20, 40])
-def test_where_not_even_an_id_has_room_each_property_has_a_line(server: Server, actor: str, columns: int) -> None:
+def test_narrow_terminal_prints_one_property_per_line(server: Server, actor: str, columns: int) -> None:
     made = server.create(ADMIN, of=actor)["metadata"]["id"]
     with at_terminal(server, "token", "list", "--actor", actor, columns=columns) as terminal:
         assert terminal.finish() == 0
@@ -104,7 +102,7 @@ def test_where_not_even_an_id_has_room_each_property_has_a_line(server: Server, 
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
-def test_where_no_colour_is_wanted_no_escape_is_printed(server: Server, actor: str, env: dict[str, str]) -> None:
+def test_no_color_prints_no_escapes(server: Server, actor: str, env: dict[str, str]) -> None:
     server.create(ADMIN, of=actor)
     with at_terminal(server, "token", "list", "--actor", actor, env=env) as terminal:
         assert terminal.finish() == 0
@@ -112,13 +110,13 @@ def test_where_no_colour_is_wanted_no_escape_is_printed(server: Server, actor: s
     assert "\x1b" not in terminal.output
 
 
-def test_nothing_listed_is_said_in_words(server: Server, actor: str) -> None:
+def test_empty_list_prints_a_sentence(server: Server, actor: str) -> None:
     with at_terminal(server, "token", "list", "--actor", actor) as terminal:
         assert terminal.finish() == 0
     assert terminal.text == "No tokens.\n"
 
 
-def test_a_hostile_name_acts_neither_on_a_terminal_nor_in_a_pipe(server: Server, run: Run, actor: str) -> None:
+def test_control_characters_in_names_are_escaped(server: Server, run: Run, actor: str) -> None:
     token_id = server.create(ADMIN, of=actor)["metadata"]["id"]
     change_store(server, "UPDATE tokens SET name = ?, description = ? WHERE id = ?", HOSTILE, HOSTILE, token_id)
     with at_terminal(server, "token", "list", "--actor", actor, columns=250) as terminal:
@@ -135,14 +133,14 @@ def test_a_hostile_name_acts_neither_on_a_terminal_nor_in_a_pipe(server: Server,
 
 
 @given(st.text())
-def test_whatever_the_text_what_is_printed_of_it_does_not_act(text: str) -> None:
+def test_printed_text_has_no_control_characters(text: str) -> None:
     acting = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
     assert not acting.search(one_line(text))
     assert not acting.search(json_text(text))
     assert json.loads(json_text(text)) == text
 
 
-def test_a_terminal_is_asked_before_anything_is_deleted(server: Server, run: Run) -> None:
+def test_deletion_asks_at_a_terminal(server: Server, run: Run) -> None:
     run("group", "create", "asked", "--name", "Asked")
     with at_terminal(server, "group", "delete", "asked") as terminal:
         terminal.wait_for("[y/N]")
@@ -162,7 +160,7 @@ def test_a_terminal_is_asked_before_anything_is_deleted(server: Server, run: Run
         assert terminal.finish() == 0
 
 
-def test_ctrl_c_while_the_server_does_not_answer_ends_quietly() -> None:
+def test_ctrl_c_during_a_request_exits_quietly() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with Terminal("token", "list", "--url", url, "--as", ADMIN) as terminal:
@@ -173,7 +171,7 @@ def test_ctrl_c_while_the_server_does_not_answer_ends_quietly() -> None:
 
 
 @pytest.mark.parametrize("words", [("token", "list"), ("token", "list", "--json"), ("event", "list")], ids=" ".join)
-def test_a_reader_that_has_gone_ends_it_quietly(server: Server, words: tuple[str, ...]) -> None:
+def test_closed_pipe_exits_quietly(server: Server, words: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "watchword", *words, "--url", server.url, "--as", ADMIN]
@@ -182,7 +180,7 @@ def test_a_reader_that_has_gone_ends_it_quietly(server: Server, words: tuple[str
     assert (ran.returncode, ran.stderr) == (141, b"")
 
 
-def test_characters_that_the_output_cannot_encode_are_escaped(server: Server, actor: str) -> None:
+def test_unencodable_characters_are_escaped(server: Server, actor: str) -> None:
     server.create(ADMIN, of=actor, name="日本")
     words = ("token", "list", "--actor", actor, "--url", server.url, "--as", ADMIN)
     ran = watchword(*words, env={"PYTHONIOENCODING": "ascii"})

@@ -20,7 +20,7 @@ def make(server: Server, actor: str, *names: str, **fields: Any) -> list[str]:
     return [server.create(ADMIN, of=actor, name=name, **fields)["metadata"]["id"] for name in names]
 
 
-def test_in_a_pipe_a_new_token_is_printed_alone_and_works(server: Server, done: Done, actor: str) -> None:
+def test_piped_new_token_is_printed_alone(server: Server, done: Done, actor: str) -> None:
     server.grant(actor)
     printed = done("token", "create", "--name", "laptop", "--description", "Mine.", caller=actor)
     token = printed.removesuffix("\n")
@@ -31,7 +31,7 @@ def test_in_a_pipe_a_new_token_is_printed_alone_and_works(server: Server, done: 
     assert (found["name"], found["description"], found["status"]) == ("laptop", "Mine.", "ACTIVE")
 
 
-def test_a_new_token_as_json_has_the_token_and_its_record(server: Server, done: Done, actor: str) -> None:
+def test_new_token_as_json_has_the_token_and_its_record(server: Server, done: Done, actor: str) -> None:
     words = ("--name", "nightly", "--duration", "P3D", "--actor", actor, "--json")
     made = json.loads(done("token", "create", *words))
     assert server.verify(made["accessToken"]).headers["X-Auth-Token-Id"] == made["id"]
@@ -50,18 +50,14 @@ def test_a_new_token_as_json_has_the_token_and_its_record(server: Server, done: 
         (("--name", "x", "--local"), "--local"),
     ],
 )
-def test_a_token_asked_for_in_a_way_that_cannot_be_meant_is_wrong_use(
-    run: Run, flags: tuple[str, ...], said: str
-) -> None:
+def test_contradictory_token_options_are_usage_errors(run: Run, flags: tuple[str, ...], said: str) -> None:
     ran = run("token", "create", *flags)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert said in ran.stderr
     assert len(ran.stderr.splitlines()) == 1
 
 
-def test_one_sees_ones_own_tokens_and_with_the_right_everyones(
-    server: Server, run: Run, done: Done, actor: str
-) -> None:
+def test_list_shows_own_tokens_or_all_with_the_privilege(server: Server, run: Run, done: Done, actor: str) -> None:
     server.grant(actor)
     own, other = make(server, actor, "mine")[0], make(server, f"{actor}-b", "other")[0]
     listed = done("token", "list", caller=actor)
@@ -75,7 +71,7 @@ def test_one_sees_ones_own_tokens_and_with_the_right_everyones(
     assert "MANAGE_ACCESS_TOKENS" in denied.stderr
 
 
-def test_a_list_is_narrowed_ordered_and_cut(server: Server, done: Done, actor: str) -> None:
+def test_list_is_filtered_sorted_and_limited(server: Server, done: Done, actor: str) -> None:
     make(server, actor, "c-day", "a-day", "b-day", duration="ONE_DAY")
     ended = make(server, actor, "old", "dead", duration="ONE_YEAR")
     change_store(server, "UPDATE tokens SET expires_at = 1000, created_at = 1 WHERE id = ?", ended[0])
@@ -97,7 +93,7 @@ def test_a_list_is_narrowed_ordered_and_cut(server: Server, done: Done, actor: s
     assert names("--used-before", "2030-01-01T00:00Z") == []
 
 
-def test_a_list_in_a_pipe_is_aligned_whole_and_without_colour(server: Server, done: Done, actor: str) -> None:
+def test_piped_list_is_aligned_complete_and_plain(server: Server, done: Done, actor: str) -> None:
     ids = make(server, actor, "short", "a name with blanks", "日本語の名前", "n" * 200)
     env = {"FORCE_COLOR": "1", "COLUMNS": "40", "TERM": "xterm"}
     head, *lines = done("token", "list", "--actor", actor, "--sort", "createdAt", env=env).splitlines()
@@ -109,9 +105,7 @@ def test_a_list_in_a_pipe_is_aligned_whole_and_without_colour(server: Server, do
     assert head.index("STATUS") == lines[1].index("ACTIVE") == lines[3].index("ACTIVE")
 
 
-def test_tokens_are_revoked_by_id_urn_and_from_a_list_and_each_is_told(
-    server: Server, run: Run, done: Done, actor: str
-) -> None:
+def test_tokens_are_revoked_by_id_urn_and_list(server: Server, run: Run, done: Done, actor: str) -> None:
     ids = make(server, actor, *"abcde")
     urn = f"urn:li:serviceAccessToken:{ids[1]}"
     assert done("token", "revoke", ids[0], urn) == f"Revoked {ids[0]}\nRevoked {urn}\n"

@@ -1,4 +1,4 @@
-"""The page on clients: its programs print what it shows, and the versions it names are the locked ones."""
+"""The clients page: its programs print what it shows, and it names the locked versions."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def command(client: str) -> tuple[list[str], Path | None]:
 
 
 @pytest.mark.parametrize("client", ["datahub", "gql", "graphql-request"])
-def test_a_program_of_the_page_prints_what_the_page_shows(server: Server, tmp_path: Path, client: str) -> None:
+def test_program_of_the_page_prints_what_the_page_shows(server: Server, tmp_path: Path, client: str) -> None:
     code, shown = PROGRAMS[client]
     words, folder = command(client)
     token = server.create(ADMIN)["accessToken"]
@@ -52,7 +52,7 @@ def test_a_program_of_the_page_prints_what_the_page_shows(server: Server, tmp_pa
     assert ran.stdout == shown
 
 
-def test_the_page_names_the_locked_version_of_every_client() -> None:
+def test_page_names_the_locked_version_of_every_client() -> None:
     rows = dict(re.findall(r"^\| `([^`]+)` \| ([\d.]+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
     assert len(rows) == 7
     locked = dict(locked_versions())

@@ -1,4 +1,4 @@
-"""A token in a file is replaced there, and whatever happens meanwhile the file has one that works."""
+"""Rotation of a token in a file: the file always has a working token."""
 
 import os
 import stat
@@ -40,7 +40,7 @@ def whose(server: Server, file: Path) -> str:
     return answer.headers["X-Auth-Token-Id"]
 
 
-def test_the_file_gets_the_successor_whose_use_begins_the_grace(server: Server, file: Path) -> None:
+def test_file_gets_the_successor_whose_use_begins_the_grace(server: Server, file: Path) -> None:
     old = file.read_text().strip()
     file.chmod(0o440)
     rotated = rotate_file(file, server.url, grace="PT0S")
@@ -54,13 +54,13 @@ def test_the_file_gets_the_successor_whose_use_begins_the_grace(server: Server, 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_the_file_stays_with_its_owner(server: Server, file: Path) -> None:
+def test_file_stays_with_its_owner(server: Server, file: Path) -> None:
     os.chown(file, 1234, 4321)
     rotate_file(file, server.url)
     assert (file.stat().st_uid, file.stat().st_gid) == (1234, 4321)
 
 
-def test_a_link_leads_to_the_file_and_stays_a_link(server: Server, file: Path, tmp_path: Path) -> None:
+def test_link_leads_to_the_file_and_stays_a_link(server: Server, file: Path, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(file)
     before = file.read_text()
@@ -139,9 +139,7 @@ def deaths(deed: Callable[[], Any]) -> Iterator[int]:
         yield step
 
 
-def test_killed_at_any_step_the_file_has_a_token_that_works_and_who_begins_again_finds_nothing_in_the_way(
-    server: Server, file: Path, actor: str
-) -> None:
+def test_rotation_killed_at_any_step_leaves_a_working_token(server: Server, file: Path, actor: str) -> None:
     seen = set()
     for _ in deaths(lambda: rotate_file(file, server.url, grace="PT0S")):
         before = file.read_text()
@@ -159,7 +157,7 @@ def nth(number: int) -> Callable[[bytes], bool]:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_lost_answer_is_asked_for_again(server: Server, file: Path, number: int) -> None:
+def test_lost_answer_is_asked_for_again(server: Server, file: Path, number: int) -> None:
     with Breaker(server.url) as between:
         between.lose_answer(nth(number), times=1)
         rotated = rotate_file(file, between.url)
@@ -167,7 +165,7 @@ def test_a_lost_answer_is_asked_for_again(server: Server, file: Path, number: in
     assert whose(server, file) == rotated.metadata.id
 
 
-def test_who_begins_again_after_the_answer_was_lost_gets_the_same_successor(server: Server, file: Path) -> None:
+def test_repeated_rotation_after_a_lost_response_gets_the_same_token(server: Server, file: Path) -> None:
     with Breaker(server.url) as between:
         between.lose_answer(nth(2), times=1)
         with pytest.raises(Unreachable):
@@ -190,7 +188,7 @@ def test_asked_for_in_another_way_it_is_another_successor(server: Server, file: 
     assert whose(server, file) == rotated.metadata.id
 
 
-def test_a_successor_that_cannot_be_used_yet_stays_in_the_file_and_waits(server: Server, file: Path) -> None:
+def test_successor_that_cannot_be_used_yet_stays_in_the_file_and_waits(server: Server, file: Path) -> None:
     old = file.read_text().strip()
     with Breaker(server.url) as between:
         between.answer(lambda line: b" /auth " in line, 502, b"<h1>Hello</h1>")
@@ -201,7 +199,7 @@ def test_a_successor_that_cannot_be_used_yet_stays_in_the_file_and_waits(server:
     assert server.verify(old).status_code == 401
 
 
-def test_a_successor_that_is_refused_is_taken_out_again(server: Server, file: Path) -> None:
+def test_successor_that_is_rejected_is_taken_out_again(server: Server, file: Path) -> None:
     old = file.read_text()
     refusal = b'{"error": {"code": 401, "type": "UNAUTHENTICATED", "reason": "invalid_token", "message": "No."}}'
     with Breaker(server.url) as between:
@@ -213,7 +211,7 @@ def test_a_successor_that_is_refused_is_taken_out_again(server: Server, file: Pa
     assert names(file) == ["token"]
 
 
-def test_somebody_else_rotates_what_cannot_rotate_itself(server: Server, file: Path, actor: str) -> None:
+def test_another_caller_rotates_a_token_that_cannot_rotate_itself(server: Server, file: Path, actor: str) -> None:
     written(file, server.create(actor, scopes=["orders:read"], audience=["https://api.example"])["accessToken"])
     with Client(server.url, actor=ADMIN) as admin:
         rotated = rotate_file(file, server.url, asked_by=admin)
@@ -228,7 +226,7 @@ def test_somebody_else_rotates_what_cannot_rotate_itself(server: Server, file: P
         assert admin.get_token(again.metadata.id).awaits_first_use is False
 
 
-def test_a_file_that_somebody_else_writes_meanwhile_is_left_as_it_is(server: Server, file: Path, actor: str) -> None:
+def test_concurrently_written_token_file_is_kept(server: Server, file: Path, actor: str) -> None:
     other = server.create(actor)["accessToken"]
 
     def write(line: bytes) -> bool:
@@ -243,7 +241,7 @@ def test_a_file_that_somebody_else_writes_meanwhile_is_left_as_it_is(server: Ser
     assert names(file) == ["token"]
 
 
-def test_a_dead_token_stays_where_it_is(server: Server, file: Path) -> None:
+def test_dead_token_stays_where_it_is(server: Server, file: Path) -> None:
     token_id = whose(server, file)
     before = file.read_text()
     server.revoke(token_id)

@@ -1,4 +1,4 @@
-"""Limits, derived tokens, rotation, many ended at once and service accounts, by commands."""
+"""Limits, derived tokens, rotation, bulk revocation and service accounts, by commands."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from tests.support.terminal import Terminal
 Done = Callable[..., str]
 
 
-def test_a_token_is_made_with_limits_and_shown_with_them(server: Server, done: Done, actor: str) -> None:
+def test_token_is_created_and_shown_with_limits(server: Server, done: Done, actor: str) -> None:
     limits = ("--scope", "orders:read", "--scope", GENERATE, "--audience", "https://api.example")
     words = ("--name", "shop", "--actor", actor, *limits, "--network", "10.0.0.0/8", "--json")
     made = json.loads(done("token", "create", *words))
@@ -31,7 +31,7 @@ def test_a_token_is_made_with_limits_and_shown_with_them(server: Server, done: D
     assert re.search(r"Scopes +nothing\nAudience +this service\nNetworks +any\n", done("token", "show", none["id"]))
 
 
-def test_a_token_made_on_the_store_itself_can_be_limited(server: Server) -> None:
+def test_local_token_can_have_limits(server: Server) -> None:
     ran = server.command_line("token", "create", "--local", "--scope", "orders:read", "--json")
     assert json.loads(ran.stdout)["scopes"] == ["orders:read"]
     token = json.loads(ran.stdout)["accessToken"]
@@ -40,7 +40,7 @@ def test_a_token_made_on_the_store_itself_can_be_limited(server: Server) -> None
     assert (wrong.returncode, wrong.stdout) == (1, "")
 
 
-def test_a_derived_token_is_printed_alone_and_ends_with_its_parent(server: Server, actor: str, tmp_path: Path) -> None:
+def test_derived_token_is_printed_and_revoked_with_its_parent(server: Server, actor: str, tmp_path: Path) -> None:
     server.grant(actor)
     parent = server.create(actor)
     (tmp_path / "token").write_text(parent["accessToken"])
@@ -53,7 +53,7 @@ def test_a_derived_token_is_printed_alone_and_ends_with_its_parent(server: Serve
     assert server.verify(child).status_code == 401
 
 
-def test_a_successor_is_printed_alone_and_its_use_ends_the_old_one_after_the_grace(
+def test_rotation_prints_the_new_token_and_its_use_starts_the_grace_period(
     server: Server, done: Done, actor: str
 ) -> None:
     old = server.create(ADMIN, of=actor, duration="ONE_WEEK")
@@ -69,7 +69,7 @@ def test_a_successor_is_printed_alone_and_its_use_ends_the_old_one_after_the_gra
     assert "First use" not in done("token", "show", new_id)
 
 
-def test_a_token_in_a_file_is_replaced_there_and_not_printed(server: Server, actor: str, tmp_path: Path) -> None:
+def test_rotation_replaces_the_token_in_a_file(server: Server, actor: str, tmp_path: Path) -> None:
     server.grant(actor)
     old = server.create(actor)["accessToken"]
     file = tmp_path / "token"
@@ -84,7 +84,7 @@ def test_a_token_in_a_file_is_replaced_there_and_not_printed(server: Server, act
     assert not {old, new} & set(re.findall(r"eyJ[\w.-]+", ran.stdout))
 
 
-def test_somebody_who_is_named_asks_for_the_successor_in_a_file(
+def test_another_caller_rotates_the_token_in_a_file(
     server: Server, run: Run, done: Done, actor: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
@@ -113,12 +113,12 @@ def test_somebody_who_is_named_asks_for_the_successor_in_a_file(
     ],
     ids=" ".join,
 )
-def test_what_cannot_be_meant_is_wrong_use(run: Run, words: tuple[str, ...]) -> None:
+def test_contradictory_options_are_usage_errors(run: Run, words: tuple[str, ...]) -> None:
     ran = run("token", *words)
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
 
 
-def test_many_tokens_are_counted_then_ended_with_a_receipt(server: Server, done: Done, actor: str) -> None:
+def test_bulk_revocation_counts_then_prints_a_receipt(server: Server, done: Done, actor: str) -> None:
     ids = [server.create(ADMIN, of=actor, name=name)["metadata"]["id"] for name in ("nightly 1", "nightly 2", "laptop")]
     some = ("--actor", actor, "--name-contains", "nightly")
     plan = done("token", "revoke", *some, "--dry-run")
@@ -132,9 +132,7 @@ def test_many_tokens_are_counted_then_ended_with_a_receipt(server: Server, done:
     assert "0 tokens" in done("token", "revoke", "--actor", actor, "--yes")
 
 
-def test_without_a_name_ones_own_are_meant_and_everyones_take_the_right(
-    server: Server, run: Run, done: Done, actor: str
-) -> None:
+def test_bulk_revocation_defaults_to_own_tokens(server: Server, run: Run, done: Done, actor: str) -> None:
     server.grant(actor)
     server.create(actor)
     server.create(ADMIN, of=f"{actor}-b")
@@ -170,7 +168,7 @@ def test_who_sits_at_a_terminal_is_shown_and_asked(server: Server, actor: str) -
     assert server.verify(made).status_code == 401
 
 
-def test_a_cascade_is_asked_for(server: Server, done: Done, actor: str) -> None:
+def test_cascade_needs_a_flag(server: Server, done: Done, actor: str) -> None:
     server.grant(actor)
     first = server.create(actor)
     minted = server.create(actor, token=first["accessToken"])
@@ -181,7 +179,7 @@ def test_a_cascade_is_asked_for(server: Server, done: Done, actor: str) -> None:
     assert server.verify(minted["accessToken"]).status_code == 401
 
 
-def test_what_was_not_used_for_long_is_found(server: Server, done: Done, actor: str) -> None:
+def test_unused_tokens_are_found(server: Server, done: Done, actor: str) -> None:
     idle, used, new = (server.create(ADMIN, of=actor, name=name)["metadata"]["id"] for name in ("idle", "used", "new"))
     change_store(server, "UPDATE tokens SET created_at = created_at - 100 * 86400000 WHERE id IN (?, ?)", idle, used)
     change_store(
@@ -193,9 +191,7 @@ def test_what_was_not_used_for_long_is_found(server: Server, done: Done, actor: 
     assert re.search(r"Uses +3\n", done("token", "show", used))
 
 
-def test_a_service_account_is_made_given_a_token_shown_and_deleted(
-    server: Server, run: Run, done: Done, actor: str
-) -> None:
+def test_service_account_commands_create_show_and_delete(server: Server, run: Run, done: Done, actor: str) -> None:
     urn = done("account", "create", "--name", f"CI of {actor}", "--description", "Builds.").strip()
     token = done("token", "create", "--name", "nightly", "--actor", urn).strip()
     assert server.verify(token).headers["X-Auth-Urn"] == urn
@@ -212,7 +208,7 @@ def test_a_service_account_is_made_given_a_token_shown_and_deleted(
     assert "MANAGE_SERVICE_ACCOUNTS" in denied.stderr
 
 
-def test_a_successor_that_cannot_be_printed_leaves_the_old_one_alone(server: Server, actor: str) -> None:
+def test_unprintable_new_token_leaves_the_old_one_valid(server: Server, actor: str) -> None:
     old = server.create(ADMIN, of=actor)
     words = f"token rotate {old['metadata']['id']} --url {server.url} --as {ADMIN}"
     ran = _to_full_disk(words)

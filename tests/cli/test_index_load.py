@@ -1,4 +1,4 @@
-"""`watchword index load`: rows get in once, whatever is repeated; what is no row ends it where it stands."""
+"""`watchword index load`: each row is loaded once; an invalid line stops the load."""
 
 import json
 import shutil
@@ -57,7 +57,7 @@ def test_each_line_becomes_a_row_and_the_same_file_again_changes_nothing(folder:
     assert kept(folder) == before
 
 
-def test_a_member_id_is_the_rows_id_and_is_not_stored(folder: Path) -> None:
+def test_member_id_is_the_rows_id_and_is_not_stored(folder: Path) -> None:
     given = '{"_id": "a", "n": 1}\n{"n": 2, "_id": "ünï"}\n{"_id": "a", "n": 3}\n'
     ran = load(folder, "-", *INTO, stdin=given)
     assert ran.stdout.startswith(f"Loaded 3 rows into {INDEX}, which now has 2.\n")
@@ -93,7 +93,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_line_that_is_no_row_is_named_and_nothing_after_it_is_loaded(folder: Path, tmp_path: Path, bad: str) -> None:
+def test_line_that_is_no_row_is_named_and_nothing_after_it_is_loaded(folder: Path, tmp_path: Path, bad: str) -> None:
     file = tmp_path / "rows.ndjson"
     file.write_bytes(b'{"_id": "1"}\n{"_id": "2"}\n' + BAD[bad] + b'\n{"_id": "4"}\n')
     ran = load(folder, str(file), *INTO)
@@ -105,28 +105,28 @@ def test_a_line_that_is_no_row_is_named_and_nothing_after_it_is_loaded(folder: P
     assert set(kept(folder)) == {"1", "2"}
 
 
-def test_a_line_of_just_a_mebibyte_is_a_row(folder: Path) -> None:
+def test_line_of_just_a_mebibyte_is_a_row(folder: Path) -> None:
     frame = '{"n":""}'
     ran = load(folder, "-", *INTO, stdin='{"n":"' + "x" * (MIB - len(frame)) + '"}\r\n')
     assert (ran.returncode, ran.stderr) == (0, "")
     assert len(kept(folder)) == 1
 
 
-def test_a_line_without_an_end_is_given_up(folder: Path) -> None:
+def test_line_without_an_end_is_given_up(folder: Path) -> None:
     ran = load(folder, "/dev/zero", *INTO)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "/dev/zero, line 1: it has more than 1,048,576 bytes" in ran.stderr
 
 
 @pytest.mark.parametrize("given", ["", "\n\n \r\n"])
-def test_an_empty_file_is_said_to_be_so_and_makes_no_index(folder: Path, given: str) -> None:
+def test_empty_file_is_said_to_be_so_and_makes_no_index(folder: Path, given: str) -> None:
     ran = load(folder, "-", *INTO, stdin=given)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "standard input has no rows" in ran.stdout
     assert kept(folder) == {}
 
 
-def test_a_mark_that_windows_puts_before_a_text_is_passed_over(folder: Path) -> None:
+def test_mark_that_windows_puts_before_a_text_is_passed_over(folder: Path) -> None:
     assert load(folder, "-", *INTO, stdin='\ufeff{"_id": "1"}\n').returncode == 0
     assert set(kept(folder)) == {"1"}
 
@@ -158,14 +158,14 @@ def test_names_are_those_of_the_settings(folder: Path) -> None:
         (("-", *INTO, "--index-prefix", "Bad_Prefix"), "--index-prefix"),
     ],
 )
-def test_wrong_use_is_one_line_that_says_what_is_allowed(folder: Path, words: tuple[str, ...], said: str) -> None:
+def test_a_usage_error_is_one_line_that_says_what_is_allowed(folder: Path, words: tuple[str, ...], said: str) -> None:
     ran = load(folder, *words, stdin='{"n": 1}')
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1), ran.stderr
     assert said in ran.stderr
     assert kept(folder) == {}
 
 
-def test_what_cannot_be_read_is_told(folder: Path, tmp_path: Path) -> None:
+def test_unreadable_load_file_is_reported(folder: Path, tmp_path: Path) -> None:
     for name in ("missing.ndjson", "."):
         ran = load(folder, str(tmp_path / name), *INTO)
         assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
@@ -176,14 +176,14 @@ def test_what_cannot_be_read_is_told(folder: Path, tmp_path: Path) -> None:
     assert "standard input, line 1: it cannot be read" in closed.stderr
 
 
-def test_a_mistyped_folder_does_not_become_a_new_one(tmp_path: Path) -> None:
+def test_mistyped_folder_does_not_become_a_new_one(tmp_path: Path) -> None:
     ran = load(tmp_path / "typo", "--demo")
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
     assert "watchword db migrate" in ran.stderr
     assert not (tmp_path / "typo").exists()
 
 
-def test_an_index_that_is_not_there_is_told_with_how_far_it_came(tmp_path: Path) -> None:
+def test_index_that_is_not_there_is_reported_with_how_far_it_came(tmp_path: Path) -> None:
     words = ("--index-url", f"http://127.0.0.1:{free_port()}", "--index-timeout", "1")
     ran = load(tmp_path / "none", "-", *INTO, *words, stdin='{"n": 1}')
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
@@ -232,7 +232,7 @@ def test_ctrl_c_says_how_much_got_in(folder: Path) -> None:
     assert f"1,000 rows were loaded into {INDEX}." in terminal.text
 
 
-def test_a_large_file_is_loaded_in_little_memory(folder: Path, tmp_path: Path) -> None:
+def test_large_file_is_loaded_in_little_memory(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "rows.ndjson"
     row = json.dumps({"timestampMillis": 1_700_000_000_000, "x": "y" * 1_000_000})
     with file.open("w") as out:

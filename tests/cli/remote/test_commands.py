@@ -1,4 +1,4 @@
-"""`watchword policy`, `group`, `actor`, `event` and `whoami`: each noun's life."""
+"""`watchword policy`, `group`, `actor`, `event` and `whoami`."""
 
 import json
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from tests.support.server import ADMIN, GENERATE, Server
 Done = Callable[..., str]
 
 
-def test_a_caller_is_told_who_it_is_and_what_it_may_do(server: Server, done: Done, actor: str) -> None:
+def test_whoami_prints_actor_and_privileges(server: Server, done: Done, actor: str) -> None:
     server.grant(actor)
     told = json.loads(done("whoami", "--json", caller=actor))
     assert (told["urn"], told["username"]) == (actor, actor.rpartition(":")[2])
@@ -17,7 +17,7 @@ def test_a_caller_is_told_who_it_is_and_what_it_may_do(server: Server, done: Don
     assert actor in done("whoami", caller=actor)
 
 
-def test_a_group_is_made_filled_shown_emptied_and_deleted(server: Server, run: Run, done: Done) -> None:
+def test_group_commands_manage_members_and_delete(server: Server, run: Run, done: Done) -> None:
     urn = "urn:li:corpGroup:cli-ops"
     carol, dave = "urn:li:corpuser:carol", "urn:li:corpuser:dave"
     assert done("group", "create", "cli-ops", "--name", "Operations") == f"{urn}\n"
@@ -32,7 +32,7 @@ def test_a_group_is_made_filled_shown_emptied_and_deleted(server: Server, run: R
     assert (gone.returncode, gone.stdout, len(gone.stderr.splitlines())) == (1, "", 1)
 
 
-def test_an_actor_is_suspended_shown_and_resumed(server: Server, run: Run, done: Done, actor: str) -> None:
+def test_actor_is_suspended_shown_and_resumed(server: Server, run: Run, done: Done, actor: str) -> None:
     server.grant(actor)
     held = [server.create(actor)["metadata"]["id"] for _ in range(2)]
     server.revoke(server.create(actor)["metadata"]["id"])
@@ -54,7 +54,7 @@ def test_an_actor_is_suspended_shown_and_resumed(server: Server, run: Run, done:
     assert "ACTIVE" in done("actor", "show", actor)
 
 
-def test_suspending_an_actor_of_whom_nothing_is_known_says_so(done: Done, actor: str) -> None:
+def test_suspending_an_unknown_actor_says_so(done: Done, actor: str) -> None:
     lines = done("actor", "suspend", actor).splitlines()
     told = f"    Nothing is known of it. If you mistyped it, undo this: watchword actor resume {actor}"
     assert lines == [f"Suspended {actor}", told]
@@ -71,7 +71,7 @@ def test_resuming_an_actor_that_is_not_suspended_says_so(server: Server, done: D
     assert done("actor", "resume", actor) == f"{actor} was not suspended.\n"
 
 
-def test_the_known_actors_are_listed(server: Server, done: Done, actor: str) -> None:
+def test_known_actors_are_listed(server: Server, done: Done, actor: str) -> None:
     server.grant(f"{actor}-a", f"{actor}-b")
     done("actor", "suspend", f"{actor}-b")
     name = actor.rpartition(":")[2]
@@ -81,9 +81,7 @@ def test_the_known_actors_are_listed(server: Server, done: Done, actor: str) -> 
     assert [line.split()[:2] for line in lines] == [["URN", "STATUS"], [f"{actor}-b", "SUSPENDED"]]
 
 
-def test_a_question_about_rights_is_answered_with_the_policy_or_what_the_actor_is_told(
-    server: Server, done: Done, actor: str
-) -> None:
+def test_can_prints_the_policy_or_the_denial(server: Server, done: Done, actor: str) -> None:
     asked = ("policy", "explain", actor, GENERATE)
     denied = f"You lack the privilege 'Generate Personal Access Tokens' ({GENERATE}). Ask someone who manages policies."
     assert done(*asked).splitlines()[:2] == ["Allowed   no", f"Reason    {denied}"]
@@ -123,7 +121,7 @@ def test_policies_are_listed_shown_and_deleted(server: Server, run: Run, done: D
         assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
 
 
-def test_events_are_listed_newest_first_and_narrowed(server: Server, run: Run, done: Done, actor: str) -> None:
+def test_events_are_listed_newest_first_and_filtered(server: Server, run: Run, done: Done, actor: str) -> None:
     made = [server.create(ADMIN, of=actor)["metadata"]["id"] for _ in range(3)]
     server.revoke(made[0])
     targets = [word for token_id in made for word in ("--target", token_id)]

@@ -1,4 +1,4 @@
-"""Habits of the command line: durations, limits, any case, names, tokens from standard input, following, TLS hints."""
+"""Conventions of the command line: durations, limits, case, names, standard input, following, TLS hints."""
 
 import json
 from collections.abc import Callable

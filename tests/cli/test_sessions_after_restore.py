@@ -1,4 +1,4 @@
-"""Sessions belong to the running service: a store that was put back, or copied, has none."""
+"""A restored or copied store has no sessions."""
 
 import sqlite3
 import subprocess
@@ -14,7 +14,7 @@ from tests.support.story import ACCEPT, QUIET, Story
 COUNT = "SELECT count(*) FROM sessions"
 
 
-def test_a_restored_store_has_no_sessions(any_story: Story) -> None:
+def test_restored_store_has_no_sessions(any_story: Story) -> None:
     story = any_story
     with story.server as server:
         browser = Browser(server).signed_in(token=story.tokens[0]["accessToken"])
@@ -32,7 +32,7 @@ def test_a_restored_store_has_no_sessions(any_story: Story) -> None:
     browser.close()
 
 
-def test_a_copied_store_has_no_sessions(tmp_path: Path, database: Home) -> None:
+def test_copied_store_has_no_sessions(tmp_path: Path, database: Home) -> None:
     with Server(tmp_path / "s", env=QUIET) as server:
         browser = Browser(server).signed_in(token=server.create(ADMIN)["accessToken"])
         browser.close()
@@ -49,7 +49,7 @@ def _copy(source: str, target: str, key: Path, *flags: str) -> subprocess.Comple
     return watchword("db", "copy", "--from", source, "--to", target, "--master-key-file", str(key), *flags)
 
 
-def test_a_check_finds_a_session_that_cannot_be(any_story: Story) -> None:
+def test_check_finds_a_session_that_cannot_be(any_story: Story) -> None:
     with any_story.server as server:
         Browser(server).signed_in(token=any_story.tokens[0]["accessToken"]).close()
     assert any_story.command("db", "check").returncode == 0

@@ -1,4 +1,4 @@
-"""`scripts/client-env`: made once, made anew when the lock changes, never made of what the lock does not name."""
+"""`scripts/client-env` creates an environment once, and again only when its lock changes."""
 
 import re
 import shutil
@@ -54,7 +54,7 @@ def test_it_holds_just_what_the_lock_says(project: Path) -> None:
     assert "No module named 'hypothesis'" in ran.stderr
 
 
-def test_it_is_kept_while_its_lock_is_the_same_and_made_anew_when_not(project: Path) -> None:
+def test_environment_is_rebuilt_only_when_its_lock_changes(project: Path) -> None:
     left = made(project) / "left"
     left.touch()
     made(project)
@@ -72,7 +72,7 @@ def test_several_at_once_make_it_once(project: Path) -> None:
     assert (Path(folders.pop()) / "bin/python").exists()
 
 
-def test_a_package_whose_hash_is_not_in_the_lock_is_refused_and_nothing_counts_as_made(project: Path) -> None:
+def test_package_whose_hash_is_not_in_the_lock_is_rejected_and_nothing_counts_as_made(project: Path) -> None:
     lock = project / "requirements/clients-small.lock"
     lock.write_text(re.sub(r"sha256:\w+", "sha256:" + "0" * 64, lock.read_text()))
     for _ in range(2):
@@ -81,7 +81,7 @@ def test_a_package_whose_hash_is_not_in_the_lock_is_refused_and_nothing_counts_a
         assert "could not make the environment" in refused.stderr
 
 
-def test_an_unknown_name_is_answered_with_the_known_ones(project: Path) -> None:
+def test_unknown_name_is_answered_with_the_known_ones(project: Path) -> None:
     refused = make(project, "nobody")
     assert refused.returncode == 1
     assert refused.stderr == "usage: scripts/client-env small|node\n"

@@ -1,4 +1,4 @@
-"""Every capability has a command, and a refusal names what was typed."""
+"""Every API field has a command, and errors name the typed option."""
 
 import re
 from collections.abc import Callable
@@ -62,7 +62,7 @@ ASKED_BY = {
 OF_FORMS = {"allowedDurations"}
 
 
-def test_everything_that_can_be_asked_of_the_api_has_a_command() -> None:
+def test_every_api_field_has_a_command() -> None:
     schema = build_schema(sdl())
     assert schema.query_type is not None
     assert schema.mutation_type is not None
@@ -95,22 +95,20 @@ def test_everything_that_can_be_asked_of_the_api_has_a_command() -> None:
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else None,
 )
-def test_a_refusal_names_the_option_that_was_typed(run: Run, words: tuple[str, ...], named: str) -> None:
+def test_error_names_the_typed_option(run: Run, words: tuple[str, ...], named: str) -> None:
     ran = run(*words)
     assert ran.returncode in {1, 2}
     assert re.match(rf"watchword: {re.escape(named)} ", ran.stderr), ran.stderr
 
 
-def test_what_is_not_there_is_told_with_a_command_that_shows_what_is(run: Run) -> None:
+def test_not_found_error_names_the_list_command(run: Run) -> None:
     ran = run("index", "truncate", "zz", "yy", "--older-than", "3d", "--dry-run")
     assert ran.returncode == 1
     assert "watchword index sizes" in ran.stderr
     assert not re.search("entityType|getIndexSizes", ran.stderr)
 
 
-def test_a_policy_is_made_and_changed_and_what_is_not_given_stays(
-    server: Server, done: Callable[..., str], actor: str
-) -> None:
+def test_policy_update_keeps_omitted_fields(server: Server, done: Callable[..., str], actor: str) -> None:
     urn = done("policy", "create", "--name", "CI", "--privilege", "MANAGE_POLICIES", "--user", actor).strip()
     assert "MANAGE_POLICIES" in done("actor", "show", actor)
     assert done("policy", "update", urn, "--group", "ops", "--description", "builds") == f"Updated {urn}\n"
@@ -146,7 +144,7 @@ def test_more_policies_than_a_page_are_applied_and_exported_alike(
     assert again.stdout == "0 to create, 0 to update, 0 to remove, 999 unchanged.\n"
 
 
-def test_what_was_made_up_is_not_said_to_be_revoked(server: Server, tmp_path: Path) -> None:
+def test_unknown_token_is_not_reported_as_revoked(server: Server, tmp_path: Path) -> None:
     made = server.create(ADMIN)
     head, claims, signature = made["accessToken"].split(".")
     forged = f"{head}.{claims}.{signature[::-1]}"

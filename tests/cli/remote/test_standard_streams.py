@@ -1,4 +1,4 @@
-"""Standard input and output that are closed, full or nonsense: one line with a next step, and no live token lost."""
+"""Closed, full or invalid standard streams: a one-line error, and no live token is lost."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def says_one_line(ran: "subprocess.CompletedProcess[str]", *codes: int) -> str:
 
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["plain", "json"])
 @pytest.mark.parametrize("how", LOST)
-def test_a_token_that_could_not_be_printed_is_revoked(
+def test_token_that_could_not_be_printed_is_revoked(
     server: Server, actor: str, how: str, form: tuple[str, ...]
 ) -> None:
     words = ("token", "create", "--name", "lost", "--actor", actor, *form, "--url", server.url, "--as", ADMIN)
@@ -67,7 +67,7 @@ def test_a_token_that_could_not_be_printed_is_revoked(
 
 
 @pytest.mark.parametrize("how", LOST)
-def test_a_local_token_that_could_not_be_printed_is_revoked(server: Server, actor: str, how: str) -> None:
+def test_local_token_that_could_not_be_printed_is_revoked(server: Server, actor: str, how: str) -> None:
     words = ("token", "create", "--local", "--name", "lost", "--actor", actor, "--data-dir", str(server.data_dir))
     with lost(how) as redirect:
         assert "revoked" in says_one_line(shell(*words, redirect=redirect), 1)
@@ -82,7 +82,7 @@ def test_a_local_token_that_could_not_be_printed_is_revoked(server: Server, acto
     [("whoami",), ("token", "list", "--json"), ("event", "list", "--limit", "0"), ("policy", "export")],
     ids=" ".join,
 )
-def test_output_that_cannot_be_written_is_told(server: Server, how: str, words: tuple[str, ...]) -> None:
+def test_unwritable_output_is_reported(server: Server, how: str, words: tuple[str, ...]) -> None:
     with lost(how) as redirect:
         ran = shell(*words, "--url", server.url, "--as", ADMIN, redirect=redirect)
     assert "Standard output" in says_one_line(ran, 1)
@@ -90,25 +90,25 @@ def test_output_that_cannot_be_written_is_told(server: Server, how: str, words: 
 
 @pytest.mark.parametrize("how", ["closed", "full"])
 @pytest.mark.parametrize("words", [("doctor",), ("--help",), ("token", "--help"), ("--version",)], ids=" ".join)
-def test_output_of_what_needs_no_server_is_told_the_same(how: str, words: tuple[str, ...]) -> None:
+def test_unwritable_output_of_a_local_command_is_reported(how: str, words: tuple[str, ...]) -> None:
     with lost(how) as redirect:
         assert "Standard output" in says_one_line(shell(*words, redirect=redirect), 1)
 
 
-def test_a_command_with_nowhere_to_say_so_fails_all_the_same() -> None:
+def test_command_with_closed_streams_fails() -> None:
     assert shell("whoami", redirect=">&- 2>&- <&-").returncode == 2
 
 
 @pytest.mark.parametrize(
     "words", [("token", "revoke", "-", "--as", ADMIN), ("whoami", "--token-file", "-")], ids=" ".join
 )
-def test_a_closed_standard_input_is_told(server: Server, words: tuple[str, ...]) -> None:
+def test_closed_standard_input_is_reported(server: Server, words: tuple[str, ...]) -> None:
     ran = shell(*words, "--url", server.url, redirect="<&-")
     assert "Standard input" in says_one_line(ran, 2)
 
 
 @pytest.mark.parametrize("given", ["[" * 200_000, '[{"id": null}]', "[1]", '["x"]', "[{]"])
-def test_what_is_no_list_of_tokens_is_told(run: Run, given: str) -> None:
+def test_invalid_token_list_is_reported(run: Run, given: str) -> None:
     ran = run("token", "revoke", "-", stdin=given)
     line = says_one_line(ran, 1, 2)
     assert "None" not in line
@@ -130,13 +130,13 @@ def test_token_on_the_command_line_for_an_id_is_explained_and_not_repeated(words
     assert "eyJ" not in line
 
 
-def test_a_token_pasted_where_nothing_belongs_is_not_repeated() -> None:
+def test_misplaced_token_is_not_repeated() -> None:
     for words in (("whoami", TOKEN), ("whoami", f"--token={TOKEN}"), (TOKEN,), ("token", "list", "--sort", TOKEN)):
         assert "eyJ" not in says_one_line(watchword(*words), 2)
 
 
 @pytest.mark.parametrize("words", [("event", "list"), ("token", "list")], ids=" ".join)
-def test_a_limit_beyond_all_bounds_is_no_limit(run: Run, words: tuple[str, ...]) -> None:
+def test_huge_limit_means_no_limit(run: Run, words: tuple[str, ...]) -> None:
     ran = run(*words, "--limit", "9" * 20, "--json")
     assert (ran.returncode, ran.stderr) == (0, "")
 
@@ -154,13 +154,13 @@ def test_a_limit_beyond_all_bounds_is_no_limit(run: Run, words: tuple[str, ...])
         (("event", "list", "--limit", "-1"), "watchword event list", "--limit"),
     ],
 )
-def test_wrong_use_is_one_line_that_names_the_help(words: tuple[str, ...], path: str, said: str) -> None:
+def test_a_usage_error_is_one_line_that_names_the_help(words: tuple[str, ...], path: str, said: str) -> None:
     line = says_one_line(watchword(*words), 2)
     assert said in line
     assert line.endswith(f" Try '{path} --help' for help.")
 
 
-def test_ctrl_c_while_the_command_still_loads_ends_it_quietly() -> None:
+def test_ctrl_c_during_start_exits_quietly() -> None:
     code = (
         "import os, signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a run in the background ignores it
@@ -175,7 +175,7 @@ def test_ctrl_c_while_the_command_still_loads_ends_it_quietly() -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
 
 
-def test_a_token_file_must_be_a_file_and_no_longer_than_a_token(tmp_path: Path) -> None:
+def test_token_file_must_be_a_file_and_no_longer_than_a_token(tmp_path: Path) -> None:
     fifo, long = tmp_path / "fifo", tmp_path / "long"
     os.mkfifo(fifo)
     long.write_text("x" * 70_000)
@@ -184,19 +184,19 @@ def test_a_token_file_must_be_a_file_and_no_longer_than_a_token(tmp_path: Path) 
     assert "--token-file must" in says_one_line(watchword("whoami", "--token-file", "-", stdin="x" * 70_000), 2)
 
 
-def test_a_token_that_would_travel_unencrypted_is_warned_of_however_the_address_is_written() -> None:
+def test_unencrypted_token_warning_covers_every_url_spelling() -> None:
     # 192.0.2.0/24 is nobody's (RFC 5737); a proxy that cannot be one ends the try at once.
     env = {"WATCHWORD_TOKEN": TOKEN, "http_proxy": "http://127.0.0.1:1"}
     assert "unencrypted" in watchword("whoami", "--url", "HTTP://192.0.2.1", env=env).stderr
 
 
-def test_a_proxy_that_cannot_be_used_is_told_in_one_line() -> None:
+def test_unusable_proxy_is_reported_in_one_line() -> None:
     env = {"WATCHWORD_TOKEN": TOKEN, "ALL_PROXY": "socks5://127.0.0.1:1"}
     assert "SOCKS" in says_one_line(watchword("whoami", "--url", "https://192.0.2.1", env=env), 1)
     nonsense = watchword("whoami", "--url", "http://127.0.0.1\r\n:1", env=env)
     assert "url must be" in says_one_line(nonsense, 2)
 
 
-def test_a_suspended_caller_is_not_told_that_names_are_not_believed(server: Server, run: Run, actor: str) -> None:
+def test_suspended_caller_gets_no_actor_header_hint(server: Server, run: Run, actor: str) -> None:
     server.set_status(actor, "SUSPENDED")
     assert "suspended" in says_one_line(run("whoami", caller=actor), 1)

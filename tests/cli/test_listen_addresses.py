@@ -1,4 +1,4 @@
-"""Where the service cannot listen, the start says so in one sentence; what a killed one left behind is no obstacle."""
+"""The listen address: errors are one sentence, and the socket of a killed server is reused."""
 
 import subprocess
 import tempfile
@@ -26,26 +26,24 @@ def _refused(ran: subprocess.CompletedProcess[str], setting: str) -> None:
     assert len(ran.stderr.splitlines()) == 1
 
 
-def test_a_socket_in_a_folder_that_is_not_there_is_refused_in_one_sentence(short: Path) -> None:
+def test_socket_in_a_missing_folder_is_rejected(short: Path) -> None:
     ran = watchword("serve", "--host", f"unix:{short}/nowhere/w.sock", "--data-dir", str(short / "data"))
     _refused(ran, "WATCHWORD_HOST")
 
 
-def test_a_path_longer_than_a_socket_may_have_is_refused_in_one_sentence(short: Path) -> None:
+def test_too_long_socket_path_is_rejected(short: Path) -> None:
     ran = watchword("serve", "--host", f"unix:{short}/{'x' * 200}.sock", "--data-dir", str(short / "data"))
     _refused(ran, "WATCHWORD_HOST")
 
 
-def test_a_file_in_the_place_of_the_socket_is_refused_and_left_alone(short: Path) -> None:
+def test_file_at_the_socket_path_is_rejected_and_kept(short: Path) -> None:
     file = short / "w.sock"
     file.write_text("precious")
     _refused(watchword("serve", "--host", f"unix:{file}", "--data-dir", str(short / "data")), "WATCHWORD_HOST")
     assert file.read_text() == "precious"
 
 
-def test_a_socket_another_server_listens_at_is_refused_and_goes_on_answering(
-    short: Path, make_server: Callable[..., Server]
-) -> None:
+def test_socket_of_a_running_server_is_rejected(short: Path, make_server: Callable[..., Server]) -> None:
     path = short / "w.sock"
     make_server("--host", f"unix:{path}")
     ran = watchword("serve", "--host", f"unix:{path}", "--data-dir", str(short / "other"))
@@ -55,9 +53,7 @@ def test_a_socket_another_server_listens_at_is_refused_and_goes_on_answering(
         assert client.get("http://localhost/health").status_code == 200
 
 
-def test_a_server_starts_again_on_the_socket_that_a_killed_one_left(
-    short: Path, make_server: Callable[..., Server]
-) -> None:
+def test_socket_of_a_killed_server_is_reused(short: Path, make_server: Callable[..., Server]) -> None:
     path = short / "w.sock"
     server = make_server("--host", f"unix:{path}")
     server.kill()
@@ -68,7 +64,7 @@ def test_a_server_starts_again_on_the_socket_that_a_killed_one_left(
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])
-def test_a_certificate_that_cannot_be_used_is_refused_in_one_sentence(short: Path, content: str | None) -> None:
+def test_unusable_certificate_is_rejected(short: Path, content: str | None) -> None:
     file = short / "cert.pem"
     if content is not None:
         file.write_text(content)

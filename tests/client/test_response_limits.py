@@ -1,4 +1,4 @@
-"""Whatever answers, a call ends: an answer has only so many bytes, and comes whole in the time that was given."""
+"""Every call ends: responses are limited in size and time."""
 
 import gzip
 import json
@@ -19,19 +19,19 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 PIECE = b"%x\r\n%s\r\n" % (65_536, b" " * 65_536)
 
 
-def test_an_endless_answer_is_cut_off(connect: Clients) -> None:
+def test_endless_answer_is_cut_off(connect: Clients) -> None:
     with endless(CHUNKED, PIECE) as stranger, pytest.raises(UnexpectedAnswer, match="more than"):
         connect(stranger.url, actor=ADMIN).me()
 
 
-def test_an_answer_that_unpacks_to_too_much_is_cut_off(connect: Clients) -> None:
+def test_response_that_decompresses_to_too_much_is_cut_off(connect: Clients) -> None:
     packed = gzip.compress(b" " * (MAX_BYTES + 1))
     head = HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
     with endless(head + packed, b"") as stranger, pytest.raises(UnexpectedAnswer, match="more than"):
         connect(stranger.url, actor=ADMIN).me()
 
 
-def test_never_more_is_unpacked_than_an_answer_can_have() -> None:
+def test_decompression_is_limited() -> None:
     body = AnswerBody(httpx.Response(200, headers={"Content-Encoding": "gzip"}))
     packed = gzip.compress(b" " * (8 * MAX_BYTES))
     with pytest.raises(UnexpectedAnswer):
@@ -40,7 +40,7 @@ def test_never_more_is_unpacked_than_an_answer_can_have() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip, gzip", "br", "deflate"])
-def test_an_answer_packed_otherwise_than_asked_is_not_unpacked(connect: Clients, encoding: str) -> None:
+def test_unrequested_encoding_is_not_decompressed(connect: Clients, encoding: str) -> None:
     with (
         web_server(200, "x", Content_Encoding=encoding) as stranger,
         pytest.raises(UnexpectedAnswer, match="content encoding"),
@@ -48,7 +48,7 @@ def test_an_answer_packed_otherwise_than_asked_is_not_unpacked(connect: Clients,
         connect(stranger.url, actor=ADMIN).me()
 
 
-def test_an_answer_that_only_says_it_is_packed_is_told(connect: Clients) -> None:
+def test_response_that_is_not_compressed_as_declared_is_reported(connect: Clients) -> None:
     with (
         web_server(200, "{}", Content_Encoding="gzip") as stranger,
         pytest.raises(UnexpectedAnswer, match="decompressed"),
@@ -56,7 +56,7 @@ def test_an_answer_that_only_says_it_is_packed_is_told(connect: Clients) -> None
         connect(stranger.url, actor=ADMIN).me()
 
 
-def test_an_answer_that_a_gateway_packed_is_read(connect: Clients) -> None:
+def test_gzipped_response_of_a_gateway_is_read(connect: Clients) -> None:
     packed = gzip.compress(json.dumps({"data": {"me": {"corpUser": {"urn": ADMIN, "username": "admin"}}}}).encode())
     head = HEAD + b"Content-Encoding: GZIP\r\nContent-Length: %d\r\n\r\n" % len(packed)
     with endless(head + packed, b"", pause=0.05) as gateway:
@@ -72,12 +72,12 @@ def test_an_answer_that_a_gateway_packed_is_read(connect: Clients) -> None:
     ],
     ids=["drip", "headers", "interim"],
 )
-def test_the_time_given_is_for_the_whole_answer(connect: Clients, head: bytes, again: bytes, pause: float) -> None:
+def test_timeout_covers_the_whole_response(connect: Clients, head: bytes, again: bytes, pause: float) -> None:
     with endless(head, again, pause=pause) as slow, pytest.raises(Unreachable, match="in time"):
         connect(slow.url, actor=ADMIN, timeout=0.5, retries=0).me()
 
 
-def test_the_time_given_holds_through_a_proxy_as_well(connect: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeout_applies_through_a_proxy(connect: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
     with endless(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n") as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
         with pytest.raises(Unreachable, match="in time"):
@@ -85,26 +85,24 @@ def test_the_time_given_holds_through_a_proxy_as_well(connect: Clients, monkeypa
         until(lambda: bool(proxy.came), "the proxy has been asked")  # perhaps only after the asker was gone
 
 
-def test_the_time_given_is_anew_for_each_call_on_a_kept_connection(server: Server, connect: Clients) -> None:
+def test_timeout_restarts_for_each_call(server: Server, connect: Clients) -> None:
     client = connect(server.url, actor=ADMIN)
     assert {client.me().urn for _ in range(3)} == {ADMIN}
 
 
-def test_nothing_nests_too_deep_to_be_told(connect: Clients) -> None:
+def test_deeply_nested_response_is_reported(connect: Clients) -> None:
     with web_server(200, "[" * 200_000) as stranger, pytest.raises(UnexpectedAnswer):
         connect(stranger.url, actor=ADMIN).me()
 
 
-def test_a_number_beyond_all_bounds_is_no_refusal_of_ours(connect: Clients) -> None:
+def test_huge_number_in_a_response_is_reported(connect: Clients) -> None:
     error = '{"errors": [{"message": "x", "extensions": {"code": 1e999, "type": "x", "reason": "x"}}]}'
     with web_server(200, error) as stranger, pytest.raises(UnexpectedAnswer):
         connect(stranger.url, actor=ADMIN).me()
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "ftp://127.0.0.1:1", "http://a b:x"])
-def test_a_proxy_that_cannot_be_used_is_told_in_a_sentence(
-    connect: Clients, monkeypatch: pytest.MonkeyPatch, proxy: str
-) -> None:
+def test_client_reports_an_unusable_proxy(connect: Clients, monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
     monkeypatch.setenv("ALL_PROXY", proxy)
     with pytest.raises(WatchwordError, match="ALL_PROXY"):
         connect("http://192.0.2.1", actor=ADMIN)
@@ -125,14 +123,12 @@ def test_a_proxy_that_cannot_be_used_is_told_in_a_sentence(
         "unix:/tmp/\0",
     ],
 )
-def test_nonsense_for_an_address_is_refused(connect: Clients, url: str) -> None:
+def test_invalid_server_url_is_rejected(connect: Clients, url: str) -> None:
     with pytest.raises(ValueError, match="url must be"):
         connect(url, actor=ADMIN)
 
 
-def test_a_proxy_is_not_told_what_is_said_to_this_machine_by_any_of_its_names(
-    server: Server, connect: Clients, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loopback_requests_bypass_the_proxy(server: Server, connect: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     with web_server(200) as proxy:
@@ -144,7 +140,7 @@ def test_a_proxy_is_not_told_what_is_said_to_this_machine_by_any_of_its_names(
         assert proxy.came == []
 
 
-def test_a_hook_of_ones_own_client_may_read_the_answer(server: Server) -> None:
+def test_hook_of_own_client_may_read_the_answer(server: Server) -> None:
     sizes: list[int] = []
     with httpx.Client(event_hooks={"response": [lambda response: sizes.append(len(response.read()))]}) as own:
         assert Client(server.url, actor=ADMIN, http=own).me().urn == ADMIN

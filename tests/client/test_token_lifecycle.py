@@ -1,4 +1,4 @@
-"""Limits, derived tokens, rotations, endings and service accounts, by the client."""
+"""Limits, derived tokens, rotation, revocation and service accounts, by the client."""
 
 import hashlib
 from datetime import timedelta
@@ -10,7 +10,7 @@ from tests.support.server import ADMIN, GENERATE, Server
 from watchword.client import ActorTokenCount, BadRequest, Conflict, NotFound, Unauthenticated, Where
 
 
-def test_a_token_is_made_with_limits_and_its_record_has_them(server: Server, connect: Clients, actor: str) -> None:
+def test_token_is_made_with_limits_and_its_record_has_them(server: Server, connect: Clients, actor: str) -> None:
     server.grant(actor)
     made = connect(server.url, actor=actor).create_token(
         actor,
@@ -28,7 +28,7 @@ def test_a_token_is_made_with_limits_and_its_record_has_them(server: Server, con
     assert identity.scopes == (GENERATE, "orders:read")
 
 
-def test_an_empty_limit_allows_nothing_and_a_word_in_place_of_a_list_is_a_wrong_argument(
+def test_empty_limit_allows_nothing_and_a_word_in_place_of_a_list_is_a_wrong_argument(
     server: Server, connect: Clients, actor: str
 ) -> None:
     client = connect(server.url, actor=ADMIN)
@@ -44,7 +44,7 @@ def test_an_empty_limit_allows_nothing_and_a_word_in_place_of_a_list_is_a_wrong_
     assert refused.value.message.startswith("allowedNetworks[0] must be a CIDR network")
 
 
-def test_a_token_derives_a_narrower_one_that_dies_with_it(server: Server, connect: Clients, actor: str) -> None:
+def test_token_derives_a_narrower_one_that_dies_with_it(server: Server, connect: Clients, actor: str) -> None:
     server.grant(actor)
     parent = connect(server.url, actor=actor).create_token(actor, "parent", duration="ONE_DAY", scopes=[GENERATE, "a"])
     holder = connect(server.url, token=parent.token)
@@ -61,7 +61,7 @@ def test_a_token_derives_a_narrower_one_that_dies_with_it(server: Server, connec
         connect(server.url, token=child.token).verify_token()
 
 
-def test_a_cascade_ends_what_was_minted_too(server: Server, connect: Clients, actor: str) -> None:
+def test_cascade_ends_what_was_minted_too(server: Server, connect: Clients, actor: str) -> None:
     server.grant(actor)
     first = connect(server.url, actor=actor).create_token(actor, "first", duration="ONE_DAY")
     minted = connect(server.url, token=first.token).create_token(actor, "minted", duration="ONE_DAY")
@@ -71,7 +71,7 @@ def test_a_cascade_ends_what_was_minted_too(server: Server, connect: Clients, ac
     assert admin.get_token(minted.metadata.id).status == "REVOKED"
 
 
-def test_a_token_is_rotated_and_the_old_one_ends_after_the_grace(server: Server, connect: Clients, actor: str) -> None:
+def test_token_is_rotated_and_the_old_one_ends_after_the_grace(server: Server, connect: Clients, actor: str) -> None:
     server.grant(actor)
     old = connect(server.url, actor=actor).create_token(actor, "laptop", duration="ONE_DAY")
     holder = connect(server.url, token=old.token)
@@ -116,9 +116,7 @@ def test_everything_is_ended_only_by_that_word(server: Server, connect: Clients)
     assert connect(server.url, actor=ADMIN).plan_revocation(everything=True).count >= 0
 
 
-def test_a_token_is_ended_by_whoever_holds_it_without_any_credential(
-    server: Server, connect: Clients, actor: str
-) -> None:
+def test_holder_revokes_a_token_without_credential(server: Server, connect: Clients, actor: str) -> None:
     made = connect(server.url, actor=ADMIN).create_token(actor, "lost", duration="ONE_DAY")
     stranger = connect(server.url)
     stranger.surrender_token(made.token)
@@ -131,11 +129,11 @@ def test_a_token_is_ended_by_whoever_holds_it_without_any_credential(
     assert refused.value.reason == "invalid_request"
 
 
-def test_the_keys_of_the_server_are_told_to_anybody(server: Server, connect: Clients) -> None:
+def test_client_reads_the_published_keys_without_credential(server: Server, connect: Clients) -> None:
     assert all(key["kty"] == "OKP" for key in connect(server.url).jwks()["keys"])
 
 
-def test_a_service_account_is_made_found_used_and_deleted(server: Server, connect: Clients, actor: str) -> None:
+def test_service_account_is_made_found_used_and_deleted(server: Server, connect: Clients, actor: str) -> None:
     client = connect(server.url, actor=ADMIN)
     made = client.create_service_account(f"CI of {actor}", description="Builds.")
     assert (made.display_name, made.description, made.created_by) == (f"CI of {actor}", "Builds.", ADMIN)
