@@ -24,7 +24,8 @@ from cryptography.x509 import load_pem_x509_certificate
 from watchword import __version__
 from watchword.domain.accounts import AccountGain
 from watchword.domain.backups import SealedSecrets
-from watchword.domain.errors import Diagnostic, Fault, OperatorError, bad, ok, warn
+from watchword.domain.diagnostics import Diagnostic, bad, ok, warn
+from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.ports import Clock
 from watchword.domain.store_urls import LastStart, PostgresUrl, SqliteUrl
 from watchword.files import owner_in_the_way

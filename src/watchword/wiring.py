@@ -32,8 +32,9 @@ from watchword.domain.backups import (
     RestoreResult,
     SealedSecrets,
 )
+from watchword.domain.diagnostics import Diagnostic
 from watchword.domain.engine import Engine
-from watchword.domain.errors import Diagnostic, Fault, OperatorError
+from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.policies import PolicyPlan, default_policies, root_policy, summary
 from watchword.domain.secret import Secret
 from watchword.domain.store_urls import SchemaVersions, SqliteUrl, StoreUrl

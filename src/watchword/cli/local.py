@@ -17,8 +17,8 @@ if TYPE_CHECKING:  # the wiring imports the service when a command asks for it
     from pathlib import Path
 
     from watchword.domain.backups import Backup, CopyResult, RestoreChoice, RestorePreview, RestoreResult
+    from watchword.domain.diagnostics import Diagnostic
     from watchword.domain.engine import Engine
-    from watchword.domain.errors import Diagnostic
     from watchword.domain.ports import Keys
     from watchword.domain.store_urls import SchemaVersions, StoreUrl
     from watchword.service.tokens import Tokens

@@ -1,4 +1,4 @@
-"""Every error the service returns, in one table; and the diagnostics of `doctor`.
+"""Every error the service returns, in one table.
 
 A fault has a stable reason code, a public message, and a private cause that only the log gets.
 The kind of a reason sets its status number, for HTTP and GraphQL:
@@ -7,7 +7,6 @@ The kind of a reason sets its status number, for HTTP and GraphQL:
     429 THROTTLED     500 SERVER_ERROR      503 UNAVAILABLE    and HTTP's own 405, 408, 413, 414, 415
 """
 
-from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Any, NamedTuple
 
@@ -146,31 +145,3 @@ class OperatorError(Exception):
 
 class Stale(Exception):
     """A write precondition no longer holds: authorize again. Never reaches a client."""
-
-
-class Level(Enum):
-    OK = "ok"
-    WARN = "warn"
-    BAD = "BAD"
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnostic:
-    """What `doctor` finds, and how to fix it."""
-
-    level: Level
-    about: str
-    what: str
-    fix: str | None = None
-
-
-def ok(about: str, what: str) -> Diagnostic:
-    return Diagnostic(Level.OK, about, what)
-
-
-def warn(about: str, what: str, fix: str) -> Diagnostic:
-    return Diagnostic(Level.WARN, about, what, fix)
-
-
-def bad(about: str, what: str, fix: str) -> Diagnostic:
-    return Diagnostic(Level.BAD, about, what, fix)

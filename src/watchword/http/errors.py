@@ -59,7 +59,9 @@ def fault_response(fault: Fault, *, graphql: bool) -> Response:
     if graphql:
         content: dict[str, Any] = {"errors": [graphql_error(fault)]}
     else:
-        content = {"error": extensions(fault) | {"message": redact(fault.message)}}
+        kind = fault.kind
+        base = {"code": kind.code, "type": kind.type, "reason": fault.reason.word, "message": redact(fault.message)}
+        content = {"error": base | fault.details}
     return Response(fault.kind.code, [JSON, NO_STORE, *fault_headers(fault)], orjson.dumps(content))
 
 
