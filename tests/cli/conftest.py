@@ -11,7 +11,7 @@ from tests.support.story import Story
 
 @pytest.fixture(scope="session")
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder whose store is made, to be copied: commands cost more than files."""
+    """A data folder with a migrated store, to be copied: copying is faster than commands."""
     folder = tmp_path_factory.mktemp("migrated") / "d"
     assert watchword("db", "migrate", "--data-dir", str(folder)).returncode == 0
     return folder
@@ -19,7 +19,7 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def with_token(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same, and there is a token in it."""
+    """A data folder with a migrated store and a token."""
     folder = shutil.copytree(migrated, tmp_path_factory.mktemp("with_token") / "d")
     assert watchword("token", "create", "--local", "--data-dir", str(folder)).returncode == 0
     return folder
@@ -55,7 +55,7 @@ def database_story(lived_in_database: Story, database: Home, tmp_path: Path) -> 
 
 @pytest.fixture(params=["story", "database_story"])
 def any_story(request: pytest.FixtureRequest) -> Story:
-    """In each store in turn."""
+    """On each store."""
     told: Story = request.getfixturevalue(request.param)
     return told
 

@@ -19,7 +19,7 @@ from watchword.cli.run import run
 def watchword(
     *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, stdin: str | None = None
 ) -> "CompletedProcess[str]":
-    """As `tests.support.server.watchword`, without the half second that a process takes; `serve` is a process."""
+    """Like `tests.support.server.watchword`, without starting a process; `serve` still is one."""
     if words[:1] == ("serve",):
         return server.watchword(*words, env=env, cwd=cwd, stdin=stdin)
     unset = {name: None for name in os.environ if name.startswith("WATCHWORD_")}

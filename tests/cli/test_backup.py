@@ -54,7 +54,7 @@ def names(folder: Path) -> list[str]:
 
 
 def take_backups_under_load(make_server: MakeServer, folder: Path, rounds: int) -> None:
-    """Everything answered before a backup began is in it, whole, and `db check` calls each of them clean."""
+    """Check that each backup has everything answered before it began, and that `db check` finds nothing."""
     server = make_server("--workers", "2", env=QUIET)
     for number in range(rounds):
         with Storm(server, clients=6) as storm:
@@ -77,7 +77,7 @@ def take_backups_under_load(make_server: MakeServer, folder: Path, rounds: int) 
 
 
 def assert_clean(file: Path, folder: Path) -> None:
-    """`db check` on a copy: it would turn the file itself to WAL mode."""
+    """Run `db check` on a copy: it would switch the file itself to WAL mode."""
     folder.mkdir(mode=0o700)
     shutil.copy(file, folder / "watchword.db")
     checked = watchword("db", "check", "--data-dir", str(folder))

@@ -31,7 +31,7 @@ def folder(migrated: Path, tmp_path: Path) -> Path:
     return shutil.copytree(migrated, tmp_path / "d")
 
 
-# That every command has an example is seen in test_help.py without a process for each.
+# test_help.py checks without a process that every command has an example.
 @pytest.mark.parametrize("words", [("serve",), ("db",), ("token", "create")], ids=" ".join)
 def test_command_and_a_group_of_them_show_their_help(words: tuple[str, ...]) -> None:
     done = watchword(*words, "--help")
@@ -107,7 +107,7 @@ def test_check_is_clean_on_a_running_server(server: Server) -> None:
 
 @pytest.fixture(scope="module")
 def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a server that made a token and another, and ended one of them."""
+    """The folder of a server that created two tokens and revoked one."""
     with Server(tmp_path_factory.mktemp("used")) as server:
         server.create(ADMIN)
         server.revoke(server.create(ADMIN)["metadata"]["id"])
@@ -308,7 +308,7 @@ def answers(port: int) -> bool:
 
 
 def test_token_that_can_neither_be_printed_nor_revoked_is_named(folder: Path) -> None:
-    """The pipe is full, so that the command waits to print; meanwhile its store goes away, and then its reader."""
+    """The pipe is full, so the command waits to print; meanwhile its store disappears, then its reader."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     with suppress(BlockingIOError):

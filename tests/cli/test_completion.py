@@ -26,7 +26,7 @@ TO_THE_BEGINNING = "\x01"
 def shell(
     request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Terminal]:
-    """One that has read what `watchword completion` prints, in a folder with a file, of somebody who has signed in."""
+    """A shell that has read the output of `watchword completion`, in a folder with a file, with a login."""
     flags, setup = SHELLS[request.param]
     program = need_program(request.param, request.param)
     home = tmp_path_factory.mktemp(request.param)

@@ -58,7 +58,7 @@ def is_there(database: Home) -> bool:
 
 @pytest.fixture
 def store(with_token: Path, tmp_path: Path) -> Path:
-    """A store with a token, that nobody uses, and its master key beside it."""
+    """A closed store with a token, and its master key."""
     return shutil.copytree(with_token, tmp_path / "d") / "watchword.db"
 
 
@@ -296,7 +296,7 @@ def test_folder_without_room_gets_no_copy(database: Home, tmp_path: Path) -> Non
 
 
 def test_copy_that_does_not_hold_what_was_sent_is_not_kept(store: Path, key: Path, database: Home) -> None:
-    """As by a rule that somebody else has put into the target."""
+    """Add a trigger of another program to the target."""
     assert watchword("db", "migrate", env=database.env).returncode == 0
     database.look(
         """CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -46,7 +46,7 @@ ABOUTS = [
 
 
 def doctor(data_dir: Path, *flags: str, **how: Any) -> tuple[int, list[dict[str, str]]]:
-    """Its exit code and findings, on a port that is free unless the flags name one."""
+    """Return the exit code and findings, on a free port unless the flags name one."""
     port = () if "--port" in flags or "WATCHWORD_PORT" in how.get("env", {}) else ("--port", str(free_port()))
     done = watchword("doctor", "--json", "--data-dir", str(data_dir), *port, *flags, **how)
     assert done.stderr == ""
@@ -97,7 +97,7 @@ def test_healthy_installation_that_runs_is_all_ok_and_left_as_it_was(story: Stor
 
 
 def test_doctor_leaves_a_closed_index_unchanged(story: Story) -> None:
-    """As it is after a server that was killed before it opened it, and as whoever copies it puts it there."""
+    """The state after a server was killed before it opened the index, and after a copy."""
     with closing(sqlite3.connect(story.server.data_dir / "index.db")) as index:
         index.execute("SELECT * FROM indices").fetchall()
     before = state(story.server.data_dir)
@@ -334,7 +334,7 @@ def test_public_address_without_tls_and_wide_trust_are_warnings(story: Story) ->
 
 
 def certificate(folder: Path, name: str, days: int) -> tuple[str, str, str, str]:
-    """A certificate that began long ago and ends in so many days, as flags."""
+    """Create a certificate that ends in this many days; return its flags."""
     key = ec.generate_private_key(ec.SECP256R1())
     named = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     now = dt.datetime.now(dt.UTC)

@@ -15,7 +15,7 @@ from tests.cli.test_help import COMMANDS
 from tests.support.server import ADMIN, Server
 from tests.support.terminal import Terminal
 
-# Those that are run elsewhere, for they need more than a reader has at hand.
+# Examples that other tests run, because they need more setup.
 ELSEWHERE = {
     "watchword serve --port 8080 --data-dir ./watchword-data": "by every test",
     (
@@ -37,7 +37,7 @@ BEFORE = {
     "watchword group add": "watchword group create ops --name Operations",
     "watchword logout": "watchword login --profile leaving --url https://tokens.example.org < leaving.token",
 }
-# What is an example of finding something, or comes too late.
+# Examples that find something, or run too late.
 CODES = {
     "watchword token scan . ": 1,
     "watchword task cancel": 1,
@@ -88,7 +88,7 @@ class World:
         return made
 
     def here(self, example: str) -> str:
-        """With what a reader would put in place of what is made up."""
+        """Replace placeholders with real values."""
         made: dict[str, Callable[[], str]] = {
             "https://tokens.example.org": lambda: self.server.url,
             "kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA=": lambda: self.server.create(ADMIN, duration="ONE_WEEK")[
@@ -141,7 +141,7 @@ def test_every_example_in_the_help_works_as_it_is_typed(world: World, noun: str)
 
 
 def answered(terminal: Terminal) -> int:
-    """Whoever is asked says yes."""
+    """Answer yes to every prompt."""
     terminal.enter("y\n")
     return terminal.finish(60)
 

@@ -40,7 +40,7 @@ def test_folder_of_another_user_is_bad_beside_the_other_checks(server: Server) -
 
 @contextmanager
 def open_to_www_data(server: Server) -> Iterator[Path]:
-    """The server's data folder by a path that another user can follow up to it."""
+    """The server's data folder, by a path that another user can follow."""
     need_root("acts as another user")
     with tempfile.TemporaryDirectory(dir="/tmp") as above:
         Path(above).chmod(0o755)

@@ -16,7 +16,7 @@ from watchword.cli.run import Group
 
 
 def everything(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
-    """The command, and all those below a group."""
+    """Yield the command and all commands below a group."""
     yield words, command
     if isinstance(command, Group):
         for name in sorted(command.commands, key=command.lazy.__contains__):  # in the order of their definition
@@ -73,7 +73,7 @@ def test_group_lists_a_command_that_is_not_loaded_by_its_first_sentence(words: s
     assert listed == {name: loaded(group, name).get_short_help_str(200) for name in group.lazy}
 
 
-# What takes long to load, or is for the service alone.
+# Modules that load slowly, or belong to the service.
 HEAVY = {
     "apsw", "asyncio", "asyncpg", "cryptography", "granian", "graphql", "httpx", "jwt", "orjson", "prometheus_client",
     "rich", "ssl", "structlog", "uvloop", "watchword.settings", "watchword.wiring", "yaml",
@@ -81,7 +81,7 @@ HEAVY = {
 
 
 def test_help_loads_nothing_that_only_commands_need() -> None:
-    """What is not imported costs no time."""
+    """A module that is not imported costs no time."""
     assert loaded_by("--help") & {"click", *HEAVY} == {"click"}
 
 
@@ -104,7 +104,7 @@ def test_command_on_a_local_store_loads_neither_the_server_nor_another_kind_of_s
 
 
 def loaded_by(*words: str) -> set[str]:
-    """The modules that a command has loaded by the time it ends."""
+    """Return the modules that a command has loaded when it ends."""
     code = (
         "import sys\n"
         "from watchword.__main__ import main\n"

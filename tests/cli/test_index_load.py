@@ -25,7 +25,7 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 def folder(migrated: Path, tmp_path: Path) -> Path:
-    """A data folder whose store is made."""
+    """A data folder with a migrated store."""
     return shutil.copytree(migrated, tmp_path / "data")
 
 
@@ -34,7 +34,7 @@ def load(folder: Path, *words: str, **how: Any) -> "subprocess.CompletedProcess[
 
 
 def kept(folder: Path, index: str = INDEX) -> dict[str, Any]:
-    """The rows of an index by their ids, as they lie in the file of the embedded engine."""
+    """Return the rows of an index by id, from the file of the embedded engine."""
     if not (folder / "index.db").exists():
         return {}
     query = "SELECT id, source FROM documents JOIN indices ON number = index_number WHERE name = ?"
@@ -225,7 +225,7 @@ def test_at_a_terminal_a_bar_shows_the_rate_and_standard_output_stays_clean(fold
 
 def test_ctrl_c_says_how_much_got_in(folder: Path) -> None:
     with Terminal("index", "load", "-", *INTO, "--data-dir", str(folder)) as terminal:
-        for _ in range(1_001):  # as much as goes in at once, and one more
+        for _ in range(1_001):  # one batch and one row more
             terminal.enter("{}\n")
         terminal.wait_for("1,000 rows,")
         assert terminal.interrupt() == 130
@@ -253,7 +253,7 @@ def test_large_file_is_loaded_in_little_memory(folder: Path, tmp_path: Path) -> 
 
 
 def high_water_mark(pid: int) -> int:
-    """The most memory the process had at once, in KiB; 0 where it has ended."""
+    """Return the peak memory of the process in KiB; 0 if it has ended."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

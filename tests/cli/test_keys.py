@@ -28,7 +28,7 @@ def folder(settled: Path, tmp_path: Path) -> Path:
 
 
 def rotated(data: Path) -> str:
-    """The name of the key that signs after a rotation."""
+    """Return the id of the key that signs after a rotation."""
     assert watchword("keys", "rotate", "--data-dir", str(data)).returncode == 0
     kid: str = json.loads(watchword("keys", "list", "--json", "--data-dir", str(data)).stdout)[0]["kid"]
     return kid

@@ -15,7 +15,7 @@ from tests.support.waiting import SECONDS
 
 @pytest.fixture
 def short() -> Iterator[Path]:
-    """A folder whose path is short enough for a socket's."""
+    """A folder with a path short enough for a socket."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         yield Path(folder)
 

@@ -19,7 +19,7 @@ HARMLESS = (["db", "check"], ["doctor"])
 
 
 class OlderStore:
-    """A store as the version before this one left it."""
+    """A store as the previous version left it."""
 
     def __init__(self, folder: Path, database: Home | None) -> None:
         self.server = Server(folder, env=database.env if database else {})

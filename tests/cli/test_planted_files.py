@@ -39,7 +39,7 @@ def shared_folder(tmp_path: Path, mode: int = 0o1777, owner: int = 0, group: int
 
 
 def names_taken(folder: Path, *words: str) -> tuple[subprocess.CompletedProcess[str], set[str]]:
-    """Run a command and list the names that it opened, made or renamed in the folder, as strace sees them."""
+    """Run a command; list the names that it opened, created or renamed in the folder, as strace reports them."""
     log = folder.parent / "trace"
     calls = "trace=open,openat,creat,mkdir,mkdirat,rename,renameat,renameat2,link,linkat"
     strace = need_program("strace", "strace")
@@ -64,7 +64,7 @@ def test_planted_drafts_neither_overwrite_a_file_nor_give_away_a_backup(
         assert done.returncode == 0, done.stderr
         made = (shared / name).stat()
         assert (made.st_uid, made.st_mode & 0o777) == (os.geteuid(), 0o600)
-        # No name that anybody could have planted: each is the backup's own, or random.
+        # No predictable name: each is the backup's own or random.
         assert all(one == name or re.fullmatch(rf"\.{name}\.[0-9a-f]{{16}}\.draft", one) for one in names), names
     assert victim.read_text() == PRECIOUS
     assert planted.stat().st_size == 0
@@ -159,7 +159,7 @@ def test_exported_policies_hold_no_control_that_turns_the_direction_of_writing(
     assert watchword("policy", "export", str(file), *how).returncode == 0
     assert file.read_text() == printed.stdout
     applied = watchword("policy", "apply", str(file), "--dry-run", *how)
-    assert '"pay' not in applied.stdout  # what was escaped is read back as it was
+    assert '"pay' not in applied.stdout  # escaped text is read back unchanged
     (tmp_path / "link.yaml").symlink_to(victim)
     refused = watchword("policy", "export", str(tmp_path / "link.yaml"), *how)
     assert (refused.returncode, victim.read_text()) == (1, PRECIOUS)

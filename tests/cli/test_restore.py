@@ -57,7 +57,7 @@ def test_revoke_all_revokes_every_token_of_the_backup(any_story: Story) -> None:
 
 
 def test_first_choice_spares_no_token_that_only_this_clock_calls_expired(story: Story) -> None:
-    """As a machine whose clock is ahead sees them."""
+    """As seen by a machine whose clock is ahead."""
     for file in (story.file, story.server.data_dir / "watchword.db"):
         with closing(sqlite3.connect(file)) as connection, connection:
             connection.execute("UPDATE tokens SET expires_at = 1000")

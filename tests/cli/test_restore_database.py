@@ -22,7 +22,7 @@ MakeServer = Callable[..., Server]
 
 
 def back_up_under_load(server: Server, database: Home, file: Path) -> None:
-    """Everything answered before the backup began is in it, whole."""
+    """Check that the backup has everything answered before it began."""
     with Storm(server, clients=6) as storm:
         storm.until_answered()
         created = [token_id for own in storm._own for token_id in list(own.created)]

@@ -15,7 +15,7 @@ from tests.support.waiting import SECONDS
 
 
 def restore_killed_at(story: Story, call: str, number: int, choice: str = REVOKE_ALL) -> bool:
-    """Whether it was killed, at the so manyth of these system calls; else it ended well."""
+    """Return whether the command was killed at the n-th of these system calls; else it succeeded."""
     program = need_program("strace", "strace")
     trace = ["-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={number}"]
     words = ["db", "restore", str(story.file), choice, "--data-dir", str(story.server.data_dir)]
@@ -26,7 +26,7 @@ def restore_killed_at(story: Story, call: str, number: int, choice: str = REVOKE
 
 
 def change_in_the_log(story: Story) -> None:
-    """A change that stands in the store's log alone, as a killed server leaves it."""
+    """Write a change that is only in the store's WAL, as a killed server leaves it."""
     work = "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1])\n"
     work += "c.execute('UPDATE state SET probed_at = 1'); c.commit(); os._exit(0)"
     subprocess.run([sys.executable, "-c", work, story.server.data_dir / "watchword.db"], check=True)
@@ -34,7 +34,7 @@ def change_in_the_log(story: Story) -> None:
 
 
 def outcome(story: Story) -> str:
-    """Which store is in place; it is whole, and has no log of the other's beside it."""
+    """Return which store is in place; check that it is sound and has no WAL of the other."""
     checked = story.server.command_line("db", "check")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     restored = look(story.server, "SELECT count(*) FROM events WHERE action = 'store.restored'")[0][0]

@@ -32,7 +32,7 @@ def test_token_made_locally_names_the_issuer_of_the_running_service(
     env = {} if database is None else database.env
     words = ("token", "create", "--local", "--actor", ADMIN, "--data-dir", str(tmp_path / "server0" / "data"))
     assert watchword("db", "migrate", *words[-2:], env=env).returncode == 0
-    before = watchword(*words, env=env)  # no service was ever started: its own settings count
+    before = watchword(*words, env=env)  # no service was ever started: its own settings apply
     assert claims(before.stdout)["iss"] == "http://127.0.0.1:8080"
     server = make_server("--public-url", PUBLIC, env=env)
     made = watchword(*words, env=env)
@@ -41,7 +41,7 @@ def test_token_made_locally_names_the_issuer_of_the_running_service(
 
 
 def test_doctor_judges_the_running_service_by_its_answer(make_server: Callable[..., Server], server: Server) -> None:
-    """Without the settings of the service, by which it would find local mode on, and another address."""
+    """Without the service's settings, doctor would see local mode on and another address."""
     running = make_server("--public-url", PUBLIC)
     done = running.command_line("doctor", "--json")
     assert done.returncode == 0, done.stdout
@@ -69,7 +69,7 @@ def test_in_the_wrong_folder_the_error_names_it_and_the_server_that_uses_another
         assert (
             f"The server at {server.url} uses another store. Name the service's folder with --data-dir" in done.stderr
         )
-        assert "migrate" not in done.stderr  # a second store is not what is meant
+        assert "migrate" not in done.stderr  # a second store is not suggested
     done = watchword("keys", "list", cwd=tmp_path, env={"WATCHWORD_URL": "http://127.0.0.1:1"})
     assert done.stderr.endswith("To create a new store there: watchword db migrate\n")
     assert list(tmp_path.iterdir()) == []

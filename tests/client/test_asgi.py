@@ -100,7 +100,7 @@ def test_application_gets_the_identity_of_the_token(shop: Shop, server: Server, 
     assert answer.status_code == 200
     assert (answer.json()["urn"], answer.json()["token"]) == (actor, made["metadata"]["id"])
     assert answer.json()["scopes"] == ["orders:read", "shop"]
-    assert answer.json()["shop"] == "corner shop"  # what the application keeps for itself stays
+    assert answer.json()["shop"] == "corner shop"  # the application's own state is kept
 
 
 def test_revoked_token_is_rejected_at_the_next_request(shop: Shop, server: Server, actor: str) -> None:

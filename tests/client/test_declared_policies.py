@@ -11,7 +11,7 @@ from watchword.client import DeclaredPolicy, PolicyActors, Unauthorized
 
 @pytest.fixture
 def own(tmp_path_factory: pytest.TempPathFactory) -> Server:
-    """What is declared is declared for a whole server, so that each test has its own."""
+    """Declared policies apply to a whole server, so each test has its own."""
     return Server(tmp_path_factory.mktemp("own"))
 
 

@@ -29,7 +29,7 @@ from watchword.http.errors import fault_response
 
 
 def test_every_kind_of_error_that_a_caller_handles_has_a_class() -> None:
-    """The others are about HTTP itself, and cannot come from a request of this client."""
+    """The other reasons are about HTTP and cannot come from a request of this client."""
     kinds = {value.code for value in vars(errors).values() if isinstance(value, Kind)}
     of_http = {errors.METHOD_NOT_ALLOWED, errors.TIMEOUT, errors.TOO_LARGE, errors.URI_TOO_LONG}
     assert kinds - set(BY_CODE) == {kind.code for kind in (*of_http, errors.UNSUPPORTED_MEDIA_TYPE)}

@@ -13,7 +13,7 @@ from watchword.client.api import ApiRequest, ResultPage, list_by_offset
 
 
 def fill(client: Client, actor: str, names: str) -> dict[str, str]:
-    """Tokens of these names; ids by name."""
+    """Create tokens with these names; return ids by name."""
     return {name: client.create_token(actor, name, duration="ONE_DAY").metadata.id for name in names}
 
 

@@ -12,7 +12,7 @@ from watchword.client.profiles import Profile, Profiles
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home folder without profiles, and an environment without settings of Watchword."""
+    """A home folder without profiles, and an environment without Watchword settings."""
     for name in ("URL", "TOKEN", "PROFILE"):
         monkeypatch.delenv(f"WATCHWORD_{name}", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

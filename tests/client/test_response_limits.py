@@ -82,7 +82,7 @@ def test_timeout_applies_through_a_proxy(connect: Clients, monkeypatch: pytest.M
         monkeypatch.setenv("http_proxy", proxy.url)
         with pytest.raises(Unreachable, match="in time"):
             connect("http://192.0.2.1", actor=ADMIN, timeout=0.5, retries=0).me()
-        until(lambda: bool(proxy.came), "the proxy has been asked")  # perhaps only after the asker was gone
+        until(lambda: bool(proxy.came), "the proxy has been asked")  # perhaps only after the client has gone
 
 
 def test_timeout_restarts_for_each_call(server: Server, connect: Clients) -> None:

@@ -15,7 +15,7 @@ from watchword.client import Unreachable
 
 @pytest.fixture(scope="module")
 def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """The address of a server with a certificate that it signed itself, and the certificate's file."""
+    """The address of a server with a self-signed certificate, and the certificate's file."""
     folder = tmp_path_factory.mktemp("tls")
     certificate, key = folder / "cert.pem", folder / "key.pem"
     openssl = need_program("openssl", "openssl")

@@ -18,7 +18,7 @@ from watchword.client import Client, Conflict, Unauthenticated, Unreachable, rot
 
 @pytest.fixture
 def file(server: Server, tmp_path: Path, actor: str) -> Path:
-    """The token of somebody who may rotate it."""
+    """A token file of an actor who may rotate it."""
     server.grant(actor)
     (tmp_path / "keys").mkdir()
     return written(tmp_path / "keys" / "token", server.create(actor)["accessToken"])
@@ -108,12 +108,12 @@ def test_what_is_no_file_of_a_token_is_left_alone(
 def test_nothing_is_asked_for_that_could_not_be_kept(server: Server) -> None:
     with Breaker(server.url) as between:
         with pytest.raises(OSError, match="/proc/sys/kernel"):
-            rotate_file("/proc/sys/kernel/hostname", between.url)  # a word, in a folder that takes no files
+            rotate_file("/proc/sys/kernel/hostname", between.url)  # text in a folder that accepts no files
         assert between.seen == []
 
 
 def dying_at(step: int, deed: Callable[[], Any]) -> bool:
-    """Do it in a process that is gone without a word before its n-th step outwards; whether it came to its end."""
+    """Run it in a process that is killed before its n-th outward step; return whether it finished."""
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1] == 0

@@ -78,7 +78,7 @@ def test_while_it_cannot_be_renewed_the_old_token_goes_on_and_the_problem_is_kno
     assert kept.problem is not None
     assert token.reveal() not in kept.problem
     assert server.verify(token.reveal()).status_code == 204
-    assert not kept.is_due(token)  # until a while has passed
+    assert not kept.is_due(token)  # until some time has passed
 
 
 def test_concurrent_readers_get_a_live_token(server: Server, file: Path) -> None:

@@ -18,8 +18,8 @@ SMALL = "six"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with the script and a lock of one small package, as it stands in ours."""
-    client_env("datahub")  # skips where nothing can be had
+    """A project with the script and a lock of one small package."""
+    client_env("datahub")  # skips if it cannot be installed
     (tmp_path / "scripts").mkdir()
     (tmp_path / "requirements").mkdir()
     shutil.copy(ROOT / "scripts/client-env", tmp_path / "scripts")

@@ -22,7 +22,7 @@ PROGRAMS = {
 
 
 def command(client: str) -> tuple[list[str], Path | None]:
-    """What runs a program from its standard input, and where."""
+    """Return the command that runs a program from standard input, and its folder."""
     match client:
         case "datahub":
             return [str(client_env("datahub") / "bin/python"), "-"], None

@@ -19,7 +19,7 @@ from tests.support.waiting import until
 
 ALICE = "urn:li:corpuser:alice"
 KEPT_DAYS = 30
-# As it names them, and how many of twenty rows are old: both ways of truncating are met.
+# As DataHub names them, with the number of old rows out of twenty: both truncation strategies occur.
 ASPECTS = (
     ("dataset", "operation", 16),
     ("dataset", "datasetusagestatistics", 4),
@@ -31,7 +31,7 @@ OPERATIONS = (
     "{ operations { total operations { id state plan { indexName strategy rowsToDelete } postCheck { passed } } } }"
 )
 
-# Whatever of it asks for more than tokens and time series is off.
+# Everything except tokens and time series is off.
 CONFIG: dict[str, Any] = {
     "cleanup_expired_tokens": True,
     "dataprocess_cleanup": {"enabled": False},
@@ -43,7 +43,7 @@ CONFIG: dict[str, Any] = {
 
 EMBEDDED, NODE = "embedded", "opensearch-2"
 ON_BOTH = (EMBEDDED, NODE)
-# To start it takes longer than what is watched, so the second engine comes in the soak.
+# Its start takes longer than the test, so the second engine is tested in the soak.
 ON_EMBEDDED_FIRST = (EMBEDDED, pytest.param(NODE, marks=pytest.mark.soak))
 ON_NODE_FIRST = (pytest.param(EMBEDDED, marks=pytest.mark.soak), NODE)
 
@@ -55,7 +55,7 @@ def index(request: pytest.FixtureRequest, shared_nodes: SharedNodes) -> Iterator
 
 
 class Collected:
-    """What a run of it said."""
+    """The output of one run."""
 
     def __init__(self, home: Path, server: Server, **config: Any) -> None:
         home.mkdir()
@@ -78,7 +78,7 @@ class Collected:
 
 
 def some_tokens(server: Server) -> tuple[set[str], set[str]]:
-    """Ids of expired and of other tokens."""
+    """Return the ids of expired and of other tokens."""
     expired = {server.create(ADMIN, of=ALICE, name=f"expired {n}")["metadata"]["id"] for n in range(23)}
     for token_id in expired:
         change_store(server, "UPDATE tokens SET expires_at = created_at + 1 WHERE id = ?", token_id)
@@ -93,13 +93,13 @@ def ids(server: Server, status: str) -> set[str]:
 
 
 def now(server: Server) -> int:
-    """By the server's clock."""
+    """Return the server's time."""
     made: int = server.create(ADMIN)["metadata"]["createdAt"]
     return made
 
 
 def all_over(server: Server) -> Any:
-    """Every operation, once none is under way."""
+    """Return all operations once none is running."""
 
     def listed() -> Any:
         return server.ask(OPERATIONS, actor=ADMIN)["operations"]["operations"]
@@ -184,7 +184,7 @@ def test_it_does_no_harm_to_a_truncation_that_is_under_way_and_works_again_after
 
     meanwhile = Collected(tmp_path / "meanwhile", server, truncate_indices=True)
 
-    # It asks twice, the second time with forceDeleteByQuery, and says which operation is in its way.
+    # It requests twice, the second time with forceDeleteByQuery, and names the conflicting operation.
     assert running in meanwhile.said
     assert [failure["message"] for failure in meanwhile.report["failures"]] != []
     assert meanwhile.report["expired_tokens_revoked"] == len(expired)

@@ -9,7 +9,7 @@ from tests.support.clients import ClientRefused, Graph
 from tests.support.server import Server
 from tests.support.store_file import change_store
 
-# As DataHub's clients send them: their names of the input types, and what they select.
+# As DataHub's clients send them: their input type names and selections.
 CREATE = """mutation createAccessToken($input: CreateAccessTokenInput!) {
   createAccessToken(input: $input) { accessToken metadata { id actorUrn ownerUrn name description } } }"""
 LIST = """query listAccessTokens($input: ListAccessTokenInput!) {
@@ -106,7 +106,7 @@ def test_denial_is_an_answer_with_code_403_and_the_missing_privilege(
     asked = wanted("urn:li:corpuser:somebody-else")
     with pytest.raises(ClientRefused) as told:
         graph.call(server.url, token, "execute_graphql", query=CREATE, variables=asked)
-    assert told.value.kinds[0] == "GraphError"  # so not retried, and no failure of the transport
+    assert told.value.kinds[0] == "GraphError"  # so it is not retried, and no transport error
     assert "'code': 403, 'type': 'UNAUTHORIZED'" in str(told.value)
     assert "MANAGE_ACCESS_TOKENS" in str(told.value)
 

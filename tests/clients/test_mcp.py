@@ -32,7 +32,7 @@ class McpServer:
             return client.post("/mcp", json=asked, headers=headers)
 
     def search(self, token: str) -> httpx.Response:
-        """A tool that asks us, in the caller's name, for something that we do not have."""
+        """A tool that queries us, as the caller, for something that does not exist."""
         return self.ask(token, "tools/call", name="search", arguments={"query": "*"})
 
 

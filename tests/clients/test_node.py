@@ -7,7 +7,7 @@ import pytest
 from tests.support.clients import run_node
 from tests.support.server import Server
 
-# Rules that say MAY and that we leave alone: by GET the address answers 405, so that no link or image can ask it.
+# Rules that say MAY and that we ignore: GET returns 405, so no link or image can send a query.
 BY_GET = {"5A70", "D6D5", "6A70"}
 
 

@@ -21,7 +21,7 @@ GATEWAY = "urn:li:corpuser:gateway"
 
 @pytest.fixture(scope="module")
 def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of their own, because its keys are rotated."""
+    """Their own server, because its keys are rotated."""
     with Server(tmp_path_factory.mktemp("issuer")) as running:
         running.grant(GATEWAY, privileges=("INTROSPECT_TOKENS",))
         yield running
@@ -35,7 +35,7 @@ def gateway(issuer: Server) -> str:
 
 @pytest.fixture(scope="module")
 def talks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Talk]]:
-    """A process of each world, by the names of the libraries in it."""
+    """A process for each runtime, by the names of its libraries."""
     home = tmp_path_factory.mktemp("home")
     client_env("node")
     python: list[str | Path] = [client_env("oauth") / "bin/python", PROGRAMS / "oauth.py"]
@@ -50,7 +50,7 @@ def rotate(server: Server) -> None:
 
 
 def fetches(server: Server) -> str:
-    """How often the keys were asked for, as the server counts it."""
+    """Count the requests for the keys, from the server's metrics."""
     told = server.metrics().splitlines()
     (counted,) = (line for line in told if 'requests_total{route="/.well-known/jwks.json",status="200"}' in line)
     return counted

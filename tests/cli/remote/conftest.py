@@ -19,19 +19,19 @@ def asking(server: Server) -> Run:
 
 @pytest.fixture
 def run(server: Server) -> Run:
-    """A command that asks the shared server, as the root actor where nobody else is named."""
+    """Run a command against the shared server, as the root actor unless another caller is named."""
     return asking(server)
 
 
 @pytest.fixture
 def run_slowly(slow_server: Server) -> Run:
-    """The same for the server whose truncations take their time."""
+    """Run a command against the server with slow truncations."""
     return asking(slow_server)
 
 
 @pytest.fixture
 def done(run: Run) -> Callable[..., str]:
-    """What such a command prints, when it must succeed and say nothing on standard error."""
+    """Return the output of a command that must succeed and print nothing to standard error."""
 
     def call(*words: str, **how: Any) -> str:
         ran = run(*words, **how)

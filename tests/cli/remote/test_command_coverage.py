@@ -13,7 +13,7 @@ from tests.cli.test_help import COMMANDS
 from tests.support.server import ADMIN, Server
 from watchword.http.graphql.schema import sdl
 
-# By which command each field of the API is asked. A new field needs one.
+# The command for each API field. A new field needs one.
 ASKED_BY = {
     "listAccessTokens": "token list",
     "getAccessToken": "token show",
@@ -58,7 +58,7 @@ ASKED_BY = {
     "listEventActions": "event actions",
     "timeseriesHistogram": "index histogram",
 }
-# For forms, to offer no more than that; whoever types a lifetime is told.
+# For forms only; the command line reports invalid lifetimes.
 OF_FORMS = {"allowedDurations"}
 
 

@@ -15,7 +15,7 @@ TOKEN = "eyJhbGciOiJFZERTQSJ9.c2VjcmV0LXBheWxvYWQtb2YtdG9rZW4.c2lnbmF0dXJl"
 
 
 def one_line(ran: "CompletedProcess[str]", code: int, *words: str) -> None:
-    """It ended with this code and one line on standard error that says all of the words."""
+    """Check the exit code and the one line on standard error."""
     assert (ran.returncode, ran.stdout) == (code, "")
     (line,) = ran.stderr.splitlines()
     assert line.startswith("watchword: ")
@@ -92,7 +92,7 @@ def test_rejected_actor_name_is_reported_with_a_next_step(tmp_path: Path) -> Non
 
 
 def test_unencrypted_token_prints_a_warning() -> None:
-    # 192.0.2.0/24 is nobody's (RFC 5737); the proxy, which is nobody either, ends the try at once.
+    # 192.0.2.0/24 is unused (RFC 5737); the unreachable proxy fails at once.
     nobody = {"WATCHWORD_TOKEN": TOKEN, "http_proxy": f"http://127.0.0.1:{free_port()}"}
     ran = watchword("whoami", "--url", "http://192.0.2.1", env=nobody)
     warning, failure = ran.stderr.splitlines()

@@ -139,8 +139,8 @@ def test_interrupted_truncation_continues_and_can_be_watched_again(slow_server: 
         assert code == 130
         again = re.search(r"To watch it again: watchword (task watch (\S+))", terminal.text)
         assert again is not None
-        assert "\x1b[?25h" in terminal.output  # the cursor is back
-        assert terminal.output.endswith("\n")  # and at the beginning of a line
+        assert "\x1b[?25h" in terminal.output  # the cursor is visible again
+        assert terminal.output.endswith("\n")  # the cursor is at the start of a line
         assert state_of(slow_server, again[2]) in GOES_ON
         with at_terminal(slow_server, *again[1].split()) as picked_up:
             assert picked_up.finish() == 0

@@ -25,7 +25,7 @@ Run = Callable[..., "CompletedProcess[str]"]
 
 
 class Desk:
-    """Somebody's home, and what is signed in there."""
+    """A home folder and its login."""
 
     def __init__(self, folder: Path, server: Server) -> None:
         self.folder = folder / "config"
@@ -219,7 +219,7 @@ def test_interrupted_login_stores_no_token_for_another_server(desk: Desk, make_s
     kept["profiles"] |= {f"other-{n}": {"url": "https://tokens.example.org"} for n in range(100)}
     profiles.write_text(json.dumps(kept))
     other = make_server()
-    # The token can be written, the list of profiles cannot: it is longer than any file may get.
+    # The token can be written, but the list of profiles cannot: it exceeds the file size limit.
     command = [sys.executable, "-m", "watchword", "login", "--profile", "work", "--url", other.url]
     ran = subprocess.run(
         ["sh", "-c", 'ulimit -f 4; exec "$@"', "sh", *command],

@@ -16,7 +16,7 @@ OFFBOARD = """mutation ($input: OffboardActorInput!) { offboardActor(input: $inp
 
 
 def leaving(server: Server, done: Done, actor: str) -> dict[str, str]:
-    """An actor with everything that can be left behind: what is what, by its word."""
+    """An actor with everything that offboarding removes, by name."""
     policy = server.grant(actor, privileges=(GENERATE, *NEEDED[1:]))
     account = done("account", "create", "--name", "nightly", caller=actor).strip()
     group = done("group", "create", "--name", "Leavers").strip()

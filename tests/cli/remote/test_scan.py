@@ -187,7 +187,7 @@ def sample(server: Server) -> str:
 
 
 def found_in(content: bytes, size: int = PIECE_BYTES) -> list[tuple[int, int, str]]:
-    """Read in pieces of at most this size, as from a pipe."""
+    """Read in chunks of at most this size, as from a pipe."""
     left = memoryview(content)
 
     def read(most: int) -> bytes:
@@ -262,7 +262,7 @@ def test_token_in_a_file_name_is_not_shown(server: Server, lost: Lost, tmp_path:
 
 
 def test_scan_of_a_large_input_uses_little_memory(server: Server, lost: Lost) -> None:
-    """A process that may have 250 MB goes through 300 MB."""
+    """A process limited to 250 MB scans 300 MB."""
     code = (
         "import resource, sys\n"
         "resource.setrlimit(resource.RLIMIT_AS, (250_000_000, 250_000_000))\n"

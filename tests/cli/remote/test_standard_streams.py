@@ -22,7 +22,7 @@ LOST = ["closed", "full", "gone"]
 
 @contextmanager
 def lost(how: str) -> Iterator[str]:
-    """What a shell writes behind a command so that its output is lost."""
+    """Redirections that lose the output of a command."""
     if how == "closed":
         yield ">&-"
     elif how == "full":
@@ -36,7 +36,7 @@ def lost(how: str) -> Iterator[str]:
 
 
 def shell(*words: str, redirect: str) -> "subprocess.CompletedProcess[str]":
-    """The command with a redirection, as a shell does it."""
+    """Run the command with a redirection in a shell."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WATCHWORD_")}
     script = f'"$@" {redirect}'
     return subprocess.run(
@@ -185,7 +185,7 @@ def test_token_file_must_be_a_file_and_no_longer_than_a_token(tmp_path: Path) ->
 
 
 def test_unencrypted_token_warning_covers_every_url_spelling() -> None:
-    # 192.0.2.0/24 is nobody's (RFC 5737); a proxy that cannot be one ends the try at once.
+    # 192.0.2.0/24 is unused (RFC 5737); an invalid proxy fails at once.
     env = {"WATCHWORD_TOKEN": TOKEN, "http_proxy": "http://127.0.0.1:1"}
     assert "unencrypted" in watchword("whoami", "--url", "HTTP://192.0.2.1", env=env).stderr
 

@@ -23,7 +23,7 @@ START = """mutation ($input: TruncateTimeseriesAspectInput!) {
 
 
 def start(server: Server, aspect: str) -> str:
-    """A truncation of what is older than thirty days; returns its id."""
+    """Start a truncation of rows older than thirty days; return its id."""
     wanted = {"entityType": "dataset", "aspect": aspect, "endTimeMillis": now() - 30 * DAY, "dryRun": False}
     answer = server.ask(START, {"input": wanted}, actor=ADMIN)["truncateTimeseriesAspect"]
     operation: str = answer["operation"]["id"]

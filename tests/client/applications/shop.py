@@ -1,4 +1,4 @@
-"""A FastAPI application as a user of the middleware would write it, with one part for each way to set it up."""
+"""A FastAPI application with one part for each configuration of the middleware."""
 
 import os
 from collections.abc import AsyncIterator
@@ -52,7 +52,7 @@ PARTS = {
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Each part on its own: mounted in one another they would be guarded twice."""
+    """Separate parts: mounted in one another they would be checked twice."""
     path = scope.get("path", "")
     prefix = next((prefix for prefix in PARTS if prefix and path.startswith(f"{prefix}/")), "")
     await PARTS[prefix]({**scope, "path": path.removeprefix(prefix)}, receive, send)

@@ -21,14 +21,14 @@ from datahub.upgrade import upgrade
 
 
 def warn_about_tokens(graph: DataHubGraph, actor: str) -> str:
-    """What `datahub init --sso` says about the tokens one has already."""
+    """Return what `datahub init --sso` says about existing tokens."""
     with redirect_stdout(StringIO()) as said:
         _warn_about_existing_cli_tokens(graph.session, graph.config.server, actor)
     return said.getvalue()
 
 
 def compare_versions(graph: DataHubGraph) -> int | None:
-    """What every `datahub` command finds: below 0 the server is too old for it, above 0 too new."""
+    """Return what every `datahub` command computes: below 0 the server is too old, above 0 too new."""
     server = asyncio.run(upgrade.get_server_version_stats(graph))[1]
     if server is None:
         return None

@@ -24,7 +24,7 @@ SECONDS = 20
 
 @functools.cache
 def metadata(issuer: str) -> Any:
-    """Found as RFC 8414 says, and held to Authlib's own rules for all that we say of ourselves."""
+    """Fetch the metadata of RFC 8414 and validate it with Authlib."""
     found = AuthorizationServerMetadata(requests.get(get_well_known_url(issuer, external=True), timeout=SECONDS).json())
     found.validate_issuer()
     found.validate_jwks_uri()
@@ -52,7 +52,7 @@ def keys(issuer: str, memory: str) -> Any:
 
 
 def authlib(issuer: str, token: str, memory: str, options: dict[str, Any]) -> Any:
-    """Not by its guard of RFC 9068, which takes no EdDSA and cannot be told to."""
+    """Not with its RFC 9068 validator, which does not support EdDSA."""
     wanted = {"iss": {"essential": True, "value": issuer}, "aud": {"essential": True, "value": issuer}}
     claims = JsonWebToken(["EdDSA"]).decode(token, keys(issuer, memory), claims_options=wanted, **options)
     claims.validate()
@@ -70,7 +70,7 @@ def introspect(issuer: str, token: str, bearer: str) -> Any:
 
 
 def protect(issuer: str, token: str, bearer: str, scopes: list[str]) -> Any:
-    """Authlib's guard of a resource, which asks about each token that comes."""
+    """Authlib's resource protector, which introspects each token."""
 
     class ByAsking(IntrospectTokenValidator):  # type: ignore[misc]
         def introspect_token(self, token_string: str) -> Any:
