@@ -1,4 +1,4 @@
-"""`python -m bench attack`: what is left of verification beside one actor that sends what is expensive.
+"""`python -m bench attack`: verification rate while one actor sends expensive requests.
 
 A server on a core of its own, with its settings as they come; `wrk` verifies tokens on the other core. The attacker has
 tokens of its own and no further privilege, and has used up what it may use at once. The law: `/auth` keeps at least 0.7

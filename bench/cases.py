@@ -1,4 +1,4 @@
-"""Cases: what is asked, by whom, and which answer is the right one."""
+"""Cases: the request, its caller and the expected response."""
 
 import itertools
 import json

@@ -72,7 +72,7 @@ class Contender:
 
     @property
     def key(self) -> tuple[str, int | None]:
-        """What stands in the report for it."""
+        """The label in the report."""
         return self.shown, self.size
 
     @property

@@ -54,7 +54,7 @@ PARTS = ("drivers", "answers", "plans", "hangs")
 
 
 def pooled(finds: list[Find]) -> Find:
-    """The least a pool can be, the same for both drivers: whoever comes waits for a free connection."""
+    """The smallest pool, the same for both drivers: a caller waits for a free connection."""
     free: asyncio.Queue[Find] = asyncio.Queue()
     for find in finds:
         free.put_nowait(find)
@@ -96,7 +96,7 @@ async def contenders(url: str) -> list[Contender]:
 
 
 async def load(find: Find, ids: list[str], seconds: float) -> tuple[int, float, float]:
-    """So many verifications at a time: how many there were, in which time, for how much of the processor."""
+    """Run this many verifications at a time; return their count, the time and the processor time."""
     end = time.perf_counter() + seconds
     done = 0
 

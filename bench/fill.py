@@ -75,7 +75,7 @@ async def _fill_database(place: PostgresUrl, count: int, now: int, actors: int, 
             await connection.execute("SET LOCAL statement_timeout = 0")
             await connection.execute("ALTER TABLE tokens DISABLE TRIGGER USER")
             indexes = await connection.fetch(_DATABASE_INDEXES, place.schema)
-            for name, _ in indexes:  # made anew at the end, which is quicker than keeping them in order meanwhile
+            for name, _ in indexes:  # recreated at the end, which is faster than updating them
                 await connection.execute(f"DROP INDEX {name}")
             rows = (
                 (token, "PERSONAL", name, actor, owner, made, end, revoked)

@@ -75,7 +75,7 @@ def measure(
     connections: int = CONNECTIONS,
     cores: str = LOAD_CORE,
 ) -> Measured:
-    """One case on one contender. A bare one answers so many bytes, and may be asked the same again."""
+    """One case on one contender. A bare one returns a fixed number of bytes and allows repeated requests."""
     population = contender.population
     once = case.once and not contender.is_bare
     path = f"/{weight}" if contender.is_bare else case.path

@@ -57,7 +57,7 @@ def populate(
     callers: int = MOST_CALLERS,
     each: int = TOKENS_OF_AN_ACTOR,
 ) -> Population:
-    """Make a data folder, or what these settings name, with so many tokens in it, and so many for each actor."""
+    """Create a data folder, or the store of these settings, with this many tokens, and this many per actor."""
     settings = load({"data_dir": str(folder), **(told or {})}, {})
     wiring.prepare_store(settings)
     asyncio.run(wiring.settle(settings))
@@ -69,7 +69,7 @@ def populate(
 
 
 def populate_from(kept: Path, folder: Path, size: int) -> Population:
-    """The same by a copy of what was made before: filling very many takes minutes. Made anew when it is too old."""
+    """Copy an earlier store, because filling takes minutes. Recreate it when it is too old."""
     pristine, mark = kept / str(size), kept / f"{size}.made"
     if not mark.exists() or time.time() - mark.stat().st_mtime > KEPT_SECONDS:
         shutil.rmtree(pristine, ignore_errors=True)

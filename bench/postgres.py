@@ -162,7 +162,7 @@ def _pgbench(cluster: Cluster, folder: Path, clients: int, seconds: int) -> Meas
     if "tps" not in told:
         raise SystemExit(f"pgbench came to nothing in {seconds} s: give it more --seconds.")
     rate, average = told["tps"], told["latency average"]
-    # It tells no percentiles; what `pgbench` itself takes of the core is not the server's.
+    # pgbench reports no percentiles; its own processor time is not the server's.
     return Measured(rate, (used_by(cluster) - before) / (rate * seconds) * 1_000_000, average, average)
 
 

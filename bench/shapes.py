@@ -1,4 +1,4 @@
-"""`python -m bench shapes`: what requests cost that were built to be expensive, and what others feel of them.
+"""`python -m bench shapes`: the cost of expensive requests, and their effect on other clients.
 
 Each shape is sent by one caller, over and over on one connection, to a server on a core of its own with 100,000 tokens.
 First alone: the processor time of the server's processes, by the kernel's own clock, and how long an answer takes. Then
@@ -107,7 +107,7 @@ class Line:
 
 
 class Bystander:
-    """Somebody else, who verifies a token again and again and notes how long that takes."""
+    """Another client that verifies a token repeatedly and records the latency."""
 
     def __init__(self, port: int, request: bytes) -> None:
         self._line, self._request = Line(port), request
@@ -217,7 +217,7 @@ def _line(cost: Cost) -> str:
 
 
 def page(costs: list[Cost]) -> str:
-    """The table as it stands in docs/explanation/request-limits.md."""
+    """The table for docs/explanation/request-limits.md."""
     lines = ["| shape | answer | CPU ms | times | of | others' p50, p99 ms |", "|---|---|---|---|---|---|"]
     for cost in costs:
         times = "" if cost.name == NORMALS[cost.normal] else f"{cost.times:.1f}"

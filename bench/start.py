@@ -144,7 +144,7 @@ def starts(runs: int, data: Path) -> dict[str, list[float]]:
 
 
 def memory(data: Path, population: Population, requests: int, workers: int) -> dict[str, float]:
-    """MiB of the worker that has most, before and after so many requests of each kind."""
+    """MiB of the largest worker, before and after this many requests of each kind."""
     with served(data, "--workers", str(workers)) as service:
         fresh = max(_mib(worker.memory_info().rss) for worker in service.workers())
         with httpx.Client(base_url=service.url, timeout=60, limits=httpx.Limits(max_connections=CLIENTS)) as http:

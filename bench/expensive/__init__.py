@@ -1,4 +1,4 @@
-"""Requests as expensive as somebody could make them: documents, bodies, filters, headers, addresses."""
+"""Requests built to be expensive: documents, bodies, filters, headers and addresses."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Documents: long, deep, repeated, multiplied; and such as are known already and have much carried out."""
+"""Documents: long, deep, repeated, multiplied; and known ones with expensive execution."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ _ON = "on AccessTokenMetadata"
 
 
 def _each(count: int, text: str) -> str:
-    """The text so many times, with its number where # stands."""
+    """Repeat the text, with its number in place of #."""
     return " ".join(text.replace("#", str(number)) for number in range(count))
 
 
@@ -145,7 +145,7 @@ def _first(text: str) -> Make:
 
 
 def executions() -> Iterator[Shape]:
-    """Documents that are known: what is left is to carry them out."""
+    """Known documents: only their execution costs."""
     lists = (
         "query ($input: ListAccessTokensInput) {"
         + _each(20, f"a#: listAccessTokens(input: $input) {{ total tokens {{ {_ROW} }} }}")

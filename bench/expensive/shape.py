@@ -1,4 +1,4 @@
-"""Shapes: a request, made anew each time, beside the normal request it is held to; and those normal requests."""
+"""Shapes: a new request each time, compared with a normal request; and those normal requests."""
 
 import itertools
 import json
@@ -32,7 +32,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """Somebody with tokens of their own, and who may do everything."""
+    """An actor with own tokens, and one with every privilege."""
 
     plain: Holder
     root: Holder

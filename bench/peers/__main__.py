@@ -1,4 +1,4 @@
-"""`python -m bench peers`: Watchword and other keepers of tokens, asked in turn for the same work in one run.
+"""`python -m bench peers`: Watchword and other token services, asked in turn for the same work in one run.
 
 Servers and their databases on one core, the load on the other; repeats interleaved, medians printed. Where the work of
 a peer is not the same, it is said with the numbers. A peer that cannot be had here is left out, with a sentence.
@@ -108,7 +108,7 @@ def _is_had(peer: Peer, said: Said) -> bool:
 
 
 def run(asked: argparse.Namespace, peers: Sequence[Peer], said: Said, folder: Path) -> Results:
-    """Everybody stays up for the whole run; each repeat asks each of them in turn."""
+    """Every contender runs for the whole run; each repeat measures each in turn."""
     results = Results()
     with ExitStack() as stack:
         cluster = stack.enter_context(bench_cluster(folder))
@@ -165,7 +165,7 @@ def _warm(contender: Contender, row: str, asked: argparse.Namespace) -> int:
 
 
 def laws(results: Results) -> list[Law]:
-    """Against whichever peer was the fastest in each repeat; a bar for verification, the others are told."""
+    """Compare with the fastest peer in each repeat; verification has a target, the others are only reported."""
     said = []
     for row in ROWS:
         peers = [runs for (of, name, _), runs in results.runs.items() if of == row and name not in (*LEAST, BARE)]

@@ -121,7 +121,7 @@ class Keycloak(Contender):
 
 
 def _realm(client_secret: str, password: str) -> dict[str, Any]:
-    """A realm whose sessions outlast the run. Nobody checks a password under load but for a single round of hashing."""
+    """A realm whose sessions outlast the run. Passwords are hashed in a single round."""
     return {
         "realm": "bench",
         "enabled": True,

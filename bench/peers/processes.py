@@ -127,7 +127,7 @@ class Running:
                 return self
 
     def __exit__(self, *_: object) -> None:
-        """Ask it to stop; end the whole group when it does not, and whoever is left of it."""
+        """Ask the process to stop; kill its group if it does not."""
         assert self._process is not None
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)

@@ -67,7 +67,7 @@ def start(folder: Path, cluster: Cluster | None, database_cpu: Callable[[], floa
 
 @contextmanager
 def start_bare(folder: Path) -> Iterator[Contender]:
-    """The answer of a server that does nothing else, for whoever wants to know what the machine can do."""
+    """The response of a server that does nothing else, to show what the machine can do."""
     with Server(BARE, folder, nobody()) as server:
         contender = Contender(BARE, server.url, {}, server.cpu_seconds)
         contender.tokens = None

@@ -1,4 +1,4 @@
-"""Work: the requests of one row, as a peer understands them, and which answers are the right ones."""
+"""Work: the requests of one row for a peer, and the expected responses."""
 
 import base64
 import itertools

@@ -48,7 +48,7 @@ settings.configure(
         "django.contrib.sessions.middleware.SessionMiddleware",
         "django.contrib.auth.middleware.AuthenticationMiddleware",
     ],
-    # The session of whoever looks at a page of tokens is in the cookie, so that it costs no query.
+    # The session for token pages is in the cookie, so it costs no query.
     SESSION_ENGINE="django.contrib.sessions.backends.signed_cookies",
     TEMPLATES=[{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}],
     REST_FRAMEWORK={
@@ -116,7 +116,7 @@ application = get_wsgi_application()
 
 
 def fill(owners: int, tokens: int, secret: str) -> dict[str, list[str]]:
-    """So many tokens of so many users, by the package's own models. The users have no passwords."""
+    """Create this many tokens of this many users with the package's own models. The users have no passwords."""
     from django.contrib.auth.models import User
     from django.db import transaction
     from django.utils import timezone
@@ -166,7 +166,7 @@ def _fill_oauth(users: list[Any], tokens: int, secret: str, end: datetime) -> li
 
 
 def _session(user: Any) -> str:
-    """The cookie of somebody who has logged in."""
+    """Return the cookie of a logged-in user."""
     from importlib import import_module
 
     from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
