@@ -1,4 +1,4 @@
-"""One suite over every search engine. A test sees an engine and a place, never which engine it is."""
+"""Run the same tests on every search engine."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ from watchword.domain.engine import ClusterEngine
 
 
 def _param(name: str) -> Any:
-    """All engines in the long form; in the short one, one of each make."""
+    """All engines in the long run; otherwise one per vendor."""
     return name if name in ("embedded", KINDS[0]) else pytest.param(name, marks=pytest.mark.soak)
 
 
@@ -36,7 +36,7 @@ def place(backend: Backend) -> StoreLocation:
 
 @pytest.fixture
 def run() -> Iterator[Run]:
-    """Runs what is awaited, on one event loop for the whole test; a thread left behind is a leak."""
+    """Run coroutines on one event loop per test; fail if a thread leaks."""
     before = set(threading.enumerate())
     with asyncio.Runner() as runner:
         yield runner.run

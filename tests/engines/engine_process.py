@@ -1,4 +1,4 @@
-"""The engine's process as tests start, kill and look at it."""
+"""Start, kill and inspect the embedded engine's process."""
 
 import os
 import subprocess
@@ -30,13 +30,13 @@ def working(path: Path) -> "Iterator[subprocess.Popen[bytes]]":
 
 
 def look(path: Path, query: str, *bound: Any) -> list[Any]:
-    """By position, or by name in one dictionary."""
+    """Fetch one row by position or by column name."""
     with closing(connect(path)) as file:
         return file.execute(query, bound[0] if bound and isinstance(bound[0], dict) else bound).fetchall()
 
 
 def problems(path: Path) -> list[Any]:
-    """What SQLite finds wrong, and indices whose counters are not what counting gives."""
+    """SQLite integrity errors and indices with wrong counters."""
     wrong = [row for row in look(path, "PRAGMA integrity_check") if row != ("ok",)]
     return wrong + look(
         path,

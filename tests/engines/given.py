@@ -1,4 +1,4 @@
-"""What the contract's tests say to a search engine."""
+"""Helpers for the search engine contract tests."""
 
 import json
 import time
@@ -32,7 +32,7 @@ def row(number: int, at: Any = UNTIL) -> Source:
 
 
 def old(count: int, first: int = 0) -> Rows:
-    """The youngest is of the very moment."""
+    """The newest of them is exactly at the cutoff."""
     return {f"old-{n}": row(n, UNTIL - n) for n in range(first, first + count)}
 
 
@@ -64,7 +64,7 @@ class Given:
         self.place = place
 
     def index(self, word: str, rows: Mapping[str, Source] | None = None) -> str:
-        """A new index with these rows."""
+        """Create an index with these rows."""
         name = self.place.name(word)
         self.run(self.engine.make(name))
         if rows:
@@ -80,11 +80,11 @@ class Given:
         return status
 
     def over(self, task: TaskId) -> TaskStatus:
-        """The task once it is over, however it ended."""
+        """Wait until the task ends, successfully or not."""
         return self.until(task, lambda status: status.completed, "it is over")
 
     def ended(self, task: TaskId) -> TaskStatus:
-        """The task once it has ended well."""
+        """Wait until the task ends successfully."""
         status = self.over(task)
         assert not status.failed, status
         return status
@@ -118,13 +118,13 @@ class ClusterGiven(Given):
         super().__init__(run, engine, place)
 
     def copy_of(self, source: str, word: str = "copy") -> str:
-        """A new, empty index like the source."""
+        """Create an empty index like the source."""
         target = self.place.name(word)
         self.run(self.engine.make_like(source, target))
         return target
 
     def copied(self, source: str, word: str = "copy") -> str:
-        """A copy of what stays."""
+        """Copy the rows that stay."""
         target = self.copy_of(source, word)
         self.ended(self.run(self.engine.start_copy(source, target, UNTIL, QUICK)))
         return target

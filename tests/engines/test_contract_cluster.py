@@ -11,7 +11,7 @@ MIXED = old(10) | young(10) | timeless(3)
 pytestmark = ON_CLUSTERS
 
 
-def test_an_index_made_like_another_is_empty(given: ClusterGiven) -> None:
+def test_index_created_like_another_is_empty(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     target = given.copy_of(index)
     assert given.rows(target) == {}
@@ -59,13 +59,13 @@ def test_writes_by_an_alias_of_a_blocked_index_are_rejected(given: ClusterGiven)
     assert given.rows(alias) == MIXED
 
 
-def test_a_blocked_index_can_be_copied(given: ClusterGiven) -> None:
+def test_blocked_index_can_be_copied(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     given.run(given.engine.block(index))
     assert given.rows(given.copied(index)) == staying(MIXED)
 
 
-def test_an_index_made_like_a_blocked_one_is_not_blocked(given: ClusterGiven) -> None:
+def test_index_created_like_a_blocked_one_is_not_blocked(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     given.run(given.engine.block(index))
     target = given.copy_of(index)
@@ -206,7 +206,7 @@ def test_swap_moves_all_aliases(given: ClusterGiven, by_alias: bool) -> None:
     assert [given.concrete(alias) for alias in (name, *others)] == [target] * 3
 
 
-def test_an_index_swapped_twice_is_that_of_the_second_copy(given: ClusterGiven) -> None:
+def test_second_swap_replaces_the_first_copy(given: ClusterGiven) -> None:
     name = given.index("one", MIXED)
     first = given.copied(name, "first")
     given.run(given.engine.swap(name, name, first))
@@ -266,7 +266,7 @@ def test_swap_from_a_missing_index_is_rejected(given: ClusterGiven) -> None:
     assert given.rows(target) == staying(MIXED)
 
 
-def test_a_swapped_index_is_written_by_its_name_as_before(given: ClusterGiven) -> None:
+def test_swapped_index_is_writable_by_its_name(given: ClusterGiven) -> None:
     index = given.index("one", MIXED)
     target = given.copied(index)
     given.run(given.engine.swap(index, index, target))
@@ -286,7 +286,7 @@ def test_copy_holds_exactly_the_rows_that_stay(given: ClusterGiven) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 7, 1_000])
-def test_a_copy_is_the_same_whatever_the_batch(given: ClusterGiven, batch: int) -> None:
+def test_copy_is_independent_of_the_batch_size(given: ClusterGiven, batch: int) -> None:
     index = given.index("one", MIXED)
     target = given.copy_of(index)
     given.ended(given.run(given.engine.start_copy(index, target, UNTIL, Pace(TAG, batch))))
@@ -301,7 +301,7 @@ def test_repeated_copy_reports_version_conflicts(given: ClusterGiven) -> None:
     assert given.rows(target) == staying(MIXED)
 
 
-def test_rows_can_be_written_by_an_alias(given: ClusterGiven) -> None:
+def test_rows_can_be_written_through_an_alias(given: ClusterGiven) -> None:
     index, alias = given.index("one", old(1)), given.place.name("alias")
     assert given.place.alias(alias, index)
     given.run(given.engine.make(alias))
@@ -310,7 +310,7 @@ def test_rows_can_be_written_by_an_alias(given: ClusterGiven) -> None:
     assert given.concrete(alias) == index
 
 
-def test_an_index_is_found_by_its_alias(given: ClusterGiven) -> None:
+def test_index_is_found_by_its_alias(given: ClusterGiven) -> None:
     index, alias = given.index("one"), given.place.name("alias")
     assert given.place.alias(alias, index)
     by_name, by_alias = given.run(given.engine.resolve(index)), given.run(given.engine.resolve(alias))
@@ -319,7 +319,7 @@ def test_an_index_is_found_by_its_alias(given: ClusterGiven) -> None:
     assert (by_alias.concrete, by_alias.uuid, by_alias.by_alias) == (index, by_name.uuid, True)
 
 
-def test_an_alias_of_several_indices_is_ambiguous(given: ClusterGiven) -> None:
+def test_alias_of_several_indices_is_ambiguous(given: ClusterGiven) -> None:
     one, two, alias = given.index("one"), given.index("two"), given.place.name("alias")
     assert given.place.alias(alias, one)
     assert given.place.alias(alias, two)
@@ -348,7 +348,7 @@ def test_repeated_drop_succeeds(given: ClusterGiven) -> None:
     assert given.run(given.engine.resolve(index)) is None
 
 
-def test_an_alias_is_never_dropped(given: ClusterGiven) -> None:
+def test_alias_is_never_dropped(given: ClusterGiven) -> None:
     index, alias = given.index("one", old(2)), given.place.name("alias")
     assert given.place.alias(alias, index)
     assert given.refused(given.engine.drop(alias)).reason is Reason.INDEX_REFUSED

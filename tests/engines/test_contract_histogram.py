@@ -1,4 +1,4 @@
-"""Contract of every engine: how rows lie in time."""
+"""Contract of every engine: histograms over time."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ HOUR = 3_600_000
 
 
 def spread(given: Given, index: str, spans: int) -> list[tuple[int, int]]:
-    """The first moment and the rows of each span."""
+    """The first time and the row counts of the spans."""
     found: Histogram = given.run(given.engine.histogram(index, spans))
     assert found.spans is not None
     return list(zip(found.spans.starts(), found.counts, strict=True))
@@ -28,12 +28,12 @@ def test_rows_are_counted_in_equal_spans_from_oldest_to_newest(given: Given) -> 
     assert spread(given, index, 3) == [(UNTIL, 3), (UNTIL + span, 3), (UNTIL + 2 * span, 1)]
 
 
-def test_there_are_no_more_spans_than_milliseconds(given: Given) -> None:
+def test_spans_are_at_least_one_millisecond(given: Given) -> None:
     index = given.index("one", at(UNTIL, UNTIL + 1, UNTIL + 1, UNTIL + 3))
     assert spread(given, index, 200) == [(UNTIL, 1), (UNTIL + 1, 2), (UNTIL + 2, 0), (UNTIL + 3, 1)]
 
 
-def test_rows_of_one_moment_are_one_span(given: Given) -> None:
+def test_rows_of_one_time_are_one_span(given: Given) -> None:
     assert spread(given, given.index("one", at(UNTIL, UNTIL)), 50) == [(UNTIL, 2)]
 
 
@@ -58,19 +58,19 @@ def test_rows_without_a_time_are_in_no_span(given: Given) -> None:
 
 
 @pytest.mark.parametrize("rows", [{}, timeless(4)], ids=["no rows", "none with a time"])
-def test_without_times_there_are_no_spans(given: Given, rows: dict[str, Any]) -> None:
+def test_index_without_times_has_no_spans(given: Given, rows: dict[str, Any]) -> None:
     found = given.run(given.engine.histogram(given.index("one", rows), 10))
     assert (found.total, found.timeless, found.spans, found.counts) == (len(rows), len(rows), None, ())
 
 
-def test_a_time_far_beyond_the_calendar_is_in_the_outermost_span(given: Given) -> None:
+def test_extreme_time_is_in_the_outermost_span(given: Given) -> None:
     index = given.index("one", at(UNTIL, 9_000_000_000_000_000_000))
     cells = spread(given, index, 4)
     assert [rows for _, rows in cells] == [1, 0, 0, 1]
     assert cells[-1][0] < 253_402_300_799_999
 
 
-def test_a_time_before_1970_or_with_a_fraction_is_in_its_span(given: Given) -> None:
+def test_time_before_1970_or_with_a_fraction_is_in_its_span(given: Given) -> None:
     """Before 1970 a whole second: Elasticsearch 7 takes hardly another for a time, and keeps its row."""
     index = given.index("one")
     for number, moment in enumerate((-2_000, 999.5)):
@@ -85,5 +85,5 @@ def test_write_just_acknowledged_is_counted(given: Given) -> None:
         assert sum(given.run(given.engine.histogram(index, 5)).counts) == number + 1
 
 
-def test_an_index_that_is_not_there_has_no_histogram(given: Given) -> None:
+def test_missing_index_has_no_histogram(given: Given) -> None:
     assert given.refused(given.engine.histogram(given.place.name("none"), 5)).reason is Reason.INDEX_REFUSED

@@ -1,4 +1,4 @@
-"""Contract of every engine: rows, how they are counted and written, and by which names their indices are reached."""
+"""Contract of every engine: writing and counting rows, and index names."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def test_probe_names_the_engine(given: Given) -> None:
     assert given.run(given.engine.probe())
 
 
-def test_an_empty_index_counts_nothing(given: Given) -> None:
+def test_empty_index_has_no_rows(given: Given) -> None:
     counted = given.run(given.engine.count(given.index("one"), UNTIL))
     assert (counted.total, counted.old) == (0, 0)
 
@@ -33,7 +33,7 @@ def test_row_of_exactly_that_time_is_old(given: Given, at: int, is_old: bool) ->
     assert given.run(given.engine.count(index, UNTIL)).old == int(is_old)
 
 
-def test_a_row_without_a_time_is_never_old(given: Given) -> None:
+def test_row_without_a_time_is_never_old(given: Given) -> None:
     index = given.index("one", timeless(3) | {"null": row(1, None)} | old(2))
     counted = given.run(given.engine.count(index, UNTIL))
     assert (counted.total, counted.old) == (6, 2)
@@ -48,7 +48,7 @@ def test_row_without_a_numeric_time_is_never_old(given: Given, at: Any) -> None:
 
 
 @pytest.mark.parametrize(("at", "is_old"), [(UNTIL - 1.5, True), (float(UNTIL), True), (UNTIL + 1.5, False)])
-def test_a_time_may_have_a_fraction(given: Given, at: float, is_old: bool) -> None:
+def test_time_may_have_a_fraction(given: Given, at: float, is_old: bool) -> None:
     index = given.index("one")
     assert given.place.put(index, "it", row(1, at))
     assert given.run(given.engine.count(index, UNTIL)).old == int(is_old)
@@ -59,16 +59,16 @@ def test_no_row_is_old_before_the_oldest(given: Given) -> None:
     assert given.run(given.engine.count(index, UNTIL - 10)).old == 0
 
 
-def test_an_index_that_is_not_there_cannot_be_counted(given: Given) -> None:
+def test_missing_index_cannot_be_counted(given: Given) -> None:
     assert given.refused(given.engine.count(given.place.name("none"), UNTIL)).reason is Reason.INDEX_REFUSED
 
 
-def test_a_row_that_is_written_is_there_with_its_content(given: Given) -> None:
+def test_written_row_is_stored_with_its_content(given: Given) -> None:
     rows = old(2) | young(2) | timeless(2)
     assert given.rows(given.index("one", rows)) == rows
 
 
-def test_a_row_of_the_same_id_is_replaced(given: Given) -> None:
+def test_row_with_the_same_id_is_replaced(given: Given) -> None:
     index = given.index("one", {"it": row(1), "other": row(2)})
     given.write(index, {"it": row(3, UNTIL + 1)})
     assert given.rows(index) == {"it": row(3, UNTIL + 1), "other": row(2)}
@@ -82,7 +82,7 @@ def test_last_row_of_an_id_in_one_write_wins(given: Given) -> None:
     assert given.rows(index) == {"it": row(2)}
 
 
-def test_rows_without_an_id_are_given_different_ones(given: Given) -> None:
+def test_rows_without_an_id_get_different_ids(given: Given) -> None:
     index = given.index("one")
     given.run(given.engine.write(index, [Row(b'{"value": 1}'), Row(b'{"value": 1}')]))
     rows = given.rows(index)
@@ -103,7 +103,7 @@ def test_row_that_is_not_a_json_object_is_rejected(given: Given, source: bytes) 
     assert "bad" not in given.rows(index)
 
 
-def test_an_index_is_made_once(given: Given) -> None:
+def test_creating_an_existing_index_changes_nothing(given: Given) -> None:
     index = given.index("one", old(2))
     uuid = given.run(given.engine.resolve(index))
     given.run(given.engine.make(index))
@@ -111,7 +111,7 @@ def test_an_index_is_made_once(given: Given) -> None:
     assert given.rows(index) == old(2)
 
 
-def test_an_index_is_found_by_its_name(given: Given) -> None:
+def test_index_is_found_by_its_name(given: Given) -> None:
     index = given.index("one")
     resolved = given.run(given.engine.resolve(index))
     assert resolved is not None
@@ -137,7 +137,7 @@ def test_sizes_lists_matching_indices_sorted_by_name(given: Given) -> None:
     assert all(size.size_bytes > 0 for size in sizes)
 
 
-def test_an_index_with_more_rows_weighs_more(given: Given) -> None:
+def test_index_with_more_rows_is_larger(given: Given) -> None:
     small, large = given.index("small", old(5)), given.index("large", old(500))
     weights = [given.run(given.engine.count(index, UNTIL)).size_bytes for index in (small, large)]
     assert 0 < weights[0] < weights[1]

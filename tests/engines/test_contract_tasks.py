@@ -1,4 +1,4 @@
-"""Contract of every engine: what tasks do to rows, and what they report."""
+"""Contract of every engine: what tasks do and report."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_deletion_deletes_exactly_the_old_rows(given: Given) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 7, 30, 1_000])
-def test_a_deletion_counts_what_it_did(given: Given, batch: int) -> None:
+def test_deletion_counts_its_rows(given: Given, batch: int) -> None:
     index = given.index("one", MIXED)
     task = given.run(given.engine.start_delete(index, UNTIL, Pace(TAG, batch)))
     status = given.ended(task)
@@ -65,7 +65,7 @@ def test_throttled_task_keeps_its_rate(given: Given) -> None:
     status = given.ended(given.run(given.engine.start_delete(index, UNTIL, Pace(TAG, batch=5, rate=40.0))))
     seconds = status.run_time_nanos / 1e9
     assert status.counters.deleted == 40
-    assert 40.0 * seconds * 1.05 >= 40 - 5  # all but the last batch were waited for, give or take a clock's tick
+    assert 40.0 * seconds * 1.05 >= 40 - 5  # all but the last batch, with a tolerance for the clock
     assert 0 < status.counters.throttled_millis <= seconds * 1_000
     assert status.counters.throttled_until_millis == 0
 
@@ -109,7 +109,7 @@ def test_unknown_task_is_not_found(given: Given) -> None:
         given.run(given.engine.cancel(unknown))
 
 
-def test_no_two_tasks_have_the_same_id(given: Given) -> None:
+def test_task_ids_are_unique(given: Given) -> None:
     indices = [given.index(f"number_{number}", old(2)) for number in range(3)]
     tasks = [given.run(given.engine.start_delete(index, UNTIL, QUICK)) for index in indices * 2]
     for task in tasks:
@@ -117,7 +117,7 @@ def test_no_two_tasks_have_the_same_id(given: Given) -> None:
     assert len(set(tasks)) == len(tasks)
 
 
-def test_a_task_is_known_to_another_engine_on_the_same_indices(given: Given) -> None:
+def test_task_is_visible_to_another_engine_on_the_same_indices(given: Given) -> None:
     index = given.index("one", old(3))
     task = given.run(given.engine.start_delete(index, UNTIL, QUICK))
     status = given.ended(task)

@@ -1,4 +1,4 @@
-"""The embedded engine on a disk that is full or fails: a task says that it has failed, and nothing is lost."""
+"""The embedded engine on a full or failing disk: the task fails and nothing is lost."""
 
 import shutil
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def given(path: Path, run: Run) -> Iterator[Given]:
 
 @contextmanager
 def filled(disk: Path, left: int) -> Iterator[None]:
-    """Only this many bytes of the disk are free."""
+    """Leave only this many bytes free on the disk."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as file:
         while shutil.disk_usage(disk).free > left:

@@ -1,4 +1,4 @@
-"""What is the embedded engine's alone: its file, what its driver's errors mean, and how much memory it takes."""
+"""The embedded engine's file, driver errors and memory use."""
 
 import asyncio
 import stat
@@ -46,7 +46,7 @@ async def main(path, index, until):
 
 asyncio.run(main(*sys.argv[1:]))
 """
-MEMORY_MIB = 100  # of 300 that ten million rows may need: it does not grow with them
+MEMORY_MIB = 100  # of the 300 allowed for ten million rows; it does not grow with them
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_file_that_another_process_creates_meanwhile_is_not_foreign(path: Path) 
     path.touch(0o600)
     with closing(apsw.Connection(str(path))) as looking:
 
-        def made_meanwhile(_: apsw.Cursor, sql: str, __: object) -> bool:
+        def create_table_meanwhile(_: apsw.Cursor, sql: str, __: object) -> bool:
             if "sqlite_master" in sql:
                 with suppress(apsw.BusyError), closing(apsw.Connection(str(path))) as making:
                     making.execute(
@@ -139,7 +139,7 @@ def test_file_that_another_process_creates_meanwhile_is_not_foreign(path: Path) 
                     )
             return True
 
-        looking.exec_trace = made_meanwhile
+        looking.exec_trace = create_table_meanwhile
         assert INDEX_FILE.version(looking) == 0
 
 
@@ -266,7 +266,7 @@ def test_file_with_copies_of_the_first_schema_is_migrated(path: Path, run: Run) 
 
 
 def fill(given: Given, path: Path, rows: int, width: int) -> str:
-    """Past the port, as quickly as SQLite can. Every other row is old; ids are in no order."""
+    """Write directly to the file. Every other row is old; ids are unsorted."""
     index = given.index("large")
     look(
         path,
@@ -280,7 +280,7 @@ def fill(given: Given, path: Path, rows: int, width: int) -> str:
 
 
 def peak_mib(status: str) -> float:
-    """From what the kernel says of a process."""
+    """Peak memory of a process, from the kernel."""
     return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
 
 
@@ -304,5 +304,5 @@ def test_a_hundred_thousand_rows_need_little_memory(given: Given, path: Path) ->
 
 
 @pytest.mark.soak
-def test_three_million_rows_need_as_little_memory(given: Given, path: Path) -> None:
+def test_three_million_rows_need_little_memory(given: Given, path: Path) -> None:
     little_memory(given, path, 3_000_000, 3_000_000, width=200)

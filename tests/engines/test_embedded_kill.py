@@ -1,4 +1,4 @@
-"""`kill -9` of the embedded engine's process: its tasks go on where they stood, lose nothing and repeat nothing."""
+"""`kill -9` of the embedded engine's process: its tasks resume, lose nothing and repeat nothing."""
 
 import os
 import random
@@ -40,8 +40,8 @@ def moments() -> random.Random:
     return random.Random(seed)
 
 
-def killed_again_and_again(given: Given, path: Path, task: TaskId, times: int, moments: random.Random) -> None:
-    """Each time after it has got a little further, so that every kill meets it at work."""
+def kill_repeatedly(given: Given, path: Path, task: TaskId, times: int, moments: random.Random) -> None:
+    """Kill each time after some progress."""
     met = 0
     for _ in range(times):
         if given.status(task).completed:
@@ -62,7 +62,7 @@ def killed_again_and_again(given: Given, path: Path, task: TaskId, times: int, m
 def kill_and_resume_deletion(given: Given, path: Path, times: int, moments: random.Random) -> None:
     index = given.index("one", ROWS)
     task = given.run(given.engine.start_delete(index, UNTIL, Pace(TAG, max(1, 1_500 // (20 * times)))))
-    killed_again_and_again(given, path, task, times, moments)
+    kill_repeatedly(given, path, task, times, moments)
     with working(path):
         status = given.ended(task)
     counters = status.counters

@@ -1,4 +1,4 @@
-"""The embedded engine's process: one works, the others wait; it dies with its parent; it is restarted."""
+"""The embedded engine's process: one works, the others wait; it exits with its parent and is restarted."""
 
 import os
 import signal
@@ -58,7 +58,7 @@ def given(path: Path, run: Run) -> Iterator[Given]:
 
 
 def holds_lock(path: Path, pid: int) -> bool:
-    """Whether the kernel says that this process has the lock beside the file."""
+    """Whether this process has the lock beside the file."""
     lock = path.with_name(path.name + ".lock")
     if not lock.exists():
         return False

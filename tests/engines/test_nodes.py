@@ -1,4 +1,4 @@
-"""The search nodes that tests stand on: real, of the locked version, durable, and gone with the run."""
+"""The search nodes used by tests: the locked version, durable, and removed with the test run."""
 
 import json
 import os
@@ -30,7 +30,7 @@ from tests.support.pages import ROOT
 from tests.support.system import need_program
 from tests.support.waiting import SECONDS, until
 
-pytestmark = pytest.mark.soak  # tests of what tests use
+pytestmark = pytest.mark.soak  # tests of test support
 
 SMALLEST = "elasticsearch-7"
 
@@ -68,7 +68,7 @@ def test_node_has_the_version_of_its_lock_file(search_node: Client) -> None:
     assert search_node.ask("GET", "/")["version"]["number"] == locked[1]
 
 
-def test_a_copy_runs_as_a_task_whose_outcome_is_kept(search_node: Client, index: str) -> None:
+def test_copy_runs_as_a_task_with_a_stored_result(search_node: Client, index: str) -> None:
     words = {"source": {"index": index}, "dest": {"index": f"{index}_copy"}}
     task = search_node.ask("POST", "/_reindex?wait_for_completion=false&refresh=true", words)["task"]
     over = search_node.finished(task)
@@ -95,7 +95,7 @@ def test_throttled_deletion_is_seen_running_and_finishes(search_node: Client, in
 
 @pytest.fixture(scope="module", params=KINDS_IN_TURN)
 def own(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """One that may be killed and paused; each test leaves it running."""
+    """A node that tests may kill and pause; each leaves it running."""
     with own_node(request.param, tmp_path_factory.mktemp("own")) as node:
         yield node
 
@@ -110,11 +110,11 @@ def test_killed_node_restarts_with_its_rows_and_task_results(own: Node) -> None:
         own.http.get("/")
     own.start()
     assert count(own, "rows") == 10
-    # Its numbers start over with it, so the question itself may have the number that is asked for, while it is put.
+    # Task numbers restart with the node, so the status request itself may have the requested number.
     until(lambda: bool(own.ask("GET", f"/_tasks/{task}") == before), "the outcome is there")
 
 
-def test_a_paused_node_answers_nothing_until_it_is_resumed(own: Node) -> None:
+def test_paused_node_does_not_answer_until_resumed(own: Node) -> None:
     own.pause()
     with pytest.raises(httpx.ReadTimeout):
         own.http.get("/", timeout=0.5)
@@ -199,8 +199,8 @@ def test_owner_that_has_exited_is_named_and_nothing_is_left(tmp_path: Path) -> N
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with the script, its launchers and its locks, in which nothing was fetched yet."""
-    fetch(SMALLEST)  # skips where nothing can be had
+    """A project with the script, its launchers and locks, and nothing downloaded."""
+    fetch(SMALLEST)  # skips if nothing can be downloaded
     need_program("mvn", "maven")
     (tmp_path / "scripts").mkdir()
     shutil.copy(SCRIPT, tmp_path / "scripts")
@@ -214,7 +214,7 @@ def script(*words: str, project: Path = ROOT, env: Mapping[str, str] | None = No
     return subprocess.run(command, capture_output=True, text=True, timeout=2 * SECONDS, env=around, check=False)
 
 
-def test_a_jar_whose_hash_is_not_in_the_lock_is_refused_and_nothing_counts_as_fetched(project: Path) -> None:
+def test_jar_with_a_wrong_hash_is_rejected(project: Path) -> None:
     lock = project / f"scripts/search-nodes/{SMALLEST}.lock"
     lock.write_text(re.sub(r"^\w+(?=  lucene-core)", "0" * 64, lock.read_text(), flags=re.MULTILINE))
     refused = script("fetch", SMALLEST, project=project)

@@ -1,4 +1,4 @@
-"""Who is asking, and over what: credentials in the header alone, certificates that are checked, no proxy."""
+"""Credentials only in the header, verified certificates, no proxy."""
 
 import ssl
 import subprocess
@@ -35,7 +35,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def encrypted(node: Client, certificate: tuple[Path, Path]) -> Iterator[Breaker]:
-    """The node behind something that speaks TLS."""
+    """The node behind a TLS proxy."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
     with Breaker(node.url, context) as breaker:
@@ -50,7 +50,7 @@ def test_user_and_password_are_sent_as_basic_authorization(node: Client, run: Ru
     assert [one.headers["authorization"] for one in breaker.seen] == ["Basic w7xuOnDDpDpzcw=="]
 
 
-def test_an_api_key_is_sent_as_such(node: Client, run: Run) -> None:
+def test_api_key_is_sent_in_the_header(node: Client, run: Run) -> None:
     with Breaker(node.url) as breaker:
         engine = engine_at(breaker.url, api_key=Secret("a2V5"))
         run(engine.probe())
@@ -58,7 +58,7 @@ def test_an_api_key_is_sent_as_such(node: Client, run: Run) -> None:
     assert [one.headers["authorization"] for one in breaker.seen] == ["ApiKey a2V5"]
 
 
-def test_without_credentials_none_are_sent(node: Client, run: Run) -> None:
+def test_no_credentials_are_sent_if_none_are_configured(node: Client, run: Run) -> None:
     with Breaker(node.url) as breaker:
         engine = engine_at(breaker.url)
         run(engine.probe())
@@ -74,7 +74,7 @@ def test_two_kinds_of_credentials_are_rejected() -> None:
 
 
 @pytest.mark.parametrize("host", ["http://u:p@127.0.0.1:9200", "ftp://127.0.0.1", "127.0.0.1:9201", "http://a/?b"])
-def test_a_host_is_an_address_without_password(host: str) -> None:
+def test_host_with_a_password_is_rejected(host: str) -> None:
     with pytest.raises(ValueError, match="hosts must be addresses") as caught:
         engine_at(host)
     assert host not in str(caught.value)
@@ -113,7 +113,7 @@ def test_certificate_is_not_checked_when_verification_is_off(encrypted: Breaker,
     run(engine.close())
 
 
-def test_no_proxy_of_the_environment_is_used(node: Client, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_settings_of_the_environment_are_ignored(node: Client, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
     engine = engine_at(node.url)

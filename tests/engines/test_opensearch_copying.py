@@ -1,4 +1,4 @@
-"""Copying without loss where the cluster has ways of its own: shards, versions, pipelines, templates, aliases."""
+"""Copying without loss despite shards, versions, pipelines, templates and aliases."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ OPENSEARCH_ALONE = pytest.mark.parametrize("search_node", KINDS_IN_TURN[:2], ind
 
 
 class OnNode(ClusterGiven):
-    """The same, with an engine that may be asked to write over newer versions, and the node itself."""
+    """Also with an engine that may overwrite newer versions, and the node itself."""
 
     def __init__(self, run: Run, engine: OpenSearchEngine, place: NodePlace) -> None:
         super().__init__(run, engine, place)
@@ -27,7 +27,7 @@ class OnNode(ClusterGiven):
         self.node = place.node
 
     def shaped(self, word: str, settings: dict[str, Any], **more: Any) -> str:
-        """A new index with these settings."""
+        """Create an index with these settings."""
         index = self.place.name(word)
         self.node.ask("PUT", f"/{index}", {"settings": settings, **more})
         return index
@@ -36,8 +36,8 @@ class OnNode(ClusterGiven):
         tasks = self.run(self.opensearch.start_catch_up(source, target, UNTIL, since, QUICK, overwrite=True))
         return [self.ended(task) for task in tasks]
 
-    def made_again(self, index: str, row_id: str, source: dict[str, Any]) -> int:
-        """Its version after it was deleted and written. Deletions are forgotten at a refresh, by a coarse clock."""
+    def recreate(self, index: str, row_id: str, source: dict[str, Any]) -> int:
+        """Delete and write the row; return its version. Deletions are forgotten at a refresh, by a coarse clock."""
         self.place.remove(index, row_id)
         for _ in range(30):
             self.node.ask("POST", f"/{index}/_refresh")
@@ -69,7 +69,7 @@ def test_recreated_row_overwrites_the_copied_one(on: OnNode) -> None:
     on.place.put(index, "b", row(1, UNTIL + 5))
     marks = on.run(on.engine.checkpoints(index))
     target = on.copied(index)
-    until(lambda: on.made_again(index, "a", row(9, UNTIL + 6)) == 1, "it is forgotten that there was such a row")
+    until(lambda: on.recreate(index, "a", row(9, UNTIL + 6)) == 1, "it is forgotten that there was such a row")
     on.run(on.engine.block(index))
     (caught_up,) = on.caught_up(index, target, marks)
     assert caught_up.counters.version_conflicts == 1
@@ -100,7 +100,7 @@ def test_checkpoints_of_another_number_of_shards_are_rejected(on: OnNode) -> Non
     assert fault.reason is Reason.INDEX_REFUSED
 
 
-def test_a_copy_keeps_versions_and_routing(on: OnNode) -> None:
+def test_copy_keeps_versions_and_routing(on: OnNode) -> None:
     index = on.shaped("one", {"number_of_shards": 2}, mappings={"_routing": {"required": True}})
     for _ in range(3):
         on.node.ask("PUT", f"/{index}/_doc/a?routing=x", row(1, UNTIL + 1))
@@ -134,7 +134,7 @@ def test_copy_reports_rows_that_the_target_rejects(on: OnNode) -> None:
 
 def test_copy_skips_ingest_pipelines(on: OnNode) -> None:
     index = on.index("one", young(5))
-    # Whatever went through pipelines that are not there would be refused.
+    # These pipelines do not exist; a row that used one would be rejected.
     on.node.ask("PUT", f"/{index}/_settings", {"default_pipeline": "absent", "final_pipeline": "absent"})
     target = on.copied(index)
     assert on.rows(target) == young(5)
@@ -143,7 +143,7 @@ def test_copy_skips_ingest_pipelines(on: OnNode) -> None:
     assert (kept["default_pipeline"], kept["final_pipeline"]) == ("absent", "absent")
 
 
-def test_an_index_like_a_cloned_one_has_its_settings_and_mappings_and_no_block(on: OnNode) -> None:
+def test_index_like_a_cloned_one_has_its_settings_and_no_block(on: OnNode) -> None:
     settings: dict[str, Any] = {"number_of_shards": 2, "refresh_interval": "7s", "number_of_replicas": 0}
     settings["max_result_window"] = 9_000
     settings["analysis"] = {"analyzer": {"mine": {"type": "custom", "tokenizer": "standard"}}}
@@ -257,7 +257,7 @@ def test_reconcile_distinguishes_rows_of_one_id_by_routing(on: OnNode) -> None:
 
 
 @pytest.mark.parametrize("kind", ["keyword", "text"])
-def test_no_row_is_old_where_times_are_mapped_as_text(on: OnNode, kind: str) -> None:
+def test_no_row_is_old_if_times_are_mapped_as_text(on: OnNode, kind: str) -> None:
     index = on.shaped("one", {}, mappings={"properties": {"timestampMillis": {"type": kind}}})
     on.write(index, old(3))
     assert on.run(on.engine.count(index, UNTIL)).old == 0
@@ -268,7 +268,7 @@ def test_no_row_is_old_where_times_are_mapped_as_text(on: OnNode, kind: str) -> 
 @pytest.mark.parametrize(
     "mapping", [{"type": "long"}, {"type": "date"}, {"type": "date_nanos"}, {"type": "double"}, None]
 )
-def test_times_are_read_as_numbers_however_they_are_mapped(on: OnNode, mapping: dict[str, str] | None) -> None:
+def test_times_are_compared_as_numbers_in_every_mapping(on: OnNode, mapping: dict[str, str] | None) -> None:
     mappings = {} if mapping is None else {"mappings": {"properties": {"timestampMillis": mapping}}}
     index = on.shaped("one", {}, **mappings)
     on.write(index, old(3) | young(2) | timeless(1))
@@ -279,7 +279,7 @@ def test_times_are_read_as_numbers_however_they_are_mapped(on: OnNode, mapping: 
 
 
 @OPENSEARCH_ALONE
-def test_an_index_whose_replicas_lag_behind_is_not_copied(on: OnNode) -> None:
+def test_index_with_lagging_replicas_is_not_copied(on: OnNode) -> None:
     index = on.shaped("one", {"replication.type": "SEGMENT", "number_of_replicas": 1})
     fault = on.refused(on.engine.checkpoints(index))
     assert fault.reason is Reason.INDEX_REFUSED
@@ -287,7 +287,7 @@ def test_an_index_whose_replicas_lag_behind_is_not_copied(on: OnNode) -> None:
 
 
 @OPENSEARCH_ALONE
-def test_a_task_of_another_kind_is_not_known(on: OnNode) -> None:
+def test_task_of_another_kind_is_unknown(on: OnNode) -> None:
     index = on.index("one", young(2))
     task = on.node.ask("POST", f"/{index}/_forcemerge?wait_for_completion=false")["task"]
     on.node.finished(task)

@@ -1,4 +1,4 @@
-"""A node that is paused, killed and started again: what was known of its tasks, and nothing that was not."""
+"""A node that is paused, killed and restarted: finished tasks are known, lost ones are not."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from watchword.domain.errors import Reason
 
 
 @pytest.mark.parametrize("kind", KINDS_IN_TURN)
-def test_after_a_restart_ended_tasks_are_known_and_lost_ones_are_not(kind: str, tmp_path: Path, run: Run) -> None:
+def test_finished_tasks_are_known_after_a_restart_and_lost_ones_are_not(kind: str, tmp_path: Path, run: Run) -> None:
     with own_node(kind, tmp_path) as node:
         engine = engine_at(node.url)
         given = ClusterGiven(run, engine, NodePlace(node, unique_prefix()))

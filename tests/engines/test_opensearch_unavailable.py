@@ -1,4 +1,4 @@
-"""A cluster that does not answer, answers late or answers no: a few tries, then a fault, and nothing is done twice."""
+"""A cluster that does not answer, answers late or returns errors: limited retries, then a fault, and no duplicates."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ from watchword.engines.opensearch.cluster_client import MAX_BYTES, TRIES
 
 @pytest.fixture
 def node(shared_nodes: SharedNodes) -> Client:
-    """What is tried here lies before the node, so that one kind will do."""
+    """One node is enough: the faults are in the proxy before it."""
     return shared_nodes.of("opensearch-2")
 
 
@@ -54,7 +54,7 @@ def test_overloaded_cluster_is_unavailable_after_all_retries(
     breaker.answer(asks("GET", "_settings"), status)
     fault = broken.refused(broken.engine.is_blocked(broken.place.name("one")))
     assert fault.reason is Reason.INDEX_UNAVAILABLE
-    assert breaker.asked(asks("GET", "_settings")) - 2 <= TRIES  # two were the fixture's
+    assert breaker.asked(asks("GET", "_settings")) - 2 <= TRIES  # two by the fixture
 
 
 def test_read_is_retried_after_a_lost_answer(broken: ClusterGiven, breaker: Breaker) -> None:
@@ -132,7 +132,7 @@ def test_refused_connection_makes_the_index_unavailable(run: Run) -> None:
     run(engine.close())
 
 
-def test_a_probe_is_one_try(broken: ClusterGiven, breaker: Breaker) -> None:
+def test_probe_is_not_retried(broken: ClusterGiven, breaker: Breaker) -> None:
     breaker.answer(lambda line: line.startswith(b"GET / "), 503)
     assert broken.refused(broken.engine.probe()).reason is Reason.INDEX_UNAVAILABLE
     assert breaker.asked(lambda line: line.startswith(b"GET / ")) == 1
@@ -212,7 +212,7 @@ def test_failed_host_is_skipped_for_a_while(node: Client, breaker: Breaker, run:
     run(engine.close())
 
 
-def test_a_task_is_started_on_another_host_where_one_is_dead(broken: ClusterGiven, node: Client, run: Run) -> None:
+def test_task_is_started_on_another_host_if_one_is_down(broken: ClusterGiven, node: Client, run: Run) -> None:
     dead = f"http://127.0.0.1:{free_port()}"
     engine = engine_at(dead, node.url, dead)
     task = run(engine.start_delete(broken.place.name("one"), UNTIL, QUICK))

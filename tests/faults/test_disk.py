@@ -1,4 +1,4 @@
-"""A disk that fails, fills up or is locked: 503, nothing half done, and service again once the fault is gone."""
+"""A disk that fails, fills up or is locked: 503, no partial changes, and recovery after the fault."""
 
 import json
 import threading
@@ -50,7 +50,7 @@ def exclusive_lock(server: Server, folder: Path) -> AbstractContextManager[objec
 
 @contextmanager
 def full_disk(server: Server, folder: Path) -> Iterator[None]:
-    """Nothing is left of the disk. The log's own file may still have room, so some writes go through at first."""
+    """The disk is full. The log file may still have room, so some writes succeed at first."""
     filler = server.data_dir / "filler"
     with filler.open("wb", buffering=0) as file:
         try:
@@ -87,7 +87,7 @@ def server(make_server: MakeServer, tmp_path: Path, request: pytest.FixtureReque
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_writes_answer_503_while_the_disk_fails_and_work_again_after(
+def test_writes_get_503_while_the_disk_fails_and_recover(
     server: Server, tmp_path: Path, fault: str, actor: str
 ) -> None:
     kept = [server.create(ADMIN, of=actor) for _ in range(5)]
@@ -95,8 +95,8 @@ def test_writes_answer_503_while_the_disk_fails_and_work_again_after(
     ended: set[str] = set()
 
     with FAULTS[fault](server, tmp_path):
-        until(lambda: is_refused(server, actor, told), "creations are refused")
-        # All at once: a locked store is waited for, two seconds for whoever waits together.
+        until(lambda: is_rejected(server, actor, told), "creations are refused")
+        # Concurrently: a locked store is waited for two seconds by all waiting requests together.
         with ThreadPoolExecutor() as pool:
             creations = [
                 pool.submit(server.post, CREATE, {"input": wanted(actor)}, actor=ADMIN, headers={"Accept": accept})
@@ -110,25 +110,25 @@ def test_writes_answer_503_while_the_disk_fails_and_work_again_after(
         assert ready.status_code == 503
         assert int(ready.headers["Retry-After"]) > 0
         assert_nothing_internal(ready)
-        # What needs no write goes on.
+        # Requests without writes still work.
         assert server.http.get("/health/live").status_code == 200
         assert {server.verify(token).status_code for token in told.values()} == {204}
         assert server.tokens(filters=[{"field": "actorUrn", "value": actor}])["total"] == len(told)
 
-    until(lambda: not is_refused(server, actor, told), "creations are answered again")
+    until(lambda: not is_rejected(server, actor, told), "creations are answered again")
     until(lambda: server.http.get("/health/ready").status_code == 200, "it is ready again")
     ended.add(kept[0]["metadata"]["id"])
     assert server.revoke(kept[0]["metadata"]["id"])
-    assert_told_is_true(server, told, ended, actor)
+    assert_answers_are_true(server, told, ended, actor)
     server.stop()
     server.start()
-    assert_told_is_true(server, told, ended, actor)
+    assert_answers_are_true(server, told, ended, actor)
 
 
-def test_no_creation_is_answered_that_is_not_there_when_flushes_fail_under_load(
+def test_answered_creations_exist_when_flushes_fail_under_load(
     make_server: MakeServer, tmp_path: Path, actor: str
 ) -> None:
-    """Every seventh flush fails, with eight clients whose writes share their commits."""
+    """Every seventh flush fails, with eight clients whose writes share commits."""
     server = make_server(env=QUIET)
     (worker,) = server.workers()
     answered: list[tuple[str, str]] = []
@@ -154,16 +154,14 @@ def test_no_creation_is_answered_that_is_not_there_when_flushes_fail_under_load(
     assert {refusal.reason for refusal in refused} == {"store_unavailable"}
     told = dict(answered)
     assert told
-    assert_told_is_true(server, told, set(), actor)
+    assert_answers_are_true(server, told, set(), actor)
     server.kill()
     server.start()
     assert {server.verify(token).status_code for token in told.values()} == {204}
     assert_sound(server)
 
 
-def test_a_token_is_never_accepted_while_the_file_cannot_be_read(
-    make_server: MakeServer, tmp_path: Path, actor: str
-) -> None:
+def test_no_token_is_accepted_while_the_file_is_unreadable(make_server: MakeServer, tmp_path: Path, actor: str) -> None:
     server = make_server(env=QUIET)
     (worker,) = server.workers()
     token = server.create(ADMIN, of=actor)["accessToken"]
@@ -184,7 +182,7 @@ def test_a_token_is_never_accepted_while_the_file_cannot_be_read(
     assert_sound(server)
 
 
-def test_writes_that_wait_together_share_their_flush(make_server: MakeServer, tmp_path: Path, actor: str) -> None:
+def test_waiting_writes_share_a_flush(make_server: MakeServer, tmp_path: Path, actor: str) -> None:
     server = make_server(env=QUIET)
     (worker,) = server.workers()
     lines = [Line(server) for _ in range(32)]
@@ -201,7 +199,7 @@ def test_writes_that_wait_together_share_their_flush(make_server: MakeServer, tm
     assert 0 < flushes < created / 2
 
 
-def is_refused(server: Server, actor: str, told: dict[str, str]) -> bool:
+def is_rejected(server: Server, actor: str, told: dict[str, str]) -> bool:
     answer = server.post(CREATE, {"input": wanted(actor)}, actor=ADMIN)
     assert_nothing_internal(answer)
     content = answer.json()
@@ -227,7 +225,7 @@ def assert_nothing_internal(answer: httpx.Response) -> None:
     assert [word for word in INTERNALS if word in said] == [], said
 
 
-def assert_told_is_true(server: Server, told: dict[str, str], ended: set[str], actor: str) -> None:
+def assert_answers_are_true(server: Server, told: dict[str, str], ended: set[str], actor: str) -> None:
     verdicts = {token_id: server.verify(token).status_code for token_id, token in told.items()}
     assert verdicts == {token_id: 401 if token_id in ended else 204 for token_id in told}
     total = server.tokens(filters=[{"field": "actorUrn", "value": actor}], count=0)["total"]

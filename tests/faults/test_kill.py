@@ -1,4 +1,4 @@
-"""`kill -9` in the middle of everything: what was answered is kept, and nothing is torn."""
+"""`kill -9` at any time: answered changes are kept, and the store stays intact."""
 
 import os
 import random
@@ -21,7 +21,7 @@ QUIET = {"WATCHWORD_ACCESS_LOG": "off"}
 MakeServer = Callable[..., Server]
 
 
-def kill_again_and_again(make_server: MakeServer, rounds: int) -> None:
+def kill_repeatedly(make_server: MakeServer, rounds: int) -> None:
     seed = int(os.environ.get("TEST_SEED") or secrets.randbits(32))
     print(f"TEST_SEED={seed}")
     moments = random.Random(seed)
@@ -36,24 +36,24 @@ def kill_again_and_again(make_server: MakeServer, rounds: int) -> None:
         server.start()
         storm.answers.assert_kept(server)
         told.add(storm.answers)
-    assert_sound(server)  # what was torn once stays torn
+    assert_sound(server)  # damage would persist
     assert len(told.created) > rounds
     assert told.revoked
     told.assert_kept(server)
 
 
 @pytest.mark.parametrize("half", range(2))
-def test_what_was_answered_survives_a_kill_of_the_whole_server(make_server: MakeServer, half: int) -> None:
-    kill_again_and_again(make_server, rounds=5)
+def test_answered_changes_survive_a_kill_of_the_server(make_server: MakeServer, half: int) -> None:
+    kill_repeatedly(make_server, rounds=5)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("half", range(2))
-def test_what_was_answered_survives_two_hundred_kills_of_the_whole_server(make_server: MakeServer, half: int) -> None:
-    kill_again_and_again(make_server, rounds=100)
+def test_answered_changes_survive_two_hundred_kills_of_the_server(make_server: MakeServer, half: int) -> None:
+    kill_repeatedly(make_server, rounds=100)
 
 
-def test_a_killed_main_process_takes_its_workers_along(make_server: MakeServer) -> None:
+def test_workers_exit_with_a_killed_main_process(make_server: MakeServer) -> None:
     server = make_server("--workers", "2", env=QUIET)
     assert server.process is not None
     workers = server.workers()
@@ -66,7 +66,7 @@ def test_a_killed_main_process_takes_its_workers_along(make_server: MakeServer) 
     server.create(ADMIN)
 
 
-def test_a_main_process_killed_while_its_workers_start_takes_them_along(make_server: MakeServer) -> None:
+def test_starting_workers_exit_with_a_killed_main_process(make_server: MakeServer) -> None:
     server = make_server("--workers", "2", env=QUIET)
     server.stop()
     for _ in range(3):
@@ -80,7 +80,7 @@ def test_a_main_process_killed_while_its_workers_start_takes_them_along(make_ser
                 worker.kill()
 
 
-def test_a_server_told_to_stop_while_its_workers_start_stops_in_peace(make_server: MakeServer) -> None:
+def test_server_stopped_while_starting_exits_cleanly(make_server: MakeServer) -> None:
     before_they_are_killed = STOP_SECONDS - 5
     server = make_server("--workers", "2", env=QUIET)
     server.stop()
@@ -100,21 +100,22 @@ def half_started(server: Server) -> tuple[subprocess.Popen[bytes], list[psutil.P
         main = subprocess.Popen(server.command, stdout=out, stderr=err, start_new_session=True)
     family = psutil.Process(main.pid)
     until(
-        lambda: any("embedded.process" in word for child in family.children() for word in words_of(child)), "the index"
+        lambda: any("embedded.process" in word for child in family.children() for word in command_line_of(child)),
+        "the index",
     )
-    # Only now: until it is itself, the process of the index looks like a worker, and comes before them.
+    # The index process looks like a worker until it has its own command line, and is started first.
     until(lambda: any(map(is_worker, family.children())), "a worker was started")
     return main, family.children()
 
 
-def words_of(process: psutil.Process) -> list[str]:
+def command_line_of(process: psutil.Process) -> list[str]:
     try:
         return process.cmdline()
     except psutil.NoSuchProcess:
         return []
 
 
-def test_a_killed_worker_is_replaced_and_the_service_goes_on(make_server: MakeServer) -> None:
+def test_killed_worker_is_replaced(make_server: MakeServer) -> None:
     server = make_server("--workers", "2", env=QUIET)
     before = server.workers()
     lines = {holder(before, line.port): line for line in lines_to_each_worker(server)}
@@ -131,7 +132,7 @@ def test_a_killed_worker_is_replaced_and_the_service_goes_on(make_server: MakeSe
     assert_sound(server)
 
 
-def test_creations_answered_by_a_worker_that_is_then_killed_are_kept(make_server: MakeServer) -> None:
+def test_creations_answered_by_a_killed_worker_are_kept(make_server: MakeServer) -> None:
     server = make_server("--workers", "2", env=QUIET)
     with Storm(server) as storm:
         until(lambda: storm.so_far > 20, "some creations are answered")

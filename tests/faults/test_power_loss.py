@@ -1,8 +1,6 @@
-"""Power loss: whatever was not flushed to the disk is gone, and yet everything that was answered is there.
-
-What is answered after the cut has begun counts for nothing: without power there would be no answer. Here there may be
-one, because a flush that is under way when ext4 is shut down can return as done (seen with bare writes, no store).
-"""
+"""Power loss: unflushed data is lost, and every answered change is kept. Answers after the cut began do not count:
+without power there would be none. Here there may be one, because a flush running while ext4 shuts down can return
+success (seen with plain writes, without a store)."""
 
 import os
 import random
@@ -36,7 +34,7 @@ def server(disk: FallibleDisk, tmp_path: Path) -> Iterator[Server]:
     made.http.close()
 
 
-def lose_power_again_and_again(server: Server, disk: FallibleDisk, rounds: int) -> None:
+def lose_power_repeatedly(server: Server, disk: FallibleDisk, rounds: int) -> None:
     seed = int(os.environ.get("TEST_SEED") or secrets.randbits(32))
     print(f"TEST_SEED={seed}")
     moments = random.Random(seed)
@@ -58,10 +56,10 @@ def lose_power_again_and_again(server: Server, disk: FallibleDisk, rounds: int) 
     assert told.revoked
 
 
-def test_what_was_answered_survives_a_loss_of_power(server: Server, disk: FallibleDisk) -> None:
-    lose_power_again_and_again(server, disk, rounds=2)
+def test_answered_changes_survive_a_power_loss(server: Server, disk: FallibleDisk) -> None:
+    lose_power_repeatedly(server, disk, rounds=2)
 
 
 @pytest.mark.soak
-def test_what_was_answered_survives_twenty_losses_of_power(server: Server, disk: FallibleDisk) -> None:
-    lose_power_again_and_again(server, disk, rounds=20)
+def test_answered_changes_survive_twenty_power_losses(server: Server, disk: FallibleDisk) -> None:
+    lose_power_repeatedly(server, disk, rounds=20)

@@ -1,4 +1,4 @@
-"""Races: a right that is taken away while it is being used. The order of the events is the order of the commits."""
+"""Races: a privilege is removed while it is used. Events are in commit order."""
 
 import random
 import secrets
@@ -31,12 +31,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def judges(server: Server) -> list[Line]:
-    """A line to each of the two workers."""
+    """A connection to each of the two workers."""
     return lines_to_each_worker(server)
 
 
 class Race:
-    """Clients that create as fast as they can until they are refused, and somebody who takes the right away."""
+    """Clients that create as fast as they can until rejected, while the privilege is removed."""
 
     def __init__(self, lines: list[Line], create: Create) -> None:
         self._lines = lines
@@ -73,13 +73,13 @@ class Race:
                 return
 
 
-def race_again_and_again(
+def race_repeatedly(
     server: Server,
     prepare: Callable[[int], tuple[Create, Callable[[], object], tuple[str, str]]],
     after: Callable[[Race], None],
     reasons: set[str],
 ) -> None:
-    """`prepare` gives how to create, how the right is taken away, and the event that takes it (action, target)."""
+    """`prepare` returns how to create, how to remove the privilege, and the event of the removal (action, target)."""
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     delays = random.Random(seed)
@@ -92,7 +92,7 @@ def race_again_and_again(
         start = last_event(server)
         lines = [line if line.is_open else Line(server) for line in lines]
         race = Race(lines, create)
-        # On a machine with much to do nothing is created so soon: then the rounds go on, and each lasts longer.
+        # On a loaded machine nothing may be created in time: then run more and longer rounds.
         race.run(take_away, delays.uniform(0, 0.03) * (1 + number // ROUNDS))
         assert race.late == [], "a token was given to one who asked when the right was gone"
         assert {refusal.reason for refusal in race.refusals} <= reasons
@@ -106,7 +106,7 @@ def race_again_and_again(
     raise AssertionError("hardly anything was created, so nothing was raced")
 
 
-def test_no_token_is_committed_after_the_policy_was_withdrawn(server: Server, judges: list[Line], actor: str) -> None:
+def test_no_token_is_committed_after_the_policy_is_removed(server: Server, judges: list[Line], actor: str) -> None:
     def prepare(number: int) -> tuple[Create, Callable[[], object], tuple[str, str]]:
         policy = server.grant(actor)
         return (
@@ -116,13 +116,13 @@ def test_no_token_is_committed_after_the_policy_was_withdrawn(server: Server, ju
         )
 
     def after(race: Race) -> None:
-        # What was made before the withdrawal is not undone by it.
+        # Tokens created before the removal stay valid.
         assert {judges[0].verify(token) for _, token in race.made} <= {204}
 
-    race_again_and_again(server, prepare, after, {"missing_privilege"})
+    race_repeatedly(server, prepare, after, {"missing_privilege"})
 
 
-def test_no_token_is_committed_after_its_actor_was_suspended(server: Server, judges: list[Line], actor: str) -> None:
+def test_no_token_is_committed_after_its_actor_is_suspended(server: Server, judges: list[Line], actor: str) -> None:
     server.grant(actor)
 
     def prepare(number: int) -> tuple[Create, Callable[[], object], tuple[str, str]]:
@@ -137,10 +137,10 @@ def test_no_token_is_committed_after_its_actor_was_suspended(server: Server, jud
         server.set_status(actor, "ACTIVE")
         assert {judges[1].verify(token) for _, token in race.made} <= {204}
 
-    race_again_and_again(server, prepare, after, {"invalid_token"})
+    race_repeatedly(server, prepare, after, {"invalid_token"})
 
 
-def test_no_token_for_an_actor_is_committed_after_that_actor_was_suspended(
+def test_no_token_for_an_actor_is_committed_after_its_suspension(
     server: Server, judges: list[Line], actor: str
 ) -> None:
     def prepare(number: int) -> tuple[Create, Callable[[], object], tuple[str, str]]:
@@ -154,12 +154,10 @@ def test_no_token_for_an_actor_is_committed_after_that_actor_was_suspended(
         server.set_status(actor, "ACTIVE")
         assert {judges[0].verify(token) for _, token in race.made} <= {204}
 
-    race_again_and_again(server, prepare, after, {"actor_suspended"})
+    race_repeatedly(server, prepare, after, {"actor_suspended"})
 
 
-def test_no_token_is_committed_after_the_bearer_that_minted_it_was_revoked(
-    server: Server, judges: list[Line], actor: str
-) -> None:
+def test_no_token_is_committed_after_its_bearer_is_revoked(server: Server, judges: list[Line], actor: str) -> None:
     server.grant(actor)
 
     def prepare(number: int) -> tuple[Create, Callable[[], object], tuple[str, str]]:
@@ -173,10 +171,10 @@ def test_no_token_is_committed_after_the_bearer_that_minted_it_was_revoked(
     def after(race: Race) -> None:
         assert {judges[0].verify(token) for _, token in race.made} <= {204}
 
-    race_again_and_again(server, prepare, after, {"token_revoked"})
+    race_repeatedly(server, prepare, after, {"token_revoked"})
 
 
-def test_of_two_revocations_at_once_just_one_succeeds(server: Server, actor: str) -> None:
+def test_concurrent_revocations_succeed_once(server: Server, actor: str) -> None:
     pair = lines_to_each_worker(server)
     for token_id, token in pair[0].create_many(actor, 100):
         start = threading.Barrier(2)
@@ -206,7 +204,7 @@ def test_of_two_revocations_at_once_just_one_succeeds(server: Server, actor: str
     assert times == (1,)
 
 
-def test_an_actor_never_holds_more_live_tokens_than_allowed(make_server: MakeServer, actor: str) -> None:
+def test_actor_never_exceeds_its_token_limit(make_server: MakeServer, actor: str) -> None:
     limit = 20
     server = make_server("--workers", "2", env={"WATCHWORD_ACCESS_LOG": "off", "WATCHWORD_MAX_LIVE_TOKENS": str(limit)})
     refusals: Counter[str] = Counter()
@@ -218,12 +216,12 @@ def test_an_actor_never_holds_more_live_tokens_than_allowed(make_server: MakeSer
             except GraphQLRefused as refusal:
                 if refusal.reason not in COME_AGAIN:
                     refusals[f"{refusal.code} {refusal.reason}"] += 1
-                make_room(line)
+                revoke_one(line)
 
-    def make_room(line: Line) -> None:
+    def revoke_one(line: Line) -> None:
         held = server.tokens(filters=[{"field": "actorUrn", "value": actor}], count=1)["tokens"]
         for token in held:
-            with suppress(GraphQLRefused):  # another client was quicker
+            with suppress(GraphQLRefused):  # another client was faster
                 line.revoke(token["id"])
 
     threads = [

@@ -1,4 +1,4 @@
-"""A disk that does not finish a flush: every write is answered within a bound, and its answer is true."""
+"""A disk that does not finish a flush: every write gets a correct response in bounded time."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +14,7 @@ UNKNOWN = {"code": 503, "type": "UNAVAILABLE", "reason": "outcome_unknown"}
 UNAVAILABLE = {"code": 503, "type": "UNAVAILABLE", "reason": "store_unavailable"}
 
 
-def test_writes_and_readiness_are_answered_while_a_flush_stalls(server: Server, tmp_path: Path, actor: str) -> None:
+def test_writes_and_readiness_are_answered_during_a_stalled_flush(server: Server, tmp_path: Path, actor: str) -> None:
     kept = server.create(ADMIN, of=actor)
     (worker,) = server.workers()
     log = server.data_dir / "watchword.db-wal"
@@ -33,7 +33,7 @@ def test_writes_and_readiness_are_answered_while_a_flush_stalls(server: Server, 
             ready = pool.submit(server.http.get, "/health/ready")
             queued = pool.submit(create)
             revocation = pool.submit(server.post, REVOKE, {"id": kept["metadata"]["id"]}, actor=ADMIN)
-            # What needs no write goes on.
+            # Requests without writes still work.
             assert server.verify(kept["accessToken"]).status_code == 204
             assert server.tokens(filters=[{"field": "actorUrn", "value": actor}])["total"] == 1
 
@@ -46,7 +46,7 @@ def test_writes_and_readiness_are_answered_while_a_flush_stalls(server: Server, 
             assert error["extensions"] == UNAVAILABLE
             assert error["message"] == "The store did not answer in time. Nothing was changed."
 
-        # What was withdrawn never happens; the token whose request was told nothing certain is ended.
+        # A withdrawn write never happens; a token with an unknown outcome is revoked.
         made = "SELECT count(*), count(revoked_at) FROM tokens WHERE actor_urn = ?"
         until(lambda: look(server, made, actor) == [(2, 1)], "the token that nobody received is revoked")
         assert server.verify(kept["accessToken"]).status_code == 204

@@ -1,4 +1,4 @@
-"""Two processes on one store: what one has committed, the other obeys at its very next request."""
+"""Two processes on one store: each sees the other's commits at its next request."""
 
 import threading
 from collections.abc import Callable
@@ -20,7 +20,7 @@ MakeServer = Callable[..., Server]
 
 @pytest.fixture(params=["two workers", "two servers"])
 def lines(request: pytest.FixtureRequest, make_server: MakeServer) -> list[Line]:
-    """A line to each of two worker processes: of one server, or of two servers on one data folder."""
+    """A connection to each of two worker processes: of one server, or of two servers on one data directory."""
     if request.param == "two workers":
         return lines_to_each_worker(make_server("--workers", "2", env=QUIET))
     one = make_server(env=QUIET)
@@ -29,7 +29,7 @@ def lines(request: pytest.FixtureRequest, make_server: MakeServer) -> list[Line]
 
 
 @pytest.mark.parametrize("times", [200, pytest.param(1_000, marks=pytest.mark.soak)])
-def test_a_token_revoked_through_one_is_refused_by_the_other_at_once(lines: list[Line], actor: str, times: int) -> None:
+def test_revoked_token_is_rejected_by_the_other_worker_immediately(lines: list[Line], actor: str, times: int) -> None:
     for here, there in (lines, lines[::-1]):
         for token_id, token in bulk(lines, f"{actor}-{here.port}", times):
             assert there.verify(token) == 204
@@ -37,7 +37,7 @@ def test_a_token_revoked_through_one_is_refused_by_the_other_at_once(lines: list
             assert there.verify(token) == 401
 
 
-def test_a_policy_given_or_withdrawn_through_one_binds_the_other_at_once(lines: list[Line], actor: str) -> None:
+def test_policy_change_applies_to_the_other_worker_immediately(lines: list[Line], actor: str) -> None:
     for here, there in (lines, lines[::-1]):
         for _ in range(100):
             policy = grant(here, actor)
@@ -48,7 +48,7 @@ def test_a_policy_given_or_withdrawn_through_one_binds_the_other_at_once(lines: 
             assert refused.value.reason == "missing_privilege"
 
 
-def test_an_actor_suspended_through_one_is_refused_by_the_other_at_once(lines: list[Line], actor: str) -> None:
+def test_suspended_actor_is_rejected_by_the_other_worker_immediately(lines: list[Line], actor: str) -> None:
     (_, token), *_ = bulk(lines, actor, 2)
     for here, there in (lines, lines[::-1]):
         for _ in range(100):
@@ -58,7 +58,7 @@ def test_an_actor_suspended_through_one_is_refused_by_the_other_at_once(lines: l
             assert there.verify(token) == 204
 
 
-def test_no_token_is_signed_with_the_old_key_once_keys_were_rotated(make_server: MakeServer, actor: str) -> None:
+def test_no_token_is_signed_with_the_old_key_after_rotation(make_server: MakeServer, actor: str) -> None:
     server = make_server("--workers", "2", env=QUIET)
     lines, others = lines_to_each_worker(server), lines_to_each_worker(server)
     over = threading.Event()
@@ -91,7 +91,7 @@ def test_no_token_is_signed_with_the_old_key_once_keys_were_rotated(make_server:
         for thread in threads:
             thread.join(SECONDS)
 
-    # In the order of commits: each token is signed with the key that was in use when it was committed.
+    # In commit order, each token is signed with the key active at its commit.
     kids_of = {token_id: kid_of(token) for token_id, token in made}
     in_use, used = kids[0], set()
     for event in events(server):
@@ -112,7 +112,7 @@ def test_no_token_is_signed_with_the_old_key_once_keys_were_rotated(make_server:
     assert_sound(server)
 
 
-def test_two_servers_started_at_once_on_a_new_folder_know_each_other_s_tokens(tmp_path: Path) -> None:
+def test_servers_started_concurrently_on_a_new_folder_accept_each_others_tokens(tmp_path: Path) -> None:
     servers = [Server(tmp_path / name, env=QUIET) for name in ("one", "other")]
     for server in servers:
         server.data_dir = tmp_path / "data"
@@ -133,7 +133,7 @@ def test_two_servers_started_at_once_on_a_new_folder_know_each_other_s_tokens(tm
 
 
 def bulk(lines: list[Line], of: str, count: int) -> list[tuple[str, str]]:
-    """So many tokens, made through all lines at once."""
+    """Create this many tokens through all connections concurrently."""
     made: list[list[tuple[str, str]]] = [[] for _ in lines]
 
     def create(line: Line, into: list[tuple[str, str]]) -> None:

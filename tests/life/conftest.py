@@ -1,18 +1,18 @@
-"""What the tests of a token's life say to a server, on each store."""
+"""Token lifecycle tests through HTTP, on each store."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.life.holding import Life
+from tests.life.holding import LifecycleClient
 from tests.support import postgres as databases
 from tests.support.server import Server
 
 
 @pytest.fixture(scope="session")
-def life(server: Server) -> Life:
-    """On the shared server, which is on SQLite."""
-    return Life(server)
+def life(server: Server) -> LifecycleClient:
+    """On the shared SQLite server."""
+    return LifecycleClient(server)
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +26,6 @@ def on_postgres(postgres: databases.Address, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def lives(request: pytest.FixtureRequest) -> Life:
+def lives(request: pytest.FixtureRequest) -> LifecycleClient:
     """On each store in turn."""
-    return Life(request.getfixturevalue("server" if request.param == "sqlite" else "on_postgres"))
+    return LifecycleClient(request.getfixturevalue("server" if request.param == "sqlite" else "on_postgres"))

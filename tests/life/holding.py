@@ -1,4 +1,4 @@
-"""Tokens in hand: made, derived, rotated and ended through HTTP, as their holders would."""
+"""Tokens created, derived, rotated and revoked through HTTP."""
 
 import itertools
 from collections.abc import Mapping
@@ -31,8 +31,8 @@ _numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A token in its holder's hands."""
+class HeldToken:
+    """A token with its metadata, as its holder has it."""
 
     token: str
     metadata: dict[str, Any]
@@ -46,13 +46,13 @@ class Held:
         return self.metadata[name]
 
 
-class Life:
+class LifecycleClient:
     def __init__(self, server: Server, *, bearer: str | None = None) -> None:
         self.server = server
         self._admin: dict[str, Any] = {"actor": ADMIN} if bearer is None else {"token": bearer}
 
     def new_actor(self, *privileges: str) -> str:
-        """Somebody nobody else uses, who may do this."""
+        """A new actor with these privileges."""
         urn = f"urn:li:corpuser:life-{next(_numbers)}"
         self.ask(
             "mutation ($input: PolicyUpdateInput!) { createPolicy(input: $input) }",
@@ -71,44 +71,44 @@ class Life:
     def ask(self, query: str, variables: Mapping[str, Any] | None = None, **how: Any) -> Any:
         return self.server.ask(query, variables, **{**({} if _says_who(how) else self._admin), **how})
 
-    def create(self, of: str, *, key: str | None = None, **wanted: Any) -> Held:
-        """For this actor, by whom `token` says, else by the admin."""
+    def create(self, of: str, *, key: str | None = None, **wanted: Any) -> HeldToken:
+        """Create a token for this actor with `token` as bearer, by default as the admin."""
         how: dict[str, Any] = {name: wanted.pop(name) for name in ("token", "actor") if name in wanted}
         given = {"type": "PERSONAL", "actorUrn": of, "name": "test", **wanted}
         if "durationIso" not in given:
             given.setdefault("duration", "ONE_HOUR")
         return self._made(CREATE, {"input": given}, how, key)
 
-    def derive(self, token: str, *, key: str | None = None, **wanted: Any) -> Held:
+    def derive(self, token: str, *, key: str | None = None, **wanted: Any) -> HeldToken:
         return self._made(DERIVE, {"input": {"name": "derived", **wanted}}, {"token": token}, key)
 
     def rotate(
         self,
-        held: Held,
+        held: HeldToken,
         *,
         overlap: str | None = None,
         grace: str | None = None,
         key: str | None = None,
         token: str | None = None,
-    ) -> Held:
+    ) -> HeldToken:
         wanted = {"id": held.id, "overlap": overlap, "grace": grace}
         return self._made(ROTATE, wanted, {"token": token or held.token}, key)
 
-    def revoke(self, held: Held, *, cascade: bool | None = None, **how: Any) -> None:
+    def revoke(self, held: HeldToken, *, cascade: bool | None = None, **how: Any) -> None:
         assert self.ask(REVOKE, {"id": held.id, "cascade": cascade}, **how) == {"revokeAccessToken": True}
 
     def revoke_many(self, *, dry: bool = False, how: Mapping[str, Any] | None = None, **wanted: Any) -> Any:
         return self.ask(REVOKE_MANY, {"input": {"dryRun": dry, **wanted}}, **(how or {}))["revokeAccessTokens"]
 
-    def record(self, held: Held) -> Any:
+    def record(self, held: HeldToken) -> Any:
         return self.ask(GET, {"id": held.id})["getAccessToken"]
 
-    def auth(self, held: Held | str, query: str = "", **headers: str) -> httpx.Response:
+    def auth(self, held: HeldToken | str, query: str = "", **headers: str) -> httpx.Response:
         token = held if isinstance(held, str) else held.token
         return self.server.http.get(f"/auth{query}", headers={"Authorization": f"Bearer {token}", **headers})
 
-    def lives(self, held: Held) -> bool:
-        """Whether it is accepted; asking is using it."""
+    def is_accepted(self, held: HeldToken) -> bool:
+        """Whether the token is accepted; this uses it."""
         status = self.auth(held).status_code
         assert status in (204, 401)
         return status == 204
@@ -116,10 +116,10 @@ class Life:
     def new_account(self, name: str = "a program", **how: Any) -> Any:
         return self.ask(CREATE_ACCOUNT, {"input": {"displayName": name}}, **how)["createServiceAccount"]
 
-    def _made(self, query: str, variables: Mapping[str, Any], how: Mapping[str, Any], key: str | None) -> Held:
+    def _made(self, query: str, variables: Mapping[str, Any], how: Mapping[str, Any], key: str | None) -> HeldToken:
         headers = {} if key is None else {"Idempotency-Key": key}
         made = self.ask(query, variables, headers=headers, **how)["made"]
-        return Held(made["accessToken"], made["metadata"])
+        return HeldToken(made["accessToken"], made["metadata"])
 
 
 def _says_who(how: Mapping[str, Any]) -> bool:

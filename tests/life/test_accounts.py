@@ -1,26 +1,35 @@
-"""Service accounts: made, given tokens, suspended and deleted; nobody without the privilege learns of one."""
+"""Service accounts: create, list, suspend and delete; invisible to callers without the privilege."""
 
 import uuid
 from typing import Any
 
 import pytest
 
-from tests.life.holding import CREATE_ACCOUNT, DELETE_ACCOUNT, GET, GET_ACCOUNT, LIST_ACCOUNTS, Held, Life, reason_of
+from tests.life.holding import (
+    CREATE_ACCOUNT,
+    DELETE_ACCOUNT,
+    GET,
+    GET_ACCOUNT,
+    LIST_ACCOUNTS,
+    HeldToken,
+    LifecycleClient,
+    reason_of,
+)
 from tests.support.server import ADMIN, GENERATE, MANAGE_ALL, SET_STATUS, GraphQLRefused
 
 MANAGE = "MANAGE_SERVICE_ACCOUNTS"
 
 
-def token_of(life: Life, account: str, **wanted: Any) -> Held:
+def token_of(life: LifecycleClient, account: str, **wanted: Any) -> HeldToken:
     return life.create(account, type="SERVICE_ACCOUNT", **wanted)
 
 
-def never_made() -> str:
+def nonexistent_urn() -> str:
     return f"urn:li:corpuser:service_{uuid.uuid4()}"
 
 
-class TestAnAccount:
-    def test_is_made_listed_and_found(self, lives: Life) -> None:
+class TestAccount:
+    def test_account_is_created_listed_and_found(self, lives: LifecycleClient) -> None:
         name = f"nightly {uuid.uuid4().hex}"
         made = lives.ask(CREATE_ACCOUNT, {"input": {"displayName": name, "description": "d"}})["createServiceAccount"]
         uuid.UUID(made["urn"].removeprefix("urn:li:corpuser:service_"))
@@ -37,7 +46,7 @@ class TestAnAccount:
             page = lives.ask(LIST_ACCOUNTS, {"input": {"query": query}})["listServiceAccounts"]
             assert (page["total"], page["serviceAccounts"]) == (1, [made])
 
-    def test_is_paged_by_name(self, lives: Life) -> None:
+    def test_accounts_are_paged_by_name(self, lives: LifecycleClient) -> None:
         tag = uuid.uuid4().hex
         made = [lives.new_account(f"{tag} {letter}") for letter in "cab"]
         asked = {"input": {"query": tag, "start": 1, "count": 1}}
@@ -45,7 +54,7 @@ class TestAnAccount:
         assert (page["start"], page["count"], page["total"]) == (1, 1, 3)
         assert page["serviceAccounts"] == [made[2]]
 
-    def test_acts_by_its_token_as_any_actor_does(self, lives: Life) -> None:
+    def test_account_acts_with_its_token(self, lives: LifecycleClient) -> None:
         account = lives.new_account()["urn"]
         held = token_of(lives, account)
         assert (held["tokenType"], held["actorUrn"], held["ownerUrn"]) == ("SERVICE_ACCOUNT", account, ADMIN)
@@ -54,25 +63,25 @@ class TestAnAccount:
             lives.create(account, token=held.token, type="SERVICE_ACCOUNT")
         assert refusal.value.reason == "missing_privilege"
 
-    def test_is_suspended_and_resumed_as_any_actor(self, lives: Life) -> None:
+    def test_account_is_suspended_and_resumed(self, lives: LifecycleClient) -> None:
         account = lives.new_account()["urn"]
         held = token_of(lives, account)
         lives.ask(SET_STATUS, {"urn": account, "status": "SUSPENDED"})
-        assert not lives.lives(held)
+        assert not lives.is_accepted(held)
         assert lives.ask(GET_ACCOUNT, {"urn": account})["getServiceAccount"]["status"] == "SUSPENDED"
         with pytest.raises(GraphQLRefused) as refusal:
             token_of(lives, account)
         assert refusal.value.reason == "actor_suspended"
         lives.ask(SET_STATUS, {"urn": account, "status": "ACTIVE"})
-        assert lives.lives(held)
+        assert lives.is_accepted(held)
 
 
-class TestADeletedAccount:
-    def test_takes_its_tokens_along_in_the_same_moment(self, lives: Life) -> None:
+class TestDeletedAccount:
+    def test_deleting_an_account_revokes_its_tokens_immediately(self, lives: LifecycleClient) -> None:
         account = lives.new_account()["urn"]
         held = [token_of(lives, account) for _ in range(3)]
         assert lives.ask(DELETE_ACCOUNT, {"urn": account}) == {"deleteServiceAccount": True}
-        assert not any(lives.lives(one) for one in held)
+        assert not any(lives.is_accepted(one) for one in held)
         ends = {(lives.record(one)["status"], lives.record(one)["revokedAt"]) for one in held}
         assert len(ends) == 1
         assert ends.pop()[0] == "REVOKED"
@@ -82,7 +91,7 @@ class TestADeletedAccount:
         )
         assert listed["listAccessTokens"]["total"] == 0
 
-    def test_deleted_account_cannot_be_used_again(self, lives: Life) -> None:
+    def test_deleted_account_cannot_be_used_again(self, lives: LifecycleClient) -> None:
         account = lives.new_account()["urn"]
         lives.ask(DELETE_ACCOUNT, {"urn": account})
         for ask in (
@@ -99,14 +108,14 @@ class TestADeletedAccount:
         assert lives.server.post("{ me { corpUser { urn } } }", actor=account).status_code == 401
 
 
-class TestWhoMayNotKnow:
+class TestUnprivilegedCaller:
     @pytest.mark.parametrize("privileges", [(GENERATE,), (MANAGE_ALL,)])
     def test_unprivileged_callers_get_the_same_error_for_existing_and_unknown_accounts(
-        self, lives: Life, privileges: tuple[str, ...]
+        self, lives: LifecycleClient, privileges: tuple[str, ...]
     ) -> None:
         stranger = lives.new_actor(*privileges)
         answers = []
-        for account in (lives.new_account()["urn"], never_made()):
+        for account in (lives.new_account()["urn"], nonexistent_urn()):
             told = []
             for query, variables in (
                 (GET_ACCOUNT, {"urn": account}),
@@ -122,14 +131,14 @@ class TestWhoMayNotKnow:
             answers.append(str(told).replace(account, "URN"))
         assert answers[0] == answers[1]
 
-    def test_may_not_make_one(self, lives: Life) -> None:
+    def test_unprivileged_caller_cannot_create_an_account(self, lives: LifecycleClient) -> None:
         with pytest.raises(GraphQLRefused) as refusal:
             lives.ask(CREATE_ACCOUNT, {"input": {"displayName": ""}}, actor=lives.new_actor(MANAGE_ALL))
         assert refusal.value.reason == "missing_privilege"
 
 
-class TestWhoManagesAccounts:
-    def test_account_manager_manages_only_tokens_of_accounts(self, lives: Life) -> None:
+class TestAccountManager:
+    def test_account_manager_manages_only_tokens_of_accounts(self, lives: LifecycleClient) -> None:
         keeper, ann = lives.new_actor(MANAGE), lives.new_actor()
         account = lives.new_account(actor=keeper)["urn"]
         held, hers = token_of(lives, account, actor=keeper), lives.create(ann)
@@ -149,9 +158,9 @@ class TestWhoManagesAccounts:
         with pytest.raises(GraphQLRefused) as refusal:
             lives.revoke(hers, actor=keeper)
         assert refusal.value.reason == "token_not_found"
-        assert (lives.lives(held), lives.lives(by_admin), lives.lives(hers)) == (True, False, True)
+        assert (lives.is_accepted(held), lives.is_accepted(by_admin), lives.is_accepted(hers)) == (True, False, True)
 
-    def test_has_nothing_to_do_with_its_own_tokens_without_the_minimum(self, lives: Life) -> None:
+    def test_account_manager_needs_the_minimum_privilege_for_own_tokens(self, lives: LifecycleClient) -> None:
         keeper = lives.new_actor(GENERATE, MANAGE)
         mine, limited = lives.create(keeper), lives.create(keeper, scopes=[MANAGE])
         for ask in (
@@ -170,20 +179,25 @@ class TestWhoManagesAccounts:
         ("account", "kind", "field"),
         [(True, "PERSONAL", "type"), (False, "SERVICE_ACCOUNT", "type")],
     )
-    def test_error_states_the_token_type_for_the_urn(self, life: Life, account: bool, kind: str, field: str) -> None:
+    def test_error_states_the_token_type_for_the_urn(
+        self, life: LifecycleClient, account: bool, kind: str, field: str
+    ) -> None:
         urn = life.new_account()["urn"] if account else life.new_actor()
         with pytest.raises(GraphQLRefused) as refusal:
             life.create(urn, type=kind)
         assert reason_of(refusal.value) == (400, "invalid_field", field)
 
-    def test_unknown_account_is_not_found(self, lives: Life) -> None:
-        for ask in (lambda: token_of(lives, never_made()), lambda: lives.ask(GET_ACCOUNT, {"urn": never_made()})):
+    def test_unknown_account_is_not_found(self, lives: LifecycleClient) -> None:
+        for ask in (
+            lambda: token_of(lives, nonexistent_urn()),
+            lambda: lives.ask(GET_ACCOUNT, {"urn": nonexistent_urn()}),
+        ):
             with pytest.raises(GraphQLRefused) as refusal:
                 ask()
             assert refusal.value.reason == "account_not_found"
 
     @pytest.mark.parametrize("urn", ["", "urn:li:corpuser:ann", "urn:li:corpuser:service_1", "service_" + "0" * 36])
-    def test_error_states_the_form_of_an_account_urn(self, life: Life, urn: str) -> None:
+    def test_error_states_the_form_of_an_account_urn(self, life: LifecycleClient, urn: str) -> None:
         for query in (GET_ACCOUNT, DELETE_ACCOUNT):
             with pytest.raises(GraphQLRefused) as refusal:
                 life.ask(query, {"urn": urn})

@@ -1,25 +1,25 @@
-"""`watchword_tokens_revoked_total` counts each token that was revoked, in whichever way."""
+"""`watchword_tokens_revoked_total` counts each revoked token once."""
 
 import re
 
-from tests.life.holding import DELETE_ACCOUNT, Life
+from tests.life.holding import DELETE_ACCOUNT, LifecycleClient
 from tests.support.waiting import until
 
 
-def revoked(life: Life) -> int:
+def revoked(life: LifecycleClient) -> int:
     found = re.search(r"^watchword_tokens_revoked_total (\S+)$", life.server.http.get("/metrics").text, re.MULTILINE)
     assert found is not None
     return int(float(found[1]))
 
 
-def test_each_revoked_token_is_counted_in_whichever_way_it_was_revoked(lives: Life) -> None:
+def test_every_kind_of_revocation_is_counted(lives: LifecycleClient) -> None:
     ann = lives.new_actor()
     counted = revoked(lives)
 
     def now_counted(more: int) -> None:
         nonlocal counted
         counted += more
-        # What is shown may be a second old.
+        # The metric may be a second old.
         until(lambda: revoked(lives) == counted, f"{counted} are counted")
 
     with_family = lives.create(ann)
@@ -34,7 +34,7 @@ def test_each_revoked_token_is_counted_in_whichever_way_it_was_revoked(lives: Li
 
     surrendered = lives.create(ann)
     lives.derive(surrendered.token)
-    for _ in range(2):  # it is revoked once
+    for _ in range(2):  # revoked once
         assert lives.server.http.post("/oauth2/revoke", data={"token": surrendered.token}).status_code == 200
     now_counted(2)
 

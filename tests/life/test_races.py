@@ -1,4 +1,4 @@
-"""Races: a token is made while what it rests on is taken away. Whatever comes first, no live orphan is left."""
+"""Races: tokens are created while their bearer, parent, account or actor is removed. No live orphan is left."""
 
 import random
 import secrets
@@ -12,7 +12,7 @@ from functools import partial
 import httpx
 import pytest
 
-from tests.life.holding import DELETE_ACCOUNT, Held, Life
+from tests.life.holding import DELETE_ACCOUNT, HeldToken, LifecycleClient
 from tests.support import postgres as databases
 from tests.support.server import ADMIN, GENERATE, SET_STATUS, GraphQLRefused, Server
 from tests.support.store_file import assert_sound
@@ -24,10 +24,10 @@ MAKERS = 4
 
 
 @dataclass
-class Doors:
-    """The same store behind two doors: makers use both, and who takes away uses one."""
+class RaceEndpoints:
+    """The same store through two servers: creators use both, the revoker uses one."""
 
-    life: Life
+    life: LifecycleClient
     servers: list[Server]
 
     def each(self) -> Iterator[Server]:
@@ -36,35 +36,40 @@ class Doors:
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def doors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+def endpoints(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RaceEndpoints]:
     folder = tmp_path_factory.mktemp("races")
     quiet = {"WATCHWORD_ACCESS_LOG": "off"}
     with ExitStack() as stack:
         if request.param == "sqlite":
             server = stack.enter_context(Server(folder, "--workers", "2", env=quiet))
-            yield Doors(Life(server), [server])
+            yield RaceEndpoints(LifecycleClient(server), [server])
             assert_sound(server)
             return
         home = stack.enter_context(databases.home(request.getfixturevalue("postgres"), folder))
         servers = [
             stack.enter_context(Server(folder / name, "--local-mode", "on", env=home.env | quiet)) for name in "ab"
         ]
-        yield Doors(Life(servers[0]), servers)
+        yield RaceEndpoints(LifecycleClient(servers[0]), servers)
         assert servers[0].command_line("db", "check", env=home.env).returncode == 0
 
 
 @dataclass
 class Race:
-    made: list[Held] = field(default_factory=list)
+    made: list[HeldToken] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
 
 
-def race(doors: Doors, make: Callable[[Life], Held], take_away: Callable[[], object], delay: float) -> Race:
-    """Makers make as fast as they can, through both doors, until they are refused."""
+def race(
+    endpoints: RaceEndpoints,
+    make: Callable[[LifecycleClient], HeldToken],
+    take_away: Callable[[], object],
+    delay: float,
+) -> Race:
+    """Clients create as fast as they can, through both servers, until rejected."""
     found = Race()
 
-    def keep_making(server: Server) -> None:
-        own = Life(Server(server.folder, port=server.port))
+    def keep_creating(server: Server) -> None:
+        own = LifecycleClient(Server(server.folder, port=server.port))
         while True:
             try:
                 found.made.append(make(own))
@@ -78,8 +83,8 @@ def race(doors: Doors, make: Callable[[Life], Held], take_away: Callable[[], obj
         own.server.http.close()
 
     threads = [
-        threading.Thread(target=keep_making, args=(server,))
-        for _, server in zip(range(MAKERS), doors.each(), strict=False)
+        threading.Thread(target=keep_creating, args=(server,))
+        for _, server in zip(range(MAKERS), endpoints.each(), strict=False)
     ]
     for thread in threads:
         thread.start()
@@ -99,11 +104,11 @@ def delays() -> Iterator[float]:
     return (chance.uniform(0, 0.15) for _ in range(ROUNDS))
 
 
-def alive(doors: Doors, race: Race) -> list[Held]:
-    return [held for held in race.made if doors.life.lives(held)]
+def alive(endpoints: RaceEndpoints, race: Race) -> list[HeldToken]:
+    return [held for held in race.made if endpoints.life.is_accepted(held)]
 
 
-MAKE: dict[str, Callable[[Held], Callable[[Life], Held]]] = {
+MAKE: dict[str, Callable[[HeldToken], Callable[[LifecycleClient], HeldToken]]] = {
     "derive": lambda bearer: lambda life: life.derive(bearer.token),
     "create": lambda bearer: (
         lambda life: life.create(bearer["actorUrn"], token=bearer.token, type=bearer["tokenType"], duration="ONE_HOUR")
@@ -113,64 +118,64 @@ MAKE: dict[str, Callable[[Held], Callable[[Life], Held]]] = {
 
 
 @pytest.mark.parametrize("how", MAKE)
-def test_no_token_survives_the_revocation_of_its_bearer(doors: Doors, how: str) -> None:
+def test_no_token_survives_the_revocation_of_its_bearer(endpoints: RaceEndpoints, how: str) -> None:
     for delay in delays():
-        bearer = doors.life.create(doors.life.new_actor())
-        done = race(doors, MAKE[how](bearer), partial(doors.life.revoke, bearer, cascade=True), delay)
-        assert alive(doors, done) == []
+        bearer = endpoints.life.create(endpoints.life.new_actor())
+        done = race(endpoints, MAKE[how](bearer), partial(endpoints.life.revoke, bearer, cascade=True), delay)
+        assert alive(endpoints, done) == []
 
 
-def test_no_derived_token_survives_the_revocation_of_its_grandparent(doors: Doors) -> None:
+def test_no_derived_token_survives_the_revocation_of_its_grandparent(endpoints: RaceEndpoints) -> None:
     for delay in delays():
-        first = doors.life.create(doors.life.new_actor())
-        second = doors.life.derive(first.token)
-        third = doors.life.derive(second.token)
-        done = race(doors, MAKE["derive"](third), partial(doors.life.revoke, first), delay)
-        assert alive(doors, done) == []
+        first = endpoints.life.create(endpoints.life.new_actor())
+        second = endpoints.life.derive(first.token)
+        third = endpoints.life.derive(second.token)
+        done = race(endpoints, MAKE["derive"](third), partial(endpoints.life.revoke, first), delay)
+        assert alive(endpoints, done) == []
 
 
 @pytest.mark.parametrize("how", ["derive", "rotate"])
-def test_no_token_survives_the_bulk_revocation_of_its_bearer(doors: Doors, how: str) -> None:
+def test_no_token_survives_the_bulk_revocation_of_its_bearer(endpoints: RaceEndpoints, how: str) -> None:
     for delay in delays():
-        ann = doors.life.new_actor()
-        bearer = doors.life.create(ann)
+        ann = endpoints.life.new_actor()
+        bearer = endpoints.life.create(ann)
         chosen = [{"field": "actorUrn", "value": ann}, {"field": "id", "value": bearer.id}]
-        done = race(doors, MAKE[how](bearer), partial(doors.life.revoke_many, filters=chosen), delay)
-        assert alive(doors, done) == []
+        done = race(endpoints, MAKE[how](bearer), partial(endpoints.life.revoke_many, filters=chosen), delay)
+        assert alive(endpoints, done) == []
 
 
 @pytest.mark.parametrize("how", MAKE)
-def test_no_token_survives_the_deletion_of_its_account(doors: Doors, how: str) -> None:
+def test_no_token_survives_the_deletion_of_its_account(endpoints: RaceEndpoints, how: str) -> None:
     for delay in delays():
-        account = doors.life.new_account()["urn"]
-        doors.life.server.grant(account, privileges=(GENERATE,))
-        bearer = doors.life.create(account, type="SERVICE_ACCOUNT")
-        done = race(doors, MAKE[how](bearer), partial(doors.life.ask, DELETE_ACCOUNT, {"urn": account}), delay)
-        assert alive(doors, done) == []
+        account = endpoints.life.new_account()["urn"]
+        endpoints.life.server.grant(account, privileges=(GENERATE,))
+        bearer = endpoints.life.create(account, type="SERVICE_ACCOUNT")
+        done = race(endpoints, MAKE[how](bearer), partial(endpoints.life.ask, DELETE_ACCOUNT, {"urn": account}), delay)
+        assert alive(endpoints, done) == []
 
 
-def _by_the_admin(account: str, life: Life) -> Held:
+def _by_the_admin(account: str, life: LifecycleClient) -> HeldToken:
     return life.create(account, type="SERVICE_ACCOUNT", actor=ADMIN)
 
 
-def test_nothing_is_made_for_an_account_that_is_deleted(doors: Doors) -> None:
+def test_no_token_is_created_for_a_deleted_account(endpoints: RaceEndpoints) -> None:
     for delay in delays():
-        account = doors.life.new_account()["urn"]
+        account = endpoints.life.new_account()["urn"]
         done = race(
-            doors,
+            endpoints,
             partial(_by_the_admin, account),
-            partial(doors.life.ask, DELETE_ACCOUNT, {"urn": account}),
+            partial(endpoints.life.ask, DELETE_ACCOUNT, {"urn": account}),
             delay,
         )
         assert set(done.refusals) <= {"account_not_found"}
-        assert alive(doors, done) == []
+        assert alive(endpoints, done) == []
 
 
 @pytest.mark.parametrize("how", MAKE)
-def test_no_token_of_a_suspended_actor_works(doors: Doors, how: str) -> None:
+def test_no_token_of_a_suspended_actor_works(endpoints: RaceEndpoints, how: str) -> None:
     for delay in delays():
-        ann = doors.life.new_actor()
-        bearer = doors.life.create(ann)
+        ann = endpoints.life.new_actor()
+        bearer = endpoints.life.create(ann)
         suspend = {"urn": ann, "status": "SUSPENDED"}
-        done = race(doors, MAKE[how](bearer), partial(doors.life.ask, SET_STATUS, suspend), delay)
-        assert alive(doors, done) == []
+        done = race(endpoints, MAKE[how](bearer), partial(endpoints.life.ask, SET_STATUS, suspend), delay)
+        assert alive(endpoints, done) == []

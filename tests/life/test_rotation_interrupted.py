@@ -1,10 +1,6 @@
-"""Rotation, interrupted at every step: whoever holds a token always holds one that works, and never two for longer than
-overlap and grace.
-
-The holder loses answers, asks again with and without a key, uses what it has in any order, forgets to use the new one;
-the server is killed before, while and after it answers; hours pass. The store is read past the service, so that looking
-is no use.
-"""
+"""Interrupted rotation: the holder always has a working token, and never two for longer than overlap and grace period.
+The holder loses answers, retries with and without a key, uses its tokens in any order; the server is killed before,
+during and after its answer; hours pass. The test reads the store directly, because a request would use a token."""
 
 import secrets
 import threading
@@ -19,7 +15,7 @@ from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.life.holding import ROTATE, Held, Life
+from tests.life.holding import ROTATE, HeldToken, LifecycleClient
 from tests.support.clock import SetClock
 from tests.support.properties import run_machine
 from tests.support.server import ADMIN, SET_STATUS, GraphQLRefused, Server, plain_client
@@ -42,14 +38,14 @@ def server(clock: SetClock, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 class Rotation(RuleBasedStateMachine):
-    """One line of tokens, from one that never ends soon, and its holder."""
+    """One chain of tokens and its holder."""
 
     def __init__(self, server: Server, clock: SetClock) -> None:
         super().__init__()
         self.server = server
         self.clock = clock
-        self.life = Life(server)
-        self.hands: list[Held] = []
+        self.life = LifecycleClient(server)
+        self.hands: list[HeldToken] = []
         self.key: str | None = None
         self.revoked = False
 
@@ -61,16 +57,16 @@ class Rotation(RuleBasedStateMachine):
     def now(self) -> int:
         return int(time.time() * 1000) + self.clock.ahead * 1000
 
-    def living(self) -> dict[str, Any]:
-        """By their ids, the tokens of the line that are alive, as the store has them."""
+    def live_tokens(self) -> dict[str, Any]:
+        """The live tokens of the chain by id, from the store."""
         first = self.hands[0].id
         rows = look(self.server, FAMILY, first, first)
         return {row[0]: row for row in rows if row[3] is None and row[2] > self.now}
 
-    def works(self) -> Held:
-        """The newest one in hand that works: a holder would use that one."""
-        living = self.living()
-        return next(held for held in reversed(self.hands) if held.id in living)
+    def works(self) -> HeldToken:
+        """The newest working token, which a holder would use."""
+        live_tokens = self.live_tokens()
+        return next(held for held in reversed(self.hands) if held.id in live_tokens)
 
     def wanted(self, keyed: bool) -> tuple[dict[str, Any], dict[str, str]]:
         if not keyed:
@@ -88,26 +84,25 @@ class Rotation(RuleBasedStateMachine):
         try:
             made = self.server.ask(ROTATE, wanted, headers=headers)["made"]
         except GraphQLRefused as refusal:
-            # The key's token was used or has ended since, or it came with the request of another token; or the one
-            # before still has its grace.
+            # The key's token was used, has expired or belongs to another request; or the previous token is in its
+            # grace period.
             if refusal.reason not in {"idempotency_key_reused", "already_replaced", "rotation_under_way"}:
                 raise
             self.key = None
             return
         if made["metadata"]["id"] not in {held.id for held in self.hands}:
-            self.hands.append(Held(made["accessToken"], made["metadata"]))
+            self.hands.append(HeldToken(made["accessToken"], made["metadata"]))
 
     @rule(keyed=st.booleans(), delay=st.sampled_from([0.0, 0.002, 0.005, 0.01, 0.03]))
-    def rotate_and_hear_nothing(self, keyed: bool, delay: float) -> None:
+    def rotate_and_lose_the_answer(self, keyed: bool, delay: float) -> None:
         wanted, headers = self.wanted(keyed)
         with plain_client(timeout=delay or 0.0005) as client, suppress(httpx.HTTPError):
             self.server.post(ROTATE, wanted, headers=headers, client=client)
-        self.until_it_is_done_with()
+        self.wait_until_processed()
 
-    def until_it_is_done_with(self) -> None:
-        """What was asked and not waited for may still be under way, and must not come between two looks. Who comes
-        after it by a new connection is taken after it, and whose write is answered after that had it done, or undone.
-        """
+    def wait_until_processed(self) -> None:
+        """An abandoned request may still run. A later request on a new connection is accepted after it, and a later
+        write is done after it."""
         for _ in range(3):
             with plain_client() as client:
                 self.server.ask(SET_STATUS, {"urn": f"{ADMIN}-after", "status": "ACTIVE"}, actor=ADMIN, client=client)
@@ -143,34 +138,34 @@ class Rotation(RuleBasedStateMachine):
     @rule(which=st.integers(0, 5))
     def use(self, which: int) -> None:
         held = self.hands[-1 - which % len(self.hands)]
-        before = self.living()
-        accepted = self.life.lives(held)
-        # It may have come to its end between the two.
-        assert accepted == (held.id in before and (accepted or held.id in self.living()))
-        if accepted and before[held.id][4] is not None:  # it awaited its first use
-            after = self.living()
+        before = self.live_tokens()
+        accepted = self.life.is_accepted(held)
+        # It may have expired between the two.
+        assert accepted == (held.id in before and (accepted or held.id in self.live_tokens()))
+        if accepted and before[held.id][4] is not None:  # its first use was pending
+            after = self.live_tokens()
             assert after[held.id][4] is None
             replaced = [row for row in before.values() if row[0] == before[held.id][1]]
             assert all(after[row[0]][2] <= self.now + GRACE * 1000 for row in replaced if row[0] in after)
 
     @rule(seconds=st.sampled_from([1, GRACE + 1, OVERLAP - 60, OVERLAP + 1, 6 * OVERLAP]))
-    def time_passes(self, seconds: int) -> None:
+    def advance_time(self, seconds: int) -> None:
         self.clock.advance(seconds)
 
     @invariant()
-    def the_holder_has_one_that_works(self) -> None:
+    def holder_has_a_working_token(self) -> None:
         if self.hands and not self.revoked:
-            living = self.living()
-            assert any(held.id in living for held in self.hands)
+            live_tokens = self.live_tokens()
+            assert any(held.id in live_tokens for held in self.hands)
 
     @invariant()
-    def there_are_never_two_beyond_overlap_and_grace(self) -> None:
+    def never_two_tokens_beyond_overlap_and_grace(self) -> None:
         if not self.hands:
             return
-        living = list(self.living().values())
-        settled = [row for row in living if row[4] is None and row[5] is None]
-        waiting = [row for row in living if row[4] is not None]
-        retiring = [row for row in living if row[5] is not None]
+        live_tokens = list(self.live_tokens().values())
+        settled = [row for row in live_tokens if row[4] is None and row[5] is None]
+        waiting = [row for row in live_tokens if row[4] is not None]
+        retiring = [row for row in live_tokens if row[5] is not None]
         assert len(settled) <= 1
         assert len(waiting) <= 1
         assert len(retiring) <= 1
@@ -178,12 +173,12 @@ class Rotation(RuleBasedStateMachine):
         assert all(row[2] <= row[5] + GRACE * 1000 for row in retiring)
 
     def teardown(self) -> None:
-        """A revoke ends whatever still lives of the line."""
+        """A revocation ends every live token of the chain."""
         if self.hands:
             self.life.revoke(self.works())
-            living = self.living()
-            assert not [row for row in living.values() if row[4] is not None]
-            assert not any(self.life.lives(held) for held in self.hands[-1:])
+            live_tokens = self.live_tokens()
+            assert not [row for row in live_tokens.values() if row[4] is not None]
+            assert not any(self.life.is_accepted(held) for held in self.hands[-1:])
 
 
 def run(server: Server, clock: SetClock, examples: int, steps: int) -> None:
@@ -194,10 +189,10 @@ def run(server: Server, clock: SetClock, examples: int, steps: int) -> None:
     run_machine(Here, max_examples=examples, stateful_step_count=steps, suppress_health_check=list(HealthCheck))
 
 
-def test_a_rotation_that_is_interrupted_never_locks_its_holder_out(server: Server, clock: SetClock) -> None:
+def test_interrupted_rotation_never_locks_out_the_holder(server: Server, clock: SetClock) -> None:
     run(server, clock, 3, 12)
 
 
 @pytest.mark.soak
-def test_many_rotations_that_are_interrupted_never_lock_their_holder_out(server: Server, clock: SetClock) -> None:
+def test_many_interrupted_rotations_never_lock_out_the_holder(server: Server, clock: SetClock) -> None:
     run(server, clock, 100, 40)

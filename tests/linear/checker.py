@@ -1,20 +1,17 @@
-"""The judge: is there one order of the calls, each within its start and end, that the sequential model explains?
-
-Actors are judged apart from each other: the state of one answers for no other, and orders of the parts make an order of
-the whole. Within one, calls are walked through in the order of their starts and ends, with every *configuration* that
-what was seen so far could mean: a state, and which of the calls under way have had their moment. A change is given its
-moment no earlier than the end of a call makes it matter, a look as soon as the state fits it; neither loses an order
-(Wing and Gong's search, walked as Lowe's). When an end leaves no configuration, no order exists, and that call is
-named. Unanswered changes stay under way for ever.
-"""
+"""Linearizability checker: is there one order of the calls, each within its start and end, that the sequential model
+explains? Each actor is checked separately: their states are independent, so orders of the parts give an order of the
+whole. The checker walks through starts and ends with every possible *configuration*: a state, and which running calls
+have taken effect. A write takes effect only when the end of a call needs it, a read as soon as the state fits; neither
+loses an order (Wing and Gong's search, as by Lowe). If an end leaves no configuration, no order exists, and that call
+is reported. Unanswered writes run forever."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tests.linear.history import NEVER, Call, History
-from tests.linear.laws import broken_laws
 from tests.linear.model import State, Step, conflict, steps_of
+from tests.linear.rules import broken_rules
 
 Done = frozenset[int]
 Configuration = tuple[State, Done, Done]
@@ -25,7 +22,7 @@ NO_ORDER = "no order of the calls explains"
 
 
 @dataclass(frozen=True, slots=True)
-class Objection:
+class Violation:
     law: str
     calls: tuple[Call, ...]
     """The call that cannot be explained, then those that it cannot be explained with."""
@@ -35,26 +32,26 @@ class Objection:
 
 
 class Undecided(Exception):
-    """So many orders are possible that the search was given up; no verdict."""
+    """Too many orders are possible; the search was given up."""
 
 
-def judge(history: History) -> list[Objection]:
-    """What no order explains; first, where one is broken, the law that says it in fewer words."""
-    objections = [Objection(law, calls) for law, calls in broken_laws(history)]
+def judge(history: History) -> list[Violation]:
+    """The calls that no order explains; if a simple rule is broken, that rule."""
+    objections = [Violation(law, calls) for law, calls in broken_rules(history)]
     for calls in history.by_actor().values():
         found = unexplained(calls)
         if found is not None:
-            objections.append(Objection(NO_ORDER, found))
+            objections.append(Violation(NO_ORDER, found))
     return objections
 
 
-def report(history: History, objections: Iterable[Objection], most: int = 5) -> str:
+def report(history: History, objections: Iterable[Violation], most: int = 5) -> str:
     told = [objection.told(history.zero) for objection in objections]
     return "\n".join([f"{len(told)} objections to {len(history)} calls", *told[:most]])
 
 
 def unexplained(calls: Iterable[Call]) -> tuple[Call, ...] | None:
-    """The first call, in the order of ends, by which no order is left, and those about the same things around it."""
+    """The first call, in order of ends, that leaves no order, with the related calls around it."""
     steps = steps_of(calls)
     search = _Search(steps)
     failed = search.run()
@@ -65,7 +62,7 @@ def unexplained(calls: Iterable[Call]) -> tuple[Call, ...] | None:
 
 
 def _around(steps: list[Step], at: Step, most: int = 12) -> Iterator[Call]:
-    """What bears on it: the changes under way with it and the last before it, and the looks made since those began."""
+    """The writes running with it and the last before it, and the reads since those began."""
     mine = at.read_keys() | at.write_keys()
     before = [step for step in steps if step.call.start <= at.end and step is not at]
     changes = sorted((s for s in before if mine & s.write_keys()), key=lambda s: (-s.end, -s.call.start))[: most // 2]
@@ -87,8 +84,8 @@ class _Search:
         self._conflicts: dict[tuple[int, int], bool] = {}
 
     def run(self) -> int | None:
-        """The step at whose end no configuration is left, if there is one."""
-        # At equal times starts go first: calls that touch are taken to overlap.
+        """The step whose end leaves no configuration, if any."""
+        # At equal times starts go first: touching calls count as overlapping.
         moments = sorted(
             moment
             for number, step in enumerate(self._steps)
@@ -127,7 +124,7 @@ class _Search:
         return bool(left)
 
     def _until(self, begun: Configuration, number: int, related: list[int]) -> Iterator[Configuration]:
-        """Every configuration in which this step has just had its moment, by way of related changes under way."""
+        """Every configuration in which this step has just taken effect, by way of related running writes."""
         waiting, known = [begun], {begun}
         looks = [one for one in self._under_way if not self._writes[one]]
         while waiting:
@@ -150,7 +147,7 @@ class _Search:
                         raise Undecided(f"more than {TOO_MANY:,} configurations")
 
     def _related(self, number: int) -> list[int]:
-        """The changes under way whose order with this step can matter, by way of others too; all others can wait."""
+        """The running writes whose order with this step can matter, also by way of others."""
         found, waiting = {number}, deque([number])
         while waiting:
             one = waiting.popleft()
@@ -169,7 +166,7 @@ class _Search:
 
 
 def _best(found: set[Configuration]) -> set[Configuration]:
-    """Without those that differ from another only by having satisfied fewer looks."""
+    """Drop configurations that differ from another only by fewer satisfied reads."""
     if len(found) < 2:
         return found
     by_state: dict[tuple[State, Done], list[Done]] = {}

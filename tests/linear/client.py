@@ -1,4 +1,4 @@
-"""A client: one caller with one call at a time, who notes each with its start, its end and what the answer says."""
+"""A client with one call at a time that records start, end and answer."""
 
 import http.client
 import json
@@ -36,7 +36,7 @@ class Answer:
 
 
 class Client:
-    """Over one kept connection to each instance."""
+    """One kept connection to each instance."""
 
     def __init__(self, name: str, history: History) -> None:
         self.name = name
@@ -59,8 +59,10 @@ class Client:
             connection.close()
 
     def verify(self, server: Server, token: Token) -> Outcome:
-        """Of the door for gateways."""
-        outcome, _ = self._noted(Kind.VERIFY, server, token.actor, token.name, None, lambda: self._auth(server, token))
+        """By /auth."""
+        outcome, _ = self._recorded(
+            Kind.VERIFY, server, token.actor, token.name, None, lambda: self._auth(server, token)
+        )
         return outcome
 
     def create(
@@ -86,7 +88,7 @@ class Client:
         return self._ask(kind, server, actor, "", SET_STATUS, wanted)[0]
 
     def grant(self, server: Server, actor: str, name: str) -> tuple[Outcome, str | None]:
-        """The minimum, by a policy of this name; its urn."""
+        """Grant the minimum by a policy of this name; return its urn."""
         who = {"users": [actor]}
         wanted = {"type": "PLATFORM", "name": name, "state": "ACTIVE", "privileges": [GENERATE], "actors": who}
         return self._ask(Kind.GRANT, server, actor, name, CREATE_POLICY, {"input": wanted})
@@ -104,18 +106,18 @@ class Client:
         variables: Any,
         bearer: Token | None = None,
     ) -> tuple[Outcome, Any]:
-        """By GraphQL, as an administrator or with a bearer; what the field of the answer holds, where it is ok."""
+        """By GraphQL, as an administrator or with a bearer; returns the field of a successful response."""
         who = {"X-Service-Actor": ADMIN} if bearer is None else {"Authorization": f"Bearer {bearer.secret}"}
         body = json.dumps({"query": query, "variables": variables})
         headers = {**who, "Content-Type": "application/json"}
-        return self._noted(
+        return self._recorded(
             kind, server, actor, name, bearer, lambda: self._exchange(server, "POST", "/api/graphql", body, headers)
         )
 
     def _auth(self, server: Server, token: Token) -> Answer:
         return self._exchange(server, "GET", "/auth", None, {"Authorization": f"Bearer {token.secret}"})
 
-    def _noted(
+    def _recorded(
         self, kind: Kind, server: Server, actor: str, name: str, bearer: Token | None, ask: Callable[[], Answer]
     ) -> tuple[Outcome, Any]:
         start = time.monotonic_ns()
@@ -149,7 +151,7 @@ class Client:
 
 
 def heard(kind: Kind, answer: Answer) -> tuple[Outcome, Any]:
-    """What an answer says. One that the model has no word for stays as it is, and no order will explain it."""
+    """The outcome of a response. An unknown one is kept as is, and no order will explain it."""
     content = answer.content
     if kind is Kind.VERIFY:
         if answer.status == 204:

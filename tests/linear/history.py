@@ -1,8 +1,5 @@
-"""Histories: what clients asked, when they asked and when they were answered, and what the answer was.
-
-Times are of the machine's monotonic clock, which all processes on it share. A token and a policy go by the name that
-its maker chose, because whoever got no answer to a create never learned the id.
-"""
+"""Histories: requests, their start and end times and their answers. Times are of the machine's monotonic clock, shared
+by all processes. Tokens and policies are named by the client, because the id of an unanswered create is unknown."""
 
 import json
 import threading
@@ -75,9 +72,8 @@ def refused(reason: str) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One operation. `actor` is whom it is about; `name` the token or policy; `bearer` the name of the token that it
-    was made with, none where an administrator made it.
-    """
+    """One operation. `actor` is the subject; `name` the token or policy; `bearer` the name of the token used, None for
+    an administrator."""
 
     kind: Kind
     actor: str
@@ -101,7 +97,7 @@ class Call:
 
 
 class History:
-    """Calls, noted by any number of threads."""
+    """Calls recorded by any number of threads."""
 
     def __init__(self, calls: Iterable[Call] = ()) -> None:
         self._lock = threading.Lock()
@@ -132,7 +128,7 @@ class History:
         return parts
 
     def write(self, file: Path) -> None:
-        """As JSON, one call a line."""
+        """As JSON, one call per line."""
         file.write_text("".join(json.dumps(asdict(call), default=sorted) + "\n" for call in self))
 
     @classmethod

@@ -1,8 +1,5 @@
-"""The load that is judged: clients that make, use and end tokens, suspend and resume their actors, and give and take
-policies, each call through an instance drawn at random.
-
-What is drawn follows from the seed, which is printed; what meets what does not.
-"""
+"""The load to check: clients create, use and revoke tokens, suspend and resume actors, and add and remove policies,
+each call through a random instance. The printed seed determines the calls but not their timing."""
 
 import itertools
 import random
@@ -40,7 +37,7 @@ class Actor:
 
 
 class Load:
-    """Clients at work from entering to leaving. What they meet is in `history`."""
+    """Clients that run from enter to exit. Their calls are in `history`."""
 
     def __init__(
         self,
@@ -82,7 +79,7 @@ class Load:
             assert not any(thread.is_alive() for thread in self._threads), "a client did not come to its end"
 
     def run(self, seconds: float) -> Self:
-        """At work for so long, longer where the machine is slow, then a last look."""
+        """Run for this long, longer on a slow machine, then read the final state."""
         with self:
             self._over.wait(seconds)
             until(
@@ -92,7 +89,7 @@ class Load:
         return self
 
     def look_back(self) -> None:
-        """Every instance about every actor there is now: all its tokens, dead or alive, and their list."""
+        """Ask every instance about every actor: all its tokens, dead or alive, and their list."""
         with Client("last", self.history) as client:
             for server, actor in itertools.product(self.servers, self._slots):
                 for token in [*actor.live, *actor.dead[-20:]]:
@@ -100,7 +97,7 @@ class Load:
                 client.list(server, actor.urn, 1_000)
 
     def tokens(self) -> list[Token]:
-        """Live ones, as far as is known."""
+        """Live ones, as far as known."""
         return [token for actor in self._slots for token in actor.live]
 
     def _new_actor(self) -> Actor:
@@ -130,7 +127,7 @@ class Load:
         live, dead, past = tuple(actor.live), tuple(actor.dead[-10:]), self.past
         draw = chance.random()
         bearer = chance.choice(live) if live and chance.random() < 0.6 else None
-        if not live and draw < 0.20:  # it may be suspended, and would then never have one
+        if not live and draw < 0.20:  # a suspended actor would never get one
             outcome = client.set_status(server, actor.urn, Kind.RESUME)
         elif not live or draw < 0.10:
             outcome = self._create(client, server, actor, bearer)
@@ -186,7 +183,7 @@ class Load:
         return outcome
 
     def _forged(self, chance: random.Random, like: Token) -> Token:
-        """As a real one looks, of the same actor, and never made."""
+        """Looks real, for the same actor, but was never issued."""
         head, claims, _ = like.secret.split(".")
         signature = "".join(chance.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", k=86))
         return Token(f"forged{next(self._names)}", like.actor, "", f"{head}.{claims}.{signature}")

@@ -1,10 +1,7 @@
-"""The sequential model: one actor with its tokens, its status and its policies, answering one call at a time.
-
-Written from the contract; nothing here shares code with the service. A call is one *look* at the state or one change of
-it, at a single moment, except a list with a bearer, which is two looks: that the caller may (its credential, its status
-and its policies together), and then the rows. The contract has every mutation prove what it was allowed by inside its
-own transaction, so a mutation is one moment.
-"""
+"""The sequential model: one actor with its tokens, status and policies, answering one call at a time. It is written
+from the contract and shares no code with the service. A call is one read or one write of the state at a single moment,
+except a list with a bearer, which is two reads: the authorization, then the rows. Every mutation checks its
+precondition in its transaction, so it is one moment."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -21,7 +18,7 @@ class State(NamedTuple):
 
 
 def respond(state: State, kind: Kind, name: str, bearer: str | None) -> tuple[Outcome, State]:
-    """What is answered in this state, and the state after."""
+    """The answer in this state, and the next state."""
     if kind is Kind.VERIFY:
         return _credential(state, name) or OK, state
     refusal = None if bearer is None else _caller(state, kind, bearer)
@@ -67,7 +64,7 @@ def _credential(state: State, token: str) -> Outcome | None:
 
 
 def agrees(heard: Outcome, told: Outcome) -> bool:
-    """Whether what was heard is what the model tells; a list without rows was not asked for any."""
+    """Whether the outcome matches the model; a list without rows did not ask for any."""
     return (
         heard.verdict is told.verdict
         and heard.reason == told.reason
@@ -83,7 +80,7 @@ STATUS, TOKENS, POLICIES = "status", "tokens", "policies"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """A moment within a call's start and end. An optional one need never come."""
+    """A moment within a call. An optional one may never happen."""
 
     call: Call
     end: int
@@ -96,7 +93,7 @@ class Step:
         return self.call.kind.writes and (self.optional or self.call.outcome.verdict is Verdict.OK)
 
     def after(self, state: State) -> State | None:
-        """The state after it; none where the model would not have answered so."""
+        """The next state; None if the model would answer differently."""
         call = self.call
         told, new = respond(state, call.kind, call.name, call.bearer)
         if self.optional:
@@ -136,7 +133,7 @@ class Step:
 
 
 def steps_of(calls: Iterable[Call]) -> list[Step]:
-    """The moments that an order must be found for."""
+    """The moments to be ordered."""
     steps: list[Step] = []
     for call in calls:
         match call.outcome.verdict:
@@ -145,7 +142,7 @@ def steps_of(calls: Iterable[Call]) -> list[Step]:
             case Verdict.UNKNOWN:
                 steps.append(Step(call, NEVER, optional=True))
                 if call.kind is Kind.CREATE:
-                    # A token that nobody received is revoked by the service, when it finds out.
+                    # The service revokes an undelivered token when it notices.
                     undone = replace(call, kind=Kind.REVOKE, bearer=None)
                     steps.append(Step(undone, NEVER, optional=True))
             case _:
@@ -158,7 +155,7 @@ def steps_of(calls: Iterable[Call]) -> list[Step]:
 
 
 def conflict(one: Step, other: Step) -> bool:
-    """Whether their order can matter. That two tokens are made or ended in either order comes to the same."""
+    """Whether their order can matter. Creating or revoking two tokens commutes."""
     mine, theirs = one.write_keys(), other.write_keys()
     both = {TOKENS, POLICIES}
     return bool(mine & other.read_keys() or theirs & one.read_keys() or (mine & theirs) - both)

@@ -1,4 +1,4 @@
-"""Servers that are judged: with a deliberate defect, or several on one PostgreSQL."""
+"""Servers to check: with a deliberate defect, or several on one PostgreSQL."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ COUNT = 3
 
 
 class StaleServer(Server):
-    """One that remembers for a moment how a bearer stood."""
+    """A server that caches bearers for a moment."""
 
     @property
     def command(self) -> list[str]:
@@ -30,7 +30,7 @@ def instances(
     count: int = COUNT,
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[list[Server]]:
-    """So many on one database, started at once, with these settings."""
+    """Start this many instances on one database, with these settings."""
     env = QUIET | home.env | dict(settings or {})
     servers = [kind(folder / f"instance{n}", "--local-mode", "on", env=env) for n in range(count)]
     failures: list[BaseException] = []
@@ -42,16 +42,16 @@ def instances(
             failures.append(error)
 
     try:
-        _all_at_once([threading.Thread(target=start, args=(server,)) for server in servers])
+        _run_concurrently([threading.Thread(target=start, args=(server,)) for server in servers])
         assert failures == []
         yield servers
     finally:
-        _all_at_once([threading.Thread(target=server.stop) for server in servers])
+        _run_concurrently([threading.Thread(target=server.stop) for server in servers])
         for server in servers:
             server.http.close()
 
 
-def _all_at_once(threads: Sequence[threading.Thread]) -> None:
+def _run_concurrently(threads: Sequence[threading.Thread]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -60,7 +60,7 @@ def _all_at_once(threads: Sequence[threading.Thread]) -> None:
 
 @contextmanager
 def stopped(server: Server) -> Iterator[None]:
-    """`SIGSTOP` for every process of it; connections to it wait in the kernel."""
+    """`SIGSTOP` every process; connections wait in the kernel."""
     assert server.process is not None
     os.killpg(server.process.pid, signal.SIGSTOP)
     try:

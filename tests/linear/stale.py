@@ -1,7 +1,5 @@
-"""`watchword serve` with a defect, to see whether the judge finds it: `python -m tests.linear.stale serve …`.
-
-Each worker remembers for a moment how a bearer stood. Done where a worker's process imports this module, too.
-"""
+"""`watchword serve` with a defect that the checker must find: `python -m tests.linear.stale serve …`. Each worker
+caches bearers for a moment. Also applied where a worker process imports this module."""
 
 import time
 from typing import Any
@@ -15,19 +13,19 @@ SECONDS = 0.3
 
 
 class ForgetfulAuthority(Authority):
-    """On a store whose answers about bearers are up to so many seconds old."""
+    """A store whose bearer lookups are up to this many seconds old."""
 
     def __init__(self, store: Any, *others: Any) -> None:
         find, kept = store.find_bearer, dict[str, tuple[float, Bearer | None]]()
 
-        async def remembered(token_id: str) -> Bearer | None:
+        async def cached(token_id: str) -> Bearer | None:
             at, bearer = kept.get(token_id, (float("-inf"), None))
             if time.monotonic() - at > SECONDS:
                 bearer = await find(token_id)
                 kept[token_id] = time.monotonic(), bearer
             return bearer
 
-        store.find_bearer = remembered
+        store.find_bearer = cached
         super().__init__(store, *others)
 
 

@@ -1,4 +1,4 @@
-"""The judge is judged: by brute force on small histories, and by hand-written violations of each law."""
+"""The checker itself: compared with brute force on small histories, and with hand-written violations."""
 
 import itertools
 import random
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.linear import laws
+from tests.linear import rules
 from tests.linear.checker import NO_ORDER, judge, unexplained
 from tests.linear.history import NEVER, OK, UNKNOWN, Call, History, Kind, Outcome, Verdict, refused
 from tests.linear.model import State, Step, respond, steps_of
@@ -36,7 +36,7 @@ GRANTED = call(Kind.GRANT, 2, 3, name="p")
 
 
 def brute_force(calls: list[Call]) -> bool:
-    """Whether any order of the steps, any of the optional ones left out, respects times and is what the model tells."""
+    """Whether any order of the steps, optional ones omitted at will, respects the times and matches the model."""
     steps = steps_of(calls)
     needed = [step for step in steps if not step.optional]
     optional = [step for step in steps if step.optional]
@@ -76,7 +76,7 @@ def histories(draw: st.DrawFn) -> list[Call]:
         kind = draw(KINDS)
         name = draw(st.sampled_from("pq" if kind in {Kind.GRANT, Kind.WITHDRAW} else "xy"))
         fresh = kind not in {Kind.CREATE, Kind.GRANT} or not any(c.kind is kind and c.name == name for c in calls)
-        if not fresh:  # whoever creates chooses a new name
+        if not fresh:  # clients choose a new name for each create
             kind = Kind.VERIFY if kind is Kind.CREATE else Kind.PRIVILEGES
         own = kind in {Kind.CREATE, Kind.REVOKE, Kind.LIST, Kind.PRIVILEGES}
         bearer = draw(st.sampled_from([None, "x"])) if own else None
@@ -85,11 +85,11 @@ def histories(draw: st.DrawFn) -> list[Call]:
         calls.append(call(kind, max(start, 1), end, outcome, name, bearer=bearer))
     at = draw(st.integers(0, 3 * len(calls)))
     if at < len(calls):
-        calls[at] = replace(calls[at], outcome=_otherwise(draw, calls[at]))
+        calls[at] = replace(calls[at], outcome=_another_outcome(draw, calls[at]))
     return calls
 
 
-def _otherwise(draw: st.DrawFn, one: Call) -> Outcome:
+def _another_outcome(draw: st.DrawFn, one: Call) -> Outcome:
     others = [OK, *(refused(reason) for reason in REASONS)]
     match one.kind:
         case Kind.LIST:
@@ -101,7 +101,7 @@ def _otherwise(draw: st.DrawFn, one: Call) -> Outcome:
     return draw(st.sampled_from(others))
 
 
-def test_the_search_agrees_with_brute_force_over_all_orders() -> None:
+def test_search_agrees_with_brute_force() -> None:
     verdicts: Counter[bool] = Counter()
 
     @settings(max_examples=400)
@@ -116,17 +116,17 @@ def test_the_search_agrees_with_brute_force_over_all_orders() -> None:
 
 
 @given(histories())
-def test_a_quick_law_objects_only_where_no_order_exists(calls: list[Call]) -> None:
-    if any(laws.broken_laws(History(calls))):
+def test_simple_rule_fails_only_if_no_order_exists(calls: list[Call]) -> None:
+    if any(rules.broken_rules(History(calls))):
         assert unexplained(calls) is not None
 
 
 @pytest.mark.parametrize(
     ("law", "calls"),
     [
-        (laws.ACCEPTED_AFTER_REVOKE, [CREATED, REVOKED, call(Kind.VERIFY, 12, 13)]),
+        (rules.ACCEPTED_AFTER_REVOKE, [CREATED, REVOKED, call(Kind.VERIFY, 12, 13)]),
         (
-            laws.ACCEPTED_AFTER_REFUSAL,
+            rules.ACCEPTED_AFTER_REFUSAL,
             [
                 CREATED,
                 call(Kind.REVOKE, 2, 90),
@@ -134,18 +134,18 @@ def test_a_quick_law_objects_only_where_no_order_exists(calls: list[Call]) -> No
                 call(Kind.VERIFY, 5, 6),
             ],
         ),
-        (laws.NEVER_CREATED, [call(Kind.VERIFY, 0, 1, name="forged")]),
-        (laws.NEVER_CREATED, [call(Kind.VERIFY, 0, 1), call(Kind.CREATE, 2, 3)]),
-        (laws.TOTAL_DIFFERS, [CREATED, call(Kind.LIST, 2, 3, listed("t", total=2))]),
-        (laws.LISTED_AFTER_REVOKE, [CREATED, REVOKED, call(Kind.LIST, 12, 13, listed("t"))]),
+        (rules.NEVER_CREATED, [call(Kind.VERIFY, 0, 1, name="forged")]),
+        (rules.NEVER_CREATED, [call(Kind.VERIFY, 0, 1), call(Kind.CREATE, 2, 3)]),
+        (rules.TOTAL_DIFFERS, [CREATED, call(Kind.LIST, 2, 3, listed("t", total=2))]),
+        (rules.LISTED_AFTER_REVOKE, [CREATED, REVOKED, call(Kind.LIST, 12, 13, listed("t"))]),
         (
-            laws.ACCEPTED_WHILE_SUSPENDED,
+            rules.ACCEPTED_WHILE_SUSPENDED,
             [CREATED, call(Kind.RESUME, 2, 3), call(Kind.SUSPEND, 4, 5), call(Kind.VERIFY, 6, 7)],
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_each_quick_law_objects_to_what_breaks_it(law: str, calls: list[Call]) -> None:
+def test_each_simple_rule_detects_its_violation(law: str, calls: list[Call]) -> None:
     objections = judge(History(calls))
     assert [o.law for o in objections] == [law, NO_ORDER]
 
@@ -218,7 +218,7 @@ VIOLATIONS = {
 
 
 @pytest.mark.parametrize("calls", VIOLATIONS.values(), ids=VIOLATIONS.keys())
-def test_it_objects_to_what_no_order_explains(calls: list[Call]) -> None:
+def test_checker_rejects_unexplainable_histories(calls: list[Call]) -> None:
     assert judge(History(calls))
 
 
@@ -270,11 +270,11 @@ EXPLAINED = {
 
 
 @pytest.mark.parametrize("calls", EXPLAINED.values(), ids=EXPLAINED.keys())
-def test_it_does_not_object_to_what_some_order_explains(calls: list[Call]) -> None:
+def test_checker_accepts_explainable_histories(calls: list[Call]) -> None:
     assert judge(History(calls)) == []
 
 
-def test_an_objection_names_the_calls_with_client_instance_and_times() -> None:
+def test_violation_names_calls_with_client_instance_and_times() -> None:
     calls = [
         replace(CREATED, client="1", instance="one"),
         replace(REVOKED, client="2", instance="two", start=1_500_000_000, end=2_000_000_000),
@@ -282,17 +282,17 @@ def test_an_objection_names_the_calls_with_client_instance_and_times() -> None:
     ]
     first, second = judge(History(calls))
     assert first.told(0).splitlines() == [
-        f"{laws.ACCEPTED_AFTER_REVOKE}:",
+        f"{rules.ACCEPTED_AFTER_REVOKE}:",
         "  verify t by client 3 at three [2.250000, 2.500000]: ok",
         "  revoke t by client 2 at two [1.500000, 2.000000]: ok",
     ]
     assert [c.kind for c in second.calls] == [Kind.VERIFY, Kind.REVOKE, Kind.CREATE]
 
 
-def run_of_the_model(
+def model_run(
     seed: int, count: int, actors: int, clients: int, spoil: Callable[[random.Random, Call], Call] = lambda _, c: c
 ) -> History:
-    """A long history that an order explains: as many clients, each with one call under way at a time."""
+    """A long explainable history of several clients, each with one call at a time."""
     chance, states, names = random.Random(seed), [State() for _ in range(actors)], itertools.count()
     free, history = [0] * clients, History()
     for moment in range(1, count + 1):
@@ -313,13 +313,13 @@ def run_of_the_model(
     return history
 
 
-def test_it_judges_twenty_thousand_calls_with_lost_answers_and_finds_the_one_that_is_wrong() -> None:
+def test_checker_finds_one_wrong_answer_in_twenty_thousand_calls() -> None:
     def lose(chance: random.Random, made: Call) -> Call:
         lost = made.kind.writes and made.outcome is OK and chance.random() < 0.01
         return replace(made, outcome=UNKNOWN) if lost else made
 
     began = time.monotonic()
-    history = run_of_the_model(1, 20_000, 60, 12, lose)
+    history = model_run(1, 20_000, 60, 12, lose)
     print(f"made in {time.monotonic() - began:.1f} s")
     began = time.monotonic()
     assert judge(history) == []
@@ -331,7 +331,7 @@ def test_it_judges_twenty_thousand_calls_with_lost_answers_and_finds_the_one_tha
     assert calls[at] in {objection.calls[0] for objection in judge(History(calls))}
 
 
-def test_a_history_is_written_and_read_without_loss(tmp_path: Path) -> None:
-    history = run_of_the_model(2, 200, 2, 4)
+def test_history_survives_a_round_trip(tmp_path: Path) -> None:
+    history = model_run(2, 200, 2, 4)
     history.write(tmp_path / "history.jsonl")
     assert list(History.read(tmp_path / "history.jsonl")) == list(history)

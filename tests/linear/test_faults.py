@@ -1,6 +1,5 @@
-"""Faults under load: three instances on one PostgreSQL. No answer is wrong whatever happens to whom, an answer is
-missing only from whom a fault befell, and soon after the store is back every instance answers as before.
-"""
+"""Faults under load on three instances with one PostgreSQL: no answer is wrong, only faulty parts fail to answer, and
+every instance recovers soon."""
 
 import itertools
 import time
@@ -44,8 +43,8 @@ Span = tuple[int, int]
 
 
 @dataclass
-class Trio:
-    """Three instances, and the database server that is theirs alone."""
+class InstanceTrio:
+    """Three instances and their own database server."""
 
     cluster: Cluster
     servers: list[Server]
@@ -53,9 +52,9 @@ class Trio:
 
 @dataclass
 class Run:
-    """A load, what befell it, and when."""
+    """A load, its faults and their times."""
 
-    trio: Trio
+    trio: InstanceTrio
     load: Load
     steady: Token
     away: list[Span] = field(default_factory=list)
@@ -68,14 +67,14 @@ class Run:
         return self.load.history
 
     @contextmanager
-    def store_away(self) -> Iterator[None]:
-        """Whatever happens to the store in here; afterwards every instance must be right again, soon."""
+    def store_unavailable(self) -> Iterator[None]:
+        """A store outage; afterwards every instance must recover soon."""
         began = time.monotonic_ns()
         yield
         until(self._store_answers, "the store answers again")
         back = time.monotonic_ns()
         with ThreadPoolExecutor(len(self.trio.servers)) as threads:
-            took = list(threads.map(lambda server: self._right_again(server, back), self.trio.servers))
+            took = list(threads.map(lambda server: self._recovered(server, back), self.trio.servers))
         self.away.append((began, time.monotonic_ns() + int(SETTLED * 1e9)))
         print("right again after", *(f"{seconds:.3f}" for seconds in took), "s")
 
@@ -84,7 +83,7 @@ class Run:
             return bool(self.trio.cluster.ask("SELECT 1"))
         return False
 
-    def _right_again(self, server: Server, back: int) -> float:
+    def _recovered(self, server: Server, back: int) -> float:
         deadline = back + int(RECOVERY * 1e9)
         accepts = creates = False
         with Client("steady", self.history) as client:
@@ -103,11 +102,11 @@ class Run:
         objections = judge(self.history)
         assert objections == [], report(self.history, objections)
         zero = self.history.zero
-        missing = [call.told(zero) for call in self.history if not self._is_heard(call)]
+        missing = [call.told(zero) for call in self.history if not self._is_answered(call)]
         assert missing == [], "\n".join(missing[:20])
 
-    def _is_heard(self, call: Call) -> bool:
-        """Answered, or left unanswered for a reason that is allowed then and there."""
+    def _is_answered(self, call: Call) -> bool:
+        """Answered, or unanswered for a reason allowed at that time."""
         if call.outcome.verdict not in {Verdict.UNKNOWN, Verdict.NOTHING} or call.outcome.reason in AT_ANY_TIME:
             return True
         struck = any(url == call.instance and overlap(call, span) for url, span in self.struck)
@@ -115,21 +114,21 @@ class Run:
             return struck
         return call.outcome.reason in AWAY and (struck or any(overlap(call, span) for span in self.away))
 
-    def unheard(self) -> list[Call]:
+    def unanswered(self) -> list[Call]:
         return self.history.where(lambda c: c.outcome.reason in AWAY)
 
 
 @pytest.fixture(scope="module")
-def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstanceTrio]:
     folder = tmp_path_factory.mktemp("trio")
     bound = {"WATCHWORD_DATABASE_TIMEOUT": str(BOUND)}
     with own_cluster(folder) as cluster, instances(Home(cluster, folder), folder, settings=bound) as servers:
-        yield Trio(cluster, servers)
+        yield InstanceTrio(cluster, servers)
 
 
 @pytest.fixture
-def run(trio: Trio) -> Iterator[Run]:
-    """Under load from here to the test's end, then looked back on and judged."""
+def run(trio: InstanceTrio) -> Iterator[Run]:
+    """Load from here to the end of the test, then the final state and the check."""
     load = Load(trio.servers)
     with Client("first", load.history) as client:
         _, steady = client.create(trio.servers[0], f"urn:li:corpuser:steady-{load.seed:08x}", "steady")
@@ -148,9 +147,9 @@ def rounds(request: pytest.FixtureRequest) -> range:
     return range(request.param)
 
 
-def test_while_the_store_is_paused_nobody_is_answered_and_nothing_is_wrong(run: Run, rounds: range) -> None:
+def test_paused_store_causes_no_wrong_answer(run: Run, rounds: range) -> None:
     for _ in rounds:
-        with run.store_away():
+        with run.store_unavailable():
             run.trio.cluster.pause()
             paused = time.monotonic_ns()
             time.sleep(PAUSED)
@@ -158,25 +157,25 @@ def test_while_the_store_is_paused_nobody_is_answered_and_nothing_is_wrong(run: 
             run.trio.cluster.resume()
         meanwhile = run.history.where(lambda c, a=paused, b=goes_on: a < c.start and c.end < b)  # type: ignore[misc]
         assert {c.outcome.verdict for c in meanwhile} <= {Verdict.UNKNOWN, Verdict.NOTHING}
-    assert run.unheard()
+    assert run.unanswered()
 
 
-def test_a_restart_of_the_store_makes_no_answer_wrong(run: Run, rounds: range) -> None:
+def test_store_restart_causes_no_wrong_answer(run: Run, rounds: range) -> None:
     for number in rounds:
-        with run.store_away():
+        with run.store_unavailable():
             run.trio.cluster.restart(immediate=number % 2 == 1)
 
 
-def test_connections_that_the_store_ends_at_random_make_no_answer_wrong(run: Run, rounds: range) -> None:
+def test_terminated_store_connections_cause_no_wrong_answer(run: Run, rounds: range) -> None:
     for _ in rounds:
-        with run.store_away():
+        with run.store_unavailable():
             over, ended = time.monotonic() + ENDED, 0
             while time.monotonic() < over or ended < QUEUED:
                 ended += run.trio.cluster.terminate_backends(some=2)
                 time.sleep(0.1)
 
 
-def test_an_instance_stopped_across_a_revoke_refuses_when_it_goes_on(run: Run, rounds: range) -> None:
+def test_instance_paused_across_a_revoke_rejects_the_token_when_resumed(run: Run, rounds: range) -> None:
     here, there = run.trio.servers[:2]
     for number in rounds:
         began = time.monotonic_ns()
@@ -198,10 +197,10 @@ def test_an_instance_stopped_across_a_revoke_refuses_when_it_goes_on(run: Run, r
         run.struck.append((here.url, (began, time.monotonic_ns())))
 
 
-def test_an_instance_killed_and_started_again_makes_no_answer_wrong(run: Run, rounds: range) -> None:
+def test_killed_and_restarted_instance_causes_no_wrong_answer(run: Run, rounds: range) -> None:
     for number in rounds:
         server = run.trio.servers[number % len(run.trio.servers)]
-        # Whoever had a connection to it learns that it is gone when they next use it.
+        # Clients notice a dead connection when they next use it.
         run.struck.append((server.url, (time.monotonic_ns(), NEVER)))
         server.kill()
         time.sleep(BETWEEN / 2)
@@ -214,7 +213,7 @@ def overlap(call: Call, span: Span) -> bool:
 
 
 def made(run: Run, server: Server, name: str) -> list[Token]:
-    """Tokens of an actor that nobody else knows."""
+    """Tokens of an actor that only this test uses."""
     actor = f"urn:li:corpuser:{name}-{run.load.seed:08x}"
     tokens: list[Token] = []
     with Client("maker", run.history) as client:
@@ -231,16 +230,16 @@ def revoked(run: Run, server: Server, tokens: list[Token]) -> None:
     with Client("revoker", run.history) as client:
         for token in tokens:
             while (outcome := client.revoke(server, token)).verdict is not Verdict.OK:
-                assert outcome.reason in AT_ANY_TIME | {"store_unavailable"}, outcome  # for how long, the run knows
+                assert outcome.reason in AT_ANY_TIME | {"store_unavailable"}, outcome  # the run knows the duration
 
 
 def verify_once(run: Run, server: Server, token: Token) -> Outcome:
-    """On a connection of its own."""
+    """On its own connection."""
     with Client("queue", run.history) as client:
         return client.verify(server, token)
 
 
 def waiting_at(server: Server) -> int:
-    """How many connections of this process lead to it."""
+    """The number of this process's connections to it."""
     ends = psutil.Process().net_connections("tcp")
     return sum(1 for end in ends if end.raddr and end.raddr.port == server.port and end.status == "ESTABLISHED")

@@ -1,4 +1,4 @@
-"""A judge of others' making comes to the same verdicts: Porcupine, on the same histories, with a model of its own."""
+"""Porcupine, an independent checker with its own model, gives the same verdicts on the same histories."""
 
 import random
 import re
@@ -14,7 +14,7 @@ from tests.linear.checker import unexplained
 from tests.linear.history import OK, UNKNOWN, Call, History, Kind, Outcome, Verdict, refused
 from tests.linear.load import Load
 from tests.linear.servers import QUIET, StaleServer
-from tests.linear.test_checker import EXPLAINED, VIOLATIONS, run_of_the_model
+from tests.linear.test_checker import EXPLAINED, VIOLATIONS, model_run
 from tests.support.pages import ROOT
 from tests.support.server import Server
 from tests.support.system import need_program
@@ -32,7 +32,7 @@ def porcupine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def agreed(porcupine: Path, history: History, folder: Path) -> Counter[str]:
-    """Both judges about each actor; returns how often they came to which verdict."""
+    """Check each actor with both; return how often they gave which verdict."""
     file = folder / "history.jsonl"
     history.write(file)
     done = subprocess.run([porcupine, str(file)], capture_output=True, text=True, check=True)
@@ -43,7 +43,7 @@ def agreed(porcupine: Path, history: History, folder: Path) -> Counter[str]:
 
 
 @pytest.mark.soak
-def test_both_judges_agree_on_what_is_written_by_hand(porcupine: Path, tmp_path: Path) -> None:
+def test_both_checkers_agree_on_hand_written_histories(porcupine: Path, tmp_path: Path) -> None:
     by_hand = {**VIOLATIONS, **EXPLAINED}
     history = History(replace(c, actor=f"a{n}") for n, calls in enumerate(by_hand.values()) for c in calls)
     assert agreed(porcupine, history, tmp_path) == {"Illegal": len(VIOLATIONS), "Ok": len(EXPLAINED)}
@@ -51,13 +51,13 @@ def test_both_judges_agree_on_what_is_written_by_hand(porcupine: Path, tmp_path:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(20))
-def test_both_judges_agree_on_spoilt_runs_of_the_model(porcupine: Path, tmp_path: Path, seed: int) -> None:
-    verdicts = agreed(porcupine, run_of_the_model(seed, 4_000, 80, 8, spoilt), tmp_path)
+def test_both_checkers_agree_on_altered_model_runs(porcupine: Path, tmp_path: Path, seed: int) -> None:
+    verdicts = agreed(porcupine, model_run(seed, 4_000, 80, 8, altered), tmp_path)
     assert min(verdicts["Ok"], verdicts["Illegal"]) > 5, verdicts
 
 
-def spoilt(chance: random.Random, made: Call) -> Call:
-    """Now and then an answer is lost, or another than was given."""
+def altered(chance: random.Random, made: Call) -> Call:
+    """Some answers are lost or changed."""
     drawn = chance.random()
     if made.kind.writes and made.outcome is OK and drawn < 0.02:
         return replace(made, outcome=UNKNOWN)
@@ -69,7 +69,7 @@ def spoilt(chance: random.Random, made: Call) -> Call:
 
 
 @pytest.mark.soak
-def test_both_judges_agree_on_a_load_on_three_workers(
+def test_both_checkers_agree_on_a_load_on_three_workers(
     porcupine: Path, tmp_path: Path, make_server: Callable[..., Server]
 ) -> None:
     history = Load([make_server("--workers", "3", env=QUIET)]).run(20).history
@@ -77,13 +77,13 @@ def test_both_judges_agree_on_a_load_on_three_workers(
 
 
 @pytest.mark.soak
-def test_both_judges_object_to_a_verdict_kept_for_a_moment(porcupine: Path, tmp_path: Path) -> None:
+def test_both_checkers_detect_a_cached_verdict(porcupine: Path, tmp_path: Path) -> None:
     with StaleServer(tmp_path, "--workers", "3", env=QUIET) as server:
         history = Load([server]).run(5).history
     assert agreed(porcupine, history, tmp_path)["Illegal"] > 0
 
 
-def test_the_lock_of_porcupine_carries_hashes_and_no_address() -> None:
+def test_porcupine_lock_has_hashes_and_no_urls() -> None:
     lines = (PROGRAM / "go.sum").read_text().splitlines()
     assert lines
     assert [line for line in lines if not re.fullmatch(r"[\w./-]+ v[\d.]+(/go\.mod)? h1:[\w+/]{43}=", line)] == []

@@ -1,4 +1,4 @@
-"""What the stateful test says to the server: its documents, and how the input of a list is drawn."""
+"""The GraphQL documents of the stateful test, and how list inputs are generated."""
 
 from typing import Any
 
@@ -57,10 +57,10 @@ EVERYTHING_USED = {
 def draw_list(
     data: st.DataObject, actor: str, tokens: list[Token], actors: list[str], *, sound: bool = False
 ) -> dict[str, Any]:
-    """The input of a list. A sound one asks for the caller's own and is refused by nobody."""
+    """The input of a list. A valid one lists the caller's own tokens and is never rejected."""
     number = data.draw(st.integers(0, 2), label="filters")
     filters = [draw_filter(data, tokens, actors, sound=sound) for _ in range(number)]
-    if sound or data.draw(st.integers(0, 4)) < 4:  # mostly one's own, which is what is allowed to most
+    if sound or data.draw(st.integers(0, 4)) < 4:  # mostly own tokens, which most callers may list
         own = {"field": data.draw(st.sampled_from(["actorUrn", "ownerUrn"])), "value": actor}
         if not sound:
             own |= data.draw(st.sampled_from([{}] * 4 + twists(actor, actors)), label="twisted")
@@ -79,7 +79,7 @@ def draw_list(
 
 
 def twists(actor: str, actors: list[str]) -> list[Filter]:
-    """What turns a filter for one's own tokens into one for others': each must be refused, or find one's own alone."""
+    """Changes that turn a filter for own tokens into one for others': each is rejected or finds only own tokens."""
     return [
         {"negated": True},
         {"negated": False, "condition": "EQUAL", "values": [actor]},
@@ -122,10 +122,10 @@ def draw_filter(data: st.DataObject, tokens: list[Token], actors: list[str], *, 
 
 
 def known_values(name: str, tokens: list[Token], actors: list[str]) -> list[str]:
-    """Values that are there, and for text parts of them and others like them."""
+    """Existing values, and for text also parts and variants."""
     if name in WORDS:
         return [*WORDS[name]]
-    # What is drawn may not hang on what happens in the background: the times of use are met by those of creation.
+    # Draws must not depend on background work: use creation times instead of times of use.
     source = "createdAt" if name in {"lastUsedAt", "revokedAt"} else name
     known = [str(token[source]) for token in tokens if token.get(source) is not None]
     if name in NUMBERS:

@@ -1,7 +1,5 @@
-"""A small model of the service, written from the contract alone: what every request must be answered with.
-
-Tokens are kept as their metadata looks in an answer. Nothing here shares code with the service.
-"""
+"""A small model of the service, written from the contract. Tokens have the form of their metadata in a response. It
+shares no code with the service."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +26,7 @@ CONDITIONS = (*ANY_CONDITIONS, *TEXT_CONDITIONS, *NUMBER_CONDITIONS)
 
 @dataclass(frozen=True)
 class Refused:
-    """An error as a client tells it apart."""
+    """An error as a client sees it."""
 
     code: int
     reason: str
@@ -51,7 +49,7 @@ class Policy:
 
 @dataclass
 class World:
-    """Everything one server holds."""
+    """All data of one server."""
 
     tokens: list[Token] = field(default_factory=list)
     policies: dict[str, Policy] = field(default_factory=dict)
@@ -67,7 +65,7 @@ class World:
         return held | ({GENERATE} if MANAGE_ALL in held else set())
 
     def identity(self, actor: str, bearer: Token | None) -> Refused | None:
-        """Why the caller is not let in at all; None when it is."""
+        """Why the caller is rejected; None if it is accepted."""
         if bearer is not None and bearer["status"] == "REVOKED":
             return Refused(401, "token_revoked", bearer["revokedAt"])
         return Refused(401, "invalid_token") if actor in self.suspended else None
@@ -101,8 +99,8 @@ class World:
         return token if token is not None and self.may_know(actor, token) else Refused(404, "token_not_found")
 
     def listing(self, actor: str, wanted: dict[str, Any]) -> Refused | Listed:
-        """One list, for a caller that was let in."""
-        refused = self.lacks(actor, GENERATE) or misuse(wanted)
+        """One list, for an accepted caller."""
+        refused = self.lacks(actor, GENERATE) or invalid_field(wanted)
         filters = wanted.get("filters") or []
         if refused is None and not any(pins(f, actor) for f in filters):
             refused = self.lacks(actor, MANAGE_ALL)
@@ -124,7 +122,7 @@ def given_values(f: Filter) -> list[str]:
 
 
 def pins(f: Filter, actor: str) -> bool:
-    """Whether this one filter says: the tokens of, or by, just this actor."""
+    """Whether this filter alone selects the tokens of, or by, exactly this actor."""
     return (
         f["field"] in {"actorUrn", "ownerUrn"}
         and not f.get("negated")
@@ -133,14 +131,14 @@ def pins(f: Filter, actor: str) -> bool:
     )
 
 
-def misuse(wanted: dict[str, Any]) -> Refused | None:
-    """What is wrong with the input of a list, by the name of the field."""
+def invalid_field(wanted: dict[str, Any]) -> Refused | None:
+    """The first invalid field of a list input."""
     if (wanted.get("start") or 0) < 0:
         return Refused(400, "invalid_field", "start")
     if not 0 <= (wanted.get("count") or 0) <= 1_000:
         return Refused(400, "invalid_field", "count")
     for index, f in enumerate(wanted.get("filters") or []):
-        part = misused_part(f)
+        part = invalid_filter_part(f)
         if part is not None:
             return Refused(400, "invalid_field", f"filters[{index}].{part}")
     sort = wanted.get("sort")
@@ -155,12 +153,12 @@ def conditions_of(name: str) -> tuple[str, ...]:
 
 
 def effort(wanted: dict[str, Any]) -> int:
-    """How often all tokens are gone through for a list, at most."""
+    """The maximum number of passes over all tokens."""
     tested = [f for f in wanted["filters"] if (f.get("condition") or "EQUAL") not in {"EQUAL", "IN"}]
     return max(1, sum(len(given_values(f)) for f in tested))
 
 
-def misused_part(f: Filter) -> str | None:
+def invalid_filter_part(f: Filter) -> str | None:
     name, condition, values = f["field"], f.get("condition") or "EQUAL", given_values(f)
     if name not in FIELDS:
         return "field"
@@ -216,7 +214,7 @@ def holds(condition: str, found: Any, value: Any) -> bool:
 
 
 def ordered(tokens: list[Token], sort: dict[str, Any] | None) -> list[Token]:
-    """By the field, missing values last; equal ones by id."""
+    """Sorted by the field, missing values last, ties by id."""
     name = sort["field"] if sort else "expiresAt"
     descending = not sort or sort.get("order") != "ASCENDING"
     by_id = sorted(tokens, key=lambda token: token["id"], reverse=name == "id" and descending)

@@ -1,6 +1,5 @@
-"""The service, through HTTP, against a small model of it: whatever is asked, the answer is the model's, and nothing of
-others is ever visible to an actor without Manage All, by any combination of filters, paging, aliases and mutations.
-"""
+"""The HTTP service against a small model: every response matches the model, and an actor without Manage All never sees
+others' tokens by any combination of filters, paging, aliases and mutations."""
 
 import itertools
 from collections.abc import Iterator
@@ -52,12 +51,12 @@ def outcome_of(error: dict[str, Any]) -> Refused:
 
 
 def seen(token: Token) -> Token:
-    """What is compared: everything but when it was last used, which is written apart from the request."""
+    """Everything compared: all but the last use, which is written in the background."""
     return {name: value for name, value in token.items() if name not in {"lastUsedAt", "secret"}}
 
 
 class Service(RuleBasedStateMachine):
-    """Actors: the admin, two that may generate, one that may nothing, one that manages all, and a group."""
+    """Actors: the admin, two that may generate, one without privileges, one that manages all, and a group."""
 
     def __init__(self, server: Server, world: World) -> None:
         super().__init__()
@@ -143,7 +142,7 @@ class Service(RuleBasedStateMachine):
         assert seen(known) == seen(token)
 
     @rule(data=st.data())
-    def find_by_the_token_itself(self, data: st.DataObject) -> None:
+    def find_by_token(self, data: st.DataObject) -> None:
         actor, bearer = self._caller(data)
         token = self._some_token(data)
         expected = self.world.metadata(actor, bearer, token)
@@ -172,15 +171,15 @@ class Service(RuleBasedStateMachine):
         self._list_all(actor, bearer, wanted)
 
     @rule(data=st.data())
-    def list_what_is_allowed(self, data: st.DataObject) -> None:
-        """As above, by a caller that may, and without nonsense: so that most answers have rows in them."""
+    def list_allowed(self, data: st.DataObject) -> None:
+        """Valid lists by allowed callers, so that most responses have rows."""
         may = [actor for actor in self.actors if self.world.create(actor, None, actor) is None]
         actor = data.draw(st.sampled_from(may or [ADMIN]), label="actor")
         wanted = {alias: draw_list(data, actor, self.mine, self.actors, sound=True) for alias in "abc"}
         self._list_all(actor, None, wanted)
 
     def _list_all(self, actor: str, bearer: Token | None, wanted: dict[str, Any]) -> None:
-        """In one request, unless they hold more values against each token than one request may."""
+        """In one request, unless that exceeds the limit per request."""
         if sum(map(effort, wanted.values())) <= MAX_EFFORT:
             self._list(actor, bearer, wanted)
         else:
@@ -205,7 +204,7 @@ class Service(RuleBasedStateMachine):
 
     def _check_list(self, actor: str, wanted: dict[str, Any], found: Any, error: Refused | None) -> None:
         if found is not None and MANAGE_ALL not in self.world.privileges(actor):
-            # Said apart from the model: what an actor sees is its own.
+            # Checked independently of the model: an actor sees only its own tokens.
             assert all(actor in (row["actorUrn"], row["ownerUrn"]) for row in found["tokens"])
             own = [t for t in self.world.tokens if actor in (t["actorUrn"], t["ownerUrn"])]
             assert found["total"] <= len(own)
@@ -219,15 +218,15 @@ class Service(RuleBasedStateMachine):
         else:
             assert (found, error) == (None, expected)
 
-    # Rights
+    # Privileges
 
     @rule(data=st.data())
-    def change_rights(self, data: st.DataObject) -> None:
-        """One rule, so that the world is not mostly one in which nobody may do anything."""
-        changes = [self._more_rights, self._more_rights, self._change_members, self._change_status, self._switch]
+    def change_privileges(self, data: st.DataObject) -> None:
+        """One rule, so that most callers keep some privileges."""
+        changes = [self._add_privileges, self._add_privileges, self._change_members, self._change_status, self._switch]
         data.draw(st.sampled_from([*changes, self._withdraw]), label="change")(data)
 
-    def _more_rights(self, data: st.DataObject) -> None:
+    def _add_privileges(self, data: st.DataObject) -> None:
         privileges = data.draw(st.sampled_from([{GENERATE}, {GENERATE}, {MANAGE_ALL}, {GENERATE, MANAGE_ALL}]))
         users = data.draw(st.sets(st.sampled_from(self.actors), max_size=2))
         self._grant(privileges, users, data.draw(st.sampled_from([set(), {self.group}])))
@@ -239,7 +238,7 @@ class Service(RuleBasedStateMachine):
             del self.world.policies[urn]
 
     def _switch(self, data: st.DataObject) -> None:
-        """Switch a policy off, or all that are off on again."""
+        """Deactivate a policy, or reactivate all."""
         off = [urn for urn, policy in self.world.policies.items() if not policy.active]
         on = [urn for urn in self.world.policies if urn not in off]
         for urn in off or ([data.draw(st.sampled_from(on), label="policy")] if on else []):
@@ -248,7 +247,7 @@ class Service(RuleBasedStateMachine):
             self.server.ask(UPDATE_POLICY, {"urn": urn, "i": self._policy_input(policy)}, actor=ADMIN)
 
     def _change_status(self, data: st.DataObject) -> None:
-        """Suspend an actor, or resume all that are suspended."""
+        """Suspend an actor, or resume all."""
         suspended = sorted(self.world.suspended)
         for actor in suspended or [data.draw(st.sampled_from(self.actors), label="suspend")]:
             self._set_status(actor, suspended=not suspended)
@@ -261,10 +260,10 @@ class Service(RuleBasedStateMachine):
         kept = self.world.groups[self.group]
         self.world.groups[self.group] = kept | members if joins else kept - members
 
-    # How it is asked
+    # Requests
 
     def _caller(self, data: st.DataObject) -> tuple[str, Token | None]:
-        """An actor by its header, or the actor of a bearer, live or dead."""
+        """An actor by its header, or the actor of a bearer token, live or dead."""
         if len(self.mine) > 0 and data.draw(st.booleans(), label="with a bearer"):
             bearer = data.draw(st.sampled_from(self.mine))
             return bearer["actorUrn"], bearer
@@ -275,7 +274,7 @@ class Service(RuleBasedStateMachine):
         return data.draw(st.sampled_from([*self.mine, *self.mine, None]), label="token")
 
     def _ask(self, actor: str, bearer: Token | None, query: str, variables: dict[str, Any]) -> Any:
-        """The data, or what the one error says."""
+        """The data, or the error."""
         answer = self._post(actor, bearer, query, variables)
         if "errors" not in answer:
             return answer["data"]
@@ -291,7 +290,7 @@ class Service(RuleBasedStateMachine):
         return answer
 
     def _learn_uses(self) -> dict[str, int]:
-        """When tokens were last used is written in the background: asked before and after, it tells if it moved."""
+        """The last use is written in the background: read it before and after."""
         uses: dict[str, int] = {}
         for start in itertools.count(0, 1_000):
             found = self.server.ask(LIST, {"a": {**EVERYTHING_USED, "start": start}}, actor=ADMIN)["a"]
@@ -322,7 +321,7 @@ class Service(RuleBasedStateMachine):
 
 @pytest.fixture
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that nobody else speaks to, so that the model knows all it holds."""
+    """A server for this test alone, so that the model knows all its data."""
     with Server(tmp_path_factory.mktemp("model")) as running:
         yield running
 
@@ -339,11 +338,11 @@ def explore(server: Server, examples: int, steps: int) -> None:
     assert check.returncode == 0, check.stdout
 
 
-def test_every_answer_is_the_models(alone: Server) -> None:
+def test_every_response_matches_the_model(alone: Server) -> None:
     explore(alone, examples=30, steps=40)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("round_", range(12))
-def test_every_answer_is_the_models_for_very_long(alone: Server, round_: int) -> None:
+def test_every_response_matches_the_model_in_a_long_run(alone: Server, round_: int) -> None:
     explore(alone, examples=100, steps=60)

@@ -1,4 +1,4 @@
-"""One server on each engine. Each test uses a time series of its own."""
+"""One server per engine. Each test uses its own time series."""
 
 from collections.abc import Callable, Iterator
 
@@ -25,7 +25,7 @@ def indexed(index: Index, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def slow(index: Index, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One that takes its time: 100 rows a second."""
+    """A throttled server: 100 rows a second."""
     with Server(tmp_path_factory.mktemp("slow"), *index.flags, "--index-rate", "100") as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""What the tests of a truncation by copy on a real node have in common."""
+"""Helpers for truncation by copy on a real node."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MakeServer = Callable[..., Server]
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A server whose index lies behind a gate, and a series on it with traffic that does not go through the gate."""
+    """A server with a gate before its index, and a series with traffic that bypasses the gate."""
 
     server: Server
     series: Series
@@ -28,8 +28,8 @@ class Copy:
     def begin(self, **fields: Any) -> str:
         return self.series.truncate(UNTIL, forceReindex=True, batchSize=200, **fields)
 
-    def hold_at_work(self) -> None:
-        """Once it copies it stays at that, for it is not told any more how far the copy is."""
+    def hold_while_copying(self) -> None:
+        """It keeps copying, because it gets no task status."""
         self.gate.hold(asks("GET", "/_tasks/"), after=1)
 
     def kill(self) -> None:
@@ -37,12 +37,12 @@ class Copy:
         self.server.kill()
         change_store(self.server, "UPDATE operations SET held_until = 0")
 
-    def state_in_the_store(self) -> str:
+    def stored_state(self) -> str:
         state: str = look(self.server, "SELECT state FROM operations ORDER BY number DESC LIMIT 1")[0][0]
         return state
 
     def check(self) -> None:
-        """The index holds what it must, takes writes, and nothing else was left behind."""
+        """The index has the expected rows, accepts writes, and nothing else is left."""
         self.traffic.check()
         name = self.series.name
         settings = self.node.ask("GET", f"/{name}/_settings")
@@ -56,7 +56,7 @@ def copy_of(
     make_server: MakeServer, node: Client, gate: Gate, *, rate: int = 1_000, old: int = 3_000, new: int = 2_000,
     alias: bool = True, **settings: Any,
 ) -> Copy:  # fmt: skip
-    """2,000 rows stay, which at this rate takes two seconds."""
+    """2,000 rows stay, which takes two seconds at this rate."""
     index = NodeIndex(node.url)
     flags = ("--index-url", gate.url, "--index-prefix", index.prefix, "--index-rate", str(rate))
     server = make_server(*flags)

@@ -1,4 +1,4 @@
-"""The operations address, on every engine: three actions, both shapes of a task's status, and what they do."""
+"""The operations endpoint, on every engine: three actions and both forms of task status."""
 
 import json
 import time
@@ -33,7 +33,7 @@ def status(series: Series, body: Any, path: str = "/operations", **headers: str)
 
 
 class TestTruncation:
-    def test_a_dry_run_counts_and_changes_nothing(self, series: Series) -> None:
+    def test_dry_run_counts_and_changes_nothing(self, series: Series) -> None:
         start = now()
         rows = times(10, start)
         series.load(rows)
@@ -72,7 +72,7 @@ class TestTruncation:
         series.load({"later": {"timestampMillis": start}})
         assert "later" in series.rows()
 
-    def test_nothing_to_delete_still_gives_an_id(self, series: Series) -> None:
+    def test_truncation_without_rows_returns_an_id(self, series: Series) -> None:
         start = now()
         series.load(times(3, start))
         task = series.truncate(start - 30 * DAY)
@@ -80,17 +80,17 @@ class TestTruncation:
         assert json.loads(status(series, {"task": task}))["completed"] is True
         assert len(series.rows()) == 3
 
-    def test_a_known_aspect_without_an_index_counts_as_empty(self, indexed: Server, index: Index, token: str) -> None:
+    def test_known_aspect_without_an_index_counts_as_empty(self, indexed: Server, index: Index, token: str) -> None:
         series = Series(indexed, index, token, "DATASETusageStatistics")
         assert series.plan(now()).startswith("Delete 0 out of 0 rows (0.00%).")
         task = series.truncate(now())
         assert series.over(task)["state"] == "DONE"
 
-    def test_an_unknown_aspect_is_not_found(self, series: Series) -> None:
+    def test_unknown_aspect_is_not_found(self, series: Series) -> None:
         answer = series.server.operate("truncateTimeseriesAspect", series.asked(now()), token=series.token)
         assert (answer.status_code, answer.json()["error"]["reason"]) == (404, "aspect_not_found")
 
-    def test_entity_and_aspect_may_be_written_in_any_case(self, series: Series) -> None:
+    def test_entity_and_aspect_are_case_insensitive(self, series: Series) -> None:
         start = now()
         series.load(times(4, start))
         asked = series.asked(start - 2 * DAY) | {"entityType": "DataSet", "aspect": series.aspect.upper()}
@@ -138,7 +138,7 @@ class TestTruncation:
 
 
 class TestTaskStatus:
-    def test_both_paths_and_both_forms_get_the_given_string(self, series: Series) -> None:
+    def test_both_paths_and_both_forms_return_the_status_text(self, series: Series) -> None:
         start = now()
         series.load(times(4, start))
         task = series.truncate(start - 2 * DAY)
@@ -161,7 +161,7 @@ class TestTaskStatus:
                 assert found["status"]["deleted"] == 2
                 assert found["runTimeNanos"] > 0
 
-    def test_rest_li_clients_get_a_value_with_the_text(self, series: Series) -> None:
+    def test_rest_li_clients_get_the_text_in_a_value(self, series: Series) -> None:
         start = now()
         series.load(times(2, start))
         task = series.truncate(start - DAY)
@@ -178,7 +178,7 @@ class TestTaskStatus:
         task = f"{node}:{2**62}"
         assert status(series, {"task": task}) == {"value": f"Could not get task status for {task}"}
 
-    def test_a_task_of_the_engine_itself_can_be_read(self, series: Series) -> None:
+    def test_task_of_the_engine_is_readable(self, series: Series) -> None:
         start = now()
         series.load(times(4, start))
         done = series.over(series.truncate(start - 2 * DAY))
@@ -222,7 +222,7 @@ class TestTaskStatus:
 
 
 class TestSizes:
-    def test_every_index_of_a_time_series_is_listed_with_what_it_weighs(self, series: Series) -> None:
+    def test_every_time_series_index_is_listed_with_its_size(self, series: Series) -> None:
         series.load(times(50, now()))
 
         def listed() -> Any:
@@ -245,19 +245,19 @@ class TestSizes:
         assert [size["rows"] for size in sizes if size["indexName"].startswith(series.name)] == [2]
 
 
-def test_the_health_probe_names_the_index_as_a_part(indexed: Server) -> None:
+def test_readiness_lists_the_index_as_a_part(indexed: Server) -> None:
     answer = indexed.http.get("/health/ready")
     assert answer.status_code == 200
     assert answer.json()["parts"]["index"]["status"] == "ready"
 
 
 def test_idle_server_polls_less_often_and_starts_new_operations_immediately(series: Series) -> None:
-    def asks_nothing() -> bool:
+    def reads_nothing() -> bool:
         before = reads(series.server)
         time.sleep(2)
         return reads(series.server) == before
 
-    until(asks_nothing, "two seconds pass without a look at the store")
+    until(reads_nothing, "two seconds pass without a look at the store")
     assert series.operation(series.truncate_nothing())["state"] == "DONE"
 
 

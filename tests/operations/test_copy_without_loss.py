@@ -34,7 +34,7 @@ def copy(request: pytest.FixtureRequest, gate: Gate, shared_nodes: SharedNodes, 
 
 
 @pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.soak), 3])
-def test_under_constant_traffic_nothing_is_lost_and_no_read_fails(
+def test_constant_traffic_loses_nothing_and_no_read_fails(
     request: pytest.FixtureRequest, gate: Gate, shared_nodes: SharedNodes, make_server: MakeServer, shards: int
 ) -> None:
     node = shared_nodes.of(request.node.callspec.params["gate"])
@@ -50,9 +50,8 @@ def test_under_constant_traffic_nothing_is_lost_and_no_read_fails(
 def test_first_swap_may_reject_reads_only_during_the_swap(
     request: pytest.FixtureRequest, gate: Gate, shared_nodes: SharedNodes, make_server: MakeServer
 ) -> None:
-    """The engine takes the index away before it shows where its name leads to instead: a read in between finds no
-    shard, and does when it is repeated. It never sees an empty index or a part.
-    """
+    """The engine removes the index before its alias points to the copy: a read in between finds no shard and succeeds
+    when retried. It never sees an empty or partial index."""
     node = shared_nodes.of(request.node.callspec.params["gate"])
     copy = copy_of(make_server, node, gate, alias=False)
     with copy.traffic:
@@ -67,18 +66,18 @@ def test_first_swap_may_reject_reads_only_during_the_swap(
 
 
 def _wait_for(copy: Copy, state: str) -> str:
-    """Begin, and wait until it is in this state, which it cannot leave."""
+    """Start the operation and wait until it stays in this state."""
     if state == "PLANNED":
-        # The first time it is asked for the plan.
+        # The first request asks for the plan.
         copy.gate.hold(asks("GET", f"/{copy.series.name}/_settings"), after=1)
     elif state == "RUNNING":
-        copy.hold_at_work()
+        copy.hold_while_copying()
     else:
         copy.gate.hold(asks("PUT", "/_block/write"))
     task = copy.begin()
     copy.gate.wait_until_held()
     if state == "SWAPPING":
-        # Only now: the copy's first alias was made when it was.
+        # The copy's first alias was created with it.
         copy.gate.hold_instead(asks("POST", "/_aliases"))
         copy.gate.wait_until_held()
     return task
@@ -89,7 +88,7 @@ def test_operation_killed_in_each_state_is_completed_by_the_next_start(copy: Cop
     with copy.traffic:
         task = _wait_for(copy, state)
         copy.kill()
-        assert copy.state_in_the_store() == state
+        assert copy.stored_state() == state
         copy.gate.drop()
         copy.server.start()
         done = copy.series.over(task)
@@ -153,7 +152,7 @@ def test_instance_suspended_while_swapping_does_no_harm_when_it_continues(copy: 
                 assert took_over.over(task)["state"] == "DONE"
                 copy.gate.let_go()
                 os.killpg(copy.server.process.pid, signal.SIGCONT)
-                # Both work on what comes next, one of them at a time.
+                # Both continue, one at a time.
                 for series in (copy.series, took_over):
                     assert series.over(series.truncate(0, forceReindex=True))["state"] == "DONE"
         finally:
@@ -187,7 +186,7 @@ def test_operation_cancelled_before_the_swap_leaves_the_index_unchanged(copy: Co
         copy.server.ask(CANCEL, {"id": task}, actor=ADMIN)
         copy.gate.let_go()
         assert copy.series.over(task)["state"] == "CANCELLED"
-        # The old rows that the traffic does not change are still there.
+        # The old rows not changed by the traffic are still there.
         assert set(copy.series.rows()) >= {f"old-{n}" for n in range(50)}
         assert copy.series.over(copy.begin())["state"] == "DONE"
     copy.check()

@@ -1,4 +1,4 @@
-"""How a time series lies in time, by GraphQL, on every engine: what a truncation would cut."""
+"""Histograms of a time series by GraphQL, on every engine."""
 
 import time
 from typing import Any
@@ -33,7 +33,7 @@ def test_spans_before_a_cutoff_hold_the_rows_a_plan_deletes(series: Series) -> N
     assert series.plan(cut - 1).startswith(f"Delete {before} out of 31 rows ")
 
 
-def test_an_aspect_that_has_no_index_yet_has_no_spans(series: Series) -> None:
+def test_aspect_without_an_index_has_no_spans(series: Series) -> None:
     found = ask(series, **NEVER_FILLED)
     assert (found["rows"], found["spanMillis"], found["spans"]) == (0, None, [])
 

@@ -1,4 +1,4 @@
-"""Contract of every engine, as laws: nothing is lost on the way to a copy, and nothing else is touched."""
+"""Contract of every engine, with generated changes: a copy loses nothing, and other indices are not changed."""
 
 import itertools
 from typing import NamedTuple
@@ -16,7 +16,7 @@ _examples = itertools.count()
 
 
 class Change(NamedTuple):
-    """A row that is written, or removed where there is no source."""
+    """A written row, or a removed one if there is no source."""
 
     row_id: str
     source: Source | None

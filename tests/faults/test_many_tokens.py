@@ -1,4 +1,4 @@
-"""Many tokens in the file: the service starts on it and answers as on an empty one. A million of them in the soak."""
+"""A store with many tokens, a million in the soak: the service starts and answers as with an empty store."""
 
 import asyncio
 import time
@@ -16,12 +16,12 @@ from watchword.domain.ports import SealedKey
 
 SIZES = (100_000, pytest.param(1_000_000, marks=pytest.mark.soak))
 ACTORS = 1_000
-MUCH = 4 * 1024 * 1024  # bytes read: ten pages an answer are 40 kB, a walk over the smallest index is 5 MB or 50 MB
+MUCH = 4 * 1024 * 1024  # bytes read: ten pages per response are 40 kB, a scan of the smallest index is 5 MB or 50 MB
 UNUSED = 10**9
 
 
 def read_by(server: Server) -> int:
-    """Bytes that the server's processes have read so far."""
+    """Bytes read so far by the server's processes."""
     assert server.process is not None
     main = psutil.Process(server.process.pid)
     return sum(process.io_counters().read_chars for process in (main, *main.children(recursive=True)))
@@ -32,8 +32,8 @@ def read_at_start(server: Server) -> int:
     return read_by(server)
 
 
-def life(server: Server, actor: str) -> dict[str, Any]:
-    """What a user does, with the totals seen on the way."""
+def use_tokens(server: Server, actor: str) -> dict[str, Any]:
+    """Typical requests of a user, with the totals seen."""
     own = [{"field": "actorUrn", "value": actor}]
     before = server.tokens(ADMIN)["total"], server.tokens(actor, own)["total"]
     made = server.create(actor, duration="ONE_YEAR")
@@ -41,7 +41,7 @@ def life(server: Server, actor: str) -> dict[str, Any]:
     assert server.verify(token).status_code == 204
     everybodys, ones = server.tokens(ADMIN), server.tokens(actor, own)
     assert (everybodys["total"], ones["total"]) == (before[0] + 1, before[1] + 1)
-    assert everybodys["tokens"][0]["id"] == ones["tokens"][0]["id"] == token_id  # the latest end comes first
+    assert everybodys["tokens"][0]["id"] == ones["tokens"][0]["id"] == token_id  # the latest expiry comes first
     assert server.revoke(token_id, actor=actor) is True
     assert server.verify(token).status_code == 401
     assert (server.tokens(ADMIN)["total"], server.tokens(actor, own)["total"]) == before
@@ -49,16 +49,16 @@ def life(server: Server, actor: str) -> dict[str, Any]:
 
 
 def lived(server: Server, actor: str) -> tuple[dict[str, Any], int]:
-    """What the user saw the second time, and how much the server read for it."""
+    """The results of the second run, and the bytes the server read for it."""
     server.grant(actor)
-    life(server, actor)
+    use_tokens(server, actor)
     before = read_by(server)
-    seen = life(server, actor)
+    seen = use_tokens(server, actor)
     return seen, read_by(server) - before
 
 
 def counted(path: Path, now: int) -> dict[str, Cost]:
-    """What the operations cost on this file, by SQLite's own counters."""
+    """The cost of the operations on this file, by SQLite's counters."""
     with asyncio.Runner() as runner, Watched(runner.run, path, lambda: now) as watched:
         store = watched.store
         runner.run(
@@ -66,7 +66,7 @@ def counted(path: Path, now: int) -> dict[str, Cost]:
         )
         kid = runner.run(store.keys())[0].kid
         wanted = operations(now, ACTORS, UNUSED, kid)
-        del wanted["policies"]  # of which a served store has more
+        del wanted["policies"]  # a served store has more
         return {name: watched.cost(work(store)) for name, work in wanted.items()}
 
 
@@ -102,7 +102,7 @@ def test_many_tokens_are_served_like_none(
     assert seen_empty == {"all": 0, "own": 0, "first page": 1}
     own = sum(not is_revoked(number) for number in range(3, size, ACTORS))
     assert seen_full == {"all": size - size // 10, "own": own, "first page": 20}
-    # By what was read, not by how long it took: it neither starts nor answers by going through the file.
+    # Measured by bytes read, not by time: neither start nor requests scan the file.
     assert started[1] - started[0] < MUCH
     assert max(read_empty, read_full) < MUCH
 

@@ -1,11 +1,11 @@
-"""Families: a derived token dies with its parent, and what a token minted can be ended with it."""
+"""Derived and minted tokens: derived ones are revoked with their parent, minted ones by a cascade."""
 
 from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.life.holding import GET, Held, Life, reason_of
+from tests.life.holding import GET, HeldToken, LifecycleClient, reason_of
 from tests.support.server import ADMIN, GENERATE, MANAGE_ALL, GraphQLRefused
 
 FIND = "query ($token: String!) { getAccessTokenMetadata(token: $token) { mintedWith parentId } }"
@@ -14,7 +14,7 @@ LIST = """query ($input: ListAccessTokensInput) { listAccessTokens(input: $input
 EVENTS = "query ($of: [String!]) { listEvents(input: {targets: $of}) { events { action actorUrn tokenId detail } } }"
 
 
-def line(life: Life, of: str, length: int = 3) -> list[Held]:
+def derived_chain(life: LifecycleClient, of: str, length: int = 3) -> list[HeldToken]:
     """A token, one derived from it, one derived from that, and so on."""
     held = [life.create(of)]
     while len(held) < length:
@@ -22,8 +22,8 @@ def line(life: Life, of: str, length: int = 3) -> list[Held]:
     return held
 
 
-class TestADerivedToken:
-    def test_acts_as_the_same_actor_and_says_what_it_comes_from(self, lives: Life) -> None:
+class TestDerivedToken:
+    def test_derived_token_acts_as_the_same_actor_and_names_its_parent(self, lives: LifecycleClient) -> None:
         ann = lives.new_actor()
         parent = lives.create(ann)
         child = lives.derive(parent.token, name="for a job", description="one night")
@@ -36,7 +36,7 @@ class TestADerivedToken:
         assert child["expiresAt"] == parent["expiresAt"]
         assert lives.auth(child).headers["x-auth-urn"] == ann
 
-    def test_ids_of_makers_are_hidden_from_callers_who_may_not_see_them(self, lives: Life) -> None:
+    def test_ids_of_makers_are_hidden_from_callers_who_may_not_see_them(self, lives: LifecycleClient) -> None:
         ann = lives.new_actor()
         maker = lives.create(ADMIN)
         derived = lives.derive(maker.token)
@@ -60,7 +60,7 @@ class TestADerivedToken:
             assert lives.rotate(held)["parentId"] is None
             lives.revoke(held)
 
-    def test_maker_filters_reveal_no_invisible_tokens(self, lives: Life) -> None:
+    def test_maker_filters_reveal_no_invisible_tokens(self, lives: LifecycleClient) -> None:
         ann, manager = lives.new_actor(), lives.new_actor(MANAGE_ALL)
         maker = lives.derive(lives.create(ADMIN).token)
         held = lives.create(ann, token=maker.token)
@@ -100,30 +100,30 @@ class TestADerivedToken:
             assert found({"field": field, "value": held.id}, ann) == [1, 1]
             assert found({"field": field, "condition": "IN", "values": [held.id, child.id]}, ann) == [1, 1]
             assert [found(by, manager)[0] for by in hidden] == [1, 0, 2, 1, 2, 0]
-        assert lives.lives(held)
-        assert lives.lives(child)
+        assert lives.is_accepted(held)
+        assert lives.is_accepted(child)
 
-    def test_derived_token_is_revoked_with_any_ancestor(self, lives: Life) -> None:
+    def test_derived_token_is_revoked_with_any_ancestor(self, lives: LifecycleClient) -> None:
         for ended in range(3):
-            family = line(lives, lives.new_actor())
+            family = derived_chain(lives, lives.new_actor())
             lives.revoke(family[ended])
-            assert [lives.lives(held) for held in family] == [number < ended for number in range(3)]
+            assert [lives.is_accepted(held) for held in family] == [number < ended for number in range(3)]
             ends = {lives.record(held)["revokedAt"] for held in family[ended:]}
             assert len(ends) == 1
 
-    def test_derived_token_revoked_with_its_parent_has_an_event(self, lives: Life) -> None:
-        parent, child = line(lives, lives.new_actor(), 2)
+    def test_derived_token_revoked_with_its_parent_has_an_event(self, lives: LifecycleClient) -> None:
+        parent, child = derived_chain(lives, lives.new_actor(), 2)
         lives.revoke(parent)
         (ended, made) = lives.ask(EVENTS, {"of": [child.id]})["listEvents"]["events"]
         assert (made["action"], made["detail"]["parent"]) == ("token.derived", parent.id)
         assert (ended["action"], ended["detail"]["with"]) == ("token.revoked", parent.id)
 
-    def test_revoking_a_derived_token_does_not_affect_its_parent(self, lives: Life) -> None:
-        parent, child = line(lives, lives.new_actor(), 2)
+    def test_revoking_a_derived_token_does_not_affect_its_parent(self, lives: LifecycleClient) -> None:
+        parent, child = derived_chain(lives, lives.new_actor(), 2)
         lives.revoke(child)
-        assert (lives.lives(parent), lives.lives(child)) == (True, False)
+        assert (lives.is_accepted(parent), lives.is_accepted(child)) == (True, False)
 
-    def test_needs_the_minimum_privilege_and_a_bearer(self, lives: Life) -> None:
+    def test_deriving_needs_the_minimum_privilege_and_a_bearer(self, lives: LifecycleClient) -> None:
         bare = lives.create(ADMIN, scopes=["deploy"])
         with pytest.raises(GraphQLRefused) as refusal:
             lives.derive(bare.token, scopes=["NO_SUCH_THING"])
@@ -133,7 +133,7 @@ class TestADerivedToken:
         assert reason_of(refusal.value) == (400, "invalid_field", "Authorization")
 
     @pytest.mark.parametrize("wanted", [{"duration": "ONE_DAY"}, {"durationIso": "PT1H1M"}])
-    def test_asked_to_be_longer_is_refused(self, life: Life, wanted: dict[str, str]) -> None:
+    def test_derived_token_cannot_outlive_its_parent(self, life: LifecycleClient, wanted: dict[str, str]) -> None:
         parent = life.create(ADMIN)
         with pytest.raises(GraphQLRefused) as refusal:
             life.derive(parent.token, **wanted)
@@ -149,7 +149,9 @@ class TestADerivedToken:
             ("allowedNetworks", ["127.0.0.0/8"], ["::/0"]),
         ],
     )
-    def test_asked_to_be_wider_is_refused(self, life: Life, field: str, has: list[str], wanted: list[str]) -> None:
+    def test_derived_token_cannot_be_wider_than_its_parent(
+        self, life: LifecycleClient, field: str, has: list[str], wanted: list[str]
+    ) -> None:
         limits: dict[str, Any] = {field: [*has, life.server.url] if field == "audience" else has}
         asked: dict[str, Any] = {field: wanted}
         parent = life.create(ADMIN, **limits)
@@ -160,32 +162,32 @@ class TestADerivedToken:
             life.create(ADMIN, token=parent.token, **asked)
         assert reason_of(refusal.value) == (400, "wider_than_maker", field)
 
-    def test_tokens_created_with_a_derived_token_do_not_outlive_its_parent(self, lives: Life) -> None:
-        parent, child = line(lives, lives.new_actor(), 2)
+    def test_tokens_created_with_a_derived_token_do_not_outlive_its_parent(self, lives: LifecycleClient) -> None:
+        parent, child = derived_chain(lives, lives.new_actor(), 2)
         made = lives.create(child["actorUrn"], token=child.token, duration="ONE_YEAR")
         assert (made["parentId"], made["expiresAt"]) == (child.id, child["expiresAt"])
         lives.revoke(parent)
-        assert not lives.lives(made)
+        assert not lives.is_accepted(made)
 
 
-class TestWhatALimitedTokenMints:
-    def test_inherits_its_limits_and_does_not_outlive_it(self, lives: Life) -> None:
+class TestTokenMintedByALimitedToken:
+    def test_minted_token_inherits_limits_and_expiry(self, lives: LifecycleClient) -> None:
         ann = lives.new_actor()
         maker = lives.create(ann, scopes=[GENERATE, "deploy"], allowedNetworks=["127.0.0.0/8"])
         made = lives.create(ann, token=maker.token, duration="ONE_YEAR")
         assert (made["scopes"], made["allowedNetworks"]) == (maker["scopes"], maker["allowedNetworks"])
         assert (made["expiresAt"], made["mintedWith"], made["parentId"]) == (maker["expiresAt"], maker.id, None)
 
-    def test_does_not_outlive_it_by_being_replaced(self, lives: Life) -> None:
+    def test_minted_token_does_not_outlive_its_maker_after_rotation(self, lives: LifecycleClient) -> None:
         ann = lives.new_actor()
         maker = lives.create(ann, scopes=[GENERATE], durationIso="PT10M")
         made = lives.create(ann, token=maker.token, duration="ONE_YEAR")
         for _ in range(2):
             made = lives.rotate(made, grace="PT0S")
-            assert lives.lives(made)
+            assert lives.is_accepted(made)
             assert lives.record(made)["expiresAt"] <= maker["expiresAt"]
 
-    def test_is_not_what_its_actor_made_for_others(self, lives: Life) -> None:
+    def test_limited_token_cannot_see_tokens_made_for_others(self, lives: LifecycleClient) -> None:
         mona, ann = lives.new_actor(MANAGE_ALL), lives.new_actor()
         for_ann = lives.create(ann, actor=mona)
         limited = lives.create(mona, scopes=[GENERATE])
@@ -201,13 +203,13 @@ class TestWhatALimitedTokenMints:
             lives.revoke_many(filters=owned, how={"token": limited.token})
         assert refusal.value.reason == "missing_privilege"
         assert lives.revoke_many(ids=[for_ann.id], how={"token": limited.token})["count"] == 0
-        assert lives.lives(for_ann)
+        assert lives.is_accepted(for_ann)
 
-    def test_can_be_narrower(self, life: Life) -> None:
+    def test_minted_token_can_be_narrower(self, life: LifecycleClient) -> None:
         maker = life.create(ADMIN, scopes=[GENERATE, "deploy"])
         assert life.create(ADMIN, token=maker.token, scopes=["deploy"])["scopes"] == ["deploy"]
 
-    def test_is_not_the_successor_of_another_token(self, lives: Life) -> None:
+    def test_limited_token_cannot_rotate_a_wider_one(self, lives: LifecycleClient) -> None:
         ann = lives.new_actor()
         whole, limited = lives.create(ann), lives.create(ann, scopes=[GENERATE])
         with pytest.raises(GraphQLRefused) as refusal:
@@ -216,8 +218,8 @@ class TestWhatALimitedTokenMints:
         assert lives.rotate(limited)["scopes"] == [GENERATE]
 
 
-class TestACascade:
-    def test_ends_what_was_minted_with_the_token_and_with_that(self, lives: Life) -> None:
+class TestCascade:
+    def test_cascade_revokes_minted_tokens_recursively(self, lives: LifecycleClient) -> None:
         ann = lives.new_actor()
         first = lives.create(ann)
         second = lives.create(ann, token=first.token)
@@ -225,35 +227,35 @@ class TestACascade:
         child = lives.derive(third.token)
         other = lives.create(ann)
         lives.revoke(first, cascade=True)
-        assert [lives.lives(held) for held in (first, second, third, child, other)] == [False] * 4 + [True]
+        assert [lives.is_accepted(held) for held in (first, second, third, child, other)] == [False] * 4 + [True]
 
-    def test_is_not_escaped_by_ending_what_lies_between(self, lives: Life) -> None:
+    def test_cascade_passes_through_revoked_tokens(self, lives: LifecycleClient) -> None:
         ann = lives.new_actor()
         first = lives.create(ann)
         second = lives.create(ann, token=first.token)
         third = lives.create(ann, token=second.token)
         lives.revoke(second)
-        assert lives.lives(third)
+        assert lives.is_accepted(third)
         lives.revoke(first, cascade=True)
-        assert not lives.lives(third)
+        assert not lives.is_accepted(third)
 
-    def test_can_begin_at_a_token_that_was_revoked_before(self, lives: Life) -> None:
+    def test_cascade_can_start_at_a_revoked_token(self, lives: LifecycleClient) -> None:
         ann = lives.new_actor()
         stolen = [lives.create(ann) for _ in range(2)]
         hidden = [lives.create(ann, token=held.token) for held in stolen]
         for held in stolen:
             lives.revoke(held)
-        assert all(lives.lives(held) for held in hidden)
+        assert all(lives.is_accepted(held) for held in hidden)
         lives.revoke(stolen[0], cascade=True)
         assert lives.revoke_many(ids=[stolen[1].id], cascade=True)["count"] == 1
-        assert not any(lives.lives(held) for held in hidden)
+        assert not any(lives.is_accepted(held) for held in hidden)
         with pytest.raises(GraphQLRefused) as refusal:
             lives.revoke(stolen[0], cascade=True)
         assert refusal.value.reason == "already_revoked"
 
-    def test_is_not_what_a_plain_revoke_does(self, lives: Life) -> None:
+    def test_plain_revocation_does_not_cascade(self, lives: LifecycleClient) -> None:
         ann = lives.new_actor()
         first = lives.create(ann)
         second = lives.create(ann, token=first.token)
         lives.revoke(first)
-        assert lives.lives(second)
+        assert lives.is_accepted(second)

@@ -1,4 +1,4 @@
-"""Quick laws: each follows from there being one order, and says in fewer words what is wrong."""
+"""Simple rules that follow from linearizability and give shorter messages."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ LISTED_AFTER_REVOKE = "a list that began after a revoke had returned true shows 
 ACCEPTED_WHILE_SUSPENDED = "a verify that began after a suspend had returned, with no resume begun, was accepted"
 
 
-def broken_laws(history: History) -> Iterator[Broken]:
+def broken_rules(history: History) -> Iterator[Broken]:
     for calls in history.by_actor().values():
         yield from _tokens(calls)
         yield from _lists(calls)
@@ -61,7 +61,7 @@ def _lists(calls: list[Call]) -> Iterator[Broken]:
 
 
 def _suspensions(calls: list[Call]) -> Iterator[Broken]:
-    """The last suspend before it had returned, and every resume was over before that or began after it."""
+    """The last suspend before it had returned, and every resume ended before that or began after it."""
     suspends = [c for c in calls if c.kind is Kind.SUSPEND and c.outcome.verdict is Verdict.OK]
     resumes = [c for c in calls if c.kind is Kind.RESUME and c.outcome.verdict in {Verdict.OK, Verdict.UNKNOWN}]
     for call in calls:

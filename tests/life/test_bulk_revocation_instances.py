@@ -1,4 +1,4 @@
-"""Many tokens ended by one call: from its answer on every instance refuses each of them at its next request."""
+"""Bulk revocation: after the response every instance rejects each token at its next request."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,7 +10,7 @@ import pytest
 
 from bench.fill import is_revoked
 from bench.population import populate, text_of
-from tests.life.holding import Life
+from tests.life.holding import LifecycleClient
 from tests.support import postgres as databases
 from tests.support.server import GraphQLRefused, Server, plain_client
 from tests.support.waiting import until
@@ -27,13 +27,13 @@ class Fleet:
 
     @property
     def meant(self) -> list[int]:
-        """The numbers of the live tokens whose name begins so."""
+        """The numbers of the live tokens whose name has this prefix."""
         return [number for number in range(self.size) if str(number).startswith("1") and not is_revoked(number)]
 
 
 @pytest.fixture
 def fleet(request: pytest.FixtureRequest, postgres: databases.Address, tmp_path: Path) -> Iterator[Fleet]:
-    """Three instances on one database with so many tokens."""
+    """Three instances on one database with this many tokens."""
     size: int = request.param
     with databases.home(postgres, tmp_path) as home, ExitStack() as stack:
         told = {name.removeprefix("WATCHWORD_").lower(): value for name, value in home.env.items()}
@@ -46,16 +46,16 @@ def fleet(request: pytest.FixtureRequest, postgres: databases.Address, tmp_path:
         assert servers[0].command_line("db", "check", env=home.env).returncode == 0
 
 
-def end_all_and_ask_each(fleet: Fleet, samples: int) -> None:
+def revoke_all_and_verify_each(fleet: Fleet, samples: int) -> None:
     meant = fleet.meant
     sample = meant[:: len(meant) // samples][:samples]
     for server in fleet.servers:
         assert statuses(server, sample[:20]) == {204}
     stays = [number for number in range(fleet.size) if not str(number).startswith("1") and not is_revoked(number)]
     chosen = [{"field": "name", "condition": "START_WITH", "value": PREFIX}]
-    life = Life(fleet.servers[0])
-    foretold = once_there_is_time(lambda: life.revoke_many(dry=True, filters=chosen))
-    told = once_there_is_time(lambda: life.revoke_many(filters=chosen))
+    life = LifecycleClient(fleet.servers[0])
+    foretold = retry_on_timeout(lambda: life.revoke_many(dry=True, filters=chosen))
+    told = retry_on_timeout(lambda: life.revoke_many(filters=chosen))
     assert foretold["count"] == told["count"] == len(meant) == fleet.size // 2
     for server in fleet.servers:
         assert statuses(server, sample) == {401}
@@ -67,8 +67,8 @@ def end_all_and_ask_each(fleet: Fleet, samples: int) -> None:
     assert life.ask(listing, {"input": ended})["listAccessTokens"]["total"] == len(meant)
 
 
-def once_there_is_time(ask: Callable[[], Any]) -> Any:
-    """What takes longer than five seconds is refused and changes nothing; on a busy machine it is asked for again."""
+def retry_on_timeout(ask: Callable[[], Any]) -> Any:
+    """A request above five seconds is rejected and changes nothing; a loaded machine needs retries."""
     answers: list[Any] = []
 
     def is_answered() -> bool:
@@ -93,10 +93,10 @@ def statuses(server: Server, numbers: list[int]) -> set[int]:
 
 @pytest.mark.parametrize("fleet", [20_000], indirect=True)
 def test_ten_thousand_revoked_tokens_are_rejected_by_every_instance(fleet: Fleet) -> None:
-    end_all_and_ask_each(fleet, 100)
+    revoke_all_and_verify_each(fleet, 100)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("fleet", [200_000], indirect=True)
 def test_a_hundred_thousand_revoked_tokens_are_rejected_by_every_instance(fleet: Fleet) -> None:
-    end_all_and_ask_each(fleet, 1_000)
+    revoke_all_and_verify_each(fleet, 1_000)

@@ -1,4 +1,4 @@
-"""Whatever clients do through whichever worker or instance, some one order of their calls explains every answer."""
+"""Every answer of every worker and instance is explained by one order of the calls."""
 
 import time
 from collections import Counter
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.linear import laws
+from tests.linear import rules
 from tests.linear.checker import NO_ORDER, judge, report
 from tests.linear.history import History, Kind, Verdict
 from tests.linear.load import Load
@@ -18,8 +18,8 @@ from tests.support.server import Server
 MakeServer = Callable[..., Server]
 
 
-def assert_in_order(history: History) -> None:
-    """Every call was answered, of every kind some, and the judge has no objection."""
+def assert_linearizable(history: History) -> None:
+    """Every call was answered, there are calls of every kind, and the checker finds no violation."""
     told = Counter(f"{c.kind.value} {c.outcome.verdict.value} {c.outcome.reason}" for c in history)
     print(f"{len(history)} calls", *sorted(told.items()), sep="\n  ")
     objections = judge(history)
@@ -31,35 +31,35 @@ def assert_in_order(history: History) -> None:
         assert told[f"verify refused {refusal}"] > 0
 
 
-def assert_objected(servers: Sequence[Server]) -> None:
-    """Sooner or later; and when it is, the search finds what the quick law found."""
+def assert_violation(servers: Sequence[Server]) -> None:
+    """Run until a violation happens; the search finds the same as the simple rule."""
     deadline = time.monotonic() + 120
     with Load(servers) as load:
-        while laws.ACCEPTED_AFTER_REVOKE not in {law for law, _ in laws.broken_laws(load.history)}:
+        while rules.ACCEPTED_AFTER_REVOKE not in {law for law, _ in rules.broken_rules(load.history)}:
             assert time.monotonic() < deadline, f"no objection to {len(load.history)} calls"
-            time.sleep(0.5)  # looking takes time from the clients
+            time.sleep(0.5)  # checking takes time from the clients
     objections = judge(load.history)
     print(report(load.history, objections))
-    quick = {one.calls[0].actor for one in objections if one.law == laws.ACCEPTED_AFTER_REVOKE}
+    quick = {one.calls[0].actor for one in objections if one.law == rules.ACCEPTED_AFTER_REVOKE}
     assert quick <= {one.calls[0].actor for one in objections if one.law == NO_ORDER}
 
 
-def test_three_workers_on_sqlite_answer_in_one_order(make_server: MakeServer) -> None:
+def test_three_workers_on_sqlite_are_linearizable(make_server: MakeServer) -> None:
     server = make_server("--workers", "3", env=QUIET)
-    assert_in_order(Load([server]).run(5).history)
+    assert_linearizable(Load([server]).run(5).history)
 
 
 @pytest.mark.parametrize("seconds", [15, pytest.param(120, marks=pytest.mark.soak)])
-def test_three_instances_on_postgresql_answer_in_one_order(database: Home, tmp_path: Path, seconds: int) -> None:
+def test_three_instances_on_postgresql_are_linearizable(database: Home, tmp_path: Path, seconds: int) -> None:
     with instances(database, tmp_path) as servers:
-        assert_in_order(Load(servers).run(seconds).history)
+        assert_linearizable(Load(servers).run(seconds).history)
 
 
-def test_a_verdict_kept_for_a_moment_is_objected_to(tmp_path: Path) -> None:
+def test_cached_verdict_is_detected(tmp_path: Path) -> None:
     with StaleServer(tmp_path, "--workers", "3", env=QUIET) as server:
-        assert_objected([server])
+        assert_violation([server])
 
 
-def test_a_verdict_kept_for_a_moment_by_one_of_three_instances_is_objected_to(database: Home, tmp_path: Path) -> None:
+def test_cached_verdict_of_one_instance_is_detected(database: Home, tmp_path: Path) -> None:
     with instances(database, tmp_path, count=2) as good, instances(database, tmp_path / "bad", StaleServer, 1) as bad:
-        assert_objected([*good, *bad])
+        assert_violation([*good, *bad])

@@ -1,4 +1,4 @@
-"""Limits of a token: scopes, audience and networks take away, and nothing gives back."""
+"""Token limits: scopes, audience and networks only restrict."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.life.holding import Held, Life, reason_of
+from tests.life.holding import HeldToken, LifecycleClient, reason_of
 from tests.support.server import ADMIN, GENERATE, MANAGE_ALL, GraphQLRefused, Server
 from watchword.domain.policies import Privilege
 
@@ -19,7 +19,7 @@ ME = "{ me { platformPrivileges { generatePersonalAccessTokens manageTokens mana
 OWN = 'query ($of: String!) { listAccessTokens(input: {filters: [{field: "actorUrn", value: $of}]}) { total } }'
 
 
-def may(life: Life, held: Held) -> set[str]:
+def may(life: LifecycleClient, held: HeldToken) -> set[str]:
     told = life.ask(ME, token=held.token)["me"]["platformPrivileges"]
     return {name for name, holds in told.items() if holds}
 
@@ -31,7 +31,7 @@ def claims(token: str) -> dict[str, Any]:
 
 
 class TestScopes:
-    def test_cut_what_its_actor_may_do_down_to_the_privileges_they_name(self, life: Life) -> None:
+    def test_scopes_restrict_the_actor_to_named_privileges(self, life: LifecycleClient) -> None:
         held = life.create(ADMIN, scopes=["VIEW_AUDIT_LOG", "deploy"])
         assert may(life, held) == {"viewAuditLog"}
         with pytest.raises(GraphQLRefused) as refusal:
@@ -39,19 +39,19 @@ class TestScopes:
         assert (refusal.value.code, refusal.value.reason) == (403, "missing_privilege")
         assert "limited to the scopes VIEW_AUDIT_LOG, deploy" in refusal.value.errors[0]["message"]
 
-    def test_do_not_give_what_its_actor_may_not_do(self, life: Life) -> None:
+    def test_scopes_do_not_grant_privileges(self, life: LifecycleClient) -> None:
         ann = life.new_actor(GENERATE)
         assert may(life, life.create(ann, scopes=["MANAGE_POLICIES", GENERATE])) == {"generatePersonalAccessTokens"}
 
-    def test_include_what_a_named_privilege_includes(self, life: Life) -> None:
+    def test_scopes_include_implied_privileges(self, life: LifecycleClient) -> None:
         assert may(life, life.create(ADMIN, scopes=[MANAGE_ALL])) == {"generatePersonalAccessTokens", "manageTokens"}
 
-    def test_that_are_empty_allow_nothing(self, life: Life) -> None:
+    def test_empty_scopes_allow_nothing(self, life: LifecycleClient) -> None:
         held = life.create(ADMIN, scopes=[])
         assert may(life, held) == set()
-        assert life.lives(held)
+        assert life.is_accepted(held)
 
-    def test_scopes_are_in_token_record_and_auth_headers(self, life: Life) -> None:
+    def test_scopes_are_in_token_record_and_auth_headers(self, life: LifecycleClient) -> None:
         held = life.create(ADMIN, scopes=["b:write", GENERATE, "b:write"])
         assert held["scopes"] == [GENERATE, "b:write"]
         assert claims(held.token)["scope"] == f"{GENERATE} b:write"
@@ -59,30 +59,30 @@ class TestScopes:
         assert life.create(ADMIN)["scopes"] is None
 
     @pytest.mark.parametrize("word", ["MANAGE_POLICYS", "READ", "two words", 'a"b', "a\\b", "é", "", "x" * 101])
-    def test_that_are_unknown_or_malformed_are_refused(self, life: Life, word: str) -> None:
+    def test_unknown_or_malformed_scopes_are_rejected(self, life: LifecycleClient, word: str) -> None:
         with pytest.raises(GraphQLRefused) as refusal:
             life.create(ADMIN, scopes=["fine", word])
         assert reason_of(refusal.value) == (400, "invalid_field", "scopes[1]")
 
 
-class TestAnAudience:
-    def test_audience_is_in_token_and_record(self, life: Life) -> None:
+class TestAudience:
+    def test_audience_is_in_token_and_record(self, life: LifecycleClient) -> None:
         held = life.create(ADMIN, audience=["https://a.example", "https://b.example"])
         assert claims(held.token)["aud"] == held["audience"] == ["https://a.example", "https://b.example"]
         assert claims(life.create(ADMIN).token)["aud"] == life.server.url
 
-    def test_that_does_not_name_this_service_closes_its_own_doors(self, life: Life) -> None:
+    def test_token_for_another_audience_is_rejected_by_the_api(self, life: LifecycleClient) -> None:
         other = life.create(ADMIN, audience=["https://a.example"])
         answer = life.server.post("{ me { corpUser { urn } } }", token=other.token)
         assert answer.status_code == 403
         assert answer.json()["errors"][0]["extensions"]["reason"] == "wrong_audience"
 
-    def test_that_names_this_service_opens_them(self, life: Life) -> None:
+    def test_token_for_this_audience_is_accepted_by_the_api(self, life: LifecycleClient) -> None:
         both = life.create(ADMIN, audience=["https://a.example", life.server.url])
         assert "manageTokens" in may(life, both)
 
     @pytest.mark.parametrize("word", ["", "two words", "é", "x" * 256])
-    def test_that_is_malformed_is_refused(self, life: Life, word: str) -> None:
+    def test_malformed_audience_is_rejected(self, life: LifecycleClient, word: str) -> None:
         with pytest.raises(GraphQLRefused) as refusal:
             life.create(ADMIN, audience=[word])
         assert reason_of(refusal.value) == (400, "invalid_field", "audience[0]")
@@ -92,7 +92,7 @@ class TestNetworks:
     def test_other_networks_are_rejected_and_the_audit_log_has_the_reason(
         self, make_server: Callable[..., Server]
     ) -> None:
-        life = Life(make_server())
+        life = LifecycleClient(make_server())
         held = life.create(ADMIN, allowedNetworks=["192.0.2.0/24"])
         refused, nonsense = life.auth(held), life.auth("nonsense")
         assert refused.status_code == 401
@@ -102,15 +102,15 @@ class TestNetworks:
         ]["events"]
         assert {"tokenId": held.id, "detail": {"reason": "invalid_token", "because": "network"}} in told
 
-    def test_accept_their_own_peers_in_either_family(self, life: Life) -> None:
-        assert life.lives(life.create(ADMIN, allowedNetworks=["2001:db8::/32", "127.0.0.0/8"]))
+    def test_listed_networks_are_accepted_in_both_ip_versions(self, life: LifecycleClient) -> None:
+        assert life.is_accepted(life.create(ADMIN, allowedNetworks=["2001:db8::/32", "127.0.0.0/8"]))
 
-    def test_forwarded_addresses_of_untrusted_peers_are_ignored(self, life: Life) -> None:
+    def test_forwarded_addresses_of_untrusted_peers_are_ignored(self, life: LifecycleClient) -> None:
         held = life.create(ADMIN, allowedNetworks=["192.0.2.0/24"])
         assert life.auth(held, **{"X-Forwarded-For": "192.0.2.7"}).status_code == 401
 
     def test_forwarded_address_of_a_trusted_proxy_is_used(self, make_server: Callable[..., Server]) -> None:
-        life = Life(make_server("--trusted-proxies", "127.0.0.1/32", "--local-mode", "on"))
+        life = LifecycleClient(make_server("--trusted-proxies", "127.0.0.1/32", "--local-mode", "on"))
         held = life.create(ADMIN, allowedNetworks=["192.0.2.0/24"])
         for own in ("192.0.2.7", "192.0.2.7:4711", "198.51.100.9, 192.0.2.7"):
             assert life.auth(held, **{"X-Forwarded-For": own}).status_code == 204
@@ -135,12 +135,12 @@ class TestNetworks:
             "::ffff:10.0.0.0/104",
         ],
     )
-    def test_that_do_not_parse_are_refused(self, life: Life, text: str) -> None:
+    def test_invalid_networks_are_rejected(self, life: LifecycleClient, text: str) -> None:
         with pytest.raises(GraphQLRefused) as refusal:
             life.create(ADMIN, allowedNetworks=[text])
         assert reason_of(refusal.value) == (400, "invalid_field", "allowedNetworks[0]")
 
-    def test_are_kept_as_networks(self, life: Life) -> None:
+    def test_networks_are_stored_normalized(self, life: LifecycleClient) -> None:
         assert life.create(ADMIN, allowedNetworks=["192.0.2.1"])["allowedNetworks"] == ["192.0.2.1/32"]
 
 
@@ -148,7 +148,7 @@ def _one(field: str, values: list[str]) -> dict[str, Any]:
     return {field: values}
 
 
-def test_more_than_fifty_of_a_kind_are_refused(life: Life) -> None:
+def test_more_than_fifty_limits_of_a_kind_are_rejected(life: LifecycleClient) -> None:
     for field in ("scopes", "audience", "allowedNetworks"):
         with pytest.raises(GraphQLRefused) as refusal:
             life.create(ADMIN, **_one(field, [f"w{n}" for n in range(51)]))
@@ -156,18 +156,18 @@ def test_more_than_fifty_of_a_kind_are_refused(life: Life) -> None:
 
 
 @pytest.fixture(scope="module")
-def limited(life: Life) -> Held:
+def limited(life: LifecycleClient) -> HeldToken:
     return life.create(ADMIN, scopes=[GENERATE, "deploy", "read"], audience=["https://a.example", life.server.url])
 
 
 @pytest.mark.parametrize("field", ["audience", "allowedNetworks"])
-def test_none_of_a_kind_that_would_make_the_token_useless_are_refused(life: Life, field: str) -> None:
+def test_empty_audience_or_networks_are_rejected(life: LifecycleClient, field: str) -> None:
     with pytest.raises(GraphQLRefused) as refusal:
         life.create(ADMIN, **_one(field, []))
     assert reason_of(refusal.value) == (400, "invalid_field", field)
 
 
-def test_more_than_fits_into_a_header_are_refused(life: Life) -> None:
+def test_limits_larger_than_a_header_are_rejected(life: LifecycleClient) -> None:
     most = [f"https://{n}.example/{'x' * 200}" for n in range(13)]
     held = life.create(ADMIN, audience=most)
     assert life.auth(held, f"?watchword.audience={most[0]}").status_code == 204
@@ -176,8 +176,8 @@ def test_more_than_fits_into_a_header_are_refused(life: Life) -> None:
     assert reason_of(refusal.value) == (400, "invalid_field", "scopes")
 
 
-class TestWhatAGatewayRequires:
-    """By query parameters of /auth, all of which must hold."""
+class TestGatewayRequirements:
+    """Query parameters of /auth, all of which must hold."""
 
     @pytest.mark.parametrize(
         ("query", "status"),
@@ -203,30 +203,32 @@ class TestWhatAGatewayRequires:
             ("/any/path?q=1&watchword.scope=write", 403),
         ],
     )
-    def test_is_held_or_not(self, limited: Held, life: Life, query: str, status: int) -> None:
+    def test_requirement_is_met_or_rejected(
+        self, limited: HeldToken, life: LifecycleClient, query: str, status: int
+    ) -> None:
         answer = life.auth(limited, query)
         assert answer.status_code == status
         assert (answer.headers["x-auth-urn"], answer.headers["x-auth-token-id"]) == (ADMIN, limited.id)
         assert answer.headers["x-auth-scopes"] == f"{GENERATE} deploy read"
 
-    def test_is_named_where_it_is_empty(self, limited: Held, life: Life) -> None:
+    def test_empty_requirement_is_named(self, limited: HeldToken, life: LifecycleClient) -> None:
         for kind in ("audience", "scope"):
             assert f"requires the {kind} (empty), which" in life.auth(limited, f"?watchword.{kind}=").text
 
-    def test_is_held_where_a_privilege_of_the_token_includes_it(self, life: Life) -> None:
+    def test_requirement_is_met_by_an_implied_privilege(self, life: LifecycleClient) -> None:
         parent = life.create(ADMIN, scopes=[GENERATE, "MANAGE_SYSTEM_OPERATIONS"])
         child = life.derive(parent.token, scopes=["TRUNCATE_TIMESERIES_INDEX_PRIVILEGE"])
         for held in (parent, child):
             assert life.auth(held, "?watchword.scope=TRUNCATE_TIMESERIES_INDEX_PRIVILEGE").status_code == 204
         assert life.auth(child, "?watchword.scope=MANAGE_SYSTEM_OPERATIONS").status_code == 403
 
-    def test_is_never_held_by_a_token_that_was_given_no_words(self, life: Life) -> None:
+    def test_unlimited_token_has_no_scopes_or_audience_words(self, life: LifecycleClient) -> None:
         plain = life.create(ADMIN)
         assert life.auth(plain, "?watchword.scope=deploy").json()["error"]["reason"] == "missing_scope"
         assert life.auth(plain, f"?watchword.audience={life.server.url}").json()["error"]["reason"] == "wrong_audience"
         assert life.auth(plain, "?watchword.privilege=MANAGE_POLICIES").status_code == 204
 
-    def test_token_for_another_audience_is_rejected_unless_the_gateway_names_it(self, life: Life) -> None:
+    def test_token_for_another_audience_is_rejected_unless_the_gateway_names_it(self, life: LifecycleClient) -> None:
         other = life.create(ADMIN, scopes=[GENERATE, "deploy"], audience=["https://a.example"])
         named = "watchword.audience=https://a.example"
         for query in (
@@ -242,7 +244,7 @@ class TestWhatAGatewayRequires:
         for query in (f"?{named}", f"?{named}&watchword.scope=deploy"):
             assert life.auth(other, query).status_code == 204
 
-    def test_requirements_are_checked_after_authentication(self, life: Life) -> None:
+    def test_requirements_are_checked_after_authentication(self, life: LifecycleClient) -> None:
         assert life.auth("nonsense", "?watchword.scope=x").status_code == 401
 
 
@@ -261,7 +263,7 @@ LIMITS = st.fixed_dictionaries(
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(LIMITS, LIMITS, st.sampled_from(["create", "derive"]))
 def test_created_token_is_never_wider_than_its_maker(
-    life: Life, first: dict[str, Any], second: dict[str, Any], way: str
+    life: LifecycleClient, first: dict[str, Any], second: dict[str, Any], way: str
 ) -> None:
     maker = life.create(ADMIN, **{"scopes": [GENERATE, "deploy"], **first})
     try:

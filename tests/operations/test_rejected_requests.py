@@ -1,4 +1,4 @@
-"""What the operations address refuses: the same for every engine, and nothing is ever deleted by it."""
+"""Requests that the operations endpoint rejects, on every engine; none of them deletes anything."""
 
 import json
 import time
@@ -56,7 +56,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str, str | None]:
     return answer.status_code, error["reason"], error.get("field")
 
 
-class TestWhoMay:
+class TestAuthorization:
     @pytest.mark.parametrize("action", ACTIONS)
     def test_request_without_a_token_is_rejected(self, server: Server, action: str) -> None:
         answer = server.operate(action, "not an object", token=None, X_Service_Actor=ADMIN)
@@ -64,9 +64,7 @@ class TestWhoMay:
         assert answer.headers["www-authenticate"].startswith("Bearer")
 
     @pytest.mark.parametrize("action", ["getIndexSizes", "truncateTimeseriesAspect"])
-    def test_a_denial_names_the_privilege_before_anything_is_parsed(
-        self, server: Server, actor: str, action: str
-    ) -> None:
+    def test_denial_names_the_privilege_before_parsing(self, server: Server, actor: str, action: str) -> None:
         token = server.create(ADMIN, of=actor)["accessToken"]
         for body in ("nonsense", {"entityType": "*"}, {"entityType": "dataset", "aspect": "operation"}):
             answer = server.operate(action, body, token=token)
@@ -123,7 +121,7 @@ class TestWhoMay:
 
 class TestBadInput:
     @pytest.mark.parametrize("action", ["", "nope", "geteStaskstatus", "getEsTaskStatus&action=getIndexSizes"])
-    def test_an_unknown_action_lists_those_there_are(self, server: Server, admin: str, action: str) -> None:
+    def test_unknown_action_lists_the_known_ones(self, server: Server, admin: str, action: str) -> None:
         answer = server.operate(action, {}, token=admin)
         assert refusal(answer)[:2] == (400, "unknown_action")
         assert all(name in answer.json()["error"]["message"] for name in ACTIONS)
@@ -149,7 +147,7 @@ class TestBadInput:
         ],
         ids=str,
     )
-    def test_a_malformed_task_is_refused_by_its_field(
+    def test_malformed_task_is_rejected_with_its_field(
         self, server: Server, admin: str, body: dict[str, Any], field: str
     ) -> None:
         assert refusal(server.operate("getEsTaskStatus", body, token=admin)) == (400, "invalid_field", field)
@@ -179,7 +177,7 @@ class TestBadInput:
     ) -> None:
         before = series.rows()
         asked = series.asked(now() - 2 * DAY, dryRun=False) | changed
-        # Whole numbers beyond 64 bits are sent as they are.
+        # Integers beyond 64 bits are sent as they are.
         answer = series.server.http.post(
             "/operations?action=truncateTimeseriesAspect",
             content=json.dumps(asked),
@@ -201,7 +199,7 @@ class TestBadInput:
         ],
         ids=["half", "list", "string", "no text", "plain", "form", "large"],
     )
-    def test_a_body_that_is_no_json_object_is_refused(
+    def test_non_object_body_is_rejected(
         self, server: Server, admin: str, content: bytes, kind: str, expected: tuple[int, str]
     ) -> None:
         for action in ACTIONS:
@@ -251,10 +249,10 @@ class TestGraphQL:
         status = series.server.ask(TASK_STATUS, {"task": begun["id"]}, actor=ADMIN)["taskStatus"]
         assert status == {"taskId": begun["id"], "completed": True}
 
-    def test_a_task_that_is_not_there_is_null(self, server: Server) -> None:
+    def test_unknown_task_is_null(self, server: Server) -> None:
         assert server.ask(TASK_STATUS, {"task": "nowhere:1"}, actor=ADMIN) == {"taskStatus": None}
 
-    def test_an_operation_that_is_not_there_is_not_found(self, server: Server) -> None:
+    def test_unknown_operation_is_not_found(self, server: Server) -> None:
         for query in ("query ($id: String!) { operation(id: $id) { id } }", CANCEL):
             with pytest.raises(GraphQLRefused) as refused:
                 server.ask(query, {"id": "nowhere:1"}, actor=ADMIN)
@@ -267,6 +265,6 @@ class TestGraphQL:
             series.server.ask(CANCEL, {"id": task}, actor=ADMIN)
         assert (refused.value.code, refused.value.reason) == (409, "too_late_to_cancel")
 
-    def test_sizes_are_the_same_as_at_the_operations_address(self, series: Series) -> None:
+    def test_sizes_equal_those_of_the_operations_endpoint(self, series: Series) -> None:
         sizes = series.server.ask(INDEX_SIZES, actor=ADMIN)["indexSizes"]
         assert {"indexName": series.name, "rows": 10} in sizes

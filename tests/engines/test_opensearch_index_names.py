@@ -1,4 +1,4 @@
-"""An index is named to the cluster by its whole name; what could mean another one never leaves the process."""
+"""Index names are sent in full; a name that could match another index is never sent."""
 
 import re
 import string
@@ -67,7 +67,7 @@ CALLS: list[Call] = [
 
 
 @drawn(NAMES)
-def test_only_a_plain_name_becomes_one_segment_of_a_path(name: str) -> None:
+def test_only_a_plain_name_becomes_a_path_segment(name: str) -> None:
     for make in (partial(path, name, "_search", scroll="1m"), partial(bare_path, name, "_bulk")):
         if FINE.fullmatch(name):
             assert urlsplit(make()).path.split("/")[1] == name

@@ -1,4 +1,4 @@
-"""Idempotency: under one key, one token, however often it is asked for, and nothing secret is kept for it."""
+"""Idempotency: one key gives one token, and no secret is stored for it."""
 
 import threading
 from collections.abc import Callable
@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from tests.life.holding import CREATE, Held, Life, reason_of
+from tests.life.holding import CREATE, HeldToken, LifecycleClient, reason_of
 from tests.support.browsing import Browser
 from tests.support.server import ADMIN, GENERATE, GraphQLRefused, Server, plain_client
 from tests.support.store_file import change_store, look
 from tests.support.waiting import SECONDS
 
 EVENTS = "query ($of: [String!]) { listEvents(input: {targets: $of}) { events { action actorUrn tokenId } } }"
-Ask = Callable[[str], Held]
+Ask = Callable[[str], HeldToken]
 
 
-def ways(life: Life) -> list[Ask]:
-    """Each way to make a token, under a key."""
+def keyed_requests(life: LifecycleClient) -> list[Ask]:
+    """Each way to create a token with an idempotency key."""
     ann = life.new_actor()
     mine = life.create(ann)
     old = life.create(ann)
@@ -29,15 +29,15 @@ def ways(life: Life) -> list[Ask]:
     ]
 
 
-def counted(life: Life) -> int:
+def counted(life: LifecycleClient) -> int:
     total: int = life.ask("{ listAccessTokens { total } }")["listAccessTokens"]["total"]
     return total
 
 
-class TestTheSameKey:
-    def test_is_refused_once_the_signing_key_is_gone(self, make_server: Callable[..., Server]) -> None:
+class TestSameKey:
+    def test_key_is_rejected_after_its_signing_key_is_gone(self, make_server: Callable[..., Server]) -> None:
         server = make_server()
-        life = Life(server)
+        life = LifecycleClient(server)
         life.create(ADMIN, key="k")
         server.stop()
         assert server.command_line("keys", "rotate").returncode == 0
@@ -47,27 +47,27 @@ class TestTheSameKey:
             life.create(ADMIN, key="k")
         assert reason_of(refusal.value) == (409, "idempotency_key_reused", "Idempotency-Key")
 
-    def test_gives_the_same_token_again(self, lives: Life) -> None:
-        for number, ask in enumerate(ways(lives)):
+    def test_same_key_returns_the_same_token(self, lives: LifecycleClient) -> None:
+        for number, ask in enumerate(keyed_requests(lives)):
             first = ask(f"one {number}")
             before = counted(lives)
             assert ask(f"one {number}") == first
             assert counted(lives) == before
-            assert lives.lives(first)
+            assert lives.is_accepted(first)
 
-    def test_gives_it_after_a_restart_and_a_rotation_of_the_signing_key(
+    def test_same_key_returns_the_token_after_restart_and_key_rotation(
         self, make_server: Callable[..., Server]
     ) -> None:
         server = make_server()
-        life = Life(server)
-        asks = ways(life)
+        life = LifecycleClient(server)
+        asks = keyed_requests(life)
         first = [ask(f"k{number}") for number, ask in enumerate(asks)]
         server.stop()
         assert server.command_line("keys", "rotate").returncode == 0
         server.start()
         assert [ask(f"k{number}").token for number, ask in enumerate(asks)] == [held.token for held in first]
 
-    def test_replay_by_another_credential_of_the_actor_gives_no_token(self, lives: Life) -> None:
+    def test_replay_by_another_credential_of_the_actor_gives_no_token(self, lives: LifecycleClient) -> None:
         ann = lives.new_actor()
         used, other = lives.create(ann), lives.create(ann)
         derived = lives.derive(used.token)
@@ -84,9 +84,9 @@ class TestTheSameKey:
             lives.create(ann, token=successor.token, key="k")
         assert refusal.value.reason == "idempotency_key_reused"
         lives.revoke(used, cascade=True)
-        assert not lives.lives(first)
+        assert not lives.is_accepted(first)
 
-    def test_replay_by_another_session_of_the_actor_gives_no_token(self, life: Life) -> None:
+    def test_replay_by_another_session_of_the_actor_gives_no_token(self, life: LifecycleClient) -> None:
         ann = life.new_actor()
         held = life.create(ann)
         one, two = (Browser(life.server).signed_in(token=held.token) for _ in range(2))
@@ -106,7 +106,9 @@ class TestTheSameKey:
             life.create(ann, token=held.token, key="k", name="n")
         assert refusal.value.reason == "idempotency_key_reused"
 
-    def test_replay_leaves_an_event_with_the_credential_and_a_refused_one_does_not(self, lives: Life) -> None:
+    def test_replay_leaves_an_event_with_the_credential_and_a_refused_one_does_not(
+        self, lives: LifecycleClient
+    ) -> None:
         ann = lives.new_actor()
         used, other = lives.create(ann), lives.create(ann)
         first = lives.create(ann, token=used.token, key="k")
@@ -119,10 +121,10 @@ class TestTheSameKey:
             ("token.created", ann, used.id),
         ]
 
-    def test_with_another_request_is_refused(self, lives: Life) -> None:
+    def test_same_key_with_another_request_is_rejected(self, lives: LifecycleClient) -> None:
         ann = lives.new_actor()
         first = lives.create(ann, actor=ann, key="k")
-        others: list[Callable[[], Held]] = [
+        others: list[Callable[[], HeldToken]] = [
             lambda: lives.create(ann, actor=ann, key="k", name="another"),
             lambda: lives.create(ann, actor=ann, key="k", scopes=["x"]),
             lambda: lives.create(ann, actor=ann, key="k", duration="ONE_DAY"),
@@ -133,13 +135,13 @@ class TestTheSameKey:
             with pytest.raises(GraphQLRefused) as refusal:
                 again()
             assert reason_of(refusal.value) == (409, "idempotency_key_reused", "Idempotency-Key")
-        assert lives.lives(first)
+        assert lives.is_accepted(first)
 
-    def test_of_another_actor_is_another_key(self, lives: Life) -> None:
+    def test_keys_are_per_actor(self, lives: LifecycleClient) -> None:
         one, two = lives.new_actor(), lives.new_actor()
         assert lives.create(one, actor=one, key="k").id != lives.create(two, actor=two, key="k").id
 
-    def test_idempotency_key_does_not_return_an_ended_token(self, lives: Life) -> None:
+    def test_idempotency_key_does_not_return_an_ended_token(self, lives: LifecycleClient) -> None:
         ann = lives.new_actor()
         first = lives.create(ann, actor=ann, key="k")
         lives.revoke(first)
@@ -147,7 +149,7 @@ class TestTheSameKey:
             lives.create(ann, actor=ann, key="k")
         assert reason_of(refusal.value) == (409, "idempotency_key_reused", "Idempotency-Key")
 
-    def test_concurrent_requests_with_one_key_create_one_token(self, lives: Life) -> None:
+    def test_concurrent_requests_with_one_key_create_one_token(self, lives: LifecycleClient) -> None:
         ann = lives.new_actor()
         made: list[str] = []
 
@@ -167,7 +169,7 @@ class TestTheSameKey:
         assert len(made) == 8
         assert len(set(made)) == 1
 
-    def test_gives_a_bearer_that_is_allowed_less_nothing_that_another_made(self, lives: Life) -> None:
+    def test_same_key_gives_a_limited_bearer_no_token_of_another(self, lives: LifecycleClient) -> None:
         ann = lives.new_actor()
         near = ["127.0.0.0/8"]
         free = lives.create(ann, duration="ONE_YEAR")
@@ -187,7 +189,7 @@ class TestTheSameKey:
             lives.derive(others[0].token, key="derived")
         assert refusal.value.reason == "idempotency_key_reused"
 
-    def test_does_not_do_what_its_actor_may_no_longer_do(self, lives: Life) -> None:
+    def test_replay_needs_the_current_privileges(self, lives: LifecycleClient) -> None:
         held = lives.create(lives.new_actor())
         first = lives.derive(held.token, key="k")
         lives.revoke(held)
@@ -197,10 +199,10 @@ class TestTheSameKey:
         assert refused.status_code == 401
 
 
-def test_nothing_secret_is_kept_of_a_request(make_server: Callable[..., Server]) -> None:
+def test_no_secret_is_stored_for_a_request(make_server: Callable[..., Server]) -> None:
     server = make_server()
     key = "a key that nobody should find"
-    held = Life(server).create(ADMIN, key=key)
+    held = LifecycleClient(server).create(ADMIN, key=key)
     (row,) = look(server, "SELECT * FROM retries")
     for secret in (key, held.token, held.token.split(".")[2]):
         assert secret not in str(row)
@@ -208,7 +210,7 @@ def test_nothing_secret_is_kept_of_a_request(make_server: Callable[..., Server])
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "caf\xe9", "a\tb"])
-def test_a_malformed_key_is_refused(life: Life, key: str) -> None:
+def test_malformed_idempotency_key_is_rejected(life: LifecycleClient, key: str) -> None:
     answer = life.server.http.post(
         "/api/graphql",
         json={"query": "{ me { corpUser { urn } } }"},
@@ -218,7 +220,7 @@ def test_a_malformed_key_is_refused(life: Life, key: str) -> None:
     assert answer.json()["errors"][0]["extensions"]["field"] == "Idempotency-Key"
 
 
-def test_a_request_under_a_key_makes_one_token(life: Life) -> None:
+def test_keyed_request_creates_one_token(life: LifecycleClient) -> None:
     two = """mutation ($input: GetAccessTokenInput!) {
       a: createAccessToken(input: $input) { accessToken } b: createAccessToken(input: $input) { accessToken } }"""
     wanted = {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_HOUR", "name": "n"}

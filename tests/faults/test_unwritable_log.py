@@ -1,4 +1,4 @@
-"""A log that cannot be written: whoever asks gets the answer that they would have got."""
+"""Responses are unchanged while the log cannot be written."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server
 
 
-def test_a_fault_is_answered_as_ever_while_the_log_cannot_be_written(make_server: Callable[..., Server]) -> None:
+def test_error_response_is_unchanged_while_the_log_cannot_be_written(make_server: Callable[..., Server]) -> None:
     server = make_server(
         *("--index-url", f"http://127.0.0.1:{free_port()}", "--local-mode", "on"),
         prefix=("sh", "-c", 'exec "$@" 2>/dev/full', "sh"),

@@ -1,7 +1,5 @@
-"""A day's work compressed: five million verifications and 200,000 creates and revokes, at the same time, in one server.
-
-Ten tenths of it, each as much as the others. What the server has in memory after the first is what it needs.
-"""
+"""A day's work compressed: five million verifications and 200,000 creates and revokes at the same time. Ten equal
+parts; memory after the first part is the baseline."""
 
 import asyncio
 import json
@@ -35,7 +33,7 @@ SCRIPT = Path(__file__).parent.parent / "support" / "verify.lua"
 
 
 def verify(server: Server, tokens: Path, at_least: int) -> int:
-    """In slices, because wrk goes by time; every answer was a yes."""
+    """In slices, because wrk runs by time; every response must be a success."""
     wrk, count = need_program("wrk", "wrk"), 0
     command = [wrk, "-t1", "-c32", f"-d{SLICE_SECONDS}s", "--timeout", "20s", "-s", str(SCRIPT), server.url]
     while count < at_least:
@@ -54,12 +52,12 @@ def verify(server: Server, tokens: Path, at_least: int) -> int:
 
 
 class Writer:
-    """One connection, kept open, on which a caller makes tokens and ends them again."""
+    """One kept connection that creates and revokes tokens."""
 
     def __init__(self, port: int, holder: Holder) -> None:
         self._port, self._holder = port, holder
 
-    async def make_and_end(self, pairs: int) -> None:
+    async def create_and_revoke(self, pairs: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         wanted = {"type": "PERSONAL", "actorUrn": self._holder.actor, "duration": "ONE_DAY", "name": "of the day"}
         for _ in range(pairs):
@@ -85,11 +83,11 @@ class Writer:
 
 async def write(port: int, holders: list[Holder], writes: int) -> None:
     pairs = writes // 2 // len(holders)
-    await asyncio.gather(*(Writer(port, holder).make_and_end(pairs) for holder in holders))
+    await asyncio.gather(*(Writer(port, holder).create_and_revoke(pairs) for holder in holders))
 
 
-def in_memory(server: Server) -> dict[str, int]:
-    """Bytes, by process: the main one and its worker."""
+def memory_by_process(server: Server) -> dict[str, int]:
+    """Bytes of the main process and its worker."""
     assert server.process is not None
     (worker,) = server.workers()
     return {
@@ -99,7 +97,7 @@ def in_memory(server: Server) -> dict[str, int]:
 
 
 @pytest.mark.soak
-def test_after_a_days_work_it_has_no_more_in_memory_than_after_a_tenth_of_it(tmp_path: Path) -> None:
+def test_memory_does_not_grow_during_a_days_work(tmp_path: Path) -> None:
     population = populate(tmp_path / "data", TOKENS, callers=VERIFIED)
     tokens = tmp_path / "tokens"
     tokens.write_text("".join(f"{holder.token}\n" for holder in population.callers))
@@ -113,7 +111,7 @@ def test_after_a_days_work_it_has_no_more_in_memory_than_after_a_tenth_of_it(tmp
             writing.start()
             verified += verify(server, tokens, VERIFICATIONS // TENTHS)
             writing.join()
-            seen.append(in_memory(server))
+            seen.append(memory_by_process(server))
             print(f"tenth {tenth + 1}: {verified:,} verified, {seen[-1]}", flush=True)
     assert verified >= VERIFICATIONS
     with closing(apsw.Connection(str(tmp_path / "data" / "watchword.db"))) as file:

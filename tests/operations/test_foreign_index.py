@@ -1,4 +1,4 @@
-"""Another program at the index's address, many concurrent requests, and who sees how a task failed."""
+"""Another program at the index's address, many concurrent requests, and who may see task failures."""
 
 import json
 import threading
@@ -14,8 +14,8 @@ from tests.support.server import ADMIN, GraphQLRefused, Server, plain_client
 STATUS = "query ($task: String!) { taskStatus(task: $task) { completed failures error } }"
 
 
-class Stranger:
-    """Something else than a search engine, that listens where the index should: it answers everything with this."""
+class OtherProgram:
+    """An HTTP server that is not a search engine and always sends this answer."""
 
     answer = b""
 
@@ -39,8 +39,8 @@ class Stranger:
 
 
 @pytest.fixture(scope="module")
-def stranger() -> Iterator[Stranger]:
-    made = Stranger()
+def other_program() -> Iterator[OtherProgram]:
+    made = OtherProgram()
     with made.listening as listening:
         thread = threading.Thread(target=listening.serve_forever, args=(0.05,))
         thread.start()
@@ -50,23 +50,23 @@ def stranger() -> Iterator[Stranger]:
 
 
 @pytest.fixture(scope="module")
-def misled(stranger: Stranger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    url = f"http://127.0.0.1:{stranger.listening.server_port}"
+def misconfigured_server(other_program: OtherProgram, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    url = f"http://127.0.0.1:{other_program.listening.server_port}"
     with Server(tmp_path_factory.mktemp("misled"), "--index-url", url, "--index-timeout", "2") as running:
         yield running
 
 
 @pytest.mark.parametrize("answer", [b"[1,2,3]", b"null", b"{}", b'{"version": []}', b'"text"', b"not json"], ids=str)
 def test_other_program_at_the_address_is_unavailable_not_empty(
-    stranger: Stranger, misled: Server, answer: bytes
+    other_program: OtherProgram, misconfigured_server: Server, answer: bytes
 ) -> None:
-    stranger.answer = answer
-    token = misled.create(ADMIN)["accessToken"]
-    assert misled.http.get("/health/ready").json()["status"] == "degraded"
-    assert misled.operate("getIndexSizes", token=token).status_code == 503
+    other_program.answer = answer
+    token = misconfigured_server.create(ADMIN)["accessToken"]
+    assert misconfigured_server.http.get("/health/ready").json()["status"] == "degraded"
+    assert misconfigured_server.operate("getIndexSizes", token=token).status_code == 503
     asked = {"entityType": "dataset", "aspect": "operation", "endTimeMillis": 1, "dryRun": False}
-    assert misled.operate("truncateTimeseriesAspect", asked, token=token).status_code == 503
-    status = misled.operate("getEsTaskStatus", {"task": "n:1"}, token=token)
+    assert misconfigured_server.operate("truncateTimeseriesAspect", asked, token=token).status_code == 503
+    status = misconfigured_server.operate("getEsTaskStatus", {"task": "n:1"}, token=token)
     assert status.json() == {"value": "Could not get task status for n:1"}
 
 
@@ -83,15 +83,17 @@ def prefix(node: Client) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def on_node(node: Client, prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("on_node"), "--index-url", node.url, "--index-prefix", prefix) as running:
+def server_on_node(node: Client, prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(
+        tmp_path_factory.mktemp("server_on_node"), "--index-url", node.url, "--index-prefix", prefix
+    ) as running:
         yield running
 
 
 def test_many_index_requests_do_not_delay_token_verification(
-    on_node: Server,
+    server_on_node: Server,
 ) -> None:
-    server = on_node
+    server = server_on_node
     token = server.create(ADMIN)["accessToken"]
     aliases = " ".join(f't{n}: taskStatus(task: "nowhere:{n}") {{ completed }}' for n in range(20))
     codes: list[int] = []
@@ -114,9 +116,9 @@ def test_many_index_requests_do_not_delay_token_verification(
 
 
 def test_failures_are_shown_in_full_only_with_the_truncate_privilege(
-    node: Client, prefix: str, on_node: Server, actor: str
+    node: Client, prefix: str, server_on_node: Server, actor: str
 ) -> None:
-    server = on_node
+    server = server_on_node
     node.ask("PUT", f"/{prefix}_payroll/_doc/emp-1?refresh=true", {"salary": "ninety thousand"})
     node.ask("PUT", f"/{prefix}_numbers", {"mappings": {"properties": {"salary": {"type": "long"}}}})
     words = {"source": {"index": f"{prefix}_payroll"}, "dest": {"index": f"{prefix}_numbers"}}
@@ -133,14 +135,18 @@ def test_failures_are_shown_in_full_only_with_the_truncate_privilege(
 
 
 @pytest.mark.parametrize("alias", ["filtered", "foreign"])
-def test_filtered_or_foreign_alias_is_not_truncated(node: Client, prefix: str, on_node: Server, alias: str) -> None:
+def test_filtered_or_foreign_alias_is_not_truncated(
+    node: Client, prefix: str, server_on_node: Server, alias: str
+) -> None:
     name = f"{prefix}_dataset_{alias}aspect_v1"
     index = f"{name}_1" if alias == "filtered" else f"{prefix}_wages"
     how = {"filter": {"term": {"team": "one"}}} if alias == "filtered" else {}
     node.ask("PUT", f"/{index}", {"aliases": {name: how}})
     node.ask("PUT", f"/{index}/_doc/x?refresh=true", {"timestampMillis": 1_700_000_000_000, "team": "two"})
     asked = {"entityType": "dataset", "aspect": alias, "endTimeMillis": 1_700_000_000_001, "dryRun": False}
-    answer = on_node.operate("truncateTimeseriesAspect", asked, token=on_node.create(ADMIN)["accessToken"])
+    answer = server_on_node.operate(
+        "truncateTimeseriesAspect", asked, token=server_on_node.create(ADMIN)["accessToken"]
+    )
     assert (answer.status_code, answer.json()["error"]["reason"]) == (409, "index_ambiguous")
     assert node.ask("GET", f"/{index}/_count")["count"] == 1
 

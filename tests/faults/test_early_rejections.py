@@ -1,4 +1,4 @@
-"""A refusal before the body was read ends the connection, and says so: no client is cut off unawares."""
+"""A rejection before the body is read closes the connection and announces it."""
 
 import http.client
 import json
@@ -10,7 +10,7 @@ from tests.support.waiting import SECONDS
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
-def test_a_connection_that_is_closed_after_a_refusal_was_announced_as_closing(server: Server, size: int) -> None:
+def test_connection_closed_after_a_rejection_is_announced(server: Server, size: int) -> None:
     body = json.dumps({"query": "{ me { corpUser { urn } } }" + " " * size}).encode()
     headers = {"Authorization": "Bearer none", "Content-Type": "application/json"}
     for _ in range(100):

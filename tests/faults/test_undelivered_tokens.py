@@ -1,4 +1,4 @@
-"""A token whose answer reached nobody is ended; one whose answer was taken lives on."""
+"""An undelivered token is revoked; a delivered one stays valid."""
 
 import json
 import socket
@@ -16,7 +16,7 @@ TIMES = 100
 MakeServer = Callable[..., Server]
 
 
-def ask_for_a_token(server: Server, actor: str) -> socket.socket:
+def request_token(server: Server, actor: str) -> socket.socket:
     body = json.dumps({"query": CREATE, "variables": {"input": wanted(actor)}}).encode()
     head = (
         f"POST /api/graphql HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nX-Service-Actor: {ADMIN}\r\n"
@@ -27,16 +27,16 @@ def ask_for_a_token(server: Server, actor: str) -> socket.socket:
     return client
 
 
-def until_heard(server: Server, clients: list[socket.socket]) -> None:
+def wait_until_read(server: Server, clients: list[socket.socket]) -> None:
     ports = {client.getsockname()[1] for client in clients}
     until(lambda: ports <= taken(server), "all connections are taken")
-    # What is asked after them is answered after they were read, or nearly so; who was not read makes no token.
+    # A later request is answered after they were read; an unread request creates no token.
     for _ in range(20):
         server.http.get("/health/live")
 
 
 def taken(server: Server) -> set[int]:
-    """The ports from which the workers have a connection. To look takes long, so it is done once for all of them."""
+    """The client ports connected to the workers. This is slow, so it is done once for all."""
     return {end.raddr.port for one in server.workers() for end in one.net_connections("tcp") if end.raddr}
 
 
@@ -51,24 +51,24 @@ def leave(server: Server, clients: list[socket.socket], *, rudely: bool) -> None
 
 def until_all_revoked(server: Server, actor: str) -> None:
     live = "SELECT count(*) FROM tokens WHERE actor_urn = ? AND revoked_at IS NULL"
-    # A write that waits in line behind all others: when it is answered, the creations are there or never will be.
+    # A write queued behind all others: when it is answered, the creations are done or never will be.
     server.set_status(actor, "ACTIVE")
     until(lambda: look(server, live, actor) == [(0,)], "the tokens are revoked")
 
 
 @pytest.mark.parametrize("rudely", [False, True], ids=["closed", "reset"])
-def test_a_token_whose_asker_went_away_is_revoked(make_server: MakeServer, actor: str, rudely: bool) -> None:
+def test_token_of_a_disconnected_client_is_revoked(make_server: MakeServer, actor: str, rudely: bool) -> None:
     server = make_server(env={"WATCHWORD_ACCESS_LOG": "off"})
     made = 0
 
-    def enough_were_heard() -> bool:
-        """A lock is waited for as long as two seconds: who was not heard and gone by then makes no token."""
+    def enough_were_read() -> bool:
+        """A lock is waited for up to two seconds: a request not read by then creates no token."""
         nonlocal made
         start = last_event(server)
-        # The lock keeps every answer back until the server has seen its askers go.
+        # The lock delays every response until the server has seen its clients disconnect.
         with locked(server):
-            clients = [ask_for_a_token(server, actor) for _ in range(20)]
-            until_heard(server, clients)
+            clients = [request_token(server, actor) for _ in range(20)]
+            wait_until_read(server, clients)
             leave(server, clients, rudely=rudely)
         until_all_revoked(server, actor)
         ended = [event for event in events(server, start) if event.action == "token.revoked"]
@@ -76,14 +76,14 @@ def test_a_token_whose_asker_went_away_is_revoked(make_server: MakeServer, actor
         made += len(ended)
         return made >= TIMES
 
-    until(enough_were_heard, "enough askers were heard before they went away", 600)
+    until(enough_were_read, "enough askers were heard before they went away", 600)
     counted = f"watchword_tokens_revoked_total {made:.1f}\n"
     until(lambda: counted in server.http.get("/metrics").text, "each is counted")
     assert look(server, "SELECT count(*) FROM tokens WHERE revoked_at IS NULL") == [(0,)]
     assert_sound(server)
 
 
-def test_a_token_whose_asker_stays_lives_on(make_server: MakeServer, actor: str) -> None:
+def test_token_of_a_connected_client_stays_valid(make_server: MakeServer, actor: str) -> None:
     server = make_server(env={"WATCHWORD_ACCESS_LOG": "off"})
     tokens: list[str] = []
     for _ in range(TIMES):

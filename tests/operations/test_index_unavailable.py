@@ -1,4 +1,5 @@
-"""The search index is away, or dies under an operation: tokens work, answers say so, and nothing is left half done."""
+"""The search index is unavailable or fails during an operation: tokens work, responses say so, and nothing is left half
+done."""
 
 import json
 import time
@@ -18,22 +19,22 @@ KNOWN = {"entityType": "dataset", "aspect": "operation", "endTimeMillis": 1}
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose index is not there."""
+def server_without_index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server whose index is unreachable."""
     url = f"http://127.0.0.1:{free_port()}"
     with Server(tmp_path_factory.mktemp("alone"), "--index-url", url, "--index-timeout", "1") as running:
         yield running
 
 
 class TestWithoutAnIndex:
-    def test_tokens_work_while_the_index_is_unavailable(self, alone: Server) -> None:
-        made = alone.create(ADMIN)
-        assert alone.verify(made["accessToken"]).status_code == 204
-        alone.revoke(made["metadata"]["id"])
-        assert alone.verify(made["accessToken"]).status_code == 401
+    def test_tokens_work_while_the_index_is_unavailable(self, server_without_index: Server) -> None:
+        made = server_without_index.create(ADMIN)
+        assert server_without_index.verify(made["accessToken"]).status_code == 204
+        server_without_index.revoke(made["metadata"]["id"])
+        assert server_without_index.verify(made["accessToken"]).status_code == 401
 
-    def test_readiness_names_the_unavailable_index(self, alone: Server) -> None:
-        answer = alone.http.get("/health/ready")
+    def test_readiness_names_the_unavailable_index(self, server_without_index: Server) -> None:
+        answer = server_without_index.http.get("/health/ready")
         told = answer.json()
         assert (answer.status_code, told["status"]) == (200, "degraded")
         assert told["parts"]["store"]["status"] == "ready"
@@ -41,20 +42,24 @@ class TestWithoutAnIndex:
         assert "127.0.0.1" not in told["parts"]["index"]["message"]
 
     @pytest.mark.parametrize(("action", "body"), [("getIndexSizes", {}), ("truncateTimeseriesAspect", KNOWN)])
-    def test_actions_that_need_the_index_answer_503(self, alone: Server, action: str, body: dict[str, object]) -> None:
-        answer = alone.operate(action, body, token=alone.create(ADMIN)["accessToken"])
+    def test_actions_that_need_the_index_answer_503(
+        self, server_without_index: Server, action: str, body: dict[str, object]
+    ) -> None:
+        answer = server_without_index.operate(action, body, token=server_without_index.create(ADMIN)["accessToken"])
         assert (answer.status_code, answer.json()["error"]["reason"]) == (503, "index_unavailable")
         assert int(answer.headers["retry-after"]) > 0
 
-    def test_task_status_could_not_be_read_without_an_index(self, alone: Server) -> None:
-        answer = alone.operate("getEsTaskStatus", {"task": "node:1"}, token=alone.create(ADMIN)["accessToken"])
+    def test_task_status_could_not_be_read_without_an_index(self, server_without_index: Server) -> None:
+        answer = server_without_index.operate(
+            "getEsTaskStatus", {"task": "node:1"}, token=server_without_index.create(ADMIN)["accessToken"]
+        )
         assert answer.status_code == 200
         assert answer.json() == {"value": "Could not get task status for node:1"}
 
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """One that may be killed and paused; each test leaves it running."""
+    """A node that tests may kill and pause; each leaves it running."""
     with own_node("opensearch-2", tmp_path_factory.mktemp("own")) as running:
         yield running
 
@@ -65,8 +70,8 @@ def copy(node: Node, make_server: MakeServer) -> Iterator[Copy]:
         yield copy_of(make_server, node, gate, number_of_replicas=0)
 
 
-def _after_all(copy: Copy, task: str) -> None:
-    """It ended well or not at all; either way all rows that stay are there, and writes are taken."""
+def _check_outcome(copy: Copy, task: str) -> None:
+    """It succeeded or changed nothing; either way all remaining rows are there and writes are accepted."""
     ended = copy.series.over(task, 180)
     found = rows_of(copy.node.url, copy.series.name)
     if ended["state"] == "DONE":
@@ -78,7 +83,7 @@ def _after_all(copy: Copy, task: str) -> None:
 
 
 def test_operation_waits_for_a_node_killed_during_the_copy(copy: Copy, node: Node) -> None:
-    copy.hold_at_work()
+    copy.hold_while_copying()
     task = copy.begin()
     copy.gate.wait_until_held()
     node.kill()
@@ -87,10 +92,10 @@ def test_operation_waits_for_a_node_killed_during_the_copy(copy: Copy, node: Nod
     until(lambda: time.monotonic() - began > 3, "a few tries have failed")
     assert copy.series.operation(task)["state"] == "RUNNING"
     node.start()
-    _after_all(copy, task)
+    _check_outcome(copy, task)
 
 
-def test_a_node_killed_while_writes_are_held_back(copy: Copy, node: Node) -> None:
+def test_node_killed_while_writes_are_blocked_recovers(copy: Copy, node: Node) -> None:
     copy.gate.hold(asks("PUT", "/_block/write"))
     task = copy.begin()
     copy.gate.wait_until_held()
@@ -100,11 +105,11 @@ def test_a_node_killed_while_writes_are_held_back(copy: Copy, node: Node) -> Non
     node.kill()
     copy.gate.drop()
     node.start()
-    _after_all(copy, task)
+    _check_outcome(copy, task)
 
 
 def test_hanging_node_does_not_delay_tokens(copy: Copy, node: Node) -> None:
-    copy.hold_at_work()
+    copy.hold_while_copying()
     task = copy.begin()
     copy.gate.wait_until_held()
     token = copy.server.create(ADMIN)["accessToken"]
@@ -117,4 +122,4 @@ def test_hanging_node_does_not_delay_tokens(copy: Copy, node: Node) -> None:
         assert json.loads(status.json())["completed"] is False
     finally:
         node.resume()
-    _after_all(copy, task)
+    _check_outcome(copy, task)
