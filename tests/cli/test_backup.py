@@ -216,9 +216,7 @@ def test_target_that_is_no_file_in_a_folder_is_rejected(folder: Path, tmp_path: 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "link to nothing"])
 @pytest.mark.parametrize("flags", [(), ("--force",)], ids=["", "forced"])
-def test_what_is_no_regular_file_is_never_replaced(
-    folder: Path, tmp_path: Path, kind: str, flags: tuple[str, ...]
-) -> None:
+def test_backup_never_replaces_a_special_file(folder: Path, tmp_path: Path, kind: str, flags: tuple[str, ...]) -> None:
     target = tmp_path / "b.db"
     if kind == "pipe":
         os.mkfifo(target)
@@ -269,7 +267,7 @@ def test_backup_leaves_the_draft_of_another_that_is_under_way_alone(folder: Path
     assert names(tmp_path) == [other.name, "b.db", "d"]
 
 
-def test_what_a_killed_backup_left_behind_does_not_harm_the_next(folder: Path, tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_backup_do_not_affect_the_next(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "backups"
     target.mkdir()
     (target / ".b.db.0123456789abcdef.draft").mkdir(mode=0o700)

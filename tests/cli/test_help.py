@@ -55,12 +55,12 @@ def test_group_lists_its_commands_by_whole_sentences(words: str) -> None:
     assert max(map(len, ran.stdout.splitlines())) <= 80
 
 
-def test_what_to_start_with_stands_on_lines_of_its_own() -> None:
+def test_help_lists_first_steps_on_own_lines() -> None:
     lines = [line.strip() for line in watchword("--help").stdout.splitlines()]
     assert "Start with: watchword serve" in lines
 
 
-def test_what_is_wrong_and_what_to_try_are_two_sentences() -> None:
+def test_usage_error_and_hint_are_two_sentences() -> None:
     assert "bash, zsh, fish. Try 'watchword completion --help' for help." in watchword("completion").stderr
 
 

@@ -131,7 +131,7 @@ def test_mark_that_windows_puts_before_a_text_is_passed_over(folder: Path) -> No
     assert set(kept(folder)) == {"1"}
 
 
-def test_many_rows_get_in_whole(folder: Path) -> None:
+def test_many_rows_are_loaded_completely(folder: Path) -> None:
     ran = load(folder, "-", *INTO, stdin=lines(float(number % 90) for number in range(5_001)))
     assert ran.stdout.startswith(f"Loaded 5,001 rows into {INDEX}, which now has 5,001.\n")
     assert {row["n"] for row in kept(folder).values()} == set(range(5_001))
@@ -158,7 +158,7 @@ def test_names_are_those_of_the_settings(folder: Path) -> None:
         (("-", *INTO, "--index-prefix", "Bad_Prefix"), "--index-prefix"),
     ],
 )
-def test_a_usage_error_is_one_line_that_says_what_is_allowed(folder: Path, words: tuple[str, ...], said: str) -> None:
+def test_usage_error_is_one_line_with_the_allowed_values(folder: Path, words: tuple[str, ...], said: str) -> None:
     ran = load(folder, *words, stdin='{"n": 1}')
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1), ran.stderr
     assert said in ran.stderr
@@ -215,7 +215,7 @@ def test_sample_series_made_again_are_the_same_but_for_what_has_come_since(folde
     assert len(after) - len(before) in (0, 1)  # a day may have begun
 
 
-def test_at_a_terminal_a_bar_shows_the_rate_and_standard_output_stays_clean(folder: Path) -> None:
+def test_load_shows_a_progress_bar_on_standard_error(folder: Path) -> None:
     with Terminal("index", "load", "--demo", "--rows", "3000", "--data-dir", str(folder)) as terminal:
         terminal.wait_for(" rows/s")
         assert terminal.finish() == 0

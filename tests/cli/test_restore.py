@@ -31,7 +31,7 @@ def test_restore_without_a_choice_prints_token_counts_and_changes_nothing(story:
     assert contents(story.server.data_dir) == before
 
 
-def test_numbers_before_the_choice_are_told_as_json_while_the_service_runs(any_story: Story) -> None:
+def test_restore_counts_are_printed_as_json_while_the_service_runs(any_story: Story) -> None:
     any_story.server.start()
     done = any_story.restore("--json")
     assert done.returncode == 2
@@ -172,7 +172,7 @@ def test_store_that_was_there_is_kept_as_one_file_and_can_be_put_back(story: Sto
     assert story.verdicts() == [204, 401, 401, 204]
 
 
-def test_what_was_only_in_the_log_of_a_killed_server_is_in_the_kept_store(story: Story) -> None:
+def test_kept_store_includes_the_wal_of_a_killed_server(story: Story) -> None:
     story.server.start().create(ADMIN)
     story.server.kill()
     assert (story.server.data_dir / "watchword.db-wal").stat().st_size > 0

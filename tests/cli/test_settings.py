@@ -45,7 +45,7 @@ def test_unknown_name_stops_the_start() -> None:
     assert "WATCHWORD_PROT is not a setting" in done.stderr
 
 
-def test_what_container_platforms_inject_is_ignored() -> None:
+def test_variables_of_container_platforms_are_ignored() -> None:
     injected = {
         "WATCHWORD_PORT": "tcp://10.0.0.1:8080",
         "WATCHWORD_SERVICE_HOST": "10.0.0.1",

@@ -30,7 +30,7 @@ def test_text_of_any_script_may_be_as_long_as_any_other(server: Server, connect:
     assert list(connect(server.url, actor=ADMIN).tokens(Where("name", names, condition="IN"))) == []
 
 
-def test_what_is_no_text_is_rejected_by_the_server(server: Server, connect: Clients) -> None:
+def test_server_rejects_invalid_text(server: Server, connect: Clients) -> None:
     with pytest.raises(BadRequest):
         list(connect(server.url, actor=ADMIN).tokens(Where("name", "\ud800")))
 

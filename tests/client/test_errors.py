@@ -132,7 +132,7 @@ def test_credential_is_not_sent_where_none_is_needed(connect: Clients) -> None:
         assert "secret-token" not in "".join(stranger.came)
 
 
-def test_gateway_that_finds_nobody_means_unreachable(connect: Clients) -> None:
+def test_gateway_error_means_unreachable(connect: Clients) -> None:
     with web_server(502) as gateway, pytest.raises(Unreachable, match="502"):
         connect(gateway.url, actor=ADMIN, retries=0).me()
 

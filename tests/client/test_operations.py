@@ -94,9 +94,7 @@ def test_operations_are_listed_newest_first_page_by_page(server: Server, connect
     assert client.operation(made[0]).plan.end_time == EPOCH
 
 
-def test_one_is_watched_while_it_goes_on_and_another_on_its_index_is_a_conflict_that_names_it(
-    slow_server: Server, connect: Clients
-) -> None:
+def test_second_operation_on_an_index_is_a_conflict_that_names_the_first(slow_server: Server, connect: Clients) -> None:
     client, aspect, end = connect(slow_server.url, actor=ADMIN), new_aspect(), days_ago(30)
     fill(slow_server, aspect, old=10_000, young=10_000)
     started = client.truncate("dataset", aspect, end)

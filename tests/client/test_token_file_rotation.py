@@ -96,7 +96,7 @@ def nothing(file: Path) -> None:
         (nothing, "nothing else"),
     ],
 )
-def test_what_is_no_file_of_a_token_is_left_alone(
+def test_file_without_a_token_is_left_unchanged(
     server: Server, file: Path, make: Callable[[Path], None], said: str
 ) -> None:
     make(file)
@@ -105,7 +105,7 @@ def test_what_is_no_file_of_a_token_is_left_alone(
     assert not [name for name in names(file) if name.endswith(".watchword")]
 
 
-def test_nothing_is_asked_for_that_could_not_be_kept(server: Server) -> None:
+def test_unwritable_file_requests_no_new_token(server: Server) -> None:
     with Breaker(server.url) as between:
         with pytest.raises(OSError, match="/proc/sys/kernel"):
             rotate_file("/proc/sys/kernel/hostname", between.url)  # text in a folder that accepts no files

@@ -67,9 +67,7 @@ def test_asynchronous_client_takes_it_too(server: Server, actor: str, file: Path
     assert file.read_text() != old
 
 
-def test_while_it_cannot_be_renewed_the_old_token_goes_on_and_the_problem_is_known(
-    server: Server, actor: str, tmp_path: Path
-) -> None:
+def test_failed_renewal_keeps_the_old_token_and_reports_the_error(server: Server, actor: str, tmp_path: Path) -> None:
     file = tmp_path / "limited"
     file.write_text(server.create(ADMIN, of=actor, scopes=["orders:read"])["accessToken"])
     kept = TokenFile(file, server.url, after=ALWAYS)
@@ -99,9 +97,7 @@ def test_concurrent_readers_get_a_live_token(server: Server, file: Path) -> None
     assert seen == [204] * 20
 
 
-def test_when_the_server_is_away_the_token_can_still_be_read(
-    make_server: Callable[..., Server], tmp_path: Path
-) -> None:
+def test_token_file_is_readable_while_the_server_is_down(make_server: Callable[..., Server], tmp_path: Path) -> None:
     server = make_server()
     file = tmp_path / "token"
     file.write_text(server.create(ADMIN)["accessToken"])
@@ -111,7 +107,7 @@ def test_when_the_server_is_away_the_token_can_still_be_read(
     assert "cannot be reached" in str(kept.problem)
 
 
-def test_dead_token_is_told_as_by_any_client(server: Server, file: Path) -> None:
+def test_dead_token_in_a_file_raises_the_usual_error(server: Server, file: Path) -> None:
     server.revoke(
         server.ask(
             "query ($t: String!) { getAccessTokenMetadata(token: $t) { id } }",
@@ -124,11 +120,11 @@ def test_dead_token_is_told_as_by_any_client(server: Server, file: Path) -> None
 
 
 @pytest.mark.parametrize("after", [0, 1, -0.5, timedelta(0)])
-def test_when_it_is_to_be_renewed_must_make_sense(file: Path, after: float | timedelta) -> None:
+def test_invalid_renewal_time_is_rejected(file: Path, after: float | timedelta) -> None:
     with pytest.raises(ValueError, match="after must be"):
         TokenFile(file, after=after)
 
 
-def test_its_printout_shows_no_token(file: Path) -> None:
+def test_token_file_repr_hides_the_token(file: Path) -> None:
     kept = TokenFile(file)
     assert file.read_text().strip() not in f"{kept!r} {vars(kept)}"

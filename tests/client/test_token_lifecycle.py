@@ -88,9 +88,7 @@ def test_token_is_rotated_and_the_old_one_ends_after_the_grace(server: Server, c
     assert (replaced.replaced_by, replaced.replaced_at is None) == (new.metadata.id, False)
 
 
-def test_many_tokens_are_counted_first_and_then_ended_with_a_receipt(
-    server: Server, connect: Clients, actor: str
-) -> None:
+def test_client_bulk_revocation_has_a_dry_run_and_a_receipt(server: Server, connect: Clients, actor: str) -> None:
     client = connect(server.url, actor=ADMIN)
     ids = sorted(client.create_token(actor, name, duration="ONE_DAY").metadata.id for name in ("a1", "a2", "b"))
     some = (Where("actorUrn", actor), Where("name", "a", condition="START_WITH"))
@@ -109,7 +107,7 @@ def test_many_tokens_are_counted_first_and_then_ended_with_a_receipt(
     assert client.get_token(last).revoked_at == receipt.revoked_at
 
 
-def test_everything_is_ended_only_by_that_word(server: Server, connect: Clients) -> None:
+def test_revoking_everything_needs_an_explicit_argument(server: Server, connect: Clients) -> None:
     with pytest.raises(BadRequest) as refused:
         connect(server.url, actor=ADMIN).plan_revocation()
     assert (refused.value.field, refused.value.argument) == ("all", "everything")
@@ -155,7 +153,7 @@ def test_service_accounts_are_walked_to_the_end(server: Server, connect: Clients
     assert {account.urn for account in client.service_accounts(query=f"of {actor}", page_size=2)} == made
 
 
-def test_what_is_dead_is_not_rotated(server: Server, connect: Clients, actor: str) -> None:
+def test_dead_token_cannot_be_rotated(server: Server, connect: Clients, actor: str) -> None:
     client = connect(server.url, actor=ADMIN)
     made = client.create_token(actor, "dead", duration="ONE_DAY").metadata
     client.revoke_token(made.id)

@@ -48,7 +48,7 @@ def made(project: Path) -> Path:
     return Path(done.stdout.strip())
 
 
-def test_it_holds_just_what_the_lock_says(project: Path) -> None:
+def test_environment_matches_its_lock(project: Path) -> None:
     asked = [str(made(project) / "bin/python"), "-c", f"import {SMALL}; import hypothesis"]
     ran = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert "No module named 'hypothesis'" in ran.stderr

@@ -11,7 +11,7 @@ from tests.support.server import ADMIN, Server
 ME = "{ me { corpUser { urn } } }"
 
 
-def test_it_keeps_a_token_and_asks_with_it(server: Server, actor: str, tmp_path: Path) -> None:
+def test_datahub_cli_stores_and_uses_a_token(server: Server, actor: str, tmp_path: Path) -> None:
     token = server.create(ADMIN, of=actor)["accessToken"]
     kept = datahub(tmp_path, "init", "--host", f"{server.url}/gms", DATAHUB_GMS_TOKEN=token)
     assert kept.returncode == 0, kept.stderr
@@ -20,7 +20,7 @@ def test_it_keeps_a_token_and_asks_with_it(server: Server, actor: str, tmp_path:
     assert json.loads(asked.stdout) == {"me": {"corpUser": {"urn": actor}}}
 
 
-def test_it_lists_what_our_schema_offers(server: Server, actor: str, tmp_path: Path) -> None:
+def test_datahub_cli_lists_our_schema(server: Server, actor: str, tmp_path: Path) -> None:
     token = server.create(ADMIN, of=actor)["accessToken"]
     listed = datahub(
         tmp_path, "graphql", "--list-operations", DATAHUB_GMS_URL=f"{server.url}/gms", DATAHUB_GMS_TOKEN=token
@@ -35,7 +35,7 @@ def test_it_lists_what_our_schema_offers(server: Server, actor: str, tmp_path: P
     [("not-a-token", ME, "'code': 401"), (None, "{ listAccessTokens { total } }", "'code': 403")],
     ids=["bad token", "missing privilege"],
 )
-def test_it_calls_a_refusal_a_permission_denied(
+def test_datahub_cli_reports_a_denial(
     server: Server, actor: str, tmp_path: Path, held: str | None, query: str, told: str
 ) -> None:
     token = held or server.create(ADMIN, of=actor)["accessToken"]

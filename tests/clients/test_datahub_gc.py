@@ -141,7 +141,7 @@ def test_both_halves_leave_no_expired_token_and_no_old_row_and_touch_nothing_els
 
 
 @pytest.mark.parametrize("index", ON_NODE_FIRST, indirect=True)
-def test_it_watches_the_rows_that_are_left_become_fewer(
+def test_datahub_gc_watches_the_remaining_rows(
     make_server: Callable[..., Server], index: Index, tmp_path: Path
 ) -> None:
     server = make_server("--index-rate", "500", *index.flags)
@@ -169,7 +169,7 @@ def test_it_watches_the_rows_that_are_left_become_fewer(
 
 
 @pytest.mark.parametrize("index", ON_EMBEDDED_FIRST, indirect=True)
-def test_it_does_no_harm_to_a_truncation_that_is_under_way_and_works_again_after_it(
+def test_datahub_gc_does_not_disturb_a_running_truncation(
     make_server: Callable[..., Server], index: Index, tmp_path: Path
 ) -> None:
     server = make_server("--allow-no-expiry", "on", "--index-rate", "1", *index.flags)

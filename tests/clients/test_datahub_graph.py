@@ -45,7 +45,7 @@ def own(actor: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("prefix", ["", "/gms", "/api/gms"], ids=["bare", "gms", "api-gms"])
-def test_it_connects_and_creates_uses_lists_and_revokes_a_token(
+def test_datahub_graph_creates_uses_lists_and_revokes_a_token(
     server: Server, graph: Graph, actor: str, token: str, prefix: str
 ) -> None:
     at = server.url + prefix
@@ -68,17 +68,17 @@ def test_it_connects_and_creates_uses_lists_and_revokes_a_token(
     assert after["total"] == 1
 
 
-def test_it_reads_what_the_server_is_without_a_token(server: Server, graph: Graph) -> None:
+def test_datahub_graph_reads_the_server_config_without_a_token(server: Server, graph: Graph) -> None:
     config = graph.call(f"{server.url}/gms", None, "get_config")
     assert config["noCode"] == "true"
     assert config["watchword"]["capabilities"]
 
 
-def test_it_finds_nothing_amiss_between_its_version_and_ours(server: Server, graph: Graph) -> None:
+def test_datahub_version_check_passes(server: Server, graph: Graph) -> None:
     assert graph.call(server.url, None, "compare_versions") == 0
 
 
-def test_bad_token_connects_and_is_told_at_the_first_call(server: Server, graph: Graph) -> None:
+def test_invalid_token_fails_at_the_first_call(server: Server, graph: Graph) -> None:
     graph.call(server.url, "not-a-token", "test_connection")
     with pytest.raises(ClientRefused) as told:
         graph.call(server.url, "not-a-token", "execute_graphql", query=ME)
@@ -86,14 +86,14 @@ def test_bad_token_connects_and_is_told_at_the_first_call(server: Server, graph:
     assert told.value.info["errors"][0]["extensions"]["reason"] == "invalid_token"
 
 
-def test_revoked_token_is_told_so(server: Server, graph: Graph, actor: str, token: str) -> None:
+def test_datahub_graph_reports_a_revoked_token(server: Server, graph: Graph, actor: str, token: str) -> None:
     made = server.create(actor)
     server.revoke(made["metadata"]["id"])
     with pytest.raises(ClientRefused, match="revoked"):
         graph.call(server.url, made["accessToken"], "execute_graphql", query=ME)
 
 
-def test_expired_token_is_told_so(server: Server, graph: Graph, actor: str, token: str) -> None:
+def test_datahub_graph_reports_an_expired_token(server: Server, graph: Graph, actor: str, token: str) -> None:
     made = server.create(actor)
     change_store(server, "UPDATE tokens SET expires_at = created_at + 1 WHERE id = ?", made["metadata"]["id"])
     with pytest.raises(ClientRefused, match="expired"):
@@ -119,7 +119,7 @@ def test_mistake_in_the_input_is_an_answer_that_names_the_field(
     assert told.value.kinds[0] == "GraphError"
 
 
-def test_it_strips_what_our_schema_lacks_from_its_own_queries(
+def test_datahub_graph_removes_unknown_fields_from_its_queries(
     server: Server, graph: Graph, actor: str, token: str
 ) -> None:
     query = "query getMe { me { corpUser { urn username info { email } editableProperties { title } } } }"
@@ -129,7 +129,7 @@ def test_it_strips_what_our_schema_lacks_from_its_own_queries(
     assert stripped == {"me": {"corpUser": {"urn": actor, "username": actor.rpartition(":")[2]}}}
 
 
-def test_its_login_counts_the_tokens_one_has_already(server: Server, graph: Graph, actor: str, token: str) -> None:
+def test_datahub_login_counts_existing_tokens(server: Server, graph: Graph, actor: str, token: str) -> None:
     server.create(actor, name="cli token one")
     server.create(actor, name="cli token two")
     assert "You have 2 existing CLI token(s)" in graph.call(server.url, token, "warn_about_tokens", actor=actor)

@@ -45,7 +45,7 @@ def request(document: str, **variables: Any) -> GraphQLRequest:
     return asked
 
 
-def test_it_makes_lists_and_revokes_a_token(client: SyncClientSession, actor: str) -> None:
+def test_gql_creates_lists_and_revokes_a_token(client: SyncClientSession, actor: str) -> None:
     made = client.execute(request(CREATE, **wanted(actor)))["createAccessToken"]
     new_id = made["metadata"]["id"]
     assert client.execute(request(LIST, actor=actor))["listAccessTokens"]["total"] == 2
@@ -54,7 +54,7 @@ def test_it_makes_lists_and_revokes_a_token(client: SyncClientSession, actor: st
     assert new_id not in {row["id"] for row in left}
 
 
-def test_it_does_so_asynchronously(server: Server, token: str, actor: str) -> None:
+def test_gql_works_asynchronously(server: Server, token: str, actor: str) -> None:
     async def round_trip() -> tuple[int, bool]:
         transport = HTTPXAsyncTransport(url=f"{server.url}/api/graphql", headers={"Authorization": f"Bearer {token}"})
         async with Client(transport=transport, fetch_schema_from_transport=True) as session:
@@ -69,7 +69,7 @@ def test_it_does_so_asynchronously(server: Server, token: str, actor: str) -> No
     assert asyncio.run(round_trip()) == (6, True)
 
 
-def test_it_writes_documents_from_the_schema_it_fetched(client: SyncClientSession, actor: str) -> None:
+def test_gql_builds_documents_from_the_fetched_schema(client: SyncClientSession, actor: str) -> None:
     assert client.client.schema is not None
     schema = DSLSchema(client.client.schema)
     variables = DSLVariableDefinitions()  # type: ignore[no-untyped-call]
@@ -92,7 +92,7 @@ def test_it_writes_documents_from_the_schema_it_fetched(client: SyncClientSessio
     assert {"id": made["id"], "status": "ACTIVE"} in listed
 
 
-def test_it_finds_a_field_that_is_not_there_before_it_asks(client: SyncClientSession) -> None:
+def test_gql_rejects_an_unknown_field_before_sending(client: SyncClientSession) -> None:
     with pytest.raises(GraphQLError, match="Cannot query field 'nothing'"):
         client.execute(gql("{ me { nothing } }"))
 

@@ -72,7 +72,7 @@ class TestByTheKeys:
         return talks[library].say(**said)["sub"]
 
     @pytest.mark.parametrize("library", LIBRARIES)
-    def test_it_accepts_what_was_signed_before_and_after_a_rotation_by_keys_it_fetched_before(
+    def test_cached_keys_verify_tokens_before_and_after_a_rotation(
         self, issuer: Server, talks: dict[str, Talk], actor: str, library: str
     ) -> None:
         old = made(issuer, actor)
@@ -84,7 +84,7 @@ class TestByTheKeys:
         assert fetches(issuer) == fetched
 
     @pytest.mark.parametrize(("library", "option"), [("pyjwt", "cooldown_duration"), ("jose", "cooldownDuration")])
-    def test_it_asks_for_the_keys_again_when_it_may_and_meets_one_that_came_after_the_next(
+    def test_unknown_key_is_fetched_again(
         self, issuer: Server, talks: dict[str, Talk], actor: str, library: str, option: str
     ) -> None:
         at_once = {option: 0}
@@ -94,7 +94,7 @@ class TestByTheKeys:
         assert self.check(talks, library, issuer, made(issuer, actor), actor, **at_once) == actor
 
     @pytest.mark.parametrize("library", LIBRARIES)
-    def test_it_refuses_what_is_for_another_audience(
+    def test_token_for_another_audience_is_rejected_by_the_library(
         self, issuer: Server, talks: dict[str, Talk], actor: str, library: str
     ) -> None:
         foreign = made(issuer, actor, audience=["https://orders.example"])
@@ -102,7 +102,7 @@ class TestByTheKeys:
             self.check(talks, library, issuer, foreign, actor)
 
     @pytest.mark.parametrize("library", LIBRARIES)
-    def test_it_cannot_see_that_a_token_was_revoked_but_who_asks_can(
+    def test_only_introspection_detects_revocation(
         self, issuer: Server, talks: dict[str, Talk], actor: str, gateway: str, library: str
     ) -> None:
         token = made(issuer, actor)
@@ -118,12 +118,14 @@ class TestByAsking:
         told = talk.say(call="introspect", issuer=issuer.url, token=token, bearer=bearer)
         return told.get("body", told)
 
-    def test_it_finds_what_is_there_by_the_metadata(self, issuer: Server, talks: dict[str, Talk], library: str) -> None:
+    def test_library_discovers_endpoints_from_the_metadata(
+        self, issuer: Server, talks: dict[str, Talk], library: str
+    ) -> None:
         found = talks[library].say(call="metadata", issuer=issuer.url)
         assert found["issuer"] == issuer.url
         assert found["introspection_endpoint"] == issuer.url + "/oauth2/introspect"
 
-    def test_it_is_told_of_a_live_token_also_after_a_rotation_and_that_it_was_revoked_at_once(
+    def test_introspection_sees_live_and_revoked_tokens_after_a_rotation(
         self, issuer: Server, talks: dict[str, Talk], actor: str, gateway: str, library: str
     ) -> None:
         talk = talks[library]
@@ -135,7 +137,7 @@ class TestByAsking:
             assert talk.say(call="revoke", issuer=issuer.url, token=token) in (None, {"status": 200, "text": ""})
             assert self.ask(talk, issuer, token, gateway) == {"active": False}
 
-    def test_it_is_told_nothing_of_nonsense_and_may_revoke_it(
+    def test_invalid_token_is_inactive_and_can_be_revoked(
         self, issuer: Server, talks: dict[str, Talk], gateway: str, library: str
     ) -> None:
         assert self.ask(talks[library], issuer, "nonsense", gateway) == {"active": False}

@@ -249,7 +249,7 @@ def test_truncate_denial_names_the_privilege(server: Server, run: Run, actor: st
         (("dataset", "", "--older-than", "1d"), 1, "ASPECT"),
     ],
 )
-def test_a_usage_error_is_one_line_that_says_what_is_allowed(
+def test_usage_error_is_one_line_with_the_allowed_values(
     run: Run, words: tuple[str, ...], code: int, said: str
 ) -> None:
     ran = run("index", "truncate", *words, "--yes")

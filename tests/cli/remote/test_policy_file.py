@@ -67,7 +67,7 @@ def test_policy_file_is_applied_changed_and_exported(make_server: Callable[..., 
     assert "id: root" not in exported
 
 
-def test_a_broken_file_is_refused_with_line_and_key_and_nothing_is_sent(tmp_path: Path) -> None:
+def test_apply_rejects_an_invalid_file_with_line_and_key(tmp_path: Path) -> None:
     file = tmp_path / "policies.yaml"
     file.write_text(FIRST.replace("VIEW_AUDIT_LOG", "VIEW_EVERYTHING"))
     ran = watchword("policy", "apply", str(file), "--url", "http://127.0.0.1:1", "--as", ADMIN)

@@ -101,7 +101,7 @@ def test_scan_revokes_found_tokens(server: Server, lost: Lost, actor: str, tmp_p
     assert (again.returncode, {hit["status"] for hit in hits(again)}) == (0, {"REVOKED"})
 
 
-def test_who_sits_at_a_terminal_is_shown_and_asked_first(server: Server, lost: Lost, tmp_path: Path) -> None:
+def test_scan_revocation_asks_at_a_terminal(server: Server, lost: Lost, tmp_path: Path) -> None:
     (tmp_path / "a").write_text(lost.token)
     words = ("token", "scan", str(tmp_path / "a"), "--revoke", "--url", server.url, "--as", ADMIN)
     for answer, code, status in (("n", 1, 204), ("y", 0, 401)):

@@ -154,7 +154,7 @@ def test_huge_limit_means_no_limit(run: Run, words: tuple[str, ...]) -> None:
         (("event", "list", "--limit", "-1"), "watchword event list", "--limit"),
     ],
 )
-def test_a_usage_error_is_one_line_that_names_the_help(words: tuple[str, ...], path: str, said: str) -> None:
+def test_usage_error_is_one_line_that_names_the_help(words: tuple[str, ...], path: str, said: str) -> None:
     line = says_one_line(watchword(*words), 2)
     assert said in line
     assert line.endswith(f" Try '{path} --help' for help.")

@@ -143,7 +143,7 @@ def test_bulk_revocation_defaults_to_own_tokens(server: Server, run: Run, done: 
     assert json.loads(done("token", "revoke", "--all", "--dry-run", "--json"))["count"] >= 2
 
 
-def test_who_sits_at_a_terminal_is_shown_and_asked(server: Server, actor: str) -> None:
+def test_bulk_revocation_asks_at_a_terminal(server: Server, actor: str) -> None:
     made = server.create(ADMIN, of=actor)["accessToken"]
     where = ("--url", server.url, "--as", ADMIN)
     with Terminal("token", "revoke", "--actor", actor, *where) as terminal:
