@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from bench.fill import fill
+from tests.support.concurrent_load import ConcurrentLoad
 from tests.support.disks import small_disk
 from tests.support.server import ADMIN, Server, watchword
-from tests.support.storm import Storm
 from tests.support.waiting import SECONDS, until
 from watchword.domain.store_urls import SqliteUrl
 from watchword.stores.admin.check import check
@@ -57,16 +57,16 @@ def take_backups_under_load(make_server: MakeServer, folder: Path, rounds: int) 
     """Check that each backup has everything answered before it began, and that `db check` finds nothing."""
     server = make_server("--workers", "2", env=QUIET)
     for number in range(rounds):
-        with Storm(server, clients=6) as storm:
-            storm.until_answered()
-            created = [token_id for own in storm._own for token_id in list(own.created)]
-            revoked = [token_id for own in storm._own for token_id in list(own.revoked)]
+        with ConcurrentLoad(server, clients=6) as load:
+            load.until_answered()
+            created = [token_id for own in load._own for token_id in list(own.created)]
+            revoked = [token_id for own in load._own for token_id in list(own.revoked)]
             file = folder / f"{number}.db"
             done = server.command_line("db", "backup", str(file), "--json")
-            seen = storm.so_far
-            until(lambda seen=seen: storm.so_far > seen, "the storm goes on")  # type: ignore[misc]
+            seen = load.created_so_far
+            until(lambda seen=seen: load.created_so_far > seen, "the storm goes on")  # type: ignore[misc]
         assert done.returncode == 0, done.stderr
-        assert storm.answers.refused == []
+        assert load.answers.refused == []
         held = dict(read(file, "SELECT id, revoked_at IS NOT NULL FROM tokens"))
         assert [token_id for token_id in created if token_id not in held] == []
         assert [token_id for token_id in revoked if not held[token_id]] == []
@@ -104,23 +104,23 @@ def test_writes_are_answered_between_the_steps_of_a_backup_which_never_begins_ag
     fill(data / "watchword.db", 20_000, now=now())
     server = make_server(env=QUIET)
     steps: list[tuple[int, int]] = []
-    with Storm(server, clients=4) as storm:
-        storm.until_answered()
+    with ConcurrentLoad(server, clients=4) as load:
+        load.until_answered()
 
         def written_meanwhile(done: int, total: int) -> None:
             assert not steps or done > steps[-1][0], "it began again"
             steps.append((done, total))
-            seen = storm.so_far
-            until(lambda: storm.so_far > seen, "a creation is answered between two steps")
+            seen = load.created_so_far
+            until(lambda: load.created_so_far > seen, "a creation is answered between two steps")
 
         made = back_up(
             SqliteUrl(data / "watchword.db"), tmp_path / "b.db", now(), force=False, progress=written_meanwhile
         )
-    assert storm.answers.refused == []
+    assert load.answers.refused == []
     assert len(steps) > 5
     assert {total for _, total in steps} == {steps[-1][0]}
     assert all(problem is None for _, problem in check(SqliteUrl(tmp_path / "b.db")))
-    assert made.contents.tokens < 20_000 + storm.so_far
+    assert made.contents.tokens < 20_000 + load.created_so_far
 
 
 def test_backup_is_one_file_for_its_owner_alone(folder: Path, tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.concurrent_load import ConcurrentLoad
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.store_file import CHANGES, assert_sound, look, stored
-from tests.support.storm import Storm
 from tests.support.story import ACCEPT, LATER, QUIET, REVOKE_ALL, Story, contents, kept_of
 
 MakeServer = Callable[..., Server]
@@ -240,14 +240,14 @@ def test_backup_taken_under_load_restores_clean_with_every_answered_revocation(
 ) -> None:
     server = make_server(env=QUIET)
     file = tmp_path / "b.db"
-    with Storm(server, clients=6) as storm:
-        storm.until_answered()
+    with ConcurrentLoad(server, clients=6) as load:
+        load.until_answered()
         assert server.command_line("db", "backup", str(file)).returncode == 0
     server.stop()
     told = json.loads(server.command_line("db", "restore", str(file), ACCEPT, "--json").stdout)
-    assert set(told["revived"]) <= storm.answers.revoked | storm.answers.in_doubt
+    assert set(told["revived"]) <= load.answers.revoked | load.answers.in_doubt
     server.start()
     assert_sound(server)
-    verdicts = {i: server.verify(token).status_code for i, token in storm.answers.created.items()}
+    verdicts = {i: server.verify(token).status_code for i, token in load.answers.created.items()}
     assert [i for i in told["revived"] if verdicts.get(i, 204) != 204] == []
-    assert [i for i in storm.answers.revoked if verdicts[i] == 204 and i not in told["revived"]] == []
+    assert [i for i in load.answers.revoked if verdicts[i] == 204 and i not in told["revived"]] == []

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_backup import assert_clean, read
+from tests.support.concurrent_load import ConcurrentLoad
 from tests.support.disks import small_disk
 from tests.support.killing import RUNNING, killed_at, until_left_alone
 from tests.support.postgres import PROMPT, Home
 from tests.support.server import ADMIN, Server, watchword
-from tests.support.storm import Storm
 from tests.support.story import ACCEPT, QUIET, REVOKE_ALL, Story
 from tests.support.waiting import SECONDS, until
 
@@ -23,13 +23,13 @@ MakeServer = Callable[..., Server]
 
 def back_up_under_load(server: Server, database: Home, file: Path) -> None:
     """Check that the backup has everything answered before it began."""
-    with Storm(server, clients=6) as storm:
-        storm.until_answered()
-        created = [token_id for own in storm._own for token_id in list(own.created)]
-        revoked = [token_id for own in storm._own for token_id in list(own.revoked)]
+    with ConcurrentLoad(server, clients=6) as load:
+        load.until_answered()
+        created = [token_id for own in load._own for token_id in list(own.created)]
+        revoked = [token_id for own in load._own for token_id in list(own.revoked)]
         done = server.command_line("db", "backup", str(file), "--json", env=database.env)
     assert done.returncode == 0, done.stderr
-    assert storm.answers.refused == []
+    assert load.answers.refused == []
     held = dict(read(file, "SELECT id, revoked_at IS NOT NULL FROM tokens"))
     assert [token_id for token_id in created if token_id not in held] == []
     assert [token_id for token_id in revoked if not held[token_id]] == []

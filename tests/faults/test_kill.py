@@ -10,10 +10,10 @@ from collections.abc import Callable
 import psutil
 import pytest
 
+from tests.support.concurrent_load import Answers, ConcurrentLoad
 from tests.support.lines import holder, lines_to_each_worker
 from tests.support.server import ADMIN, Server, is_worker
 from tests.support.store_file import assert_sound
-from tests.support.storm import Answers, Storm
 from tests.support.waiting import is_alive, until, until_gone
 from watchword.http.server import STOP_SECONDS
 
@@ -28,14 +28,14 @@ def kill_repeatedly(make_server: MakeServer, rounds: int) -> None:
     server = make_server("--workers", "2", env=QUIET)
     told = Answers()
     for _ in range(rounds):
-        with Storm(server, clients=6) as storm:
-            storm.until_answered()
+        with ConcurrentLoad(server, clients=6) as load:
+            load.until_answered()
             time.sleep(moments.uniform(0, 0.15))
             server.kill()
-        assert storm.answers.refused == []
+        assert load.answers.refused == []
         server.start()
-        storm.answers.assert_kept(server)
-        told.add(storm.answers)
+        load.answers.assert_kept(server)
+        told.add(load.answers)
     assert_sound(server)  # damage would persist
     assert len(told.created) > rounds
     assert told.revoked
@@ -134,14 +134,14 @@ def test_killed_worker_is_replaced(make_server: MakeServer) -> None:
 
 def test_creations_answered_by_a_killed_worker_are_kept(make_server: MakeServer) -> None:
     server = make_server("--workers", "2", env=QUIET)
-    with Storm(server) as storm:
-        until(lambda: storm.so_far > 20, "some creations are answered")
+    with ConcurrentLoad(server) as load:
+        until(lambda: load.created_so_far > 20, "some creations are answered")
         lost = server.workers()[0]
         lost.kill()
         until_gone([lost])
         until(lambda: len(server.workers()) == 2 and all(map(listens, server.workers())), "there are two workers again")
-    assert storm.answers.refused == []
-    storm.answers.assert_kept(server)
+    assert load.answers.refused == []
+    load.answers.assert_kept(server)
     assert_sound(server)
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.concurrent_load import Answers, ConcurrentLoad
 from tests.support.disks import FallibleDisk
 from tests.support.server import Server
 from tests.support.store_file import assert_sound
-from tests.support.storm import Answers, Storm
 
 
 @pytest.fixture
@@ -40,17 +40,17 @@ def lose_power_repeatedly(server: Server, disk: FallibleDisk, rounds: int) -> No
     moments = random.Random(seed)
     told = Answers()
     for _ in range(rounds):
-        with Storm(server, on_refusal="go on") as storm:
-            storm.until_answered()
+        with ConcurrentLoad(server, on_refusal="go on") as load:
+            load.until_answered()
             time.sleep(moments.uniform(0, 0.4))
-            storm.seal()
+            load.seal()
             disk.cut_power()
-            storm.until_refused()
+            load.until_rejected()
             server.kill()
-        assert {error["extensions"]["code"] for errors in storm.answers.refused for error in errors} == {503}
+        assert {error["extensions"]["code"] for errors in load.answers.refused for error in errors} == {503}
         disk.power_on()
         server.start()
-        told.add(storm.answers)
+        told.add(load.answers)
         told.assert_kept(server)
         assert_sound(server)
     assert told.revoked

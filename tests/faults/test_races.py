@@ -10,10 +10,10 @@ from contextlib import suppress
 
 import pytest
 
+from tests.support.concurrent_load import RETRIABLE, retry_until_done
 from tests.support.lines import Line, lines_to_each_worker
 from tests.support.server import ADMIN, GraphQLRefused, Server
 from tests.support.store_file import assert_sound, events, last_event, look
-from tests.support.storm import COME_AGAIN, insist
 from tests.support.waiting import SECONDS
 
 ROUNDS = 15
@@ -51,7 +51,7 @@ class Race:
         for thread in threads:
             thread.start()
         time.sleep(delay)
-        insist(take_away)
+        retry_until_done(take_away)
         self._taken.set()
         for thread in threads:
             thread.join(SECONDS)
@@ -63,7 +63,7 @@ class Race:
             try:
                 made = self._create(line)
             except GraphQLRefused as refusal:
-                if refusal.reason in COME_AGAIN:
+                if refusal.reason in RETRIABLE:
                     continue
                 self.refusals.append(refusal)
                 return
@@ -186,7 +186,7 @@ def test_concurrent_revocations_succeed_once(server: Server, actor: str) -> None
                 try:
                     said = str(line.revoke(token_id))
                 except GraphQLRefused as refusal:
-                    if refusal.reason in COME_AGAIN:
+                    if refusal.reason in RETRIABLE:
                         continue
                     said = f"{refusal.code} {refusal.reason}"
                 told.append(said)  # noqa: B023 - joined before the next round
@@ -214,7 +214,7 @@ def test_actor_never_exceeds_its_token_limit(make_server: MakeServer, actor: str
             try:
                 line.create(actor)
             except GraphQLRefused as refusal:
-                if refusal.reason not in COME_AGAIN:
+                if refusal.reason not in RETRIABLE:
                     refusals[f"{refusal.code} {refusal.reason}"] += 1
                 revoke_one(line)
 

@@ -8,10 +8,10 @@ from typing import Any
 import jwt
 import pytest
 
+from tests.support.concurrent_load import RETRIABLE
 from tests.support.lines import Line, lines_to_each_worker
 from tests.support.server import ADMIN, CREATE_POLICY, GENERATE, GraphQLRefused, Server
 from tests.support.store_file import assert_sound, events
-from tests.support.storm import COME_AGAIN
 from tests.support.waiting import SECONDS, until
 
 QUIET = {"WATCHWORD_ACCESS_LOG": "off"}
@@ -69,7 +69,7 @@ def test_no_token_is_signed_with_the_old_key_after_rotation(make_server: MakeSer
             try:
                 made.append(line.create(actor))
             except GraphQLRefused as refusal:
-                if refusal.reason not in COME_AGAIN:
+                if refusal.reason not in RETRIABLE:
                     raise
 
     threads = [threading.Thread(target=create, args=(line,)) for line in lines]

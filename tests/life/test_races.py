@@ -14,9 +14,9 @@ import pytest
 
 from tests.life.holding import DELETE_ACCOUNT, HeldToken, LifecycleClient
 from tests.support import postgres as databases
+from tests.support.concurrent_load import RETRIABLE, retry_until_done
 from tests.support.server import ADMIN, GENERATE, SET_STATUS, GraphQLRefused, Server
 from tests.support.store_file import assert_sound
-from tests.support.storm import COME_AGAIN, insist
 from tests.support.waiting import SECONDS
 
 ROUNDS = 2
@@ -74,7 +74,7 @@ def race(
             try:
                 found.made.append(make(own))
             except GraphQLRefused as refusal:
-                if refusal.reason in COME_AGAIN:
+                if refusal.reason in RETRIABLE:
                     continue
                 found.refusals.append(refusal.reason)
                 break
@@ -89,7 +89,7 @@ def race(
     for thread in threads:
         thread.start()
     time.sleep(delay)
-    insist(take_away)
+    retry_until_done(take_away)
     for thread in threads:
         thread.join(2 * SECONDS)
         assert not thread.is_alive(), "making went on"

@@ -1,4 +1,4 @@
-"""A storm: clients that create and revoke at once, and note what they were answered."""
+"""Concurrent clients that create and revoke tokens and record the answers."""
 
 import http.client
 import threading
@@ -11,20 +11,17 @@ from tests.support.lines import Line
 from tests.support.server import ADMIN, GraphQLRefused, Server
 from tests.support.waiting import SECONDS, until
 
-GONE = (OSError, http.client.HTTPException)
-COME_AGAIN = frozenset({"contended", "store_unavailable"})
-"""Said of a store whose lock another process had for two seconds, as one has that was stopped in the middle of a write:
-nothing was changed, and whoever comes again is served.
-"""
+DISCONNECTED = (OSError, http.client.HTTPException)
+RETRIABLE = frozenset({"contended", "store_unavailable"})
+"""Reasons given while another process holds the store's lock. Nothing was changed; a retry succeeds."""
 
 
-def insist(ask: Callable[[], object]) -> None:
-    """Until it is done."""
+def retry_until_done(ask: Callable[[], object]) -> None:
     while True:
         try:
             ask()
         except GraphQLRefused as refusal:
-            if refusal.reason not in COME_AGAIN:
+            if refusal.reason not in RETRIABLE:
                 raise
         else:
             return
@@ -32,7 +29,7 @@ def insist(ask: Callable[[], object]) -> None:
 
 @dataclass
 class Answers:
-    """What the clients know. A revocation that was asked for and never answered is in doubt."""
+    """What the clients know. An unanswered revocation is in doubt."""
 
     created: dict[str, str] = field(default_factory=dict)
     revoked: set[str] = field(default_factory=set)
@@ -46,7 +43,7 @@ class Answers:
         self.refused += other.refused
 
     def assert_kept(self, server: Server) -> None:
-        """Every creation answered works, every revocation answered holds."""
+        """Every answered creation works and every answered revocation holds."""
         line = Line(server)
         verdicts = {token_id: line.verify(token) for token_id, token in self.created.items()}
         line.close()
@@ -55,17 +52,17 @@ class Answers:
         assert [i for i in alive if verdicts[i] != 204] == [], "an answered creation was lost"
 
 
-class Storm:
-    """`with Storm(server) as storm:` the storm rages until the server is gone or the block ends."""
+class ConcurrentLoad:
+    """`with ConcurrentLoad(server) as load:` runs until the server is gone or the block ends."""
 
     def __init__(self, server: Server, clients: int = 8, *, on_refusal: str = "stop") -> None:
         self._server = server
-        self._goes_on = on_refusal == "go on"
+        self._continue_after_rejection = on_refusal == "go on"
         self._over = threading.Event()
         self._sealed = threading.Event()
         self._own = [Answers() for _ in range(clients)]
         self._threads = [
-            threading.Thread(target=self._rage, args=(index, own), daemon=True) for index, own in enumerate(self._own)
+            threading.Thread(target=self._run, args=(index, own), daemon=True) for index, own in enumerate(self._own)
         ]
         self.answers = Answers()
 
@@ -85,38 +82,38 @@ class Storm:
             self.answers.add(own)
 
     def seal(self) -> None:
-        """Whatever is answered from now on is in doubt."""
+        """Treat every later answer as in doubt."""
         self._sealed.set()
 
     @property
-    def so_far(self) -> int:
+    def created_so_far(self) -> int:
         return sum(len(own.created) for own in self._own)
 
     def until_answered(self) -> None:
-        """Until there is something to lose: creations and a revocation."""
+        """Wait for creations and a revocation."""
         until(lambda: any(own.revoked for own in self._own), "a first revocation is answered")
 
-    def until_refused(self) -> None:
-        """Until each client was refused, or lost its connection."""
+    def until_rejected(self) -> None:
+        """Wait until each client is rejected or disconnected."""
         pairs = list(zip(self._own, self._threads, strict=True))
         until(lambda: all(own.refused or not thread.is_alive() for own, thread in pairs), "no client is served")
 
-    def _rage(self, index: int, own: Answers) -> None:
+    def _run(self, index: int, own: Answers) -> None:
         try:
             line = Line(self._server)
-        except GONE:
+        except DISCONNECTED:
             return
         kept: list[str] = []
         while not self._over.is_set():
             try:
                 self._create_and_revoke(line, f"urn:li:corpuser:storm-{index}", own, kept)
             except GraphQLRefused as refusal:
-                if not self._goes_on and refusal.reason in COME_AGAIN:
+                if not self._continue_after_rejection and refusal.reason in RETRIABLE:
                     continue
                 own.refused.append(refusal.errors)
-                if not self._goes_on:
+                if not self._continue_after_rejection:
                     break
-            except GONE:
+            except DISCONNECTED:
                 break
         line.close()
 
