@@ -45,9 +45,15 @@ def filter_and_record(draw: st.DrawFn) -> tuple[Filter, TokenRecord]:
     return draw(filters([record])), record
 
 
+def asked(
+    field: str, condition: str | None, value: str | None, values: list[str] | None, negated: bool
+) -> dict[str, Any]:
+    return {"field": field, "condition": condition, "value": value, "values": values, "negated": negated}
+
+
 def rejection(field: str, condition: str | None, value: str | None, values: list[str] | None, negated: bool) -> Fault:
     with pytest.raises(Fault) as caught:
-        parse_filter("filters[0]", field, condition, value, values, negated, NOW)
+        parse_filter("filters[0]", asked(field, condition, value, values, negated), NOW)
     assert caught.value.reason is Reason.INVALID_FIELD
     return caught.value
 
@@ -124,19 +130,19 @@ def test_numbers_are_compared_as_numbers(record: TokenRecord, value: int) -> Non
 @given(filters())
 def test_filter_survives_a_parse_round_trip(f: Filter) -> None:
     words = [str(value) for value in f.values]
-    parsed = parse_filter("filters[0]", f.field.word, f.condition.value, None, words, f.negated, NOW)
+    parsed = parse_filter("filters[0]", asked(f.field.word, f.condition.value, None, words, f.negated), NOW)
     assert parsed == f
 
 
 @given(filters().filter(lambda f: f.condition is not Condition.EXISTS))
 def test_value_and_values_are_merged(f: Filter) -> None:
     words = [str(value) for value in f.values]
-    together = parse_filter("filters[0]", f.field.word, f.condition.value, words[0], words, f.negated, NOW)
+    together = parse_filter("filters[0]", asked(f.field.word, f.condition.value, words[0], words, f.negated), NOW)
     assert together == f
 
 
 def test_default_condition_is_equal() -> None:
-    assert parse_filter("f", "name", None, "x", None, False, NOW).condition is Condition.EQUAL
+    assert parse_filter("f", asked("name", None, "x", None, False), NOW).condition is Condition.EQUAL
 
 
 @given(st.text().filter(lambda word: word not in {field.word for field in Field}))
@@ -151,7 +157,7 @@ def test_unknown_filter_field_is_rejected(word: str) -> None:
 def test_unsupported_condition_is_rejected_with_the_supported_ones(field: Field, condition: Condition) -> None:
     value = None if condition is Condition.EXISTS else field.kind.words[0] if field.kind.words else "1"
     if condition in field.kind.conditions:
-        assert parse_filter("f", field.word, condition.value, value, None, False, NOW).condition is condition
+        assert parse_filter("f", asked(field.word, condition.value, value, None, False), NOW).condition is condition
         return
     fault = rejection(field.word, condition.value, value, None, False)
     assert fault.details == {"field": "filters[0].condition"}
@@ -171,7 +177,7 @@ def test_invalid_number_is_rejected_with_an_example(field: Field, word: str) -> 
 @pytest.mark.parametrize("field", [field for field in Field if field.kind.timed])
 @given(st.integers(0, 999_999_999), st.integers(0, 86_399))
 def test_time_filter_accepts_a_duration_ago(field: Field, days: int, seconds: int) -> None:
-    found = parse_filter("f", field.word, "LESS_THAN", f"P{days}DT{seconds}S", None, False, NOW)
+    found = parse_filter("f", asked(field.word, "LESS_THAN", f"P{days}DT{seconds}S", None, False), NOW)
     assert found.values == (NOW - (days * 86_400 + seconds) * 1_000,)
 
 
@@ -184,7 +190,7 @@ def test_invalid_duration_is_rejected_with_an_example(word: str) -> None:
 
 def test_only_time_fields_accept_durations() -> None:
     assert "whole number, such as 10" in rejection("useCount", "LESS_THAN", "P90D", None, False).message
-    assert parse_filter("f", "name", None, "P90D", None, False, NOW).values == ("P90D",)
+    assert parse_filter("f", asked("name", None, "P90D", None, False), NOW).values == ("P90D",)
 
 
 @given(records(), st.integers(NOW - 5, NOW + 5))
@@ -197,7 +203,7 @@ def test_last_activity_is_last_use_or_creation(record: TokenRecord, value: int) 
 
 @given(st.integers(-LARGEST, LARGEST))
 def test_every_64_bit_number_is_parsed(number: int) -> None:
-    assert parse_filter("f", "createdAt", None, str(number), None, False, NOW).values == (number,)
+    assert parse_filter("f", asked("createdAt", None, str(number), None, False), NOW).values == (number,)
 
 
 @pytest.mark.parametrize("field", [field for field in Field if field.kind.words])
@@ -216,13 +222,13 @@ def test_unstorable_filter_value_is_rejected(text: str) -> None:
 def test_value_is_required_except_for_exists(field: Field) -> None:
     assert "needs value or values" in rejection(field.word, None, None, None, False).message
     assert "needs value or values" in rejection(field.word, "IN", None, [], True).message
-    assert parse_filter("f", field.word, "EXISTS", None, [], False, NOW).values == ()
+    assert parse_filter("f", asked(field.word, "EXISTS", None, [], False), NOW).values == ()
     assert "takes no value" in rejection(field.word, "EXISTS", "x", None, False).message
 
 
 def test_filter_and_value_counts_are_limited() -> None:
     most = [str(n) for n in range(MAX_VALUES)]
-    assert len(parse_filter("f", "name", "IN", None, most, False, NOW).values) == MAX_VALUES
+    assert len(parse_filter("f", asked("name", "IN", None, most, False), NOW).values) == MAX_VALUES
     with pytest.raises(Fault, match=f"at most {MAX_VALUES:,} values together"):
         check_filter_sizes([MAX_VALUES, 1])
     check_filter_sizes([1] * MAX_FILTERS)

@@ -6,16 +6,17 @@ holds everything the decision depends on. If any of it has changed, nothing is w
 Types that every verification creates are named tuples: a third of the cost of a frozen dataclass.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from watchword.domain.errors import Fault, invalid
+from watchword.domain.errors import Fault
+from watchword.domain.filters import DEFAULT_COUNT, check_page_size
 from watchword.domain.names import MAX_URN, SYSTEM_ACTOR, check_text
 from watchword.domain.policies import Privilege, denied, out_of_scope
 from watchword.domain.token_limits import UNLIMITED, Limits
 
-DEFAULT_COUNT, MAX_COUNT = 20, 1_000
 MAX_GROUPS_SHOWN = 100
 USER_PREFIX = "urn:li:corpuser:"
 
@@ -116,18 +117,14 @@ class ActorPage(NamedTuple):
     more: bool
 
 
-def parse_actor_search(
-    count: int | None, cursor: str | None, prefix: str | None, *, only_suspended: bool | None
-) -> ActorSearch:
+def parse_actor_search(asked: Mapping[str, Any]) -> ActorSearch:
     """Validate the page that a caller requests. A prefix without `urn:` is a user name."""
-    count = DEFAULT_COUNT if count is None else count
-    if not 1 <= count <= MAX_COUNT:
-        raise invalid("count", f"count must be from 1 to {MAX_COUNT:,}.")
-    after = check_text(cursor or "", "cursor", MAX_URN)
-    wanted = check_text(prefix or "", "prefix", MAX_URN)
-    if wanted and not wanted.startswith("urn:"):
-        wanted = USER_PREFIX + wanted
-    return ActorSearch(count, after, wanted, bool(only_suspended))
+    count = check_page_size(asked.get("count"))
+    after = check_text(asked.get("cursor") or "", "cursor", MAX_URN)
+    prefix = check_text(asked.get("prefix") or "", "prefix", MAX_URN)
+    if prefix and not prefix.startswith("urn:"):
+        prefix = USER_PREFIX + prefix
+    return ActorSearch(count, after, prefix, bool(asked.get("onlySuspended")))
 
 
 class Caller(NamedTuple):

@@ -1,13 +1,13 @@
 """Revoking many tokens in one call, by ids or by list filters."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from watchword.domain.errors import Fault, Reason, invalid
-from watchword.domain.filters import Condition, Field, Filter
-from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType
+from watchword.domain.filters import Condition, Field, Filter, parse_filters
+from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType, check_token_id
 
 MOST = 100_000  # revoked by one call
 MOST_IDS = 2_000
@@ -112,16 +112,18 @@ class Revocation(NamedTuple):
     number: int
 
 
-def check_selection(
-    ids: Sequence[str] | None, filters: tuple[Filter, ...] | None, everything: bool, cascade: bool, at_most: int | None
-) -> Selection:
+def parse_selection(asked: Mapping[str, Any], now: int) -> Selection:
+    ids, at_most = asked.get("ids"), asked.get("atMost")
+    if ids is not None:
+        ids = tuple(dict.fromkeys(check_token_id(text, f"ids[{index}]") for index, text in enumerate(ids)))
+    filters = parse_filters(asked.get("filters") or [], now)
     if at_most is not None and at_most < 0:
         raise invalid("atMost", "atMost must be 0 or more.")
-    if ids is not None and len(ids) > MOST_IDS:
+    if ids is not None and len(asked["ids"]) > MOST_IDS:
         raise invalid("ids", f"ids may have at most {MOST_IDS:,} entries. Use filters for more.")
-    if ids is None and not filters and not everything:
+    if ids is None and not filters and not asked.get("all"):
         raise unconfirmed()
-    return Selection(None if ids is None else tuple(dict.fromkeys(ids)), filters or (), everything, cascade, at_most)
+    return Selection(ids, filters, bool(asked.get("all")), bool(asked.get("cascade")), at_most)
 
 
 def check_count(count: int, at_most: int | None = None) -> None:

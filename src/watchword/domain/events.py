@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Self
 
 from watchword.domain.errors import invalid
-from watchword.domain.filters import DEFAULT_COUNT, MAX_COUNT
+from watchword.domain.filters import DEFAULT_COUNT, check_page_size
 from watchword.domain.names import check_text
 
 MAX_WORDS = 100
@@ -122,29 +122,17 @@ class EventSearch:
 _CURSOR = re.compile(r"(\d{1,18})-(\d{1,18})", re.ASCII)
 
 
-def parse_event_search(
-    count: int | None,
-    cursor: str | None,
-    actors: Sequence[str] | None,
-    actions: Sequence[str] | None,
-    targets: Sequence[str] | None,
-    since: int | None,
-    until: int | None,
-    about: Sequence[str] | None,
-) -> EventSearch:
-    if count is None:
-        count = DEFAULT_COUNT
-    if not 1 <= count <= MAX_COUNT:
-        raise invalid("count", f"count must be from 1 to {MAX_COUNT:,}.")
+def parse_event_search(asked: Mapping[str, Any]) -> EventSearch:
+    cursor = asked.get("cursor")
     return EventSearch(
-        count=count,
+        count=check_page_size(asked.get("count")),
         after=None if cursor is None else _parse_cursor(cursor),
-        actors=_words(actors, "actorUrns"),
-        actions=tuple(_known_action(word) for word in _words(actions, "actions")),
-        targets=_words(targets, "targets"),
-        since=since,
-        until=until,
-        about=_words(about, "aboutUrns"),
+        actors=_words(asked, "actorUrns"),
+        actions=tuple(_known_action(word) for word in _words(asked, "actions")),
+        targets=_words(asked, "targets"),
+        since=asked.get("since"),
+        until=asked.get("until"),
+        about=_words(asked, "aboutUrns"),
     )
 
 
@@ -155,10 +143,11 @@ def _parse_cursor(text: str) -> Cursor:
     return Cursor(int(match[1]), int(match[2]))
 
 
-def _words(words: Sequence[str] | None, field_name: str) -> tuple[str, ...]:
-    if words is not None and len(words) > MAX_WORDS:
-        raise invalid(field_name, f"{field_name} may have at most {MAX_WORDS} entries.")
-    return tuple(dict.fromkeys(check_text(word, field_name, MAX_WORD) for word in words or ()))
+def _words(asked: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    words: Sequence[str] = asked.get(name) or ()
+    if len(words) > MAX_WORDS:
+        raise invalid(name, f"{name} may have at most {MAX_WORDS} entries.")
+    return tuple(dict.fromkeys(check_text(word, name, MAX_WORD) for word in words))
 
 
 def _known_action(word: str) -> str:

@@ -4,10 +4,10 @@ Filters are ANDed; the values of one filter are ORed. A missing value never matc
 EXISTS finds it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from watchword.domain.errors import invalid
 from watchword.domain.lifetimes import parse_iso
@@ -117,16 +117,14 @@ class Filter(NamedTuple):
         )
 
 
-def parse_filter(
-    where: str,
-    field: str,
-    condition: str | None,
-    value: str | None,
-    values: Sequence[str] | None,
-    negated: bool,
-    now: int,
-) -> Filter:
+def parse_filters(asked: Sequence[Mapping[str, Any]], now: int) -> tuple[Filter, ...]:
+    check_filter_sizes([len(one.get("values") or ()) for one in asked])
+    return check_tests(tuple(parse_filter(f"filters[{index}]", one, now) for index, one in enumerate(asked)))
+
+
+def parse_filter(where: str, asked: Mapping[str, Any], now: int) -> Filter:
     """Parse one filter. `where` is its path in the input; durations count back from `now`."""
+    field, condition, value = asked["field"], asked.get("condition"), asked.get("value")
     known = _BY_WORD.get(field)
     if known is None:
         raise invalid(f"{where}.field", f"{where}.field must be one of: {', '.join(_BY_WORD)}.")
@@ -134,14 +132,14 @@ def parse_filter(
     if chosen not in known.kind.conditions:
         allowed = ", ".join(c.value for c in known.kind.conditions)
         raise invalid(f"{where}.condition", f"{where}.condition on {field} must be one of: {allowed}.")
-    given = [*([value] if value is not None else []), *(values or [])]
+    given = [*([value] if value is not None else []), *(asked.get("values") or [])]
     if chosen is Condition.EXISTS:
         if given:
             raise invalid(f"{where}.values", f"{where}: EXISTS takes no value.")
     elif not given:
         raise invalid(f"{where}.value", f"{where} needs value or values.")
     parsed = dict.fromkeys(_parse_value(known, text, f"{where}.values", now) for text in given)
-    return Filter(known, chosen, tuple(parsed), negated)
+    return Filter(known, chosen, tuple(parsed), bool(asked.get("negated")))
 
 
 def _parse_value(field: Field, text: str, where: str, now: int) -> Value:
@@ -241,8 +239,14 @@ class Search:
 def check_page(start: int, count: int) -> None:
     if not 0 <= start <= LARGEST:
         raise invalid("start", "start must be 0 or more.")
-    if not 0 <= count <= MAX_COUNT:
-        raise invalid("count", f"count must be from 0 to {MAX_COUNT:,}.")
+    check_page_size(count, least=0)
+
+
+def check_page_size(count: int | None, least: int = 1) -> int:
+    count = DEFAULT_COUNT if count is None else count
+    if not least <= count <= MAX_COUNT:
+        raise invalid("count", f"count must be from {least} to {MAX_COUNT:,}.")
+    return count
 
 
 def check_filter_sizes(values: Sequence[int]) -> None:

@@ -46,10 +46,7 @@ async def list_actors(_: Any, info: Info, input: Json | None = None) -> Json:
     context, policies = info.context, info.context.services.core.policies
     async with context.searching:
         grant = await policies.authorize_list_actors(context.caller)
-        asked = input or {}
-        search = parse_actor_search(
-            asked.get("count"), asked.get("cursor"), asked.get("prefix"), only_suspended=asked.get("onlySuspended")
-        )
+        search = parse_actor_search(input or {})
         page = await policies.actors(grant, search, context.time_left())
         context.show(len(page.actors))
     return {
@@ -111,10 +108,9 @@ async def offboard_actor(_: Any, info: Info, input: Json) -> Json:
 
 async def list_events(_: Any, info: Info, input: Json | None = None) -> Json:
     context, audit = info.context, info.context.services.core.audit
-    names = ("count", "cursor", "actorUrns", "actions", "targets", "since", "until", "aboutUrns")
     async with context.searching:
         grant = await audit.authorize(context.caller)
-        search = parse_event_search(*((input or {}).get(name) for name in names))
+        search = parse_event_search(input or {})
         events, cursor = await audit.list(grant, search, context.time_left())
         context.show(len(events))
     return {

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from watchword.domain.bulk_revocation import Selection, check_selection
+from watchword.domain.bulk_revocation import parse_selection
 from watchword.domain.errors import invalid
-from watchword.domain.filters import BY_END, Filter, Search, check_filter_sizes, check_tests, parse_filter, parse_sort
+from watchword.domain.filters import BY_END, Search, parse_filters, parse_sort
 from watchword.domain.lifetimes import Duration
 from watchword.domain.names import TOKEN_PREFIX, check_actor, check_description, check_name, name_of
 from watchword.domain.ports import Clock
@@ -65,7 +65,7 @@ async def revoke_access_tokens(_: Any, info: Info, input: Json) -> Json:
     dry_run = input.get("dryRun") is not False
     async with context.searching:
         grant = await tokens.authorize(context.caller)
-        selection = _selection(input, context.now)
+        selection = parse_selection(input, context.now)
         search = Search(filters=selection.filters) if selection.ids is None else None
         if search is not None and (dry_run or search.pinned is not None):
             context.search(search)
@@ -173,41 +173,15 @@ def _lifetime(input: Json) -> Lifetime:
     return Lifetime(None if duration is None else Duration[duration], input.get("durationIso"))
 
 
-def _selection(input: Json, now: int) -> Selection:
-    ids = input.get("ids")
-    wanted = None if ids is None else [check_token_id(text, f"ids[{index}]") for index, text in enumerate(ids)]
-    return check_selection(
-        wanted, _filters(input, now), bool(input.get("all")), bool(input.get("cascade")), input.get("atMost")
-    )
-
-
 def _search(input: Json, now: int, record_fields: frozenset[str] | None) -> Search:
     page, sort = page_of(input), input.get("sort")
     return Search(
         start=page["start"],
         count=page["count"],
-        filters=_filters(input, now),
+        filters=parse_filters(input.get("filters") or [], now),
         sort=parse_sort(sort["field"], sort.get("order") != "ASCENDING") if sort else BY_END,
         record_fields=record_fields,
     )
-
-
-def _filters(input: Json, now: int) -> tuple[Filter, ...]:
-    filters = input.get("filters") or []
-    check_filter_sizes([len(f.get("values") or ()) for f in filters])
-    parsed = tuple(
-        parse_filter(
-            f"filters[{index}]",
-            f["field"],
-            f.get("condition"),
-            f.get("value"),
-            f.get("values"),
-            bool(f.get("negated")),
-            now,
-        )
-        for index, f in enumerate(filters)
-    )
-    return check_tests(parsed)
 
 
 def _raw_token(token: str) -> bytes:
