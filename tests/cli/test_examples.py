@@ -22,7 +22,7 @@ ELSEWHERE = {
         "watchword db copy --from sqlite:///watchword-data/watchword.db --to postgresql://ww@db.example.org/ww"
     ): "by test_copy",
     "watchword health --port 8080": "by test_health",
-    "watchword event list --follow -o json": "by test_habits",
+    "watchword event list --follow -o json": "by test_conventions",
 }
 EXAMPLES = [
     line.strip().removeprefix("Example: ")
