@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.engines.given import ClusterGiven, Given, Run
+from tests.engines.harness import ClusterHarness, EngineHarness, Run
 from tests.support.engine_nodes import NODE_ENGINES
-from tests.support.engines import ENGINES, Backend, StoreLocation
+from tests.support.engines import ENGINES, Backend, IndexLocation
 from tests.support.nodes import KINDS
 from watchword.domain.engine import ClusterEngine
 
@@ -30,7 +30,7 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def place(backend: Backend) -> StoreLocation:
+def place(backend: Backend) -> IndexLocation:
     return backend.place()
 
 
@@ -45,7 +45,7 @@ def run() -> Iterator[Run]:
 
 
 @pytest.fixture
-def given(place: StoreLocation, run: Run) -> Iterator[Given]:
+def harness(place: IndexLocation, run: Run) -> Iterator[EngineHarness]:
     engine = run(place.open())
-    yield ClusterGiven(run, engine, place) if isinstance(engine, ClusterEngine) else Given(run, engine, place)
+    yield ClusterHarness(run, engine, place) if isinstance(engine, ClusterEngine) else EngineHarness(run, engine, place)
     run(engine.close())

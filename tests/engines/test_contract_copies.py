@@ -3,12 +3,24 @@
 import itertools
 from typing import NamedTuple
 
-from hypothesis import HealthCheck, example, settings
-from hypothesis import given as drawn
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.engines.conftest import ON_CLUSTERS
-from tests.engines.given import QUICK, SLOW, TAG, UNTIL, ClusterGiven, Given, Rows, old, row, staying, timeless, young
+from tests.engines.harness import (
+    QUICK,
+    SLOW,
+    TAG,
+    UNTIL,
+    ClusterHarness,
+    EngineHarness,
+    Rows,
+    old,
+    row,
+    staying,
+    timeless,
+    young,
+)
 from tests.support.engines import Source
 from watchword.domain.engine import Checkpoints, Pace
 
@@ -30,24 +42,24 @@ _changes = st.lists(
 )
 
 
-def apply(given: ClusterGiven, index: str, changes: list[Change], model: Rows) -> None:
+def apply(harness: ClusterHarness, index: str, changes: list[Change], model: Rows) -> None:
     for row_id, source in changes:
         if source is None:
-            given.place.remove(index, row_id)
+            harness.place.remove(index, row_id)
             model.pop(row_id, None)
         else:
-            assert given.place.put(index, row_id, source)
+            assert harness.place.put(index, row_id, source)
             model[row_id] = source
 
 
-def catch_up(given: ClusterGiven, index: str, target: str, since: Checkpoints) -> None:
-    if any(status.counters.version_conflicts for status in given.caught_up(index, target, since)):
-        given.caught_up(index, target, since, overwrite=True)
+def catch_up(harness: ClusterHarness, index: str, target: str, since: Checkpoints) -> None:
+    if any(status.counters.version_conflicts for status in harness.caught_up(index, target, since)):
+        harness.caught_up(index, target, since, overwrite=True)
 
 
 @ON_CLUSTERS
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@drawn(first=_changes, meanwhile=_changes, after=_changes, last=_changes)
+@given(first=_changes, meanwhile=_changes, after=_changes, last=_changes)
 @example(
     first=[Change("a", row(1, UNTIL + 1)), Change("b", row(2, UNTIL + 1))],
     meanwhile=[Change("a", None), Change("a", row(3, UNTIL + 2))],
@@ -55,37 +67,37 @@ def catch_up(given: ClusterGiven, index: str, target: str, since: Checkpoints) -
     last=[Change("c", row(5, UNTIL + 1)), Change("a", None)],
 )
 def test_caught_up_copy_equals_the_model(
-    given: ClusterGiven, first: list[Change], meanwhile: list[Change], after: list[Change], last: list[Change]
+    harness: ClusterHarness, first: list[Change], meanwhile: list[Change], after: list[Change], last: list[Change]
 ) -> None:
     number = next(_examples)
     model: Rows = {}
-    index = given.index(f"source_{number}")
-    apply(given, index, first, model)
+    index = harness.index(f"source_{number}")
+    apply(harness, index, first, model)
 
-    marks = given.run(given.engine.checkpoints(index))
-    target = given.copy_of(index, f"copy_{number}")
-    task = given.run(given.engine.start_copy(index, target, UNTIL, Pace(TAG, batch=2)))
-    apply(given, index, meanwhile, model)
-    given.over(task)
-    apply(given, index, after, model)
+    marks = harness.run(harness.engine.checkpoints(index))
+    target = harness.copy_of(index, f"copy_{number}")
+    task = harness.run(harness.engine.start_copy(index, target, UNTIL, Pace(TAG, batch=2)))
+    apply(harness, index, meanwhile, model)
+    harness.over(task)
+    apply(harness, index, after, model)
 
-    then = given.run(given.engine.checkpoints(index))
-    catch_up(given, index, target, marks)
-    apply(given, index, last, model)
-    given.run(given.engine.block(index))
-    catch_up(given, index, target, then)
-    given.run(given.engine.reconcile(index, target, UNTIL))
+    then = harness.run(harness.engine.checkpoints(index))
+    catch_up(harness, index, target, marks)
+    apply(harness, index, last, model)
+    harness.run(harness.engine.block(index))
+    catch_up(harness, index, target, then)
+    harness.run(harness.engine.reconcile(index, target, UNTIL))
 
-    assert given.rows(index) == model
-    assert given.rows(target) == staying(model)
-    counted = given.run(given.engine.count(target, UNTIL))
+    assert harness.rows(index) == model
+    assert harness.rows(target) == staying(model)
+    counted = harness.run(harness.engine.count(target, UNTIL))
     assert (counted.total, counted.old) == (len(staying(model)), 0)
-    given.run(given.engine.swap(index, index, target))
-    assert given.rows(index) == staying(model)
-    given.run(given.engine.drop(target))
+    harness.run(harness.engine.swap(index, index, target))
+    assert harness.rows(index) == staying(model)
+    harness.run(harness.engine.drop(target))
 
 
-def test_no_call_touches_an_index_with_a_similar_name(given: Given) -> None:
+def test_no_call_touches_an_index_with_a_similar_name(harness: EngineHarness) -> None:
     rows = old(10) | young(10) | timeless(2)
     words = (
         "dataset_usage",
@@ -96,33 +108,33 @@ def test_no_call_touches_an_index_with_a_similar_name(given: Given) -> None:
         "x_dataset_usage",
         "copy_",
     )
-    bystanders = [given.index(word, rows) for word in words if word != "dataset_usage"]
-    before = [given.run(given.engine.resolve(name)) for name in bystanders]
+    bystanders = [harness.index(word, rows) for word in words if word != "dataset_usage"]
+    before = [harness.run(harness.engine.resolve(name)) for name in bystanders]
 
     def untouched() -> None:
-        assert [given.rows(name) for name in bystanders] == [rows] * len(bystanders)
-        assert [given.run(given.engine.resolve(name)) for name in bystanders] == before
-        if isinstance(given, ClusterGiven):
-            assert not any(given.run(given.engine.is_blocked(name)) for name in bystanders)
+        assert [harness.rows(name) for name in bystanders] == [rows] * len(bystanders)
+        assert [harness.run(harness.engine.resolve(name)) for name in bystanders] == before
+        if isinstance(harness, ClusterHarness):
+            assert not any(harness.run(harness.engine.is_blocked(name)) for name in bystanders)
 
-    name = given.index("dataset_usage", rows)
+    name = harness.index("dataset_usage", rows)
     untouched()
-    given.ended(given.run(given.engine.start_delete(name, UNTIL - 5, QUICK)))
-    cancelled = given.run(given.engine.start_delete(name, UNTIL - 2, SLOW))
-    given.run(given.engine.cancel(cancelled))
-    given.over(cancelled)
+    harness.ended(harness.run(harness.engine.start_delete(name, UNTIL - 5, QUICK)))
+    cancelled = harness.run(harness.engine.start_delete(name, UNTIL - 2, SLOW))
+    harness.run(harness.engine.cancel(cancelled))
+    harness.over(cancelled)
     untouched()
-    if not isinstance(given, ClusterGiven):
+    if not isinstance(harness, ClusterHarness):
         return
-    marks = given.run(given.engine.checkpoints(name))
-    target = given.copied(name)
-    given.run(given.engine.block(name))
+    marks = harness.run(harness.engine.checkpoints(name))
+    target = harness.copied(name)
+    harness.run(harness.engine.block(name))
     untouched()
-    given.caught_up(name, target, marks)
-    given.run(given.engine.reconcile(name, target, UNTIL))
-    given.run(given.engine.unblock(name))
+    harness.caught_up(name, target, marks)
+    harness.run(harness.engine.reconcile(name, target, UNTIL))
+    harness.run(harness.engine.unblock(name))
     untouched()
-    given.run(given.engine.swap(name, name, target))
+    harness.run(harness.engine.swap(name, name, target))
     untouched()
-    given.run(given.engine.drop(target))
+    harness.run(harness.engine.drop(target))
     untouched()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.engines.engine_process import problems, working
-from tests.engines.given import QUICK, UNTIL, Given, Run, old, row, staying, young
+from tests.engines.harness import QUICK, UNTIL, EngineHarness, Run, old, row, staying, young
 from tests.support.disks import small_disk
 from tests.support.engines import EmbeddedPlace
 from tests.support.tracing import failing
@@ -27,10 +27,10 @@ def path(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def given(path: Path, run: Run) -> Iterator[Given]:
+def harness(path: Path, run: Run) -> Iterator[EngineHarness]:
     place = EmbeddedPlace(path)
     engine = run(place.open())
-    yield Given(run, engine, place)
+    yield EngineHarness(run, engine, place)
     run(engine.close())
 
 
@@ -47,28 +47,28 @@ def filled(disk: Path, left: int) -> Iterator[None]:
             file.truncate(0)
 
 
-def test_full_disk_makes_the_index_unavailable_and_loses_nothing(given: Given, path: Path) -> None:
-    index = given.index("one", ROWS)
+def test_full_disk_makes_the_index_unavailable_and_loses_nothing(harness: EngineHarness, path: Path) -> None:
+    index = harness.index("one", ROWS)
     with filled(path.parent, 0):
-        fault = given.refused(given.engine.write(index, [Row(b'{"pad": "%s"}' % (b"x" * 100_000), "large")]))
+        fault = harness.refused(harness.engine.write(index, [Row(b'{"pad": "%s"}' % (b"x" * 100_000), "large")]))
         assert fault.reason is Reason.INDEX_UNAVAILABLE
         assert fault.message == "The search index's disk is full."
-        assert given.rows(index) == ROWS
-    given.write(index, {"new": row(1)})
-    assert given.rows(index) == ROWS | {"new": row(1)}
+        assert harness.rows(index) == ROWS
+    harness.write(index, {"new": row(1)})
+    assert harness.rows(index) == ROWS | {"new": row(1)}
     assert problems(path) == []
 
 
-def test_task_survives_a_disk_that_fails_for_a_moment(given: Given, path: Path, tmp_path: Path) -> None:
-    index = given.index("one", {**ROWS, "it": row(1)})
+def test_task_survives_a_disk_that_fails_for_a_moment(harness: EngineHarness, path: Path, tmp_path: Path) -> None:
+    index = harness.index("one", {**ROWS, "it": row(1)})
     with working(path) as process:
-        warm = given.index("two", old(1))
-        given.ended(given.run(given.engine.start_delete(warm, UNTIL, QUICK)))
+        warm = harness.index("two", old(1))
+        harness.ended(harness.run(harness.engine.start_delete(warm, UNTIL, QUICK)))
         with failing(process.pid, tmp_path / "strace.log", "pwrite64", "EIO"):
-            task = given.run(given.engine.start_delete(index, UNTIL, QUICK))
+            task = harness.run(harness.engine.start_delete(index, UNTIL, QUICK))
             log = tmp_path / "strace.log"
             until(lambda: log.exists() and log.read_text().count("EIO") >= 2, "it has failed twice")
-        status = given.ended(task)
+        status = harness.ended(task)
     assert status.counters.deleted == 501
-    assert given.rows(index) == staying(ROWS)
+    assert harness.rows(index) == staying(ROWS)
     assert problems(path) == []

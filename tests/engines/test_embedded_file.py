@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from tests.engines.engine_process import look, problems, working
-from tests.engines.given import QUICK, UNTIL, Given, Run, old, row, young
+from tests.engines.harness import QUICK, UNTIL, EngineHarness, Run, old, row, young
 from tests.support.engines import EmbeddedPlace
 from tests.support.waiting import until
 from watchword.domain.errors import OperatorError, Reason
@@ -55,15 +55,15 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def given(path: Path, run: Run) -> Iterator[Given]:
+def harness(path: Path, run: Run) -> Iterator[EngineHarness]:
     place = EmbeddedPlace(path)
     engine = run(place.open())
-    yield Given(run, engine, place)
+    yield EngineHarness(run, engine, place)
     run(engine.close())
 
 
-def test_only_the_owner_can_read_the_file_and_its_companions(given: Given, path: Path) -> None:
-    given.index("one", old(3))
+def test_only_the_owner_can_read_the_file_and_its_companions(harness: EngineHarness, path: Path) -> None:
+    harness.index("one", old(3))
     with working(path):
         until(lambda: path.with_name("index.db.lock").exists(), "it works")
         files = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
@@ -153,28 +153,28 @@ def test_every_driver_error_becomes_a_fault(kind: type[apsw.Error]) -> None:
     assert kind.__name__ in fault.why
 
 
-def test_file_locked_too_long_is_unavailable(given: Given, path: Path) -> None:
-    index = given.index("one", old(1))
+def test_file_locked_too_long_is_unavailable(harness: EngineHarness, path: Path) -> None:
+    index = harness.index("one", old(1))
     with closing(apsw.Connection(str(path))) as holder:
         holder.execute("BEGIN IMMEDIATE")
-        fault = given.refused(given.engine.write(index, [Row(b"{}")]))
+        fault = harness.refused(harness.engine.write(index, [Row(b"{}")]))
         assert fault.reason is Reason.INDEX_UNAVAILABLE
-        assert given.run(given.engine.count(index, UNTIL)).total == 1
+        assert harness.run(harness.engine.count(index, UNTIL)).total == 1
         holder.execute("ROLLBACK")
-    given.write(index, young(1))
-    assert len(given.rows(index)) == 2
+    harness.write(index, young(1))
+    assert len(harness.rows(index)) == 2
 
 
-def test_closed_engine_reports_that_the_service_stops(given: Given) -> None:
-    given.run(given.engine.close())
-    assert given.refused(given.engine.probe()).reason is Reason.STOPPING
+def test_closed_engine_reports_that_the_service_stops(harness: EngineHarness) -> None:
+    harness.run(harness.engine.close())
+    assert harness.refused(harness.engine.probe()).reason is Reason.STOPPING
 
 
-def test_event_loop_is_not_blocked_by_a_waiting_write(given: Given, path: Path) -> None:
-    index = given.index("one")
+def test_event_loop_is_not_blocked_by_a_waiting_write(harness: EngineHarness, path: Path) -> None:
+    index = harness.index("one")
 
     async def both() -> int:
-        writing = asyncio.ensure_future(given.engine.write(index, [Row(b"{}")]))
+        writing = asyncio.ensure_future(harness.engine.write(index, [Row(b"{}")]))
         turns = 0
         while turns < 20:
             await asyncio.sleep(0.005)
@@ -186,55 +186,55 @@ def test_event_loop_is_not_blocked_by_a_waiting_write(given: Given, path: Path) 
 
     with closing(apsw.Connection(str(path))) as holder:
         holder.execute("BEGIN IMMEDIATE")
-        assert given.run(both()) == 20
-    assert len(given.rows(index)) == 1
+        assert harness.run(both()) == 20
+    assert len(harness.rows(index)) == 1
 
 
 @pytest.mark.parametrize("row_id", ["", "x" * 513, "\ud800", "é" * 257])
-def test_invalid_row_id_is_rejected_and_no_row_is_written(given: Given, row_id: str) -> None:
-    index = given.index("one")
+def test_invalid_row_id_is_rejected_and_no_row_is_written(harness: EngineHarness, row_id: str) -> None:
+    index = harness.index("one")
     rows = [Row(b"{}", "good"), Row(b"{}", row_id)]
-    assert given.refused(given.engine.write(index, rows)).reason is Reason.INDEX_REFUSED
-    assert given.rows(index) == {}
+    assert harness.refused(harness.engine.write(index, rows)).reason is Reason.INDEX_REFUSED
+    assert harness.rows(index) == {}
 
 
 @pytest.mark.parametrize("at", [2**63, 2**64, -(2**63), 10**30, 1e308])
-def test_time_beyond_64_bits_is_compared(given: Given, at: float) -> None:
-    index = given.index("one", {"far": row(1, at)})
-    assert given.run(given.engine.count(index, UNTIL)).old == int(at < 0)
-    assert given.rows(index) == {"far": row(1, at)}
+def test_time_beyond_64_bits_is_compared(harness: EngineHarness, at: float) -> None:
+    index = harness.index("one", {"far": row(1, at)})
+    assert harness.run(harness.engine.count(index, UNTIL)).old == int(at < 0)
+    assert harness.rows(index) == {"far": row(1, at)}
 
 
-def test_tasks_that_ended_a_week_ago_are_forgotten(given: Given, path: Path) -> None:
-    index = given.index("one", old(2))
+def test_tasks_that_ended_a_week_ago_are_forgotten(harness: EngineHarness, path: Path) -> None:
+    index = harness.index("one", old(2))
     with working(path):
-        tasks = [given.run(given.engine.start_delete(index, UNTIL, QUICK)) for _ in range(2)]
+        tasks = [harness.run(harness.engine.start_delete(index, UNTIL, QUICK)) for _ in range(2)]
         for task in tasks:
-            given.ended(task)
-    waiting = given.run(given.engine.start_delete(index, UNTIL, QUICK))
+            harness.ended(task)
+    waiting = harness.run(harness.engine.start_delete(index, UNTIL, QUICK))
     look(path, "UPDATE tasks SET started_at = started_at - ?", RETENTION_MILLIS + 60_000)
     look(path, "UPDATE tasks SET ended_at = ended_at - ? WHERE number = ?", RETENTION_MILLIS + 1, tasks[0].number)
     with working(path):
-        given.ended(waiting)
-        until(lambda: given.run(given.engine.task(tasks[0])) is None, "it is forgotten")
-    assert given.status(tasks[1]).completed
+        harness.ended(waiting)
+        until(lambda: harness.run(harness.engine.task(tasks[0])) is None, "it is forgotten")
+    assert harness.status(tasks[1]).completed
 
 
-def test_pages_of_deleted_rows_are_given_back(given: Given, path: Path) -> None:
+def test_pages_of_deleted_rows_are_given_back(harness: EngineHarness, path: Path) -> None:
     rows = {f"row-{n}": {"pad": "x" * 2_000, "timestampMillis": UNTIL - n} for n in range(10_000)}
-    index = given.index("one", rows | young(20))
+    index = harness.index("one", rows | young(20))
 
     def pages() -> int:
         count: int = look(path, "PRAGMA page_count")[0][0]
         return count
 
     assert pages() > 5 * FREE_PAGES
-    task = given.run(given.engine.start_delete(index, UNTIL, QUICK))
+    task = harness.run(harness.engine.start_delete(index, UNTIL, QUICK))
     with working(path):
-        given.ended(task)
-        until(lambda: pages() <= FREE_PAGES + 100, "the pages are given back")
+        harness.ended(task)
+        until(lambda: pages() <= FREE_PAGES + 100, "the pages are harness back")
         until(lambda: path.stat().st_size <= 4096 * (FREE_PAGES + 100), "the file is shorter")
-    assert given.rows(index) == young(20)
+    assert harness.rows(index) == young(20)
     assert problems(path) == []
 
 
@@ -265,9 +265,9 @@ def test_file_with_copies_of_the_first_schema_is_migrated(path: Path, run: Run) 
     assert look(path, "SELECT count(*) FROM documents") == [(0,)]
 
 
-def fill(given: Given, path: Path, rows: int, width: int) -> str:
+def fill(harness: EngineHarness, path: Path, rows: int, width: int) -> str:
     """Write directly to the file. Every other row is old; ids are unsorted."""
-    index = given.index("large")
+    index = harness.index("large")
     look(
         path,
         """WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :rows)
@@ -284,14 +284,14 @@ def peak_mib(status: str) -> float:
     return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
 
 
-def little_memory(given: Given, path: Path, rows: int, enough: int, width: int) -> None:
+def little_memory(harness: EngineHarness, path: Path, rows: int, enough: int, width: int) -> None:
     """Of the engine process while it deletes `enough` rows, and of a process that counts."""
-    index = fill(given, path, rows, width)
+    index = fill(harness, path, rows, width)
     with working(path) as process:
-        task = given.run(given.engine.start_delete(index, UNTIL, QUICK))
-        given.until(task, lambda s: s.completed or s.counters.done >= enough, "enough is done", 1_800)
-        given.run(given.engine.cancel(task))
-        assert given.over(task).counters.done >= min(enough, rows // 2)
+        task = harness.run(harness.engine.start_delete(index, UNTIL, QUICK))
+        harness.until(task, lambda s: s.completed or s.counters.done >= enough, "enough is done", 1_800)
+        harness.run(harness.engine.cancel(task))
+        assert harness.over(task).counters.done >= min(enough, rows // 2)
         assert peak_mib(Path(f"/proc/{process.pid}/status").read_text()) < MEMORY_MIB
     told = subprocess.run(
         [sys.executable, "-c", ASK, str(path), index, str(UNTIL + rows)], capture_output=True, text=True, check=True
@@ -299,10 +299,10 @@ def little_memory(given: Given, path: Path, rows: int, enough: int, width: int) 
     assert peak_mib(told) < MEMORY_MIB
 
 
-def test_a_hundred_thousand_rows_need_little_memory(given: Given, path: Path) -> None:
-    little_memory(given, path, 100_000, 15_000, width=1_000)
+def test_a_hundred_thousand_rows_need_little_memory(harness: EngineHarness, path: Path) -> None:
+    little_memory(harness, path, 100_000, 15_000, width=1_000)
 
 
 @pytest.mark.soak
-def test_three_million_rows_need_little_memory(given: Given, path: Path) -> None:
-    little_memory(given, path, 3_000_000, 3_000_000, width=200)
+def test_three_million_rows_need_little_memory(harness: EngineHarness, path: Path) -> None:
+    little_memory(harness, path, 3_000_000, 3_000_000, width=200)

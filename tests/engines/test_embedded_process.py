@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.engines.engine_process import COMMAND, look, problems, start, working
-from tests.engines.given import SLOW, UNTIL, Given, Run, old, young
+from tests.engines.harness import SLOW, UNTIL, EngineHarness, Run, old, young
 from tests.support.engines import EmbeddedPlace
 from tests.support.waiting import SECONDS, is_alive, until, until_gone
 from watchword.domain.engine import Pace
@@ -50,10 +50,10 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def given(path: Path, run: Run) -> Iterator[Given]:
+def harness(path: Path, run: Run) -> Iterator[EngineHarness]:
     place = EmbeddedPlace(path)
     engine = run(place.open())
-    yield Given(run, engine, place)
+    yield EngineHarness(run, engine, place)
     run(engine.close())
 
 
@@ -71,22 +71,22 @@ def waits_for_lock(pid: int) -> bool:
     return any("->" in line and f" {pid} " in line for line in Path("/proc/locks").read_text().splitlines())
 
 
-def test_second_engine_process_takes_over_when_the_first_dies(given: Given, path: Path) -> None:
-    index = given.index("one", old(2_000))
+def test_second_engine_process_takes_over_when_the_first_dies(harness: EngineHarness, path: Path) -> None:
+    index = harness.index("one", old(2_000))
     with working(path) as first:
         until(lambda: holds_lock(path, first.pid), "the first has the lock")
         with working(path) as second:
             until(lambda: waits_for_lock(second.pid), "the second waits for it")
-            task = given.run(given.engine.start_delete(index, UNTIL, SLOW))
-            given.until(task, lambda s: s.counters.deleted > 0, "the first works")
+            task = harness.run(harness.engine.start_delete(index, UNTIL, SLOW))
+            harness.until(task, lambda s: s.counters.deleted > 0, "the first works")
             assert not holds_lock(path, second.pid)
             first.kill()
-            before = given.status(task).counters.deleted
-            given.until(task, lambda s: s.counters.deleted > before + SLOW.batch, "the second works")
+            before = harness.status(task).counters.deleted
+            harness.until(task, lambda s: s.counters.deleted > before + SLOW.batch, "the second works")
             assert holds_lock(path, second.pid)
-            given.run(given.engine.cancel(task))
-            status = given.over(task)
-    assert len(given.rows(index)) == 2_000 - status.counters.deleted
+            harness.run(harness.engine.cancel(task))
+            status = harness.over(task)
+    assert len(harness.rows(index)) == 2_000 - status.counters.deleted
 
 
 def test_engine_process_has_the_lowest_priority(path: Path) -> None:
@@ -115,20 +115,20 @@ def test_engine_process_exits_when_its_parent_is_gone(path: Path) -> None:
     assert process.wait(SECONDS) == 1
 
 
-def test_engine_process_is_restarted_and_stopped_at_the_end(given: Given, path: Path) -> None:
-    index = given.index("one", old(300))
-    task = given.run(given.engine.start_delete(index, UNTIL, Pace("t", 5, 200.0)))
+def test_engine_process_is_restarted_and_stopped_at_the_end(harness: EngineHarness, path: Path) -> None:
+    index = harness.index("one", old(300))
+    task = harness.run(harness.engine.start_delete(index, UNTIL, Pace("t", 5, 200.0)))
     with EngineProcess(path) as engine_process:
         for deleted in (20, 60, 100):
-            given.until(task, lambda s, deleted=deleted: s.counters.deleted > deleted, "it works")  # type: ignore[misc]
+            harness.until(task, lambda s, deleted=deleted: s.counters.deleted > deleted, "it works")  # type: ignore[misc]
             pid = engine_process.pid
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
             until(lambda pid=pid: engine_process.pid not in (None, pid), "there is another")  # type: ignore[misc]
-        given.ended(task)
+        harness.ended(task)
         last = psutil.Process(engine_process.pid)
     until_gone([last])
-    assert given.rows(index) == {}
+    assert harness.rows(index) == {}
 
 
 def test_engine_process_stopped_while_starting_leaves_nothing_behind(path: Path) -> None:
@@ -148,9 +148,9 @@ def test_ctrl_c_does_not_reach_the_engine_process(path: Path) -> None:
         assert engine_process.pid == pid
 
 
-def test_no_write_is_lost_while_a_task_runs(given: Given, path: Path) -> None:
+def test_no_write_is_lost_while_a_task_runs(harness: EngineHarness, path: Path) -> None:
     rows = old(3_000) | young(500)
-    index = given.index("one", rows)
+    index = harness.index("one", rows)
     with working(path):
         writers = [
             subprocess.Popen(
@@ -158,14 +158,14 @@ def test_no_write_is_lost_while_a_task_runs(given: Given, path: Path) -> None:
             )
             for n in range(3)
         ]
-        task = given.run(given.engine.start_delete(index, UNTIL - 1_000, Pace("t", 50)))
+        task = harness.run(harness.engine.start_delete(index, UNTIL - 1_000, Pace("t", 50)))
         said = [writer.communicate()[0].split() for writer in writers]
         assert [writer.returncode for writer in writers] == [0, 0, 0]
         assert [len(numbers) for numbers in said] == [60, 60, 60]
-        given.ended(task)
+        harness.ended(task)
     written = {f"writer{n}-{number}" for n in range(3) for number in range(60)} | {"shared"}
     kept = {row_id for row_id, source in rows.items() if source["timestampMillis"] > UNTIL - 1_000}
-    found = given.rows(index)
+    found = harness.rows(index)
     assert set(found) == written | kept
     assert look(path, "SELECT version FROM documents WHERE id = 'shared' AND index_number = 1") == [(180,)]
     assert problems(path) == []

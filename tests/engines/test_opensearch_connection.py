@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.given import Run
+from tests.engines.harness import Run
 from tests.support.breaker import Breaker
 from tests.support.engine_nodes import engine_at
 from tests.support.nodes import Client, SharedNodes

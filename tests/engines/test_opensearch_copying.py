@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.engines.given import QUICK, SLOW, UNTIL, ClusterGiven, Run, as_rows, old, row, staying, timeless, young
+from tests.engines.harness import QUICK, SLOW, UNTIL, ClusterHarness, Run, as_rows, old, row, staying, timeless, young
 from tests.support.engine_nodes import NodePlace, engine_at
 from tests.support.nodes import KINDS_IN_TURN, Client, unique_prefix
 from tests.support.waiting import until
@@ -18,7 +18,7 @@ OPENSEARCH_ALONE = pytest.mark.parametrize("search_node", KINDS_IN_TURN[:2], ind
 """For what Elasticsearch 7 does not have."""
 
 
-class OnNode(ClusterGiven):
+class OnNode(ClusterHarness):
     """Also with an engine that may overwrite newer versions, and the node itself."""
 
     def __init__(self, run: Run, engine: OpenSearchEngine, place: NodePlace) -> None:

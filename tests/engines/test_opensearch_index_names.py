@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import given as drawn
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.engines.given import Run
+from tests.engines.harness import Run
 from tests.support.engine_nodes import engine_at
 from tests.support.ports import free_port
 from watchword.domain.engine import Pace
@@ -66,7 +66,7 @@ CALLS: list[Call] = [
 ]
 
 
-@drawn(NAMES)
+@given(NAMES)
 def test_only_a_plain_name_becomes_a_path_segment(name: str) -> None:
     for make in (partial(path, name, "_search", scroll="1m"), partial(bare_path, name, "_bulk")):
         if FINE.fullmatch(name):
@@ -76,7 +76,7 @@ def test_only_a_plain_name_becomes_a_path_segment(name: str) -> None:
                 make()
 
 
-@drawn(NAMES)
+@given(NAMES)
 def test_only_a_plain_name_is_sent_in_a_body(name: str) -> None:
     if FINE.fullmatch(name):
         assert (concrete(name), inlet(name).lower()) == (name, f"{name}_inlet")
@@ -86,7 +86,7 @@ def test_only_a_plain_name_is_sent_in_a_body(name: str) -> None:
                 make(name)
 
 
-@drawn(st.text(max_size=10), st.text(max_size=10))
+@given(st.text(max_size=10), st.text(max_size=10))
 def test_listing_pattern_has_one_wildcard(head: str, ending: str) -> None:
     plain = re.fullmatch(r"[a-z0-9_-]+", head + ending, re.ASCII)
     if plain:

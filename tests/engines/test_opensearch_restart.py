@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.given import QUICK, SLOW, UNTIL, ClusterGiven, Run, old, young
+from tests.engines.harness import QUICK, SLOW, UNTIL, ClusterHarness, Run, old, young
 from tests.support.engine_nodes import NodePlace, engine_at
 from tests.support.nodes import KINDS_IN_TURN, own_node, unique_prefix
 from watchword.domain.errors import Reason
@@ -14,15 +14,15 @@ from watchword.domain.errors import Reason
 def test_finished_tasks_are_known_after_a_restart_and_lost_ones_are_not(kind: str, tmp_path: Path, run: Run) -> None:
     with own_node(kind, tmp_path) as node:
         engine = engine_at(node.url)
-        given = ClusterGiven(run, engine, NodePlace(node, unique_prefix()))
-        index = given.index("one", old(2_000) | young(3))
-        target = given.copied(index)
+        harness = ClusterHarness(run, engine, NodePlace(node, unique_prefix()))
+        index = harness.index("one", old(2_000) | young(3))
+        target = harness.copied(index)
         ended = run(engine.start_copy(index, target, UNTIL, QUICK._replace(tag="ended")))
-        before = given.over(ended)
+        before = harness.over(ended)
         lost = run(engine.start_delete(index, UNTIL, SLOW._replace(tag="lost")))
-        given.until(lost, lambda status: status.counters.deleted > 0, "it has begun")
+        harness.until(lost, lambda status: status.counters.deleted > 0, "it has begun")
         node.kill()
-        assert given.refused(engine.task(ended)).reason is Reason.INDEX_UNAVAILABLE
+        assert harness.refused(engine.task(ended)).reason is Reason.INDEX_UNAVAILABLE
         node.start()
         assert run(engine.task(ended)) == before
         assert before.tag == "ended"
@@ -32,7 +32,7 @@ def test_finished_tasks_are_known_after_a_restart_and_lost_ones_are_not(kind: st
         node.pause()
         late = engine_at(node.url, timeout=1.0)
         for call in (late.probe(), late.count(index, UNTIL), late.task(ended)):
-            assert given.refused(call).reason is Reason.INDEX_UNAVAILABLE
+            assert harness.refused(call).reason is Reason.INDEX_UNAVAILABLE
         node.resume()
         assert run(engine.count(target, UNTIL)).total == 3
         run(late.close())

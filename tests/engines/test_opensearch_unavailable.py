@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.engines.given import QUICK, UNTIL, ClusterGiven, Run, old, young
+from tests.engines.harness import QUICK, UNTIL, ClusterHarness, Run, old, young
 from tests.support.breaker import Breaker
 from tests.support.engine_nodes import NodePlace, engine_at
 from tests.support.gate import Gate, asks
@@ -29,19 +29,19 @@ def breaker(node: Client) -> Iterator[Breaker]:
 
 
 @pytest.fixture
-def broken(node: Client, breaker: Breaker, run: Run) -> Iterator[ClusterGiven]:
+def broken(node: Client, breaker: Breaker, run: Run) -> Iterator[ClusterHarness]:
     """An engine that reaches the node through the breaker, and an index."""
     engine = engine_at(breaker.url)
-    given = ClusterGiven(run, engine, NodePlace(node, unique_prefix()))
-    given.index("one", old(3) | young(2))
-    yield given
+    harness = ClusterHarness(run, engine, NodePlace(node, unique_prefix()))
+    harness.index("one", old(3) | young(2))
+    yield harness
     breaker.mend()
-    node.drop(given.place.name(""))
+    node.drop(harness.place.name(""))
     run(engine.close())
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_read_is_retried_after_a_retriable_status(broken: ClusterGiven, breaker: Breaker, status: int) -> None:
+def test_read_is_retried_after_a_retriable_status(broken: ClusterHarness, breaker: Breaker, status: int) -> None:
     breaker.answer(asks("POST", "_search"), status, times=2)
     assert broken.run(broken.engine.count(broken.place.name("one"), UNTIL)).old == 3
     assert breaker.asked(asks("POST", "_search")) == 3
@@ -49,7 +49,7 @@ def test_read_is_retried_after_a_retriable_status(broken: ClusterGiven, breaker:
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_overloaded_cluster_is_unavailable_after_all_retries(
-    broken: ClusterGiven, breaker: Breaker, status: int
+    broken: ClusterHarness, breaker: Breaker, status: int
 ) -> None:
     breaker.answer(asks("GET", "_settings"), status)
     fault = broken.refused(broken.engine.is_blocked(broken.place.name("one")))
@@ -57,12 +57,12 @@ def test_overloaded_cluster_is_unavailable_after_all_retries(
     assert breaker.asked(asks("GET", "_settings")) - 2 <= TRIES  # two by the fixture
 
 
-def test_read_is_retried_after_a_lost_answer(broken: ClusterGiven, breaker: Breaker) -> None:
+def test_read_is_retried_after_a_lost_answer(broken: ClusterHarness, breaker: Breaker) -> None:
     breaker.lose_answer(asks("POST", "_search"), times=1)
     assert broken.run(broken.engine.count(broken.place.name("one"), UNTIL)).total == 5
 
 
-def test_task_whose_answer_was_lost_is_found_by_its_tag(broken: ClusterGiven, breaker: Breaker) -> None:
+def test_task_whose_answer_was_lost_is_found_by_its_tag(broken: ClusterHarness, breaker: Breaker) -> None:
     index = broken.place.name("one")
     slow = QUICK._replace(tag=f"lost-{index}", batch=1, rate=0.5)
     breaker.lose_answer(asks("POST", "_delete_by_query"))
@@ -74,14 +74,14 @@ def test_task_whose_answer_was_lost_is_found_by_its_tag(broken: ClusterGiven, br
     assert broken.over(task).error == "cancelled"
 
 
-def test_task_starts_although_the_kept_connection_was_closed(broken: ClusterGiven, breaker: Breaker) -> None:
+def test_task_starts_although_the_kept_connection_was_closed(broken: ClusterHarness, breaker: Breaker) -> None:
     breaker.polite = False
     for _ in range(10):
         broken.ended(broken.run(broken.engine.start_delete(broken.place.name("one"), UNTIL, QUICK)))
 
 
 @pytest.mark.parametrize("status", [502, 504])
-def test_task_start_is_not_retried_after_a_gateway_error(broken: ClusterGiven, breaker: Breaker, status: int) -> None:
+def test_task_start_is_not_retried_after_a_gateway_error(broken: ClusterHarness, breaker: Breaker, status: int) -> None:
     breaker.answer(asks("POST", "_delete_by_query"), status)
     fault = broken.refused(broken.engine.start_delete(broken.place.name("one"), UNTIL, QUICK))
     assert fault.reason is Reason.INDEX_UNAVAILABLE
@@ -90,14 +90,14 @@ def test_task_start_is_not_retried_after_a_gateway_error(broken: ClusterGiven, b
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_task_start_is_retried_when_the_cluster_was_overloaded(
-    broken: ClusterGiven, breaker: Breaker, status: int
+    broken: ClusterHarness, breaker: Breaker, status: int
 ) -> None:
     breaker.answer(asks("POST", "_delete_by_query"), status, times=1)
     task = broken.run(broken.engine.start_delete(broken.place.name("one"), UNTIL, QUICK))
     assert broken.ended(task).counters.deleted == 3
 
 
-def test_swap_whose_answer_was_lost_is_recognized(broken: ClusterGiven, breaker: Breaker) -> None:
+def test_swap_whose_answer_was_lost_is_recognized(broken: ClusterHarness, breaker: Breaker) -> None:
     index = broken.place.name("one")
     target = broken.copied(index)
     breaker.lose_answer(asks("POST", "_aliases"))
@@ -105,7 +105,7 @@ def test_swap_whose_answer_was_lost_is_recognized(broken: ClusterGiven, breaker:
     assert broken.concrete(index) == target
 
 
-def test_write_whose_answer_was_lost_creates_no_duplicate(broken: ClusterGiven, breaker: Breaker) -> None:
+def test_write_whose_answer_was_lost_creates_no_duplicate(broken: ClusterHarness, breaker: Breaker) -> None:
     index = broken.place.name("one")
     breaker.lose_answer(asks("POST", "_bulk"), times=1)
     broken.run(broken.engine.write(index, [Row(b'{"urn":\n"u"}')]))
@@ -132,13 +132,13 @@ def test_refused_connection_makes_the_index_unavailable(run: Run) -> None:
     run(engine.close())
 
 
-def test_probe_is_not_retried(broken: ClusterGiven, breaker: Breaker) -> None:
+def test_probe_is_not_retried(broken: ClusterHarness, breaker: Breaker) -> None:
     breaker.answer(lambda line: line.startswith(b"GET / "), 503)
     assert broken.refused(broken.engine.probe()).reason is Reason.INDEX_UNAVAILABLE
     assert breaker.asked(lambda line: line.startswith(b"GET / ")) == 1
 
 
-def test_rejected_request_is_quoted_and_not_retried(broken: ClusterGiven, breaker: Breaker) -> None:
+def test_rejected_request_is_quoted_and_not_retried(broken: ClusterHarness, breaker: Breaker) -> None:
     absent = broken.place.name("absent")
     fault = broken.refused(broken.engine.count(absent, UNTIL))
     assert fault.reason is Reason.INDEX_REFUSED
@@ -148,14 +148,14 @@ def test_rejected_request_is_quoted_and_not_retried(broken: ClusterGiven, breake
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_rejected_credentials_are_named_in_the_error(broken: ClusterGiven, breaker: Breaker, status: int) -> None:
+def test_rejected_credentials_are_named_in_the_error(broken: ClusterHarness, breaker: Breaker, status: int) -> None:
     breaker.answer(asks("GET", "_settings"), status, b'{"error": {"type": "security_exception", "reason": "no"}}')
     fault = broken.refused(broken.engine.resolve("a"))
     assert fault.reason is Reason.INDEX_UNAVAILABLE
     assert "credentials" in fault.message
 
 
-def test_full_disk_of_a_cluster_is_not_retried(broken: ClusterGiven, breaker: Breaker) -> None:
+def test_full_disk_of_a_cluster_is_not_retried(broken: ClusterHarness, breaker: Breaker) -> None:
     said = b'{"error": {"type": "cluster_block_exception", "reason": "disk usage exceeded flood-stage watermark"}}'
     breaker.answer(asks("POST", "_aliases"), 429, said)
     fault = broken.refused(broken.engine.make_like(broken.place.name("one"), broken.place.name("two")))
@@ -163,7 +163,7 @@ def test_full_disk_of_a_cluster_is_not_retried(broken: ClusterGiven, breaker: Br
     assert breaker.asked(asks("POST", "_aliases")) == 1
 
 
-def test_redirect_is_not_followed(broken: ClusterGiven, breaker: Breaker, node: Client) -> None:
+def test_redirect_is_not_followed(broken: ClusterHarness, breaker: Breaker, node: Client) -> None:
     breaker.answer(asks("GET", "_settings"), 302, b"", f"Location: {node.url}/_all")
     fault = broken.refused(broken.engine.resolve("a"))
     assert fault.reason is Reason.INDEX_UNAVAILABLE
@@ -171,14 +171,14 @@ def test_redirect_is_not_followed(broken: ClusterGiven, breaker: Breaker, node: 
 
 @pytest.mark.parametrize("body", [b"<html>", b"{" + b" " * MAX_BYTES], ids=["no JSON", "endless"])
 def test_oversized_or_non_json_answer_makes_the_index_unavailable(
-    broken: ClusterGiven, breaker: Breaker, body: bytes
+    broken: ClusterHarness, breaker: Breaker, body: bytes
 ) -> None:
     breaker.answer(asks("GET", "_settings"), 200, body)
     assert broken.refused(broken.engine.resolve("a")).reason is Reason.INDEX_UNAVAILABLE
 
 
 @pytest.mark.parametrize("body", [b"[]", b'{"other": 1}', b'{"a": {"settings": []}}', b'{"a": null}'])
-def test_malformed_answer_makes_the_index_unavailable(broken: ClusterGiven, breaker: Breaker, body: bytes) -> None:
+def test_malformed_answer_makes_the_index_unavailable(broken: ClusterHarness, breaker: Breaker, body: bytes) -> None:
     breaker.answer(lambda _: True, 200, body)
     engine = broken.engine
     calls = (engine.probe, lambda: engine.resolve("a"), lambda: engine.count("a", 0), lambda: engine.checkpoints("a"),
@@ -189,7 +189,7 @@ def test_malformed_answer_makes_the_index_unavailable(broken: ClusterGiven, brea
     assert Reason.INDEX_UNAVAILABLE in reasons
 
 
-def test_bug_is_not_reported_as_an_unavailable_cluster(broken: ClusterGiven) -> None:
+def test_bug_is_not_reported_as_an_unavailable_cluster(broken: ClusterHarness) -> None:
     with pytest.raises(TypeError):
         broken.run(broken.engine.count(broken.place.name("one"), object()))  # type: ignore[arg-type]
     with pytest.raises(TypeError):
@@ -212,7 +212,7 @@ def test_failed_host_is_skipped_for_a_while(node: Client, breaker: Breaker, run:
     run(engine.close())
 
 
-def test_task_is_started_on_another_host_if_one_is_down(broken: ClusterGiven, node: Client, run: Run) -> None:
+def test_task_is_started_on_another_host_if_one_is_down(broken: ClusterHarness, node: Client, run: Run) -> None:
     dead = f"http://127.0.0.1:{free_port()}"
     engine = engine_at(dead, node.url, dead)
     task = run(engine.start_delete(broken.place.name("one"), UNTIL, QUICK))

@@ -25,7 +25,7 @@ from watchword.sqlite_file import transaction
 Source = dict[str, Any]
 
 
-class StoreLocation(Protocol):
+class IndexLocation(Protocol):
     """Where the indices of one test lie, reached past the engine. What is done here is acknowledged on return."""
 
     def name(self, word: str) -> str:
@@ -47,7 +47,7 @@ class StoreLocation(Protocol):
 
 
 class Backend(Protocol):
-    def place(self) -> StoreLocation:
+    def place(self) -> IndexLocation:
         """A new, empty place."""
 
 
@@ -97,7 +97,7 @@ class EmbeddedBackend:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def place(self) -> StoreLocation:
+    def place(self) -> IndexLocation:
         return EmbeddedPlace(self._path)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from tests.support.engines import Source, StoreLocation
+from tests.support.engines import IndexLocation, Source
 from tests.support.waiting import SECONDS
 from watchword.domain.engine import ClusterEngine, Engine, Pace
 from watchword.domain.errors import Fault
@@ -57,8 +57,8 @@ def staying(rows: Mapping[str, Source]) -> Rows:
     return {row_id: source for row_id, source in rows.items() if not is_old(source)}
 
 
-class Given:
-    def __init__(self, run: Run, engine: Engine, place: StoreLocation) -> None:
+class EngineHarness:
+    def __init__(self, run: Run, engine: Engine, place: IndexLocation) -> None:
         self.run = run
         self.engine = engine
         self.place = place
@@ -111,10 +111,10 @@ class Given:
         return caught.value
 
 
-class ClusterGiven(Given):
+class ClusterHarness(EngineHarness):
     engine: ClusterEngine
 
-    def __init__(self, run: Run, engine: ClusterEngine, place: StoreLocation) -> None:
+    def __init__(self, run: Run, engine: ClusterEngine, place: IndexLocation) -> None:
         super().__init__(run, engine, place)
 
     def copy_of(self, source: str, word: str = "copy") -> str:
