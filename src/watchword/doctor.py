@@ -334,9 +334,15 @@ def _asked(url: str) -> ServiceAnswer | None:
     base = url if socket_path is None else "http://localhost"
     # The service reports local mode only to a loopback name.
     headers = {"Host": "localhost"} if _is_unspecified(urlsplit(base).hostname or "") else {}
+    headers["Accept-Encoding"] = "identity"
     try:
         with httpx.Client(
-            base_url=base, headers=headers, transport=transport, timeout=ANSWER_SECONDS, trust_env=False
+            base_url=base,
+            headers=headers,
+            auth=lambda request: request,  # else httpx sends the name and password of the URL
+            transport=transport,
+            timeout=ANSWER_SECONDS,
+            trust_env=False,
         ) as client:
             version = _get(client, "/config")["watchword"]["version"]
             issuer = _get(client, "/.well-known/oauth-authorization-server").get("issuer")
@@ -348,7 +354,7 @@ def _asked(url: str) -> ServiceAnswer | None:
 
 def _get(client: httpx.Client, path: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
     with client.stream("GET", path, headers=headers) as answer:
-        content = json.loads(next(answer.iter_bytes(MAX_BYTES), b"{}"))
+        content = json.loads(next(answer.iter_raw(MAX_BYTES), b"{}"))
     return content if isinstance(content, dict) else {}
 
 

@@ -70,6 +70,13 @@ def test_url_that_is_no_address_is_rejected(url: str) -> None:
     assert wrong.stderr.startswith("watchword: --url must be an address")
 
 
+@pytest.mark.parametrize("url", ["http://[::1]", "https://[2001:db8::abcd]"])
+def test_ipv6_address_without_a_port_is_tried(url: str) -> None:
+    done = watchword("health", "--url", url)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"watchword: No answer at {url} (")
+
+
 def test_stopped_service_is_reported_with_a_next_step() -> None:
     port = free_port()
     done = watchword("health", "--port", str(port))

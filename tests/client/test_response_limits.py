@@ -11,7 +11,7 @@ from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server
 from tests.support.strangers import endless, web_server
 from tests.support.waiting import until
-from watchword.client import Client, UnexpectedAnswer, Unreachable, WatchwordError
+from watchword.client import Client, Secret, UnexpectedAnswer, Unreachable, WatchwordError
 from watchword.client.http_clients import MAX_BYTES, AnswerBody
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -83,6 +83,20 @@ def test_timeout_applies_through_a_proxy(connect: Clients, monkeypatch: pytest.M
         with pytest.raises(Unreachable, match="in time"):
             connect("http://192.0.2.1", actor=ADMIN, timeout=0.5, retries=0).me()
         until(lambda: bool(proxy.came), "the proxy has been asked")  # perhaps only after the client has gone
+
+
+def test_request_of_a_token_source_does_not_shorten_the_timeout(server: Server) -> None:
+    token = server.create(ADMIN)["accessToken"]
+
+    class Renewed:
+        def read(self) -> Secret[str]:
+            hurried = Client(server.url, actor=ADMIN, timeout=0.000_001, retries=0)
+            with hurried, pytest.raises(Unreachable):
+                hurried.me()
+            return Secret(token)
+
+    with Client(server.url, token=Renewed()) as client:
+        assert client.me().urn == ADMIN
 
 
 def test_timeout_restarts_for_each_call(server: Server, connect: Clients) -> None:

@@ -387,7 +387,7 @@ def _object(text: bytes) -> dict[str, Any]:
 
 def files_below(path: str, unread: Callable[[OSError], None]) -> Iterator[str]:
     """The path itself, or the files below a folder; only the path may be a link. `unread` gets errors of listing."""
-    if not Path(path).is_dir():
+    if path == "-" or not Path(path).is_dir():
         yield path
         return
     for folder, folders, names in os.walk(path, onerror=unread):

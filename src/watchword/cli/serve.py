@@ -92,8 +92,9 @@ def _connection_to(url: str) -> tuple[http.client.HTTPConnection, str]:
     with suppress(ValueError):
         parts = urlsplit(url)
         if parts.scheme in kinds and parts.hostname and parts.username is None:
-            connection = kinds[parts.scheme](parts.hostname, parts.port, timeout=HEALTH_SECONDS)
-            return connection, f"{parts.path.rstrip('/')}/health"
+            # Without a port, http.client would split ::1 at its last colon.
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            return kinds[parts.scheme](parts.hostname, port, timeout=HEALTH_SECONDS), f"{parts.path.rstrip('/')}/health"
     raise WrongUse("--url must be an address such as http://127.0.0.1:8080, without a password.")
 
 

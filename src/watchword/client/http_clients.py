@@ -207,8 +207,14 @@ def _remaining(timeout: float | None) -> float | None:
     return left if timeout is None else min(left, timeout)
 
 
+_OPENING = frozenset({"connect_tcp", "connect_unix_socket", "start_tls"})
+_TIMED = _OPENING | {"read", "write"}
+
+
 class _WithDeadline:
-    """A network backend of httpcore, or a stream that it opens: every `timeout` becomes the time that is left."""
+    """A network backend of httpcore, or a stream that it opens: each call gets the time that is left, also calls
+    without a timeout, such as those of a SOCKS handshake.
+    """
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -217,10 +223,10 @@ class _WithDeadline:
         method = getattr(self._inner, name)
 
         def call(*args: Any, **options: Any) -> Any:
-            if "timeout" in options:
-                options["timeout"] = _remaining(options["timeout"])
+            if name in _TIMED:
+                options["timeout"] = _remaining(options.get("timeout"))
             found = method(*args, **options)
-            return _WithDeadline(found) if name in {"connect_tcp", "connect_unix_socket", "start_tls"} else found
+            return _WithDeadline(found) if name in _OPENING else found
 
         return call
 
@@ -429,7 +435,7 @@ class Client(_HttpClient[httpx.Client]):
             time.sleep(pause)
 
     def _send_once(self, request: ApiRequest[T]) -> T:
-        _deadline.set(None if self._timeout is None else time.monotonic() + self._timeout)
+        before = _deadline.set(None if self._timeout is None else time.monotonic() + self._timeout)
         try:
             with self._http.stream(**self._connection.request(request)) as response:
                 body = AnswerBody(response)
@@ -438,6 +444,8 @@ class Client(_HttpClient[httpx.Client]):
                         body.add(chunk)
         except httpx.HTTPError as error:
             raise self._connection.lost(error) from None
+        finally:
+            _deadline.reset(before)
         return read_answer(request, response.status_code, response.headers, body.content)
 
     def _list(self, listing: Listing[T], step: Step[T]) -> Iterator[T]:

@@ -30,7 +30,8 @@ NO_SCOPES = ("x-auth-scopes", "")
 
 
 # A parameter that may begin with the prefix, in either case and percent-encoded. The regex skips the others quickly.
-_PARAMETER = re.compile(rb"(?<![^&])([wW%][^&=]{9,})=?([^&]*)")
+_PARAMETER = re.compile(rb"(?<![^&])((?:[wW]|%[57]7)[^&=]{9,})=?([^&]*)")
+_ENCODED_PREFIX = 3 * len(PREFIX)
 
 
 class Requirement(NamedTuple):
@@ -50,9 +51,9 @@ def parse_requirements(query: str) -> list[Requirement]:
         raise Fault(Reason.MISSING_SCOPE, f"The query must have at most {MAX_QUERY:,} characters to be checked.")
     found: list[Requirement] = []
     for match in _PARAMETER.finditer(query.encode()):
-        name = unquote_to_bytes(match[1]).lower()
-        if name.startswith(PREFIX):
-            kind, value = name[len(PREFIX) :], unquote_to_bytes(match[2].replace(b"+", b" "))
+        if unquote_to_bytes(match[1][:_ENCODED_PREFIX]).lower().startswith(PREFIX):
+            kind = unquote_to_bytes(match[1]).lower()[len(PREFIX) :]
+            value = unquote_to_bytes(match[2].replace(b"+", b" "))
             found.append(Requirement(kind.decode("utf-8", "replace"), value.decode("utf-8", "replace")))
         if len(found) > MAX_REQUIREMENTS:
             break

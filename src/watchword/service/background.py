@@ -165,11 +165,12 @@ class Purge:
         store, now = self._store, self._clock()
         await delete_in_batches(store.purge_idempotency_records)
         await delete_in_batches(store.purge_sessions)
+        # There may be more new events than such long rests allow to delete.
+        await delete_in_batches(lambda most: store.prune_events(now - self._event_days * DAY, most), rests=1)
         await delete_in_batches(lambda most: store.purge_tokens(now - self._token_days * DAY, most))
-        await delete_in_batches(lambda most: store.prune_events(now - self._event_days * DAY, most))
 
 
-async def delete_in_batches(delete: Callable[[int], Awaitable[int]]) -> None:
+async def delete_in_batches(delete: Callable[[int], Awaitable[int]], rests: int = PURGE_RESTS) -> None:
     """Verifications must not notice: batches are small, and after each it rests many times as long as it took. Any
     number of processes may delete concurrently.
     """
@@ -177,4 +178,4 @@ async def delete_in_batches(delete: Callable[[int], Awaitable[int]]) -> None:
         began = time.monotonic()
         if await delete(BATCH) < BATCH:
             return
-        await asyncio.sleep(min(max(SHORTEST_REST, PURGE_RESTS * (time.monotonic() - began)), LONGEST_REST))
+        await asyncio.sleep(min(max(SHORTEST_REST, rests * (time.monotonic() - began)), LONGEST_REST))

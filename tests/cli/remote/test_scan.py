@@ -71,6 +71,12 @@ def test_scan_reports_dead_tokens_and_succeeds(server: Server, lost: Lost, tmp_p
     assert len(hits(nothing)) == 1
 
 
+def test_dash_is_standard_input_even_beside_a_folder_of_that_name(server: Server, lost: Lost, tmp_path: Path) -> None:
+    (tmp_path / "-").mkdir()
+    (hit,) = hits(scan(server, "-", "--json", stdin=lost.token, cwd=tmp_path))
+    assert hit["id"] == lost.id
+
+
 def test_scan_without_tokens_prints_nothing(server: Server, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln and more")
     ran = scan(server, str(tmp_path), "--json")

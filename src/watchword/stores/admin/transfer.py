@@ -578,6 +578,9 @@ def _swap(draft: Path, store: Path, now: int) -> Path | None:
     """At every moment the old store or the new one has the store's name."""
     kept = None
     if store.exists():
+        for name in store.parent.glob(f"{store.name}.before-restore-*"):
+            if name.samefile(store):  # left by a restore that was killed before the swap
+                name.unlink()
         kept = store.with_name(f"{store.name}.before-restore-{_moment(now, '%Y%m%dT%H%M%S.%f')}Z")
         kept.hardlink_to(store)
         # Only a damaged store still has companions.
