@@ -10,7 +10,7 @@ REF ?= HEAD
 MUTANTS_ARGS ?=
 OPENSEARCH_PORT ?= 9200
 OPENSEARCH_ARGS ?=
-JOBS ?= 4
+JOBS ?= 6
 
 .DEFAULT_GOAL := help
 .PHONY: help size serve opensearch test soak lint types format bench bench-compare mutants reference screenshots docs docs-serve dist lock clean
@@ -33,7 +33,7 @@ test: lint types ## check style and types, then run the whole suite, as CI does
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not soak" $(TEST_ARGS)
 
 soak: $(VENV)/.installed-dev ## run the long forms of fault and load tests
-	$(BIN)/pytest -n 2 -m soak --durations=10 $(TEST_ARGS)
+	$(BIN)/pytest -n 4 --dist worksteal -m soak --durations=10 $(TEST_ARGS)
 
 lint: $(VENV)/.installed-dev ## check style
 	$(BIN)/ruff format --check .
