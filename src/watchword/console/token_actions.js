@@ -7,7 +7,7 @@ import { graphql, newKey } from "./api.js";
 import { DAY, HOUR, MINUTE, counted, exact, span, time, utc } from "./format.js";
 import { ask, warning } from "./components.js";
 import { go } from "./router.js";
-import { creating, showSecret } from "./secret.js";
+import { creating, showSecret } from "./created_token.js";
 import { WHOLE } from "./token_display.js";
 
 /** @typedef {import("./token_display.js").Token} Token */

@@ -7,7 +7,7 @@ import { html, render } from "../html.js";
 import { ApiError, graphql, newKey } from "../api.js";
 import { DAY, HOUR, MINUTE, exact, utc } from "../format.js";
 import { errorLine, field, warning } from "../components.js";
-import { creating, showSecret } from "../secret.js";
+import { creating, showSecret } from "../created_token.js";
 import { WHOLE } from "../token_display.js";
 import { showWhyNot } from "./tokens.js";
 
