@@ -140,6 +140,12 @@ def _disk(folder: Path) -> Iterator[Diagnostic]:
         yield ok("disk", what)
 
 
+def _bad_by_message(about: str, message: str, otherwise: str) -> Diagnostic:
+    """The first sentence of an error message is the finding, the rest its fix."""
+    sentence, _, fix = message.partition(". ")
+    return bad(about, sentence.rstrip("."), fix or otherwise)
+
+
 def _index(settings: Settings, probe: Callable[[], str]) -> Iterator[Diagnostic]:
     if settings.index_url is None and not settings.index_path.exists():
         yield ok("index", f"{settings.index_path} does not exist yet; the first start creates it")
@@ -148,8 +154,7 @@ def _index(settings: Settings, probe: Callable[[], str]) -> Iterator[Diagnostic]
     try:
         yield ok("index", f"{where} answers: {probe()}")
     except OperatorError as error:
-        sentence, _, fix = str(error).partition(". ")
-        yield bad("index", sentence.rstrip("."), fix or "Move it away, or name another data folder.")
+        yield _bad_by_message("index", str(error), "Move it away, or name another data folder.")
     except Fault as fault:
         fix = "Check that it runs, and check WATCHWORD_INDEX_URL and its credentials. Tokens work without the index."
         yield bad("index", f"{where}: {fault.message.rstrip('.')}", fix)
@@ -188,8 +193,7 @@ def _store(settings: Settings, path: Path, summary: StoreSummary | None, now: Cl
 
 def _store_in_database(settings: Settings, url: PostgresUrl, summary: StoreSummary) -> Iterator[Diagnostic]:
     if summary.problem is not None or summary.server is None:
-        sentence, _, fix = (summary.problem or "").partition(". ")
-        yield bad("store", sentence.rstrip("."), fix or "Check WATCHWORD_DATABASE_URL, and the server's log.")
+        yield _bad_by_message("store", summary.problem or "", "Check WATCHWORD_DATABASE_URL, and the server's log.")
         return
     yield from _schema(url, summary, summary.server)
     yield from _database_server(settings, url, summary.server)
@@ -264,8 +268,7 @@ def _master_key(settings: Settings, sealed: SealedSecrets | None, *, is_new: boo
             return
         check_master_key(sealer, sealed.salt, sealed.private_keys)
     except OperatorError as error:
-        sentence, _, fix = str(error).partition(". ")
-        yield bad("keys", sentence.rstrip("."), fix or "Put the master key of this store there.")
+        yield _bad_by_message("keys", str(error), "Put the master key of this store there.")
     else:
         yield ok("keys", f"{path} opens the store's salt and signing keys ({len(sealed.private_keys)})")
 

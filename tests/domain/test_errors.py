@@ -8,7 +8,7 @@ import pytest
 
 import watchword
 from watchword.domain.errors import Fault, Reason, invalid
-from watchword.http.errors import extensions, fault_response
+from watchword.http.errors import fault_response, graphql_error
 
 TYPES = {
     400: "BAD_REQUEST",
@@ -63,7 +63,7 @@ def test_graphql_response_shows_the_reason(reason: Reason) -> None:
     assert response.status == reason.kind.code
     assert error["message"] == "A sentence."
     wanted = {"code": reason.kind.code, "type": reason.kind.type, "reason": reason.word, "extra": 1}
-    assert error["extensions"] == extensions(fault(reason)) == wanted
+    assert error["extensions"] == graphql_error(fault(reason))["extensions"] == wanted
 
 
 @pytest.mark.parametrize("reason", Reason)

@@ -63,9 +63,7 @@ def health(url: str | None, as_json: bool, settings: Settings) -> None:
 
 def _ask_health(url: str | None, settings: Settings) -> tuple[int, Any]:
     shown = url or settings.listens_at
-    connection, path = http.client.HTTPConnection("localhost", timeout=HEALTH_SECONDS), "/health"
-    if url is not None:
-        connection, path = _connection_to(url)
+    connection, path = _connection_to(url or "http://localhost")
     try:
         if url is None:
             _connect_locally(connection, settings)

@@ -47,21 +47,19 @@ def internal_fault(error: BaseException) -> Fault:
     return Fault(Reason.INTERNAL, "Internal server error.", why=f"{type(error).__name__} at {places}: {error}")
 
 
-def extensions(fault: Fault) -> dict[str, Any]:
-    return {"code": fault.kind.code, "type": fault.kind.type, "reason": fault.reason.word, **fault.details}
+def _codes(fault: Fault) -> dict[str, Any]:
+    return {"code": fault.kind.code, "type": fault.kind.type, "reason": fault.reason.word}
 
 
 def graphql_error(fault: Fault) -> dict[str, Any]:
-    return {"message": redact(fault.message), "extensions": extensions(fault)}
+    return {"message": redact(fault.message), "extensions": _codes(fault) | fault.details}
 
 
 def fault_response(fault: Fault, *, graphql: bool) -> Response:
     if graphql:
         content: dict[str, Any] = {"errors": [graphql_error(fault)]}
     else:
-        kind = fault.kind
-        base = {"code": kind.code, "type": kind.type, "reason": fault.reason.word, "message": redact(fault.message)}
-        content = {"error": base | fault.details}
+        content = {"error": _codes(fault) | {"message": redact(fault.message)} | fault.details}
     return Response(fault.kind.code, [JSON, NO_STORE, *fault_headers(fault)], orjson.dumps(content))
 
 

@@ -238,14 +238,12 @@ def _draft_file(file: Path, what: str) -> Iterator[Path]:
 def _draft_errors(what: str, where: object) -> Iterator[None]:
     try:
         yield
-    except apsw.FullError:
-        raise OperatorError(f"There is no space for the {what} in {where}. Nothing was changed.") from None
-    except apsw.Error as error:
-        raise OperatorError(f"The {what} failed: {store_fault(error).message}") from error
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
+    except (apsw.Error, OSError) as error:
+        if isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
+            raise OperatorError(f"There is no space for the {what} in {where}. Nothing was changed.") from None
+        if isinstance(error, OSError):
             raise
-        raise OperatorError(f"There is no space for the {what} in {where}. Nothing was changed.") from None
+        raise OperatorError(f"The {what} failed: {store_fault(error).message}") from error
 
 
 async def _fill_file(source: Transaction, draft: Path, progress: Progress) -> CopyResult:
