@@ -61,7 +61,9 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """A number that must not be less than `least`, or must stay under `most`; without either it is only told."""
+    """A number that must not be less than `least`, or must stay under `most`; without either it is only told. A ratio
+    is judged by processor time where that was measured.
+    """
 
     name: str
     each: Sequence[float]
@@ -74,7 +76,7 @@ class Law:
 
     @property
     def value(self) -> float:
-        return median(self.each)
+        return median(self.cpu or self.each)
 
     @property
     def holds(self) -> bool | None:
@@ -94,14 +96,20 @@ class Law:
 
     @property
     def sentence(self) -> str:
-        spread = f" ({min(self.each):.2f} to {max(self.each):.2f})" if len(self.each) > 1 else ""
-        cpu = f", by the processor {median(self.cpu):.2f}" if self.cpu else ""
+        judged = self.cpu or self.each
+        spread = f" ({min(judged):.2f} to {max(judged):.2f})" if len(judged) > 1 else ""
+        rate = f", by the rate {median(self.each):.2f}" if self.cpu else ""
         bar = f"; the bar: {self.bar}" if self.bar else ""
-        return f"{self.name}: {self.value:.2f}{self.unit}{spread}{cpu}{bar}"
+        return f"{self.name}: {self.value:.2f}{self.unit}{spread}{rate}{bar}"
 
 
 def ratio(results: Results, name: str, over: Key, under: Key, *, least: float | None = None) -> Law:
     return Law(name, results.ratios(over, under), results.ratios(over, under, "cpu_us"), least)
+
+
+def cost(results: Results, name: str, key: Key, most: float) -> Law:
+    """The processor time of a request, over all processes."""
+    return Law(name, [one.cpu_us for one in results.runs[key]], most=most, unit=" µs")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,15 @@ Ten million tokens take minutes to fill in; with `--keep FOLDER` they are filled
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench.cases import CASES
-from bench.contenders import WATCHWORD, Contender
+from bench.cases import CASES, VERIFY
+from bench.contenders import BARE, WATCHWORD, Contender
 from bench.population import populate, populate_from
 from bench.report import Law, Report, finish, ratio
 from bench.rounds import arguments, bare_ones, progress, ready, run
 
 SIZES = (1_000, 1_000_000, 10_000_000)
 LEAST_OF_SMALL = 0.67
+LEAST_AMONG_ALL = 0.68
 MOST_MIB, MOST_TOKENS = 90.0, 1_000_000
 """Of a worker, with so many tokens in the store."""
 
@@ -43,6 +44,8 @@ def main() -> None:
         )
         for case in CASES
     ]  # fmt: skip
+    verify = ((VERIFY, WATCHWORD, small), (VERIFY, BARE, None))
+    laws.append(ratio(results, "verify among all rows in turn ÷ bare answer", *verify, least=LEAST_AMONG_ALL))
     laws += [
         Law(f"memory of a worker after all this, {size:,} tokens", mib, unit=" MiB",
             most=MOST_MIB if size <= MOST_TOKENS else None)

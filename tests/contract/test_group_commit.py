@@ -25,6 +25,7 @@ from watchword.domain.actors import ActorStatus
 from watchword.domain.bulk_revocation import TokenVisibility
 from watchword.domain.errors import Fault, Stale
 from watchword.domain.filters import Condition, Field, Search
+from watchword.domain.idempotency import IdempotencyRecord
 from watchword.domain.ports import Issue, Store
 
 
@@ -70,6 +71,23 @@ def test_rejected_write_does_not_affect_others_in_the_batch(harness: StoreHarnes
     assert all((harness.stored(record(n)) is not None) == (n % 6 in {4, 5}) for n in range(0, 600, 7))
     assert harness.total() == 201
     assert len(location.events()) == before + 200
+
+
+def test_write_rejected_after_a_change_leaves_only_the_others(harness: StoreHarness) -> None:
+    """The idempotency key is stored before the limit is checked."""
+    store, good = harness.store, harness.precondition()
+    harness.token(1_000)
+
+    def kept(n: int) -> IdempotencyRecord:
+        return IdempotencyRecord(ADMIN, f"digest {n}", harness.kid, numbered_id(n), NOW, NOW + HOUR)
+
+    results = harness.run(
+        all_of(store.add_token(good, record(n), Issue(harness.kid, PLENTY if n % 3 else 1, kept(n))) for n in range(60))
+    )
+    assert Counter(outcome(result) for result in results) == {"done": 40, "too_many_tokens": 20}
+    assert harness.total() == 41
+    found = [harness.run(store.get_idempotency_record(ADMIN, f"digest {n}")) for n in range(60)]
+    assert [n for n in range(60) if found[n] is not None] == [n for n in range(60) if n % 3]
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from watchword.domain.actors import WritePrecondition
 from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField
 from watchword.domain.ports import Issue, Page, Store, Use
 from watchword.domain.tokens import TokenRecord
+from watchword.service.tokens import JSON_FIELDS
 
 CASES = 25
 ISSUE = Issue(key(1).kid, PLENTY)
@@ -89,6 +91,35 @@ def test_search_for_some_record_fields_returns_these_fields_only(
         assert [part._asdict() for part in parts.rows] == [
             {name: getattr(row, name) for name in names} for row in whole.rows
         ]
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(among=record_lists, data=st.data())
+def test_rows_as_json_equal_the_records(
+    run: Run, backend: Backend, among: list[TokenRecord], data: st.DataObject
+) -> None:
+    location = backend.location()
+    wanted = data.draw(st.lists(searches(among), min_size=1, max_size=6))
+    fields = data.draw(st.permutations(sorted(JSON_FIELDS, key=str)).map(tuple)), (Field.NAME, Field.URN)
+
+    async def answers() -> list[tuple[Page, Page, tuple[Field, ...]]]:
+        store = await location.open()
+        try:
+            await fill(store, location.clock, among)
+            return [
+                (await store.search(one), await store.search(replace(one, json_fields=some)), some)
+                for one in wanted
+                for some in fields
+            ]
+        finally:
+            await store.close()
+
+    for records, shown, some in run(answers()):
+        expected = [{field.word: value_of(row, field, NOW) for field in some} for row in records.rows]
+        assert shown.json is not None
+        assert shown.total == records.total
+        assert shown.json.number == len(expected)
+        assert [list(row.items()) for row in json.loads(shown.json.text)] == [list(row.items()) for row in expected]
 
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

@@ -21,7 +21,7 @@ from tests.support.server import ADMIN
 from tests.support.worlds import World, make_worldly_schema
 from watchword.domain.errors import Fault
 from watchword.http.graphql.documents import Documents, PreparedDocument
-from watchword.http.graphql.fastpath import FastPath, PlannedCall
+from watchword.http.graphql.fastpath import FastPath, Memo, PlannedCall
 from watchword.http.graphql.schema import make_schema
 from watchword.wiring import system_clock
 
@@ -35,7 +35,7 @@ MUTATIONS = {
     "createServiceAccount", "deleteServiceAccount", "deletePolicy", "addGroupMembers", "cancelOperation",
 }  # fmt: skip
 # A thousand in all; the soak runs twenty thousand.
-OF_WORLDS, OF_QUERIES, OF_MUTATIONS = 600, 260, 140
+OF_WORLDS, OF_QUERIES, OF_MUTATIONS, OF_LISTS = 600, 260, 140, 60
 LONGER = 20
 _AT = re.compile(r" at 0x[0-9a-f]+")
 
@@ -200,6 +200,35 @@ def test_fast_path_answers_queries_as_graphql_core_does(
 ) -> None:
     what, who = served_query(draw, furnished)
     runner.run(compare_served(what, who, open_homes[0], open_homes[0], furnished.ids))
+
+
+def row_fields() -> list[str]:
+    kind = SCHEMA.get_type("AccessTokenMetadata")
+    assert isinstance(kind, GraphQLObjectType)
+    return [name for name, field in kind.fields.items() if is_leaf_type(get_named_type(field.type))]
+
+
+@many(OF_LISTS)
+@given(draw=DRAWS)
+def test_repeated_lists_are_answered_as_by_graphql_core(
+    runner: asyncio.Runner, furnished: Furnished, open_homes: tuple[Home, ...], draw: Random
+) -> None:
+    """The store returns the rows of most of these as JSON."""
+    names, pool = draw.sample(row_fields(), draw.choice((1, 2, 3, 12))), pools(furnished)
+    fields = f"total tokens {{ {' '.join(names)} }}"
+    prepared = DOCUMENTS.get(f"query ($i: ListAccessTokensInput) {{ listAccessTokens(input: $i) {{ {fields} }} }}")
+    filters = [
+        {"field": draw.choice(pool["field"]), "value": draw.choice(pool["value"])} for _ in range(draw.choice((0, 1)))
+    ]
+    sent = {"i": {"start": draw.choice(pool["start"]), "count": draw.choice(pool["count"]), "filters": filters}}
+    who, memo = draw.randint(0, 3), Memo()
+
+    async def answer(**how: Any) -> Any:
+        return json.loads(await homes.answer(open_homes[0], SCHEMA, prepared, None, sent, who, **how))
+
+    expected = runner.run(answer(planned=False))
+    for _ in range(2):
+        assert runner.run(answer(planned=True, memo=memo)) == expected
 
 
 @many(OF_MUTATIONS)

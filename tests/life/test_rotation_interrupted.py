@@ -195,4 +195,4 @@ def test_interrupted_rotation_never_locks_out_the_holder(server: Server, clock: 
 
 @pytest.mark.soak
 def test_many_interrupted_rotations_never_lock_out_the_holder(server: Server, clock: SetClock) -> None:
-    run(server, clock, 100, 40)
+    run(server, clock, 30, 40)

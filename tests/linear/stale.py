@@ -25,7 +25,7 @@ class ForgetfulAuthority(Authority):
                 kept[token_id] = time.monotonic(), bearer
             return bearer
 
-        store.find_bearer = cached
+        store.find_bearer, store.find_bearer_now = cached, None
         super().__init__(store, *others)
 
 

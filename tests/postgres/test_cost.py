@@ -23,10 +23,11 @@ from watchword.domain.store_urls import PostgresUrl
 from watchword.setting_values import database as read_address
 from watchword.stores import rows
 from watchword.stores.open import open_store
-from watchword.stores.postgres import REVOKE, create_batcher, search_sql, verify_batcher
+from watchword.stores.postgres import ADD, REVOKE, verify_batcher
 from watchword.stores.postgres.connections import DIALECT, READING_MANY_TOKENS, Connection, connect
 from watchword.stores.sql import SqlStore, accounts
 from watchword.stores.sql.events import events_sql
+from watchword.stores.sql.search import search_sql
 from watchword.stores.sql.token_lifecycle import GET
 from watchword.stores.sql.transaction import Work, ignore
 
@@ -124,6 +125,10 @@ def add(number: int, actor: str = filled_actor(3, ACTORS), most: int = 10**6) ->
     return [[value] for value in (*issue, *rows.token_values(made)[:12], None, None)]
 
 
+def revocation(number: int) -> list[Any]:
+    return [[value] for value in (*ORIGIN, filled_id(number), None, False, False, False)]
+
+
 def statements(number: int) -> dict[str, tuple[Any, Ask]]:
     """The statements of the store by name, with the session settings of their connection."""
     actor = filled_actor(3, ACTORS)
@@ -135,15 +140,14 @@ def statements(number: int) -> dict[str, tuple[Any, Ask]]:
     ids = [filled_id(n) for n in range(0, 64, 2)]
     version = "SELECT policy_version FROM state"
     plain = None
-    add_tokens = create_batcher.ADD
     return {
         "verify": (READING_MANY_TOKENS, lambda c: c.fetch(verify_batcher.STATEMENT, ids)),
         "own list": (plain, lambda c: c.fetch(own[0], *own[1])),
         "list by owner": (plain, lambda c: c.fetch(by[0], *by[1])),
         "first page of all": (plain, lambda c: c.fetch(first[0], *first[1])),
-        "revoke": (plain, lambda c: c.fetchrow(REVOKE, *ORIGIN, filled_id(number), None, False, False, False)),
-        "create": (plain, lambda c: c.fetchrow(add_tokens, *add(number))),
-        "create of one with many expired": (plain, lambda c: c.fetchrow(add_tokens, *add(number, EXPIRED, 5))),
+        "revoke": (plain, lambda c: c.fetchrow(REVOKE, *revocation(number), "0")),
+        "create": (plain, lambda c: c.fetchrow(ADD, *add(number))),
+        "create of one with many expired": (plain, lambda c: c.fetchrow(ADD, *add(number, EXPIRED, 5))),
         "revoke of a family": (plain, lambda c: store_on(c).revoke_token(SYSTEM, f"old {number}", None)),
         "first use": (plain, lambda c: store_on(c).note_first_use(SYSTEM, f"new {number + 1}")),
         "purge of ten": (plain, lambda c: store_on(c).purge_tokens(10**9, 10)),
@@ -159,7 +163,7 @@ def statements(number: int) -> dict[str, tuple[Any, Ask]]:
 
 
 def translate(*filters: Filter, **fields: Any) -> tuple[str, list[Any], bool]:
-    return search_sql(Search(filters=filters, **fields))
+    return search_sql(Search(filters=filters, **fields), DIALECT)
 
 
 NAMES = sorted(statements(0))

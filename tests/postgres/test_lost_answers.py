@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,7 +133,8 @@ def test_revocation_with_a_lost_answer_happens_once(run: Run, store: Store, prox
 def test_revocation_by_another_actor_is_reported(run: Run, store: Store, proxy: FaultyProxy, database: Home) -> None:
     run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
     database.look(
-        "SELECT * FROM revoke_token('urn:li:corpuser:eve', NULL, NULL, 'x', 'other', %s, NULL, false, false, false)",
+        """SELECT * FROM revoke_tokens(ARRAY['urn:li:corpuser:eve'], ARRAY[NULL], ARRAY[NULL::bigint], ARRAY['x'],
+            ARRAY['other'], ARRAY[%s], ARRAY[NULL], ARRAY[false], ARRAY[false], ARRAY[false])""",
         record(1).id,
     )
     proxy.lose_answer()
@@ -175,17 +177,24 @@ def test_lost_policy_version_is_not_reused(run: Run, store: Store, database: Hom
     assert run(store.policies()).version not in (before, lost)
 
 
-def test_concurrent_creates_for_the_same_actors_do_not_deadlock(
-    run: Run, shared_clusters: SharedClusters, tmp_path: Path
-) -> None:
+@contextmanager
+def without_deadlocks(shared_clusters: SharedClusters, tmp_path: Path) -> Iterator[PostgresUrl]:
+    """An empty store. At the end it must be sound, and its database must have had no deadlock."""
     with home(shared_clusters.apart(DEBIAN), tmp_path) as alone:
         there = store_url(alone, alone.address.port, 60)
         prepare(there)
         waited = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
         before = alone.look(waited)
-        assert run(create_concurrently(there)) == [None] * 96 * 8
+        yield there
         assert [problem for _, problem in check(there) if problem is not None] == []
         assert alone.look(waited) == before
+
+
+def test_concurrent_creates_for_the_same_actors_do_not_deadlock(
+    run: Run, shared_clusters: SharedClusters, tmp_path: Path
+) -> None:
+    with without_deadlocks(shared_clusters, tmp_path) as there:
+        assert run(create_concurrently(there)) == [None] * 96 * 8
 
 
 async def create_concurrently(there: PostgresUrl) -> list[object]:

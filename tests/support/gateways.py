@@ -213,8 +213,8 @@ class Gateway:
         self.port = port
         self._application = application
 
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS, source_address=(CLIENT, 0))
+    def connect(self, address: str = CLIENT) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS, source_address=(address, 0))
 
     def ask(
         self,

@@ -23,7 +23,7 @@ from watchword.engines.embedded.index_file import prepare as prepare_index
 from watchword.http.graphql.context import Context, Meter, ProcessorBudget
 from watchword.http.graphql.documents import PreparedDocument
 from watchword.http.graphql.endpoint import field_error
-from watchword.http.graphql.fastpath import Fallback, FastPath
+from watchword.http.graphql.fastpath import Fallback, FastPath, Memo
 from watchword.service import AllServices
 from watchword.service.tokens import Lifetime, TokenCounters
 from watchword.settings import Settings, load
@@ -105,10 +105,11 @@ async def answer(
     who: int,
     *,
     planned: bool,
+    memo: Memo | None = None,
 ) -> str:
     """What a client would read, word for word."""
     context = Context(home.callers[who], home.services, Meter(ProcessorBudget(), home.callers[who].actor))
-    result, _ = await (prepared if planned else by_graphql_core(prepared)).execute(name, sent, context)
+    result, _ = await (prepared if planned else by_graphql_core(prepared)).execute(name, sent, context, memo=memo)
     errors = [field_error(error, schema)[0] for error in result.errors or []]
     return orjson.dumps({"data": result.data, "errors": errors}).decode()
 

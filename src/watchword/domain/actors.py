@@ -59,6 +59,10 @@ class Bearer(NamedTuple):
         return self.revoked_at is not None or (self.expires_at is not None and self.expires_at <= self.at)
 
     @property
+    def is_live(self) -> bool:
+        return not (self.has_ended or self.suspended)
+
+    @property
     def snapshot(self) -> ActorSnapshot:
         return ActorSnapshot(self.suspended, self.groups, self.policy_version)
 

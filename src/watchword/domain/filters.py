@@ -7,6 +7,7 @@ EXISTS finds it.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from watchword.domain.errors import invalid
@@ -124,7 +125,7 @@ def parse_filters(asked: Sequence[Mapping[str, Any]], now: int) -> tuple[Filter,
 
 def parse_filter(where: str, asked: Mapping[str, Any], now: int) -> Filter:
     """Parse one filter. `where` is its path in the input; durations count back from `now`."""
-    field, condition, value = asked["field"], asked.get("condition"), asked.get("value")
+    field, condition = asked["field"], asked.get("condition")
     known = _BY_WORD.get(field)
     if known is None:
         raise invalid(f"{where}.field", f"{where}.field must be one of: {', '.join(_BY_WORD)}.")
@@ -132,7 +133,7 @@ def parse_filter(where: str, asked: Mapping[str, Any], now: int) -> Filter:
     if chosen not in known.kind.conditions:
         allowed = ", ".join(c.value for c in known.kind.conditions)
         raise invalid(f"{where}.condition", f"{where}.condition on {field} must be one of: {allowed}.")
-    given = [*([value] if value is not None else []), *(asked.get("values") or [])]
+    given = _given(asked)
     if chosen is Condition.EXISTS:
         if given:
             raise invalid(f"{where}.values", f"{where}: EXISTS takes no value.")
@@ -142,9 +143,23 @@ def parse_filter(where: str, asked: Mapping[str, Any], now: int) -> Filter:
     return Filter(known, chosen, tuple(parsed), bool(asked.get("negated")))
 
 
+def depend_on_now(asked: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether one of these valid filters has a duration, which counts back from now."""
+    return any(_is_duration(_BY_WORD[one["field"]], text) for one in asked for text in _given(one))
+
+
+def _given(asked: Mapping[str, Any]) -> list[str]:
+    value = asked.get("value")
+    return [*([value] if value is not None else []), *(asked.get("values") or [])]
+
+
+def _is_duration(field: Field, text: str) -> bool:
+    return field.kind.timed and text.startswith("P")
+
+
 def _parse_value(field: Field, text: str, where: str, now: int) -> Value:
     check_text(text, where, MAX_VALUE)
-    if field.kind.timed and text.startswith("P"):
+    if _is_duration(field, text):
         return now - parse_iso(text, where)
     if field.kind.numeric:
         return _parse_number(text, where, field.kind)
@@ -199,9 +214,11 @@ def parse_sort(field: str, descending: bool) -> Sort:
 _PINNED = (Field.ACTOR_URN, Field.OWNER_URN)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Search:
-    """One page to read. `own` is the server's constraint: (field, the caller's urn)."""
+    """One page to read. `own` is the server's constraint: (field, the caller's urn). Without slots, for the cached
+    properties.
+    """
 
     start: int = 0
     count: int = DEFAULT_COUNT
@@ -210,8 +227,10 @@ class Search:
     own: tuple[Field, str] | None = None
     record_fields: frozenset[str] | None = None
     """The record fields the caller reads, so that the store selects no others; None: all. The id is always read."""
+    json_fields: tuple[Field, ...] | None = None
+    """The rows are wanted as JSON objects of these fields, in this order; None: as records."""
 
-    @property
+    @cached_property
     def pinned(self) -> str | None:
         """The actor or owner that a filter limits the search to."""
         for f in self.filters:
@@ -219,7 +238,7 @@ class Search:
                 return str(f.values[0])
         return None
 
-    @property
+    @cached_property
     def effort(self) -> int:
         """Scans over all tokens, or over those of the pinned actor; 0 when an index gives the order."""
         unfiltered = len(self.filters) == (0 if self.pinned is None else 1)
@@ -229,7 +248,8 @@ class Search:
 
     def held_to(self, field: Field, value: str) -> "Search":
         """The search with the server's constraint."""
-        return Search(self.start, self.count, self.filters, self.sort, (field, value), self.record_fields)
+        own = (field, value)
+        return Search(self.start, self.count, self.filters, self.sort, own, self.record_fields, self.json_fields)
 
     @property
     def shows_revoked(self) -> bool:

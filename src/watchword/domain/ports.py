@@ -10,9 +10,9 @@ Every implementation guarantees:
   `Fault(OUTCOME_UNKNOWN)` if it cannot tell.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from watchword.domain.accounts import AccountPage, ServiceAccount
 from watchword.domain.actors import (
@@ -43,6 +43,12 @@ class Clock(Protocol):
         """Milliseconds since 1970."""
 
 
+class JsonRows(NamedTuple):
+    number: int
+    text: str
+    """A JSON array of objects."""
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """Rows and their total, from one snapshot."""
@@ -51,6 +57,8 @@ class Page:
     rows: tuple[TokenRecord, ...]
     seconds: float = field(default=0.0, compare=False)
     """Processor time that the store used for it."""
+    json: JsonRows | None = None
+    """In place of the rows, for a search with `json_fields`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +149,12 @@ class Keys(Protocol):
 class TokenStore(Protocol):
     async def find_bearer(self, token_id: str) -> Bearer | None:
         """The token with this id and the state of its actor, in one read. Costs the same at any size."""
+
+    @property
+    def find_bearer_now(self) -> Callable[[str], Bearer | None] | None:
+        """`find_bearer` without waiting. It returns None for an unknown token, and where the store must be waited for.
+        None: this store must always be waited for.
+        """
 
     async def actor_snapshot(self, actor: str) -> ActorSnapshot: ...
 

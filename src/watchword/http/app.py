@@ -1,6 +1,6 @@
 """The HTTP application: one table of routes, one place that turns faults into responses."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from watchword.http.logs import AccessLog
 from watchword.http.metrics import CONTENT_TYPE, Metrics
 from watchword.http.oauth import INTROSPECT, JWKS, OAUTH, REVOKE, OAuthEndpoints, metadata, oauth_fault
 from watchword.http.operations import OperationsEndpoint
-from watchword.http.requests import Exchange, Request, Response, Scope, WorkerState
+from watchword.http.requests import Exchange, Header, Request, Response, Scope, WorkerState
 from watchword.http.sessions import SESSION, ConsoleRequests, SessionEndpoint
 from watchword.http.verify import ForwardAuth, identity_headers
 from watchword.service import AllServices
@@ -60,6 +60,17 @@ CONFIG: dict[str, Any] = {
 }
 
 
+class _Done:
+    """Awaited by the server after a response that needed no coroutine."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+DONE = _Done()
+
+
 class App:
     def __init__(
         self,
@@ -77,6 +88,7 @@ class App:
             settings, core.authority, core.sessions, core.rejections, pages.session_of if settings.console else None
         )
         self._authenticate_bearer = self._authenticator.authenticate_bearer
+        self._authenticate_bearer_now = self._authenticator.authenticate_bearer_now
         budget = ProcessorBudget(settings.actor_processor_percent / 100)
         graphql = GraphQLEndpoint(make_schema(core.store.clock), services, logger, budget, metrics.graphql_fallback)
         self._forward_auth = ForwardAuth(self._authenticator, core.authority, core.rejections)
@@ -115,9 +127,17 @@ class App:
             sessions = SessionEndpoint(pages, self._authenticator, core.sessions)
             self._routes[SESSION] = {"GET": sessions.show, "POST": sessions.sign_in, "DELETE": sessions.sign_out}
 
-    async def __call__(self, scope: Scope, exchange: Exchange) -> None:
+    def __call__(self, scope: Scope, exchange: Exchange) -> Awaitable[None]:
+        """Most verifications are answered at once, without a coroutine; `_answer` does everything else."""
         began = perf_counter()
         request = Request(scope, exchange, self._worker)
+        bearer = self._authenticate_bearer_now(request) if request.path == AUTH else None
+        if bearer is not None and _is_plain(request, bearer):
+            self._respond(request, AUTH, began, 204, identity_headers(bearer.actor, bearer.token_id), b"")
+            return DONE
+        return self._answer(request, began, bearer)
+
+    async def _answer(self, request: Request, began: float, bearer: Bearer | None) -> None:
         path = without_gateway(request.path)
         route = (
             AUTH
@@ -128,9 +148,8 @@ class App:
         )
         try:
             if route is AUTH:
-                bearer = await self._authenticate_bearer(request)
-                limits = bearer.limits
-                if limits.scopes is None and limits.audience is None and not request.scope.query_string:
+                bearer = bearer or await self._authenticate_bearer(request)
+                if _is_plain(request, bearer):
                     status, extra, body = 204, identity_headers(bearer.actor, bearer.token_id), b""
                 else:
                     status, extra, body = await self._forward_auth.answer(request, bearer)
@@ -140,6 +159,12 @@ class App:
             status, extra, body = self._fault_response(fault, request, path, route)
         except Exception as error:  # noqa: BLE001 - the last resort: the client gets no details of a bug
             status, extra, body = self._fault_response(internal_fault(error), request, path, route)
+        self._respond(request, route, began, status, extra, body)
+
+    def _respond(
+        self, request: Request, route: str, began: float, status: int, extra: list[Header], body: bytes
+    ) -> None:
+        exchange = request.exchange
         headers = [("x-request-id", request.id), *extra]
         if request.has_unread_body:
             headers.append(CLOSE)
@@ -153,6 +178,10 @@ class App:
         self._count(route, status, request.verdict, seconds)
         if self._is_logged(route, status):
             self._access_log.write(request, route, status, seconds)
+
+    def close(self) -> None:
+        """Write what is left of the access log."""
+        self._access_log.flush()
 
     async def _route(self, request: Request, path: str) -> Response:
         if len(path) + len(request.scope.query_string) > MAX_ADDRESS:
@@ -219,6 +248,11 @@ class MetricsApp:
         else:
             exchange.response_bytes(status, headers, body)
         self._metrics.request(path if known else OTHER, status, None, perf_counter() - began)
+
+
+def _is_plain(request: Request, bearer: Bearer) -> bool:
+    """Whether the token has no limits that matter to a gateway, and the gateway requires nothing."""
+    return bearer.limits.scopes is None and bearer.limits.audience is None and not request.scope.query_string
 
 
 def _metrics_text(metrics: Metrics) -> Response:

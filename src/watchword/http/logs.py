@@ -15,6 +15,7 @@ from watchword.http.errors import printable, redact
 from watchword.http.requests import Request
 
 _LINE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z
+FLUSH_SECONDS = 0.05
 QUIET_ROUTES = frozenset({"/auth", "/health", "/health/live", "/health/ready", "/metrics"})
 
 
@@ -57,8 +58,8 @@ def _redacted(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 class AccessLog:
     """One line per request: all, none, or (default) all but successful /auth and probes.
 
-    Lines look like those of the logger, but bypass structlog, whose processors cost more than many a request. All lines
-    of one turn of the event loop are written together.
+    Lines look like those of the logger, but bypass structlog, whose processors cost more than many a request. They are
+    written together every FLUSH_SECONDS.
     """
 
     def __init__(self, logger: FilteringBoundLogger, mode: str, out: BinaryIO = sys.stderr.buffer) -> None:
@@ -74,7 +75,7 @@ class AccessLog:
     def write(self, request: Request, route: str, status: int, seconds: float) -> None:
         """`route` is the route label of the metrics."""
         if not self._lines:
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
         line = {
             "method": redact(request.scope.method[:20]),
             "path": route if request.path == route else redact(printable(request.path[:500])),
@@ -89,7 +90,7 @@ class AccessLog:
         }
         self._lines.append(orjson.dumps(line, option=_LINE))
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         lines, self._lines = self._lines, []
         self._out.write(b"".join(lines))
 

@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -25,6 +26,8 @@ from watchword.domain.networks import Network, within
 
 MAX_BODY = 1024 * 1024
 BODY_SECONDS = 15.0
+LOOK_SECONDS = 0.5
+"""How often the age of incomplete bodies is checked: a timer for each would be a tenth of the cost of a list."""
 MAX_DIGITS = 20
 """Of a Content-Length."""
 SMALL_BODY = 8 * 1024
@@ -47,8 +50,6 @@ UNIX_PEER = "unix"
 UNKNOWN_CLIENT = "unknown"
 UNREADABLE = "\ufffd"
 """Stands for a header value that is not visible ASCII. No header allows it."""
-DROPPED = 0.0
-"""The deadline of a body that is dropped."""
 MAX_HOPS = 20
 """The nearest proxies of a chain that are considered."""
 
@@ -152,11 +153,11 @@ class Response(NamedTuple):
 
 
 class Request:
-    __slots__ = ("_exchange", "_is_read", "_worker", "actor", "headers", "id", "path", "scope", "verdict")
+    __slots__ = ("_is_read", "_worker", "actor", "exchange", "headers", "id", "path", "scope", "verdict")
 
     def __init__(self, scope: Scope, exchange: Exchange, worker: "WorkerState") -> None:
         self.scope = scope
-        self._exchange = exchange
+        self.exchange = exchange
         self._worker = worker
         self.path = scope.path
         self.headers = scope.headers
@@ -225,49 +226,49 @@ class Request:
         if length is not None and (not length.isdecimal() or len(length) > MAX_DIGITS or int(length) > max_bytes):
             raise _too_large(max_bytes)
         is_small = length is not None and int(length) <= SMALL_BODY
+        task = asyncio.current_task()
+        assert task is not None
+        arrival = self._worker.arriving.start(task)
         try:
-            async with asyncio.timeout(BODY_SECONDS) as arrival:
-                # The server enforces a Content-Length; without one we count.
-                body = await (self._exchange() if is_small else self._counted(max_bytes, arrival))
-        except TimeoutError:
-            if arrival.when() == DROPPED:
-                raise Fault(
-                    Reason.TOO_MANY_BODIES, "Too many large bodies are arriving at once. Retry the request."
-                ) from None
-            raise Fault(Reason.BODY_TIMEOUT, f"The body did not arrive within {BODY_SECONDS:g} seconds.") from None
+            # The server enforces a Content-Length; without one we count.
+            body = await (self.exchange() if is_small else self._counted(max_bytes, arrival))
+        except asyncio.CancelledError:
+            if arrival.problem is None or task.uncancel() > 0:
+                raise
+            raise Fault(*arrival.problem) from None
         except (ProtocolClosed, ProtocolError):
             raise Fault(Reason.BODY_TIMEOUT, "The client disconnected before the body was complete.") from None
+        finally:
+            self._worker.arriving.end(arrival)
         self._is_read = True
         return body
 
-    async def _counted(self, max_bytes: int, arrival: asyncio.Timeout) -> bytes:
+    async def _counted(self, max_bytes: int, arrival: "Arrival") -> bytes:
         """The server ends a body with an empty chunk, and a truncated body with one more."""
         chunks: list[bytes] = []
         size = empty = 0
-        arriving = self._worker.arriving
-        try:
-            async for chunk in self._exchange:
-                size += len(chunk)
-                empty += not chunk
-                if size > max_bytes:
-                    raise _too_large(max_bytes)
-                if len(chunks) >= SMALL_CHUNKS + size // CHUNK:
-                    raise Fault(
-                        Reason.TOO_MANY_CHUNKS,
-                        f"The body must come in at most {SMALL_CHUNKS:,} chunks, plus one for each {CHUNK:,} bytes. "
-                        "Send larger chunks, or a Content-Length.",
-                    )
-                chunks.append(chunk)
-                arriving.add(arrival, len(chunk))
-        finally:
-            arriving.remove(arrival)
+        async for chunk in self.exchange:
+            size += len(chunk)
+            empty += not chunk
+            if size > max_bytes:
+                raise _too_large(max_bytes)
+            if len(chunks) >= SMALL_CHUNKS + size // CHUNK:
+                raise Fault(
+                    Reason.TOO_MANY_CHUNKS,
+                    f"The body must come in at most {SMALL_CHUNKS:,} chunks, plus one for each {CHUNK:,} bytes. "
+                    "Send larger chunks, or a Content-Length.",
+                )
+            chunks.append(chunk)
+            self._worker.arriving.add(arrival, len(chunk))
         if empty > 1:
             raise Fault(Reason.BODY_TIMEOUT, "The body ended before it was complete.")
         return b"".join(chunks)
 
-    async def wait_for_disconnect(self) -> None:
-        """Call this after reading the body."""
-        await self._exchange.client_disconnect()
+    def watch_disconnect(self) -> asyncio.Future[None]:
+        """Is done when the client disconnects. Call this after reading the body; cancel it at the end. RSGI returns a
+        future, which needs no task.
+        """
+        return asyncio.ensure_future(self.exchange.client_disconnect())
 
 
 def _too_large(max_bytes: int) -> Fault:
@@ -324,23 +325,64 @@ async def read_form(request: Request) -> dict[str, str]:
     return dict(fields)
 
 
+@dataclass(slots=True, eq=False)
+class Arrival:
+    """An incomplete body."""
+
+    task: asyncio.Task[Any]
+    since: float
+    size: int = 0
+    problem: tuple[Reason, str] | None = None
+    """Why the task was cancelled. Not the exception, which would hold the body in a cycle."""
+
+
 class ArrivingBodies:
-    """The incomplete large bodies of a worker. Beyond the limit it drops the oldest, which comes from a slow sender."""
+    """The incomplete bodies of a worker, the oldest first. Cancels the tasks of those that take too long. Beyond the
+    limit on their size it drops the oldest large one, which comes from a slow sender.
+    """
 
     def __init__(self) -> None:
-        self._sizes: dict[asyncio.Timeout, int] = {}
+        self._arrivals: dict[Arrival, None] = {}
         self._held = 0
+        self._looks = False
 
-    def add(self, arrival: asyncio.Timeout, size: int) -> None:
-        self._sizes[arrival] = self._sizes.get(arrival, 0) + size
+    def start(self, task: asyncio.Task[Any]) -> Arrival:
+        loop = task.get_loop()
+        arrival = Arrival(task, loop.time())
+        self._arrivals[arrival] = None
+        if not self._looks:
+            self._looks = True
+            loop.call_later(LOOK_SECONDS, self._look, loop)
+        return arrival
+
+    def add(self, arrival: Arrival, size: int) -> None:
+        """Only for large bodies."""
+        arrival.size += size
         self._held += size
         while self._held > MAX_ARRIVING:
-            oldest = next(iter(self._sizes))
-            self.remove(oldest)
-            oldest.reschedule(DROPPED)
+            oldest = next(one for one in self._arrivals if one.size)
+            self._cancel(
+                oldest, Reason.TOO_MANY_BODIES, "Too many large bodies are arriving at once. Retry the request."
+            )
 
-    def remove(self, arrival: asyncio.Timeout) -> None:
-        self._held -= self._sizes.pop(arrival, 0)
+    def end(self, arrival: Arrival) -> None:
+        if self._arrivals.pop(arrival, arrival) is None:
+            self._held -= arrival.size
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        late = loop.time() - BODY_SECONDS
+        for arrival in list(takewhile(lambda one: one.since <= late, self._arrivals)):
+            self._cancel(arrival, Reason.BODY_TIMEOUT, f"The body did not arrive within {BODY_SECONDS:g} seconds.")
+        self._looks = bool(self._arrivals)
+        if self._looks:
+            loop.call_later(LOOK_SECONDS, self._look, loop)
+
+    def _cancel(self, arrival: Arrival, reason: Reason, message: str) -> None:
+        self.end(arrival)
+        if arrival.task is asyncio.current_task(arrival.task.get_loop()):  # a cancelled task may run on for a while
+            raise Fault(reason, message)
+        arrival.problem = reason, message
+        arrival.task.cancel()
 
 
 @dataclass(slots=True)

@@ -431,6 +431,7 @@ class Worker:
             if settings.metrics_endpoint is not None:
                 listener = second_listener(settings.metrics_endpoint, MetricsApp(metrics, health))
                 await stack.enter_async_context(listener)
+            stack.callback(self._app.close)
             self._stack = stack.pop_all()
 
 

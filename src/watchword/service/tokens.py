@@ -45,6 +45,14 @@ MANAGE_ALL = Privilege.MANAGE_ACCESS_TOKENS
 ACCOUNTS = Privilege.MANAGE_SERVICE_ACCOUNTS
 _MAKER_FIELDS = ("minted_with", "parent")
 _VISIBILITY_FIELDS = frozenset({"actor_urn", "owner_urn", "type"})
+JSON_FIELDS = frozenset(
+    {
+        *(Field.ID, Field.URN, Field.NAME, Field.DESCRIPTION, Field.ACTOR_URN, Field.OWNER_URN, Field.TOKEN_TYPE),
+        *(Field.CREATED_AT, Field.EXPIRES_AT, Field.LAST_USED_AT, Field.REVOKED_AT, Field.USE_COUNT),
+        Field.LAST_NETWORK,
+    }
+)
+"""The fields of a list that are columns and shown to all who may see the token: the store can return them as JSON."""
 _ANY_STATUS = tuple(status.value for status in TokenStatus)
 
 
@@ -262,6 +270,8 @@ class Tokens:
     async def list(self, grant: Grant, search: Search, seconds: float) -> Page:
         grant.expect(MINIMUM, ACCOUNTS)
         page = await self._store.search(await self._constrain(grant, search, seconds), seconds)
+        if not page.rows:
+            return page
         rows = await self._without_hidden_makers(grant, page.rows, seconds)
         return replace(page, rows=await self._with_suspensions(rows, grant.caller))
 

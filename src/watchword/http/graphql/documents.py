@@ -15,7 +15,7 @@ from graphql.language import ast
 from graphql.validation.rules import overlapping_fields_can_be_merged
 
 from watchword.domain.errors import Fault, Reason
-from watchword.http.graphql.fastpath import UNMETERED, FastPath, Meter
+from watchword.http.graphql.fastpath import UNMETERED, FastPath, Memo, Meter
 from watchword.http.graphql.fastpath.inputs import all_nodes
 
 MAX_BYTES = 100_000
@@ -69,12 +69,17 @@ class PreparedDocument:
     fallback_logged: bool = False
 
     async def execute(
-        self, name: str | None, variables: dict[str, Any], context: Any, meter: Meter = UNMETERED
+        self,
+        name: str | None,
+        variables: dict[str, Any],
+        context: Any,
+        meter: Meter = UNMETERED,
+        memo: Memo | None = None,
     ) -> tuple[ExecutionResult, str | None]:
         """Executes an operation on the fast path, or else with graphql-core; then it returns the cause too. Compiling a
-        plan, and execution by graphql-core from the start, run within `meter`.
+        plan, and execution by graphql-core from the start, run within `meter`. `memo` belongs to the same variables.
         """
-        found = await self.fastpath.execute(name, variables, context, meter)
+        found = await self.fastpath.execute(name, variables, context, meter, Memo() if memo is None else memo)
         if isinstance(found, ExecutionResult):
             return found, None
         with meter if found.middleware is None else UNMETERED:

@@ -6,10 +6,11 @@ allowed names. A message that does not match is passed on as it is.
 
 import asyncio
 import re
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from graphql import (
@@ -37,9 +38,9 @@ from watchword.http.errors import (
 )
 from watchword.http.graphql.context import Context, Meter, ProcessorBudget
 from watchword.http.graphql.documents import Documents, InvalidDocument, PreparedDocument
-from watchword.http.graphql.fastpath import Cause
+from watchword.http.graphql.fastpath import Cause, Memo
 from watchword.http.graphql.fastpath.inputs import all_nodes
-from watchword.http.requests import Header, Request, Response, read_json
+from watchword.http.requests import Header, Request, Response, check_media_type, parse_json
 from watchword.service import AllServices
 
 GRAPHQL_RESPONSE = "application/graphql-response+json"
@@ -47,6 +48,9 @@ KEY_HEADER = HEADER.lower()
 WITHDRAW_PAUSES = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 THROTTLED_SECONDS = 0.2
 """Delay of the response when the processor budget is used up."""
+MAX_KEPT, MAX_KEPT_BODY = 1_024, 1_024
+"""Parsed requests that a worker keeps, and the bytes of the largest: at most about 20 MiB, usually 4."""
+TOKEN_START = b"eyJ"
 _GRAPHQL_JSON = ("content-type", GRAPHQL_RESPONSE + "; charset=utf-8")
 
 _ENUM = re.compile(r"(?:in '(\w+)' enum|Enum '(\w+)' cannot represent)")
@@ -56,6 +60,42 @@ _ARGUMENT = re.compile(r"Unknown argument '\w+' on field '(\w+)\.(\w+)'")
 _FOUND = re.compile(r",? [Ff]ound: .*", re.DOTALL)
 # The start and end of the library's messages state the problem; the middle may repeat the input.
 _START, _END = 250, 150
+
+
+class ParsedRequest(NamedTuple):
+    query: str
+    variables: dict[str, Any]
+    operation: str | None
+    memo: Memo
+
+
+class ParsedRequests:
+    """Parses bodies, and keeps the last small ones that only list tokens, by their bytes. Callers are authenticated and
+    authorized each time; nothing that is kept depends on them.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[bytes, ParsedRequest] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, body: bytes) -> ParsedRequest:
+        found = self._kept.get(body)
+        if found is None:
+            parsed = parse_json(body, "an object with query and variables")
+            return ParsedRequest(*parse_request(parsed), Memo())
+        self._kept.move_to_end(body)
+        return found
+
+    def keep(self, body: bytes, request: ParsedRequest) -> None:
+        """For a request whose only field was authorized and has valid arguments that do not depend on the time. A body
+        with a token in it, as in a variable that the document does not declare, is not kept.
+        """
+        if len(body) <= MAX_KEPT_BODY and TOKEN_START not in body:
+            self._kept[body] = request
+            if len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
 
 
 class GraphQLEndpoint:
@@ -71,6 +111,7 @@ class GraphQLEndpoint:
         self._services = services
         self._logger = logger
         self._documents = Documents(schema)
+        self._requests = ParsedRequests()
         self._budget = budget
         self._count_fallback = count_fallback
         for cause in Cause:  # metrics show a zero for each
@@ -86,11 +127,14 @@ class GraphQLEndpoint:
                 await asyncio.sleep(THROTTLED_SECONDS)
 
     async def _answer(self, request: Request, caller: Caller, meter: Meter) -> Response:
-        query, variables, operation = parse_request(await read_json(request, "an object with query and variables"))
+        check_media_type(request)
+        body = await request.body()
+        asked = self._requests.get(body)
+        is_new = asked.memo.parsed is None
         modern = GRAPHQL_RESPONSE in request.header("accept").lower()
         context = Context(caller, self._services, meter, _idempotency_key(request))
         try:
-            document = self._documents.get(query, meter)
+            document = self._documents.get(asked.query, meter)
         except InvalidDocument as invalid:
             with meter:
                 errors = [document_error(error, self._schema, invalid.document) for error in invalid.errors]
@@ -100,11 +144,13 @@ class GraphQLEndpoint:
                 raise
             return _response({"errors": [graphql_error(fault)]}, fault.kind.code, modern=modern)
         context.max_row_fields = document.max_row_fields
-        disconnect = asyncio.create_task(request.wait_for_disconnect()) if document.mutates else None
+        disconnect = request.watch_disconnect() if document.mutates else None
         try:
-            result, fallback = await document.execute(operation, variables, context, meter)
+            result, fallback = await document.execute(asked.operation, asked.variables, context, meter, asked.memo)
             if fallback is not None:
-                self._note_fallback(document, query, fallback, caller)
+                self._note_fallback(document, asked.query, fallback, caller)
+            if is_new and asked.memo.parsed is not None:
+                self._requests.keep(body, asked)
             if context.created and context.key is None and disconnect is not None and disconnect.done():
                 await self._withdraw(context)
         finally:

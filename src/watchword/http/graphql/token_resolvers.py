@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+from orjson import Fragment
+
 from watchword.domain.bulk_revocation import parse_selection
 from watchword.domain.errors import invalid
-from watchword.domain.filters import BY_END, Search, parse_filters, parse_sort
+from watchword.domain.filters import BY_END, Field, Search, depend_on_now, parse_filters, parse_sort
 from watchword.domain.lifetimes import Duration
 from watchword.domain.names import TOKEN_PREFIX, check_actor, check_description, check_name, name_of
 from watchword.domain.ports import Clock
@@ -21,8 +23,11 @@ from watchword.domain.tokens import (
     check_token_id,
 )
 from watchword.http.graphql.context import Context, Info, Json, camel_case, page_of, record_json
+from watchword.http.graphql.fastpath import Memo
 from watchword.http.graphql.fastpath.completers import Reader
-from watchword.service.tokens import CreatedToken, DerivedTokenRequest, Lifetime
+from watchword.service.tokens import JSON_FIELDS, CreatedToken, DerivedTokenRequest, Lifetime
+
+_JSON_FIELDS = {field.word: field for field in JSON_FIELDS}
 
 
 async def create_access_token(_: Any, info: Info, input: Json) -> Json:
@@ -80,16 +85,17 @@ async def revoke_access_tokens(_: Any, info: Info, input: Json) -> Json:
 
 
 async def list_access_tokens(_: Any, info: Info, input: Json | None = None) -> Json:
-    context, tokens = info.context, info.context.services.core.tokens
+    context, service = info.context, info.context.services.core.tokens
     # One search at a time within one deadline, so that a request cannot occupy all threads.
     async with context.searching:
-        grant = await tokens.authorize(context.caller)
-        search = _search(input or {}, context.now, getattr(info, "record_fields", None))
+        grant = await service.authorize(context.caller)
+        search = _search(input or {}, info)
         context.search(search)
-        page = await tokens.list(grant, search, context.time_left())
+        page = await service.list(grant, search, context.time_left())
         context.searched(search, page.seconds)
-        context.show(len(page.rows))
-    return {"start": search.start, "count": search.count, "total": page.total, "tokens": page.rows}
+        context.show(len(page.rows) if page.json is None else page.json.number)
+    tokens = page.rows if page.json is None else Fragment(page.json.text)
+    return {"start": search.start, "count": search.count, "total": page.total, "tokens": tokens}
 
 
 async def get_access_token(_: Any, info: Info, id: str) -> TokenRecord:
@@ -173,15 +179,30 @@ def _lifetime(input: Json) -> Lifetime:
     return Lifetime(None if duration is None else Duration[duration], input.get("durationIso"))
 
 
-def _search(input: Json, now: int, record_fields: frozenset[str] | None) -> Search:
-    page, sort = page_of(input), input.get("sort")
-    return Search(
+def _search(input: Json, info: Info) -> Search:
+    memo: Memo | None = getattr(info, "memo", None)
+    if memo is not None and memo.parsed is not None:
+        kept: Search = memo.parsed
+        return kept
+    page, sort, filters = page_of(input), input.get("sort"), input.get("filters") or []
+    search = Search(
         start=page["start"],
         count=page["count"],
-        filters=parse_filters(input.get("filters") or [], now),
+        filters=parse_filters(filters, info.context.now),
         sort=parse_sort(sort["field"], sort.get("order") != "ASCENDING") if sort else BY_END,
-        record_fields=record_fields,
+        record_fields=getattr(info, "record_fields", None),
+        json_fields=_json_fields(getattr(info, "row_names", None)),
     )
+    if memo is not None and not depend_on_now(filters):
+        memo.parsed = search
+    return search
+
+
+def _json_fields(names: tuple[str, ...] | None) -> tuple[Field, ...] | None:
+    """The fields of the rows if the store can return them all as JSON."""
+    if names is None or not all(name in _JSON_FIELDS for name in names):
+        return None
+    return tuple(_JSON_FIELDS[name] for name in names)
 
 
 def _raw_token(token: str) -> bytes:

@@ -77,7 +77,7 @@ def _orphans(now: str) -> str:
 
 
 # Each statement selects the rows that break the rule or, for a rule in `_HOLDS`, the rows to look at. The first column
-# identifies a row.
+# identifies a row. NOT EXISTS, not NOT IN: PostgreSQL compares each row with all of a long list.
 RULES = {
     "every policy can be read": f"SELECT {rows.POLICY} FROM policies",
     "every token and actor can be read": f"""
@@ -107,8 +107,8 @@ RULES = {
         WHERE (t.type = '{TokenType.SERVICE_ACCOUNT.value}' AND a.urn IS NULL)
            OR (a.deleted_at IS NOT NULL AND t.revoked_at IS NULL)""",
     "every deleted service account is suspended": """
-        SELECT urn FROM service_accounts WHERE deleted_at IS NOT NULL
-            AND urn NOT IN (SELECT urn FROM actors WHERE status = 'SUSPENDED')""",
+        SELECT urn FROM service_accounts AS s WHERE deleted_at IS NOT NULL
+            AND NOT EXISTS (SELECT 1 FROM actors WHERE urn = s.urn AND status = 'SUSPENDED')""",
     "every session has the actor of its token, and starts before it ends": """
         SELECT s.id FROM sessions AS s LEFT JOIN tokens AS t ON t.id = s.token_id
         WHERE t.actor_urn <> s.actor_urn OR s.ends_at < s.created_at""",
@@ -121,7 +121,7 @@ RULES = {
         SELECT urn FROM groups WHERE members <> (SELECT count(*) FROM group_members WHERE group_urn = urn)""",
     "every revocation has its event": """
         SELECT id FROM tokens WHERE revoked_at >= (SELECT events_since FROM state)
-            AND id NOT IN (SELECT target FROM events WHERE action = 'token.revoked')""",
+            AND NOT EXISTS (SELECT 1 FROM events WHERE target = tokens.id AND action = 'token.revoked')""",
     "every revocation event has its revoked token": """
         SELECT target FROM events WHERE action = 'token.revoked'
             AND EXISTS (SELECT 1 FROM tokens WHERE id = target AND revoked_at IS NULL)""",
@@ -149,7 +149,7 @@ POSTGRES_RULES = {
         SELECT t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
         WHERE c.relnamespace = current_schema()::regnamespace AND t.tgenabled <> 'O'""",
     "every reference has its target": """
-        SELECT group_urn FROM group_members WHERE group_urn NOT IN (SELECT urn FROM groups)""",
+        SELECT group_urn FROM group_members WHERE NOT EXISTS (SELECT 1 FROM groups WHERE urn = group_urn)""",
     "every name can be searched without regard to case": """
         SELECT id, name, name_folded, description, description_folded FROM tokens
         WHERE name_folded IS NOT NULL OR description_folded IS NOT NULL

@@ -8,7 +8,6 @@ round trip, and an instance that is stopped holds none of their locks.
 import asyncio
 import time
 from dataclasses import astuple
-from typing import Any
 
 from watchword.domain.accounts import no_account
 from watchword.domain.actors import Bearer, WritePrecondition, system_precondition
@@ -20,12 +19,12 @@ from watchword.domain.sessions import FoundSession, Session
 from watchword.domain.store_urls import PostgresUrl
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
-from watchword.stores.postgres.connections import DIALECT, ConnectionBackoff, folded, store_fault
-from watchword.stores.postgres.create_batcher import CreateBatcher
+from watchword.stores.postgres.connections import ConnectionBackoff, folded, store_fault
 from watchword.stores.postgres.database import Lost, PostgresDatabase, make_pool, unknown_outcome
 from watchword.stores.postgres.verify_batcher import BEARER, DatabaseClock, VerifyBatcher, bearer_of
+from watchword.stores.postgres.write_batcher import WriteBatcher
 from watchword.stores.sql import SqlStore
-from watchword.stores.sql.search import key_of, translate
+from watchword.stores.sql.search import page_of, search_sql
 from watchword.stores.sql.transaction import Observe, Transaction
 
 _PLAIN_COLUMNS = 12
@@ -37,17 +36,27 @@ _FIND_SESSION = f"""
 SELECT s.id, s.actor_urn, s.token_id, s.created_at, s.ends_at, {BEARER}
 FROM sessions AS s LEFT JOIN tokens AS t ON t.id = s.token_id WHERE s.id = $1 AND s.ends_at > (SELECT now_ms())
 """
-REVOKE = "SELECT outcome, at FROM revoke_token($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+ADD = """SELECT add_tokens(
+    $1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[],
+    $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::text[],
+    $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::bigint[], $23::bigint[], $24::text[],
+    $25::text[], $26::text[], $27::text[], $28::text[], $29::text[])"""
+REVOKE = """SELECT outcomes, ats FROM revoke_tokens(
+    $1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::boolean[], $9::boolean[],
+    $10::boolean[], $11::text)"""
 _REVOKED_BY = "SELECT actor, request_id, at FROM events WHERE target = $1 AND action = 'token.revoked'"
 _WITHDRAW = "SELECT withdraw_token($1, $2, $3, $4)"
 
 
 class PostgresStore(SqlStore):
+    find_bearer_now = None
+
     def __init__(self, database: PostgresDatabase, verifier: VerifyBatcher, clock: DatabaseClock) -> None:
         self._db: PostgresDatabase = database
         self._verifier = verifier
         self.clock = clock
-        self._creator = CreateBatcher(database)
+        self._creates = WriteBatcher(database, ADD, doubtful="there")
+        self._revocations = WriteBatcher(database, REVOKE, doubtful="already", has_patience=True)
         self._withdrawals: set[asyncio.Task[None]] = set()
 
     async def find_bearer(self, token_id: str) -> Bearer | None:
@@ -60,14 +69,13 @@ class PostgresStore(SqlStore):
         return FoundSession(Session(*row[:5]), None if row[5] is None else bearer_of(row[5:]))
 
     async def search(self, search: Search, seconds: float = SEARCH_SECONDS) -> Page:
-        sql, bound, inline = search_sql(search)
-        _, make = rows.token_reader(search.record_fields)
+        sql, bound, inline = search_sql(search, self._db.dialect)
 
         async def page(tx: Transaction) -> Page:
             began = time.perf_counter()
-            found = await tx.fetch(sql, *bound)
-            took = time.perf_counter() - began
-            return Page(found[0][0], tuple(make(row[1:]) for row in found if row[1] is not None), took)
+            row = await tx.fetchrow(sql, *bound)
+            assert row is not None
+            return page_of(row, search, time.perf_counter, began)
 
         if inline:
             return await self._db.read(page)
@@ -87,7 +95,7 @@ class PostgresStore(SqlStore):
         try:
             while outcome == "again":
                 try:
-                    outcome = await self._creator.add(bound, deadline)
+                    (outcome,) = await self._creates.write(bound, deadline)
                 except Lost as error:
                     lost = error.why  # sent again with the same id: it is added once
         except Fault as fault:
@@ -112,16 +120,12 @@ class PostgresStore(SqlStore):
             return await super().revoke_token(precondition, token_id, visible, cascade=True)
         seen = (None, False, False) if visible is None else (visible.actor, visible.accounts, visible.created)
         origin = (*_checked(precondition), precondition.peer, precondition.request_id)
+        bound = (*origin, token_id, *seen, precondition.by_possession)
         deadline = self._db.deadline()
         lost: BaseException | None = None
         while True:
             try:
-                outcome, at = await self._db.call(
-                    REVOKE,
-                    *(*origin, token_id, *seen, precondition.by_possession),
-                    deadline=deadline,
-                    doubt=lambda row: row[0] == "already",
-                )
+                outcome, at = await self._revocations.write(bound, deadline)
                 break
             except Lost as error:
                 lost = error.why  # sent again: a token is revoked once
@@ -155,7 +159,7 @@ class PostgresStore(SqlStore):
 
     async def close(self) -> None:
         await self._verifier.close()
-        await self._creator.finish()
+        await asyncio.gather(self._creates.finish(), self._revocations.finish())
         if self._withdrawals:
             await asyncio.wait(self._withdrawals, timeout=self._db.timeout)
         for task in list(self._withdrawals):
@@ -180,25 +184,6 @@ class PostgresStore(SqlStore):
                 await asyncio.sleep(WITHDRAW_AGAIN)
             else:
                 return
-
-
-def search_sql(search: Search) -> tuple[str, list[Any], bool]:
-    """Total and rows from one statement, so from one snapshot; its parameters; whether it needs no deadline."""
-    where, order, bound, counted, inline = translate(search, DIALECT)
-    total = f"(SELECT count(*) FROM tokens WHERE {where})"
-    if counted is not None:
-        # As a subquery it runs once; the function alone would be called again for every row of the page.
-        total = f"(SELECT total_of(${len(bound) + 1}::text, ${len(bound) + 2}::text))"
-        bound += counted
-    columns, _ = rows.token_reader(search.record_fields)
-    key = key_of(search.sort)
-    sorted_by = order.replace(key, "sorted_by", 1) if order.startswith(key) else "sorted_by" + order[2:]
-    sql = (
-        f"SELECT counted.total, {columns} FROM (SELECT {total} AS total) AS counted LEFT JOIN ("
-        f"SELECT {columns}, {key} AS sorted_by FROM tokens WHERE {where} ORDER BY {order}"
-        f" LIMIT ${len(bound) + 1}::bigint OFFSET ${len(bound) + 2}::bigint) AS page ON true ORDER BY {sorted_by}"
-    )
-    return sql, [*bound, search.count, search.start], inline
 
 
 def _checked(precondition: WritePrecondition) -> tuple[str, str | None, int | None]:

@@ -99,6 +99,10 @@ DIALECT = Dialect(
     position=lambda text, part: f"strpos({text}, {part})",
     ends_with=lambda text, part: f"right({text}, length({part})) = {part}",
     json_array=lambda column, source: f"array_to_json(ARRAY(SELECT {column} FROM {source}))::text",
+    json_rows=lambda columns: f"coalesce(json_agg(json_build_array({columns})), '[]')::text",
+    json_objects=lambda _: "coalesce(json_agg(page), '[]')::text",
+    # As a subquery it is called once, not for each row.
+    stored_total=lambda kind, urn: f"(SELECT total_of({kind}, {urn}))",
 )
 
 

@@ -35,7 +35,7 @@ from watchword.stores.postgres.connections import (
     is_lost,
     store_fault,
 )
-from watchword.stores.sql.transaction import Dialect, Observe, Work
+from watchword.stores.sql.transaction import LONG_SECONDS, Dialect, Observe, Work
 
 T = TypeVar("T")
 Query = Callable[[Connection], Awaitable[T]]
@@ -47,16 +47,16 @@ IDLE_SECONDS = 300.0
 LOOK_AGAIN = 0.02
 
 
-LONG_SECONDS = 60.0
-"""A change to many tokens may take this long."""
-
-
 class Lost(Exception):
     """A write got no answer: whether it was done is not known. `why` is the driver's error."""
 
     def __init__(self, why: BaseException) -> None:
         super().__init__(str(why))
         self.why = why
+
+
+class Locked(Exception):
+    """A statement did not get a lock in the time it was given. It changed nothing."""
 
 
 class PostgresDatabase:
@@ -128,14 +128,17 @@ class PostgresDatabase:
     async def call(
         self, statement: str, *bound: Any, deadline: float | None = None, doubt: Doubt = lambda _: False
     ) -> Any:
-        """One statement that is a transaction of its own. `Lost` if it got no answer. If `doubt(row)`, an earlier
-        statement may have caused the row: it is returned after the standby has confirmed it.
+        """One statement that is a transaction of its own. `Lost` if it got no answer, `Locked` if it got no lock. If
+        `doubt(row)`, an earlier statement may have caused the row: it is returned after the standby has confirmed it.
         """
 
         async def work(connection: Connection) -> Any:
             row: Any = await connection.fetchrow(statement, *bound)
             if doubt(row):
-                await connection.execute(CONFIRM)
+                try:
+                    await connection.execute(CONFIRM)
+                except DRIVER_ERRORS as error:  # the statement itself is committed
+                    raise Lost(error) from error
             return row
 
         async def once(connection: Connection, work: Query[Any], deadline: float) -> Any:
@@ -143,6 +146,8 @@ class PostgresDatabase:
                 return await work(connection)
             except asyncio.CancelledError as error:  # past the deadline
                 raise Lost(TimeoutError()) from error
+            except pg.LockNotAvailableError as error:
+                raise Locked from error
             except DRIVER_ERRORS as error:
                 if is_lost(error):
                     raise Lost(error) from error

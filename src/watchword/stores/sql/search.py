@@ -1,11 +1,16 @@
 """Searches for tokens: the rules of `domain.filters` in SQL. Literal pieces are joined; values are bound."""
 
+from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
+
+import orjson
 
 from watchword.domain.bulk_revocation import Selection
 from watchword.domain.filters import BY_END, Condition, Field, Filter, Search, Sort, SortField
 from watchword.domain.names import TOKEN_PREFIX
+from watchword.domain.ports import JsonRows, Page
+from watchword.stores import rows
 from watchword.stores.sql.transaction import Dialect
 
 INLINE_ROWS = 200
@@ -36,27 +41,73 @@ Wording = tuple[Field, Condition, bool, int]
 """A filter without its values: of these only their number matters (none, one, or a list)."""
 
 
-class TokenStatement(NamedTuple):
-    where: str
-    order: str
+class SearchStatement(NamedTuple):
+    sql: str
     bound: list[Any]
-    counted: tuple[str, str] | None
-    """Kind and urn of the stored total that answers this search, if one does."""
     inline: bool
     """Whether the page costs the same at any size, so that it needs no deadline of its own."""
 
 
-def translate(search: Search, dialect: Dialect) -> TokenStatement:
+def search_sql(search: Search, dialect: Dialect) -> SearchStatement:
+    """A statement that returns one row, from one snapshot: the total, the number of rows of the page, and these rows as
+    JSON.
+    """
     filters = _with_own(search)
     counted = stored_total(filters)
-    where, bound = _translate(filters, dialect, shows_revoked=search.shows_revoked)
+    bound, wordings = _values(filters)
+    page = (search.count, search.start) if search.count else ()
+    if counted is not None and not page:  # only the stored total is read
+        bound, wordings = [], ()
+    order = search.sort if page else None
+    selected = search.record_fields if search.json_fields is None else search.json_fields
+    sql = _search_sql(wordings, search.shows_revoked, order, counted is not None, selected, dialect)
     inline = counted is not None and search.sort == BY_END and search.start + search.count <= INLINE_ROWS
-    return TokenStatement(where or "true", _order(search.sort), bound, counted, inline)
+    return SearchStatement(sql, [*bound, *(counted or ()), *page], inline)
+
+
+def page_of(row: rows.Row, search: Search, clock: Callable[[], float], began: float) -> Page:
+    """The page from the row of `search_sql`, which was begun at this time by this clock."""
+    total, number, found = row
+    if search.json_fields is not None:
+        return Page(total, (), clock() - began, JsonRows(number, found))
+    _, make = rows.token_reader(search.record_fields)
+    records = tuple(map(make, orjson.loads(found)))
+    return Page(total, records, clock() - began)
+
+
+@lru_cache(512)
+def _search_sql(
+    wordings: tuple[Wording, ...],
+    shows_revoked: bool,
+    sort: Sort | None,
+    is_counted: bool,
+    selected: frozenset[str] | tuple[Field, ...] | None,
+    dialect: Dialect,
+) -> str:
+    where = _where(wordings, shows_revoked, dialect) or "true"
+    number = sum(values > 0 for *_, values in wordings)
+    total = f"(SELECT count(*) FROM tokens WHERE {where})"
+    if is_counted:
+        total = dialect.stored_total(f"${number + 1}::text", f"${number + 2}::text")
+        number += 2
+    if sort is None:
+        return f"SELECT {total}, 0, '[]'"
+    if isinstance(selected, tuple):
+        columns = ", ".join(f'{_COLUMNS[field]} AS "{field.word}"' for field in selected)
+        found = dialect.json_objects([field.word for field in selected])
+    else:
+        columns, _ = rows.token_reader(selected)
+        found = dialect.json_rows(columns)
+    return (
+        f"SELECT {total}, count(*), {found} FROM (SELECT {columns} FROM tokens WHERE {where}"
+        f" ORDER BY {_order(sort)} LIMIT ${number + 1}::bigint OFFSET ${number + 2}::bigint) AS page"
+    )
 
 
 def chosen(selection: Selection, dialect: Dialect) -> tuple[str, list[Any]]:
     """The condition of the selected tokens, and its parameters."""
-    where, bound = _translate(selection.seeds, dialect, shows_revoked=selection.follows_dead)
+    bound, wordings = _values(selection.seeds)
+    where = _where(wordings, selection.follows_dead, dialect)
     terms = [where] if where else []
     if selection.ids is not None:
         bound.append(list(selection.ids))
@@ -68,10 +119,6 @@ def chosen(selection: Selection, dialect: Dialect) -> tuple[str, list[Any]]:
         accounts = " OR tokens.type = 'SERVICE_ACCOUNT'" if selection.visibility.accounts else ""
         terms.append(f"(actor_urn = {actor}{created}{accounts})")
     return " AND ".join(terms) or "true", bound
-
-
-def key_of(sort: Sort) -> str:
-    return _COLUMNS[sort.field.value]
 
 
 def stored_total(filters: tuple[Filter, ...]) -> tuple[str, str] | None:
@@ -96,14 +143,14 @@ def _with_own(search: Search) -> tuple[Filter, ...]:
     return (own, *(f for f in search.filters if not f.pins(field, owner)))
 
 
-def _translate(filters: tuple[Filter, ...], dialect: Dialect, *, shows_revoked: bool) -> tuple[str, list[Any]]:
+def _values(filters: tuple[Filter, ...]) -> tuple[list[Any], tuple[Wording, ...]]:
+    """The values to bind, and the filters without them."""
     bound: list[Any] = []
     for f in filters:
         if f.values:
             values = [str(value).lower() for value in f.values] if f.condition is Condition.IEQUAL else list(f.values)
             bound.append(values[0] if len(values) == 1 else values)
-    wordings = tuple([(f.field, f.condition, f.negated, min(len(f.values), 2)) for f in filters])
-    return _where(wordings, shows_revoked, dialect), bound
+    return bound, tuple([(f.field, f.condition, f.negated, min(len(f.values), 2)) for f in filters])
 
 
 @lru_cache(512)
@@ -152,4 +199,4 @@ def _order(sort: Sort) -> str:
     direction = "DESC" if sort.descending else "ASC"
     if sort.field is SortField.ID:
         return f"id {direction}"
-    return f"{key_of(sort)} {direction} NULLS LAST, id"
+    return f"{_COLUMNS[sort.field.value]} {direction} NULLS LAST, id"

@@ -50,8 +50,8 @@ LARGE_FAMILY = 2_000
 _GENERATIONS = 100
 
 GET = f"SELECT {rows.TOKEN} FROM tokens WHERE id = $1"
-_KEY_IN_USE = "SELECT kid FROM keys ORDER BY seq DESC LIMIT 1"
-_SUSPENDED = "SELECT 1 FROM actors WHERE urn = $1 AND status = 'SUSPENDED'"
+KEY_IN_USE = "SELECT kid FROM keys ORDER BY seq DESC LIMIT 1"
+SUSPENDED = "SELECT 1 FROM actors WHERE urn = $1 AND status = 'SUSPENDED'"
 _ACCOUNT = "SELECT 1 FROM service_accounts WHERE urn = $1 AND deleted_at IS NULL"
 # A successor that was never used has no children: it can be revoked alone.
 _PARENT = "SELECT expires_at FROM tokens WHERE id = $1 AND revoked_at IS NULL AND grace IS NULL"
@@ -60,7 +60,7 @@ _PUT_IDEMPOTENCY = f"""
 INSERT INTO retries ({rows.RETRY}) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (actor, digest) DO UPDATE SET kid = excluded.kid, token_id = excluded.token_id,
     created_at = excluded.created_at, expires_at = excluded.expires_at"""
-_TOTAL = "SELECT coalesce(sum(total), 0) FROM token_totals WHERE kind = 'actor' AND urn = $1"
+TOTAL = "SELECT coalesce(sum(total), 0) FROM token_totals WHERE kind = 'actor' AND urn = $1"
 # Bounded by its LIMIT, and asked only of an actor with that many tokens that are not revoked.
 _LIVE_OF = """
 SELECT count(*) FROM (
@@ -119,6 +119,7 @@ class SqlTokens(SqlPart):
         old = await _get(tx, seen.id)
         if old is None or _rotation_state(old) != _rotation_state(seen) or not old.is_live(now):
             raise Stale
+        await keep_idempotency(tx, issue)
         unused = [] if old.replaced_by is None else [old.replaced_by]
         await tx.take_slot()
         await tx.lock_tokens([old.id, *unused])
@@ -162,35 +163,47 @@ class SqlTokens(SqlPart):
     async def revoke_token(
         self, precondition: WritePrecondition, token_id: str, visible: TokenVisibility | None, *, cascade: bool = False
     ) -> Revocation:
-        async def work(tx: Transaction, *, many: bool) -> Revocation:
-            """With `many`, under the lock of all families; otherwise under that of the token's family."""
-            root = None if many else await tx.root_of(token_id)
-            locks = {"exclusive": [TOKENS]} if many else {"shared": [TOKENS], "exclusive": [family_lock(root)]}
-            now = await check_precondition(tx, precondition, **locks)
-            record = await _get(tx, token_id)
-            if record is None or (visible is not None and not visible.covers(record)):
-                raise rows.no_token()
-            if root not in (None, record.family):
-                raise rows.no_token()  # created since the lock was taken: it did not exist when the request came
-            if record.revoked_at is not None and not cascade:
-                raise rows.already_revoked(record.revoked_at)
-            most = MOST if cascade else sys.maxsize if many else LARGE_FAMILY
-            ids = await dying_with(tx, [_member(record)], now, cascade=cascade, expired=True, most=most)
-            if not ids:
-                raise rows.already_revoked(record.revoked_at or now)
-            if cascade:
-                check_count(len(ids))
-            if len(ids) > most:
-                raise _LargeFamily
-            number = await revoke(tx, precondition, list(ids), now, reason=token_id, lock_rows=not many)
-            return Revocation(now, number)
-
+        work = partial(
+            self._revoke_token, precondition=precondition, token_id=token_id, visible=visible, cascade=cascade
+        )
         if not cascade:
             try:
                 return await self._db.write(partial(work, many=False))
             except _LargeFamily:
                 pass
         return await self._db.write_long(partial(work, many=True))
+
+    async def _revoke_token(
+        self,
+        tx: Transaction,
+        *,
+        precondition: WritePrecondition,
+        token_id: str,
+        visible: TokenVisibility | None,
+        cascade: bool,
+        many: bool,
+    ) -> Revocation:
+        """With `many`, under the lock of all families; otherwise under that of the token's family."""
+        root = None if many else await tx.root_of(token_id)
+        locks = {"exclusive": [TOKENS]} if many else {"shared": [TOKENS], "exclusive": [family_lock(root)]}
+        now = await check_precondition(tx, precondition, **locks)
+        record = await _get(tx, token_id)
+        if record is None or (visible is not None and not visible.covers(record)):
+            raise rows.no_token()
+        if root not in (None, record.family):
+            raise rows.no_token()  # created since the lock was taken: it did not exist when the request came
+        if record.revoked_at is not None and not cascade:
+            raise rows.already_revoked(record.revoked_at)
+        most = MOST if cascade else sys.maxsize if many else LARGE_FAMILY
+        ids = await dying_with(tx, [_member(record)], now, cascade=cascade, expired=True, most=most)
+        if not ids:
+            raise rows.already_revoked(record.revoked_at or now)
+        if cascade:
+            check_count(len(ids))
+        if len(ids) > most:
+            raise _LargeFamily
+        number = await revoke(tx, precondition, list(ids), now, reason=token_id, lock_rows=not many)
+        return Revocation(now, number)
 
     @transaction
     async def withdraw_token(self, tx: Transaction, precondition: WritePrecondition, token_id: str) -> int:
@@ -277,29 +290,42 @@ class SqlTokens(SqlPart):
         return await delete_oldest(tx, "retries", "actor, digest", "created_at", await tx.now() - KEPT + 1, most)
 
 
+async def check_new(tx: Transaction, precondition: WritePrecondition, record: TokenRecord, issue: Issue) -> int:
+    """Raise unless this token may be created now; record the request's idempotency key. Returns the time."""
+    now = await check_precondition(tx, precondition)
+    await check_issue(tx, record, issue, now)
+    await check_room(tx, record.actor_urn, issue.max_live, now)
+    await keep_idempotency(tx, issue)
+    return now
+
+
 async def check_issue(tx: Transaction, record: TokenRecord, issue: Issue, now: int) -> None:
-    """Raise unless this token may be added now; record the request's idempotency key."""
+    """Raise unless this token may be added now."""
     idempotency = issue.idempotency
     if idempotency is not None and await tx.fetchrow(
         GET_IDEMPOTENCY, idempotency.actor, idempotency.digest, now - KEPT
     ):
         raise Repeated
-    if await tx.fetchval(_KEY_IN_USE) != issue.kid:
+    if await tx.fetchval(KEY_IN_USE) != issue.kid:
         raise Stale
     if record.type is TokenType.SERVICE_ACCOUNT and not await tx.fetchval(_ACCOUNT, record.actor_urn):
         raise no_account()
-    if await tx.fetchval(_SUSPENDED, record.actor_urn):
+    if await tx.fetchval(SUSPENDED, record.actor_urn):
         raise rows.actor_suspended()
     if record.parent is not None:
         found = await tx.fetchrow(_PARENT, record.parent)
         if found is None or not _expires_by(record, found[0]):
             raise Stale
-    if idempotency is not None:
-        await tx.execute(_PUT_IDEMPOTENCY, *astuple(idempotency))
+
+
+async def keep_idempotency(tx: Transaction, issue: Issue) -> None:
+    """After all checks: a rejected request changes nothing."""
+    if issue.idempotency is not None:
+        await tx.execute(_PUT_IDEMPOTENCY, *astuple(issue.idempotency))
 
 
 async def check_room(tx: Transaction, actor: str, max_live: int, now: int) -> None:
-    if await tx.fetchval(_TOTAL, actor) < max_live:
+    if await tx.fetchval(TOTAL, actor) < max_live:
         return
     if await tx.fetchval(_LIVE_OF, actor, now, max_live) >= max_live:
         raise rows.no_room(max_live)

@@ -22,6 +22,8 @@ from watchword.stores import rows
 T = TypeVar("T")
 Observe = Callable[[str, float], None]
 """Called with the name and the seconds of each access."""
+LONG_SECONDS = 60.0
+"""What `write_long` may take."""
 
 # Names of locks. PostgreSQL takes them in one order; SQLite has one writer and takes none.
 POLICIES = "policies"
@@ -71,6 +73,12 @@ class Dialect:
     ends_with: Callable[[str, str], str]
     json_array: Callable[[str, str], str]
     """The JSON text of an array of a column, from a source (`table WHERE …`)."""
+    json_rows: Callable[[str], str]
+    """The JSON text of an array of rows, each an array of these columns, in the order in which they are read."""
+    json_objects: Callable[[Sequence[str]], str]
+    """The same from the rows of `page`, each an object of these columns, which are all it has."""
+    stored_total: Callable[[str, str], str]
+    """How many tokens of a kind and urn are not revoked."""
 
 
 class Transaction(Protocol):
@@ -174,15 +182,15 @@ transaction = _runs_by("write")
 long_transaction = _runs_by("write_long")
 snapshot = _runs_by("scan")
 
-_HOLDS = """
-SELECT (SELECT policy_version FROM state WHERE one = 1) = $1::bigint
+# Policy version, actor and bearer of the precondition, and the time if it is known.
+HOLDS = """
+(SELECT policy_version FROM state WHERE one = 1) = $1::bigint
    AND NOT EXISTS (SELECT 1 FROM actors WHERE urn = $2::text AND status = 'SUSPENDED')
    AND ($3::text IS NULL OR EXISTS (
         SELECT 1 FROM tokens
         WHERE id = $3::text AND actor_urn = $2::text AND revoked_at IS NULL
-          AND (expires_at IS NULL OR expires_at > (SELECT coalesce($4::bigint, now_ms()))))),
-   coalesce($4::bigint, now_ms())
-"""
+          AND (expires_at IS NULL OR expires_at > (SELECT coalesce($4::bigint, now_ms())))))"""
+_CHECK = f"SELECT {HOLDS}, coalesce($4::bigint, now_ms())"
 ADD_EVENT = f"INSERT INTO events ({rows.EVENT}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
 
 
@@ -202,7 +210,7 @@ async def check_precondition(
         return await tx.now()
     # Spares SQLite the call back into Python for now_ms(): 5 of the 110 µs of a new token.
     known = None if tx.clock is None else tx.clock()
-    row = await tx.fetchrow(_HOLDS, precondition.policy_version, precondition.actor, precondition.bearer_id, known)
+    row = await tx.fetchrow(_CHECK, precondition.policy_version, precondition.actor, precondition.bearer_id, known)
     assert row is not None
     holds, now = row
     if not holds:

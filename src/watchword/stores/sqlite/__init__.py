@@ -2,22 +2,24 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import apsw
 import orjson
 
 from watchword.domain.actors import Bearer, WritePrecondition, system_precondition
+from watchword.domain.bulk_revocation import Revocation, TokenVisibility
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.ports import Clock, Issue, Page
 from watchword.domain.sessions import FoundSession, Session
 from watchword.domain.token_limits import UNLIMITED, unpacked
-from watchword.domain.tokens import TokenRecord
+from watchword.domain.tokens import TokenRecord, TokenType
 from watchword.stores import rows
 from watchword.stores.sql import SqlStore, token_lifecycle
-from watchword.stores.sql.search import TokenStatement, translate
-from watchword.stores.sql.transaction import Observe, Transaction, check_precondition, ignore
+from watchword.stores.sql.search import page_of, search_sql
+from watchword.stores.sql.transaction import HOLDS, Observe, Transaction, ignore
 from watchword.stores.sqlite.connections import store_fault
-from watchword.stores.sqlite.database import SqliteDatabase, in_snapshot, sqlite_text
+from watchword.stores.sqlite.database import SqliteDatabase, bound_values, sqlite_text
 
 PROBE_SECONDS = 5.0
 # All that a verification needs, in one statement: one snapshot, committed before the read began. A view, because the
@@ -37,7 +39,17 @@ _FIND_SESSION = """
 SELECT s.id, s.actor_urn, s.token_id, s.created_at, s.ends_at, b.*
 FROM main.sessions AS s LEFT JOIN bearers AS b ON b.id = s.token_id WHERE s.id = ? AND s.ends_at > ?
 """
-_TOTAL = "SELECT total FROM token_totals WHERE kind = ? AND urn = ?"
+# Whether all checks of a new token hold. The time is known. Otherwise each check runs alone and raises its own error.
+_MAY_ADD = sqlite_text(f"""
+SELECT {HOLDS} AND ({token_lifecycle.KEY_IN_USE}) = $5
+   AND NOT EXISTS ({token_lifecycle.SUSPENDED.replace("$1", "$6")})
+   AND ({token_lifecycle.TOTAL.replace("$1", "$6")}) < $7
+""")
+# A token that the precondition allows to revoke, if it has no relatives: nothing else is revoked with it.
+_ALONE = sqlite_text(f"""
+SELECT {rows.TOKEN} FROM tokens WHERE id = $5 AND revoked_at IS NULL AND replaces IS NULL AND replaced_by IS NULL
+   AND NOT EXISTS (SELECT 1 FROM tokens AS child WHERE child.parent = $5 AND child.revoked_at IS NULL) AND {HOLDS}
+""")
 
 
 class SqliteStore(SqlStore):
@@ -53,6 +65,13 @@ class SqliteStore(SqlStore):
             row = await self._db.row(_FIND_BEARER, token_id)
         return None if row is None else _bearer(row, self.clock())
 
+    def find_bearer_now(self, token_id: str) -> Bearer | None:
+        try:
+            row = self._read(_FIND_BEARER, (token_id,)).get
+        except apsw.Error:  # `find_bearer` waits, or reports what is wrong
+            return None
+        return None if row is None else _bearer(row, self.clock())
+
     async def find_session(self, session_id: str) -> FoundSession | None:
         now = self.clock()
         row = await self._db.row(_FIND_SESSION, session_id, now)
@@ -62,9 +81,7 @@ class SqliteStore(SqlStore):
 
     async def add_token(self, precondition: WritePrecondition, record: TokenRecord, issue: Issue) -> None:
         async def work(tx: Transaction) -> None:
-            now = await check_precondition(tx, precondition)
-            await token_lifecycle.check_issue(tx, record, issue, now)
-            await token_lifecycle.check_room(tx, record.actor_urn, issue.max_live, now)
+            now = await self._check_new(tx, precondition, record, issue)
             await token_lifecycle.add(tx, precondition, record, now)
 
         async def undo(tx: Transaction) -> None:
@@ -74,11 +91,47 @@ class SqliteStore(SqlStore):
         # Nobody has a token that is committed after its request failed. With an idempotency key the request is retried.
         await self._db.write(work, undo=undo if issue.idempotency is None else None)
 
+    async def _revoke_token(
+        self,
+        tx: Transaction,
+        *,
+        precondition: WritePrecondition,
+        token_id: str,
+        visible: TokenVisibility | None,
+        cascade: bool,
+        many: bool,
+    ) -> Revocation:
+        if not (cascade or precondition.is_unconditional):
+            now = self.clock()
+            row = await tx.fetchrow(_ALONE, *_held(precondition, now), token_id)
+            if row is not None and (visible is None or visible.covers(rows.token_of(row))):
+                return Revocation(now, await token_lifecycle.revoke(tx, precondition, [token_id], now))
+        return await super()._revoke_token(
+            tx, precondition=precondition, token_id=token_id, visible=visible, cascade=cascade, many=many
+        )
+
+    async def _check_new(self, tx: Transaction, by: WritePrecondition, record: TokenRecord, issue: Issue) -> int:
+        """As `token_lifecycle.check_new`. One statement is enough for a plain token that may be created."""
+        plain = record.type is TokenType.PERSONAL and record.parent is None and issue.idempotency is None
+        if plain and not by.is_unconditional:
+            now = self.clock()
+            values = (*_held(by, now), issue.kid, record.actor_urn, issue.max_live)
+            if await tx.fetchval(_MAY_ADD, *values):
+                return now
+        return await token_lifecycle.check_new(tx, by, record, issue)
+
     async def search(self, search: Search, seconds: float = SEARCH_SECONDS) -> Page:
-        statement = translate(search, self._db.dialect)
-        if statement.inline:
-            return await self._db.read(lambda c: in_snapshot(c, lambda c: _page(c, statement, search)))
-        return await self._db.scan_file(lambda c: _page(c, statement, search), seconds)
+        sql, bound, inline = search_sql(search, self._db.dialect)
+        text, values = sqlite_text(sql), bound_values(bound)
+
+        # An inline search is short; to ask for the time of the thread costs a microsecond.
+        clock = time.perf_counter if inline else time.thread_time
+
+        def page(c: apsw.Connection) -> Page:
+            began = clock()
+            return page_of(c.execute(text, values).get, search, clock, began)
+
+        return await (self._db.read(page) if inline else self._db.scan_file(page, seconds))
 
     async def probe(self) -> None:
         now = self.clock()
@@ -86,6 +139,11 @@ class SqliteStore(SqlStore):
 
     async def close(self) -> None:
         await self._db.close()
+
+
+def _held(by: WritePrecondition, now: int) -> tuple[Any, ...]:
+    """The parameters of HOLDS."""
+    return (by.policy_version, by.actor, by.bearer_id, now)
 
 
 def _bearer(row: rows.Row, now: int) -> Bearer:
@@ -106,24 +164,6 @@ def _bearer(row: rows.Row, now: int) -> Bearer:
             derived != 0,
         )
     )
-
-
-def _page(c: apsw.Connection, statement: TokenStatement, search: Search) -> Page:
-    began = time.thread_time()
-    where = sqlite_text(statement.where)
-    bound = tuple([rows.json_text(value) if type(value) is list else value for value in statement.bound])
-    if statement.counted is not None:
-        total = c.execute(_TOTAL, statement.counted).get or 0
-    else:
-        total = c.execute(f"SELECT count(*) FROM tokens WHERE {where}", bound).get
-    if search.count == 0 or search.start >= total:
-        return Page(total, (), time.thread_time() - began)
-    columns, make = rows.token_reader(search.record_fields)
-    found = c.execute(
-        f"SELECT {columns} FROM tokens WHERE {where} ORDER BY {statement.order} LIMIT ? OFFSET ?",
-        (*bound, search.count, search.start),
-    )
-    return Page(total, tuple(map(make, found)), time.thread_time() - began)
 
 
 def open_store(path: Path, clock: Clock, observe: Observe = ignore) -> SqliteStore:

@@ -22,7 +22,7 @@ from watchword.domain.filters import SEARCH_SECONDS
 from watchword.domain.ports import Clock
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
-from watchword.stores.sql.transaction import Dialect, Observe, Work, ignore
+from watchword.stores.sql.transaction import LONG_SECONDS, Dialect, Observe, Work, ignore
 from watchword.stores.sqlite.connections import connect, folded, store_fault
 from watchword.stores.sqlite.writer import WRITE_SECONDS, Writer
 
@@ -56,6 +56,11 @@ def _any_of(parameter: str) -> str:
     return f"IN (SELECT value FROM json_each({parameter}))"
 
 
+def _json_objects(names: Sequence[str]) -> str:
+    members = ", ".join(f"'{name}', \"{name}\"" for name in names)
+    return f"json_group_array(json_object({members}))"
+
+
 DIALECT = Dialect(
     for_update="",
     skip_locked="",
@@ -72,6 +77,9 @@ DIALECT = Dialect(
         f" ELSE substr(CAST({text} AS BLOB), -octet_length({part})) = CAST({part} AS BLOB) END"
     ),
     json_array=lambda column, source: f"(SELECT json_group_array({column}) FROM (SELECT {column} FROM {source}))",
+    json_rows=lambda columns: f"json_group_array(json_array({columns}))",
+    json_objects=_json_objects,
+    stored_total=lambda kind, urn: f"coalesce((SELECT total FROM token_totals WHERE kind = {kind} AND urn = {urn}), 0)",
 )
 
 
@@ -86,26 +94,26 @@ class SqliteTransaction:
         self.clock = clock
 
     async def execute(self, sql: str, *bound: Any) -> int:
-        self.connection.execute(sqlite_text(sql), _values(bound)).fetchall()
+        self.connection.execute(sqlite_text(sql), bound_values(bound)).fetchall()
         return self.connection.changes()
 
     async def executemany(self, sql: str, bound: Iterable[Sequence[Any]]) -> None:
         self.connection.executemany(sqlite_text(sql), bound)
 
     async def fetch(self, sql: str, *bound: Any) -> Sequence[rows.Row]:
-        return self.connection.execute(sqlite_text(sql), _values(bound)).fetchall()
+        return self.connection.execute(sqlite_text(sql), bound_values(bound)).fetchall()
 
     search = fetch
 
     async def fetchrow(self, sql: str, *bound: Any) -> rows.Row | None:
-        return self.connection.execute(sqlite_text(sql), _values(bound)).fetchone()
+        return self.connection.execute(sqlite_text(sql), bound_values(bound)).fetchone()
 
     async def fetchval(self, sql: str, *bound: Any) -> Any:
-        row = self.connection.execute(sqlite_text(sql), _values(bound)).fetchone()
+        row = self.connection.execute(sqlite_text(sql), bound_values(bound)).fetchone()
         return None if row is None else row[0]
 
     async def stream(self, sql: str, *bound: Any, prefetch: int = 100) -> AsyncIterator[rows.Row]:
-        for row in self.connection.execute(sqlite_text(sql), _values(bound)):
+        for row in self.connection.execute(sqlite_text(sql), bound_values(bound)):
             yield row
 
     async def now(self) -> int:
@@ -134,7 +142,7 @@ class SqliteTransaction:
         return await self.fetch(_REVOKE.format(ids=DIALECT.any_of("?1")), list(ids), now)
 
 
-def _values(bound: tuple[Any, ...]) -> tuple[Any, ...]:
+def bound_values(bound: Sequence[Any]) -> Sequence[Any]:
     """A list is bound as JSON."""
     for value in bound:
         if type(value) is list:
@@ -183,13 +191,13 @@ class SqliteDatabase:
         return self._reader.cursor().execute
 
     async def row(self, sql: str, *bound: Any) -> rows.Row | None:
-        text, values = sqlite_text(sql), _values(bound)
+        text, values = sqlite_text(sql), bound_values(bound)
         return await self.read(lambda c: c.execute(text, values).fetchone())
 
     confirmed_row = row
 
     async def fetch(self, sql: str, *bound: Any) -> Sequence[rows.Row]:
-        text, values = sqlite_text(sql), _values(bound)
+        text, values = sqlite_text(sql), bound_values(bound)
         return await self.read(lambda c: c.execute(text, values).fetchall())
 
     async def read(self, read: Read[T]) -> T:
@@ -235,7 +243,8 @@ class SqliteDatabase:
         finally:
             self._observe("write", time.perf_counter() - began)
 
-    write_long = write
+    async def write_long(self, work: Work[T]) -> T:
+        return await self.write(work, LONG_SECONDS)
 
     def _job(self, work: Work[T]) -> Read[T]:
         return lambda c: run(work(SqliteTransaction(c, self.clock)))

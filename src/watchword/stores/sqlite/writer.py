@@ -1,15 +1,18 @@
 """The writer: all writes of a process go through one thread, and those that wait together share one commit.
 
-Each job runs in a savepoint of its own, so that one that fails leaves the others alone. No caller is answered before
-the commit is on disk; if it fails, every job of the batch fails, and nothing was changed.
+A job that fails leaves the others alone. Most that fail have changed nothing. If one has, the batch is rolled back and
+runs again, each job in a savepoint of its own. No caller is answered before the commit is on disk; if it fails, every
+job of the batch fails, and nothing was changed.
+
+The jobs of one turn of the event loop are handed to the thread together: to wake it costs more than most jobs.
 
 The queue has a bounded length, and a caller waits for a bounded time. A job that has not begun by then is withdrawn. A
 job that has begun, in a commit that the disk does not finish, has an unknown outcome.
 """
 
 import asyncio
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -42,6 +45,7 @@ class _Job:
     work: Write[Any]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
+    deadline: float
     undo: Write[Any] | None = None
     stage: _Stage = _Stage.WAITING
     given_up: bool = False
@@ -49,10 +53,21 @@ class _Job:
     error: BaseException | None = None
 
 
+class _HalfDone(Exception):
+    """A job failed after it changed something."""
+
+
 class Writer:
     def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
         self._connect = connect
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._gathered: list[_Job] = []
+        """The jobs of this turn of the event loop."""
+        self._waiting: deque[_Job] = deque()
+        """Handed to the thread, and not taken yet."""
+        self._wake = threading.Event()
+        self._unanswered: set[_Job] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        """At the earliest deadline of the unanswered jobs, or before it."""
         self._closed = False
         self._stages = threading.Lock()
         """Protects the stage of every job."""
@@ -65,46 +80,65 @@ class Writer:
         """
         if self._closed:
             raise rows.stopping()
-        if self._jobs.qsize() >= MAX_WAITING:
+        if len(self._gathered) + len(self._waiting) >= MAX_WAITING:
             raise Fault(Reason.STORE_UNAVAILABLE, "Too many writes are waiting. Nothing was changed.")
         loop = asyncio.get_running_loop()
-        job = _Job(work, loop, loop.create_future(), undo)
-        self._jobs.put(job)
-        result: T
+        job = _Job(work, loop, loop.create_future(), loop.time() + seconds, undo)
+        if not self._gathered:
+            loop.call_soon(self._hand_over)
+        self._gathered.append(job)
+        self._unanswered.add(job)
+        self._watch_deadline(job)
         try:
-            async with asyncio.timeout(seconds):
-                result = await job.future
-        except TimeoutError:
-            if not job.future.cancelled():
-                raise  # raised by the work itself
-            result = self._give_up(job)
+            result: T = await job.future
+        finally:
+            self._unanswered.discard(job)
         return result
 
-    def _give_up(self, job: _Job) -> Any:
+    def _hand_over(self) -> None:
+        self._waiting.extend(self._gathered)
+        self._gathered.clear()
+        self._wake.set()
+
+    def _watch_deadline(self, job: _Job) -> None:
+        """One timer serves all jobs: a deadline rarely passes."""
+        if self._timer is not None:
+            if self._timer.when() <= job.deadline:
+                return
+            self._timer.cancel()
+        self._timer = job.loop.call_at(job.deadline, self._check_deadlines, job.loop)
+
+    def _check_deadlines(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        now = loop.time()
+        for job in self._unanswered:
+            if job.deadline > now:
+                self._watch_deadline(job)
+            elif not job.future.done():
+                self._give_up(job)
+
+    def _give_up(self, job: _Job) -> None:
         with self._stages:
             if job.stage is _Stage.WAITING:
                 job.stage = _Stage.WITHDRAWN
-                raise Fault(Reason.STORE_UNAVAILABLE, "The store did not answer in time. Nothing was changed.")
-            if job.stage is _Stage.BEGUN:
+                fault = Fault(Reason.STORE_UNAVAILABLE, "The store did not answer in time. Nothing was changed.")
+            elif job.stage is _Stage.BEGUN:
                 job.given_up = True
-                raise rows.unknown_outcome("the disk did not finish a commit in time")
-        if job.error is not None:
-            raise job.error
-        return job.result
+                fault = rows.unknown_outcome("the disk did not finish a commit in time")
+            else:
+                return  # its answer is on the way
+        job.future.set_exception(fault)
 
     async def close(self) -> None:
         """Finish what was handed in, then stop."""
+        self._hand_over()
         self._closed = True
-        self._jobs.put(None)
+        self._wake.set()
         await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
         connection: apsw.Connection | None = None
-        stopping = False
-        while not stopping:
-            batch, stopping = self._next_batch()
-            if not batch:
-                break
+        while batch := self._next_batch():
             while batch:
                 try:
                     connection = connection or self._connect()
@@ -129,46 +163,65 @@ class Writer:
                 if job.stage is not _Stage.WITHDRAWN:
                     job.stage = _Stage.OVER
         return [
-            _Job(job.undo, job.loop, job.future)
+            _Job(job.undo, job.loop, job.future, job.deadline)
             for job in batch
             if job.given_up and job.error is None and job.undo is not None
         ]
 
-    def _next_batch(self) -> tuple[list[_Job], bool]:
-        batch: list[_Job] = []
-        job = self._jobs.get()
-        while job is not None:
-            batch.append(job)
-            if len(batch) >= MAX_BATCH:
-                return batch, False
-            try:
-                job = self._jobs.get_nowait()
-            except queue.Empty:
-                return batch, False
-        return batch, True
+    def _next_batch(self) -> list[_Job]:
+        """Waits for a job; empty when the writer is closed and nothing is left."""
+        waiting = self._waiting
+        while not waiting and not self._closed:
+            self._wake.wait()
+            self._wake.clear()
+        return [waiting.popleft() for _ in range(min(len(waiting), MAX_BATCH))]
 
     def _commit_together(self, connection: apsw.Connection, batch: list[_Job]) -> None:
-        connection.execute("BEGIN IMMEDIATE")
         try:
-            for job in batch:
-                if self._begin(job):
-                    _attempt(connection, job)
+            try:
+                self._attempt_all(connection, batch, _attempt)
+            except _HalfDone:
+                connection.execute("ROLLBACK")
+                self._attempt_all(connection, batch, _attempt_in_savepoint)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
 
+    def _attempt_all(
+        self, connection: apsw.Connection, batch: list[_Job], attempt: Callable[[apsw.Connection, _Job], None]
+    ) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        for job in batch:
+            if self._begin(job):
+                attempt(connection, job)
+
     def _begin(self, job: _Job) -> bool:
         with self._stages:
-            if job.stage is not _Stage.WAITING:
+            if job.stage is _Stage.WITHDRAWN:
                 return False
             job.stage = _Stage.BEGUN
             return True
 
 
 def _attempt(connection: apsw.Connection, job: _Job) -> None:
+    changes = connection.total_changes()
+    _work(connection, job)
+    if job.error is not None and connection.total_changes() != changes:
+        raise _HalfDone
+
+
+def _attempt_in_savepoint(connection: apsw.Connection, job: _Job) -> None:
     connection.execute("SAVEPOINT job")
+    _work(connection, job)
+    if job.error is not None:
+        connection.execute("ROLLBACK TO job")
+    connection.execute("RELEASE job")
+
+
+def _work(connection: apsw.Connection, job: _Job) -> None:
+    job.result = job.error = None
     try:
         job.result = job.work(connection)
     except apsw.Error as error:
@@ -180,9 +233,6 @@ def _attempt(connection: apsw.Connection, job: _Job) -> None:
         job.error = refusal
     except Exception as defect:  # noqa: BLE001 - a defect in one job must not fail the others
         job.error = defect
-    if job.error is not None:
-        connection.execute("ROLLBACK TO job")
-    connection.execute("RELEASE job")
 
 
 def _answer(batch: list[_Job]) -> None:

@@ -3,7 +3,8 @@
 `FastPath.execute` is the only entrance. It compiles each operation once into a plan: how variables and arguments are
 coerced, which root resolvers run, how their results are completed. A plan handles only the good case. For anything
 else (a variable in `@include` or `@skip`, invalid input, a result that does not fit the schema) `execute` returns a
-`Fallback`, and the endpoint lets graphql-core execute the operation. Resolvers that already ran do not run again.
+`Fallback`, and the endpoint lets graphql-core execute the operation. Resolvers that already ran do not run again,
+except one that returned rows as JSON: graphql-core needs records.
 
 This package imports internal modules of graphql-core (`collect_fields`, `values`, `coerce_input_value`), so that both
 paths share the collection of fields and the coercion of literals. tests/http/test_fastpath.py compares the two paths.
@@ -28,9 +29,10 @@ from graphql import (
 from graphql.execution.collect_fields import FieldDetailsList, FragmentDetails, collect_fields, collect_subfields
 from graphql.execution.values import VariableValues
 from graphql.language import ast
+from orjson import Fragment
 
 from watchword.domain.errors import Fault
-from watchword.http.graphql.fastpath.completers import Complete, completer, is_typename
+from watchword.http.graphql.fastpath.completers import Complete, RecordSelection, completer, is_typename
 from watchword.http.graphql.fastpath.inputs import (
     MakeValue,
     Unplanned,
@@ -62,10 +64,23 @@ class Fallback(NamedTuple):
     """Returns the results of the root resolvers that already ran."""
 
 
+@dataclass(slots=True)
+class Memo:
+    """What was made of the variables of a request, for the next request with the same body. Nothing of its caller."""
+
+    arguments: list[dict[str, Any]] | None = None
+    parsed: Any = None
+    """What the resolver of its only root field parsed its arguments to."""
+
+
 class FastPathInfo(NamedTuple):
     context: Any
     record_fields: frozenset[str] | None
     """The fields of a record that the selection reads; None where it reads no record."""
+    memo: Memo | None
+    """Of the only root field; None where there are several."""
+    row_names: tuple[str, ...] | None
+    """See `RecordSelection`. A resolver may then return a list of records as a JSON `Fragment`."""
 
 
 class _RootField(NamedTuple):
@@ -79,7 +94,7 @@ class _Plan(NamedTuple):
     coerce: Callable[[Variables], VariableValues]
     roots: tuple[_RootField, ...]
     complete: Complete
-    record_fields: frozenset[str] | None
+    selection: RecordSelection
     serial: bool
 
 
@@ -88,12 +103,17 @@ class PlannedCall(NamedTuple):
 
     plan: _Plan
     arguments: list[dict[str, Any]]
+    memo: Memo
 
     async def resolve(self, context: Any) -> list[Any]:
         """The result of each root resolver, or the exception it raised."""
-        roots, info = self.plan.roots, FastPathInfo(context, self.plan.record_fields)
+        roots, selection = self.plan.roots, self.plan.selection
+        if len(roots) == 1:
+            info = FastPathInfo(context, selection.fields, self.memo, selection.row_names)
+            return [await _result(roots[0].resolve(None, info, **self.arguments[0]))]
+        info = FastPathInfo(context, selection.fields, None, None)
         pending = (_result(root.resolve(None, info, **args)) for root, args in zip(roots, self.arguments, strict=True))
-        if self.plan.serial or len(roots) == 1:
+        if self.plan.serial:
             return [await one for one in pending]
         return await asyncio.gather(*pending)
 
@@ -106,7 +126,9 @@ class PlannedCall(NamedTuple):
         try:
             return ExecutionResult(self.plan.complete(*values), errors)
         except Exception:  # noqa: BLE001 - graphql-core finds and reports the same problem
-            return Fallback(Cause.UNEXPECTED_RESULT, [self._replay(results)])
+            # graphql-core cannot complete a Fragment: it calls the resolver of the list again.
+            again = any(isinstance(result, dict) and _has_fragment(result) for result in results)
+            return Fallback(Cause.UNEXPECTED_RESULT, None if again else [self._replay(results)])
 
     def _replay(self, results: list[Any]) -> Resolve:
         known = {root.key: result for root, result in zip(self.plan.roots, results, strict=True)}
@@ -117,6 +139,10 @@ class PlannedCall(NamedTuple):
             return resolver(source, info, **args)
 
         return middleware
+
+
+def _has_fragment(result: dict[str, Any]) -> bool:
+    return any(isinstance(value, Fragment) for value in result.values())
 
 
 async def _result(pending: Any) -> Any:
@@ -148,18 +174,20 @@ class FastPath:
             self._operations[None] = operations[0]
 
     async def execute(
-        self, name: str | None, variables: Variables, context: Any, meter: Meter = UNMETERED
+        self, name: str | None, variables: Variables, context: Any, meter: Meter, memo: Memo
     ) -> ExecutionResult | Fallback:
         """Compiles a plan within `meter`, which may raise a fault."""
-        call = self.prepare(name, variables, meter)
+        call = self.prepare(name, variables, meter, memo)
         return call if isinstance(call, Fallback) else call.complete(await call.resolve(context))
 
-    def prepare(self, name: str | None, variables: Variables, meter: Meter = UNMETERED) -> PlannedCall | Fallback:
+    def prepare(
+        self, name: str | None, variables: Variables, meter: Meter = UNMETERED, memo: Memo | None = None
+    ) -> PlannedCall | Fallback:
         operation = self._operations.get(name)
         if operation is None:
             return Fallback(Cause.UNKNOWN_OPERATION)
         try:
-            return operation.prepare(variables, meter)
+            return operation.prepare(variables, meter, Memo() if memo is None else memo)
         except Fault:
             raise
         except Exception:  # noqa: BLE001 - graphql-core finds and reports the same problem
@@ -173,15 +201,17 @@ class _Operation:
     _fragments: dict[str, FragmentDetails]
     _plan: _Plan | Fallback | None = None
 
-    def prepare(self, variables: Variables, meter: Meter) -> PlannedCall | Fallback:
+    def prepare(self, variables: Variables, meter: Meter, memo: Memo) -> PlannedCall | Fallback:
         if self._plan is None:
             with meter:
                 self._plan = self._compile()
         plan = self._plan
         if isinstance(plan, Fallback):
             return plan
-        values = plan.coerce(variables)
-        return PlannedCall(plan, [root.arguments(values) for root in plan.roots])
+        if memo.arguments is None:
+            values = plan.coerce(variables)
+            memo.arguments = [root.arguments(values) for root in plan.roots]
+        return PlannedCall(plan, memo.arguments, memo)
 
     def _compile(self) -> _Plan | Fallback:
         schema, node, fragments = self._schema, self._node, self._fragments
@@ -200,11 +230,11 @@ class _Operation:
                 return Fallback(Cause.INTROSPECTION)
             coerce = variable_coercer(schema, node.variable_definitions or ())
             roots = [_root_field(root_type, key, details) for key, details in selected.items()]
-            complete, record_fields = completer(root_type, fields, subfields)
+            complete, selection = completer(root_type, fields, subfields)
         except (Unplanned, GraphQLError):  # GraphQLError: a variable in `@include` or `@skip`
             return Fallback(Cause.UNSUPPORTED_OPERATION)
         serial = node.operation is ast.OperationType.MUTATION
-        return _Plan(coerce, tuple(roots), complete, record_fields, serial)
+        return _Plan(coerce, tuple(roots), complete, selection, serial)
 
 
 def _root_field(kind: GraphQLObjectType, key: str, details: FieldDetailsList) -> _RootField:

@@ -9,7 +9,7 @@ from functools import partial
 from inspect import isawaitable
 from itertools import count
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphql import (
     GraphQLBoolean,
@@ -24,6 +24,7 @@ from graphql import (
 )
 from graphql.execution.collect_fields import FieldDetailsList, GroupedFieldSet
 from graphql.type.scalars import GRAPHQL_MAX_INT, GRAPHQL_MIN_INT
+from orjson import Fragment
 
 from watchword.http.graphql.fastpath.inputs import Unplanned
 
@@ -31,6 +32,15 @@ Subfields = Callable[[GraphQLObjectType, FieldDetailsList], GroupedFieldSet]
 Complete = Callable[..., dict[str, Any]]
 
 _CLASSES = {GraphQLString.name: "str", GraphQLID.name: "str", GraphQLBoolean.name: "bool"}
+
+
+class RecordSelection(NamedTuple):
+    """What a selection reads of records."""
+
+    fields: frozenset[str] | None
+    """Their fields; None if it reads no record."""
+    row_names: tuple[str, ...] | None
+    """The selected fields if its only records are the items of a list, without subfields, aliases and `__typename`."""
 
 
 class Reader:
@@ -56,8 +66,8 @@ def is_typename(details: FieldDetailsList) -> bool:
 
 def completer(
     kind: GraphQLObjectType, roots: GroupedFieldSet, subfields: Subfields
-) -> tuple[Complete, frozenset[str] | None]:
-    """A function that takes the results of the root fields except `__typename`, and the record fields it reads."""
+) -> tuple[Complete, RecordSelection]:
+    """A function that takes the results of the root fields except `__typename`, and what it reads of records."""
     writer = _FunctionWriter(subfields)
     parameters, items = [], []
     for key, details in roots.items():
@@ -80,15 +90,17 @@ class _FunctionWriter:
         self._numbers = count()
         self._constants: dict[str, Any] = {}
         self._record_fields: set[str] | None = None
+        self._row_names: list[tuple[str, ...] | None] = []
 
-    def compile(self, head: str) -> tuple[Complete, frozenset[str] | None]:
+    def compile(self, head: str) -> tuple[Complete, RecordSelection]:
         try:
             code = compile("\n".join([head, *self._lines]), "<plan>", "exec")
         except SyntaxError:  # nested too deeply for Python
             raise Unplanned from None
         exec(code, self._constants)  # noqa: S102 - contains only GraphQL names, schema names and the words below
-        fields = self._record_fields
-        return self._constants.pop("complete"), None if fields is None else frozenset(fields)
+        fields = None if self._record_fields is None else frozenset(self._record_fields)
+        row_names = self._row_names[0] if len(self._row_names) == 1 else None
+        return self._constants.pop("complete"), RecordSelection(fields, row_names)
 
     def line(self, depth: int, text: str) -> None:
         self._lines.append(" " * depth + text)
@@ -118,6 +130,13 @@ class _FunctionWriter:
 
     def _list(self, kind: GraphQLList[Any], details: FieldDetailsList, name: str, depth: int) -> None:
         items, item = self.new_name(), self.new_name()
+        row = kind.of_type.of_type if isinstance(kind.of_type, GraphQLNonNull) else kind.of_type
+        if isinstance(row, GraphQLObjectType) and _source_class(row) is not dict:
+            selected = {key: below[0].node.name.value for key, below in self._subfields(row, details).items()}
+            plain = all(key == field_name and field_name in row.fields for key, field_name in selected.items())
+            self._row_names.append(tuple(selected) if plain else None)
+            self.line(depth, f"if {name}.__class__ is not {self._constant(Fragment)}:")
+            depth += 1
         self.line(depth, f"if {name}.__class__ is not list and {name}.__class__ is not tuple: raise TypeError")
         self.line(depth, f"{items} = []")
         self.line(depth, f"for {item} in {name}:")
