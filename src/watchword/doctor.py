@@ -22,6 +22,7 @@ import httpx
 from cryptography.x509 import load_pem_x509_certificate
 
 from watchword import __version__
+from watchword.domain import standbys
 from watchword.domain.accounts import AccountGain
 from watchword.domain.backups import SealedSecrets
 from watchword.domain.diagnostics import Diagnostic, bad, ok, warn
@@ -250,9 +251,26 @@ def _database_server(settings: Settings, url: PostgresUrl, server: DatabaseServe
         what = f"this instance may open {wanted} connections; the database allows {server.max_connections}"
         fix = "Raise max_connections (or the role's or database's limit), or lower WATCHWORD_DATABASE_POOL."
         yield warn("store", what, fix)
+    yield from _standbys(settings, server.standbys)
     if server.public:
         fix = f"Revoke it: REVOKE CONNECT ON DATABASE {url.database} FROM PUBLIC"
         yield warn("store", "every role of the server may connect to the database and block its writes", fix)
+
+
+def _standbys(settings: Settings, names: str) -> Iterator[Diagnostic]:
+    """`names` are those of the synchronous standbys."""
+    problem = standbys.objection(names, patroni=settings.database_failover == "patroni")
+    if settings.database_reads == "confirmed":
+        if problem is None:
+            yield ok("store", "reads are confirmed by the synchronous standbys")
+        else:
+            yield bad("store", problem, standbys.ADVICE)
+    elif names:
+        what = (
+            "reads are not confirmed: after a failover an old primary that still runs may show revoked tokens as valid"
+        )
+        fix = "Set WATCHWORD_DATABASE_READS=confirmed."
+        yield warn("store", what, fix if problem is None else f"{fix} First: {standbys.ADVICE}")
 
 
 def _master_key(settings: Settings, sealed: SealedSecrets | None, *, is_new: bool) -> Iterator[Diagnostic]:

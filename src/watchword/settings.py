@@ -150,6 +150,15 @@ class Settings:
         "8", "Database connections of a worker, besides two for verification.",
         values.between(2, 200), per_instance=True,
     )
+    database_reads: str = setting(
+        "primary", "When a read counts: primary (it came from a server that accepts writes), or confirmed (the "
+        "synchronous standbys have also confirmed that this server is still the primary).",
+        values.one_of("primary", "confirmed"),
+    )
+    database_failover: str = setting(
+        "manual", "Who promotes a standby: manual, or patroni (in its synchronous_mode).",
+        values.one_of("manual", "patroni"),
+    )
     index_url: IndexAddress | None = setting(
         "", "URL of the search index. Default: an embedded index.", optional(values.index_url), secret=True
     )
@@ -222,6 +231,8 @@ class Settings:
                 schema=self.database_schema,
                 timeout=self.database_timeout,
                 pool=self.database_pool,
+                reads_confirmed=self.database_reads == "confirmed",
+                patroni=self.database_failover == "patroni",
                 password_source=_password_source(),
             )
         return address or SqliteUrl(self.data_dir / "watchword.db")

@@ -35,11 +35,6 @@ MakeServer = Callable[..., Server]
 ME = "{ me { corpUser { urn } } }"
 
 
-def samples(server: Server) -> dict[str, float]:
-    lines = server.metrics().splitlines()
-    return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if not line.startswith("#")}
-
-
 def first_token(server: Server, actor: str = ADMIN) -> str:
     made = server.command_line("token", "create", "--local", "--actor", actor, "--name", "first")
     assert made.returncode == 0, made.stderr
@@ -121,9 +116,9 @@ class TestMetrics:
             "watchword_tokens_revoked_total": 3,
         }  # fmt: skip
         # A request is counted when its response is being sent, so the last ones may be missing.
-        until(lambda: samples(server).items() >= wanted.items(), "the sums")
-        assert samples(server).items() >= wanted.items()
-        assert samples(server)['watchword_store_seconds_count{operation="write"}'] >= 10
+        until(lambda: server.samples().items() >= wanted.items(), "the sums")
+        assert server.samples().items() >= wanted.items()
+        assert server.samples()['watchword_store_seconds_count{operation="write"}'] >= 10
 
 
 class TestStopping:

@@ -204,6 +204,11 @@ class Server:
         time.sleep(RENDER_SECONDS)
         return self.http.get("/metrics").text
 
+    def samples(self) -> dict[str, float]:
+        """The metrics by name and labels."""
+        lines = [line.rpartition(" ") for line in self.metrics().splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, _, value in lines}
+
     def grant(self, *users: str, privileges: tuple[str, ...] = (GENERATE,), **actors: Any) -> str:
         """A policy for these users; returns its urn."""
         wanted = {

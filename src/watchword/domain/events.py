@@ -57,6 +57,7 @@ class Action(Enum):
     SETTING_CHANGED = "setting.changed", "The service started with a changed setting: old and new value."
     ACCESS_DENIED = "access.denied", "A caller lacked a privilege: the privilege and the request. Rate-limited."
     AUTHENTICATION_FAILED = "authentication.failed", "A credential was rejected: reason and address. Rate-limited."
+    STORE_PRIMARY_CHANGED = "store.primary_changed", "Another database server became the primary: its timeline."
     STORE_RESTORED = "store.restored", "The database was restored from a backup: choice and affected tokens."
 
 

@@ -392,6 +392,10 @@ class Store(TokenStore, AccountStore, SessionStore, PolicyStore, KeyStore, Event
     def clock(self) -> Clock:
         """The clock by which tokens are created and expire."""
 
+    @property
+    def timeline(self) -> int:
+        """Of PostgreSQL's primary: each promotion of a standby begins a new one. 0 on SQLite."""
+
     async def probe(self) -> None:
         """Check that the store can be written to."""
 

@@ -31,6 +31,8 @@ class PostgresUrl:
     options: tuple[tuple[str, str], ...] = ()
     timeout: float = 2.0  # seconds to wait for an answer
     pool: int = 8  # connections of a worker, besides those for verification
+    reads_confirmed: bool = False  # a decision waits until the synchronous standbys have confirmed what it rests on
+    patroni: bool = False  # Patroni decides which standbys must confirm, and which may be promoted
     password_source: str = "~/.pgpass"  # noqa: S105 - the name of a file
     """Where the driver looks for a password that is not in the URL."""
 

@@ -17,7 +17,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -59,6 +59,8 @@ class Metrics(Collector):
         self._registry.register(self)
         self._text = b""
         self._rendered_at = float("-inf")
+        self.timeline: Callable[[], int] = lambda: 0
+        """Of the store's primary; 0 where there is none."""
         self.issued = self._counter("watchword_tokens_issued")
         self.revoked = self._counter("watchword_tokens_revoked")
 
@@ -114,6 +116,9 @@ class Metrics(Collector):
                     buckets = list(zip(_BOUNDS, accumulate(numbers[:_SUM]), strict=True))
                     histogram.add_metric(key[1:], buckets, numbers[_SUM])
             yield histogram
+        if self.timeline():
+            about = "Timeline of the database's primary. A promotion of a standby begins a new one."
+            yield GaugeMetricFamily("watchword_store_timeline", about, self.timeline())
 
     def _counter(self, name: str) -> Callable[[int], None]:
         slot = self._file.slots((name,))

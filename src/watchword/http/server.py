@@ -418,6 +418,7 @@ class Worker:
         async with AsyncExitStack() as stack:
             services = await stack.enter_async_context(self._open(settings, metrics.store, counters, log_operation))
             core = services.core
+            metrics.timeline = lambda: core.store.timeline
             for name, task in (
                 ("usage", core.usage.run),
                 ("purge", core.purge.run),

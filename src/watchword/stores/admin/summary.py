@@ -37,6 +37,7 @@ class DatabaseServer:
     unsafe: tuple[str, ...]
     max_connections: int
     public: bool
+    standbys: str
     clock_ahead_ms: int
 
 
@@ -106,7 +107,8 @@ SELECT current_setting('server_version'),
         ((SELECT nullif(rolconnlimit, -1) FROM pg_roles WHERE rolname = current_user)),
         ((SELECT nullif(datconnlimit, -1) FROM pg_database WHERE datname = current_database()))) AS v (most)),
     (SELECT datacl IS NULL OR EXISTS (SELECT 1 FROM aclexplode(datacl) WHERE grantee = 0 AND privilege_type = 'CONNECT')
-     FROM pg_database WHERE datname = current_database())
+     FROM pg_database WHERE datname = current_database()),
+    current_setting('synchronous_standby_names')
 """
 _MAY_CREATE = """
 SELECT coalesce((SELECT has_schema_privilege(oid, 'CREATE') AND has_schema_privilege(oid, 'USAGE')
@@ -128,6 +130,7 @@ async def _summarize_schema(connection: Connection, url: PostgresUrl, now: Clock
         unsafe=tuple(found[1]),
         max_connections=found[2],
         public=found[3],
+        standbys=found[4],
         clock_ahead_ms=await _clock_ahead(connection, now),
     )
     version = await schema_version(connection, url.schema)

@@ -7,12 +7,15 @@ round trip, and an instance that is stopped holds none of their locks.
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import astuple
+from typing import Any
 
 from watchword.domain.accounts import no_account
 from watchword.domain.actors import Bearer, WritePrecondition, system_precondition
 from watchword.domain.bulk_revocation import Revocation, TokenVisibility
 from watchword.domain.errors import Fault, Stale
+from watchword.domain.events import Action, Event
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.ports import Issue, Page, Repeated
 from watchword.domain.sessions import FoundSession, Session
@@ -25,11 +28,13 @@ from watchword.stores.postgres.verify_batcher import BEARER, DatabaseClock, Veri
 from watchword.stores.postgres.write_batcher import WriteBatcher
 from watchword.stores.sql import SqlStore
 from watchword.stores.sql.search import page_of, search_sql
-from watchword.stores.sql.transaction import Observe, Transaction
+from watchword.stores.sql.transaction import Observe, Transaction, write_events
 
 _PLAIN_COLUMNS = 12
 """How many of the values of a new token one has that replaces no other."""
-WITHDRAW_AGAIN = 1.0
+TRY_AGAIN = 1.0
+PRIMARY = "primary"
+"""The name of a lock."""
 
 # The token as a verification sees it. The session's end is checked by the database's clock.
 _FIND_SESSION = f"""
@@ -45,19 +50,29 @@ REVOKE = """SELECT outcomes, ats FROM revoke_tokens(
     $1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::boolean[], $9::boolean[],
     $10::boolean[], $11::text)"""
 _REVOKED_BY = "SELECT actor, request_id, at FROM events WHERE target = $1 AND action = 'token.revoked'"
+_IS_NOTED = "SELECT 1 FROM events WHERE action = $1 AND target = $2 LIMIT 1"
 _WITHDRAW = "SELECT withdraw_token($1, $2, $3, $4)"
 
 
 class PostgresStore(SqlStore):
     find_bearer_now = None
 
-    def __init__(self, database: PostgresDatabase, verifier: VerifyBatcher, clock: DatabaseClock) -> None:
+    def __init__(
+        self, backoff: ConnectionBackoff, database: PostgresDatabase, verifier: VerifyBatcher, clock: DatabaseClock
+    ) -> None:
+        self._backoff = backoff
+        backoff.on_new_primary = self._note_new_primary
         self._db: PostgresDatabase = database
         self._verifier = verifier
         self.clock = clock
         self._creates = WriteBatcher(database, ADD, doubtful="there")
         self._revocations = WriteBatcher(database, REVOKE, doubtful="already", has_patience=True)
-        self._withdrawals: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        """What is written after a request: withdrawals, and new primaries."""
+
+    @property
+    def timeline(self) -> int:
+        return self._backoff.timeline
 
     async def find_bearer(self, token_id: str) -> Bearer | None:
         return await self._verifier.find(token_id)
@@ -160,30 +175,44 @@ class PostgresStore(SqlStore):
     async def close(self) -> None:
         await self._verifier.close()
         await asyncio.gather(self._creates.finish(), self._revocations.finish())
-        if self._withdrawals:
-            await asyncio.wait(self._withdrawals, timeout=self._db.timeout)
-        for task in list(self._withdrawals):
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self._db.timeout)
+        for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._withdrawals, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._db.close()
 
     def _withdraw(self, record: TokenRecord, issue: Issue) -> None:
         """Revoke a token that its caller never received. With an idempotency key the caller asks for it again."""
         if issue.idempotency is None:
-            task = asyncio.get_running_loop().create_task(self._withdrawn(record))
-            self._withdrawals.add(task)
-            task.add_done_callback(self._withdrawals.discard)
+            system = system_precondition("undelivered")
+            bound = (record.id, record.family, system.actor, system.peer)
+            self._keep_trying(lambda: self._db.call(_WITHDRAW, *bound, doubt=lambda _: True))
 
-    async def _withdrawn(self, record: TokenRecord) -> None:
-        system = system_precondition("undelivered")
-        while True:
-            try:
-                bound = (record.id, record.family, system.actor, system.peer)
-                await self._db.call(_WITHDRAW, *bound, doubt=lambda _: True)
-            except (Fault, Lost):
-                await asyncio.sleep(WITHDRAW_AGAIN)
-            else:
-                return
+    def _note_new_primary(self, timeline: int) -> None:
+        """Write an event, unless another worker or instance has."""
+
+        async def note(tx: Transaction) -> None:
+            event = Event(Action.STORE_PRIMARY_CHANGED, str(timeline))
+            await tx.lock(exclusive=[PRIMARY])
+            if not await tx.fetchval(_IS_NOTED, event.action.value, event.target):
+                await write_events(tx, system_precondition("failover"), [event], await tx.now())
+
+        self._keep_trying(lambda: self._db.write(note))
+
+    def _keep_trying(self, write: Callable[[], Awaitable[Any]]) -> None:
+        async def keep_trying() -> None:
+            while True:
+                try:
+                    await write()
+                except (Fault, Lost):
+                    await asyncio.sleep(TRY_AGAIN)
+                else:
+                    return
+
+        task = asyncio.get_running_loop().create_task(keep_trying())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 def _checked(precondition: WritePrecondition) -> tuple[str, str | None, int | None]:
@@ -222,4 +251,4 @@ async def open_store(place: PostgresUrl, observe: Observe) -> PostgresStore:
     backoff = ConnectionBackoff(place)
     clock = DatabaseClock()
     database = PostgresDatabase(backoff, await make_pool(backoff), observe)
-    return PostgresStore(database, VerifyBatcher(backoff, clock, observe), clock)
+    return PostgresStore(backoff, database, VerifyBatcher(backoff, clock, observe), clock)

@@ -1,8 +1,8 @@
 """Connections to the database: how they are opened and set, and what the driver's errors mean.
 
-Of a list of hosts the one that accepts writes is used, never a standby. Each connection is set so that a commit that
-returned is on disk, that each statement sees what was committed before it began, and that no statement waits, and no
-transaction holds a lock, for longer than we do.
+Of a list of hosts the primary is used, never a standby, and never again a primary that was replaced. Each connection is
+set so that a commit that returned is on disk, that each statement sees what was committed before it began, and that no
+statement waits, and no transaction holds a lock, for longer than we do.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import random
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
@@ -17,6 +18,7 @@ from typing import Any, Self, TypeVar
 import asyncpg
 from asyncpg import exceptions as pg
 
+from watchword.domain import standbys
 from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.store_urls import PostgresUrl
 from watchword.domain.tokens import TokenRecord
@@ -39,14 +41,19 @@ NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 # PostgreSQL commits on the primary and then waits for the standby. A wait that is cancelled ends in success and a
 # warning; our connections report such a statement as one without an answer.
-#
-# This statement takes a transaction id, so that its commit waits for the standby to confirm all that was committed
-# before.
-CONFIRM = """SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
-    THEN pg_logical_emit_message(true, 'watchword', '') END"""
 WARNING = "01000"
 WAITS = "syncrep.c"
 """The source file of the warning. Its text is translated, and other warnings have the same SQLSTATE."""
+
+
+# The message takes a transaction id, so that the commit waits for the standbys. They then have all that was committed
+# before. The result is the list of standbys.
+STANDBYS = f"current_setting('{standbys.SETTING}')"
+CONFIRM = f"SELECT {STANDBYS}, CASE WHEN {STANDBYS} <> '' THEN pg_logical_emit_message(true, 'watchword', '') END"
+
+
+class Unconfirmed(ConnectionError):
+    """The list of standbys is such that their confirmation proves nothing. The text says why."""
 
 
 class WaitCancelled(ConnectionError):
@@ -111,7 +118,10 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # comes without typ
     standby confirmed. Prepared statements are not watched: ours only read.
     """
 
-    __slots__ = ("_wait_cancelled",)
+    __slots__ = ("_wait_cancelled", "place", "timeline")
+    place: PostgresUrl
+    timeline: int
+    """The server's; each promotion of a standby begins a new one. 0 if the server does not say."""
     dialect: Dialect = DIALECT
     clock = None
 
@@ -139,6 +149,18 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # comes without typ
         if self._wait_cancelled:
             raise WaitCancelled("the wait for the synchronous standby was cancelled")
         return result
+
+    async def confirm(self) -> None:
+        """Returns when the synchronous standbys have confirmed all that was read on this connection. Without confirmed
+        reads an empty list of standbys means that there is nothing to wait for.
+        """
+        self.check_standbys(await self.fetchval(CONFIRM))
+
+    def check_standbys(self, names: str) -> None:
+        if self.place.reads_confirmed:
+            problem = standbys.objection(names, patroni=self.place.patroni)
+            if problem is not None:
+                raise Unconfirmed(problem)
 
     async def execute(self, sql: str, *bound: Any) -> int:
         tag = self._confirmed(await super().execute(sql, *bound)).rpartition(" ")[2]  # such as DELETE 3
@@ -195,6 +217,10 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # comes without typ
         return revoked
 
 
+class Replaced(ConnectionError):
+    """The server accepts writes, but another one has a newer timeline: it was promoted in its place."""
+
+
 class NoTls(ConnectionError):
     """The server does not offer TLS, which was asked for."""
 
@@ -224,7 +250,8 @@ _OUTAGES: dict[Kinds, str] = {
     (pg.DataCorruptedError, pg.IndexCorruptedError): "The store is damaged: restore a backup.",
     pg.PostgresIOError: "The store's disk failed.",
     (ssl.SSLError, NoTls): "The TLS connection to the store failed.",
-    WaitCancelled: "The store's standby did not confirm what was read.",
+    (WaitCancelled, Unconfirmed): "The store's standby did not confirm what was read.",
+    Replaced: "The store's primary was replaced.",
     (pg.OperatorInterventionError, pg.PostgresConnectionError, pg.ProtocolViolationError): _AWAY,
     # A connection that was closed while we used it, or that the server has closed and the driver not yet.
     (pg.InterfaceError, pg.InternalClientError, pg.ProtocolError, OSError): _AWAY,
@@ -268,29 +295,61 @@ DEFAULT_SETTINGS: SessionSettings = MappingProxyType({})
 READING_MANY_TOKENS = {"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_bitmapscan": "off"}
 
 
+# How long the other hosts may take once one accepts writes. A standby answers sooner.
+OTHERS_SECONDS = 0.25
+_TIMELINE = "SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"
+
+
 async def connect(
-    place: PostgresUrl, session: SessionSettings = DEFAULT_SETTINGS, *, seconds: float | None = None
+    place: PostgresUrl, session: SessionSettings = DEFAULT_SETTINGS, *, seconds: float | None = None, timeline: int = 0
 ) -> Connection:
-    """A connection to the server that accepts writes, with our settings. Raises the driver's errors."""
-    limit = place.timeout if seconds is None else seconds
-    share = limit / len(place.hosts)
-    last: BaseException | None = None
-    for host, port in place.hosts:
-        try:
-            async with asyncio.timeout(share):
-                connection = await _open(place, host, port)
-                try:
-                    await _set(connection, place, session)
-                except BaseException:
-                    connection.terminate()
-                    raise
-                return connection
-        except (*DRIVER_ERRORS, OperatorError) as error:
-            # Of several hosts, the error of one that cannot be reached says more than that of a standby.
-            if last is None or not isinstance(error, pg.TargetServerAttributeNotMatched):
-                last = error
-    assert last is not None
-    raise last
+    """A connection to the primary, with our settings. Raises the driver's errors.
+
+    Several hosts may accept writes: a primary that was replaced may not know it. The one with the newest timeline is
+    used, and none whose timeline is older than the given one.
+    """
+    deadline = time.monotonic() + (place.timeout if seconds is None else seconds)
+    attempts = [asyncio.create_task(_opened(place, host, port, session)) for host, port in place.hosts]
+    newest: Connection | None = None
+    try:
+        waiting = set(attempts)
+        while waiting and (left := deadline - time.monotonic()) > 0:
+            done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if task.exception() is None:
+                    newest = max(newest or task.result(), task.result(), key=lambda each: each.timeline)
+                    deadline = min(deadline, time.monotonic() + OTHERS_SECONDS)
+        if newest is not None and newest.timeline < timeline:
+            found, newest = newest.timeline, None
+            raise Replaced(f"the server is on timeline {found}, and one on {timeline} was seen")
+    finally:
+        for task in attempts:
+            task.cancel()
+            task.add_done_callback(lambda task: _close_unless(newest, task))
+    if newest is None:
+        raise _most_telling([task.exception() if task.done() else TimeoutError() for task in attempts])
+    return newest
+
+
+def _close_unless(used: Connection | None, attempt: asyncio.Task[Connection]) -> None:
+    if not attempt.cancelled() and attempt.exception() is None and attempt.result() is not used:
+        attempt.result().terminate()
+
+
+def _most_telling(errors: Sequence[BaseException | None]) -> BaseException:
+    """Of several hosts, the error of one that cannot be reached says more than that of a standby."""
+    found = [error for error in errors if error is not None]
+    return next((e for e in reversed(found) if not isinstance(e, pg.TargetServerAttributeNotMatched)), found[0])
+
+
+async def _opened(place: PostgresUrl, host: str, port: int, session: SessionSettings) -> Connection:
+    connection = await _open(place, host, port)
+    try:
+        await _set(connection, place, session)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
 
 
 async def _open(place: PostgresUrl, host: str, port: int) -> Connection:
@@ -373,6 +432,9 @@ async def _set(connection: Connection, place: PostgresUrl, session: SessionSetti
         list(settings),
         list(settings.values()),
     )
+    connection.place, connection.timeline = place, 0
+    with suppress(pg.PostgresError):  # services that are compatible with PostgreSQL may not have it
+        connection.timeline = await connection.fetchval(_TIMELINE)
 
 
 def folded(text: str | None) -> str | None:
@@ -465,8 +527,12 @@ class ConnectionBackoff:
 
     def __init__(self, place: PostgresUrl) -> None:
         self.place = place
+        self.on_new_primary: Callable[[int], None] = lambda _: None
+        """Called with its timeline when another server has become the primary."""
         self.problem: BaseException | None = None
         """Why the last attempt failed; None after one that did not."""
+        self.timeline = 0
+        """The newest that was seen. A server of an older one is not used again."""
         self._pause = 0.0
         self._not_before = 0.0
 
@@ -474,7 +540,7 @@ class ConnectionBackoff:
         while (wait := self._not_before - time.monotonic()) > 0:  # noqa: ASYNC110 - a moment, not an event
             await asyncio.sleep(wait)
         try:
-            connection = await connect(self.place, session)
+            connection = await connect(self.place, session, timeline=self.timeline)
         except (*DRIVER_ERRORS, OperatorError) as error:
             self.problem = error
             self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
@@ -482,4 +548,16 @@ class ConnectionBackoff:
             raise
         self._pause = 0.0
         self.problem = None
+        if connection.timeline > self.timeline:
+            before, self.timeline = self.timeline, connection.timeline
+            if before:
+                self.on_new_primary(self.timeline)
         return connection
+
+    def is_outdated(self, connection: Connection) -> bool:
+        """Whether the server of this connection was replaced."""
+        return connection.timeline < self.timeline
+
+    def check_timeline(self, connection: Connection) -> None:
+        if self.is_outdated(connection):
+            raise Replaced(f"the server is on timeline {connection.timeline}, and one on {self.timeline} was seen")

@@ -5,6 +5,7 @@
   committed.
 - A failover may undo what the primary shows while a synchronous standby has not confirmed it. So what a look-up finds,
   and what a write is refused for, is answered after the standby has confirmed all that was read.
+- With confirmed reads (`domain/standbys.py`) every read is confirmed before it is used.
 - A caller that goes away cuts nothing off: a transaction that has begun is brought to its end, within the deadline.
 - An instance that is stopped within a transaction loses it, and its locks, before those that wait for them time out
   (`HOLDING_SHARE`).
@@ -25,13 +26,14 @@ from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.stores import rows
 from watchword.stores.postgres.connections import (
-    CONFIRM,
     DIALECT,
     DRIVER_ERRORS,
     SEARCHING,
     SNAPSHOT,
+    STANDBYS,
     Connection,
     ConnectionBackoff,
+    Unconfirmed,
     is_lost,
     store_fault,
 )
@@ -64,6 +66,7 @@ class PostgresDatabase:
 
     def __init__(self, backoff: ConnectionBackoff, pool: Any, observe: Observe) -> None:
         self.timeout = backoff.place.timeout
+        self._confirms_reads = backoff.place.reads_confirmed
         self._backoff = backoff
         self._pool = pool
         self._observe = observe
@@ -79,8 +82,8 @@ class PostgresDatabase:
     async def confirmed_row(self, sql: str, *bound: Any) -> rows.Row | None:
         async def look(connection: Connection) -> rows.Row | None:
             row = await connection.fetchrow(sql, *bound)
-            if row is not None:
-                await connection.execute(CONFIRM)
+            if row is not None and not self._confirms_reads:
+                await connection.confirm()
             return row
 
         return await self.read(look)
@@ -131,12 +134,16 @@ class PostgresDatabase:
         """One statement that is a transaction of its own. `Lost` if it got no answer, `Locked` if it got no lock. If
         `doubt(row)`, an earlier statement may have caused the row: it is returned after the standby has confirmed it.
         """
+        if self._confirms_reads:
+            statement = f"{statement} WHERE {STANDBYS} <> ''"
 
         async def work(connection: Connection) -> Any:
             row: Any = await connection.fetchrow(statement, *bound)
+            if row is None:  # no standby would have confirmed it, and it was not done
+                raise store_fault(Unconfirmed("there is no synchronous standby"))
             if doubt(row):
                 try:
-                    await connection.execute(CONFIRM)
+                    await connection.confirm()
                 except DRIVER_ERRORS as error:  # the statement itself is committed
                     raise Lost(error) from error
             return row
@@ -219,6 +226,7 @@ class PostgresDatabase:
         connection: Connection | None = None
         try:
             connection = proxy.watch()
+            self._backoff.check_timeline(connection)
             async with asyncio.timeout(deadline - time.monotonic()):
                 return await attempt(connection, work, deadline)
         except BaseException as error:
@@ -235,20 +243,33 @@ class PostgresDatabase:
             await self._pool.release(proxy)
 
     async def _once(self, connection: Connection, work: Query[T], deadline: float) -> T:
-        return await work(connection)
+        result = await work(connection)
+        await self._confirm_read(connection)
+        return result
+
+    async def _confirm_read(self, connection: Connection) -> None:
+        if self._confirms_reads:
+            began = time.perf_counter()
+            try:
+                await connection.confirm()
+            except BaseException:
+                self._observe("unconfirmed", time.perf_counter() - began)
+                raise
+            self._observe("confirm", time.perf_counter() - began)
 
     async def _in_snapshot(self, connection: Connection, work: Query[T], deadline: float) -> T:
         left = max(int((deadline - time.monotonic()) * 1000), 1)
         await connection.execute(f"{SNAPSHOT}; SET LOCAL statement_timeout = {left:d}; {SEARCHING}")
         result = await self._or_roll_back(connection, work)
         await connection.execute("COMMIT")
+        await self._confirm_read(connection)
         return result
 
     async def _in_transaction(self, connection: Connection, work: Query[T], deadline: float) -> T:
         await connection.execute("BEGIN")
         result = await self._or_roll_back(connection, work)
         mark = secrets.token_hex(16)
-        await connection.execute("SELECT leave_mark($1)", mark)
+        connection.check_standbys(await connection.fetchval(f"SELECT {STANDBYS}, leave_mark($1)", mark))
         try:
             await connection.execute("COMMIT")
         except asyncio.CancelledError as error:  # past the deadline
@@ -271,7 +292,7 @@ class PostgresDatabase:
             if not is_lost(error) and not connection.is_closed():
                 await connection.execute("ROLLBACK")
             if isinstance(error, Fault):
-                await connection.execute(CONFIRM)
+                await connection.confirm()
             raise
 
     async def _was_committed(self, mark: str, deadline: float, lost: BaseException) -> bool:
@@ -279,8 +300,8 @@ class PostgresDatabase:
 
         async def look(connection: Connection) -> bool:
             found = bool(await connection.fetchval("SELECT has_mark($1)", mark))
-            if found:
-                await connection.execute(CONFIRM)
+            if found and not self._confirms_reads:
+                await connection.confirm()
             return found
 
         with suppress(asyncio.CancelledError):  # past the deadline

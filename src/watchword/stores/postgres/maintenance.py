@@ -15,12 +15,14 @@ from typing import Any
 
 from asyncpg import exceptions as pg
 
+from watchword.domain import standbys
 from watchword.domain.errors import OperatorError
 from watchword.domain.store_urls import PostgresUrl, require_version
 from watchword.stores.migrations import latest, migrations
 from watchword.stores.postgres.connections import (
     DEFAULT_SETTINGS,
     DRIVER_ERRORS,
+    STANDBYS,
     Connection,
     SessionSettings,
     advice,
@@ -174,6 +176,8 @@ async def migrate(url: PostgresUrl, *, may_migrate: bool = True) -> tuple[int, i
     async with operator_connection(url, patience=PATIENCE) as connection:
         await wait_until_unlocked(connection, url)
         await _require_closed(connection, url.schema)
+        if url.reads_confirmed:
+            await _require_confirming_standbys(connection, url)
         before = await schema_version(connection, url.schema)
         if not may_migrate:
             require_version(url, before, LATEST)
@@ -195,6 +199,13 @@ async def _require_closed(connection: Connection, schema: str) -> None:
             f"Other roles may create objects in the schema {schema}. Run: REVOKE CREATE ON SCHEMA {schema} FROM "
             f"{other}; or name another schema with WATCHWORD_DATABASE_SCHEMA."
         )
+
+
+async def _require_confirming_standbys(connection: Connection, url: PostgresUrl) -> None:
+    names = await connection.fetchval(f"SELECT {STANDBYS}")
+    problem = standbys.objection(names, patroni=url.patroni)
+    if problem is not None:
+        raise OperatorError(f"WATCHWORD_DATABASE_READS is confirmed, but {problem}. {standbys.ADVICE}")
 
 
 async def is_migrated(url: PostgresUrl) -> bool:

@@ -3,7 +3,8 @@
 - A batch is closed before its statement is sent, so every request in it came before the database read. The next batch
   fills meanwhile.
 - The statement is one, autocommitted, on the primary: it sees everything that was committed before it began. It returns
-  all that a verdict needs, and the database's time. No answer is cached.
+  all that a verdict needs, and the database's time. No answer is cached. With confirmed reads (`domain/standbys.py`) it
+  also waits for the standbys.
 - A second connection takes over while the first is slow. A batch without an answer is read again: a read changes
   nothing. A request without an answer in time fails; no token is accepted without an answer.
 """
@@ -11,6 +12,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from watchword.domain.actors import Bearer
@@ -20,6 +22,7 @@ from watchword.stores import rows
 from watchword.stores.postgres.connections import (
     DRIVER_ERRORS,
     READING_MANY_TOKENS,
+    STANDBYS,
     Connection,
     ConnectionBackoff,
     store_fault,
@@ -45,6 +48,14 @@ BEARER = """t.id, t.actor_urn, t.expires_at, t.revoked_at,
 STATEMENT = f"""
 SELECT {BEARER}
 FROM unnest($1::text[]) AS wanted (id) JOIN tokens AS t ON t.id = wanted.id
+"""
+
+# The read and its confirmation in one transaction: its commit, which the standbys confirm, comes after the read. It has
+# one row at least, so that unknown tokens are confirmed too.
+CONFIRMED_STATEMENT = f"""
+WITH found AS MATERIALIZED ({STATEMENT})
+SELECT {STANDBYS}, found.*
+FROM (SELECT pg_logical_emit_message(true, 'watchword', '')) AS message LEFT JOIN found ON TRUE
 """
 
 Answer = asyncio.Future[Bearer | None]
@@ -101,6 +112,7 @@ class VerifyBatcher:
         self._clock = clock
         self._observe = observe
         self._timeout = backoff.place.timeout
+        self._confirms_reads = backoff.place.reads_confirmed
         self._waiting: Batch = {}
         self._lanes = tuple(_Lane() for _ in range(LANES))
         self._loop = asyncio.get_running_loop()
@@ -151,6 +163,8 @@ class VerifyBatcher:
         if self._watch is None:
             self._watch = self._loop.call_later(LOOK, self._look)
         for lane in self._lanes:
+            if lane.is_free and lane.connection is not None and self._backoff.is_outdated(lane.connection):
+                self._reopen(lane)
             if lane.is_free:
                 self._send(lane)
                 return
@@ -176,6 +190,8 @@ class VerifyBatcher:
         if lane.batch is not sealed:
             return  # the lane was closed meanwhile, and the batch is read again
         self._observe("verify", self._loop.time() - lane.since)
+        if self._confirms_reads:
+            self._observe("confirm", self._loop.time() - lane.since)
         lane.batch = None
         self._pump()  # send the next batch before answering this one
         if found:
@@ -197,6 +213,8 @@ class VerifyBatcher:
     def _reopen(self, lane: _Lane) -> None:
         """Put its batch back into the queue."""
         if lane.batch is not None:
+            if self._confirms_reads:
+                self._observe("unconfirmed", self._loop.time() - lane.since)
             later, self._waiting = self._waiting, dict(lane.batch)  # a new dict: a late answer does not match it
             for token_id, same in later.items():
                 self._waiting.setdefault(token_id, []).extend(same)
@@ -222,7 +240,10 @@ class VerifyBatcher:
         try:
             async with asyncio.timeout(self._timeout):
                 await lock_as_running(connection, self._backoff.place)
-                ask = (await connection.prepare(STATEMENT)).fetch
+                if self._confirms_reads:
+                    ask: Any = partial(_ask_confirmed, connection)
+                else:
+                    ask = (await connection.prepare(STATEMENT)).fetch
                 self._clock.set(await connection.fetchval("SELECT now_ms()"))
         except BaseException:
             connection.terminate()
@@ -234,7 +255,8 @@ class VerifyBatcher:
         now = self._loop.time()
         for lane in self._lanes:
             if (lane.batch is not None and now - lane.since > STALLED * self._timeout) or (
-                lane.connection is not None and lane.connection.is_closed()
+                lane.connection is not None
+                and (lane.connection.is_closed() or self._backoff.is_outdated(lane.connection))
             ):
                 self._reopen(lane)
         late = {
@@ -253,6 +275,12 @@ class VerifyBatcher:
             for answer, _ in same:
                 if not answer.done():
                     answer.set_exception(fault())
+
+
+async def _ask_confirmed(connection: Connection, ids: list[str]) -> list[tuple[Any, ...]]:
+    found: list[Any] = await connection.fetch(CONFIRMED_STATEMENT, ids)
+    connection.check_standbys(found[0][0])
+    return [row[1:] for row in found if row[1] is not None]
 
 
 def _settle(same: list[tuple[Answer, float]], bearer: Bearer | None) -> None:

@@ -53,6 +53,8 @@ SELECT {rows.TOKEN} FROM tokens WHERE id = $5 AND revoked_at IS NULL AND replace
 
 
 class SqliteStore(SqlStore):
+    timeline = 0
+
     def __init__(self, database: SqliteDatabase) -> None:
         self._db: SqliteDatabase = database
         self.clock = database.clock

@@ -1,0 +1,114 @@
+"""With confirmed reads no answer comes from a primary that was replaced, although it still runs."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.postgres import PROMPT, Cluster, Home, own_cluster
+from tests.support.server import ADMIN, REVOKE, Server, watchword
+from tests.support.waiting import until
+
+CONFIRMED = {"WATCHWORD_DATABASE_READS": "confirmed"}
+SECONDS_OF = 'watchword_store_seconds_count{{operation="{}"}}'
+STANDBY = "walreceiver"
+"""The name under which a standby connects if it has no other."""
+
+
+class Pair:
+    """A primary and its standby, which must confirm each commit."""
+
+    def __init__(self, folder: Path, primary: Cluster) -> None:
+        self.folder = folder
+        self.primary = primary
+        self.standby = primary.standby(folder / "standby.log")
+        self.home = Home(primary, folder)
+        self.third: Cluster | None = None
+
+    @property
+    def env(self) -> dict[str, str]:
+        hosts = f"postgresql://ww@{self.primary.host},{self.standby.host}/ww"
+        return self.home.env | PROMPT | {"WATCHWORD_DATABASE_URL": hosts}
+
+    def promote(self) -> None:
+        """The standby becomes a primary with a standby of its own. The old primary does not notice."""
+        self.standby.promote()
+        self.third = self.standby.standby(self.folder / "third.log")
+        set_standbys(self.standby, STANDBY)
+
+    def remove(self) -> None:
+        if self.third is not None:
+            self.third.remove()
+        self.standby.remove()
+
+
+def set_standbys(cluster: Cluster, names: str) -> None:
+    cluster.ask(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+    cluster.ask("SELECT pg_reload_conf()")
+    until(lambda: cluster.ask("SHOW synchronous_standby_names") == [(names,)], "it has the setting")
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    with own_cluster(tmp_path / "primary") as primary:
+        made = Pair(tmp_path, primary)
+        set_standbys(primary, STANDBY)
+        try:
+            yield made
+        finally:
+            made.remove()
+
+
+def test_replaced_primary_is_not_believed(pair: Pair, make_server: Callable[..., Server], tmp_path: Path) -> None:
+    confirming = make_server("--local-mode", "on", env=pair.env | CONFIRMED)
+    plain = make_server("--local-mode", "on", env=pair.env)
+    kept, revoked = (confirming.create(ADMIN) for _ in range(2))
+    for server in (confirming, plain):
+        assert [server.verify(token["accessToken"]).status_code for token in (kept, revoked)] == [204, 204]
+    until(lambda: confirming.samples().get(SECONDS_OF.format("confirm"), 0) >= 2, "confirmations are counted")
+
+    pair.promote()
+    elsewhere = pair.env | {"WATCHWORD_DATABASE_URL": pair.standby.url()}
+    make_server("--local-mode", "on", env=elsewhere).revoke(revoked["metadata"]["id"])
+    # The old primary still answers, so what it shows is wrong: a read must be confirmed.
+    assert plain.verify(revoked["accessToken"]).status_code == 204
+
+    seen: list[int] = []
+
+    def follows() -> bool:
+        seen.append(confirming.verify(revoked["accessToken"]).status_code)
+        return seen[-1] == 401
+
+    until(follows, "it uses the new primary")
+    assert set(seen) <= {401, 503}
+    until(lambda: confirming.verify(kept["accessToken"]).status_code == 204, "the other token is valid")
+    until(lambda: confirming.samples()["watchword_store_timeline"] == 2, "the timeline is shown")
+    assert confirming.samples()[SECONDS_OF.format("unconfirmed")] >= 1
+    noted = "SELECT target FROM events WHERE action = 'store.primary_changed'"
+    until(lambda: pair.standby.ask(noted, schema=pair.home.schema) == [("2",)], "the change is noted")
+
+    # The old one runs, and is not used again, although the new one is gone.
+    pair.standby.stop(immediate=True)
+    assert {confirming.verify(kept["accessToken"]).status_code for _ in range(3)} == {503}
+
+
+def test_emptied_list_of_standbys_is_noticed(pair: Pair, make_server: Callable[..., Server]) -> None:
+    server = make_server("--local-mode", "on", env=pair.env | CONFIRMED)
+    token = server.create(ADMIN)
+    set_standbys(pair.primary, "")
+    until(lambda: server.verify(token["accessToken"]).status_code == 503, "no read is confirmed")
+    answer = server.post('mutation { revokeAccessToken(tokenId: "%s") }' % token["metadata"]["id"], {}, actor=ADMIN)
+    assert answer.json()["errors"][0]["extensions"]["code"] == 503
+    set_standbys(pair.primary, STANDBY)
+    until(lambda: server.verify(token["accessToken"]).status_code == 204, "reads are confirmed again")
+
+
+@pytest.mark.parametrize("names", ["", "*", "FIRST 1 (a, b)", "ANY 1 (a, b)", "a, b"])
+def test_list_of_which_not_all_confirm_is_rejected(pair: Pair, tmp_path: Path, names: str) -> None:
+    set_standbys(pair.primary, names)
+    try:
+        done = watchword("db", "migrate", "--data-dir", str(tmp_path / "data"), env=pair.env | CONFIRMED)
+    finally:
+        set_standbys(pair.primary, STANDBY)
+    assert done.returncode == 1
+    assert "WATCHWORD_DATABASE_READS is confirmed, but synchronous_standby_names " in done.stderr
