@@ -48,10 +48,11 @@ def set_standbys(cluster: Cluster, names: str) -> None:
     until(lambda: cluster.ask("SHOW synchronous_standby_names") == [(names,)], "it has the setting")
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    with own_cluster(tmp_path / "primary") as primary:
-        made = Pair(tmp_path, primary)
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    folder = tmp_path_factory.mktemp("pair")
+    with own_cluster(folder / "primary") as primary:
+        made = Pair(folder, primary)
         set_standbys(primary, STANDBY)
         try:
             yield made
@@ -59,7 +60,39 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
             made.remove()
 
 
-def test_replaced_primary_is_not_believed(pair: Pair, make_server: Callable[..., Server], tmp_path: Path) -> None:
+def test_emptied_list_of_standbys_is_noticed(pair: Pair, make_server: Callable[..., Server]) -> None:
+    server = make_server("--local-mode", "on", env=pair.env | CONFIRMED)
+    token = server.create(ADMIN)
+    set_standbys(pair.primary, "")
+    until(lambda: server.verify(token["accessToken"]).status_code == 503, "no read is confirmed")
+    answer = server.post(REVOKE, {"id": token["metadata"]["id"]}, actor=ADMIN)
+    assert answer.json()["errors"][0]["extensions"]["code"] == 503
+    set_standbys(pair.primary, STANDBY)
+    until(lambda: server.verify(token["accessToken"]).status_code == 204, "reads are confirmed again")
+
+
+def test_list_of_which_not_all_must_confirm_is_rejected(pair: Pair, tmp_path: Path) -> None:
+    migrate = ("db", "migrate", "--data-dir", str(tmp_path / "data"))
+    try:
+        for names in ("", "*", "FIRST 1 (a, b)", "ANY 1 (a, b)", "a, b"):
+            set_standbys(pair.primary, names)
+            done = watchword(*migrate, env=pair.env | CONFIRMED)
+            assert done.returncode == 1
+            assert "WATCHWORD_DATABASE_READS is confirmed, but synchronous_standby_names " in done.stderr
+            done = watchword("doctor", "--data-dir", str(tmp_path / "data"), env=pair.env | CONFIRMED)
+            assert "synchronous_standby_names" in done.stdout
+        # Where Patroni decides who may be promoted, the list is its own.
+        assert (
+            watchword(*migrate, env=pair.env | CONFIRMED | {"WATCHWORD_DATABASE_FAILOVER": "patroni"}).returncode == 0
+        )
+    finally:
+        set_standbys(pair.primary, STANDBY)
+    done = watchword("doctor", "--data-dir", str(tmp_path / "data"), env=pair.env)
+    assert "Set WATCHWORD_DATABASE_READS=confirmed." in done.stdout
+
+
+def test_replaced_primary_is_not_believed(pair: Pair, make_server: Callable[..., Server]) -> None:
+    """The last test of the pair, whose standby it promotes."""
     confirming = make_server("--local-mode", "on", env=pair.env | CONFIRMED)
     plain = make_server("--local-mode", "on", env=pair.env)
     kept, revoked = (confirming.create(ADMIN) for _ in range(2))
@@ -90,25 +123,3 @@ def test_replaced_primary_is_not_believed(pair: Pair, make_server: Callable[...,
     # The old one runs, and is not used again, although the new one is gone.
     pair.standby.stop(immediate=True)
     assert {confirming.verify(kept["accessToken"]).status_code for _ in range(3)} == {503}
-
-
-def test_emptied_list_of_standbys_is_noticed(pair: Pair, make_server: Callable[..., Server]) -> None:
-    server = make_server("--local-mode", "on", env=pair.env | CONFIRMED)
-    token = server.create(ADMIN)
-    set_standbys(pair.primary, "")
-    until(lambda: server.verify(token["accessToken"]).status_code == 503, "no read is confirmed")
-    answer = server.post('mutation { revokeAccessToken(tokenId: "%s") }' % token["metadata"]["id"], {}, actor=ADMIN)
-    assert answer.json()["errors"][0]["extensions"]["code"] == 503
-    set_standbys(pair.primary, STANDBY)
-    until(lambda: server.verify(token["accessToken"]).status_code == 204, "reads are confirmed again")
-
-
-@pytest.mark.parametrize("names", ["", "*", "FIRST 1 (a, b)", "ANY 1 (a, b)", "a, b"])
-def test_list_of_which_not_all_confirm_is_rejected(pair: Pair, tmp_path: Path, names: str) -> None:
-    set_standbys(pair.primary, names)
-    try:
-        done = watchword("db", "migrate", "--data-dir", str(tmp_path / "data"), env=pair.env | CONFIRMED)
-    finally:
-        set_standbys(pair.primary, STANDBY)
-    assert done.returncode == 1
-    assert "WATCHWORD_DATABASE_READS is confirmed, but synchronous_standby_names " in done.stderr

@@ -60,7 +60,7 @@ class Metrics(Collector):
         self._text = b""
         self._rendered_at = float("-inf")
         self.timeline: Callable[[], int] = lambda: 0
-        """Of the store's primary; 0 where there is none."""
+        """Of the store's primary."""
         self.issued = self._counter("watchword_tokens_issued")
         self.revoked = self._counter("watchword_tokens_revoked")
 
@@ -116,9 +116,8 @@ class Metrics(Collector):
                     buckets = list(zip(_BOUNDS, accumulate(numbers[:_SUM]), strict=True))
                     histogram.add_metric(key[1:], buckets, numbers[_SUM])
             yield histogram
-        if self.timeline():
-            about = "Timeline of the database's primary. A promotion of a standby begins a new one."
-            yield GaugeMetricFamily("watchword_store_timeline", about, self.timeline())
+        about = "Timeline of PostgreSQL's primary; 0 on SQLite. A promotion of a standby begins a new one."
+        yield GaugeMetricFamily("watchword_store_timeline", about, self.timeline())
 
     def _counter(self, name: str) -> Callable[[int], None]:
         slot = self._file.slots((name,))
