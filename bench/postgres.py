@@ -1,10 +1,11 @@
 """`python -m bench postgres`: what a request costs on PostgreSQL, against the bare answer, against one query a request,
-and against `pgbench`; and how soon a revoked token is refused by another instance.
+and against `pgbench`; what confirmed reads cost; and how soon a revoked token is refused by another instance.
 
 A private server that flushes to a real disk, on the core of Watchword, or of `pgbench` in its place: the processor time
 of a request is that of both. The load has the other core.
 """
 
+import argparse
 import statistics
 import subprocess
 import time
@@ -32,6 +33,9 @@ MOST_COST = {MAKE: 450, END: 400}
 LEAST_OF_SMALL = 0.67
 REVOCATIONS = 300
 PGBENCH = "pgbench"
+LEAST_CONFIRMED = 0.6
+MANY = 256
+"""Clients of confirmed reads, beside the usual number. The more wait together, the less a confirmation costs each."""
 ALONE = 1
 """Clients, beside the usual many."""
 
@@ -62,6 +66,8 @@ def main() -> None:
             return contender.name != ONE_BY_ONE or row.name == VERIFY
 
         results = run(entered, asked.rows, asked, extras={MAKE: extras}, takes=takes)
+        if VERIFY in asked.rows:
+            compare_reads(folder, asked, results)
         refusals = refuse(cluster, folder / "two", asked.refusals) if asked.refusals else []
     report = Report("postgres", "PostgreSQL, on the same core", laws(results, asked.rows, sizes), results,
                     [_spread(refusals)] if refusals else [], {"refusal_ms": refusals})  # fmt: skip
@@ -75,6 +81,11 @@ def laws(results: Results, rows: list[str], sizes: list[int]) -> list[Law]:
         for size in sizes:
             name = f"verify, PostgreSQL, {size:,} tokens ÷ bare answer"
             said.append(ratio(results, name, (VERIFY, ON_DATABASE, size), (VERIFY, BARE, None), least=LEAST_SHARE))
+        for clients in (CONNECTIONS, MANY):
+            confirmed, plain = ((VERIFY, _reads(mode, clients), None) for mode in ("confirmed", "primary"))
+            name = f"verify, {clients} clients: confirmed reads ÷ reads of the primary, by the rate"
+            least = LEAST_CONFIRMED if clients == MANY else None
+            said.append(Law(name, results.ratios(confirmed, plain), least=least))
         ours, single = ((VERIFY, name, small) for name in (ON_DATABASE, ONE_BY_ONE))
         said.append(ratio(results, "verify ÷ one query a request", ours, single, least=LEAST_OF_SINGLE))
     if MAKE in rows:
@@ -95,11 +106,38 @@ def laws(results: Results, rows: list[str], sizes: list[int]) -> list[Law]:
     return said
 
 
+def compare_reads(folder: Path, asked: argparse.Namespace, results: Results) -> None:
+    """Verifications with and without confirmed reads, on one primary with one standby that must confirm."""
+    size = min(asked.sizes)
+    with bench_cluster(folder / "replicated") as primary, ExitStack() as stack:
+        standby = primary.standby(folder / "standby.log")
+        stack.callback(standby.remove)
+        primary.ask("ALTER SYSTEM SET synchronous_standby_names = 'walreceiver'")
+        primary.ask("SELECT pg_reload_conf()")
+        pair = []
+        for mode in ("primary", "confirmed"):
+            own = folder / f"reads-{mode}"
+            settings = settings_of(Home(primary, own)) | {"database_reads": mode}
+            population = populate(own / "data", size, settings)
+            pair.append((mode, stack.enter_context(Contender(ON_DATABASE, own, population, size, settings))))
+        for _ in range(asked.repeats):
+            for clients in (CONNECTIONS, MANY):
+                for mode, contender in pair:
+                    found = measure(contender, case(VERIFY), weight=0, seconds=asked.seconds, connections=clients)
+                    results.add((VERIFY, _reads(mode, clients), None), found)
+                    progress(f"verify, {_reads(mode, clients)}: {found.per_second:,.0f} a second")
+
+
+def _reads(mode: str, clients: int) -> str:
+    return f"{ON_DATABASE} with a standby, reads {mode}, {clients} clients"
+
+
 class bench_cluster:  # noqa: N801 - used as a function
     """A server that flushes, with room for the store in memory, as one that is looked after has."""
 
     def __init__(self, folder: Path) -> None:
         settings = {"fsync": "on", "shared_buffers": "1GB", "max_wal_size": "4GB"}
+        folder.mkdir(parents=True, exist_ok=True)
         self.cluster = Cluster(folder / "postgres.log", settings=settings)
 
     def __enter__(self) -> Cluster:
