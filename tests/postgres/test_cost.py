@@ -142,6 +142,7 @@ def statements(number: int) -> dict[str, tuple[Any, Ask]]:
     plain = None
     return {
         "verify": (READING_MANY_TOKENS, lambda c: c.fetch(verify_batcher.STATEMENT, ids)),
+        "verify, confirmed": (READING_MANY_TOKENS, lambda c: c.fetch(verify_batcher.CONFIRMED_STATEMENT, ids)),
         "own list": (plain, lambda c: c.fetch(own[0], *own[1])),
         "list by owner": (plain, lambda c: c.fetch(by[0], *by[1])),
         "first page of all": (plain, lambda c: c.fetch(first[0], *first[1])),

@@ -27,7 +27,7 @@ from watchword.stores.postgres.connections import (
     SessionSettings,
     connect,
 )
-from watchword.stores.postgres.verify_batcher import STATEMENT
+from watchword.stores.postgres.verify_batcher import CONFIRMED_STATEMENT, STATEMENT
 from watchword.stores.sql import SqlStore
 
 
@@ -58,15 +58,16 @@ async def connected(made: Home, session: SessionSettings = DEFAULT_SETTINGS) -> 
         await asyncio.sleep(0)
 
 
-async def verify_plan(made: Home) -> Any:
+async def verify_plan(made: Home, statement: str) -> Any:
     async with connected(made, READING_MANY_TOKENS) as connection:
-        await connection.execute(f"PREPARE read (text[]) AS {STATEMENT}")
+        await connection.execute(f"PREPARE read (text[]) AS {statement}")
         (plan,) = json.loads(await connection.fetchval("EXPLAIN (FORMAT JSON) EXECUTE read (ARRAY['id'])"))
         return plan["Plan"]
 
 
-def test_verify_uses_indexes_on_an_empty_store(empty_store: Home) -> None:
-    plan = asyncio.run(verify_plan(empty_store))
+@pytest.mark.parametrize("statement", [STATEMENT, CONFIRMED_STATEMENT], ids=["primary", "confirmed"])
+def test_verify_uses_indexes_on_an_empty_store(empty_store: Home, statement: str) -> None:
+    plan = asyncio.run(verify_plan(empty_store, statement))
     read = {node["Relation Name"]: node["Node Type"] for node in nodes(plan) if "Relation Name" in node}
     assert {"tokens", "actors", "group_members"} <= set(read)
     assert [table for table, how in read.items() if how not in {"Index Scan", "Index Only Scan"}] == []
