@@ -135,12 +135,12 @@ def test_every_change_writes_its_event(harness: StoreHarness, location: StoreLoc
 def test_every_action_is_covered() -> None:
     at_start = {Action.KEY_CREATED, Action.SETTING_CHANGED}
     of_no_change = {Action.ACCESS_DENIED, Action.AUTHENTICATION_FAILED}
-    by_a_command = {Action.STORE_RESTORED}
+    of_the_store = {Action.STORE_RESTORED, Action.STORE_PRIMARY_CHANGED}  # test_restore.py, test_confirmed_reads.py
     of_operations = {Action[name] for name in Action.__members__ if name.startswith("OPERATION_")}  # test_operations.py
     of_sessions = {Action.SESSION_STARTED, Action.SESSION_ENDED}  # test_sessions.py
     of_retries = {Action.TOKEN_REPLAYED}  # test_retries.py
     changes = {action for action, *_ in CHANGES}
-    assert changes | at_start | of_no_change | by_a_command | of_operations | of_sessions | of_retries == set(Action)
+    assert changes | at_start | of_no_change | of_the_store | of_operations | of_sessions | of_retries == set(Action)
 
 
 def test_member_change_writes_events_for_added_and_removed(harness: StoreHarness, location: StoreLocation) -> None:
