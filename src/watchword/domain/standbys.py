@@ -6,8 +6,9 @@ standby that may be promoted must confirm, none was promoted before the read beg
 No clock, lease or timeout is relied on.
 
 The list of standbys must be such that all must confirm. Of `FIRST 1 (a, b)` one confirms, and the other may have been
-promoted. With Patroni the list is not checked: Patroni promotes only standbys that it has put into the list. An empty
-list confirms nothing, so it is read with each confirmation.
+promoted. Patroni promotes only standbys that it has put into the list, so with Patroni any list of names will do. But
+`*` will not: Patroni writes it while it has named no standby, and also when its agent is started again. An empty list
+confirms nothing. So the list is read with each confirmation.
 """
 
 import re
@@ -28,14 +29,12 @@ def objection(names: str, *, patroni: bool) -> str | None:
     """Why a confirmation by these standbys is worth nothing; None: it is worth something."""
     if not names.strip():
         return f"{SETTING} is empty, so no standby confirms anything"
-    if patroni:
-        return None
     match = _LIST.fullmatch(names.strip())
     required, listed = (int(match[1]), match[2]) if match else (1, names)
     standbys = [name.strip('"') for name in _NAME.findall(listed)]
     if "*" in standbys:
         return f"{SETTING} has a *, so a standby that need not confirm may be promoted"
-    if required < len(standbys):
+    if required < len(standbys) and not patroni:
         return (
             f"{SETTING} is {names}: only {required} of {len(standbys)} standbys must confirm, and another may be "
             "promoted"

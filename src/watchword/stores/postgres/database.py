@@ -135,12 +135,12 @@ class PostgresDatabase:
         `doubt(row)`, an earlier statement may have caused the row: it is returned after the standby has confirmed it.
         """
         if self._confirms_reads:
-            statement = f"{statement} WHERE {STANDBYS} <> ''"
+            statement = f"{statement} WHERE {STANDBYS} NOT IN ('', '*')"
 
         async def work(connection: Connection) -> Any:
             row: Any = await connection.fetchrow(statement, *bound)
             if row is None:  # no standby would have confirmed it, and it was not done
-                raise store_fault(Unconfirmed("there is no synchronous standby"))
+                raise store_fault(Unconfirmed("no synchronous standby is named"))
             if doubt(row):
                 try:
                     await connection.confirm()

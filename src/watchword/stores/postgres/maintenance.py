@@ -176,7 +176,7 @@ async def migrate(url: PostgresUrl, *, may_migrate: bool = True) -> tuple[int, i
     async with operator_connection(url, patience=PATIENCE) as connection:
         await wait_until_unlocked(connection, url)
         await _require_closed(connection, url.schema)
-        if url.reads_confirmed:
+        if url.reads_confirmed and not url.patroni:  # it changes the list as standbys come and go
             await _require_confirming_standbys(connection, url)
         before = await schema_version(connection, url.schema)
         if not may_migrate:
@@ -203,7 +203,7 @@ async def _require_closed(connection: Connection, schema: str) -> None:
 
 async def _require_confirming_standbys(connection: Connection, url: PostgresUrl) -> None:
     names = await connection.fetchval(f"SELECT {STANDBYS}")
-    problem = standbys.objection(names, patroni=url.patroni)
+    problem = standbys.objection(names, patroni=False)
     if problem is not None:
         raise OperatorError(f"WATCHWORD_DATABASE_READS is confirmed, but {problem}. {standbys.ADVICE}")
 
