@@ -29,10 +29,12 @@ def instances(
     kind: type[Server] = Server,
     count: int = COUNT,
     settings: Mapping[str, str] | None = None,
+    each: Sequence[Mapping[str, str]] | None = None,
 ) -> Iterator[list[Server]]:
-    """Start this many instances on one database, with these settings."""
+    """Start this many instances on one database, with these settings, and more of its own for each."""
     env = QUIET | home.env | dict(settings or {})
-    servers = [kind(folder / f"instance{n}", "--local-mode", "on", env=env) for n in range(count)]
+    own = [dict(more) for more in each or [{}] * count]
+    servers = [kind(folder / f"instance{n}", "--local-mode", "on", env=env | more) for n, more in enumerate(own)]
     failures: list[BaseException] = []
 
     def start(server: Server) -> None:
