@@ -1,57 +1,71 @@
-"""What can happen to a Patroni cluster. Each fault calls `meanwhile` while it lasts and another node may be the primary,
-then undoes it and waits until the cluster is complete again."""
+"""What can happen to a Patroni cluster. Each fault uses the probe while it lasts, then undoes it and waits until the
+cluster is complete again."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 from tests.support.patroni import Node, PatroniCluster
 from tests.support.waiting import until
 
-Meanwhile = Callable[[], None]
+
+class Probe(Protocol):
+    """Tokens that were made before the fault."""
+
+    def revoke(self) -> None:
+        """Until all are revoked, through the instance behind HAProxy."""
+
+    def try_to_revoke(self) -> None:
+        """Each once, through an instance with the list of all nodes."""
+
+    def verify(self) -> None:
+        """Until every instance has answered for every token."""
 
 
-def switchover(cluster: PatroniCluster, meanwhile: Meanwhile) -> None:
+def switchover(cluster: PatroniCluster, probe: Probe) -> None:
     cluster.switchover()
-    meanwhile()
+    probe.revoke()
+    probe.verify()
     cluster.until_settled()
 
 
-def kill_primary(cluster: PatroniCluster, meanwhile: Meanwhile) -> None:
+def kill_primary(cluster: PatroniCluster, probe: Probe) -> None:
     """PostgreSQL and the agent."""
-    _replaced(cluster, Node.kill, Node.start, meanwhile)
+    _replaced(cluster, Node.kill, Node.start, probe)
 
 
-def stop_agent(cluster: PatroniCluster, meanwhile: Meanwhile) -> None:
+def stop_agent(cluster: PatroniCluster, probe: Probe) -> None:
     """The primary's agent alone: its PostgreSQL still answers after another node was promoted."""
-    _replaced(cluster, Node.stop_agent, Node.resume_agent, meanwhile)
+    _replaced(cluster, Node.stop_agent, Node.resume_agent, probe)
 
 
-def kill_agent(cluster: PatroniCluster, meanwhile: Meanwhile) -> None:
+def kill_agent(cluster: PatroniCluster, probe: Probe) -> None:
     """The same, and a new agent finds the old primary running."""
-    _replaced(cluster, Node.kill_agent, Node.start, meanwhile)
+    _replaced(cluster, Node.kill_agent, Node.start, probe)
 
 
-def freeze_primary(cluster: PatroniCluster, meanwhile: Meanwhile) -> None:
+def freeze_primary(cluster: PatroniCluster, probe: Probe) -> None:
     """PostgreSQL and the agent stop and later go on."""
-    _replaced(cluster, Node.freeze, Node.thaw, meanwhile)
+    _replaced(cluster, Node.freeze, Node.thaw, probe)
 
 
-def cut_primary(cluster: PatroniCluster, meanwhile: Meanwhile) -> None:
+def cut_primary(cluster: PatroniCluster, probe: Probe) -> None:
     """The primary reaches neither etcd nor the standbys, and instances reach the primary."""
-    _replaced(cluster, Node.cut, Node.heal, meanwhile)
+    _replaced(cluster, Node.cut, Node.heal, probe)
 
 
-def kill_standby(cluster: PatroniCluster, meanwhile: Meanwhile) -> None:
+def kill_standby(cluster: PatroniCluster, probe: Probe) -> None:
     """The synchronous one: Patroni chooses the other."""
     standby = cluster.sync_standby()
     assert standby is not None
     standby.kill()
     until(lambda: cluster.sync_standby() not in (None, standby), "another standby is synchronous")
-    meanwhile()
+    probe.revoke()
+    probe.verify()
     standby.start()
     cluster.until_settled()
 
 
-def kill_primary_and_standby(cluster: PatroniCluster, meanwhile: Meanwhile) -> None:
+def kill_primary_and_standby(cluster: PatroniCluster, probe: Probe) -> None:
     """Nobody may be promoted until the synchronous standby returns."""
     primary, standby = cluster.leader(), cluster.sync_standby()
     assert standby is not None
@@ -59,25 +73,48 @@ def kill_primary_and_standby(cluster: PatroniCluster, meanwhile: Meanwhile) -> N
     primary.kill()
     standby.start()
     cluster.until_promoted(primary)
-    meanwhile()
+    probe.revoke()
+    probe.verify()
+    primary.start()
+    cluster.until_settled()
+
+
+def kill_after_agent_restart(cluster: PatroniCluster, probe: Probe) -> None:
+    """Patroni 3.0 sets `synchronous_standby_names` to `*` when its agent restarts on a primary, and leaves it so: any
+    standby confirms, but only the one named in etcd may be promoted. That one dies, another confirms a revocation, the
+    primary dies, and the first returns without it.
+    """
+    primary, standby = cluster.leader(), cluster.sync_standby()
+    assert standby is not None
+    primary.kill_agent()
+    primary.start()
+    until(lambda: primary.is_primary, "the new agent holds the leader key")
+    primary.stop_agent()  # or it would name the other standby, in etcd as well
+    standby.kill()
+    probe.try_to_revoke()
+    primary.kill()
+    standby.start()
+    cluster.until_promoted(primary)
+    probe.verify()
     primary.start()
     cluster.until_settled()
 
 
 def _replaced(
-    cluster: PatroniCluster, begin: Callable[[Node], object], undo: Callable[[Node], object], meanwhile: Meanwhile
+    cluster: PatroniCluster, begin: Callable[[Node], object], undo: Callable[[Node], object], probe: Probe
 ) -> None:
     primary = cluster.leader()
     begin(primary)
     try:
         cluster.until_promoted(primary)
-        meanwhile()
+        probe.revoke()
+        probe.verify()
     finally:
         undo(primary)
     cluster.until_settled()
 
 
-FAULTS: dict[str, Callable[[PatroniCluster, Meanwhile], None]] = {
+FAULTS: dict[str, Callable[[PatroniCluster, Probe], None]] = {
     "switchover": switchover,
     "primary killed": kill_primary,
     "agent of the primary stopped": stop_agent,
@@ -86,4 +123,5 @@ FAULTS: dict[str, Callable[[PatroniCluster, Meanwhile], None]] = {
     "primary cut off": cut_primary,
     "synchronous standby killed": kill_standby,
     "primary and standby killed": kill_primary_and_standby,
+    "agent restarted, then both killed": kill_after_agent_restart,
 }

@@ -183,12 +183,12 @@ class PatroniCluster(Address):
         need_program("haproxy", "haproxy")
         super().__init__(DEBIAN, 5432, DATABASE)
         self.logs = logs
-        self.folder = Path(tempfile.mkdtemp(prefix="watchword-patroni-", dir="/dev/shm"))  # noqa: S108  # etcd flushes
+        self.folder = Path(tempfile.mkdtemp(prefix="watchword-patroni-", dir="/dev/shm"))  # etcd flushes
         if runs_as():
             shutil.chown(self.folder, runs_as())
         self._others: list[subprocess.Popen[bytes]] = []
         self.network = Network(NODES, self._hold)
-        self.http = httpx.Client(timeout=REST, verify=False)  # noqa: S501  # plain HTTP; saves loading authorities
+        self.http = httpx.Client(timeout=REST, verify=False)  # to load authorities takes long
         self.nodes = [Node(self, name) for name in NODES]
         self.proxy = Address(DEBIAN, free_port(), DATABASE)
 
@@ -243,9 +243,7 @@ class PatroniCluster(Address):
 
     def leader(self) -> Node:
         """The primary by the agents; waits until there is one."""
-        found: list[Node] = []
-        until(lambda: bool(found.extend(n for n in self.nodes if n.is_primary) or found), "there is a primary")
-        return found[0]
+        return self.until_promoted()
 
     def sync_standby(self) -> Node | None:
         roles = {name: member["role"] for name, member in self.members().items()}
@@ -275,7 +273,12 @@ class PatroniCluster(Address):
         """Wait until one node that is not among these is the primary; return it."""
         left = [node for node in self.nodes if node not in others]
         found: list[Node] = []
-        until(lambda: bool(found.extend(n for n in left if n.is_primary) or found), f"one of {left} is promoted")
+
+        def is_promoted() -> bool:
+            found[:] = [node for node in left if node.is_primary]
+            return bool(found)
+
+        until(is_promoted, f"one of {left} is the primary, logs in {self.logs}")
         return found[0]
 
     def switchover(self) -> Node:
