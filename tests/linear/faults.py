@@ -43,6 +43,17 @@ def kill_agent(cluster: PatroniCluster, probe: Probe) -> None:
     _replaced(cluster, Node.kill_agent, Node.start, probe)
 
 
+def restart_agent(cluster: PatroniCluster, probe: Probe) -> None:
+    """Patroni 3.0 then sets `synchronous_standby_names` to `*`, until the synchronous standby changes."""
+    primary, standby = cluster.leader(), cluster.sync_standby()
+    assert standby is not None
+    _restart_agent(primary)
+    cluster.control("restart", node2=standby.name)
+    cluster.until_settled()
+    probe.revoke()
+    probe.verify()
+
+
 def freeze_primary(cluster: PatroniCluster, probe: Probe) -> None:
     """PostgreSQL and the agent stop and later go on."""
     _replaced(cluster, Node.freeze, Node.thaw, probe)
@@ -69,6 +80,7 @@ def kill_primary_and_standby(cluster: PatroniCluster, probe: Probe) -> None:
     """Nobody may be promoted until the synchronous standby returns."""
     primary, standby = cluster.leader(), cluster.sync_standby()
     assert standby is not None
+    primary.freeze()  # or its agent may already choose the other standby
     standby.kill()
     primary.kill()
     standby.start()
@@ -80,15 +92,12 @@ def kill_primary_and_standby(cluster: PatroniCluster, probe: Probe) -> None:
 
 
 def kill_after_agent_restart(cluster: PatroniCluster, probe: Probe) -> None:
-    """Patroni 3.0 sets `synchronous_standby_names` to `*` when its agent restarts on a primary, and leaves it so: any
-    standby confirms, but only the one named in etcd may be promoted. That one dies, another confirms a revocation, the
-    primary dies, and the first returns without it.
+    """With `*` any standby confirms, but Patroni promotes only the one named in etcd. That one dies, another confirms a
+    revocation, the primary dies, and the first returns without it.
     """
     primary, standby = cluster.leader(), cluster.sync_standby()
     assert standby is not None
-    primary.kill_agent()
-    primary.start()
-    until(lambda: primary.is_primary, "the new agent holds the leader key")
+    _restart_agent(primary)
     primary.stop_agent()  # or it would name the other standby, in etcd as well
     standby.kill()
     probe.try_to_revoke()
@@ -98,6 +107,12 @@ def kill_after_agent_restart(cluster: PatroniCluster, probe: Probe) -> None:
     probe.verify()
     primary.start()
     cluster.until_settled()
+
+
+def _restart_agent(node: Node) -> None:
+    node.kill_agent()
+    node.start()
+    until(lambda: node.is_primary, f"the new agent of {node} holds the leader key")
 
 
 def _replaced(
@@ -119,6 +134,7 @@ FAULTS: dict[str, Callable[[PatroniCluster, Probe], None]] = {
     "primary killed": kill_primary,
     "agent of the primary stopped": stop_agent,
     "agent of the primary killed": kill_agent,
+    "agent of the primary restarted": restart_agent,
     "primary frozen": freeze_primary,
     "primary cut off": cut_primary,
     "synchronous standby killed": kill_standby,

@@ -43,9 +43,10 @@ REST = 1.0
 """Seconds for an answer of an agent that is not stopped."""
 
 
-def page_file(kind: str) -> str:
-    """The one block of this kind."""
-    (code,) = re.findall(rf"^```{kind}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+def page_block(kind: str, word: str = "") -> str:
+    """The one block of this kind that has this word."""
+    found = re.findall(rf"^```{kind}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (code,) = [block for block in found if word in block]
     return str(code)
 
 
@@ -210,15 +211,17 @@ class PatroniCluster(Address):
     def start(self) -> Self:
         self._start_etcd()
         for node in self.nodes:
-            node.configure(self._of(node.name, page_file("yaml")))
+            node.configure(self._of(node.name, page_block("yaml")))
         self._chown()
         self.nodes[0].start()
         until(lambda: self.nodes[0].is_primary, f"{self.nodes[0].log} says that it is the primary")
         for node in self.nodes[1:]:
             node.start()
         self.until_settled()
-        self.nodes[0].admin(f"CREATE ROLE {USER} LOGIN PASSWORD '{PASSWORD}'")
-        self.nodes[0].admin(f"CREATE DATABASE {DATABASE} OWNER {USER} ENCODING 'UTF8' TEMPLATE template0")
+        for statement in page_block("sql").splitlines():
+            self.nodes[0].admin(statement)
+        listed = self.control("list")
+        assert ("Leader" in listed, "Sync Standby" in listed) == (True, True), listed
         self._start_haproxy()
         return self
 
@@ -250,8 +253,7 @@ class PatroniCluster(Address):
         return next((node for node in self.nodes if roles.get(node.name) == "sync_standby"), None)
 
     def is_settled(self) -> bool:
-        """One primary, one synchronous standby, one other standby, all running on one timeline, and PostgreSQL waits
-        for that standby."""
+        """One primary, one synchronous standby, one other standby, all running, and PostgreSQL waits for that one."""
         members = self.members()
         roles = sorted(member["role"] for member in members.values())
         if roles != ["leader", "replica", "sync_standby"] or not all("timeline" in m for m in members.values()):
@@ -261,9 +263,12 @@ class PatroniCluster(Address):
         primary = next(node for node in self.nodes if members[node.name]["role"] == "leader")
         standby = next(name for name, member in members.items() if member["role"] == "sync_standby")
         with suppress(psycopg.OperationalError):
-            names = "SELECT application_name, sync_state FROM pg_stat_replication WHERE state = 'streaming'"
-            states = dict(primary.admin(names, seconds=2))
-            return len(states) == len(NODES) - 1 and states.get(standby) == "sync"
+            query = "SELECT application_name, sync_state FROM pg_stat_replication WHERE state = 'streaming'"
+            states = dict(primary.admin(query, seconds=2))
+            return states == {
+                **{node.name: "async" for node in self.nodes if node is not primary},
+                standby: "sync",
+            }
         return False
 
     def until_settled(self) -> None:
@@ -282,13 +287,20 @@ class PatroniCluster(Address):
         return found[0]
 
     def switchover(self) -> Node:
-        """To the synchronous standby, by Patroni's REST API; returns it."""
+        """To the synchronous standby; returns it."""
         leader, standby = self.leader(), self.sync_standby()
         assert standby is not None
-        wanted = {"leader": leader.name, "candidate": standby.name}
-        answer = self.http.post(f"http://{leader.address}:8008/switchover", json=wanted, timeout=SECONDS)
-        assert answer.status_code == 200, answer.text
+        told = self.control("switchover", node1=leader.name, node2=standby.name)
+        assert "Successfully switched over" in told, told
         return self.until_promoted(leader)
+
+    def control(self, word: str, **names: str) -> str:
+        """Run the page's command with this word, with these names for its own; return the output."""
+        command = page_block("bash", f" {word}").replace("/etc/patroni/config.yml", f"{self.folder}/{NODES[0]}.yml")
+        command = re.sub(r"\bnode\d\b(?!\.)", lambda found: names[found[0]], command)
+        done = subprocess.run(["bash", "-euc", command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}{done.stdout}{done.stderr}"
+        return done.stdout
 
     # How its parts are started.
 
@@ -325,7 +337,7 @@ class PatroniCluster(Address):
 
     def _start_etcd(self) -> None:
         for name in NODES:
-            env = dict(re.findall(r"^(\w+)=\"(.*)\"$", self._of(name, page_file("ini")), re.MULTILINE))
+            env = dict(re.findall(r"^(\w+)=\"(.*)\"$", self._of(name, page_block("ini")), re.MULTILINE))
             env["ETCD_DATA_DIR"] = f"{self.folder}/etcd-{name}"
             log, prefix = self.logs / f"etcd-{name}.log", self.network.enter(name)
             self._others.append(self.supervise(log, prefix, [need_program("etcd", "etcd-server")], **env))
@@ -339,7 +351,7 @@ class PatroniCluster(Address):
         return False
 
     def _start_haproxy(self) -> None:
-        text = page_file("haproxy").replace(PROXY, f"127.0.0.1:{self.proxy.port}")
+        text = page_block("haproxy").replace(PROXY, f"127.0.0.1:{self.proxy.port}")
         for page, name in zip(ADDRESSES, NODES, strict=True):
             text = text.replace(page, self.network.address(name))
         config = self.folder / "haproxy.cfg"
