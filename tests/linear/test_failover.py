@@ -6,6 +6,7 @@ connections to an old primary stay. Rows for the documentation are in build/fail
 """
 
 import itertools
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -23,9 +24,9 @@ from tests.linear.load import Load
 from tests.linear.rules import ACCEPTED_AFTER_REVOKE
 from tests.linear.servers import instances
 from tests.support.pages import ROOT
-from tests.support.patroni import PASSWORD, USER, PatroniCluster, patroni_cluster
+from tests.support.patroni import PASSWORD, USER, PatroniCluster, page_block, patroni_cluster
 from tests.support.postgres import Home
-from tests.support.server import Server
+from tests.support.server import Server, watchword
 from tests.support.waiting import SECONDS, until
 from watchword.settings import TABLE
 
@@ -33,7 +34,9 @@ PRIMARY, CONFIRMED = "primary", "confirmed"
 HAS_READS = any(setting.variable == "WATCHWORD_DATABASE_READS" for setting in TABLE)
 SETTINGS = {
     PRIMARY: {},
-    CONFIRMED: {"WATCHWORD_DATABASE_READS": "confirmed", "WATCHWORD_DATABASE_FAILOVER": "patroni"},
+    CONFIRMED: dict(
+        re.findall(r"^(WATCHWORD_DATABASE_(?:READS|FAILOVER))=(.*)$", page_block("properties"), re.MULTILINE)
+    ),
 }
 BOUND = {"WATCHWORD_DATABASE_TIMEOUT": "3"}
 UNANSWERED = {"store_unavailable", "outcome_unknown", "deadline", "contended"}
@@ -57,6 +60,7 @@ class FailoverRun:
 
     cluster: PatroniCluster
     mode: str
+    env: dict[str, str]
     servers: list[Server]
     load: Load
     spans: list[tuple[str, int, int]] = field(default_factory=list)
@@ -207,10 +211,10 @@ def under_load(cluster: PatroniCluster, mode: str, folder: Path) -> Iterator[Fai
     cluster.until_settled()
     through_proxy = {"WATCHWORD_DATABASE_URL": cluster.proxy_url}
     home = Home(cluster, folder, user=USER, password=PASSWORD)
-    each = [through_proxy, {}, {}]
-    with instances(home, folder, settings=BOUND | SETTINGS[mode], each=each) as servers:
+    settings = BOUND | SETTINGS[mode]
+    with instances(home, folder, settings=settings, each=[through_proxy, {}, {}]) as servers:
         load = Load(servers)
-        run = FailoverRun(cluster, mode, servers, load)
+        run = FailoverRun(cluster, mode, home.env | settings, servers, load)
         with load:
             run.until_recovered()
             yield run
@@ -225,6 +229,8 @@ def assert_no_wrong_answer(run: FailoverRun) -> None:
 @needs_reads
 def test_failover_with_confirmed_reads_causes_no_wrong_answer(cluster: PatroniCluster, tmp_path: Path) -> None:
     with under_load(cluster, CONFIRMED, tmp_path) as run:
+        told = watchword("doctor", env=run.env)
+        assert "reads are confirmed by the synchronous standbys" in told.stdout, told
         for fault in QUICK:
             run.strike(fault)
     assert_no_wrong_answer(run)

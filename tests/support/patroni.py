@@ -195,7 +195,9 @@ class PatroniCluster(Address):
 
     @property
     def host(self) -> str:
-        return ",".join(node.host for node in self.nodes)
+        """As in the page's URL."""
+        (hosts,) = re.findall(r"@([\d.:,]+)/", page_block("properties"))
+        return self._everywhere(hosts)
 
     def url(self, *, user: str = USER, password: str | None = PASSWORD, database: str = "", query: str = "") -> str:
         return super().url(user=user, password=password, database=database, query=query)
@@ -326,14 +328,18 @@ class PatroniCluster(Address):
 
     def _of(self, name: str, text: str) -> str:
         """A file of the page, as it is on this node."""
-        text = text.replace(SUBNET, self.network.subnet)
-        own = {ADDRESSES[0]: self.network.address(name)}
-        every = {page: self.network.address(node) for page, node in zip(ADDRESSES, NODES, strict=True)}
-        lines = []
-        for line in text.splitlines():
-            table = own if len(re.findall(r"10\.0\.0\.1\d", line)) == 1 else every
-            lines.append(re.sub(r"10\.0\.0\.1\d", lambda found, table=table: table[found[0]], line))  # type: ignore[misc]
+        lines = text.replace(SUBNET, self.network.subnet).splitlines()
+        for number, line in enumerate(lines):
+            is_own = sum(line.count(address) for address in ADDRESSES) == 1
+            own = line.replace(ADDRESSES[0], self.network.address(name))
+            lines[number] = own if is_own else self._everywhere(line)
         return re.sub(r"^(name: |ETCD_NAME=\")node1", rf"\1{name}", "\n".join(lines), flags=re.MULTILINE)
+
+    def _everywhere(self, text: str) -> str:
+        """The addresses of the page replaced by ours."""
+        for address, name in zip(ADDRESSES, NODES, strict=True):
+            text = text.replace(address, self.network.address(name))
+        return text
 
     def _start_etcd(self) -> None:
         for name in NODES:
@@ -352,10 +358,8 @@ class PatroniCluster(Address):
 
     def _start_haproxy(self) -> None:
         text = page_block("haproxy").replace(PROXY, f"127.0.0.1:{self.proxy.port}")
-        for page, name in zip(ADDRESSES, NODES, strict=True):
-            text = text.replace(page, self.network.address(name))
         config = self.folder / "haproxy.cfg"
-        config.write_text(text)
+        config.write_text(self._everywhere(text))
         command = [need_program("haproxy", "haproxy"), "-db", "-f", str(config)]
         self._others.append(self.supervise(self.logs / "haproxy.log", [], command))
         until(self._proxy_answers, "HAProxy has found the primary")
