@@ -1,8 +1,8 @@
 """Failover under load: three instances on a Patroni cluster. With confirmed reads no answer is wrong; with reads of the
 primary, the checker detects the primary that was replaced without being stopped.
 
-One instance connects through HAProxy, two to the list of all nodes. To show that the checker detects an old primary, one
-of them has only that node in its URL. Rows for the documentation are in build/failover.
+One instance connects through HAProxy, two to the list of all nodes. To show that the checker detects an old primary,
+one of them has only that node in its URL. Rows for the documentation are in build/failover.
 """
 
 import itertools
@@ -79,7 +79,8 @@ class FailoverRun:
         probe = TokenProbe(self.servers, self.history, f"{self.load.seed:08x}-{next(self._numbers)}")
         began = time.monotonic_ns()
         FAULTS[fault](self.cluster, probe)
-        self.until_recovered([server for server in self.servers if server not in self.pinned])
+        self.load.servers = [server for server in self.servers if server not in self.pinned]
+        self.until_recovered(self.load.servers)
         self.spans.append((fault, began, time.monotonic_ns()))
 
     def until_recovered(self, servers: list[Server]) -> None:
