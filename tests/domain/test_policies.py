@@ -125,9 +125,21 @@ def test_denial_names_the_missing_privilege() -> None:
         assert fault.details == {"privilege": privilege.name}
 
 
+def naming(users: int = 0, groups: int = 0) -> Policy:
+    return replace(
+        SOUND,
+        users=frozenset(f"urn:li:corpuser:{n}" for n in range(users)),
+        groups=frozenset(f"urn:li:corpGroup:{n}" for n in range(groups)),
+    )
+
+
 @given(policies())
 def test_valid_policy_is_accepted(policy: Policy) -> None:
     assert check_policy(policy) is policy
+
+
+def test_policy_may_name_a_thousand_users_and_groups() -> None:
+    check_policy(naming(users=MAX_ENTRIES - 1, groups=1))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +155,8 @@ def test_valid_policy_is_accepted(policy: Policy) -> None:
         (replace(SOUND, users=frozenset({"urn:li:corpGroup:ops"})), "actors.users"),
         (replace(SOUND, users=frozenset({"urn:li:corpuser:__system"})), "actors.users"),
         (replace(SOUND, groups=frozenset({"urn:li:corpuser:ann"})), "actors.groups"),
-        (replace(SOUND, users=frozenset(f"urn:li:corpuser:{n}" for n in range(MAX_ENTRIES + 1))), "actors"),
+        (naming(users=MAX_ENTRIES + 1), "actors"),
+        (naming(users=MAX_ENTRIES, groups=1), "actors"),
     ],
 )
 def test_invalid_policy_is_rejected_with_its_field(changed: Policy, field: str) -> None:

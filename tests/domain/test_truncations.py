@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchword.domain.errors import Fault
-from watchword.domain.indices import Aspect, IndexNames, RowCount, check_word
-from watchword.domain.operations import Strategy, parse_truncation
+from watchword.domain.indices import Aspect, Histogram, IndexNames, RowCount, check_spans, check_word
+from watchword.domain.operations import Operation, State, Strategy, Work, parse_truncation
 
 NOW = 1_790_000_000_000
 ASKED = {"entityType": "dataset", "aspect": "operation", "endTimeMillis": NOW - 1}
@@ -83,6 +83,7 @@ def test_aspect_is_spelled_as_the_known_one() -> None:
         ({"batchSize": 10_001}, "batchSize"),
         ({"batchSize": "5"}, "batchSize"),
         ({"timeoutSeconds": 0}, "timeoutSeconds"),
+        ({"timeoutSeconds": 604_801}, "timeoutSeconds"),
         ({"dryRun": "false"}, "dryRun"),
         ({"dryRun": 0}, "dryRun"),
         ({"forceReindex": 1}, "forceReindex"),
@@ -95,6 +96,24 @@ def test_invalid_truncation_field_is_rejected(changed: dict[str, Any], field: st
         parse_truncation(ASKED | changed, NOW)
     assert refused.value.kind.code == 400
     assert refused.value.details == {"field": field}
+
+
+@pytest.mark.parametrize(
+    ("batch", "timeout", "until"), [(1, 1, 0), (10_000, 604_800, NOW)], ids=["smallest", "largest"]
+)
+def test_smallest_and_largest_values_are_accepted(batch: int, timeout: int, until: int) -> None:
+    asked = ASKED | {"batchSize": batch, "timeoutSeconds": timeout, "endTimeMillis": until}
+    found = parse_truncation(asked, NOW)
+    assert (found.batch_size, found.timeout_seconds, found.until) == (batch, timeout, until)
+
+
+@pytest.mark.parametrize("spans", [1, 200])
+def test_one_to_two_hundred_spans_are_accepted(spans: int) -> None:
+    assert check_spans(spans) == spans
+
+
+def test_row_with_times_in_two_spans_leaves_no_negative_number_without_time() -> None:
+    assert Histogram(1, counts=(1, 1)).timeless == 0
 
 
 def test_dry_run_is_the_default() -> None:
@@ -151,3 +170,31 @@ def test_force_decides_the_strategy(force: str, strategy: str) -> None:
     truncation = parse_truncation(ASKED | {f"force{force}": True}, NOW)
     for old in (0, 10):
         assert truncation.plan(Aspect("a", "b"), "i", RowCount(10, old, 0), can_copy=True).strategy.value == strategy
+
+
+def operation(state: State = State.RUNNING, *, finished_at: int | None = None, **work: Any) -> Operation:
+    plan = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "i", RowCount(10, 4, 0), can_copy=True)
+    return Operation(1, plan, "urn:li:corpuser:ann", NOW, state, Work(**work), finished_at=finished_at)
+
+
+@pytest.mark.parametrize(
+    ("state", "done", "percent"),
+    [("RUNNING", 0, 0.0), ("RUNNING", 1, 25.0), ("RUNNING", 4, 99.9), ("FAILED", 1, 25.0), ("DONE", 3, 100.0)],
+)
+def test_only_a_done_operation_is_at_a_hundred_percent(state: str, done: int, percent: float) -> None:
+    assert operation(State(state), rows_done=done, rows_to_do=4).percent == percent
+    assert operation(State(state)).percent == (100.0 if state == "DONE" else 0.0)
+
+
+def test_rate_counts_rows_from_the_start_of_the_phase() -> None:
+    running = operation(rows_done=10, rows_to_do=40, phase_at=NOW)
+    assert running.rate(NOW + 2_000) == 5.0
+    assert running.ends_at(NOW + 2_000) == NOW + 8_000
+    done = operation(State.DONE, finished_at=NOW + 1_000, rows_done=10, rows_to_do=10, phase_at=NOW)
+    assert (done.rate(NOW + 2_000), done.ends_at(NOW + 2_000)) == (10.0, None)
+
+
+@pytest.mark.parametrize("work", [{"rows_done": 10}, {"rows_done": 10, "phase_at": NOW}, {"phase_at": NOW - 1_000}])
+def test_rate_is_unknown_without_rows_and_time(work: dict[str, int]) -> None:
+    assert operation(**work).rate(NOW) is None
+    assert operation(**work).ends_at(NOW) is None
