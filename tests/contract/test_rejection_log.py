@@ -11,6 +11,7 @@ from tests.support.backends import NOW, AdjustableClock
 from watchword.domain.actors import ActorSnapshot, Caller
 from watchword.domain.errors import Fault, Reason, Subject
 from watchword.domain.events import EventSearch, KeptEvent
+from watchword.domain.lifetimes import DAY
 from watchword.domain.names import UNKNOWN_ACTOR
 from watchword.domain.policies import Privilege, denied
 from watchword.domain.ports import Store
@@ -124,6 +125,17 @@ class TestRecordingLimit:
         fail(rejections, fault=dead_token_fault("stolen"))
         run(rejections.flush())
         assert [event.at for event in stored_events(run, store)] == [NOW + 24 * HOUR, NOW]
+
+    def test_noise_does_not_hide_a_dead_token_on_the_next_day(
+        self, run: Run, store: Store, rejections: RejectionLog, clock: AdjustableClock
+    ) -> None:
+        for day in range(2):
+            clock.now = NOW + day * DAY
+            for number in range(RECORDED_IN_ALL + 1):
+                fail(rejections, peer=f"10.0.{number >> 8}.{number & 255}", fault=dead_token_fault("noise"))
+            fail(rejections, fault=dead_token_fault("stolen"), times=2)
+            run(rejections.flush())
+        assert [e.at for e in stored_events(run, store) if e.bearer_id == "stolen"] == [NOW + DAY, NOW]
 
     def test_limit_holds_for_more_tokens_than_the_cache(self, run: Run, store: Store, rejections: RejectionLog) -> None:
         ids = [f"dead {number}" for number in range(MAX_TOKENS + 10)]

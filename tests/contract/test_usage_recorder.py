@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -47,15 +48,16 @@ def test_uses_add_up_and_last_used_never_decreases(harness: StoreHarness) -> Non
 
 
 def test_full_buffer_is_flushed_before_the_interval(harness: StoreHarness) -> None:
-    token = harness.token(1)
+    tokens = [harness.token(number) for number in range(2)]
 
     async def scenario() -> None:
         gathered = UsageRecorder(harness.store, HOURS, many=1_200)
         running = asyncio.ensure_future(gathered.run())
-        gathered.record(token.id, NOW, "unix")
-        for number in range(2, 1_201):
-            gathered.record(numbered_id(number), NOW, "unix")
-        await until(lambda: is_used(harness.store, token.id))
+        for token in tokens:
+            gathered.record(token.id, NOW, "unix")
+            for number in range(2, 1_201):
+                gathered.record(numbered_id(number), NOW, "unix")
+            await until(partial(is_used, harness.store, token.id))
         running.cancel()
 
     harness.run(scenario())

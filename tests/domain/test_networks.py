@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from watchword.domain.networks import network_of
+from watchword.domain.networks import network_of, origin_of
 
 
 @given(st.ip_addresses(v=4))
@@ -34,3 +34,10 @@ def test_ipv6_zone_is_removed() -> None:
 @pytest.mark.parametrize("client", ["unix", "", "not an address"])
 def test_non_address_is_stored_unchanged(client: str) -> None:
     assert network_of(client) == client
+
+
+@pytest.mark.parametrize(
+    ("other", "same"), [("2001:db8::8000:0:0:1", True), ("2001:db8:0:1::1", False), ("2001:db8:0:8000::1", False)]
+)
+def test_ipv6_addresses_with_the_same_64_bits_are_one_origin(other: str, same: bool) -> None:
+    assert (origin_of("2001:db8::1") == origin_of(other)) is same
