@@ -174,7 +174,7 @@ def test_force_decides_the_strategy(force: str, strategy: str) -> None:
 
 def operation(state: State = State.RUNNING, *, finished_at: int | None = None, **work: Any) -> Operation:
     plan = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "i", RowCount(10, 4, 0), can_copy=True)
-    return Operation(1, plan, "urn:li:corpuser:ann", NOW, state, Work(**work), finished_at=finished_at)
+    return Operation(1, plan, "urn:li:corpuser:ann", NOW, state, Work(**work), None, None, finished_at, None, None, 1)
 
 
 @pytest.mark.parametrize(
@@ -195,6 +195,6 @@ def test_rate_counts_rows_from_the_start_of_the_phase() -> None:
 
 
 @pytest.mark.parametrize("work", [{"rows_done": 10}, {"rows_done": 10, "phase_at": NOW}, {"phase_at": NOW - 1_000}])
-def test_rate_is_unknown_without_rows_and_time(work: dict[str, int]) -> None:
+def test_rate_is_unknown_without_rows_and_time(work: dict[str, Any]) -> None:
     assert operation(**work).rate(NOW) is None
     assert operation(**work).ends_at(NOW) is None

@@ -76,7 +76,8 @@ class TestTruncation:
         start = now()
         series.load(times(3, start))
         task = series.truncate(start - 30 * DAY)
-        assert series.over(task)["state"] == "DONE"
+        done = series.over(task)
+        assert (done["state"], done["attempts"]) == ("DONE", 0)
         assert json.loads(status(series, {"task": task}))["completed"] is True
         assert len(series.rows()) == 3
 

@@ -9,7 +9,7 @@ store rejects writes with an older fence.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from typing import Any, NamedTuple, Self
 
@@ -285,14 +285,14 @@ class Operation:
     plan: Plan
     asked_by: str
     asked_at: int
-    state: State = State.PLANNED
-    work: Work = field(default_factory=Work)
-    started_at: int | None = None
-    changed_at: int | None = None
-    finished_at: int | None = None
-    cancel_asked_at: int | None = None
-    cancel_asked_by: str | None = None
-    fence: int = 0
+    state: State
+    work: Work
+    started_at: int | None
+    changed_at: int | None
+    finished_at: int | None
+    cancel_asked_at: int | None
+    cancel_asked_by: str | None
+    fence: int
 
     @property
     def percent(self) -> float:
