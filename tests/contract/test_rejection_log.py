@@ -181,6 +181,15 @@ class TestRecordingLimit:
         assert len(events) <= RECORDED_IN_ALL + MAX_ORIGINS + 1
         assert rejection_count(events) == 2 * peers
 
+    def test_origins_beyond_five_hundred_are_counted_together(
+        self, run: Run, store: Store, rejections: RejectionLog
+    ) -> None:
+        peers = [f"10.0.{number >> 8}.{number & 255}" for number in range(502)]
+        for peer in peers:
+            fail(rejections, peer=peer)
+        run(rejections.close())
+        assert {event.peer for event in stored_events(run, store)} == {*peers[:500], "many"}
+
     def test_limit_resets_every_hour(
         self, run: Run, store: Store, rejections: RejectionLog, clock: AdjustableClock
     ) -> None:

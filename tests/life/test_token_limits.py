@@ -168,11 +168,11 @@ def test_empty_audience_or_networks_are_rejected(life: LifecycleClient, field: s
 
 
 def test_limits_larger_than_a_header_are_rejected(life: LifecycleClient) -> None:
-    most = [f"https://{n}.example/{'x' * 200}" for n in range(13)]
+    most = [f"https://{n}.example/".ljust(250, "x") for n in range(12)]  # 3,000 characters
     held = life.create(ADMIN, audience=most)
     assert life.auth(held, f"?watchword.audience={most[0]}").status_code == 204
     with pytest.raises(GraphQLRefused) as refusal:
-        life.create(ADMIN, audience=most, scopes=["y" * 100] * 5)
+        life.create(ADMIN, audience=most, scopes=["y"])
     assert reason_of(refusal.value) == (400, "invalid_field", "scopes")
 
 
