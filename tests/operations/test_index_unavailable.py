@@ -4,6 +4,8 @@ done."""
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import islice
 
 import pytest
 
@@ -13,7 +15,7 @@ from tests.support.nodes import Node, own_node
 from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server
 from tests.support.traffic import UNTIL, rows_of
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 
 KNOWN = {"entityType": "dataset", "aspect": "operation", "endTimeMillis": 1}
 
@@ -55,6 +57,22 @@ class TestWithoutAnIndex:
         )
         assert answer.status_code == 200
         assert answer.json() == {"value": "Could not get task status for node:1"}
+
+
+def test_requests_beyond_24_waiting_for_a_hanging_index_answer_503_at_once(make_server: MakeServer) -> None:
+    with gate_to(f"http://127.0.0.1:{free_port()}") as gate:
+        gate.hold(lambda _: True)
+        server = make_server("--index-url", gate.url, "--index-timeout", "60")
+        token = server.create(ADMIN)["accessToken"]
+        with ThreadPoolExecutor(30) as threads:
+            asked = [threads.submit(server.operate, "getIndexSizes", token=token) for _ in range(30)]
+            rejected = [one.result() for one in islice(as_completed(asked, SECONDS), 6)]
+            assert server.verify(token).status_code == 204
+            assert sum(one.done() for one in asked) == 6
+            server.kill()
+    for answer in rejected:
+        assert (answer.status_code, answer.json()["error"]["reason"]) == (503, "index_unavailable")
+        assert "Too many concurrent requests to the search index." in answer.text
 
 
 @pytest.fixture(scope="module")

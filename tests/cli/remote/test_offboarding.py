@@ -125,3 +125,12 @@ def test_offboarding_defaults_to_a_dry_run(server: Server, actor: str) -> None:
     server.create(actor)
     found = server.ask(OFFBOARD, {"input": {"urn": actor}}, actor=ADMIN)["offboardActor"]
     assert found == {"dryRun": True, "tokenCount": 1, "receipt": None}
+
+
+def test_preview_lists_the_first_hundred_tokens_and_counts_all(server: Server, actor: str) -> None:
+    server.grant(actor)
+    for _ in range(101):
+        server.create(actor)
+    query = OFFBOARD.replace("tokenCount", "tokenCount tokens { id }")
+    plan = server.ask(query, {"input": {"urn": actor}}, actor=ADMIN)["offboardActor"]
+    assert (plan["tokenCount"], len(plan["tokens"])) == (101, 100)
