@@ -94,6 +94,14 @@ class TestRecordingLimit:
         assert len(events) < 40
         assert rejection_count(events) == 100_000
 
+    def test_rejections_after_the_twentieth_are_recorded_when_their_number_has_doubled(
+        self, run: Run, store: Store, rejections: RejectionLog
+    ) -> None:
+        fail(rejections, times=100)
+        run(rejections.close())
+        left_out = [event.detail.get("leftOut", 0) for event in stored_events(run, store)]
+        assert left_out == [19, 39, 19, *[0] * 20]
+
     def test_noise_does_not_hide_a_revoked_token(self, run: Run, store: Store, rejections: RejectionLog) -> None:
         fail(rejections, times=1_000)
         fail(rejections, fault=Fault(Reason.TOKEN_REVOKED, "no", subject=Subject(ANN, "its id")))
