@@ -150,8 +150,12 @@ def test_request_may_scan_all_tokens_eight_times(server: Server, given: str) -> 
 
 @pytest.mark.parametrize(
     "given",
-    ["start: 0", 'filters: [{field: "ownerUrn", value: "urn:li:corpuser:a"}, {field: "name", value: "x"}]'],
-    ids=["in their order", "of one owner"],
+    [
+        "start: 0",
+        "start: 1000",
+        'filters: [{field: "ownerUrn", value: "urn:li:corpuser:a"}, {field: "name", value: "x"}]',
+    ],
+    ids=["in their order", "from the thousandth", "of one owner"],
 )
 def test_indexed_lists_are_limited_only_by_root_fields(server: Server, given: str) -> None:
     assert len(server.ask(lists(20, given), actor=ADMIN)) == 20
