@@ -7,11 +7,13 @@ from contextlib import closing
 
 import httpx
 
+from tests.support.backends import NOW, AdjustableClock
 from tests.support.browsing import Browser, reason_of
 from tests.support.console import first_token
 from tests.support.server import ADMIN, Server
+from watchword.domain.errors import Fault
 from watchword.domain.sessions import MOST_OF_ONE, SIGN_INS_AN_HOUR
-from watchword.service.sessions import ADDRESS_BURST
+from watchword.service.sessions import ADDRESS_BURST, ADDRESS_INTERVAL, SignInRate
 
 EVENTS = "query ($targets: [String!]) { listEvents(input: {targets: $targets}) { events { action } } }"
 MakeServer = Callable[..., Server]
@@ -73,6 +75,23 @@ class TestSignInLimits:
             assert answer.headers["retry-after"] == "1"
             assert allowed >= ADDRESS_BURST
             assert sign_in_from(browser, "2001:db8:0:1::1", made[0]).status_code == 200
+
+    def test_address_gets_one_more_sign_in_a_second_after_its_burst(self) -> None:
+        clock = AdjustableClock()
+        rate = SignInRate(clock, ADDRESS_BURST, ADDRESS_INTERVAL)
+        allowed = {}
+        for later in (0, 999, 1_000, 1_999, 2_000):
+            clock.now = NOW + later
+            allowed[later] = sum(takes(rate) for _ in range(301))
+        assert allowed == {0: 300, 999: 0, 1_000: 1, 1_999: 0, 2_000: 1}
+
+
+def takes(rate: SignInRate) -> bool:
+    try:
+        rate.take("192.0.2.1", "This address")
+    except Fault:
+        return False
+    return True
 
 
 def sign_in_from(browser: Browser, client: str, token: str) -> httpx.Response:
