@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.search_reference import matches, value_of
@@ -237,6 +237,11 @@ def test_filter_and_value_counts_are_limited() -> None:
 
 
 @given(st.integers(-(2**70), 2**70), st.integers(-(2**70), 2**70))
+@example(-1, 0)
+@example(0, -1)
+@example(0, 1_001)
+@example(LARGEST, 1_000)
+@example(LARGEST + 1, 0)
 def test_page_start_and_count_are_limited(start: int, count: int) -> None:
     if 0 <= start <= LARGEST and 0 <= count <= MAX_COUNT:
         check_page(start, count)
@@ -244,7 +249,7 @@ def test_page_start_and_count_are_limited(start: int, count: int) -> None:
         with pytest.raises(Fault) as caught:
             check_page(start, count)
         named = caught.value.details["field"]
-        assert named == "start" if not 0 <= start <= LARGEST else "count"
+        assert named == ("count" if 0 <= start <= LARGEST else "start")
 
 
 @pytest.mark.parametrize("field", SortField)
