@@ -259,7 +259,7 @@ def _database_server(settings: Settings, url: PostgresUrl, server: DatabaseServe
 
 def _standbys(settings: Settings, names: str) -> Iterator[Diagnostic]:
     """`names` are those of the synchronous standbys."""
-    problem = standbys.objection(names, patroni=settings.database_failover == "patroni")
+    problem = standbys.objection(names)
     if settings.database_reads == "confirmed":
         if problem is None:
             yield ok("store", "reads are confirmed by the synchronous standbys")

@@ -11,21 +11,18 @@ NOBODY_IS_NAMED = ["", " ", "*", '"*"', "FIRST 1 (*)", "2 (a, *)"]
 
 @pytest.mark.parametrize("names", ALL_MUST_CONFIRM)
 def test_list_of_which_all_must_confirm_is_accepted(names: str) -> None:
-    assert objection(names, patroni=False) is None
-    assert objection(names, patroni=True) is None
+    assert objection(names) is None
 
 
 @pytest.mark.parametrize("names", SOME_MUST_CONFIRM)
-def test_list_of_which_some_must_confirm_is_accepted_with_patroni(names: str) -> None:
-    told = objection(names, patroni=False)
+def test_list_of_which_some_must_confirm_is_not_accepted(names: str) -> None:
+    told = objection(names)
     assert told is not None
     assert "standbys must confirm, and another may be promoted" in told
-    assert objection(names, patroni=True) is None
 
 
 @pytest.mark.parametrize("names", NOBODY_IS_NAMED)
-@pytest.mark.parametrize("patroni", [False, True])
-def test_list_that_names_nobody_is_not_accepted(names: str, *, patroni: bool) -> None:
-    told = objection(names, patroni=patroni)
+def test_list_that_names_nobody_is_not_accepted(names: str) -> None:
+    told = objection(names)
     assert told is not None
     assert told.startswith("synchronous_standby_names ")

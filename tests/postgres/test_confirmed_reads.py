@@ -10,6 +10,10 @@ from tests.support.server import ADMIN, REVOKE, Server, watchword
 from tests.support.waiting import until
 
 CONFIRMED = {"WATCHWORD_DATABASE_READS": "confirmed"}
+MOST_CONNECTIONS = 40
+"""In the two seconds of a request, those of this test included."""
+MOST_WAITING = 4
+"""Those in use: two for verification, and of other requests."""
 SECONDS_OF = 'watchword_store_seconds_count{{operation="{}"}}'
 STANDBY = "walreceiver"
 """The name under which a standby connects if it has no other."""
@@ -64,11 +68,35 @@ def test_emptied_list_of_standbys_is_noticed(pair: Pair, make_server: Callable[.
     server = make_server("--local-mode", "on", env=pair.env | CONFIRMED)
     token = server.create(ADMIN)
     set_standbys(pair.primary, "")
-    until(lambda: server.verify(token["accessToken"]).status_code == 503, "no read is confirmed")
-    answer = server.post(REVOKE, {"id": token["metadata"]["id"]}, actor=ADMIN)
-    assert answer.json()["errors"][0]["extensions"]["code"] == 503
-    set_standbys(pair.primary, STANDBY)
+    try:
+        until(lambda: server.verify(token["accessToken"]).status_code == 503, "no read is confirmed")
+        before = connections_made(pair.primary)
+        answer = server.post(REVOKE, {"id": token["metadata"]["id"]}, actor=ADMIN)
+        assert answer.json()["errors"][0]["extensions"]["code"] == 503
+        assert connections_made(pair.primary) - before < MOST_CONNECTIONS
+    finally:
+        set_standbys(pair.primary, STANDBY)
     until(lambda: server.verify(token["accessToken"]).status_code == 204, "reads are confirmed again")
+
+
+def test_reads_that_nobody_confirms_leave_no_sessions(pair: Pair, make_server: Callable[..., Server]) -> None:
+    server = make_server("--local-mode", "on", env=pair.env | CONFIRMED)
+    token = server.create(ADMIN)
+    pair.standby.stop(immediate=True)
+    try:
+        for _ in range(4):
+            assert server.verify(token["accessToken"]).status_code == 503
+            assert server.post("{ me { corpUser { urn } } }", {}, actor=ADMIN).status_code in {200, 503}
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        until(lambda: pair.primary.ask(waiting)[0][0] <= MOST_WAITING, "sessions that were given up are gone")
+    finally:
+        pair.standby.start()
+    until(lambda: server.verify(token["accessToken"]).status_code == 204, "reads are confirmed again")
+
+
+def connections_made(cluster: Cluster) -> int:
+    cluster.ask("SELECT pg_stat_clear_snapshot()")
+    return int(cluster.ask("SELECT sessions FROM pg_stat_database WHERE datname = 'ww'")[0][0])
 
 
 def test_list_of_which_not_all_must_confirm_is_rejected(pair: Pair, tmp_path: Path) -> None:

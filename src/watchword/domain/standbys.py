@@ -6,9 +6,9 @@ standby that may be promoted must confirm, none was promoted before the read beg
 No clock, lease or timeout is relied on.
 
 The list of standbys must be such that all must confirm. Of `FIRST 1 (a, b)` one confirms, and the other may have been
-promoted. Patroni promotes only standbys that it has put into the list, so with Patroni any list of names will do. But
-`*` will not: Patroni writes it while it has named no standby, and also when its agent is started again. An empty list
-confirms nothing. So the list is read with each confirmation.
+promoted. Patroni's `synchronous_mode` lists the standbys that it may promote, and requires all; it writes `*` while it
+has named no standby, and also when its agent is started again. With `*` any standby confirms, also one that is never
+promoted. An empty list confirms nothing. So the list is read before and after each confirmation.
 """
 
 import re
@@ -25,8 +25,8 @@ _NAME = re.compile(r'"(?:[^"]|"")*"|[^\s,]+')
 
 
 @lru_cache(64)
-def objection(names: str, *, patroni: bool) -> str | None:
-    """Why a confirmation by these standbys is worth nothing; None: it is worth something."""
+def objection(names: str) -> str | None:
+    """Why a confirmation by these standbys proves nothing; None if it proves something."""
     if not names.strip():
         return f"{SETTING} is empty, so no standby confirms anything"
     match = _LIST.fullmatch(names.strip())
@@ -34,7 +34,7 @@ def objection(names: str, *, patroni: bool) -> str | None:
     standbys = [name.strip('"') for name in _NAME.findall(listed)]
     if "*" in standbys:
         return f"{SETTING} has a *, so a standby that need not confirm may be promoted"
-    if required < len(standbys) and not patroni:
+    if required < len(standbys):
         return (
             f"{SETTING} is {names}: only {required} of {len(standbys)} standbys must confirm, and another may be "
             "promoted"

@@ -65,8 +65,8 @@ class PostgresStore(SqlStore):
         self._db: PostgresDatabase = database
         self._verifier = verifier
         self.clock = clock
-        self._creates = WriteBatcher(database, ADD, doubtful="there")
-        self._revocations = WriteBatcher(database, REVOKE, doubtful="already", has_patience=True)
+        self._creates = WriteBatcher(database, ADD, done="kept")
+        self._revocations = WriteBatcher(database, REVOKE, done="revoked", has_patience=True)
         self._tasks: set[asyncio.Task[None]] = set()
         """What is written after a request: withdrawals, and new primaries."""
 

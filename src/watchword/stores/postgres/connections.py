@@ -46,10 +46,14 @@ WAITS = "syncrep.c"
 """The source file of the warning. Its text is translated, and other warnings have the same SQLSTATE."""
 
 
-# The message takes a transaction id, so that the commit waits for the standbys. They then have all that was committed
-# before. The result is the list of standbys.
 STANDBYS = f"current_setting('{standbys.SETTING}')"
+LIST_STANDBYS = f"SELECT {STANDBYS}"
+# The message takes a transaction id, so that the commit waits for the standbys. They then have all that was committed
+# before. Without one there is nothing to wait for. The result is the list of standbys.
 CONFIRM = f"SELECT {STANDBYS}, CASE WHEN {STANDBYS} <> '' THEN pg_logical_emit_message(true, 'watchword', '') END"
+# With `*`, which does not count, there may be nobody to confirm, and the session would wait for ever.
+MESSAGE = f"CASE WHEN {STANDBYS} NOT IN ('', '*') THEN pg_logical_emit_message(true, 'watchword', '') END"
+CONFIRM_READ = f"SELECT {STANDBYS}, {MESSAGE}"
 
 
 class Unconfirmed(ConnectionError):
@@ -154,13 +158,28 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # comes without typ
         """Returns when the synchronous standbys have confirmed all that was read on this connection. Without confirmed
         reads an empty list of standbys means that there is nothing to wait for.
         """
-        self.check_standbys(await self.fetchval(CONFIRM))
-
-    def check_standbys(self, names: str) -> None:
         if self.place.reads_confirmed:
-            problem = standbys.objection(names, patroni=self.place.patroni)
+            await self.check_standbys(await self.fetchval(CONFIRM_READ))
+        else:
+            await self.execute(CONFIRM)
+
+    async def check_standbys(self, names: str) -> None:
+        """With confirmed reads, raise unless these had to confirm, and still have to: PostgreSQL ends the wait for a
+        standby that is taken from the list.
+        """
+        if self.place.reads_confirmed:
+            problem = standbys.objection(names)
+            if problem is None and await self.fetchval(LIST_STANDBYS) != names:
+                problem = f"{standbys.SETTING} changed"
             if problem is not None:
                 raise Unconfirmed(problem)
+
+    async def cancel_wait(self) -> None:
+        """Close it after a statement was given up. The driver's request to cancel must arrive first: a session that
+        waits for a standby does not notice that its client has gone, and would wait until the standby is back.
+        """
+        with suppress(*DRIVER_ERRORS):
+            await self.close(timeout=CANCEL_SECONDS)
 
     async def execute(self, sql: str, *bound: Any) -> int:
         tag = self._confirmed(await super().execute(sql, *bound)).rpartition(" ")[2]  # such as DELETE 3
@@ -295,18 +314,24 @@ DEFAULT_SETTINGS: SessionSettings = MappingProxyType({})
 READING_MANY_TOKENS = {"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_bitmapscan": "off"}
 
 
+CANCEL_SECONDS = 0.5
 # How long the other hosts may take once one accepts writes. A standby answers sooner.
 OTHERS_SECONDS = 0.25
 _TIMELINE = "SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"
 
 
 async def connect(
-    place: PostgresUrl, session: SessionSettings = DEFAULT_SETTINGS, *, seconds: float | None = None, timeline: int = 0
+    place: PostgresUrl,
+    session: SessionSettings = DEFAULT_SETTINGS,
+    *,
+    seconds: float | None = None,
+    timeline: int = 0,
+    patient: bool = False,
 ) -> Connection:
     """A connection to the primary, with our settings. Raises the driver's errors.
 
     Several hosts may accept writes: a primary that was replaced may not know it. The one with the newest timeline is
-    used, and none whose timeline is older than the given one.
+    used, and none whose timeline is older than the given one. With `patient` it waits for the answers of all hosts.
     """
     deadline = time.monotonic() + (place.timeout if seconds is None else seconds)
     attempts = [asyncio.create_task(_opened(place, host, port, session)) for host, port in place.hosts]
@@ -318,17 +343,21 @@ async def connect(
             for task in done:
                 if task.exception() is None:
                     newest = max(newest or task.result(), task.result(), key=lambda each: each.timeline)
-                    deadline = min(deadline, time.monotonic() + OTHERS_SECONDS)
-        if newest is not None and newest.timeline < timeline:
-            found, newest = newest.timeline, None
-            raise Replaced(f"the server is on timeline {found}, and one on {timeline} was seen")
+                    if not patient:
+                        deadline = min(deadline, time.monotonic() + OTHERS_SECONDS)
+    except BaseException:
+        newest = None
+        raise
     finally:
+        used = None if newest is None or newest.timeline < timeline else newest
         for task in attempts:
             task.cancel()
-            task.add_done_callback(lambda task: _close_unless(newest, task))
+            task.add_done_callback(lambda task: _close_unless(used, task))
     if newest is None:
         raise _most_telling([task.exception() if task.done() else TimeoutError() for task in attempts])
-    return newest
+    if used is None:
+        raise Replaced(f"the server is on timeline {newest.timeline}, and one on {timeline} was seen")
+    return used
 
 
 def _close_unless(used: Connection | None, attempt: asyncio.Task[Connection]) -> None:
@@ -428,7 +457,7 @@ async def _set(connection: Connection, place: PostgresUrl, session: SessionSetti
     await connection.execute(
         "SELECT set_config(s.name, s.value, false) FROM unnest($1::text[], $2::text[]) AS s(name, value)"
         " UNION ALL SELECT set_config('synchronous_commit', 'on', false)"
-        " WHERE current_setting('synchronous_commit') IN ('off', 'local')",
+        " WHERE current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')",
         list(settings),
         list(settings.values()),
     )
@@ -535,24 +564,33 @@ class ConnectionBackoff:
         """The newest that was seen. A server of an older one is not used again."""
         self._pause = 0.0
         self._not_before = 0.0
+        self._doubted = False
+        """Whether the last connection was to a server that may have been replaced: now all hosts are asked."""
 
     async def connect(self, session: SessionSettings = DEFAULT_SETTINGS) -> Connection:
         while (wait := self._not_before - time.monotonic()) > 0:  # noqa: ASYNC110 - a moment, not an event
             await asyncio.sleep(wait)
         try:
-            connection = await connect(self.place, session, timeline=self.timeline)
+            connection = await connect(self.place, session, timeline=self.timeline, patient=self._doubted)
         except (*DRIVER_ERRORS, OperatorError) as error:
             self.problem = error
             self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
             self._not_before = time.monotonic() + self._pause * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
             raise
         self._pause = 0.0
+        self._doubted = False
         self.problem = None
         if connection.timeline > self.timeline:
             before, self.timeline = self.timeline, connection.timeline
             if before:
                 self.on_new_primary(self.timeline)
         return connection
+
+    def doubt(self, error: BaseException) -> None:
+        """After a read that was not confirmed: ask all hosts for the primary, but not at once."""
+        self._doubted = True
+        if isinstance(error, Unconfirmed):
+            self._not_before = max(self._not_before, time.monotonic() + LONGEST_PAUSE)
 
     def is_outdated(self, connection: Connection) -> bool:
         """Whether the server of this connection was replaced."""

@@ -28,6 +28,7 @@ from watchword.stores import rows
 from watchword.stores.postgres.connections import (
     DIALECT,
     DRIVER_ERRORS,
+    LIST_STANDBYS,
     SEARCHING,
     SNAPSHOT,
     STANDBYS,
@@ -135,17 +136,20 @@ class PostgresDatabase:
         `doubt(row)`, an earlier statement may have caused the row: it is returned after the standby has confirmed it.
         """
         if self._confirms_reads:
+            # Do nothing if no standby would confirm it. Other lists are judged afterwards.
             statement = f"{statement} WHERE {STANDBYS} NOT IN ('', '*')"
 
         async def work(connection: Connection) -> Any:
             row: Any = await connection.fetchrow(statement, *bound)
             if row is None:  # no standby would have confirmed it, and it was not done
                 raise store_fault(Unconfirmed("no synchronous standby is named"))
-            if doubt(row):
-                try:
+            try:
+                if doubt(row):
                     await connection.confirm()
-                except DRIVER_ERRORS as error:  # the statement itself is committed
-                    raise Lost(error) from error
+                elif self._confirms_reads:
+                    await connection.check_standbys(await connection.fetchval(LIST_STANDBYS))
+            except DRIVER_ERRORS as error:  # the statement itself is committed
+                raise Lost(error) from error
             return row
 
         async def once(connection: Connection, work: Query[Any], deadline: float) -> Any:
@@ -230,11 +234,15 @@ class PostgresDatabase:
             async with asyncio.timeout(deadline - time.monotonic()):
                 return await attempt(connection, work, deadline)
         except BaseException as error:
+            if self._confirms_reads and is_lost(error):
+                self._backoff.doubt(error)
             # A connection that was left in the middle of something is not used again.
             answered = not is_lost(error) and not isinstance(error, Lost | asyncio.CancelledError)
             if connection is not None and (
                 not answered or (not connection.is_closed() and connection.is_in_transaction())
             ):
+                if self._confirms_reads:
+                    await connection.cancel_wait()
                 connection.terminate()
             raise
         finally:
@@ -269,9 +277,11 @@ class PostgresDatabase:
         await connection.execute("BEGIN")
         result = await self._or_roll_back(connection, work)
         mark = secrets.token_hex(16)
-        connection.check_standbys(await connection.fetchval(f"SELECT {STANDBYS}, leave_mark($1)", mark))
+        names = await connection.fetchval(f"SELECT {STANDBYS}, leave_mark($1)", mark)
+        await connection.check_standbys(names)
         try:
             await connection.execute("COMMIT")
+            await connection.check_standbys(names)
         except asyncio.CancelledError as error:  # past the deadline
             raise unknown_outcome(TimeoutError()) from error
         except DRIVER_ERRORS as error:

@@ -22,7 +22,7 @@ from watchword.stores.migrations import latest, migrations
 from watchword.stores.postgres.connections import (
     DEFAULT_SETTINGS,
     DRIVER_ERRORS,
-    STANDBYS,
+    LIST_STANDBYS,
     Connection,
     SessionSettings,
     advice,
@@ -177,7 +177,7 @@ async def migrate(url: PostgresUrl, *, may_migrate: bool = True) -> tuple[int, i
         await wait_until_unlocked(connection, url)
         await _require_closed(connection, url.schema)
         if url.reads_confirmed and not url.patroni:  # it changes the list as standbys come and go
-            await _require_confirming_standbys(connection, url)
+            await _require_confirming_standbys(connection)
         before = await schema_version(connection, url.schema)
         if not may_migrate:
             require_version(url, before, LATEST)
@@ -201,9 +201,9 @@ async def _require_closed(connection: Connection, schema: str) -> None:
         )
 
 
-async def _require_confirming_standbys(connection: Connection, url: PostgresUrl) -> None:
-    names = await connection.fetchval(f"SELECT {STANDBYS}")
-    problem = standbys.objection(names, patroni=False)
+async def _require_confirming_standbys(connection: Connection) -> None:
+    names = await connection.fetchval(LIST_STANDBYS)
+    problem = standbys.objection(names)
     if problem is not None:
         raise OperatorError(f"WATCHWORD_DATABASE_READS is confirmed, but {problem}. {standbys.ADVICE}")
 

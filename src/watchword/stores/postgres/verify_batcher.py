@@ -21,6 +21,7 @@ from watchword.domain.token_limits import unpacked
 from watchword.stores import rows
 from watchword.stores.postgres.connections import (
     DRIVER_ERRORS,
+    MESSAGE,
     READING_MANY_TOKENS,
     STANDBYS,
     Connection,
@@ -55,7 +56,7 @@ FROM unnest($1::text[]) AS wanted (id) JOIN tokens AS t ON t.id = wanted.id
 CONFIRMED_STATEMENT = f"""
 WITH found AS MATERIALIZED ({STATEMENT})
 SELECT {STANDBYS}, found.*
-FROM (SELECT pg_logical_emit_message(true, 'watchword', '')) AS message LEFT JOIN found ON TRUE
+FROM (SELECT {MESSAGE}) AS message LEFT JOIN found ON TRUE
 """
 
 Answer = asyncio.Future[Bearer | None]
@@ -152,6 +153,8 @@ class VerifyBatcher:
         await asyncio.gather(*tasks, return_exceptions=True)
         for lane in self._lanes:
             self._refuse(lane.batch or {}, rows.stopping)
+            if self._confirms_reads and lane.connection is not None:
+                await lane.connection.cancel_wait()
             lane.give_up()
         await asyncio.sleep(0)  # lets the loop release the closed transports
 
@@ -207,10 +210,12 @@ class VerifyBatcher:
             lane.batch = None
             self._refuse(sealed, lambda: store_fault(error))
         else:
+            if self._confirms_reads:
+                self._backoff.doubt(error)
             self._reopen(lane)
         self._pump()
 
-    def _reopen(self, lane: _Lane) -> None:
+    def _reopen(self, lane: _Lane, *, stalled: bool = False) -> None:
         """Put its batch back into the queue."""
         if lane.batch is not None:
             if self._confirms_reads:
@@ -218,6 +223,11 @@ class VerifyBatcher:
             later, self._waiting = self._waiting, dict(lane.batch)  # a new dict: a late answer does not match it
             for token_id, same in later.items():
                 self._waiting.setdefault(token_id, []).extend(same)
+        if stalled and self._confirms_reads and lane.connection is not None and lane.task is not None:
+            lane.task.cancel()
+            self._openers.add(closing := self._loop.create_task(lane.connection.cancel_wait()))
+            closing.add_done_callback(self._openers.discard)
+            lane.connection = None
         lane.give_up()
         if not self._closed:
             self._openers.add(self._loop.create_task(self._open(lane)))
@@ -254,11 +264,14 @@ class VerifyBatcher:
         """While requests wait: reopen lanes that hang, and fail requests that are past their deadline."""
         now = self._loop.time()
         for lane in self._lanes:
-            if (lane.batch is not None and now - lane.since > STALLED * self._timeout) or (
+            stalled = lane.batch is not None and now - lane.since > STALLED * self._timeout
+            if stalled and self._confirms_reads:
+                self._backoff.doubt(TimeoutError())
+            if stalled or (
                 lane.connection is not None
                 and (lane.connection.is_closed() or self._backoff.is_outdated(lane.connection))
             ):
-                self._reopen(lane)
+                self._reopen(lane, stalled=stalled)
         late = {
             token_id: [one for one in same if now - one[1] > self._timeout] for token_id, same in self._waiting.items()
         }
@@ -279,7 +292,7 @@ class VerifyBatcher:
 
 async def _ask_confirmed(connection: Connection, ids: list[str]) -> list[tuple[Any, ...]]:
     found: list[Any] = await connection.fetch(CONFIRMED_STATEMENT, ids)
-    connection.check_standbys(found[0][0])
+    await connection.check_standbys(found[0][0])
     return [row[1:] for row in found if row[1] is not None]
 
 

@@ -27,17 +27,15 @@ Job = tuple[tuple[Any, ...], float, asyncio.Future[tuple[Any, ...]]]
 
 
 class WriteBatcher:
-    def __init__(
-        self, database: PostgresDatabase, statement: str, doubtful: str, *, has_patience: bool = False
-    ) -> None:
+    def __init__(self, database: PostgresDatabase, statement: str, done: str, *, has_patience: bool = False) -> None:
         """The statement takes an array for each value of a write, and returns one row of arrays, the first of which has
-        the outcomes. `doubtful` is the outcome that an earlier attempt may have caused. With `has_patience` its last
-        value is how long it waits for a lock.
+        the outcomes. `done` is that of a write that was made; any other rests on what was read, and is confirmed. With
+        `has_patience` its last value is how long it waits for a lock.
         """
         self._has_patience = has_patience
         self._db = database
         self._statement = statement
-        self._doubtful = doubtful
+        self._done = done
         self._waiting: list[Job] = []
         self._gathering = False
         self._under_way: set[asyncio.Task[None]] = set()
@@ -95,7 +93,10 @@ class WriteBatcher:
         try:
             deadline = min(deadline for _, deadline, _ in sealed)
             outcomes = await self._db.call(
-                self._statement, *columns, deadline=deadline, doubt=lambda row: self._doubtful in row[0]
+                self._statement,
+                *columns,
+                deadline=deadline,
+                doubt=lambda row: any(outcome != self._done for outcome in row[0]),
             )
         except Fault as fault:
             if fault.reason is Reason.INTERNAL and len(sealed) > 1:
