@@ -151,8 +151,8 @@ class Settings:
         values.between(2, 200), per_instance=True,
     )
     database_reads: str = setting(
-        "primary", "When a read counts: primary (it came from a server that accepts writes), or confirmed (the "
-        "synchronous standbys have also confirmed that this server is still the primary).",
+        "primary", "On PostgreSQL, which reads are used: primary (from a server that accepts writes), or confirmed "
+        "(the synchronous standbys have also confirmed that it is still the primary).",
         values.one_of("primary", "confirmed"),
     )
     database_failover: str = setting(

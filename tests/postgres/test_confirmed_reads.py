@@ -119,7 +119,7 @@ def test_list_of_which_not_all_must_confirm_is_rejected(pair: Pair, tmp_path: Pa
     assert "Set WATCHWORD_DATABASE_READS=confirmed." in done.stdout
 
 
-def test_replaced_primary_is_not_believed(pair: Pair, make_server: Callable[..., Server]) -> None:
+def test_replaced_primary_is_not_used(pair: Pair, make_server: Callable[..., Server]) -> None:
     """The last test of the pair, whose standby it promotes."""
     confirming = make_server("--local-mode", "on", env=pair.env | CONFIRMED)
     plain = make_server("--local-mode", "on", env=pair.env)
