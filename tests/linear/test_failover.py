@@ -29,10 +29,8 @@ from tests.support.patroni import PASSWORD, USER, PatroniCluster, page_block, pa
 from tests.support.postgres import Home
 from tests.support.server import Server, watchword
 from tests.support.waiting import SECONDS, until
-from watchword.settings import TABLE
 
 PRIMARY, CONFIRMED = "primary", "confirmed"
-HAS_READS = any(setting.variable == "WATCHWORD_DATABASE_READS" for setting in TABLE)
 SETTINGS = {
     PRIMARY: {},
     CONFIRMED: dict(
@@ -51,9 +49,6 @@ MAYBE_WRONG = ("primary cut off", "primary frozen")
 PROBES = 5
 SWITCHOVERS, KILLS = 80, 20
 ROWS = ROOT / "build/failover"
-
-needs_reads = pytest.mark.skipif(not HAS_READS, reason="needs the setting WATCHWORD_DATABASE_READS")
-BOTH = (PRIMARY, pytest.param(CONFIRMED, marks=needs_reads))
 
 
 @dataclass
@@ -238,18 +233,18 @@ def assert_no_wrong_answer(run: FailoverRun) -> None:
     assert objections == [], report(run.history, objections)
 
 
-@needs_reads
-def test_failover_with_confirmed_reads_causes_no_wrong_answer(cluster: PatroniCluster, tmp_path: Path) -> None:
-    with under_load(cluster, CONFIRMED, tmp_path) as run:
+def test_confirmed_reads_are_right_where_reads_of_the_primary_are_wrong(
+    cluster: PatroniCluster, tmp_path: Path
+) -> None:
+    """One test, so that one worker starts one cluster."""
+    with under_load(cluster, CONFIRMED, tmp_path / "confirmed") as run:
         told = watchword("doctor", env=run.env)
         assert "reads are confirmed by the synchronous standbys" in told.stdout, told
         for fault in QUICK:
             run.strike(fault)
     assert_no_wrong_answer(run)
 
-
-def test_old_primary_is_detected_with_reads_of_the_primary(cluster: PatroniCluster, tmp_path: Path) -> None:
-    with under_load(cluster, PRIMARY, tmp_path, pinned=True) as run:
+    with under_load(cluster, PRIMARY, tmp_path / "primary", pinned=True) as run:
         run.strike(STALE)
     objections = run.judge()
     print(report(run.history, objections))
@@ -257,7 +252,7 @@ def test_old_primary_is_detected_with_reads_of_the_primary(cluster: PatroniClust
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("mode", BOTH)
+@pytest.mark.parametrize("mode", [PRIMARY, CONFIRMED])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_fault_causes_no_wrong_answer(cluster: PatroniCluster, tmp_path: Path, fault: str, mode: str) -> None:
     """Except with reads of the primary, where some do; the table shows how many."""
@@ -271,7 +266,6 @@ def test_fault_causes_no_wrong_answer(cluster: PatroniCluster, tmp_path: Path, f
 
 
 @pytest.mark.soak
-@needs_reads
 def test_many_failovers_lose_no_revocation(cluster: PatroniCluster, tmp_path: Path) -> None:
     with under_load(cluster, CONFIRMED, tmp_path) as run:
         for number in range(SWITCHOVERS + KILLS):
