@@ -51,7 +51,7 @@ LIST_STANDBYS = f"SELECT {STANDBYS}"
 # The message takes a transaction id, so that the commit waits for the standbys. They then have all that was committed
 # before. Without one there is nothing to wait for. The result is the list of standbys.
 CONFIRM = f"SELECT {STANDBYS}, CASE WHEN {STANDBYS} <> '' THEN pg_logical_emit_message(true, 'watchword', '') END"
-# With `*`, which does not count, there may be nobody to confirm, and the session would wait for ever.
+# No message if the list is `*`: its confirmation is not used, and without a standby the session would wait for ever.
 MESSAGE = f"CASE WHEN {STANDBYS} NOT IN ('', '*') THEN pg_logical_emit_message(true, 'watchword', '') END"
 CONFIRM_READ = f"SELECT {STANDBYS}, {MESSAGE}"
 
@@ -159,20 +159,22 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # comes without typ
         reads an empty list of standbys means that there is nothing to wait for.
         """
         if self.place.reads_confirmed:
-            await self.check_standbys(await self.fetchval(CONFIRM_READ))
+            names = await self.fetchval(CONFIRM_READ)
+            self.check_standbys(names)
+            await self.check_unchanged(names)
         else:
             await self.execute(CONFIRM)
 
-    async def check_standbys(self, names: str) -> None:
-        """With confirmed reads, raise unless these had to confirm, and still have to: PostgreSQL ends the wait for a
-        standby that is taken from the list.
-        """
-        if self.place.reads_confirmed:
-            problem = standbys.objection(names)
-            if problem is None and await self.fetchval(LIST_STANDBYS) != names:
-                problem = f"{standbys.SETTING} changed"
-            if problem is not None:
-                raise Unconfirmed(problem)
+    def check_standbys(self, names: str) -> None:
+        """With confirmed reads, raise unless a confirmation by these standbys proves something."""
+        problem = standbys.objection(names) if self.place.reads_confirmed else None
+        if problem is not None:
+            raise Unconfirmed(problem)
+
+    async def check_unchanged(self, names: str) -> None:
+        """After a wait, with confirmed reads: PostgreSQL ends the wait for a standby that is taken from the list."""
+        if self.place.reads_confirmed and await self.fetchval(LIST_STANDBYS) != names:
+            raise Unconfirmed(f"{standbys.SETTING} changed")
 
     async def cancel_wait(self) -> None:
         """Close it after a statement was given up. The driver's request to cancel must arrive first: a session that

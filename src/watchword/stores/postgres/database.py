@@ -147,7 +147,7 @@ class PostgresDatabase:
                 if doubt(row):
                     await connection.confirm()
                 elif self._confirms_reads:
-                    await connection.check_standbys(await connection.fetchval(LIST_STANDBYS))
+                    connection.check_standbys(await connection.fetchval(LIST_STANDBYS))
             except DRIVER_ERRORS as error:  # the statement itself is committed
                 raise Lost(error) from error
             return row
@@ -278,10 +278,10 @@ class PostgresDatabase:
         result = await self._or_roll_back(connection, work)
         mark = secrets.token_hex(16)
         names = await connection.fetchval(f"SELECT {STANDBYS}, leave_mark($1)", mark)
-        await connection.check_standbys(names)
+        connection.check_standbys(names)
         try:
             await connection.execute("COMMIT")
-            await connection.check_standbys(names)
+            await connection.check_unchanged(names)
         except asyncio.CancelledError as error:  # past the deadline
             raise unknown_outcome(TimeoutError()) from error
         except DRIVER_ERRORS as error:

@@ -292,7 +292,9 @@ class VerifyBatcher:
 
 async def _ask_confirmed(connection: Connection, ids: list[str]) -> list[tuple[Any, ...]]:
     found: list[Any] = await connection.fetch(CONFIRMED_STATEMENT, ids)
-    await connection.check_standbys(found[0][0])
+    names = found[0][0]
+    connection.check_standbys(names)
+    await connection.check_unchanged(names)
     return [row[1:] for row in found if row[1] is not None]
 
 
