@@ -15,6 +15,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 
 from tests.support import postgres as databases
 from tests.support import properties
+from tests.support.identity_providers import IdentityProvider
 from tests.support.nodes import KINDS_IN_TURN, Client, SharedNodes
 from tests.support.pages import ROOT
 from tests.support.server import Server
@@ -146,3 +147,10 @@ def database(postgres: databases.Address, tmp_path: Path) -> Iterator[databases.
     """A schema and a master key of a test's own: `Server(folder, "--local-mode", "on", env=database.env)`."""
     with databases.home(postgres, tmp_path) as home:
         yield home
+
+
+@pytest.fixture(scope="session")
+def identity_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdentityProvider]:
+    """An oidc-provider, shared by the tests of a process; each test registers a client and adds users of its own."""
+    with IdentityProvider(tmp_path_factory.mktemp("provider")) as running:
+        yield running

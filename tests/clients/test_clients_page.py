@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.clients import NODE, client_env, surroundings
+from tests.support.clients import NODE, client_env, node_program, surroundings
 from tests.support.pages import ADDRESS, ROOT
 from tests.support.server import ADMIN, Server
 from tests.support.waiting import SECONDS
@@ -29,8 +29,7 @@ def command(client: str) -> tuple[list[str], Path | None]:
         case "gql":
             return [sys.executable, "-"], None
         case _:
-            client_env("node")
-            return ["node", "--input-type=module"], NODE
+            return [str(node_program()), "--input-type=module"], NODE
 
 
 @pytest.mark.parametrize("client", ["datahub", "gql", "graphql-request"])

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.clients import NODE, PROGRAMS, ClientRefused, Talk, client_env
+from tests.support.clients import NODE, PROGRAMS, ClientRefused, Talk, client_env, node_program
 from tests.support.pages import ROOT
 from tests.support.server import ADMIN, Server
-from tests.support.system import need_program
 
 GATEWAY = "urn:li:corpuser:gateway"
 
@@ -37,9 +36,8 @@ def gateway(issuer: Server) -> str:
 def talks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Talk]]:
     """A process for each runtime, by the names of its libraries."""
     home = tmp_path_factory.mktemp("home")
-    client_env("node")
     python: list[str | Path] = [client_env("oauth") / "bin/python", PROGRAMS / "oauth.py"]
-    node: list[str | Path] = [need_program("node", "nodejs"), NODE / "oauth.mjs"]
+    node: list[str | Path] = [node_program(), NODE / "oauth.mjs"]
     with Talk(python, home, AUTHLIB_INSECURE_TRANSPORT="1") as pythons, Talk(node, home) as nodes:
         yield {"pyjwt": pythons, "authlib": pythons, "jose": nodes, "openid-client": nodes}
 

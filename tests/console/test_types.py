@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from tests.support.clients import NODE, client_env
+from tests.support.clients import NODE, node_program
 from tests.support.pages import ROOT
 from tests.support.waiting import SECONDS
 
@@ -11,9 +11,8 @@ SETTINGS = ROOT / "tests/console/tsconfig.json"
 
 
 def compile_modules(settings: Path) -> subprocess.CompletedProcess[str]:
-    client_env("node")
     compiler = NODE / "node_modules/typescript/bin/tsc"
-    command = ["node", str(compiler), "--project", str(settings)]
+    command = [str(node_program()), str(compiler), "--project", str(settings)]
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 

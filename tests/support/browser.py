@@ -24,6 +24,7 @@ from playwright.sync_api import (
 )
 
 from tests.support.console import CONSOLE_HEADER, Console
+from tests.support.identity_providers import ProviderUser
 from tests.support.server import Server
 from tests.support.system import need_program
 from tests.support.waiting import SECONDS
@@ -189,3 +190,15 @@ def overtaken(page: Page, path: str, which: Callable[[Request], bool]) -> Iterat
 def asks(request: Request, name: str) -> bool:
     """It is the GraphQL operation of this name."""
     return re.search(rf"(query|mutation) {name}\(", request.post_data or "") is not None
+
+
+def fill_login(page: Page, user: ProviderUser) -> None:
+    """On the sign-in page of an identity provider, oidc-provider or Keycloak."""
+    page.locator("[name=username]").fill(user.name)
+    page.locator("[name=password]").fill(user.password)
+    page.locator("[name=login]").click()
+
+
+def confirm_logout(page: Page) -> None:
+    """Where the provider asks whether to sign out."""
+    page.locator("[name=logout], [name=confirmLogout]").click()

