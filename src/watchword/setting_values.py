@@ -223,6 +223,13 @@ def headers(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def clients(text: str) -> tuple[str, ...]:
+    names = words(text)
+    if not all(re.fullmatch(r"[A-Za-z0-9._-]{1,50}", name) for name in names):
+        raise ValueError("client ids of letters, digits and . _ -, such as watchword-cli")
+    return tuple(names)
+
+
 def durations(text: str) -> tuple[Duration, ...]:
     named = [duration.name for duration in Duration if duration is not Duration.NO_EXPIRY]
     chosen = words(text)

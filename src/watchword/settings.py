@@ -212,6 +212,14 @@ class Settings:
     dead_token_days: int = setting("90", "Days to keep expired and revoked tokens.", values.between(1, 36_500))
     console: bool = setting("on", "Serve the web console and its sign-in.", values.switch, per_instance=True)
     session_hours: int = setting("12", "Hours until a console session ends.", values.between(1, 8_760))
+    device_clients: tuple[str, ...] = setting(
+        "watchword-cli", "Client ids that may start device authorization, as `watchword login` does. Empty: none.",
+        values.clients,
+    )
+    login_days: int = setting(
+        "30", "Days that a token from device authorization is valid; never over the longest allowed lifetime.",
+        values.between(1, 3_650),
+    )
     log_level: str = setting(
         "info", "Log level: debug, info, warning or error.",
         values.one_of("debug", "info", "warning", "error"), per_instance=True,
@@ -324,6 +332,11 @@ class Settings:
         audited = [setting for setting in TABLE if not setting.secret and not (setting.per_instance and self.is_shared)]
         results = {"issuer": self.issuer, "listensAt": self.listens_at}
         return {setting.variable: _text(getattr(self, setting.name)) for setting in audited} | results
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether terminals may ask for a token: a browser must reach the page where they are approved."""
+        return self.console and bool(self.device_clients) and bool(urlsplit(self.issuer).hostname)
 
     @property
     def lifetimes(self) -> Lifetimes:

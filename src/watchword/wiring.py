@@ -49,6 +49,7 @@ from watchword.service.accounts import Accounts
 from watchword.service.audit import AuditLog, RejectionLog
 from watchword.service.authority import Authority
 from watchword.service.background import Purge, UsageRecorder
+from watchword.service.devices import Devices, DeviceSettings
 from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
@@ -112,6 +113,7 @@ async def open_service(
         rejections = RejectionLog(store, clock)
         authority = Authority(store, salt, usage)
         tokens = Tokens(store, authority, keys, salt, settings.lifetimes, settings.max_live_tokens, clock, counters)
+        logins = DeviceSettings(settings.device_clients, settings.login_days, settings.lifetimes)
         policies = Policies(store, authority, settings.root_actor, new_id)
         yield CoreServices(
             store=store,
@@ -121,6 +123,7 @@ async def open_service(
             offboarding=Offboarding(store, authority, policies, tokens),
             accounts=Accounts(store, authority, settings.root_actor, new_id, clock, counters.revoked),
             sessions=Sessions(store, authority, salt, clock, settings.session_hours, new_session),
+            devices=Devices(store, authority, tokens, salt, clock, logins, new_session),
             policies=policies,
             audit=AuditLog(store, authority, rejections),
             rejections=rejections,

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.in_process import watchword
 from tests.cli.test_help import COMMANDS
+from tests.support.devices import approve_shown
 from tests.support.server import ADMIN, Server
 from tests.support.terminal import Terminal
 
@@ -132,8 +133,7 @@ def test_every_example_in_the_help_works_as_it_is_typed(world: World, noun: str)
         line = f"cd {world.home} && {world.here(example)}"
         with Terminal("-c", line, program=[bash], env=world.env, columns=120) as terminal:
             if example == "watchword login --url https://tokens.example.org":
-                terminal.wait_for("(not shown)")
-                terminal.enter(world.token() + "\n")
+                approve_shown(world.server, terminal)
             code = answered(terminal)
         expected = next((code for beginning, code in CODES.items() if example.startswith(beginning)), 0)
         assert code == expected, f"{example}\n{terminal.text}"

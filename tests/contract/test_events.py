@@ -139,7 +139,8 @@ def test_every_action_is_covered() -> None:
     of_operations = {Action[name] for name in Action.__members__ if name.startswith("OPERATION_")}  # test_operations.py
     of_sessions = {Action.SESSION_STARTED, Action.SESSION_ENDED}  # test_sessions.py
     of_retries = {Action.TOKEN_REPLAYED}  # test_retries.py
-    changes = {action for action, *_ in CHANGES}
+    of_devices = {Action.DEVICE_APPROVED, Action.DEVICE_DENIED}  # test_devices.py
+    changes = {action for action, *_ in CHANGES} | of_devices
     assert changes | at_start | of_no_change | of_the_store | of_operations | of_sessions | of_retries == set(Action)
 
 

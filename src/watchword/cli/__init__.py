@@ -10,7 +10,7 @@ _COMMANDS = {
     "health": ("serve", "Check whether a service is healthy; exit with 1 if it is not."),
     "doctor": ("serve", "Check settings, store, keys, clock, address and permissions; exit with 1 if anything is BAD."),
     "login": ("login", "Sign in to a server and store its token for later commands."),
-    "logout": ("login", "Delete the token that `watchword login` stored."),
+    "logout": ("login", "Revoke the token that `watchword login` stored, and delete it."),
     "profile": ("login", "List the servers you are signed in to and choose the current one."),
     "whoami": ("login", "Show who the server takes you for and your privileges."),
     "who-can": ("policy", "List who holds PRIVILEGE and through which policy."),

@@ -1,5 +1,8 @@
 """`watchword login`, `logout`, `profile` and `whoami`: who is calling which server."""
 
+import os
+import sys
+import time
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -7,7 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from watchword.cli.options import json_flag, list_flags
-from watchword.cli.output import Cell, Column, When, iso, say, show_list, show_one, warn
+from watchword.cli.output import (
+    Cell,
+    Column,
+    When,
+    iso,
+    one_line,
+    plural,
+    progress,
+    say,
+    show_list,
+    show_one,
+    warn,
+)
 from watchword.cli.remote import (
     can_ask,
     complete_profiles,
@@ -20,34 +35,48 @@ from watchword.cli.remote import (
     with_client,
 )
 from watchword.cli.run import Command, Group, WrongUse, read_input
-from watchword.client.errors import Refused
+from watchword.client.errors import BadRequest, NotFound, Refused, Unauthenticated, Unavailable, Unreachable
 from watchword.client.profiles import DEFAULT_URL, ChosenServer, Profile, Profiles, is_profile_name
-from watchword.client.records import read_claims
+from watchword.client.records import DeviceLogin, read_claims
+from watchword.domain.devices import MAX_HOST
 from watchword.domain.errors import OperatorError
 from watchword.domain.secret import Secret
 
 if TYPE_CHECKING:
     from watchword.client import Client
 
+SLOWER_SECONDS = 5
+
 
 @click.command(cls=Command)
 @url_flag
 @profile_flag("Name of the profile. [default: the server's host, with a number if that is taken]")
+@click.option("--device", is_flag=True, help="Print a code and an address instead of opening a browser.")
+@click.option("--token", "by_token", is_flag=True, help="Prompt for a token instead.")
 @json_flag
-def login(url: str | None, profile: str | None, as_json: bool) -> None:
+def login(url: str | None, profile: str | None, device: bool, by_token: bool, as_json: bool) -> None:
     """Sign in to a server and store its token for later commands.
 
-    The token is prompted for without echo, or read from standard input; it never goes on the command line. It is tried
-    first, then stored in a file that only you can read, below ~/.config/watchword. The profile becomes the current one.
+    At a terminal, a browser opens on the server's page, where you compare a code and approve. Without a display, or
+    with --device, the code and the address are printed, for a browser on any machine. The server then creates a
+    personal token for this terminal.
+
+    If you have a token, --token prompts for it without echo, or redirect it to standard input; it never goes on the
+    command line. The token is tried first, then stored in a file that only you can read, below ~/.config/watchword. The
+    profile becomes the current one.
 
     Example: watchword login --url https://tokens.example.org
     Example: watchword login --profile work < token
     """
+    if device and by_token:
+        raise WrongUse("--device and --token are two ways to sign in. Give one.")
     settings, profiles = load_client(), stored_profiles()
     if profile is not None and not is_profile_name(profile):
         raise WrongUse("--profile must be 1 to 100 letters, digits and . _ : @ -, and begin with a letter or digit.")
     chosen = _chosen_profile(profiles, url or settings.url, profile)
-    if can_ask():
+    if device or (can_ask() and not by_token):
+        token = _approved_token(chosen, browser=not device)
+    elif can_ask():
         token = Secret(click.prompt(f"Token for {chosen.url} (not shown)", hide_input=True, err=True).strip())
     else:
         token = read_token(read_input, "Standard input")
@@ -75,6 +104,71 @@ def login(url: str | None, profile: str | None, as_json: bool) -> None:
         warn("WATCHWORD_TOKEN is set and takes precedence over the stored token. Unset it.")
 
 
+def _approved_token(chosen: Profile, *, browser: bool) -> Secret[str]:
+    """The token of this terminal, once somebody has approved it in a browser."""
+    with open_client(ChosenServer(chosen.url), None) as client:
+        try:
+            started = client.start_device_login(host=_host_label())
+        except (Unauthenticated, NotFound):
+            raise OperatorError(
+                f"{chosen.url} has no device authorization. Sign in with a token: watchword login --token"
+            ) from None
+        address = one_line(started.verification_uri_complete)
+        has_opened = browser and _open_browser(address)
+        minutes = plural(round(started.expires_in / 60), "minute")
+        click.echo(f"Code:    {one_line(started.user_code)}\nAddress: {address}", err=True)
+        where = "in the browser that opened" if has_opened else "in a browser at this address"
+        click.echo(f"Compare the code {where} and approve, within {minutes}.", err=True)
+        try:
+            with progress("Waiting for approval; Ctrl-C to cancel", bar=False):
+                return _poll(client, started)
+        except KeyboardInterrupt:
+            click.echo("\nCancelled. You are not signed in.", err=True)
+            raise
+
+
+def _poll(client: "Client", started: DeviceLogin) -> Secret[str]:
+    interval, ends = started.interval, time.monotonic() + started.expires_in
+    while time.monotonic() < ends:
+        time.sleep(interval)
+        try:
+            return client.poll_device_login(started.device_code)
+        except BadRequest as error:
+            match error.reason:
+                case "authorization_pending":
+                    pass
+                case "slow_down":
+                    interval += SLOWER_SECONDS
+                case "expired_token":
+                    break
+                case _:
+                    raise OperatorError(f"{error.message} You are not signed in.") from None
+        except (Unavailable, Unreachable):  # it may be restarting
+            pass
+    raise OperatorError("The code has expired. You are not signed in. Run the command again.")
+
+
+def _open_browser(address: str) -> bool:
+    """Whether a browser of this display was asked to open the page."""
+    has_display = sys.platform == "darwin" or load_client().has_display
+    if not has_display or not address.startswith(("http://", "https://")):
+        return False
+    import webbrowser
+
+    return webbrowser.open(address)
+
+
+def _host_label() -> str:
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a uid without a name
+        user = str(os.geteuid())
+    return f"{user}@{socket.gethostname()}"[:MAX_HOST]
+
+
 def _chosen_profile(profiles: Profiles, url: str | None, name: str | None) -> Profile:
     if url is None and name is not None and name in profiles.names:
         return profiles.get(name)
@@ -84,22 +178,25 @@ def _chosen_profile(profiles: Profiles, url: str | None, name: str | None) -> Pr
 
 @click.command(cls=Command)
 @profile_flag("Profile to remove. [WATCHWORD_PROFILE; default: the current one]")
-@click.option("--revoke", is_flag=True, help="Also revoke the token, on every machine that has it.")
-def logout(profile: str | None, revoke: bool) -> None:
-    """Delete the token that `watchword login` stored. The token stays valid unless you pass --revoke.
+@click.option("--keep-token", is_flag=True, help="Do not revoke the token: other machines use it.")
+def logout(profile: str | None, keep_token: bool) -> None:
+    """Revoke the token that `watchword login` stored, and delete it.
 
-    Example: watchword logout --revoke
+    Example: watchword logout
     """
     profiles = stored_profiles()
     name = profile or load_client().profile or profiles.current
     if name is None:
         raise WrongUse("You are not signed in. See: watchword profile list")
     found = profiles.get(name)
-    if revoke:
-        with open_client(ChosenServer(found.url, found), None) as client:
-            client.surrender_token(profiles.token(found))
+    if not keep_token:
+        try:
+            with open_client(ChosenServer(found.url, found), None) as client:
+                client.surrender_token(profiles.token(found))
+        except OperatorError as error:
+            raise OperatorError(f"{error} To delete the token without revoking it, pass --keep-token.") from None
     profiles.remove(found)
-    outcome = "Its token was revoked." if revoke else "Its token is still valid; --revoke revokes it too."
+    outcome = "Its token is still valid." if keep_token else "Its token was revoked."
     say(f"Signed out of {found.url} (profile {found.name}). {outcome}")
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "Client",
     "Conflict",
     "DeclaredPolicy",
+    "DeviceLogin",
     "Duration",
     "EngineTaskInfo",
     "EventAction",

@@ -19,6 +19,7 @@ from watchword.client.records import (
     ActorSummary,
     AppliedPolicies,
     DeclaredPolicy,
+    DeviceLogin,
     EventAction,
     EventInfo,
     GroupInfo,
@@ -58,6 +59,8 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 Lifetime = Duration | timedelta | str
 GRAPHQL_PATH = "/api/graphql"
+DEVICE_CLIENT = "watchword-cli"
+DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 PAGE_SIZE = 1_000
 MAX_STEPS_BACK = 100
 
@@ -441,10 +444,41 @@ class Api:
         """Revoke a token that was found somewhere. Sends no credential. Succeeds too if the token is not one of the
         server's, or is revoked already.
         """
-        content = urlencode({"token": _reveal(token)}).encode()
         # Retried like a read: revoking twice does no harm.
-        media = "application/x-www-form-urlencoded"
-        return ApiRequest(_ignore, "/oauth2/revoke", content, public=True, media=media, read_headers=_ignore)
+        return _form("/oauth2/revoke", {"token": _reveal(token)}, _ignore, read_headers=_ignore)
+
+    @_sends
+    def start_device_login(
+        self, client_id: str = DEVICE_CLIENT, *, host: str | None = None, scopes: Iterable[str] = ()
+    ) -> ApiRequest[DeviceLogin]:
+        """Start device authorization (RFC 8628): show the person `user_code` and `verification_uri_complete`, then call
+        `poll_device_login` every `interval` seconds. `host` is a label for the person; `scopes` limit the token. Sends
+        no credential.
+        """
+
+        def read(found: Json) -> DeviceLogin:
+            return DeviceLogin(
+                device_code=Secret(str(found["device_code"])),
+                user_code=str(found["user_code"]),
+                verification_uri=str(found["verification_uri"]),
+                verification_uri_complete=str(found["verification_uri_complete"]),
+                expires_in=float(found["expires_in"]),
+                interval=float(found["interval"]),
+            )
+
+        form = {"client_id": client_id, "host": host or "", "scope": " ".join(as_list("scopes", scopes))}
+        return _form("/oauth2/device_authorization", form, read)
+
+    @_sends
+    def poll_device_login(
+        self, device_code: str | Secret[str], client_id: str = DEVICE_CLIENT
+    ) -> ApiRequest[Secret[str]]:
+        """Get the token of an approved device authorization, once. `BadRequest` with the reason
+        `authorization_pending` or `slow_down` (wait five seconds longer from now on) means: poll again. Other reasons
+        are final: `access_denied`, `expired_token`, `invalid_grant`. Sends no credential.
+        """
+        form = {"grant_type": DEVICE_GRANT, "device_code": _reveal(device_code), "client_id": client_id}
+        return _form("/oauth2/token", form, lambda found: Secret(str(found["access_token"])), changes=True)
 
     @_sends
     def jwks(self) -> ApiRequest[Json]:
@@ -756,6 +790,12 @@ def _list_records(
         return _page(call, items, kind, input_type, {"start": start, "count": count, **wanted})
 
     return list_by_offset(fetch, lambda item: str(getattr(item, key)), page_size)
+
+
+def _form(path: str, fields: Mapping[str, str], read: Callable[[Any], T], **how: Any) -> ApiRequest[T]:
+    """A request of the OAuth addresses. It needs no credential but what is in the form."""
+    media = "application/x-www-form-urlencoded"
+    return ApiRequest(read, path, urlencode(fields).encode(), public=True, media=media, **how)
 
 
 def _require_true(found: Any) -> None:

@@ -33,6 +33,7 @@ class ClientEnvironment:
     profile: str | None
     folder: Path | None
     """Where the profiles are; None without a home folder."""
+    has_display: bool = False
 
 
 def read_environment(environment: Mapping[str, str] = os.environ) -> ClientEnvironment:
@@ -44,6 +45,7 @@ def read_environment(environment: Mapping[str, str] = os.environ) -> ClientEnvir
         token=Secret(token.strip()) if token else None,
         profile=environment.get("WATCHWORD_PROFILE") or None,
         folder=config / "watchword" if config.is_absolute() else None,
+        has_display=any(environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")),
     )
 
 

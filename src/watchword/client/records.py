@@ -100,6 +100,19 @@ class NewToken(Record):
     metadata: TokenInfo
 
 
+class DeviceLogin(Record):
+    """A device authorization (RFC 8628) that waits for a person to approve it in a browser."""
+
+    device_code: Secret[str]
+    user_code: str
+    verification_uri: str
+    verification_uri_complete: str
+    expires_in: float
+    """Seconds until both codes expire."""
+    interval: float
+    """Seconds to wait between polls."""
+
+
 class Identity(Record):
     """Whose token it is and what it is limited to, as a gateway gets it."""
 

@@ -86,6 +86,20 @@ export const session = {
   },
 };
 
+/**
+ * The terminal that waits with this user code; with `approve`, approve or deny it.
+ * @typedef {{userCode: string, client: string, host: string | null, address: string, expiresAt: number,
+ *   scopes: string[] | null, tokenSeconds: number}} Device
+ * @param {{userCode: string, approve?: boolean}} content @param {AbortSignal} [signal] @returns {Promise<Device>}
+ */
+export async function device(content, signal) {
+  const { answer, body } = await ask("POST", "/device", content, signal);
+  if (answer.ok) return body;
+  const error = failure(answer, body?.error?.message, body?.error);
+  if (error.status === 401) listeners.forEach((listener) => listener(error));
+  throw error;
+}
+
 /** @param {string} method @param {unknown} [content] */
 async function plain(method, content) {
   const { answer, body } = await ask(method, "/session", content);

@@ -19,6 +19,7 @@ route("actors", "/console/actors/:urn?", () => import("./pages/actors.js"));
 route("plan", "/console/operations/plan", () => import("./pages/truncation_plan.js"));
 route("operations", "/console/operations/:id?", () => import("./pages/operations.js"));
 route("activity", "/console/activity", () => import("./pages/activity.js"));
+route("device", "/device", () => import("./pages/device.js"));
 route("sign-in", "/console/sign-in", () => import("./pages/sign_in.js"));
 
 const rail = /** @type {HTMLElement} */ (document.getElementById("rail"));

@@ -47,6 +47,14 @@ class Reason(Enum):
     DOCUMENT_TOO_COMPLEX = BAD_REQUEST, "The GraphQL document exceeds a limit."
     TOO_MANY_CHUNKS = BAD_REQUEST, "The request body arrived in too many small chunks."
     INVALID_HEADER = BAD_REQUEST, "A header is malformed, repeated or too long."
+    INVALID_CLIENT = BAD_REQUEST, "Device authorization: the client is not one that a setting names."
+    INVALID_SCOPE = BAD_REQUEST, "Device authorization: a scope is malformed."
+    UNSUPPORTED_GRANT_TYPE = BAD_REQUEST, "The token endpoint has no such grant type."
+    INVALID_GRANT = BAD_REQUEST, "The device code is unknown, used, or of another client."
+    AUTHORIZATION_PENDING = BAD_REQUEST, "Nobody has approved the terminal yet."
+    SLOW_DOWN = BAD_REQUEST, "The terminal polled too fast; wait five seconds longer from now on."
+    ACCESS_DENIED = BAD_REQUEST, "The terminal was denied, or its approver may not create the token any more."
+    EXPIRED_TOKEN = BAD_REQUEST, "The device code has expired."
     MISSING_CREDENTIAL = UNAUTHENTICATED, "Missing or unsupported credential."
     INVALID_TOKEN = UNAUTHENTICATED, "The token is invalid."
     TOKEN_EXPIRED = UNAUTHENTICATED, "The token has expired."
@@ -67,6 +75,7 @@ class Reason(Enum):
     ACCOUNT_NOT_FOUND = NOT_FOUND, "No service account has this urn."
     ASPECT_NOT_FOUND = NOT_FOUND, "Unknown entity or aspect."
     OPERATION_NOT_FOUND = NOT_FOUND, "No operation has this id."
+    DEVICE_NOT_FOUND = NOT_FOUND, "No terminal is waiting with this user code."
     METHOD_NOT_ALLOWED = METHOD_NOT_ALLOWED, "The address does not support this HTTP method."
     BODY_TIMEOUT = TIMEOUT, "The body did not arrive in time."
     ALREADY_REVOKED = CONFLICT, "The token is already revoked; `revokedAt` is when."
@@ -87,6 +96,10 @@ class Reason(Enum):
     NOT_JSON = UNSUPPORTED_MEDIA_TYPE, "The content type is not application/json."
     PROCESSOR_BUDGET_USED = THROTTLED, "The actor has used its processor time; retry after `retryAfter` seconds."
     TOO_MANY_SIGN_INS = THROTTLED, "The token, actor or address signed in too often; retry after `retryAfter` seconds."
+    TOO_MANY_CODES = (
+        THROTTLED,
+        "Too many device codes are open, or too many wrong ones were tried; retry after `retryAfter` seconds.",
+    )
     TOO_MANY_TOKENS = THROTTLED, "The actor has reached its maximum number of live tokens."
     MORE_THAN_ALLOWED_FOR = CONFLICT, "More tokens match than `atMost` allows. Nothing was revoked."
     TOO_MANY_AT_ONCE = BAD_REQUEST, "More tokens match than one call can revoke."

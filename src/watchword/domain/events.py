@@ -54,6 +54,8 @@ class Action(Enum):
     OPERATION_CANCELLED = "operation.cancelled", "An operation was cancelled and its copy removed."
     SESSION_STARTED = "session.started", "A browser signed in with a token, or as an actor in local mode: expiry."
     SESSION_ENDED = "session.ended", "A browser signed out, or all sessions of an actor were ended: number."
+    DEVICE_APPROVED = "device.approved", "A signed-in person approved a terminal: client, claimed host and address."
+    DEVICE_DENIED = "device.denied", "A signed-in person denied a terminal: client, claimed host and address."
     SETTING_CHANGED = "setting.changed", "The service started with a changed setting: old and new value."
     ACCESS_DENIED = "access.denied", "A caller lacked a privilege: the privilege and the request. Rate-limited."
     AUTHENTICATION_FAILED = "authentication.failed", "A credential was rejected: reason and address. Rate-limited."

@@ -26,6 +26,7 @@ from watchword.domain.actors import (
     WritePrecondition,
 )
 from watchword.domain.bulk_revocation import Receipt, Revocation, RevocationPreview, Selection, TokenVisibility
+from watchword.domain.devices import Device, DeviceStatus
 from watchword.domain.events import EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.idempotency import IdempotencyRecord
@@ -167,6 +168,13 @@ class TokenStore(Protocol):
         day ago.
         """
 
+    async def redeem_device(
+        self, precondition: WritePrecondition, device_id: str, record: TokenRecord, issue: Issue
+    ) -> None:
+        """Add the token of an approved terminal, and delete the terminal: INVALID_GRANT if it was. Otherwise as
+        `add_token`.
+        """
+
     async def rotate_token(
         self, precondition: WritePrecondition, seen: TokenRecord, successor: TokenRecord, issue: Issue
     ) -> int:
@@ -263,6 +271,30 @@ class SessionStore(Protocol):
 
     async def purge_sessions(self, most: int) -> int:
         """Delete at most `most` sessions that have ended; returns how many."""
+
+
+class DeviceStore(Protocol):
+    async def add_device(self, device: Device, most: int, of_origin: int) -> bool:
+        """Add a terminal that waits. TOO_MANY_CODES beyond `most`, or `of_origin` of its origin, that have not expired.
+        False, and nothing added, if the user code is in use.
+        """
+
+    async def get_device(self, device_id: str) -> Device | None:
+        """By the digest of its device code, whatever its state."""
+
+    async def find_device(self, user_code: str) -> Device:
+        """The pending terminal with this digest of a user code; DEVICE_NOT_FOUND if there is none, or it has expired or
+        was decided.
+        """
+
+    async def poll_device(self, device_id: str) -> tuple[Device, int] | None:
+        """Note a poll; returns the terminal as it was before, and the time."""
+
+    async def decide_device(self, precondition: WritePrecondition, device: Device, status: DeviceStatus) -> None:
+        """Approve or deny a pending terminal; DEVICE_NOT_FOUND as above."""
+
+    async def purge_devices(self, most: int) -> int:
+        """Delete at most `most` terminals whose codes expired some time ago; returns how many."""
 
 
 class PolicyStore(Protocol):
@@ -387,7 +419,9 @@ class OperationStore(Protocol):
         """
 
 
-class Store(TokenStore, AccountStore, SessionStore, PolicyStore, KeyStore, EventStore, OperationStore, Protocol):
+class Store(
+    TokenStore, AccountStore, SessionStore, DeviceStore, PolicyStore, KeyStore, EventStore, OperationStore, Protocol
+):
     @property
     def clock(self) -> Clock:
         """The clock by which tokens are created and expire."""

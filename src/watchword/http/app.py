@@ -12,6 +12,7 @@ from watchword.domain.actors import Bearer, Caller
 from watchword.domain.errors import Fault, Reason
 from watchword.http.authentication import Authenticator
 from watchword.http.console import PREFIXES, Console
+from watchword.http.devices import DEVICE, DEVICE_AUTHORIZATION, TOKEN, DeviceEndpoints, DevicePage
 from watchword.http.errors import JSON, NO_STORE, fault_response, internal_fault
 from watchword.http.graphql.context import ProcessorBudget
 from watchword.http.graphql.endpoint import GraphQLEndpoint
@@ -116,7 +117,10 @@ class App:
             JWKS: {"GET": oauth.jwks},
             INTROSPECT: {"POST": _for(self._authenticate_bearer, oauth.introspect)},
             REVOKE: {"POST": oauth.revoke},
-            **{path: {"GET": _always(response)} for path, response in metadata(settings.issuer).items()},
+            **{
+                path: {"GET": _always(response)}
+                for path, response in metadata(settings.issuer, devices=settings.has_devices).items()
+            },
             "/operations": {"POST": _for(bearer_only, operations.answer)},
             "/openapi/operations/identity/user/urn": {"GET": _for(bearer_only, _urn)},
             **{path: {"POST": _for(any_caller, graphql.answer)} for path in GRAPHQL},
@@ -126,6 +130,12 @@ class App:
         if settings.console:
             sessions = SessionEndpoint(pages, self._authenticator, core.sessions)
             self._routes[SESSION] = {"GET": sessions.show, "POST": sessions.sign_in, "DELETE": sessions.sign_out}
+        if settings.has_devices and self._console is not None:
+            devices = DeviceEndpoints(settings.issuer, core.devices, core.tokens, core.rejections)
+            page = DevicePage(pages, self._authenticator, core.devices, core.rejections)
+            self._routes[DEVICE_AUTHORIZATION] = {"POST": devices.start}
+            self._routes[TOKEN] = {"POST": devices.token}
+            self._routes[DEVICE] = {"GET": self._console.index, "POST": page.answer}
 
     def __call__(self, scope: Scope, exchange: Exchange) -> Awaitable[None]:
         """Most verifications are answered at once, without a coroutine; `_answer` does everything else."""

@@ -1,4 +1,5 @@
-"""The OAuth endpoints: introspection (RFC 7662), revocation (RFC 7009), keys (JWKS) and metadata (RFC 8414).
+"""The OAuth endpoints: introspection (RFC 7662), revocation (RFC 7009), keys (JWKS) and metadata (RFC 8414). Device
+authorization is in `devices`.
 
 Parameters come in a form in the body, never in the query, which proxies log. Errors have the shape of RFC 6749.
 Introspection needs a token of the caller. Revocation needs only the token to revoke.
@@ -14,6 +15,7 @@ from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.names import name_of
 from watchword.domain.ports import Keys
 from watchword.http.authentication import Authenticator
+from watchword.http.devices import DEVICE_AUTHORIZATION, DEVICE_CODE, TOKEN
 from watchword.http.errors import CHALLENGE, JSON, NO_STORE, fault_headers, redact
 from watchword.http.requests import Request, Response, read_form
 from watchword.service.audit import RejectionLog
@@ -23,14 +25,27 @@ INTROSPECT = "/oauth2/introspect"
 REVOKE = "/oauth2/revoke"
 JWKS = "/.well-known/jwks.json"
 METADATA = "/.well-known/oauth-authorization-server"
-OAUTH = frozenset({INTROSPECT, REVOKE})
+OAUTH = frozenset({INTROSPECT, REVOKE, DEVICE_AUTHORIZATION, TOKEN})
 
 # The next key is published before it signs, so a client that caches the set for this long misses no rotation.
 KEYS_CACHED = ("cache-control", "public, max-age=300")
 METADATA_CACHED = ("cache-control", "public, max-age=3600")
 INACTIVE = Response(200, [JSON, NO_STORE], b'{"active":false}')
 
-_ERROR_CODES = {401: "invalid_token", 403: "insufficient_scope", 500: "server_error", 503: "temporarily_unavailable"}
+_ERROR_CODES = {
+    401: "invalid_token",
+    403: "insufficient_scope",
+    429: "temporarily_unavailable",
+    500: "server_error",
+    503: "temporarily_unavailable",
+}
+# Reasons that are error codes of RFC 6749 and RFC 8628.
+_OAUTH_REASONS = frozenset(
+    {
+        *(Reason.INVALID_CLIENT, Reason.INVALID_SCOPE, Reason.INVALID_GRANT, Reason.UNSUPPORTED_GRANT_TYPE),
+        *(Reason.AUTHORIZATION_PENDING, Reason.SLOW_DOWN, Reason.ACCESS_DENIED, Reason.EXPIRED_TOKEN),
+    }
+)
 
 
 class OAuthEndpoints:
@@ -66,7 +81,7 @@ class OAuthEndpoints:
         return Response(200, [JSON, KEYS_CACHED], orjson.dumps(await self._keys.jwks()))
 
 
-def metadata(issuer: str) -> dict[str, Response]:
+def metadata(issuer: str, *, devices: bool) -> dict[str, Response]:
     """The metadata by path. RFC 8414 appends the path of the issuer. An issuer on a Unix socket has no addresses."""
     parts = urlsplit(issuer)
     if not parts.hostname:
@@ -82,12 +97,20 @@ def metadata(issuer: str) -> dict[str, Response]:
         "response_types_supported": [],
         "grant_types_supported": [],
     }
+    if devices:
+        content |= {
+            "device_authorization_endpoint": issuer + DEVICE_AUTHORIZATION,
+            "token_endpoint": issuer + TOKEN,
+            "token_endpoint_auth_methods_supported": ["none"],
+            "grant_types_supported": [DEVICE_CODE],
+        }
     response = Response(200, [JSON, METADATA_CACHED], orjson.dumps(content))
     return dict.fromkeys((METADATA, METADATA + parts.path), response)
 
 
 def oauth_fault(fault: Fault) -> Response:
-    code = _ERROR_CODES.get(fault.kind.code, "invalid_request")
+    known = fault.reason in _OAUTH_REASONS
+    code = fault.reason.word if known else _ERROR_CODES.get(fault.kind.code, "invalid_request")
     headers = [JSON, NO_STORE, *fault_headers(fault)]
     if fault.kind.code == 403:
         headers.append(("www-authenticate", _insufficient(fault)))

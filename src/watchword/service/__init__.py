@@ -9,6 +9,7 @@ from watchword.service.accounts import Accounts
 from watchword.service.audit import AuditLog, RejectionLog
 from watchword.service.authority import Authority
 from watchword.service.background import Purge, UsageRecorder
+from watchword.service.devices import Devices
 from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
@@ -28,6 +29,7 @@ class CoreServices:
     accounts: Accounts
     offboarding: Offboarding
     sessions: Sessions
+    devices: Devices
     policies: Policies
     audit: AuditLog
     rejections: RejectionLog

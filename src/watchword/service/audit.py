@@ -22,7 +22,14 @@ MAX_ORIGINS = 500
 MAX_COLLECTED = 10_000
 MAX_TOKENS = 10_000  # tokens whose first rejection is remembered, at a few hundred bytes each
 REJECTED_CREDENTIALS = frozenset(
-    {Reason.INVALID_TOKEN, Reason.TOKEN_EXPIRED, Reason.TOKEN_REVOKED, Reason.SESSION_OVER}
+    {
+        Reason.INVALID_TOKEN,
+        Reason.TOKEN_EXPIRED,
+        Reason.TOKEN_REVOKED,
+        Reason.SESSION_OVER,
+        Reason.DEVICE_NOT_FOUND,
+        Reason.INVALID_GRANT,
+    }
 )
 """A request without a credential is not among them."""
 OTHER_ORIGINS = "many"

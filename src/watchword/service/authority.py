@@ -58,6 +58,12 @@ class Authority:
         self._usage.record(bearer.token_id, bearer.at, client)
         return bearer
 
+    async def approver(self, actor: str, bearer_id: str | None, client: str, request_id: str) -> Caller:
+        """The actor that approved a terminal, or the token it did so with, as it is now."""
+        if bearer_id is None:
+            return Caller(actor, await self.claim(actor, "actor"), None, client, request_id)
+        return Caller.with_bearer(_require_live(await self._store.find_bearer(bearer_id)), client, request_id)
+
     async def claim(self, actor: str, header: str) -> ActorSnapshot:
         """The snapshot of an actor that a header or a session names; a suspended actor is rejected like a token."""
         if is_reserved(actor):

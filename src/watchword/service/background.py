@@ -143,7 +143,7 @@ class UsageRecorder:
 
 
 class Purge:
-    """Deletes tokens that ended long ago, old events, old idempotency records and old sessions."""
+    """Deletes tokens that ended long ago, old events, old idempotency records, sessions and device codes."""
 
     def __init__(self, store: Store, clock: Clock, token_days: int, event_days: int) -> None:
         self._store = store
@@ -165,6 +165,7 @@ class Purge:
         store, now = self._store, self._clock()
         await delete_in_batches(store.purge_idempotency_records)
         await delete_in_batches(store.purge_sessions)
+        await delete_in_batches(store.purge_devices)
         # There may be more new events than such long rests allow to delete.
         await delete_in_batches(lambda most: store.prune_events(now - self._event_days * DAY, most), rests=1)
         await delete_in_batches(lambda most: store.purge_tokens(now - self._token_days * DAY, most))

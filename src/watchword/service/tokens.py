@@ -128,8 +128,14 @@ class Tokens:
         return IdempotentRequest(self._salt, caller.actor, key, content, caller.credential)
 
     async def create(
-        self, grant: Grant, new: TokenRequest, lifetime: Lifetime, request: IdempotentRequest | None = None
+        self,
+        grant: Grant,
+        new: TokenRequest,
+        lifetime: Lifetime,
+        request: IdempotentRequest | None = None,
+        device: str | None = None,
     ) -> CreatedToken:
+        """With `device`, the token of that approved terminal."""
         grant.expect(MINIMUM, ACCOUNTS)
 
         async def write(grant: Grant) -> CreatedToken:
@@ -152,6 +158,7 @@ class Tokens:
                 grant.precondition,
                 draft._replace(created_at=now, expires_at=_earlier(self._expiry(now, lifetime), ends_by)),
                 request,
+                device=device,
             )
 
         return await self._authority.write(grant, write)
@@ -376,8 +383,9 @@ class Tokens:
         draft: TokenRecord,
         request: IdempotentRequest | None,
         old: TokenRecord | None = None,
+        device: str | None = None,
     ) -> CreatedToken:
-        """Sign the draft and store it; with `old`, as its successor."""
+        """Sign the draft and store it; with `old`, as its successor; with `device`, for that terminal."""
         end = draft.expires_at if draft.grace is None else draft.full_end
         jti = None if request is None else request.jti()
         signed = self._signer.sign(Claims(draft.actor_urn, draft.created_at, end, draft.limits, jti))
@@ -387,7 +395,9 @@ class Tokens:
             kept = IdempotencyRecord(request.actor, request.digest, signed.kid, record.id, record.created_at, end)
         issue = Issue(signed.kid, self._max_live, kept)
         try:
-            if old is None:
+            if device is not None:
+                await self._store.redeem_device(precondition, device, record, issue)
+            elif old is None:
                 await self._store.add_token(precondition, record, issue)
             else:
                 self._counters.revoked(await self._store.rotate_token(precondition, old, record, issue))

@@ -107,7 +107,7 @@ def test_malformed_token_is_not_sent(desk: Desk, typed: str) -> None:
 
 def test_login_prompts_for_the_token_without_echo(desk: Desk, actor: str) -> None:
     token = desk.token(actor)
-    words = ("login", "--url", desk.server.url, "--profile", "tty")
+    words = ("login", "--token", "--url", desk.server.url, "--profile", "tty")
     with Terminal(*words, program=WATCHWORD, env=desk.env) as terminal:
         terminal.wait_for("(not shown)")
         assert token not in " ".join(psutil.Process(terminal.process.pid).cmdline())
@@ -119,7 +119,7 @@ def test_login_prompts_for_the_token_without_echo(desk: Desk, actor: str) -> Non
 
 
 def test_ctrl_c_at_the_prompt_exits_with_130(desk: Desk) -> None:
-    with Terminal("login", "--url", desk.server.url, env=desk.env) as terminal:
+    with Terminal("login", "--token", "--url", desk.server.url, env=desk.env) as terminal:
         terminal.wait_for("(not shown)")
         assert terminal.interrupt() == 130
     assert terminal.text.endswith("\n")
@@ -258,17 +258,17 @@ def test_profile_list_shows_current_and_expiry(desk: Desk) -> None:
     assert {one["url"] for one in listed.values()} == {desk.server.url}
 
 
-def test_logout_deletes_the_stored_token_without_revoking_it(desk: Desk) -> None:
+def test_logout_that_keeps_the_token_only_deletes_it_here(desk: Desk) -> None:
     token = desk.sign_in()
-    assert "--revoke" in desk.says("logout")
+    assert "still valid" in desk.says("logout", "--keep-token")
     assert not (desk.kept / "work.token").exists()
     assert desk.server.verify(token).status_code == 204
     assert "You are not signed in" in desk.refuses("logout")
 
 
-def test_logout_with_revoke_revokes_the_token(desk: Desk) -> None:
+def test_logout_revokes_the_token(desk: Desk) -> None:
     token = desk.sign_in()
-    assert "revoked" in desk.says("logout", "--revoke")
+    assert "revoked" in desk.says("logout")
     assert desk.server.verify(token).status_code == 401
     assert not (desk.kept / "work.token").exists()
 
@@ -277,7 +277,9 @@ def test_failed_revocation_keeps_the_stored_token(desk: Desk, make_server: Calla
     away = make_server()
     desk.says("login", "--profile", "away", "--url", away.url, stdin=away.create(ADMIN)["accessToken"])
     away.stop()
-    assert "cannot be reached" in desk.refuses("logout", "--revoke")
+    said = desk.refuses("logout")
+    assert "cannot be reached" in said
+    assert "--keep-token" in said
     assert (desk.kept / "away.token").exists()
 
 

@@ -87,6 +87,6 @@ async function submit(event, next, kind) {
 
 /** Only addresses of the console. @param {string | null} address */
 function home(address) {
-  if (!address || !/^\/(console(\/|$)|$|\?)/.test(address) || address.startsWith("/console/sign-in")) return "/console/tokens";
+  if (!address || !/^\/(console(\/|$)|device($|\?)|$|\?)/.test(address) || address.startsWith("/console/sign-in")) return "/console/tokens";
   return address;
 }

@@ -68,7 +68,7 @@ NUMBERED = {"events": "seq", "operations": "number"}
 """Tables whose numbers are never used again, even after their rows were deleted."""
 
 
-_LOCKED = ", ".join([*(table.name for table in TABLES), "sessions", "token_totals", "probes"])
+_LOCKED = ", ".join([*(table.name for table in TABLES), "sessions", "devices", "token_totals", "probes"])
 
 
 _TOTALS = """

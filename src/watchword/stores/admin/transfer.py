@@ -101,6 +101,7 @@ WHERE finished_at IS NULL AND cancel_asked_at IS NULL;
 DELETE FROM next_key;
 -- A session that was signed out since must not be valid again.
 DELETE FROM sessions;
+DELETE FROM devices;
 """
 # Expired tokens too: a clock that is ahead must not leave a token valid.
 _REVOKE_ALL = f"""

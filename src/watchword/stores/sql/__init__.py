@@ -1,6 +1,7 @@
 """The store over a database: every transaction, written once for SQLite and PostgreSQL."""
 
 from watchword.stores.sql.accounts import SqlAccounts, SqlSessions
+from watchword.stores.sql.devices import SqlDevices
 from watchword.stores.sql.events import SqlEvents
 from watchword.stores.sql.keys import SqlKeys
 from watchword.stores.sql.operations import SqlOperations
@@ -8,5 +9,7 @@ from watchword.stores.sql.policies import SqlActors, SqlPolicies
 from watchword.stores.sql.token_lifecycle import SqlTokens
 
 
-class SqlStore(SqlTokens, SqlAccounts, SqlSessions, SqlPolicies, SqlActors, SqlKeys, SqlEvents, SqlOperations):
+class SqlStore(
+    SqlTokens, SqlAccounts, SqlSessions, SqlDevices, SqlPolicies, SqlActors, SqlKeys, SqlEvents, SqlOperations
+):
     """Each backend adds verification, the insert of a token and searches, for speed."""

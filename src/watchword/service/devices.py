@@ -1,0 +1,179 @@
+"""Device authorization (RFC 8628): start it, approve or deny it as a signed-in person, and poll for the token.
+
+A token is created at the poll, with the rights that the approving actor has then: as that actor, or with the token of
+the session it approved with, whose limits apply.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from watchword.domain.accounts import is_account
+from watchword.domain.actors import Caller, Grant
+from watchword.domain.devices import (
+    CODE_MILLIS,
+    CONSONANTS,
+    INTERVAL,
+    MAX_OF_ADDRESS,
+    MAX_PENDING,
+    USER_CODE,
+    Device,
+    DeviceStatus,
+    check_user_code,
+    code_digests,
+    no_grant,
+    too_many_codes,
+)
+from watchword.domain.errors import UNAUTHENTICATED, UNAUTHORIZED, Fault, Reason, Subject
+from watchword.domain.lifetimes import DAY, Lifetimes
+from watchword.domain.networks import origin_of
+from watchword.domain.ports import Clock, DeviceStore
+from watchword.domain.secret import Secret
+from watchword.domain.token_limits import Limits, inherited
+from watchword.domain.tokens import TokenRequest, TokenType
+from watchword.service.authority import Authority
+from watchword.service.sessions import SignInRate
+from watchword.service.tokens import MINIMUM, CreatedToken, Lifetime, Tokens
+
+WRONG_CODES = 5
+"""How many wrong user codes an actor, and an address, may try at once in one process."""
+WRONG_CODE_INTERVAL = 30_000  # milliseconds until it may try one more
+_WITHDRAWN = frozenset(
+    {Reason.ACTOR_SUSPENDED, Reason.TOO_MANY_TOKENS, Reason.WIDER_THAN_MAKER, Reason.ACCOUNT_NOT_FOUND}
+)
+"""Why an approved terminal gets no token, besides a lack of rights."""
+
+
+class StartedDevice(NamedTuple):
+    code: Secret[str]
+    user_code: str
+    seconds: int = CODE_MILLIS // 1_000
+    interval: int = INTERVAL // 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSettings:
+    clients: tuple[str, ...]
+    days: int
+    lifetimes: Lifetimes
+
+    @property
+    def seconds(self) -> int:
+        """The lifetime of the tokens: never over the longest that is allowed."""
+        return min(self.days * DAY, self.lifetimes.longest) // 1_000
+
+
+class Devices:
+    def __init__(
+        self,
+        store: DeviceStore,
+        authority: Authority,
+        tokens: Tokens,
+        salt: Secret[bytes],
+        clock: Clock,
+        settings: DeviceSettings,
+        new_code: Callable[[], Secret[str]],
+    ) -> None:
+        self._store = store
+        self._authority = authority
+        self._tokens = tokens
+        self._clock = clock
+        self._clients = settings.clients
+        self.token_seconds = settings.seconds
+        self._new_code = new_code
+        self._digest, self._user_digest = code_digests(salt)
+        self._tries = SignInRate(clock, WRONG_CODES, WRONG_CODE_INTERVAL)
+
+    async def start(self, client: str, host: str | None, scopes: tuple[str, ...] | None, peer: str) -> StartedDevice:
+        self._check_client(client)
+        while True:
+            started = StartedDevice(self._new_code(), "".join(secrets.choice(CONSONANTS) for _ in range(USER_CODE)))
+            now = self._clock()
+            device = Device(
+                id=self._digest(started.code),
+                user_code=self._user_digest(started.user_code),
+                client=client,
+                host=host,
+                scopes=scopes,
+                peer=peer,
+                origin=origin_of(peer),
+                created_at=now,
+                ends_at=now + CODE_MILLIS,
+            )
+            if await self._store.add_device(device, MAX_PENDING, MAX_OF_ADDRESS):
+                return started
+
+    def authorize(self, caller: Caller) -> Awaitable[Grant]:
+        """To look a user code up, and to approve or deny it."""
+        return self._authority.authorize(caller, MINIMUM)
+
+    async def find(self, grant: Grant, typed: str) -> Device:
+        """The pending terminal with this user code. Wrong codes are limited; right ones do not count."""
+        grant.expect(MINIMUM)
+        code, caller = check_user_code(typed), grant.caller
+        keys = [caller.actor, f"address {origin_of(caller.peer)}"]
+        for key in keys:
+            try:
+                self._tries.take(key, "")
+            except Fault as fault:
+                message = "Too many wrong codes were tried."
+                raise too_many_codes(fault.details["retryAfter"] * 1_000, message) from None
+        try:
+            device = await self._store.find_device(self._user_digest(code))
+        except Fault as fault:
+            fault.subject = Subject(caller.actor, None)
+            raise
+        for key in keys:
+            self._tries.give_back(key)
+        return device
+
+    async def decide(self, grant: Grant, typed: str, *, approve: bool) -> Device:
+        device = await self.find(grant, typed)
+        if approve:
+            inherited(grant.caller.limits, Limits(device.scopes))  # better now than when the terminal polls
+        status = DeviceStatus.APPROVED if approve else DeviceStatus.DENIED
+
+        async def write(grant: Grant) -> None:
+            await self._store.decide_device(grant.precondition, device, status)
+
+        await self._authority.write(grant, write)
+        return device
+
+    async def poll(self, code: Secret[str], client: str, peer: str, request_id: str) -> CreatedToken:
+        """The token, once; until then, why there is none."""
+        self._check_client(client)
+        device_id = self._digest(code)
+        # An unknown code causes no write.
+        found = None if await self._store.get_device(device_id) is None else await self._store.poll_device(device_id)
+        if found is None or found[0].client != client:
+            raise no_grant()
+        device, now = found
+        if device.ends_at <= now:
+            raise Fault(Reason.EXPIRED_TOKEN, "The device code has expired. Start again.")
+        if device.is_too_fast(now):
+            seconds = device.polled(now).interval // 1_000
+            raise Fault(Reason.SLOW_DOWN, f"Poll every {seconds} seconds.")
+        match device.status:
+            case DeviceStatus.PENDING:
+                raise Fault(Reason.AUTHORIZATION_PENDING, "Nobody has approved the terminal yet. Poll again.")
+            case DeviceStatus.DENIED:
+                raise Fault(Reason.ACCESS_DENIED, "The request was denied in the browser.")
+        try:
+            return await self._redeem(device, peer, request_id)
+        except Fault as fault:
+            if fault.kind in (UNAUTHENTICATED, UNAUTHORIZED) or fault.reason in _WITHDRAWN:
+                message = f"The request was approved, but the token cannot be created. {fault.message}"
+                raise Fault(Reason.ACCESS_DENIED, message) from None
+            raise
+
+    async def _redeem(self, device: Device, peer: str, request_id: str) -> CreatedToken:
+        caller = await self._authority.approver(str(device.actor), device.bearer_id, peer, request_id)
+        kind = TokenType.SERVICE_ACCOUNT if is_account(caller.actor) else TokenType.PERSONAL
+        new = TokenRequest(kind, caller.actor, device.token_name, None, Limits(device.scopes))
+        lifetime = Lifetime(iso=f"PT{self.token_seconds}S")
+        return await self._tokens.create(await self._tokens.authorize(caller), new, lifetime, device=device.id)
+
+    def _check_client(self, client: str) -> None:
+        if client not in self._clients:
+            raise Fault(Reason.INVALID_CLIENT, "client_id must be one that WATCHWORD_DEVICE_CLIENTS names.")

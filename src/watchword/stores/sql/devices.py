@@ -1,0 +1,121 @@
+"""Device authorization: terminals that wait for a token."""
+
+from typing import Any
+
+from watchword.domain.actors import WritePrecondition
+from watchword.domain.devices import KEPT, Device, DeviceStatus, no_device, no_grant, too_many_codes
+from watchword.domain.ports import Issue
+from watchword.domain.token_limits import Limits, unpacked
+from watchword.domain.tokens import TokenRecord
+from watchword.stores import rows
+from watchword.stores.sql.token_lifecycle import add, check_issue, check_room
+from watchword.stores.sql.transaction import (
+    KEYS,
+    TOKENS,
+    SqlPart,
+    Transaction,
+    actor_lock,
+    check_precondition,
+    delete_oldest,
+    family_lock,
+    transaction,
+    write_events,
+)
+
+DEVICES = "devices"
+"""The name of a lock: their number."""
+_COLUMNS = (
+    "id, user_code, client, host, scopes, peer, origin, created_at, ends_at, poll_interval, polled_at, status,"
+    " actor_urn, bearer_id"
+)
+_GET = f"SELECT {_COLUMNS} FROM devices WHERE id = $1"
+_ADD = f"""
+INSERT INTO devices ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+ON CONFLICT (user_code) DO NOTHING"""
+_PENDING = f"SELECT {_COLUMNS} FROM devices WHERE user_code = $1 AND status = 'PENDING'"
+_WAITING = "SELECT count(*), min(ends_at) FROM devices WHERE ends_at > $1"
+
+
+class SqlDevices(SqlPart):
+    @transaction
+    async def add_device(self, tx: Transaction, device: Device, most: int, of_origin: int) -> bool:
+        await tx.lock(exclusive=[DEVICES])
+        now = await tx.now()
+        for whose, limit, sql, bound in (
+            ("This address has", of_origin, f"{_WAITING} AND origin = $2", (now, device.origin)),
+            ("There are", most, _WAITING, (now,)),
+        ):
+            row = await tx.fetchrow(sql, *bound)
+            assert row is not None
+            number, first_end = row
+            if number >= limit:
+                raise too_many_codes(first_end - now, f"{whose} {number:,} open device codes, the maximum.")
+        return await tx.execute(_ADD, *_values(device).values()) == 1
+
+    async def get_device(self, device_id: str) -> Device | None:
+        return _device(await self._db.row(_GET, device_id))
+
+    async def find_device(self, user_code: str) -> Device:
+        found = _device(await self._db.row(f"{_PENDING} AND ends_at > (SELECT now_ms())", user_code))
+        if found is None:
+            raise no_device()
+        return found
+
+    @transaction
+    async def poll_device(self, tx: Transaction, device_id: str) -> tuple[Device, int] | None:
+        await tx.lock(exclusive=[_device_lock(device_id)])
+        found, now = _device(await tx.fetchrow(_GET, device_id)), await tx.now()
+        if found is None:
+            return None
+        after = found.polled(now)
+        if after != found:
+            sql = "UPDATE devices SET poll_interval = $2, polled_at = $3 WHERE id = $1"
+            await tx.execute(sql, device_id, after.interval, after.polled_at)
+        return found, now
+
+    @transaction
+    async def decide_device(
+        self, tx: Transaction, precondition: WritePrecondition, device: Device, status: DeviceStatus
+    ) -> None:
+        now = await check_precondition(tx, precondition, exclusive=[_device_lock(device.id)])
+        found = _device(await tx.fetchrow(f"{_PENDING} AND ends_at > $2", device.user_code, now))
+        if found is None:
+            raise no_device()
+        decided = found._replace(status=status, actor=precondition.actor, bearer_id=precondition.bearer_id)
+        sql = "UPDATE devices SET status = $2, actor_urn = $3, bearer_id = $4 WHERE id = $1"
+        await tx.execute(sql, decided.id, status.value, decided.actor, decided.bearer_id)
+        await write_events(tx, precondition, [decided.decided()], now)
+
+    @transaction
+    async def redeem_device(
+        self, tx: Transaction, precondition: WritePrecondition, device_id: str, record: TokenRecord, issue: Issue
+    ) -> None:
+        relied = [TOKENS, KEYS, actor_lock(record.actor_urn)]
+        changed = [_device_lock(device_id), family_lock(record.family)]
+        now = await check_precondition(tx, precondition, shared=relied, exclusive=changed)
+        await check_issue(tx, record, issue, now)
+        await check_room(tx, record.actor_urn, issue.max_live, now)
+        sql = "DELETE FROM devices WHERE id = $1 AND status = 'APPROVED' AND actor_urn = $2 AND ends_at > $3"
+        if not await tx.execute(sql, device_id, record.actor_urn, now):
+            raise no_grant()
+        await tx.take_slot()
+        await add(tx, precondition, record, now)
+
+    @transaction
+    async def purge_devices(self, tx: Transaction, most: int) -> int:
+        return await delete_oldest(tx, "devices", "id", "ends_at", await tx.now() - KEPT + 1, most)
+
+
+def _device_lock(device_id: str) -> str:
+    return f"device:{device_id}"
+
+
+def _values(device: Device) -> dict[str, Any]:
+    return device._asdict() | {"scopes": Limits(device.scopes).packed(), "status": device.status.value}
+
+
+def _device(row: rows.Row | None) -> Device | None:
+    if row is None:
+        return None
+    device = Device._make(row)
+    return device._replace(scopes=unpacked(row[4]).scopes, status=DeviceStatus(row[11]))

@@ -1,0 +1,158 @@
+"""A terminal that waits gets its token once, while its code is valid and approved."""
+
+from typing import Any
+
+import pytest
+
+from tests.contract.harness import ANN, HOUR, PLENTY, SYSTEM, Run, StoreHarness, all_of, record
+from tests.support.backends import NOW, SettableClock, StoreLocation
+from tests.support.strategies import numbered_id
+from watchword.domain.actors import ActorStatus
+from watchword.domain.devices import CODE_MILLIS, INTERVAL, KEPT, LONGEST_INTERVAL, Device, DeviceStatus
+from watchword.domain.errors import Fault, Reason, Stale
+from watchword.domain.ports import Store
+
+FEW = 3
+
+
+class DeviceDriver:
+    def __init__(self, run: Run, store: Store, harness: StoreHarness) -> None:
+        self.run = run
+        self.store = store
+        self.harness = harness
+
+    def add(self, number: int, origin: str = "10.0.0.1", **fields: Any) -> Device:
+        at = self.harness.clock.now
+        device = Device(
+            numbered_id(number), numbered_id(100 + number), "cli", "host", None, origin, origin, at, at + CODE_MILLIS
+        )._replace(**fields)
+        assert self.run(self.store.add_device(device, 2 * FEW, FEW))
+        return device
+
+    def decide(self, device: Device, status: DeviceStatus = DeviceStatus.APPROVED) -> None:
+        self.run(self.store.decide_device(self.harness.precondition(ANN), device, status))
+
+    def redeem(self, store: Store, device: Device, number: int) -> Any:
+        made = record(number, ANN)
+        return store.redeem_device(self.harness.precondition(ANN), device.id, made, self.harness.issue())
+
+    def poll(self, device: Device) -> tuple[Device, int]:
+        found = self.run(self.store.poll_device(device.id))
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def devices(run: Run, store: Store, harness: StoreHarness) -> DeviceDriver:
+    return DeviceDriver(run, store, harness)
+
+
+def reason(error: object) -> Reason:
+    assert isinstance(error, Fault), error
+    return error.reason
+
+
+def test_terminal_is_found_by_its_codes_until_it_is_decided(
+    devices: DeviceDriver, other: Store, location: StoreLocation
+) -> None:
+    device = devices.add(1, scopes=("a", "b"))
+    assert devices.run(other.get_device(device.id)) == device
+    assert devices.run(other.find_device(device.user_code)) == device
+    devices.decide(device)
+    approved = device._replace(status=DeviceStatus.APPROVED, actor=ANN)
+    assert devices.run(other.get_device(device.id)) == approved
+    with pytest.raises(Fault) as caught:
+        devices.run(other.find_device(device.user_code))
+    assert reason(caught.value) is Reason.DEVICE_NOT_FOUND
+    with pytest.raises(Fault) as caught:
+        devices.decide(device, DeviceStatus.DENIED)
+    assert reason(caught.value) is Reason.DEVICE_NOT_FOUND
+    event = location.events()[-1]
+    assert (event.action, event.actor, event.target) == ("device.approved", ANN, ANN)
+    assert location.problems() == []
+
+
+def test_concurrent_polls_get_one_token(devices: DeviceDriver, store: Store, other: Store, run: Run) -> None:
+    device = devices.add(1)
+    devices.decide(device)
+    outcomes = run(all_of([devices.redeem((store, other)[n % 2], device, n) for n in range(8)]))
+    assert outcomes.count(None) == 1
+    assert {reason(one) for one in outcomes if one is not None} == {Reason.INVALID_GRANT}
+    assert devices.harness.search().total == 1
+    assert run(other.get_device(device.id)) is None
+
+
+def test_terminal_without_a_valid_approval_gets_no_token(
+    devices: DeviceDriver, store: Store, clock: SettableClock
+) -> None:
+    pending, denied, approved = (devices.add(number) for number in range(3))
+    devices.decide(denied, DeviceStatus.DENIED)
+    devices.decide(approved)
+    late = devices.redeem(store, approved, 1)
+    devices.run(store.set_actor_status(SYSTEM, ANN, ActorStatus.SUSPENDED))
+    with pytest.raises(Stale):
+        devices.run(late)
+    devices.run(store.set_actor_status(SYSTEM, ANN, ActorStatus.ACTIVE))
+    clock.now = approved.ends_at
+    for device in (pending, denied, approved):
+        with pytest.raises(Fault) as caught:
+            devices.run(devices.redeem(store, device, 2))
+        assert reason(caught.value) is Reason.INVALID_GRANT
+    assert devices.harness.search().total == 0
+
+
+def test_polls_that_come_too_fast_make_the_interval_longer(
+    devices: DeviceDriver, other: Store, clock: SettableClock
+) -> None:
+    device = devices.add(1)
+    assert not devices.poll(device)[0].is_too_fast(clock.now)
+    clock.now = NOW + INTERVAL - 2_000
+    seen, now = devices.poll(device)
+    assert seen.is_too_fast(now)
+    stored = devices.run(other.get_device(device.id))
+    assert stored is not None
+    assert (stored.interval, stored.polled_at) == (2 * INTERVAL, NOW)
+    for _ in range(20):
+        devices.poll(device)
+    stored = devices.run(other.get_device(device.id))
+    assert stored is not None
+    assert (stored.interval, stored.polled_at) == (LONGEST_INTERVAL, NOW)
+    clock.now = NOW + LONGEST_INTERVAL
+    seen, now = devices.poll(device)
+    assert not seen.is_too_fast(now)
+    assert devices.run(other.poll_device(numbered_id(50))) is None
+
+
+def test_open_terminals_are_limited_in_all_and_by_origin(devices: DeviceDriver, clock: SettableClock) -> None:
+    for number in range(FEW):
+        devices.add(number)
+    with pytest.raises(Fault) as caught:
+        devices.add(10)
+    assert reason(caught.value) is Reason.TOO_MANY_CODES
+    assert caught.value.details["retryAfter"] == CODE_MILLIS // 1_000
+    for number in range(FEW):
+        devices.add(20 + number, origin=f"10.0.1.{number}")
+    with pytest.raises(Fault) as caught:
+        devices.add(30, origin="10.0.2.1")
+    assert reason(caught.value) is Reason.TOO_MANY_CODES
+    clock.now += CODE_MILLIS
+    devices.add(40)
+
+
+def test_user_code_in_use_is_not_given_twice(devices: DeviceDriver, store: Store) -> None:
+    device = devices.add(1)
+    again = device._replace(id=numbered_id(2))
+    assert not devices.run(store.add_device(again, PLENTY, PLENTY))
+    assert devices.run(store.get_device(again.id)) is None
+
+
+def test_expired_terminals_are_purged_after_a_while(devices: DeviceDriver, store: Store, clock: SettableClock) -> None:
+    old = devices.add(1)
+    clock.now = NOW + CODE_MILLIS + KEPT - 1
+    assert devices.run(store.purge_devices(10)) == 0
+    clock.now += 1
+    young = devices.add(2)
+    assert devices.run(store.purge_devices(10)) == 1
+    assert devices.run(store.get_device(old.id)) is None
+    assert devices.run(store.get_device(young.id)) == young
+    assert young.ends_at < clock.now + HOUR
