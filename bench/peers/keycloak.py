@@ -1,17 +1,18 @@
 """Keycloak on PostgreSQL: signed access tokens, each of a session that is kept in the database."""
 
+import hashlib
 import itertools
 import os
 import secrets
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from bench.peers.processes import MADE, Running, free_port, had, program, run
+from bench.peers.processes import NotHere, Running, free_port, had, program, run
 from bench.peers.work import (
     CREATE,
     FILLED,
@@ -31,6 +32,7 @@ from tests.support.postgres import Cluster
 
 VERSION = "26.2.5"
 PART = f"org.keycloak:keycloak-quarkus-dist:{VERSION}:zip"
+SHA256 = "31c298273557bd53270905ae63c1522e319d2137ccce17318171864be496d699"
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.9.0:copy"
 FETCH_SECONDS, BUILD_SECONDS, START_SECONDS, FILL_SECONDS = 400.0, 600.0, 600.0, 120
 DAY = 86_400
@@ -52,25 +54,51 @@ DIFFERS = {
 
 
 def need() -> str:
-    """Returns what was installed. The build is for its database, and is kept."""
-    program("java", "default-jre-headless")
-    maven = program("mvn", "maven")
-
-    def install(folder: Path) -> None:
-        words = ["--batch-mode", "--quiet", COPY, f"-Dartifact={PART}", f"-DoutputDirectory={folder}"]
-        run([maven, *words], folder, FETCH_SECONDS)
-        packed = next(folder.glob("*.zip"))
-        with zipfile.ZipFile(packed) as files:
-            files.extractall(folder)
-        packed.unlink()
-        run(["sh", _home(folder) / "bin" / "kc.sh", "build", "--db=postgres"], folder, BUILD_SECONDS)
-
-    had("keycloak", install)
+    """Returns what was installed."""
+    install("postgres")
     return VERSION
 
 
-def _home(folder: Path) -> Path:
-    return folder / f"keycloak-{VERSION}"
+def install(database: str) -> Path:
+    """Keycloak's folder, built for this database, and kept."""
+    program("java", "default-jre-headless")
+    maven = program("mvn", "maven")
+    home = f"keycloak-{VERSION}"
+
+    def make(folder: Path) -> None:
+        words = ["--batch-mode", "--quiet", COPY, f"-Dartifact={PART}", f"-DoutputDirectory={folder}"]
+        run([maven, *words], folder, FETCH_SECONDS)
+        packed = next(folder.glob("*.zip"))
+        if hashlib.sha256(packed.read_bytes()).hexdigest() != SHA256:
+            raise NotHere(f"{packed.name} is not the file whose hash is known.")
+        with zipfile.ZipFile(packed) as files:
+            files.extractall(folder)
+        packed.unlink()
+        for script in (folder / home / "bin").glob("*.sh"):
+            script.chmod(0o755)
+        run([folder / home / "bin" / "kc.sh", "build", f"--db={database}"], folder, BUILD_SECONDS)
+
+    return had(f"keycloak-{database}", make) / home
+
+
+def server(
+    folder: Path, database: str, url: str, administrator: tuple[str, str], flags: Mapping[str, str], **environment: str
+) -> Running:
+    """Keycloak at a loopback address; its log is in the folder."""
+    given = {
+        "http-enabled": "true",
+        "http-host": "127.0.0.1",
+        "http-port": url.rpartition(":")[2],
+        "hostname-strict": "false",
+        "cache": "local",
+        "log-level": "warn",
+        **flags,
+    }
+    first = dict(zip(("KC_BOOTSTRAP_ADMIN_USERNAME", "KC_BOOTSTRAP_ADMIN_PASSWORD"), administrator, strict=True))
+    words = ["start", "--optimized", *(f"--{name}={value}" for name, value in given.items())]
+    return Running(
+        [install(database) / "bin" / "kc.sh", *words], folder, url, START_SECONDS, first | environment, slow=True
+    )
 
 
 class Keycloak(Contender):
@@ -178,25 +206,12 @@ def start(folder: Path, cluster: Cluster, database_cpu: Callable[[], float]) -> 
     port, password = free_port(), secrets.token_urlsafe(16)
     url = f"http://127.0.0.1:{port}"
     cluster.ask(f"CREATE DATABASE {DATABASE}")
-    flags = {
-        "http-enabled": "true",
-        "http-host": "127.0.0.1",
-        "http-port": str(port),
-        "hostname-strict": "false",
-        "cache": "local",
-        "db-url": f"jdbc:postgresql://127.0.0.1:{cluster.port}/{DATABASE}",
-        "db-username": "ww",
-        "log-level": "warn",
-    }
-    command: list[str | Path] = ["sh", _home(MADE / "keycloak") / "bin" / "kc.sh", "start", "--optimized"]
-    environment = {
-        "KC_BOOTSTRAP_ADMIN_USERNAME": "bench",
-        "KC_BOOTSTRAP_ADMIN_PASSWORD": password,
-        "KC_DB_PASSWORD": "unused",
-        "JAVA_OPTS_APPEND": "-XX:ActiveProcessorCount=1",  # as on the one core where it will be
-    }
-    words = [f"--{name}={value}" for name, value in flags.items()]
-    with Running([*command, *words], folder, url, START_SECONDS, environment, slow=True) as running:
+    flags = {"db-url": f"jdbc:postgresql://127.0.0.1:{cluster.port}/{DATABASE}", "db-username": "ww"}
+    one_core = "-XX:ActiveProcessorCount=1"  # as on the one where it will be
+    running = server(
+        folder, "postgres", url, ("bench", password), flags, KC_DB_PASSWORD="unused", JAVA_OPTS_APPEND=one_core
+    )
+    with running:
         contender = Keycloak(url, password, lambda: running.cpu_seconds() + database_cpu())
         running.settle()
         os.sync()

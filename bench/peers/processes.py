@@ -1,5 +1,6 @@
 """Peers are had by package name within a bounded time, kept in `.peers`, and run on the servers' core."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -28,11 +29,14 @@ def had(name: str, make: Callable[[Path], None]) -> Path:
     """A folder of `.peers`, made once; it counts as whole only when it is."""
     folder = MADE / name
     mark = MADE / f"{name}.made"
-    if not mark.exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        make(folder)
-        mark.touch()
+    MADE.mkdir(exist_ok=True)
+    with (MADE / f"{name}.lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if not mark.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            mark.touch()
     return folder
 
 

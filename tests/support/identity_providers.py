@@ -16,6 +16,7 @@ import httpx
 
 from tests.support.clients import NODE, Talk, node_program
 from tests.support.ports import free_port
+from tests.support.server import plain_client
 
 CALLBACK, LOGOUT = "/sign-in/callback", "/sign-in/logout"
 _numbers = itertools.count(1)
@@ -70,7 +71,7 @@ class IdentityProvider(Talk):
         }
         return RegisteredClient(self.issuer, self.say(call="client", **wanted), secret)
 
-    def add_user(self, name: str, *groups: str, **claims: Any) -> ProviderUser:
+    def add_user(self, name: str, *groups: str, password: str | None = None, **claims: Any) -> ProviderUser:
         """Somebody with the usual claims; those given here replace them, and None removes one."""
         usual = {
             "sub": f"subject-of-{name}",
@@ -80,7 +81,7 @@ class IdentityProvider(Talk):
             "email_verified": True,
             "groups": list(groups),
         }
-        user = ProviderUser(name, f"password of {name}")
+        user = ProviderUser(name, password or f"password of {name}")
         self._set(user.name, usual | claims, user.password)
         return user
 
@@ -95,6 +96,18 @@ class IdentityProvider(Talk):
     def rotate_keys(self, *, keep_old: bool = False) -> None:
         """Sign with new keys; the old ones are published only if they are kept. Sessions stay."""
         self.say(call="rotate", keepOld=keep_old)
+
+
+def browser_client() -> httpx.Client:
+    """Sends cookies that are marked `Secure` to loopback without TLS, as browsers do."""
+    made = plain_client()
+
+    def trust_loopback(_: httpx.Response) -> None:
+        for cookie in made.cookies.jar:
+            cookie.secure = False
+
+    made.event_hooks = {"response": [trust_loopback]}
+    return made
 
 
 def submit_login(browser: httpx.Client, page: httpx.Response, user: ProviderUser, **fields: str) -> httpx.Response:
