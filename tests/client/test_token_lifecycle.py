@@ -93,7 +93,7 @@ def test_client_bulk_revocation_has_a_dry_run_and_a_receipt(server: Server, conn
     ids = sorted(client.create_token(actor, name, duration="ONE_DAY").metadata.id for name in ("a1", "a2", "b"))
     some = (Where("actorUrn", actor), Where("name", "a", condition="START_WITH"))
     plan = client.plan_revocation(*some)
-    assert (plan.count, plan.actors) == (2, (ActorTokenCount(actor, 2),))
+    assert (plan.count, plan.actors) == (2, (ActorTokenCount(actor, None, 2),))
     assert client.plan_revocation(ids=ids).count == 3
     with pytest.raises(Conflict) as refused:
         client.revoke_tokens(*some, at_most=1)

@@ -38,6 +38,23 @@ def test_suspended_actor_loses_session_and_tokens_until_resumed(console: Console
     assert console.server.verify(mallory.token).status_code == 204
 
 
+def test_name_of_an_actor_is_shown_with_initials_and_the_urn_on_demand(console: Console, window: Windows) -> None:
+    ann = console.person("ann", GENERATE)
+    page = window(console.root).open(f"/console/actors/{ann.urn}")
+    page.get_by_role("button", name="Name…").click()
+    page.locator("#actor-name").fill("Ann Example")
+    page.locator("#actor-email").fill("ann@example.com")
+    page.get_by_role("button", name="Save").click()
+    panel = page.get_by_role("dialog", name="Ann Example")
+    expect(panel).to_contain_text("ann@example.com")
+    expect(panel).to_contain_text(ann.urn)
+    listed = window(console.root).open(f"/console/all-tokens?actor={ann.name}")
+    shown = listed.get_by_role("table").get_by_text("Ann Example").first
+    expect(shown).to_have_attribute("title", ann.urn)
+    expect(shown).to_have_attribute("data-initials", "AE")
+    expect(window(ann).open("/console/tokens").locator(".who")).to_have_text("Ann Example")
+
+
 def test_root_actor_and_own_actor_have_no_suspend_button(console: Console, window: Windows) -> None:
     boss = console.person("boss", "MANAGE_POLICIES")
     opened = window(boss)

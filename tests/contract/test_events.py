@@ -7,7 +7,7 @@ from tests.contract.harness import ADMIN, ANN, BOB, HOUR, OPS, PLENTY, Run, Stor
 from tests.support.backends import NOW, StoreLocation
 from tests.support.strategies import numbered_id
 from watchword.domain.accounts import ACCOUNT_PREFIX, ServiceAccount
-from watchword.domain.actors import ActorStatus, WritePrecondition
+from watchword.domain.actors import ActorStatus, ProfileField, WritePrecondition
 from watchword.domain.bulk_revocation import Selection, receipt
 from watchword.domain.events import Action, KeptEvent
 from watchword.domain.filters import Condition, Field
@@ -114,6 +114,12 @@ CHANGES: list[tuple[Action, str, dict[str, Any], Work]] = [
         lambda s, w: s.change_members(w, OPS.urn, remove=[ANN]),
     ),
     (Action.GROUP_DELETED, OPS.urn, {}, lambda s, w: s.delete_group(w, OPS.urn)),
+    (
+        Action.ACTOR_UPDATED,
+        BOB,
+        {"fields": ["displayName", "email"]},
+        lambda s, w: s.set_profile(w, BOB, {ProfileField.EMAIL: "bob@example.com", ProfileField.DISPLAY_NAME: "Bob"}),
+    ),
     (Action.ACTOR_SUSPENDED, BOB, {}, lambda s, w: s.set_actor_status(w, BOB, ActorStatus.SUSPENDED)),
     (Action.ACTOR_RESUMED, BOB, {}, lambda s, w: s.set_actor_status(w, BOB, ActorStatus.ACTIVE)),
     (Action.KEY_ROTATED, "kid-2", {}, lambda s, w: s.rotate_key(w, "kid-2", key(3))),

@@ -44,7 +44,8 @@ def write_store(
         for r in records:
             values = r._asdict()
             values |= {"type": r.type.value, "limits": r.limits.packed()}
-            del values["suspended"]  # not a column
+            for name in ("suspended", "actor_name", "owner_name"):
+                del values[name]  # not a column
             marks = ", ".join(f":{name}" for name in values)
             file.execute(f"INSERT INTO tokens ({', '.join(values)}) VALUES ({marks})", values)
             if r.revoked_at is not None:
@@ -53,7 +54,7 @@ def write_store(
                 ACCOUNT, (ACCOUNT_PREFIX + r.id, r.name, r.description, r.created_at, r.owner_urn, r.revoked_at)
             )
             if r.revoked_at is not None:
-                file.execute("INSERT INTO actors VALUES (?, 'SUSPENDED', 0, '')", (ACCOUNT_PREFIX + r.id,))
+                file.execute("INSERT INTO actors (urn, status) VALUES (?, 'SUSPENDED')", (ACCOUNT_PREFIX + r.id,))
             file.execute(RETRY, (r.actor_urn, r.name, "kid", r.id, r.created_at, r.expires_at))
         for p in granted:
             lists = [

@@ -176,7 +176,7 @@ def measure(cluster: Cluster, folder: Any, size: int) -> dict[str, Cost]:
     assert isinstance(address, PostgresUrl)
     place = replace(address, schema=home.schema, timeout=60.0)
     fill(place, size, now=NOW, actors=ACTORS)
-    home.look("INSERT INTO actors SELECT 'urn:a:' || n, 'SUSPENDED', 0, 'x' FROM generate_series(1, 5000) AS n")
+    home.look("INSERT INTO actors (urn, status) SELECT 'urn:a:' || n, 'SUSPENDED' FROM generate_series(1, 5000) AS n")
     home.look("INSERT INTO groups (urn, name) SELECT 'urn:g:' || n, 'g' FROM generate_series(1, 50) AS n")
     home.look(
         "INSERT INTO group_members (actor_urn, group_urn)"

@@ -107,7 +107,7 @@ async def fill(place: PostgresUrl) -> tuple[int, Connection]:
         if number != 10:
             await connection.execute(_INSERT, numbered_id(number), *first, *(fields.get(name) for name in _LATER))
     await connection.execute("INSERT INTO withdrawn (id, at) VALUES ($1, 0)", numbered_id(10))
-    await connection.execute("INSERT INTO actors VALUES ($1, 'SUSPENDED', 0, 'x')", EVE)
+    await connection.execute("INSERT INTO actors (urn, status) VALUES ($1, 'SUSPENDED')", EVE)
     await connection.execute(
         "INSERT INTO service_accounts VALUES ($1, 'a', NULL, 0, 'x', NULL), ($2, 'b', NULL, 0, 'x', 1)",
         ACCOUNT,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from watchword.cli.options import json_flag, list_flags, yes_flag
-from watchword.cli.output import Column, When, json_text, json_value, plural, say, show_list, show_one
+from watchword.cli.output import Column, When, json_text, json_value, plural, say, show_list, show_one, with_name
 from watchword.cli.remote import confirm, urn_argument, with_client
 from watchword.cli.run import Group
 from watchword.domain.accounts import ACCOUNT_PREFIX
@@ -25,20 +25,22 @@ _account = urn_argument("ACCOUNT", ACCOUNT_PREFIX)
 
 @click.group(cls=Group)
 def account() -> None:
-    """Manage service accounts, the actors for programs. ACCOUNT is a URN or the uuid at its end."""
+    """Manage service accounts, the actors for programs. ACCOUNT is a URN or the id at its end."""
 
 
 @account.command()
+@click.option("--id", "id_", metavar="ID", help=f"End of its URN, {ACCOUNT_PREFIX}ID. [default: a uuid]")
 @click.option("--name", required=True, help="Display name.")
 @click.option("--description", help="Description of the account.")
 @json_flag
 @with_client
-def create(client: "Client", name: str, description: str | None, as_json: bool) -> None:
+def create(client: "Client", id_: str | None, name: str, description: str | None, as_json: bool) -> None:
     """Create a service account and print its URN for `token create --actor`.
 
+    Example: watchword account create --id airflow --name Airflow
     Example: ACCOUNT=$(watchword account create --name nightly-build)
     """
-    made = client.create_service_account(name, description=description)
+    made = client.create_service_account(name, id=id_, description=description)
     say(json_text(made) if as_json else made.urn)
 
 
@@ -62,7 +64,7 @@ def list_accounts(client: "Client", contains: str | None, limit: int, as_json: b
 def show(client: "Client", urn: str, as_json: bool) -> None:
     """Show a service account and its number of live tokens.
 
-    Example: watchword account show 0b5c7a52-6c49-4d4e-9c7f-6f7f6d0f6a11
+    Example: watchword account show airflow
     """
     found = client.get_service_account(urn)
     live = _live_tokens(client, urn)
@@ -72,7 +74,7 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
         "Description": found.description,
         "Status": found.status,
         "Created": When(found.created_at),
-        "Created by": found.created_by,
+        "Created by": with_name(found.created_by, found.created_by_name),
         "Live tokens": live,
     }
     show_one(pairs, {**json_value(found), "liveTokens": live}, json=as_json)
@@ -85,7 +87,7 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
 def delete(client: "Client", urn: str, yes: bool) -> None:
     """Delete a service account and revoke its tokens. Its URN is never used again.
 
-    Example: watchword account delete 0b5c7a52-6c49-4d4e-9c7f-6f7f6d0f6a11 --yes
+    Example: watchword account delete airflow --yes
     """
     found = client.get_service_account(urn)
     tokens = plural(_live_tokens(client, urn), "live token")

@@ -5,9 +5,21 @@ from typing import TYPE_CHECKING
 import click
 
 from watchword.cli.options import json_flag, list_flags, yes_flag
-from watchword.cli.output import Cell, Column, When, iso, json_value, plural, say, say_json, show_list, show_one
+from watchword.cli.output import (
+    Cell,
+    Column,
+    When,
+    iso,
+    json_value,
+    plural,
+    say,
+    say_json,
+    show_list,
+    show_one,
+    with_name,
+)
 from watchword.cli.remote import confirm, need_confirmation, with_client
-from watchword.cli.run import Group
+from watchword.cli.run import Group, WrongUse
 from watchword.domain.actors import ActorStatus
 
 if TYPE_CHECKING:
@@ -21,15 +33,17 @@ _SUSPENDED = ActorStatus.SUSPENDED.value
 
 @click.group(cls=Group)
 def actor() -> None:
-    """List, suspend, resume and offboard actors."""
+    """List, name, suspend, resume and offboard actors."""
 
 
 _COLUMNS: "list[Column[ActorSummary]]" = [
     Column("URN", lambda actor: actor.urn),
+    Column("NAME", lambda actor: actor.display_name, free=True),
     Column("STATUS", lambda actor: actor.status),
     Column("CHANGED", lambda actor: When(actor.changed_at)),
     Column("TOKENS", lambda actor: actor.token_count),
     Column("GROUPS", lambda actor: actor.groups, free=True),
+    Column("EMAIL", lambda actor: actor.email, free=True),
 ]
 
 
@@ -39,7 +53,7 @@ _COLUMNS: "list[Column[ActorSummary]]" = [
 @list_flags()
 @with_client
 def list_actors(client: "Client", prefix: str, suspended: bool, limit: int, as_json: bool) -> None:
-    """List known actors: those with tokens, a status or a group, or named by a policy.
+    """List known actors: those with tokens, a status, a name or a group, or named by a policy.
 
     Example: watchword actor list --prefix al
     """
@@ -52,13 +66,15 @@ def list_actors(client: "Client", prefix: str, suspended: bool, limit: int, as_j
 @json_flag
 @with_client
 def show(client: "Client", urn: str, as_json: bool) -> None:
-    """Show an actor's status, tokens and privileges.
+    """Show an actor's name, status, tokens and privileges.
 
     Example: watchword actor show urn:li:corpuser:alice
     """
     found, privileges = client.actor(urn), client.granted_privileges(urn)
     pairs: dict[str, Cell] = {
         "Urn": found.urn,
+        "Name": found.display_name,
+        "E-mail": found.email,
         "Status": found.status,
         "Changed": When(found.changed_at),
         "Changed by": found.changed_by,
@@ -67,6 +83,22 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
         "Privileges": privileges,
     }
     show_one(pairs, {**json_value(found), "privileges": privileges}, json=as_json)
+
+
+@actor.command("set")
+@click.argument("urn")
+@click.option("--name", help="Display name; an empty one removes it.")
+@click.option("--email", help="E-mail address; an empty one removes it.")
+@with_client
+def set_names(client: "Client", urn: str, name: str | None, email: str | None) -> None:
+    """Set the display name and e-mail address of an actor. They are shown beside its URN and decide nothing.
+
+    Example: watchword actor set urn:li:corpuser:alice --name "Alice Example" --email alice@example.com
+    """
+    if name is None and email is None:
+        raise WrongUse("Pass --name, --email or both.")
+    client.set_actor(urn, display_name=name, email=email)
+    say(f"Updated {urn}")
 
 
 @actor.command()
@@ -128,12 +160,13 @@ def offboard(client: "Client", urn: str, revoke_minted: bool, dry_run: bool, yes
 
 def _show_plan(found: "OffboardingReport", *, revoke_minted: bool) -> None:
     besides = " else" if found.status == _SUSPENDED else ""
-    say(f"{found.urn} is {found.status}{'' if found.known else f'; nothing{besides} is known of it'}.")
+    unknown = "" if found.known else f"; nothing{besides} is known of it"
+    say(f"{with_name(found.urn, found.display_name)} is {found.status}{unknown}.")
     _show_part(plural(found.token_count, "live token"), "to revoke", [f"{t.id}  {t.name}" for t in found.tokens])
     _show_part(
         f"{plural(found.minted_token_count, 'live token')} created for others",
         "to revoke" if revoke_minted else "kept (--revoke-minted revokes them)",
-        [f"{t.id}  {t.name}  {t.actor_urn}" for t in found.minted_tokens],
+        [f"{t.id}  {t.name}  {with_name(t.actor_urn, t.actor_name)}" for t in found.minted_tokens],
     )
     _show_part(plural(found.session_count, "console session"), "to end", [])
     _show_part(plural(len(found.groups), "group"), "to leave", found.groups)

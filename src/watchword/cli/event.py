@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.options import Moment, list_flags, page_size, repeatable
+from watchword.cli.options import Moment, list_flags, page_size, repeatable, urns_flag
 from watchword.cli.output import Column, When, json_text, say, say_json, show_list
 from watchword.cli.remote import patiently, with_client
 from watchword.cli.run import Group, WrongUse
@@ -24,7 +24,7 @@ LATE = timedelta(seconds=10)
 _COLUMNS: "list[Column[EventInfo]]" = [
     Column("AT", lambda event: When(event.at)),
     Column("ACTION", lambda event: event.action),
-    Column("ACTOR", lambda event: event.actor_urn),
+    Column("ACTOR", lambda event: event.actor_urn, name=lambda event: event.actor_name),
     Column("TARGET", lambda event: event.target, free=True),
     Column("FROM", lambda event: event.peer),
     Column("DETAIL", lambda event: json_text(event.detail) if event.detail else None, free=True),
@@ -48,9 +48,10 @@ def event() -> None:
 @click.option("--since", type=Moment(ago=True), help="From a date, time, or span back such as 1d.")
 @click.option("--until", type=Moment(ago=True), help="Before a date, time, or span back.")
 @click.option("--follow", is_flag=True, help="Print events oldest first, then new ones as they happen, until Ctrl-C.")
+@urns_flag
 @list_flags(default=100)
 @with_client
-def list_events(client: "Client", limit: int, as_json: bool, follow: bool, **filters: Any) -> None:
+def list_events(client: "Client", limit: int, as_json: bool, follow: bool, urns: bool, **filters: Any) -> None:
     """List events, newest first. With --follow and --json, each line is one event.
 
     Example: watchword event list --action token.created --since 1d
@@ -65,9 +66,8 @@ def list_events(client: "Client", limit: int, as_json: bool, follow: bool, **fil
         for found in _follow(client, limit, filters):
             _print_event(found, as_json=as_json)
         return
-    show_list(
-        client.events(**filters, page_size=page_size(limit)), _COLUMNS, json=as_json, limit=limit, empty="No events."
-    )
+    events = client.events(**filters, page_size=page_size(limit))
+    show_list(events, _COLUMNS, json=as_json, limit=limit, empty="No events.", urns=urns)
 
 
 def _follow(client: "Client", limit: int, filters: dict[str, Any]) -> "Iterator[EventInfo]":

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from watchword.cli.options import json_flag, list_flags, yes_flag
-from watchword.cli.output import Column, json_value, plural, say, show_list, show_one
+from watchword.cli.output import Column, json_value, plural, say, show_list, show_one, with_name
 from watchword.cli.remote import confirm, urn_argument, with_client
 from watchword.cli.run import Group
 from watchword.domain.names import GROUP_PREFIX
@@ -49,7 +49,8 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
     Example: watchword group show ops
     """
     found, members = client.get_group(urn), tuple(client.group_members(urn))
-    pairs = {"Urn": found.urn, "Name": found.name, "Description": found.description, "Members": members}
+    shown = [with_name(member.urn, member.display_name) for member in members]
+    pairs = {"Urn": found.urn, "Name": found.name, "Description": found.description, "Members": shown}
     show_one(pairs, {**json_value(found), "members": members}, json=as_json)
 
 

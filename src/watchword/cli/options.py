@@ -26,6 +26,7 @@ def add_options(*options: Decorator) -> Decorator:
 
 
 _FORMAT = click.Choice(("text", "json"), case_sensitive=False)
+urns_flag = click.option("--urns", is_flag=True, help="On a terminal, show actors by URN instead of by name.")
 yes_flag = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 

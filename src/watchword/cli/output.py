@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import Field, dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -100,12 +100,14 @@ Cell = str | int | bool | None | When | Sequence[str]
 class Column(Generic[T]):
     """`free` columns are shortened on a narrow terminal. The others hold what other commands take as input, so they are
     shown complete or not at all. `terse` is the title and the prefix to drop where commands accept the rest alone.
+    `name` is what a terminal shows instead of the urn of an actor, where there is one.
     """
 
     title: str
     value: Callable[[T], Cell]
     free: bool = False
     terse: tuple[str, str] | None = None
+    name: Callable[[T], str | None] | None = None
 
     @property
     def short(self) -> str:
@@ -114,11 +116,16 @@ class Column(Generic[T]):
     def cell(self, row: T) -> "Text":
         from rich.text import Text
 
-        value = self.value(row)
+        value = (self.name(row) if self.name is not None else None) or self.value(row)
         if self.terse is not None and isinstance(value, str):
             value = value.removeprefix(self.terse[1])
         shown = value.relative if isinstance(value, When) else _terminal_cell(value)
         return Text(shown, style=_STYLES.get(str(value), ""))
+
+
+def with_name(urn: str, name: str | None) -> str:
+    """An actor, for one record: its urn, and its name if it has one."""
+    return urn if name is None else f"{urn} ({name})"
 
 
 def iso(when: datetime | int) -> str:
@@ -167,8 +174,13 @@ def warn(line: str) -> None:
     sys.stderr.write(f"watchword: {one_line(line)}\n")
 
 
-def show_list(rows: Iterable[T], columns: Sequence[Column[T]], *, json: bool, empty: str, limit: int = 0) -> None:
-    """Print a listing in the form that fits where it goes; limit 0 is no limit."""
+def show_list(
+    rows: Iterable[T], columns: Sequence[Column[T]], *, json: bool, empty: str, limit: int = 0, urns: bool = True
+) -> None:
+    """Print a listing in the form that fits where it goes; limit 0 is no limit. Without `urns`, a terminal shows the
+    names of actors.
+    """
+    columns = [replace(column, name=None) for column in columns] if urns else columns
     rows = islice(rows, min(limit, sys.maxsize) if limit else None)
     if json:
         _print_json_list(rows)

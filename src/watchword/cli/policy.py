@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.options import add_options, json_flag, list_flags, repeatable, yes_flag
-from watchword.cli.output import Cell, Column, json_text, json_value, say, say_json, show_list, show_one, warn
+from watchword.cli.options import add_options, json_flag, list_flags, repeatable, urns_flag, yes_flag
+from watchword.cli.output import (
+    Cell,
+    Column,
+    json_text,
+    json_value,
+    say,
+    say_json,
+    show_list,
+    show_one,
+    warn,
+    with_name,
+)
 from watchword.cli.remote import can_ask, confirm, full_urn, urn_argument, with_client
 from watchword.cli.run import Command, Group, read_input
 from watchword.client.errors import NotFound
@@ -21,7 +32,7 @@ from watchword.domain.policies import DEFAULT_SET, PolicyState, Privilege, inclu
 from watchword.files import write_text
 
 if TYPE_CHECKING:
-    from watchword.client import AppliedPolicies, Client, PolicyDiff, PolicyInfo, PrivilegeDescription
+    from watchword.client import AppliedPolicies, Client, PolicyDiff, PolicyInfo, PrivilegeDescription, UserInfo
 
 DRIFT = 3
 """Exit code when the policies differ from the file."""
@@ -30,9 +41,17 @@ _policy = urn_argument("POLICY", POLICY_PREFIX)
 _PRIVILEGE = click.Choice([privilege.name for privilege in Privilege], case_sensitive=False)
 
 
-def _granted_to(policy: "PolicyInfo") -> tuple[str, ...]:
+def _granted_to(policy: "PolicyInfo", shown: "Callable[[UserInfo], str]" = lambda user: user.urn) -> tuple[str, ...]:
     actors = policy.actors
-    return (*(["all users"] if actors.all_users else []), *actors.users, *actors.groups)
+    return (*(["all users"] if actors.all_users else []), *map(shown, actors.resolved_users), *actors.groups)
+
+
+def _by_name(user: "UserInfo") -> str:
+    return user.display_name or user.urn
+
+
+def _named(user: "UserInfo") -> str:
+    return with_name(user.urn, user.display_name)
 
 
 _COLUMNS: "list[Column[PolicyInfo]]" = [
@@ -40,7 +59,7 @@ _COLUMNS: "list[Column[PolicyInfo]]" = [
     Column("NAME", lambda policy: policy.name, free=True),
     Column("STATE", lambda policy: policy.state),
     Column("SOURCE", lambda policy: policy.source),
-    Column("GRANTED TO", _granted_to, free=True),
+    Column("GRANTED TO", _granted_to, free=True, name=lambda policy: ", ".join(_granted_to(policy, _by_name))),
     Column("PRIVILEGES", lambda policy: policy.privileges, free=True),
     Column("SET", lambda policy: policy.set),
 ]
@@ -60,14 +79,15 @@ def policy() -> None:
 
 @policy.command("list")
 @click.option("--query", help="Policies with these words in name or description.")
+@urns_flag
 @list_flags()
 @with_client
-def list_policies(client: "Client", query: str | None, limit: int, as_json: bool) -> None:
+def list_policies(client: "Client", query: str | None, limit: int, as_json: bool, urns: bool) -> None:
     """List policies.
 
     Example: watchword policy list --json
     """
-    show_list(client.policies(query=query), _COLUMNS, json=as_json, limit=limit, empty="No policies.")
+    show_list(client.policies(query=query), _COLUMNS, json=as_json, limit=limit, empty="No policies.", urns=urns)
 
 
 @policy.command()
@@ -88,7 +108,7 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
         "Source": found.source,
         "Set": found.set,
         "Privileges": found.privileges,
-        "Granted to": _granted_to(found),
+        "Granted to": _granted_to(found, _named),
     }
     show_one(pairs, found, json=as_json)
 
@@ -176,6 +196,7 @@ class Holder:
     """An actor that holds a privilege, and through what; `urn` is None for all users."""
 
     urn: str | None
+    name: str | None
     status: str | None
     group: str | None
     policy_urn: str
@@ -184,7 +205,7 @@ class Holder:
 
 
 _HOLDER_COLUMNS: list[Column[Holder]] = [
-    Column("ACTOR", lambda holder: holder.urn or "all users"),
+    Column("ACTOR", lambda holder: holder.urn or "all users", name=lambda holder: holder.name),
     Column("STATUS", lambda holder: holder.status),
     Column("GROUP", lambda holder: holder.group),
     Column("POLICY", lambda holder: holder.policy_urn),
@@ -194,14 +215,16 @@ _HOLDER_COLUMNS: list[Column[Holder]] = [
 
 @click.command("who-can", cls=Command)
 @click.argument("privilege", type=_PRIVILEGE, metavar="PRIVILEGE")
+@urns_flag
 @list_flags()
 @with_client
-def who_can(client: "Client", privilege: str, limit: int, as_json: bool) -> None:
+def who_can(client: "Client", privilege: str, limit: int, as_json: bool, urns: bool) -> None:
     """List who holds PRIVILEGE and through which policy. Suspended actors are listed with their status.
 
     Example: watchword who-can MANAGE_ACCESS_TOKENS
     """
-    show_list(_holders(client, Privilege[privilege]), _HOLDER_COLUMNS, json=as_json, limit=limit, empty="No one.")
+    found = _holders(client, Privilege[privilege])
+    show_list(found, _HOLDER_COLUMNS, json=as_json, limit=limit, empty="No one.", urns=urns)
 
 
 def _holders(client: "Client", privilege: Privilege) -> Iterator[Holder]:
@@ -218,11 +241,13 @@ def _holders(client: "Client", privilege: Privilege) -> Iterator[Holder]:
             continue
         through = (found.urn, found.name, privilege.name if privilege.name in found.privileges else granted)
         if found.actors.all_users:
-            yield Holder(None, None, None, *through)
-        yield from (Holder(urn, status(urn), None, *through) for urn in found.actors.users)
+            yield Holder(None, None, None, None, *through)
+        for user in found.actors.resolved_users:
+            yield Holder(user.urn, user.display_name, status(user.urn), None, *through)
         for group in found.actors.groups:
             with suppress(NotFound):  # a policy may name a group that does not exist
-                yield from (Holder(urn, status(urn), group, *through) for urn in client.group_members(group))
+                for user in client.group_members(group):
+                    yield Holder(user.urn, user.display_name, status(user.urn), group, *through)
 
 
 @policy.command()

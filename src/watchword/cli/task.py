@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from watchword.cli.options import json_flag, list_flags, page_size, yes_flag
+from watchword.cli.options import json_flag, list_flags, page_size, urns_flag, yes_flag
 from watchword.cli.output import (
     Cell,
     Column,
@@ -26,6 +26,7 @@ from watchword.cli.output import (
     show_list,
     show_one,
     warn,
+    with_name,
 )
 from watchword.cli.remote import POLL_SECONDS, confirm, patiently, with_client
 from watchword.cli.run import Command, Group
@@ -48,7 +49,7 @@ _COLUMNS: "list[Column[OperationInfo]]" = [
     Column("ROWS", lambda operation: operation.plan.rows_to_delete),
     Column("REQUESTED", lambda operation: When(operation.created_at)),
     Column("ENDED", lambda operation: When(operation.finished_at)),
-    Column("ACTOR", lambda operation: operation.actor_urn),
+    Column("ACTOR", lambda operation: operation.actor_urn, name=lambda operation: operation.actor_name),
 ]
 
 
@@ -134,7 +135,7 @@ def _operation_pairs(operation: "OperationInfo") -> dict[str, Cell]:
         "Rows up to": When(plan.end_time),
         "Plan": f"delete {plan.rows_to_delete:,} of {plan.rows:,} rows ({plan.share:.2f}%)",
         "Strategy": f"{plan.strategy}: {plan.reason}",
-        "Requested by": operation.actor_urn,
+        "Requested by": with_name(operation.actor_urn, operation.actor_name),
         "Requested": When(operation.created_at),
         "Started": When(operation.started_at, "not yet"),
         "Ended": When(operation.finished_at, "not yet"),
@@ -180,15 +181,16 @@ def watch(client: "Client", task_id: str) -> None:
 
 
 @task.command("list")
+@urns_flag
 @list_flags(default=100)
 @with_client
-def list_operations(client: "Client", limit: int, as_json: bool) -> None:
+def list_operations(client: "Client", limit: int, as_json: bool, urns: bool) -> None:
     """List operations, newest first.
 
     Example: watchword task list --json
     """
     found = client.operations(page_size=page_size(limit))
-    show_list(found, _COLUMNS, json=as_json, limit=limit, empty="No operations.")
+    show_list(found, _COLUMNS, json=as_json, limit=limit, empty="No operations.", urns=urns)
 
 
 @task.command(cls=_TaskCommand)

@@ -25,6 +25,7 @@ from watchword.cli.options import (
     page_size,
     repeatable,
     setting_flags,
+    urns_flag,
     yes_flag,
 )
 from watchword.cli.output import (
@@ -41,6 +42,7 @@ from watchword.cli.output import (
     show_list,
     show_one,
     warn,
+    with_name,
 )
 from watchword.cli.remote import (
     Connection,
@@ -81,11 +83,11 @@ _COLUMNS: "list[Column[TokenInfo]]" = [
     Column("STATUS", lambda token: token.effective_status),
     Column("EXPIRES", lambda token: When(token.expires_at, "never")),
     Column("USED", lambda token: When(token.last_used_at)),
-    Column("ACTOR", lambda token: token.actor_urn),
+    Column("ACTOR", lambda token: token.actor_urn, name=lambda token: token.actor_name),
 ]
 _ACTOR_COLUMNS: "list[Column[ActorTokenCount]]" = [
     Column("TOKENS", lambda share: share.count),
-    Column("ACTOR", lambda share: share.actor_urn),
+    Column("ACTOR", lambda share: with_name(share.actor_urn, share.actor_name)),
 ]
 
 
@@ -167,10 +169,11 @@ def _with_selection(command: CommandFunction) -> CommandFunction:
 @_with_selection
 @click.option("--sort", type=_SORT, help="Field to sort by. [default: expiresAt, latest first]")
 @click.option("--descending", is_flag=True, help="Sort in descending order.")
+@urns_flag
 @list_flags()
 @with_client
 def list_tokens(
-    client: "Client", selection: TokenFlags, sort: str | None, descending: bool, limit: int, as_json: bool
+    client: "Client", selection: TokenFlags, sort: str | None, descending: bool, limit: int, as_json: bool, urns: bool
 ) -> None:
     """List your own tokens, or those of --actor, --owner or --all.
 
@@ -184,7 +187,7 @@ def list_tokens(
         page_size=page_size(limit),
     )
     columns = _COLUMNS[:-1] if selection.is_own and on_terminal() else _COLUMNS  # the actor is the caller
-    show_list(found, columns, json=as_json, limit=limit, empty="No tokens.")
+    show_list(found, columns, json=as_json, limit=limit, empty="No tokens.", urns=urns)
 
 
 # One token, by its id or by itself.
@@ -216,8 +219,8 @@ def show(client: "Client", token_id: str, as_json: bool) -> None:
         "Name": found.name,
         "Description": found.description,
         "Status": found.effective_status,
-        "Acts as": found.actor_urn,
-        "Created by": found.owner_urn,
+        "Acts as": with_name(found.actor_urn, found.actor_name),
+        "Created by": with_name(found.owner_urn, found.owner_name),
         "Type": found.token_type,
         "Scopes": _limit(found.scopes, "everything its actor may do"),
         "Audience": _limit(found.audience, "this service"),

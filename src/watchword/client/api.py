@@ -8,7 +8,7 @@ import inspect
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, cast, overload
@@ -26,7 +26,6 @@ from watchword.client.records import (
     Identity,
     IndexInfo,
     Json,
-    Me,
     NewToken,
     OffboardingReport,
     OperationInfo,
@@ -43,6 +42,7 @@ from watchword.client.records import (
     TimeseriesHistogram,
     TokenInfo,
     TruncationPlan,
+    UserInfo,
     record,
     selection,
     to_millis,
@@ -283,9 +283,9 @@ class Api:
         return ApiRequest(lambda answer: record(ServerInfo, answer["watchword"]), "/config", public=True)
 
     @_sends
-    def me(self) -> ApiRequest[Me]:
+    def me(self) -> ApiRequest[UserInfo]:
         """Get the actor that this client acts as."""
-        return ask("me", Me, part="corpUser")
+        return ask("me", UserInfo, part="corpUser")
 
     @_sends
     def granted_privileges(self, actor: str) -> ApiRequest[tuple[str, ...]]:
@@ -493,10 +493,17 @@ class Api:
 
     @_sends
     def create_service_account(
-        self, display_name: str, *, description: str | None = None
+        self,
+        display_name: str,
+        *,
+        id: str | None = None,  # noqa: A002 - the schema's word
+        description: str | None = None,
     ) -> ApiRequest[ServiceAccountInfo]:
-        """Create a service account. `create_token` creates tokens for its urn. Needs Manage Service Accounts."""
-        variables = {"input: CreateServiceAccountInput!": {"displayName": display_name, "description": description}}
+        """Create a service account, whose urn ends with `id` if that is given. `create_token` creates tokens for its
+        urn. Needs Manage Service Accounts.
+        """
+        wanted = {"id": id, "displayName": display_name, "description": description}
+        variables = {"input: CreateServiceAccountInput!": wanted}
         return ask("createServiceAccount", ServiceAccountInfo, variables, mutation=True)
 
     @_lists
@@ -605,18 +612,15 @@ class Api:
         return ask("removeGroup", _require_true, {"urn: String!": urn}, mutation=True)
 
     @_lists
-    def group_members(self, urn: str, *, page_size: int = PAGE_SIZE) -> Listing[str]:
-        """List the urns of a group's members."""
+    def group_members(self, urn: str, *, page_size: int = PAGE_SIZE) -> Listing[UserInfo]:
+        """List the members of a group."""
 
-        def read(found: Json) -> ResultPage[str]:
-            return ResultPage(tuple(member["urn"] for member in found["members"]), found["total"])
+        def fetch(start: int, count: int) -> ApiRequest[ResultPage[UserInfo]]:
+            wanted = {"groupUrn": urn, "start": start, "count": count}
+            page = _page("listGroupMembers", "members", UserInfo, "ListGroupMembersInput!", wanted)
+            return replace(page, arguments={"groupUrn": "urn"})
 
-        def fetch(start: int, count: int) -> ApiRequest[ResultPage[str]]:
-            variables = {"input: ListGroupMembersInput!": {"groupUrn": urn, "start": start, "count": count}}
-            selected = "total members { urn }"
-            return ask("listGroupMembers", read, variables, selected=selected, arguments={"groupUrn": "urn"})
-
-        return list_by_offset(fetch, str, page_size)
+        return list_by_offset(fetch, lambda member: member.urn, page_size)
 
     @_sends
     def add_members(self, group: str, users: Iterable[str]) -> ApiRequest[None]:
@@ -640,8 +644,17 @@ class Api:
 
     @_sends
     def actor(self, urn: str) -> ApiRequest[ActorInfo]:
-        """Get an actor's status."""
+        """Get an actor's name and status."""
         return ask("getActor", ActorInfo, {"urn: String!": urn})
+
+    @_sends
+    def set_actor(self, urn: str, *, display_name: str | None = None, email: str | None = None) -> ApiRequest[None]:
+        """Set the display name and e-mail address of an actor. One that is not given stays; an empty one is removed.
+        Needs Manage Policies.
+        """
+        given = {"displayName": display_name, "email": email}
+        wanted = {name: value or None for name, value in given.items() if value is not None}
+        return ask("setActor", _ignore, {"input: SetActorInput!": {"urn": urn, **wanted}}, mutation=True)
 
     @_sends
     def suspend(self, urn: str) -> ApiRequest[None]:

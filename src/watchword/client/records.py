@@ -55,11 +55,12 @@ class Record:
         dataclass(frozen=True)(cls)
 
 
-class Me(Record):
-    """The actor that the client acts as."""
+class UserInfo(Record):
+    """An actor. `username` is the last part of its urn; `display_name` is None if it has no name."""
 
     urn: str
     username: str
+    display_name: str | None
 
 
 class TokenInfo(Record):
@@ -91,6 +92,9 @@ class TokenInfo(Record):
     last_network: str | None = None
     effective_status: str = "ACTIVE"
     """Like `status`, but SUSPENDED instead of ACTIVE while the actor is suspended."""
+    actor_name: str | None = None
+    """The display name of the actor, if it has one."""
+    owner_name: str | None = None
 
 
 class NewToken(Record):
@@ -125,6 +129,7 @@ class ActorTokenCount(Record):
     """How many tokens of one actor a revocation affects."""
 
     actor_urn: str
+    actor_name: str | None
     count: int
 
 
@@ -154,6 +159,7 @@ class ServiceAccountInfo(Record):
     status: str
     created_at: datetime
     created_by: str
+    created_by_name: str | None
 
 
 class PolicyActors(Record):
@@ -164,6 +170,12 @@ class PolicyActors(Record):
     all_users: bool = False
 
 
+class GrantedActors(PolicyActors):
+    """The actors of a policy that the server stores. `resolved_users` has the names of `users`."""
+
+    resolved_users: tuple[UserInfo, ...] = ()
+
+
 class PolicyInfo(Record):
     """A policy as the server stores it."""
 
@@ -172,7 +184,7 @@ class PolicyInfo(Record):
     state: str
     description: str | None
     privileges: tuple[str, ...]
-    actors: PolicyActors
+    actors: GrantedActors
     editable: bool
     source: str
     set: str | None
@@ -220,9 +232,11 @@ class GroupInfo(Record):
 
 
 class ActorInfo(Record):
-    """The status of an actor, and how many tokens and sessions it has."""
+    """The name and status of an actor, and how many tokens and sessions it has."""
 
     urn: str
+    display_name: str | None
+    email: str | None
     status: str
     changed_at: datetime | None
     changed_by: str | None
@@ -258,6 +272,7 @@ class OffboardingReport(Record):
 
     dry_run: bool
     urn: str
+    display_name: str | None
     status: str
     known: bool
     token_count: int
@@ -276,6 +291,8 @@ class ActorSummary(Record):
 
     urn: str
     username: str
+    display_name: str | None
+    email: str | None
     status: str
     changed_at: datetime | None
     changed_by: str | None
@@ -320,6 +337,7 @@ class EventInfo(Record):
     at: datetime
     action: str
     actor_urn: str
+    actor_name: str | None
     token_id: str | None
     target: str
     peer: str
@@ -423,6 +441,7 @@ class OperationInfo(Record):
     state: str
     plan: TruncationPlan
     actor_urn: str
+    actor_name: str | None
     created_at: datetime
     started_at: datetime | None
     changed_at: datetime | None

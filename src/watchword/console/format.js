@@ -99,15 +99,28 @@ export const short = (text, ends = 6) => (text.length > ends * 2 + 3 ? `${text.s
 export const nameOf = (urn) => urn.slice(urn.lastIndexOf(":") + 1) || urn;
 
 export const USER = "urn:li:corpuser:";
+/** The urn of a service account. */
+export const ACCOUNT = /^urn:li:corpuser:service_[a-z0-9-]{1,60}$/;
 
-/** @param {string} urn a user's name; the whole urn if the name would be ambiguous */
-export function actorName(urn) {
+/**
+ * What an actor is called: its display name, or the user's name in its urn; the whole urn if that would be ambiguous.
+ * @param {string} urn @param {string | null} [displayName]
+ */
+export function actorName(urn, displayName) {
+  if (displayName) return displayName;
   const name = urn.startsWith(USER) ? urn.slice(USER.length) : "";
   return name && !name.includes(":") ? name : urn;
 }
 
-/** @param {string} urn an actor's name, with the whole urn on hover */
-export const actor = (urn) => html`<span class="actor" title="${urn}">${short(actorName(urn), 12)}</span>`;
+/** The first letters of the first and the last word. @param {string} name */
+export function initials(name) {
+  const words = name.split(/[^\p{L}\p{N}]+/u).filter(Boolean);
+  return [words[0], words.length > 1 ? words[words.length - 1] : ""].map((word) => [...(word ?? "")][0] ?? "").join("").toUpperCase();
+}
+
+/** An actor's name with its initials, and the whole urn on hover. @param {string} urn @param {string | null} [displayName] */
+export const actor = (urn, displayName) => html`<span class="actor" title="${urn}"
+  data-initials="${initials(actorName(urn, displayName))}">${short(actorName(urn, displayName), 12)}</span>`;
 
 /** A token's id as a part of an address, in URL-safe base64. @param {string} id */
 export const idToPath = (id) => id.replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");

@@ -12,11 +12,11 @@ import { go } from "./router.js";
  * @typedef {Record<"generatePersonalAccessTokens" | "manageTokens" | "manageServiceAccounts" | "introspectTokens"
  *   | "managePolicies" | "getTaskStatus" | "getIndexSizes" | "truncateTimeseries" | "manageSystemOperations"
  *   | "viewAuditLog", boolean>} Privileges
- * @typedef {{urn: string, tokenId: string | null, expiresAt: number | null, localMode: boolean, version: string,
+ * @typedef {{urn: string, displayName: string | null, tokenId: string | null, expiresAt: number | null, localMode: boolean, version: string,
  *   privileges: Privileges}} Me
  */
 
-const ME = `{ me { corpUser { urn } platformPrivileges { generatePersonalAccessTokens manageTokens manageServiceAccounts
+const ME = `{ me { corpUser { urn displayName } platformPrivileges { generatePersonalAccessTokens manageTokens manageServiceAccounts
   introspectTokens managePolicies getTaskStatus getIndexSizes truncateTimeseries manageSystemOperations viewAuditLog } } }`;
 
 /** @type {{name: string, label: string, path: string, may: (p: Privileges) => boolean}[]} */
@@ -35,6 +35,7 @@ export async function whoAmI(current) {
   const { me } = await graphql(ME);
   return {
     urn: me.corpUser.urn,
+    displayName: me.corpUser.displayName,
     privileges: me.platformPrivileges,
     tokenId: current.tokenId ?? null,
     expiresAt: current.expiresAt ?? null,
@@ -62,7 +63,7 @@ export function showRail(rail, me, here) {
       <button type="button" class="plain" id="theme" @click=${nextTheme} aria-label="Theme: ${theme()}"><span
         class="wide">Theme:</span><span class="slim" aria-hidden="true">◐</span> <span class="theme-name">${theme()}</span></button>
       <button type="button" class="plain keys" @click=${showKeys}>Shortcuts <kbd>?</kbd></button>
-      ${me ? html`<span class="who" title="${me.urn}${me.expiresAt ? `\nThis session expires ${exact(me.expiresAt)}.` : ""}">${actorName(me.urn)}</span>
+      ${me ? html`<span class="who" title="${me.urn}${me.expiresAt ? `\nThis session expires ${exact(me.expiresAt)}.` : ""}">${actorName(me.urn, me.displayName)}</span>
         <button type="button" class="plain" id="sign-out" @click=${signOut}>Sign out</button>` : null}
     </div>
     ${me?.localMode ? html`<p class="local-mode"><span aria-hidden="true">▲</span> Local mode: anyone who can reach this

@@ -13,7 +13,9 @@ import { status } from "./components.js";
  * @property {string} name
  * @property {string | null} description
  * @property {string} actorUrn
+ * @property {string | null} actorName
  * @property {string} ownerUrn
+ * @property {string | null} ownerName
  * @property {"PERSONAL" | "SERVICE_ACCOUNT"} tokenType
  * @property {"ACTIVE" | "EXPIRED" | "REVOKED"} status
  * @property {"ACTIVE" | "EXPIRED" | "REVOKED" | "SUSPENDED"} effectiveStatus
@@ -41,7 +43,7 @@ import { status } from "./components.js";
 export const SOON = 7 * DAY;
 
 /** What a list of tokens shows. */
-export const ROW = `id name description actorUrn ownerUrn tokenType status effectiveStatus createdAt expiresAt lastUsedAt revokedAt scopes
+export const ROW = `id name description actorUrn actorName ownerUrn ownerName tokenType status effectiveStatus createdAt expiresAt lastUsedAt revokedAt scopes
   parentId replacedBy replacedAt awaitsFirstUse`;
 
 /** All fields of a token. */

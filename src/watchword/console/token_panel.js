@@ -74,8 +74,8 @@ function details(context, token, known, place) {
       <dt>May</dt><dd>${scopes(token.scopes, known)}</dd>
       <dt>From</dt><dd>${token.allowedNetworks ? listed(token.allowedNetworks) : "anywhere"}</dd>
       <dt>For</dt><dd>${token.audience ? listed(token.audience) : "this service"}</dd>
-      <dt>Acts as</dt><dd>${actor(token.actorUrn)} <span class="quiet small mono">${token.actorUrn}</span></dd>
-      <dt>Created by</dt><dd>${actor(token.ownerUrn)}, ${time(token.createdAt)}</dd>
+      <dt>Acts as</dt><dd>${actor(token.actorUrn, token.actorName)} <span class="quiet small mono">${token.actorUrn}</span></dd>
+      <dt>Created by</dt><dd>${actor(token.ownerUrn, token.ownerName)}, ${time(token.createdAt)}</dd>
       ${token.parentId ? html`<dt>Derived from</dt><dd>${other(token.parentId, place)}; it is revoked and expires with it</dd>` : null}
       ${token.mintedWith && token.mintedWith !== token.parentId ? html`<dt>Created with</dt><dd>${other(token.mintedWith, place)}</dd>` : null}
       <dt>Id</dt><dd>${idCode(token.id)}</dd>

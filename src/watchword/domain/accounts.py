@@ -1,7 +1,8 @@
 """Service accounts: actors for programs, created and deleted by the API.
 
-Their urns have a reserved form, so the privilege decides before the caller can learn whether an account exists.
-A deleted account stays suspended for good, and its urn is never used again.
+Their urns have a reserved form, `urn:li:corpuser:service_<id>`, so the privilege decides before the caller can learn
+whether an account exists. The id is chosen, or a uuid. A deleted account stays suspended for good, and its urn is never
+used again.
 """
 
 import re
@@ -14,7 +15,7 @@ from watchword.domain.policies import Policy, PolicySet, PolicyState, Privilege
 
 ACCOUNT_PREFIX = "urn:li:corpuser:service_"
 
-_URN = re.compile(re.escape(ACCOUNT_PREFIX) + r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
+_ID = re.compile(r"[a-z0-9-]{1,60}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +66,24 @@ def gains(policies: tuple[Policy, ...], groups: Mapping[str, list[str]], account
 
 
 def is_account(urn: str) -> bool:
-    return _URN.fullmatch(urn) is not None
+    return urn.startswith(ACCOUNT_PREFIX) and _ID.fullmatch(urn, len(ACCOUNT_PREFIX)) is not None
+
+
+def check_account_id(value: str, field: str) -> str:
+    if not _ID.fullmatch(value):
+        raise invalid(field, f"{field} must have 1 to 60 lower-case letters, digits or hyphens.")
+    return value
 
 
 def check_account(urn: str, field: str) -> str:
     if not is_account(urn):
-        raise invalid(field, f"{field} must be the urn of a service account: {ACCOUNT_PREFIX}<uuid>.")
+        raise invalid(field, f"{field} must be the urn of a service account: {ACCOUNT_PREFIX}<id>.")
     return urn
+
+
+def account_exists(*, deleted: bool) -> Fault:
+    why = "It belonged to a service account that was deleted" if deleted else "A service account has it"
+    return Fault(Reason.ALREADY_EXISTS, f"id is already in use. {why}. Choose another.", field="id")
 
 
 def no_account() -> Fault:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from watchword.domain.errors import Fault
 from watchword.domain.filters import DEFAULT_COUNT, check_page_size
-from watchword.domain.names import MAX_URN, SYSTEM_ACTOR, check_text
+from watchword.domain.names import MAX_URN, SYSTEM_ACTOR, check_email, check_name, check_text
 from watchword.domain.policies import Privilege, denied, out_of_scope
 from watchword.domain.token_limits import UNLIMITED, Limits
 
@@ -75,6 +75,7 @@ class ActorState:
     status: ActorStatus
     changed_at: int | None = None
     changed_by: str | None = None
+    email: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,8 @@ class ActorHoldings:
     live_tokens: int
     sessions: int
     known: bool
-    """Whether the store knows the actor by a token, group, session, account or policy. A status alone does not count:
-    a mistyped urn can have one.
+    """Whether the store knows the actor by a name, token, group, session, account or policy. A status alone does not
+    count: a mistyped urn can have one.
     """
 
 
@@ -114,6 +115,26 @@ class ActorSearch:
     def bound(self) -> str:
         """The exclusive upper bound."""
         return self.prefix + "\x7f"
+
+
+class ProfileField(Enum):
+    """What is known of a person, under its name in the API."""
+
+    DISPLAY_NAME = "displayName"
+    EMAIL = "email"
+
+
+Profile = Mapping[ProfileField, str | None]
+"""None: the person has none. A field that is absent stays as it is."""
+
+
+def check_profile(profile: Profile) -> Profile:
+    name, email = profile.get(ProfileField.DISPLAY_NAME), profile.get(ProfileField.EMAIL)
+    if name is not None:
+        check_name(name, "displayName")
+    if email is not None:
+        check_email(email)
+    return profile
 
 
 class ActorPage(NamedTuple):

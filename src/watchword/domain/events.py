@@ -40,6 +40,7 @@ class Action(Enum):
     GROUP_DELETED = "group.deleted", "A group and its memberships were deleted."
     GROUP_MEMBERS_ADDED = "group.members_added", "Actors were added to a group."
     GROUP_MEMBERS_REMOVED = "group.members_removed", "Actors were removed from a group."
+    ACTOR_UPDATED = "actor.updated", "The name or e-mail address of an actor changed: which of them, not their text."
     ACTOR_SUSPENDED = "actor.suspended", "An actor was suspended."
     ACTOR_RESUMED = "actor.resumed", "An actor was resumed."
     KEY_CREATED = "key.created", "The first signing key was created."

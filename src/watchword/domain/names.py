@@ -12,6 +12,7 @@ from watchword.domain.errors import invalid
 
 MAX_NAME = 200
 MAX_DESCRIPTION = 1_000
+MAX_EMAIL = 254
 # Bidirectional marks can make one name look like another.
 _BIDI_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 # Characters that control a terminal or the text direction and that JSON and YAML print unescaped.
@@ -25,6 +26,8 @@ GROUP_PREFIX = "urn:li:corpGroup:"
 SYSTEM_ACTOR = "urn:li:corpuser:__system"
 UNKNOWN_ACTOR = "urn:li:corpuser:__unknown"
 _URN = re.compile(r"urn:[A-Za-z0-9][A-Za-z0-9-]{0,31}:[\x21-\x7e]+", re.ASCII)
+# Not all of RFC 5322: one @, and no character that quotes, lists or hides an address.
+_EMAIL = re.compile(r'[^\s@<>()\[\],;:"\\]{1,64}@[^\s@<>()\[\],;:"\\]+')
 _SHORT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _NOT_ACTORS = frozenset(
     {
@@ -46,6 +49,13 @@ def check_name(value: str, field: str = "name") -> str:
 
 def check_description(value: str | None, field: str = "description") -> str | None:
     return None if value is None else check_text(value, field, MAX_DESCRIPTION)
+
+
+def check_email(value: str, field: str = "email") -> str:
+    check_text(value, field, MAX_EMAIL)
+    if not _EMAIL.fullmatch(value) or not _BIDI_MARKS.isdisjoint(value):
+        raise invalid(field, f"{field} must be an e-mail address such as alice@example.com.")
+    return value
 
 
 def check_text(value: str, field: str, longest: int) -> str:

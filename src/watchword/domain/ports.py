@@ -23,6 +23,7 @@ from watchword.domain.actors import (
     ActorState,
     ActorStatus,
     Bearer,
+    Profile,
     WritePrecondition,
 )
 from watchword.domain.bulk_revocation import Receipt, Revocation, RevocationPreview, Selection, TokenVisibility
@@ -68,6 +69,7 @@ class Group:
     name: str
     description: str | None
     members: int = 0
+    set_name: str | None = None  # the set that declares it; None: made by the API
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +241,8 @@ class TokenStore(Protocol):
 
 
 class AccountStore(Protocol):
-    async def add_account(self, precondition: WritePrecondition, account: ServiceAccount) -> None: ...
+    async def add_account(self, precondition: WritePrecondition, account: ServiceAccount) -> None:
+        """ALREADY_EXISTS if an account has or had this urn."""
 
     async def get_account(self, urn: str) -> ServiceAccount:
         """ACCOUNT_NOT_FOUND if it does not exist or was deleted."""
@@ -332,9 +335,14 @@ class PolicyStore(Protocol):
     async def actor_holdings(self, actor: str) -> ActorHoldings: ...
 
     async def known_actors(self, search: ActorSearch, seconds: float = SEARCH_SECONDS) -> ActorPage:
-        """Actors, by urn, that have or had tokens, a status or a group, or that a policy names. Costs what the page and
-        the policies cost; DEADLINE if that takes longer.
+        """Actors, by urn, that have or had tokens, a status, a name or a group, or that a policy names. Costs what the
+        page and the policies cost; DEADLINE if that takes longer.
         """
+
+    async def actor_names(self, actors: Collection[str]) -> dict[str, str]:
+        """The display names of these actors, service accounts included; without those that have none."""
+
+    async def set_profile(self, precondition: WritePrecondition, actor: str, profile: Profile) -> None: ...
 
     async def set_actor_status(self, precondition: WritePrecondition, actor: str, status: ActorStatus) -> None:
         """NOT_EDITABLE if the actor is a deleted service account."""

@@ -63,6 +63,8 @@ class TokenRecord(NamedTuple):
     use_count: int = 0
     last_network: str | None = None
     suspended: bool = False  # Whether its actor is suspended. Not stored with the token; looked up for display.
+    actor_name: str | None = None  # Display names, looked up in the same way.
+    owner_name: str | None = None
 
     def is_live(self, now: int) -> bool:
         return self.status(now) is TokenStatus.ACTIVE

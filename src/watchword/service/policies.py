@@ -3,8 +3,18 @@
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 
-from watchword.domain.actors import ActorHoldings, ActorPage, ActorSearch, ActorState, ActorStatus, Caller, Grant
-from watchword.domain.errors import Fault, Reason
+from watchword.domain.accounts import is_account
+from watchword.domain.actors import (
+    ActorHoldings,
+    ActorPage,
+    ActorSearch,
+    ActorState,
+    ActorStatus,
+    Caller,
+    Grant,
+    Profile,
+)
+from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX
 from watchword.domain.policies import (
     Explanation,
@@ -145,6 +155,16 @@ class Policies:
         if status is ActorStatus.SUSPENDED:
             self.check_suspendable(urn)
         await self._authority.write(grant, lambda grant: self._store.set_actor_status(grant.precondition, urn, status))
+
+    async def set_profile(self, grant: Grant, urn: str, profile: Profile) -> None:
+        grant.expect(MANAGE)
+        if is_account(urn):
+            raise invalid("urn", "urn must not be that of a service account, whose name is set when it is created.")
+        await self._authority.write(grant, lambda grant: self._store.set_profile(grant.precondition, urn, profile))
+
+    async def names_of(self, actors: Collection[str]) -> dict[str, str]:
+        """The display names of actors. Only for urns that the caller was allowed to see."""
+        return await self._store.actor_names(actors) if actors else {}
 
     def check_suspendable(self, urn: str) -> None:
         if urn == self._root_actor:

@@ -15,17 +15,21 @@ from watchword.domain.store_urls import LastStart
 from watchword.domain.token_limits import unpacked
 from watchword.domain.tokens import TokenRecord, TokenType
 
-ACCOUNT = "urn, name, description, created_at, created_by, deleted_at"
+ACCOUNT = "urn, name, description, created_at, created_by, deleted_at, set_name"
 SESSION = "id, actor_urn, token_id, created_at, ends_at"
 RETRY = "actor, digest, kid, token_id, created_at, expires_at"
 POLICY = "urn, name, description, state, privileges, users, groups, all_users, source, set_name"
-GROUP = "urn, name, description, members"
+GROUP = "urn, name, description, members, set_name"
+ACTOR = "urn, status, changed_at, changed_by, display_name, email"
 EVENT = "at, actor, bearer_id, action, target, peer, request_id, detail"
 
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "type": {kind.value: kind for kind in TokenType}.__getitem__,
     "limits": unpacked,
 }
+
+# Fields of a token that are looked up elsewhere, as the last ones of its record.
+_NOT_STORED = {"suspended": "false", "actor_name": "NULL", "owner_name": "NULL"}
 
 Row = Sequence[Any]
 
@@ -55,13 +59,13 @@ def token_reader(wanted: frozenset[str] | None) -> tuple[str, Callable[[Row], To
             values[index] = convert(values[index])
         return record._make(values)
 
-    columns = ", ".join("false" if name == "suspended" else name for name in fields)
+    columns = ", ".join(_NOT_STORED.get(name, name) for name in fields)
     # A row without columns to convert needs no Python code.
     return columns, make if read else partial(tuple.__new__, record)
 
 
 TOKEN, token_of = token_reader(None)
-TOKEN_COLUMNS = TOKEN.removesuffix(", false")
+TOKEN_COLUMNS = TOKEN.removesuffix(", false, NULL, NULL")
 
 INSERTED = (
     "id, type, name, description, actor_urn, owner_urn, created_at, expires_at, minted_with, limits, parent, root,"

@@ -44,6 +44,7 @@ ASKED_BY = {
     "removeGroupMembers": "group remove",
     "getActor": "actor show",
     "updateUserStatus": "actor suspend",
+    "setActor": "actor set",
     "offboardActor": "actor offboard",
     "listEvents": "event list",
     "operations": "task list",

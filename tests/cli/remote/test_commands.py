@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from tests.cli.remote.conftest import Run
 from tests.support.server import ADMIN, GENERATE, Server
+from tests.support.terminal import Terminal
 
 Done = Callable[..., str]
 
@@ -79,6 +80,28 @@ def test_known_actors_are_listed(server: Server, done: Done, actor: str) -> None
     assert [(one["urn"], one["status"]) for one in found] == [(f"{actor}-a", "ACTIVE"), (f"{actor}-b", "SUSPENDED")]
     lines = done("actor", "list", "--prefix", actor, "--suspended").splitlines()
     assert [line.split()[:2] for line in lines] == [["URN", "STATUS"], [f"{actor}-b", "SUSPENDED"]]
+
+
+def test_actor_is_named_and_shown_by_name(server: Server, run: Run, done: Done, actor: str) -> None:
+    assert run("actor", "set", actor).returncode == 2
+    assert done("actor", "set", actor, "--name", "Ann Example", "--email", "ann@example.com") == f"Updated {actor}\n"
+    shown = done("actor", "show", actor)
+    assert "Ann Example" in shown
+    assert "ann@example.com" in shown
+    token = server.create(ADMIN, of=actor)["metadata"]["id"]
+    assert f"{actor} (Ann Example)" in done("token", "show", token)
+    listed = done("token", "list", "--actor", actor)
+    assert actor in listed
+    assert "Ann" not in listed  # a pipe has urns
+    assert json.loads(done("token", "list", "--actor", actor, "--json"))[0]["actorName"] == "Ann Example"
+    for flags, there, absent in (((), "Ann Example", actor), (("--urns",), actor, "Ann Example")):
+        words = ("token", "list", "--actor", actor, *flags, "--url", server.url, "--as", ADMIN)
+        with Terminal(*words, columns=200) as terminal:
+            assert terminal.finish() == 0
+        assert there in terminal.text
+        assert absent not in terminal.text
+    done("actor", "set", actor, "--name", "")
+    assert json.loads(done("actor", "show", actor, "--json"))["displayName"] is None
 
 
 def test_can_prints_the_policy_or_the_denial(server: Server, done: Done, actor: str) -> None:

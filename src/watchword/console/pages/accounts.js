@@ -12,11 +12,11 @@ import { backTo, openPanel } from "./forms.js";
 import { actorLink, actorPath, urnCode } from "./actor_names.js";
 
 /**
- * @typedef {{urn: string, displayName: string, description: string | null, createdBy: string, createdAt: number, status: string}} Account
+ * @typedef {{urn: string, displayName: string, description: string | null, createdBy: string, createdByName: string | null, createdAt: number, status: string}} Account
  * @typedef {import("./all_tokens.js").Token} Token
  */
 
-const ACCOUNT = `urn displayName description createdBy createdAt status`;
+const ACCOUNT = `urn displayName description createdBy createdByName createdAt status`;
 const LIST = `query Accounts($input: ListServiceAccountsInput) { listServiceAccounts(input: $input) { start count total
   serviceAccounts { ${ACCOUNT} } } }`;
 const ONE = `query Account($urn: String!, $tokens: ListAccessTokensInput) { getServiceAccount(urn: $urn) { ${ACCOUNT} }
@@ -71,7 +71,7 @@ export async function page(context) {
       { label: "Name", cell: (one) => html`<a id="${one.urn}" href="${withQuery({ page: at.query.get("page"), token: null }, accountPath(one.urn))}">${one.displayName}</a>` },
       { label: "Id", class: "nowrap", cell: (one) => html`<code title="${one.urn}">${short(nameOf(one.urn), 12)}</code>` },
       { label: "Description", cell: (one) => one.description ?? html`<span class="quiet">–</span>` },
-      { label: "Created", cell: (one) => html`<span>${time(one.createdAt)} by ${actorLink(one.createdBy, me)}</span>` },
+      { label: "Created", cell: (one) => html`<span>${time(one.createdAt)} by ${actorLink(one.createdBy, me, one.createdByName)}</span>` },
       { label: "Status", cell: actorStatus },
     ],
   });
@@ -109,7 +109,7 @@ export async function page(context) {
     title: account.displayName, close: withQuery({ page: at.query.get("page") }, "/console/accounts"),
     content: html`<dl class="facts"><dt>Status</dt><dd>${actorStatus(account)}</dd><dt>Urn</dt><dd>${urnCode(account.urn)}</dd>
         <dt>Description</dt><dd>${account.description ?? "–"}</dd>
-        <dt>Created</dt><dd>${time(account.createdAt)} by ${actorLink(account.createdBy, me)}</dd>
+        <dt>Created</dt><dd>${time(account.createdAt)} by ${actorLink(account.createdBy, me, account.createdByName)}</dd>
         ${me.privileges.managePolicies ? html`<dt>Privileges</dt><dd><a href="${actorPath(account.urn)}">What it may do</a></dd>` : null}
         ${me.privileges.viewAuditLog ? html`<dt>Activity</dt><dd><a href="/console/activity?actor=${encodeURIComponent(account.urn)}">What it did</a></dd>` : null}</dl>
       <h3>${counted(found.total, "token")} not revoked</h3>
@@ -129,10 +129,13 @@ export async function page(context) {
       title: "New service account", action: "Create account",
       content: html`${field({ id: "account-name", label: "Name", hint: "The program that uses it.", control: html`<input id="account-name"
           name="displayName" required maxlength="200" autocomplete="off" aria-describedby="account-name-hint">` })}
+        ${field({ id: "account-id", label: "Id", optional: true, hint: "The end of its urn: lower-case letters, digits, hyphens. Generated if empty. It never changes.",
+          control: html`<input id="account-id" name="id" maxlength="60" pattern="[a-z0-9\\-]+" autocomplete="off" spellcheck="false" aria-describedby="account-id-hint">` })}
         ${field({ id: "account-description", label: "Description", optional: true, control: html`<input id="account-description"
           name="description" maxlength="1000" autocomplete="off">` })}`,
       act: async (form) => {
-        const input = { displayName: String(form.get("displayName")), description: String(form.get("description")) || null };
+        const given = (/** @type {string} */ name) => String(form.get(name)).trim() || null;
+        const input = { id: given("id"), displayName: String(form.get("displayName")), description: given("description") };
         made = (await graphql(CREATE, { input })).createServiceAccount;
       },
     });

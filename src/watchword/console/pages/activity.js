@@ -8,12 +8,12 @@ import { goQuery, setHooks, withQuery } from "../router.js";
 import { actorInput, actorLink, actorPath, actorName, groupName, userUrn } from "./actor_names.js";
 
 /**
- * @typedef {{id: string, at: number, action: string, actorUrn: string, tokenId: string | null, target: string, peer: string,
+ * @typedef {{id: string, at: number, action: string, actorUrn: string, actorName: string | null, tokenId: string | null, target: string, peer: string,
  *   requestId: string, detail: Record<string, unknown>}} Happened
  */
 
 const LIST = `query Events($input: ListEventsInput) { listEvents(input: $input) { count cursor events {
-  id at action actorUrn tokenId target peer requestId detail } } }`;
+  id at action actorUrn actorName tokenId target peer requestId detail } } }`;
 const ACTIONS = `{ listEventActions { name description } }`;
 const NAMES = ["action", "actor", "target", "since", "until"];
 
@@ -80,7 +80,7 @@ export async function page(context) {
     const name = nameOf(event.actorUrn);
     if (name === "__system") return html`<span class="quiet" title="${event.actorUrn}">the service</span>`;
     if (name === "__unknown") return html`<span class="quiet" title="${event.actorUrn}">unknown</span>`;
-    return actorLink(event.actorUrn, me);
+    return actorLink(event.actorUrn, me, event.actorName);
   }
 
   /** @param {Happened} event */

@@ -2,10 +2,10 @@
 
 import { html, render } from "../html.js";
 import { graphql } from "../api.js";
-import { USER, actorName, nameOf, short } from "../format.js";
+import { USER, actor, actorName, nameOf } from "../format.js";
 import { copyButton, newId } from "../components.js";
 
-const KNOWN = `query Known($prefix: String) { listActors(input: {prefix: $prefix, count: 10}) { actors { urn } } }`;
+const KNOWN = `query Known($prefix: String) { listActors(input: {prefix: $prefix, count: 10}) { actors { urn displayName } } }`;
 
 export { actorName };
 export const GROUP = "urn:li:corpGroup:";
@@ -28,10 +28,12 @@ export const urnCode = (urn) => html`<span class="urn"><code>${urn}</code> ${cop
 /** The address of an actor's page. @param {string} urn */
 export const actorPath = (urn) => `/console/actors/${encodeURIComponent(urn)}`;
 
-/** An actor, as a link for callers who may see its page. @param {string} urn @param {import("../shell.js").Me} me */
-export const actorLink = (urn, me) => (me.privileges.managePolicies && !nameOf(urn).startsWith("__")
-  ? html`<a href="${actorPath(urn)}" title="${urn}">${short(actorName(urn), 14)}</a>`
-  : html`<span title="${urn}">${short(actorName(urn), 14)}</span>`);
+/**
+ * An actor, as a link for callers who may see its page.
+ * @param {string} urn @param {import("../shell.js").Me} me @param {string | null} [displayName]
+ */
+export const actorLink = (urn, me, displayName) => (me.privileges.managePolicies && !nameOf(urn).startsWith("__")
+  ? html`<a href="${actorPath(urn)}">${actor(urn, displayName)}</a>` : actor(urn, displayName));
 
 /**
  * An input for an actor, with suggestions for callers who may list actors.
@@ -52,7 +54,8 @@ export function actorInput(me, { id, name = id, value = "", required = false, pl
     if (mine !== last || !place || !input.value.trim()) return;
     try {
       const found = (await graphql(KNOWN, { prefix: input.value.trim() })).listActors.actors;
-      if (mine === last) render(place, found.map((/** @type {{urn: string}} */ one) => html`<option value="${actorName(one.urn)}"></option>`));
+      if (mine === last) render(place, found.map((/** @type {{urn: string, displayName: string | null}} */ one) => html`<option
+        value="${actorName(one.urn)}" label="${one.displayName ?? null}"></option>`));
     } catch {
       // Without suggestions the whole name is typed.
     }

@@ -2,18 +2,19 @@
 
 import { html } from "../html.js";
 import { graphql } from "../api.js";
-import { counted, time } from "../format.js";
-import { ask, panel } from "../components.js";
+import { ACCOUNT, counted, time } from "../format.js";
+import { ask, field, panel } from "../components.js";
 import { actorStatus } from "./actors.js";
 import { actorPath, actorName, groupName, urnCode } from "./actor_names.js";
 
 const ACTOR = `query Actor($urn: String!, $root: String!) {
-  getActor(urn: $urn) { urn status changedAt changedBy }
+  getActor(urn: $urn) { urn displayName email status changedAt changedBy }
   getGrantedPrivileges(input: {actorUrn: $urn}) { privileges }
   listActors(input: {prefix: $urn, count: 1}) { actors { urn tokenCount groups } }
   listPrivileges { name displayName allows }
   getPolicy(urn: $root) { actors { users } } }`;
 const SET = `mutation SetStatus($urn: String!, $status: CorpUserStatus!) { updateUserStatus(urn: $urn, status: $status) }`;
+const NAME = `mutation Name($input: SetActorInput!) { setActor(input: $input) }`;
 const ROOT = "urn:li:servicePolicy:root";
 
 /**
@@ -23,7 +24,7 @@ const ROOT = "urn:li:servicePolicy:root";
 export async function actorPanel({ urn, me, close, signal, done }) {
   const found = await graphql(ACTOR, { urn, root: ROOT }, { signal });
   const actor = found.getActor;
-  const name = actorName(urn);
+  const name = actorName(urn, actor.displayName);
   const known = found.listActors.actors.find((/** @type {{urn: string}} */ one) => one.urn === urn);
   const tokens = known?.tokenCount ?? 0;
   const isRoot = found.getPolicy.actors.users.includes(urn);
@@ -51,6 +52,19 @@ export async function actorPanel({ urn, me, close, signal, done }) {
     if (sure) await done(html`Resumed <strong>${name}</strong>.`);
   }
 
+  async function rename() {
+    const sure = await ask({
+      title: `Name ${actorName(urn)}`, action: "Save",
+      content: html`<p>The console shows the name wherever it shows the actor. It decides nothing.</p>
+        ${field({ id: "actor-name", label: "Name", optional: true, control: html`<input id="actor-name" name="displayName" maxlength="200"
+          autocomplete="off" .value=${actor.displayName ?? ""}>` })}
+        ${field({ id: "actor-email", label: "E-mail", optional: true, control: html`<input id="actor-email" name="email" type="email"
+          maxlength="254" autocomplete="off" .value=${actor.email ?? ""}>` })}`,
+      act: (form) => graphql(NAME, { input: { urn, ...Object.fromEntries(["displayName", "email"].map((key) => [key, String(form.get(key)).trim() || null])) } }),
+    });
+    if (sure) await done(html`Saved the name of <code>${urn}</code>.`);
+  }
+
   const action = () => {
     if (suspended) return html`<button type="button" class="primary" @click=${resume}>Resume ${name}…</button>`;
     if (isRoot) return html`<p class="quiet">The root actor cannot be suspended. Change WATCHWORD_ROOT_ACTOR instead.</p>`;
@@ -62,6 +76,7 @@ export async function actorPanel({ urn, me, close, signal, done }) {
     title: name, close,
     content: html`<dl class="facts"><dt>Status</dt><dd>${actorStatus(actor)}</dd>
         ${actor.changedAt === null ? null : html`<dt>Changed</dt><dd>${time(actor.changedAt)} by ${actorName(actor.changedBy ?? "")}</dd>`}
+        <dt>E-mail</dt><dd>${actor.email ?? "–"}</dd>
         <dt>Urn</dt><dd>${urnCode(urn)}</dd>
         <dt>Tokens</dt><dd>${me.privileges.manageTokens ? html`<a href="/console/all-tokens?actor=${encodeURIComponent(urn)}">${counted(tokens, "token")}</a>`
           : counted(tokens, "token")} not revoked</dd>
@@ -74,6 +89,6 @@ export async function actorPanel({ urn, me, close, signal, done }) {
         href="/console/policies?actor=${encodeURIComponent(urn)}&amp;privilege=${one.name}" title="By which policy?">${one.displayName}</a>:
         <span class="quiet">${one.allows}</span></li>`)}</ul>` : html`<p>Nothing: no active policy names it.</p>`}
       ${suspended && privileges.length ? html`<p class="quiet">None of this applies while it is suspended.</p>` : null}
-      <div class="actions">${action()}</div>`,
+      <div class="actions">${ACCOUNT.test(urn) ? null : html`<button type="button" @click=${rename}>Name…</button>`}${action()}</div>`,
   });
 }

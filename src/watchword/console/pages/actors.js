@@ -2,22 +2,22 @@
 
 import { html, render } from "../html.js";
 import { graphql } from "../api.js";
-import { inTerminal, number, time } from "../format.js";
+import { actor, inTerminal, number, time } from "../format.js";
 import { ask, empty, errorLine, field, loadList, notice, pageOf, pager, status, table } from "../components.js";
 import { go, goQuery, setHooks, withQuery } from "../router.js";
 import { actorPanel } from "./actor_panel.js";
 import { backTo, openPanel } from "./forms.js";
 import { groupPanel } from "./group_panel.js";
-import { actorPath, GROUP, actorName, groupName } from "./actor_names.js";
+import { actorPath, GROUP, groupName } from "./actor_names.js";
 
 /**
- * @typedef {{urn: string, username: string, status: string, changedAt: number | null, changedBy: string | null,
+ * @typedef {{urn: string, username: string, displayName: string | null, status: string, changedAt: number | null, changedBy: string | null,
  *   tokenCount: number, groups: string[]}} Actor
  * @typedef {{urn: string, name: string, description: string | null, memberCount: number}} Group
  */
 
 const ACTORS = `query Actors($input: ListActorsInput) { listActors(input: $input) { count cursor actors {
-  urn username status changedAt changedBy tokenCount groups } } }`;
+  urn username displayName status changedAt changedBy tokenCount groups } } }`;
 const GROUPS = `query Groups($input: ListGroupsInput!) { listGroups(input: $input) { start count total groups {
   urn name description memberCount } } }`;
 const CREATE = `mutation CreateGroup($input: CreateGroupInput!) { createGroup(input: $input) }`;
@@ -70,7 +70,7 @@ export async function page(context) {
   const actorTable = (/** @type {Actor[]} */ rows) => table({
     caption: "Actors", rows, rowClass: (one) => (one.urn === at.params[0] ? "here" : ""),
     columns: [
-      { label: "Name", cell: (one) => html`<a id="${one.urn}" href="${withQuery({ cursor: at.query.get("cursor") }, actorPath(one.urn))}" title="${one.urn}">${actorName(one.urn)}</a>` },
+      { label: "Name", cell: (one) => html`<a id="${one.urn}" href="${withQuery({ cursor: at.query.get("cursor") }, actorPath(one.urn))}">${actor(one.urn, one.displayName)}</a>` },
       { label: "Groups", cell: (one) => (one.groups.length ? html`<span>${one.groups.slice(0, 3).map(groupName).join(", ")}${one.groups.length > 3
         ? html` <span class="quiet" title="${one.groups.map(groupName).join(", ")}">and ${number(one.groups.length - 3)} more</span>` : null}</span>`
         : html`<span class="quiet">none</span>`) },
@@ -84,8 +84,8 @@ export async function page(context) {
     const narrowed = only || at.query.get("q");
     return empty({
       title: only ? "No actor is suspended" : narrowed ? "No actor matches" : "No actors yet",
-      sentence: html`Actors need no registration. This list has every actor that has a token or a group, was suspended, or is named by a
-        policy. ${at.query.get("q") ? html`<a href="${actorPath(/^urn:/.test(at.query.get("q") ?? "") ? at.query.get("q") ?? ""
+      sentence: html`Actors need no registration. This list has every actor that has a token, a name or a group, was suspended, or is named by
+        a policy. ${at.query.get("q") ? html`<a href="${actorPath(/^urn:/.test(at.query.get("q") ?? "") ? at.query.get("q") ?? ""
           : `urn:li:corpuser:${at.query.get("q")}`)}">Show ${at.query.get("q")} anyway.</a>` : null}`,
       action: narrowed ? html`<a class="button" href="/console/actors">Show all</a>` : undefined,
       command: narrowed ? undefined : inTerminal("watchword actor list", me),

@@ -2,7 +2,7 @@
 
 import { build, html, render } from "../html.js";
 import { graphql } from "../api.js";
-import { counted, DAY, idToPath, inTerminal, number, pathToId, short, time } from "../format.js";
+import { actor, counted, DAY, idToPath, inTerminal, number, pathToId, time } from "../format.js";
 import { whileBusy, empty, loadList, notice, pageOf, pager, status, table } from "../components.js";
 import { withSameQuery, goQuery, setHooks, withQuery } from "../router.js";
 import { showToken } from "../token_panel.js";
@@ -11,13 +11,13 @@ import { actorInput, actorName, userUrn } from "./actor_names.js";
 import { revokeMany, receipts } from "./bulk_revocation.js";
 
 /**
- * @typedef {{id: string, name: string, actorUrn: string, ownerUrn: string, tokenType: string, status: string,
+ * @typedef {{id: string, name: string, actorUrn: string, actorName: string | null, ownerUrn: string, ownerName: string | null, tokenType: string, status: string,
  *   expiresAt: number | null, lastUsedAt: number | null, lastNetwork: string | null, useCount: number,
  *   revokedAt: number | null, effectiveStatus: string}} Token
  */
 
 const LIST = `query AllTokens($input: ListAccessTokensInput) { listAccessTokens(input: $input) { start count total tokens {
-  id name actorUrn ownerUrn tokenType status effectiveStatus expiresAt lastUsedAt lastNetwork useCount revokedAt } } }`;
+  id name actorUrn actorName ownerUrn ownerName tokenType status effectiveStatus expiresAt lastUsedAt lastNetwork useCount revokedAt } } }`;
 const NUMBERS = `query Numbers($soon: [FacetFilterInput!]) {
   all: listAccessTokens(input: {count: 0}) { total }
   soon: listAccessTokens(input: {count: 0, filters: $soon}) { total } }`;
@@ -150,9 +150,8 @@ export async function page(context) {
       { label: "Name", sort: "name", cell: (token) => html`<span class="pick"><input type="checkbox" aria-label="Select ${token.name}"
           ?disabled=${token.status === "REVOKED"} .checked=${chosen.has(token.id)} @change=${(/** @type {Event} */ e) => choose(token, e)}
           ><a id="${token.id}" href="${tokenPath(token.id)}">${token.name}</a></span>` },
-      { label: "Acts as", sort: "actorUrn", cell: (token) => html`<span><a href="${withQuery({ actor: token.actorUrn })}"
-          title="${token.actorUrn}">${short(actorName(token.actorUrn), 12)}</a>${token.ownerUrn === token.actorUrn ? null
-          : html`<span class="quiet small block">created by ${short(actorName(token.ownerUrn), 12)}</span>`}</span>` },
+      { label: "Acts as", sort: "actorUrn", cell: (token) => html`<span><a href="${withQuery({ actor: token.actorUrn })}">${actor(token.actorUrn, token.actorName)}</a>${token.ownerUrn === token.actorUrn ? null
+          : html`<span class="quiet small block">created by ${actor(token.ownerUrn, token.ownerName)}</span>`}</span>` },
       { label: "Expires", sort: "expiresAt", class: "nowrap", cell: (token) => (token.status === "ACTIVE" && token.expiresAt !== null
         ? html`<span data-ends>${time(token.expiresAt)}</span>` : time(token.expiresAt)) },
       { label: "Last used", sort: "lastUsedAt", class: "nowrap", first: "DESCENDING", cell: (token) => time(token.lastUsedAt) },

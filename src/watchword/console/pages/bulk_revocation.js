@@ -2,18 +2,17 @@
 
 import { element, html, render } from "../html.js";
 import { ApiError, graphql } from "../api.js";
-import { counted, fullTime, number, short } from "../format.js";
+import { actor, counted, fullTime, number } from "../format.js";
 import { ask, copyButton, errorLine, loading, newId, notice, table, warning } from "../components.js";
-import { actorName } from "./actor_names.js";
 
 /**
  * @typedef {{count: number, digest: string, revokedAt: number, words: string, actorUrn: string}} Receipt
- * @typedef {{dryRun: boolean, count: number, actors: {actorUrn: string, count: number}[] | null, digest: string | null,
+ * @typedef {{dryRun: boolean, count: number, actors: {actorUrn: string, actorName: string | null, count: number}[] | null, digest: string | null,
  *   revokedAt: number | null}} Result
  */
 
 const REVOKE = `mutation RevokeMany($input: RevokeAccessTokensInput!) { revokeAccessTokens(input: $input) {
-  dryRun count actors { actorUrn count } digest revokedAt } }`;
+  dryRun count actors { actorUrn actorName count } digest revokedAt } }`;
 const MINE = `query Mine($filters: [FacetFilterInput!]) { listAccessTokens(input: {count: 0, filters: $filters}) { total } }`;
 const MOST_ROWS = 10;
 const KEPT = "watchword-receipts";
@@ -115,14 +114,14 @@ export async function revokeMany({ place, input, words, me, done }) {
   await plan();
 }
 
-/** @param {{actorUrn: string, count: number}[]} actors */
+/** @param {{actorUrn: string, actorName: string | null, count: number}[]} actors */
 function whoseTable(actors) {
   const rest = actors.slice(MOST_ROWS);
   const left = rest.reduce((sum, one) => sum + one.count, 0);
   return html`${table({
     caption: "Tokens by actor", rows: actors.slice(0, MOST_ROWS),
     columns: [
-      { label: "Acts as", cell: (one) => html`<span title="${one.actorUrn}">${short(actorName(one.actorUrn), 16)}</span>` },
+      { label: "Acts as", cell: (one) => actor(one.actorUrn, one.actorName) },
       { label: "Tokens", class: "number", cell: (one) => number(one.count) },
     ],
   })}${rest.length ? html`<p class="quiet small">And ${counted(left, "token")} of ${counted(rest.length, "more actor")}.</p>` : null}`;

@@ -2,14 +2,14 @@
 
 import { html } from "../html.js";
 import { graphql } from "../api.js";
-import { counted, number } from "../format.js";
+import { actor, counted, number } from "../format.js";
 import { ask, field, panel } from "../components.js";
 import { withQuery } from "../router.js";
 import { send } from "./forms.js";
 import { actorPath, actorName, groupName, urnCode, urnsIn } from "./actor_names.js";
 
 const GROUP = `query Group($urn: String!, $start: Int) { getGroup(urn: $urn) { urn name description memberCount }
-  listGroupMembers(input: {groupUrn: $urn, start: $start, count: 50}) { start count total members { urn } } }`;
+  listGroupMembers(input: {groupUrn: $urn, start: $start, count: 50}) { start count total members { urn displayName } } }`;
 const ADD = `mutation Add($input: GroupMembersInput!) { addGroupMembers(input: $input) }`;
 const TAKE = `mutation Take($input: GroupMembersInput!) { removeGroupMembers(input: $input) }`;
 const REMOVE = `mutation Remove($urn: String!) { removeGroup(urn: $urn) }`;
@@ -22,7 +22,7 @@ const COUNT = 50;
 export async function groupPanel({ urn, me, close, query, signal, done }) {
   const at = Math.max(1, Number.parseInt(query.get("members") ?? "1", 10) || 1);
   const { getGroup: group, listGroupMembers: found } = await graphql(GROUP, { urn, start: (at - 1) * COUNT }, { signal });
-  const members = /** @type {{urn: string}[]} */ (found.members);
+  const members = /** @type {{urn: string, displayName: string | null}[]} */ (found.members);
 
   /** @param {Event} event */
   const add = (event) => send(event, async (form) => {
@@ -31,14 +31,14 @@ export async function groupPanel({ urn, me, close, query, signal, done }) {
     await done(html`Added ${counted(userUrns.length, "actor")} to <strong>${group.name}</strong>.`);
   }, { userUrns: "new-members" });
 
-  /** @param {string} user */
-  async function take(user) {
+  /** @param {string} user @param {string} name */
+  async function take(user, name) {
     const sure = await ask({
-      title: `Remove ${actorName(user)} from ${group.name}?`, danger: true, action: `Remove ${actorName(user)}`,
-      content: html`<p>From the next request on, ${actorName(user)} lacks the privileges that policies grant only to the group. Its tokens stay valid.</p>`,
+      title: `Remove ${name} from ${group.name}?`, danger: true, action: `Remove ${name}`,
+      content: html`<p>From the next request on, ${name} lacks the privileges that policies grant only to the group. Its tokens stay valid.</p>`,
       act: () => graphql(TAKE, { input: { groupUrn: urn, userUrns: [user] } }),
     });
-    if (sure) await done(html`Removed <strong>${actorName(user)}</strong> from ${group.name}.`);
+    if (sure) await done(html`Removed <strong>${name}</strong> from ${group.name}.`);
   }
 
   async function remove() {
@@ -57,8 +57,9 @@ export async function groupPanel({ urn, me, close, query, signal, done }) {
         <dt>Description</dt><dd>${group.description ?? "–"}</dd>
         ${me.privileges.viewAuditLog ? html`<dt>Activity</dt><dd><a href="/console/activity?target=${encodeURIComponent(urn)}">Events about it</a></dd>` : null}</dl>
       <h3>${counted(found.total, "member")}</h3>
-      ${members.length ? html`<ul class="members">${members.map((one) => html`<li><a href="${actorPath(one.urn)}" title="${one.urn}">${actorName(one.urn)}</a>
-        <button type="button" class="plain" aria-label="Remove ${actorName(one.urn)}" @click=${() => take(one.urn)}>Remove…</button></li>`)}</ul>`
+      ${members.length ? html`<ul class="members">${members.map((one) => html`<li><a href="${actorPath(one.urn)}">${actor(one.urn, one.displayName)}</a>
+        <button type="button" class="plain" aria-label="Remove ${actorName(one.urn, one.displayName)}"
+          @click=${() => take(one.urn, actorName(one.urn, one.displayName))}>Remove…</button></li>`)}</ul>`
         : html`<p class="quiet">No members: the privileges of the group apply to no one.</p>`}
       ${last > 1 ? html`<p class="row small">Page ${number(at)} of ${number(last)}
         ${at > 1 ? html`<a href="${withQuery({ members: at === 2 ? null : at - 1 })}">‹ Previous</a>` : null}

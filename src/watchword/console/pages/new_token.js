@@ -5,7 +5,7 @@
 
 import { html, render } from "../html.js";
 import { ApiError, graphql, newKey } from "../api.js";
-import { DAY, HOUR, MINUTE, exact, utc } from "../format.js";
+import { ACCOUNT, DAY, HOUR, MINUTE, exact, utc } from "../format.js";
 import { errorLine, field, warning } from "../components.js";
 import { creating, showSecret } from "../created_token.js";
 import { WHOLE } from "../token_display.js";
@@ -21,7 +21,6 @@ const CREATE = `mutation Create($input: GetAccessTokenInput!) {
   createAccessToken(input: $input) { accessToken metadata { ${WHOLE} } } }`;
 const DERIVE = `mutation Derive($input: DeriveAccessTokenInput!) {
   deriveAccessToken(input: $input) { accessToken metadata { ${WHOLE} } } }`;
-const ACCOUNT = /^urn:li:corpuser:service_[0-9a-f]{8}-/;
 
 /** @type {[string, string, number | null][]} */
 const DURATIONS = [

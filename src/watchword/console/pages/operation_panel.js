@@ -11,7 +11,7 @@ import { part, took } from "./operations.js";
 
 /** @typedef {import("./operations.js").Operation} Operation */
 
-const FIELDS = `id state percent rowsDone rowsToDo rowsPerSecond estimatedEndAt note error attempts actorUrn createdAt
+const FIELDS = `id state percent rowsDone rowsToDo rowsPerSecond estimatedEndAt note error attempts actorUrn actorName createdAt
   startedAt finishedAt sourceIndex targetIndex cancelAskedAt cancelAskedBy tasks { id purpose completed }
   postCheck { passed rows rowsLeft expected }
   plan { entityType aspect indexName endTimeMillis rows rowsToDelete share sizeInBytes bytesToFree strategy reason }`;
@@ -121,7 +121,7 @@ function shown(one) {
       <dt>Planned</dt><dd>${number(plan.rowsToDelete)} of ${counted(plan.rows, "row")} (${plan.share.toFixed(1)}%),
         about ${bytes(plan.bytesToFree)} of ${bytes(plan.sizeInBytes)}</dd>
       <dt>Strategy</dt><dd>${plan.strategy === "REINDEX" ? "by copy" : "by deletion"}: ${plan.reason}</dd>
-      <dt>Started</dt><dd>${fullTime(one.createdAt)} by ${actor(one.actorUrn)}</dd>
+      <dt>Started</dt><dd>${fullTime(one.createdAt)} by ${actor(one.actorUrn, one.actorName)}</dd>
       ${over ? html`<dt>Finished</dt><dd>${fullTime(one.finishedAt)}, after ${took(one)}</dd>` : null}
       ${one.cancelAskedAt ? html`<dt>Cancelled</dt><dd>${fullTime(one.cancelAskedAt)}
         ${one.cancelAskedBy ? html`by ${actor(one.cancelAskedBy)}` : null}</dd>` : null}

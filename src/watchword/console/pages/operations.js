@@ -16,7 +16,7 @@ import { follow, isOver, poll } from "./operation_panel.js";
  * @typedef {{entityType: string, aspect: string, indexName: string, endTimeMillis: number, rows: number,
  *   rowsToDelete: number, share: number, sizeInBytes: number, bytesToFree: number, strategy: string, reason: string}} Plan
  * @typedef {"PLANNED" | "RUNNING" | "VERIFYING" | "SWAPPING" | "DONE" | "FAILED" | "CANCELLED"} State
- * @typedef {{id: string, state: State, plan: Plan, actorUrn: string, createdAt: number, startedAt: number | null,
+ * @typedef {{id: string, state: State, plan: Plan, actorUrn: string, actorName: string | null, createdAt: number, startedAt: number | null,
  *   finishedAt: number | null, percent: number, rowsDone: number, rowsToDo: number, rowsPerSecond: number | null,
  *   estimatedEndAt: number | null, note: string | null, error: string | null, attempts: number,
  *   sourceIndex: string | null, targetIndex: string | null, cancelAskedAt: number | null, cancelAskedBy: string | null,
@@ -26,7 +26,7 @@ import { follow, isOver, poll } from "./operation_panel.js";
 
 export const SIZES = "{ indexSizes { indexName entityName aspectName sizeInBytes rows } }";
 const LIST = `query Operations($input: ListOperationsInput) { operations(input: $input) { start count total operations {
-  id state percent actorUrn createdAt startedAt finishedAt plan { entityType aspect rows rowsToDelete } } } }`;
+  id state percent actorUrn actorName createdAt startedAt finishedAt plan { entityType aspect rows rowsToDelete } } } }`;
 
 /** @type {Record<State, [import("../components.js").Shape, string]>} */
 const STATES = {
@@ -170,7 +170,7 @@ function historyOf(found, me, here) {
       { label: "To delete", class: "number", cell: (one) => `${number(one.plan.rowsToDelete)} of ${counted(one.plan.rows, "row")}` },
       { label: "Started", cell: (one) => time(one.createdAt) },
       { label: "Duration", cell: (one) => (one.finishedAt ? took(one) : html`<span class="quiet">not finished</span>`) },
-      { label: "By", cell: (one) => actor(one.actorUrn) },
+      { label: "By", cell: (one) => actor(one.actorUrn, one.actorName) },
     ],
   })}${pager({ ...found, shown: found.operations.length, what: "operations" })}`;
 }

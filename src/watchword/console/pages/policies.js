@@ -12,15 +12,17 @@ import { policyPanel } from "./policy_form.js";
 
 /**
  * @typedef {{urn: string, name: string, state: string, description: string | null, privileges: string[], editable: boolean,
- *   source: "SERVICE" | "FILE" | "API", set: string | null, actors: {users: string[], groups: string[], allUsers: boolean}}} Policy
+ *   source: "SERVICE" | "FILE" | "API", set: string | null, actors: Actors}} Policy
+ * @typedef {{resolvedUsers: {urn: string, displayName: string | null}[], groups: string[], allUsers: boolean}} Actors
  * @typedef {{name: string, displayName: string, allows: string, includes: string[]}} Privilege
  * @typedef {{policyUrn: string, policyName: string, via: string, groupUrn: string | null, privilege: string}} Grant
  */
 
-const POLICY = `urn name state description privileges editable source set actors { users groups allUsers }`;
+const ACTORS = "groups allUsers resolvedUsers { urn displayName }";
+const POLICY = `urn name state description privileges editable source set actors { ${ACTORS} }`;
 const LIST = `query Policies($input: ListPoliciesInput!, $all: ListPoliciesInput!) {
   page: listPolicies(input: $input) { start count total policies { ${POLICY} } }
-  all: listPolicies(input: $all) { total policies { urn name state privileges actors { users groups allUsers } } } }`;
+  all: listPolicies(input: $all) { total policies { urn name state privileges actors { ${ACTORS} } } } }`;
 const ONE = `query Policy($urn: String!) { getPolicy(urn: $urn) { ${POLICY} } }`;
 const KNOWN = `{ listPrivileges { name displayName allows includes } }`;
 const EXPLAIN = `query Explain($input: ExplainPrivilegeInput!) { explainPrivilege(input: $input) {
@@ -156,7 +158,7 @@ function grantText(grant) {
 
 /** @param {{actors: Policy["actors"]}} policy */
 const whom = ({ actors }) => [...(actors.allUsers ? ["all users"] : []), ...actors.groups.map((urn) => `group ${groupName(urn)}`),
-  ...actors.users.map(actorName)];
+  ...actors.resolvedUsers.map((user) => actorName(user.urn, user.displayName))];
 
 /** The first three, and how many more; the rest on hover. @param {string[]} words */
 function firstThree(words) {

@@ -82,7 +82,7 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
         <div class="field-error"></div></fieldset>
       ${field({ id: "policy-users", label: "Users", optional: true, hint: "Names or urns, one per line. For many users, create a group.",
         control: html`<textarea id="policy-users" name="users" spellcheck="false" aria-describedby="policy-users-hint"
-          .value=${(policy?.actors.users ?? []).map(actorName).join("\n")}></textarea>` })}
+          .value=${(policy?.actors.resolvedUsers ?? []).map((user) => actorName(user.urn)).join("\n")}></textarea>` })}
       <label class="choice spaced"><input type="checkbox" name="active" .checked=${policy ? policy.state === "ACTIVE" : true}><span>Active<small>An
         inactive policy grants nothing.</small></span></label>
       <div class="form-error"></div>
@@ -100,7 +100,7 @@ const kept = (policy, privileges, close) => panel({
       or deleted here; change the setting and restart.</p>
     <dl class="facts"><dt>Status</dt><dd>${policy.state === "ACTIVE" ? status("live", "active") : status("off", "inactive")}</dd>
       <dt>Description</dt><dd>${policy.description ?? "–"}</dd>
-      <dt>To</dt><dd>${policy.actors.users.map(actorName).join(", ") || "–"}</dd>
+      <dt>To</dt><dd>${policy.actors.resolvedUsers.map((user) => actorName(user.urn, user.displayName)).join(", ") || "–"}</dd>
       <dt>Grants</dt><dd><ul class="grants">${privileges.filter((one) => policy.privileges.includes(one.name))
         .map((one) => html`<li>${one.displayName}: <span class="quiet">${one.allows}</span></li>`)}</ul></dd>
       <dt>Urn</dt><dd>${urnCode(policy.urn)}</dd></dl>`,

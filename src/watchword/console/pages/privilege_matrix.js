@@ -6,7 +6,7 @@ import { GROUP, actorName } from "./actor_names.js";
 
 /**
  * @typedef {{urn: string, name: string, state: string, privileges: string[],
- *   actors: {users: string[], groups: string[], allUsers: boolean}}} Policy
+ *   actors: import("./policies.js").Actors}} Policy
  * @typedef {import("./policies.js").Privilege} Privilege
  * @typedef {{key: string, label: string, kind: number, held: Map<string, {policies: Set<string>, whole: boolean}>}} Who
  */
@@ -19,11 +19,13 @@ export function grid(policies, privileges) {
   const includes = new Map(privileges.map((one) => [one.name, one.includes]));
   /** @type {Map<string, Who>} */
   const found = new Map();
+  const names = new Map(policies.flatMap((policy) => policy.actors.resolvedUsers.map((user) => [user.urn, user.displayName])));
   for (const policy of policies) {
     if (policy.state !== "ACTIVE") continue;
-    const named = [...(policy.actors.allUsers ? [EVERYBODY] : []), ...policy.actors.groups, ...policy.actors.users];
+    const named = [...(policy.actors.allUsers ? [EVERYBODY] : []), ...policy.actors.groups,
+      ...policy.actors.resolvedUsers.map((user) => user.urn)];
     for (const key of named) {
-      const who = found.get(key) ?? { key, label: label(key), kind: kind(key), held: new Map() };
+      const who = found.get(key) ?? { key, label: label(key, names.get(key)), kind: kind(key), held: new Map() };
       found.set(key, who);
       for (const privilege of policy.privileges) {
         hold(who, privilege, policy.name, true);
@@ -44,8 +46,8 @@ function hold(who, privilege, policy, whole) {
 
 /** @param {string} key */
 const kind = (key) => (key === EVERYBODY ? 0 : key.startsWith(GROUP) ? 1 : 2);
-/** @param {string} key */
-const label = (key) => (key.startsWith(GROUP) ? key.slice(GROUP.length) : actorName(key));
+/** @param {string} key @param {string | null} [name] */
+const label = (key, name) => (key.startsWith(GROUP) ? key.slice(GROUP.length) : actorName(key, name));
 
 /** @param {Policy[]} policies @param {Privilege[]} privileges @param {number} total */
 export function matrix(policies, privileges, total) {

@@ -1,14 +1,23 @@
 """GraphQL resolvers for actors: `me`, status, service accounts, offboarding, and the audit log of their actions."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from watchword.domain.accounts import ServiceAccount, check_account
-from watchword.domain.actors import ActorState, ActorStatus, KnownActor, parse_actor_search
+from watchword.domain.accounts import ServiceAccount, check_account, check_account_id
+from watchword.domain.actors import (
+    ActorState,
+    ActorStatus,
+    KnownActor,
+    ProfileField,
+    check_profile,
+    parse_actor_search,
+)
+from watchword.domain.errors import invalid
 from watchword.domain.events import Action, KeptEvent, parse_event_search
 from watchword.domain.names import MAX_URN, check_actor, check_description, check_name, check_text, name_of
 from watchword.domain.policies import Privilege
 from watchword.http.graphql.context import Info, Json, page_of, record_json
-from watchword.http.graphql.policy_resolvers import policy_json
+from watchword.http.graphql.policy_resolvers import policy_json, users_of
 from watchword.http.graphql.token_resolvers import user_json
 from watchword.service.offboarding import OffboardingPlan, OffboardingReceipt, RevokedTokens
 
@@ -29,8 +38,9 @@ PRIVILEGE_FIELDS = {
 async def me(_: Any, info: Info) -> Json:
     caller, policies = info.context.caller, info.context.services.core.policies
     granted = await policies.granted(await policies.authorize_for(caller, caller.actor), caller.actor)
+    names = await info.context.names([caller.actor])
     return {
-        "corpUser": user_json(caller.actor),
+        "corpUser": user_json(caller.actor, names.get(caller.actor)),
         "platformPrivileges": {field: privilege in granted for field, privilege in PRIVILEGE_FIELDS.items()},
     }
 
@@ -39,7 +49,7 @@ async def get_actor(_: Any, info: Info, urn: str) -> Json:
     policies, grant = await info.context.authorize_policies()
     state, holdings = await policies.actor_state(grant, check_actor(urn, "urn"))
     counts = {"liveTokenCount": holdings.live_tokens, "sessionCount": holdings.sessions}
-    return _state_json(state) | {"known": holdings.known} | counts
+    return _state_json(state, await info.context.names([urn])) | {"known": holdings.known} | counts
 
 
 async def list_actors(_: Any, info: Info, input: Json | None = None) -> Json:
@@ -49,9 +59,10 @@ async def list_actors(_: Any, info: Info, input: Json | None = None) -> Json:
         search = parse_actor_search(input or {})
         page = await policies.actors(grant, search, context.time_left())
         context.show(len(page.actors))
+    names = await context.names(actor.state.urn for actor in page.actors)
     return {
         "count": search.count,
-        "actors": [_actor_json(actor) for actor in page.actors],
+        "actors": [_actor_json(actor, names) for actor in page.actors],
         "cursor": page.actors[-1].state.urn if page.more else None,
     }
 
@@ -62,17 +73,30 @@ async def update_user_status(_: Any, info: Info, urn: str, status: str) -> str:
     return urn
 
 
+async def set_actor(_: Any, info: Info, input: Json) -> str:
+    policies, grant = await info.context.authorize_policies()
+    urn: str = check_actor(input["urn"], "urn")
+    profile = {field: input[field.value] for field in ProfileField if field.value in input}
+    if not profile:
+        raise invalid("input", "input must have displayName, email or both; null removes one.")
+    await policies.set_profile(grant, urn, check_profile(profile))
+    return urn
+
+
 async def create_service_account(_: Any, info: Info, input: Json) -> Json:
     accounts = info.context.services.core.accounts
     grant = await accounts.authorize(info.context.caller)
-    name = check_name(input["displayName"], "displayName")
-    return _account_json(await accounts.create(grant, name, check_description(input.get("description"))))
+    short_id, name = input.get("id"), check_name(input["displayName"], "displayName")
+    if short_id is not None:
+        check_account_id(short_id, "id")
+    made = await accounts.create(grant, short_id, name, check_description(input.get("description")))
+    return await _named_account(info, made)
 
 
 async def get_service_account(_: Any, info: Info, urn: str) -> Json:
     accounts = info.context.services.core.accounts
     grant = await accounts.authorize(info.context.caller)
-    return _account_json(await accounts.get(grant, check_account(urn, "urn")))
+    return await _named_account(info, await accounts.get(grant, check_account(urn, "urn")))
 
 
 async def list_service_accounts(_: Any, info: Info, input: Json | None = None) -> Json:
@@ -82,7 +106,8 @@ async def list_service_accounts(_: Any, info: Info, input: Json | None = None) -
         page = page_of(input or {})
         query = check_text((input or {}).get("query") or "", "query", MAX_URN)
         found = await accounts.list(grant, query=query, **page)
-    return page | {"total": found.total, "serviceAccounts": [_account_json(account) for account in found.rows]}
+    names = await context.names(account.created_by for account in found.rows)
+    return page | {"total": found.total, "serviceAccounts": [_account_json(account, names) for account in found.rows]}
 
 
 async def delete_service_account(_: Any, info: Info, urn: str) -> bool:
@@ -103,7 +128,13 @@ async def offboard_actor(_: Any, info: Info, input: Json) -> Json:
             receipt = await offboarding.offboard(
                 grant, plan, revoke_minted=bool(input.get("revokeMinted")), seconds=context.time_left()
             )
-    return _offboarding_json(plan, receipt)
+    names = await context.names(
+        [plan.state.urn, *users_of(plan.policies), *(account.created_by for account in plan.accounts)]
+    )
+    return _offboarding_json(plan, receipt, names) | {
+        "tokens": await context.with_names(plan.tokens.rows),
+        "mintedTokens": await context.with_names(plan.minted.rows),
+    }
 
 
 async def list_events(_: Any, info: Info, input: Json | None = None) -> Json:
@@ -113,9 +144,10 @@ async def list_events(_: Any, info: Info, input: Json | None = None) -> Json:
         search = parse_event_search(input or {})
         events, cursor = await audit.list(grant, search, context.time_left())
         context.show(len(events))
+    names = await context.names(event.actor for event in events)
     return {
         "count": search.count,
-        "events": [_event_json(event) for event in events],
+        "events": [_event_json(event, names) for event in events],
         "cursor": None if cursor is None else str(cursor),
     }
 
@@ -124,41 +156,46 @@ async def list_event_actions(_: Any, __: Info) -> list[Json]:
     return [{"name": action.value, "description": action.meaning} for action in Action]
 
 
-def _state_json(state: ActorState) -> Json:
-    return record_json(state, "urn changed_at changed_by", status=state.status.value)
+def _state_json(state: ActorState, names: Mapping[str, str]) -> Json:
+    name = names.get(state.urn)
+    return record_json(state, "urn changed_at changed_by email", status=state.status.value, displayName=name)
 
 
-def _actor_json(actor: KnownActor) -> Json:
+def _actor_json(actor: KnownActor, names: Mapping[str, str]) -> Json:
     more = {"username": name_of(actor.state.urn), "tokenCount": actor.tokens, "groups": list(actor.groups)}
-    return _state_json(actor.state) | more
+    return _state_json(actor.state, names) | more
 
 
-def _account_json(account: ServiceAccount) -> Json:
+async def _named_account(info: Info, account: ServiceAccount) -> Json:
+    return _account_json(account, await info.context.names([account.created_by]))
+
+
+def _account_json(account: ServiceAccount, names: Mapping[str, str]) -> Json:
     return record_json(
         account,
         "urn description created_by created_at",
         type="CORP_USER",
         name=name_of(account.urn),
         displayName=account.name,
+        createdByName=names.get(account.created_by),
         updatedAt=account.created_at,
         status=(ActorStatus.SUSPENDED if account.suspended else ActorStatus.ACTIVE).value,
     )
 
 
-def _offboarding_json(plan: OffboardingPlan, receipt: OffboardingReceipt | None) -> Json:
+def _offboarding_json(plan: OffboardingPlan, receipt: OffboardingReceipt | None, names: Mapping[str, str]) -> Json:
     return {
         "dryRun": receipt is None,
         "urn": plan.state.urn,
+        "displayName": names.get(plan.state.urn),
         "status": plan.state.status.value,
         "known": plan.holdings.known,
         "tokenCount": plan.tokens.total,
-        "tokens": plan.tokens.rows,
         "mintedTokenCount": plan.minted.total,
-        "mintedTokens": plan.minted.rows,
         "sessionCount": plan.holdings.sessions,
-        "serviceAccounts": [_account_json(account) for account in plan.accounts],
+        "serviceAccounts": [_account_json(account, names) for account in plan.accounts],
         "groups": list(plan.groups),
-        "policies": [policy_json(policy) for policy in plan.policies],
+        "policies": [policy_json(policy, names) for policy in plan.policies],
         "receipt": None if receipt is None else _receipt_json(receipt),
     }
 
@@ -178,6 +215,12 @@ def _revoked_json(revoked: RevokedTokens) -> Json:
     return record_json(revoked.receipt, "count digest revoked_at", ids=list(revoked.ids))
 
 
-def _event_json(event: KeptEvent) -> Json:
-    names = "at action target peer request_id detail"
-    return record_json(event, names, id=str(event.seq), actorUrn=event.actor, tokenId=event.bearer_id)
+def _event_json(event: KeptEvent, names: Mapping[str, str]) -> Json:
+    return record_json(
+        event,
+        "at action target peer request_id detail",
+        id=str(event.seq),
+        actorUrn=event.actor,
+        actorName=names.get(event.actor),
+        tokenId=event.bearer_id,
+    )

@@ -5,15 +5,17 @@ import gc
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from typing import Any, Protocol
 
 from watchword.domain.actors import Caller, Grant
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.filters import DEFAULT_COUNT, SEARCH_SECONDS, Search, check_effort, check_page, check_shown
 from watchword.domain.idempotency import HEADER, IdempotentRequest
+from watchword.domain.tokens import TokenRecord
 from watchword.service import AllServices
 from watchword.service.policies import Policies
 
@@ -25,6 +27,8 @@ ACTOR_BURST, WORKER_BURST = 1.0, 2.5
 MAX_ACTORS = 4_096
 """Actors remembered. A forgotten actor starts with a full bucket; the shared bucket is not affected."""
 MAX_WAIT = 60
+MAX_NAMES = 10_000
+"""Actors of one list whose names are looked up. The others have none."""
 
 Json = dict[str, Any]
 
@@ -149,6 +153,8 @@ class Context:
     _began: float = field(default_factory=time.monotonic)
     max_row_fields: int = 1
     """The most fields of a row in a list of this document."""
+    reads_names: bool = False
+    """Whether the document selects names of actors."""
     _shown: int = 0
     _effort: int = 0
     _pinned_effort: int = 0
@@ -165,6 +171,27 @@ class Context:
     async def authorize_policies(self) -> tuple[Policies, Grant]:
         policies = self.services.core.policies
         return policies, await policies.authorize(self.caller)
+
+    async def names(self, actors: Iterable[str]) -> Mapping[str, str]:
+        """The display names of actors in a result, with one query; with none if the document does not select them."""
+        if not self.reads_names:
+            return {}
+        return await self.services.core.policies.names_of(list(islice(dict.fromkeys(actors), MAX_NAMES)))
+
+    async def with_names(self, records: tuple[TokenRecord, ...]) -> tuple[TokenRecord, ...]:
+        """The tokens with the names of their actors and owners. The records may be projections."""
+        if not records or not self.reads_names:
+            return records
+        pairs = [(f"{one}_name", f"{one}_urn") for one in ("actor", "owner") if f"{one}_name" in records[0]._fields]
+        names = await self.names(getattr(record, urn) for record in records for _, urn in pairs)
+        if not names:
+            return records
+        named: list[Any] = [{name: names.get(getattr(record, urn)) for name, urn in pairs} for record in records]
+        return tuple(record._replace(**found) for record, found in zip(records, named, strict=True))
+
+    async def with_name(self, record: TokenRecord) -> TokenRecord:
+        (named,) = await self.with_names((record,))
+        return named
 
     @property
     def now(self) -> int:

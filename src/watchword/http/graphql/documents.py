@@ -46,6 +46,8 @@ overlapping_fields_can_be_merged.MAX_COMPLEXITY_BUDGET = 150_000
 # Input type names that DataHub clients use.
 SYNONYMS = {"CreateAccessTokenInput": "GetAccessTokenInput", "ListAccessTokenInput": "ListAccessTokensInput"}
 
+NAME_FIELDS = ("displayName", "actorName", "ownerName", "createdByName")
+
 
 class InvalidDocument(Exception):
     """The document does not parse or does not match the schema."""
@@ -66,6 +68,8 @@ class PreparedDocument:
     fastpath: FastPath
     weight: int
     """Bytes, including its plans."""
+    reads_names: bool = False
+    """Whether it may select names of actors."""
     fallback_logged: bool = False
 
     async def execute(
@@ -174,7 +178,8 @@ class Documents:
         fastpath = FastPath(self._schema, document)
         weight = len(text) * WEIGHT + len(operations) * PLAN_WEIGHT + fields * FIELD_WEIGHT
         mutates = any(d.operation is ast.OperationType.MUTATION for d in operations)
-        return PreparedDocument(self._schema, document, mutates, widest, fastpath, weight)
+        reads_names = any(name in text for name in NAME_FIELDS)
+        return PreparedDocument(self._schema, document, mutates, widest, fastpath, weight, reads_names)
 
 
 class _RenameTypes(Visitor):

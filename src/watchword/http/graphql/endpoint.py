@@ -144,6 +144,7 @@ class GraphQLEndpoint:
                 raise
             return _response({"errors": [graphql_error(fault)]}, fault.kind.code, modern=modern)
         context.max_row_fields = document.max_row_fields
+        context.reads_names = document.reads_names
         disconnect = request.watch_disconnect() if document.mutates else None
         try:
             result, fallback = await document.execute(asked.operation, asked.variables, context, meter, asked.memo)

@@ -1,5 +1,6 @@
 """GraphQL resolvers of operations in the search index."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -18,13 +19,14 @@ async def operations(_: Any, info: Info, input: Json | None = None) -> Json:
     page = page_of(input or {})
     async with info.context.searching:
         found, node = await service.list(grant, **page)
-    rows = [_operation_json(info, TaskId(node, one.number), one) for one in found.rows]
+    actors = await info.context.names(one.asked_by for one in found.rows)
+    rows = [_operation_json(info, TaskId(node, one.number), one, actors) for one in found.rows]
     return page | {"total": found.total, "operations": rows}
 
 
 async def operation(_: Any, info: Info, id: str) -> Json:
     service, grant = await _authorized(info, TRUNCATE)
-    return _operation_json(info, *await service.get(grant, TaskId.parse(id, "id")))
+    return await _named_json(info, *await service.get(grant, TaskId.parse(id, "id")))
 
 
 async def task_status(_: Any, info: Info, task: str) -> Json | None:
@@ -55,15 +57,19 @@ async def truncate_timeseries_aspect(_: Any, info: Info, input: Json) -> Json:
     truncation = parse_truncation(input, info.context.now)
     async with info.context.searching:
         plan, started = await service.truncate(grant, truncation)
-    return {"plan": _plan_json(plan), "operation": None if started is None else _operation_json(info, *started)}
+    return {"plan": _plan_json(plan), "operation": None if started is None else await _named_json(info, *started)}
 
 
 async def cancel_operation(_: Any, info: Info, id: str) -> Json:
     service, grant = await _authorized(info, TRUNCATE)
-    return _operation_json(info, *await service.cancel(grant, TaskId.parse(id, "id")))
+    return await _named_json(info, *await service.cancel(grant, TaskId.parse(id, "id")))
 
 
-def _operation_json(info: Info, task: TaskId, operation: Operation) -> Json:
+async def _named_json(info: Info, task: TaskId, operation: Operation) -> Json:
+    return _operation_json(info, task, operation, await info.context.names([operation.asked_by]))
+
+
+def _operation_json(info: Info, task: TaskId, operation: Operation, actors: Mapping[str, str]) -> Json:
     now, work = info.context.now, operation.work
     names = "started_at changed_at finished_at percent cancel_asked_at cancel_asked_by"
     return record_json(work, "rows_done rows_to_do note error attempts") | record_json(
@@ -73,6 +79,7 @@ def _operation_json(info: Info, task: TaskId, operation: Operation) -> Json:
         state=operation.state.value,
         plan=_plan_json(operation.plan),
         actorUrn=operation.asked_by,
+        actorName=actors.get(operation.asked_by),
         createdAt=operation.asked_at,
         rowsPerSecond=operation.rate(now),
         estimatedEndAt=operation.ends_at(now),

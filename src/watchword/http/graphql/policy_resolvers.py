@@ -1,5 +1,6 @@
 """GraphQL resolvers for policies, groups and privileges."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from watchword.domain.errors import invalid
@@ -84,18 +85,21 @@ async def apply_policies(_: Any, info: Info, input: Json) -> Json:
     policies, grant = await info.context.authorize_policies()
     declared, dry_run = _declared(input), bool(input.get("dryRun"))
     plan = await policies.apply(grant, declared, prune=bool(input.get("prune")), dry_run=dry_run)
+    shown = [one for change in plan.changes for one in (change.before, change.after) if one is not None]
+    names = await info.context.names(users_of([*shown, *plan.undeclared]))
     return {
         "set": declared.set_name,
         "dryRun": dry_run,
-        "changes": [_change_json(change) for change in plan.changes],
+        "changes": [_change_json(change, names) for change in plan.changes],
         "unchanged": len(declared.policies) - sum(change.after is not None for change in plan.changes),
-        "undeclared": [policy_json(policy) for policy in plan.undeclared],
+        "undeclared": [policy_json(policy, names) for policy in plan.undeclared],
     }
 
 
 async def get_policy(_: Any, info: Info, urn: str) -> Json:
     policies, grant = await info.context.authorize_policies()
-    return policy_json(await policies.get(grant, check_urn(urn, "urn")))
+    policy = await policies.get(grant, check_urn(urn, "urn"))
+    return policy_json(policy, await info.context.names(policy.users))
 
 
 async def list_policies(_: Any, info: Info, input: Json) -> Json:
@@ -103,7 +107,8 @@ async def list_policies(_: Any, info: Info, input: Json) -> Json:
     page = page_of(input)
     found = await policies.list(grant, input.get("query"))
     shown = found[page["start"] :][: page["count"]]
-    return page | {"total": len(found), "policies": [policy_json(policy) for policy in shown]}
+    names = await info.context.names(users_of(shown))
+    return page | {"total": len(found), "policies": [policy_json(policy, names) for policy in shown]}
 
 
 async def get_group(_: Any, info: Info, urn: str) -> Json:
@@ -122,7 +127,8 @@ async def list_group_members(_: Any, info: Info, input: Json) -> Json:
     policies, grant = await info.context.authorize_policies()
     page = page_of(input)
     total, members = await policies.members(grant, _group_urn(input), **page)
-    return page | {"total": total, "members": [user_json(urn) for urn in members]}
+    names = await info.context.names(members)
+    return page | {"total": total, "members": [user_json(urn, names.get(urn)) for urn in members]}
 
 
 async def create_group(_: Any, info: Info, input: Json) -> str:
@@ -189,9 +195,16 @@ def _policy(urn: str, input: Json, where: str = "") -> Policy:
     )
 
 
-def policy_json(policy: Policy) -> Json:
+def users_of(policies: Iterable[Policy]) -> list[str]:
+    return [user for policy in policies for user in policy.users]
+
+
+def policy_json(policy: Policy, names: Mapping[str, str]) -> Json:
+    """With the names of its users."""
     unsupported = {"roles": [], "allGroups": False, "resourceOwners": False}
-    actors = {"users": sorted(policy.users), "groups": sorted(policy.groups), "allUsers": policy.all_users}
+    users = sorted(policy.users)
+    actors = {"users": users, "groups": sorted(policy.groups), "allUsers": policy.all_users}
+    actors["resolvedUsers"] = [user_json(urn, names.get(urn)) for urn in users]
     return record_json(
         policy,
         "urn name description editable",
@@ -204,12 +217,12 @@ def policy_json(policy: Policy) -> Json:
     )
 
 
-def _change_json(change: PolicyChange) -> Json:
+def _change_json(change: PolicyChange, names: Mapping[str, str]) -> Json:
     return {
         "change": change.kind.value,
         "urn": change.urn,
-        "before": None if change.before is None else policy_json(change.before),
-        "after": None if change.after is None else policy_json(change.after),
+        "before": None if change.before is None else policy_json(change.before, names),
+        "after": None if change.after is None else policy_json(change.after, names),
     }
 
 

@@ -35,7 +35,7 @@ async def create_access_token(_: Any, info: Info, input: Json) -> Json:
     request = context.idempotent_request("createAccessToken", input)
     grant = await tokens.authorize(context.caller)
     created = await tokens.create(grant, _new_token(input), _lifetime(input), request)
-    return _deliver(context, created)
+    return await _deliver(context, created)
 
 
 async def derive_access_token(_: Any, info: Info, input: Json) -> Json:
@@ -44,7 +44,7 @@ async def derive_access_token(_: Any, info: Info, input: Json) -> Json:
     grant = await tokens.authorize_derive(context.caller)
     name, description = check_name(input["name"]), check_description(input.get("description"))
     new = DerivedTokenRequest(name, description, _limits(input))
-    return _deliver(context, await tokens.derive(grant, new, _lifetime(input), request))
+    return await _deliver(context, await tokens.derive(grant, new, _lifetime(input), request))
 
 
 async def rotate_access_token(
@@ -55,7 +55,7 @@ async def rotate_access_token(
     request = context.idempotent_request("rotateAccessToken", content)
     grant = await tokens.authorize(context.caller)
     token_id, window = check_token_id(tokenId, "tokenId"), check_rotation_window(overlap, grace)
-    return _deliver(context, await tokens.rotate(grant, token_id, window, request))
+    return await _deliver(context, await tokens.rotate(grant, token_id, window, request))
 
 
 async def revoke_access_token(_: Any, info: Info, tokenId: str, cascade: bool | None = None) -> bool:
@@ -80,7 +80,8 @@ async def revoke_access_tokens(_: Any, info: Info, input: Json) -> Json:
         preview = await tokens.preview_revocation(grant, selection, context.time_left())
         if search is not None:
             context.searched(search, preview.seconds)
-    actors = [{"actorUrn": share.actor_urn, "count": share.count} for share in preview.actors]
+    names = await context.names(share.actor_urn for share in preview.actors)
+    actors = [record_json(share, "actor_urn count", actorName=names.get(share.actor_urn)) for share in preview.actors]
     return {"dryRun": True, "count": preview.count, "actors": actors}
 
 
@@ -94,25 +95,25 @@ async def list_access_tokens(_: Any, info: Info, input: Json | None = None) -> J
         page = await service.list(grant, search, context.time_left())
         context.searched(search, page.seconds)
         context.show(len(page.rows) if page.json is None else page.json.number)
-    tokens = page.rows if page.json is None else Fragment(page.json.text)
+    tokens = await context.with_names(page.rows) if page.json is None else Fragment(page.json.text)
     return {"start": search.start, "count": search.count, "total": page.total, "tokens": tokens}
 
 
 async def get_access_token(_: Any, info: Info, id: str) -> TokenRecord:
     tokens = info.context.services.core.tokens
     grant = await tokens.authorize(info.context.caller)
-    return await tokens.get(grant, check_token_id(id, "id"))
+    return await info.context.with_name(await tokens.get(grant, check_token_id(id, "id")))
 
 
 async def get_access_token_metadata(_: Any, info: Info, token: str) -> TokenRecord:
     tokens = info.context.services.core.tokens
     grant = await tokens.authorize(info.context.caller)
-    return await tokens.find(grant, _raw_token(token))
+    return await info.context.with_name(await tokens.find(grant, _raw_token(token)))
 
 
-def _deliver(context: Context, created: CreatedToken) -> Json:
+async def _deliver(context: Context, created: CreatedToken) -> Json:
     context.created.append(created.record.id)
-    return {"accessToken": created.token.reveal(), "metadata": created.record}
+    return {"accessToken": created.token.reveal(), "metadata": await context.with_name(created.record)}
 
 
 def token_readers(clock: Clock) -> dict[str, Reader]:
@@ -131,7 +132,9 @@ def token_readers(clock: Clock) -> dict[str, Reader]:
     computed: dict[str, tuple[Callable[[TokenRecord], Any], tuple[str, ...]]] = {
         "urn": (lambda record: TOKEN_PREFIX + record.id, ("id",)),
         "type": (lambda _: "ACCESS_TOKEN", ()),
-        "owner": (lambda record: user_json(record.owner_urn), ("owner_urn",)),
+        "actorName": (lambda record: record.actor_name, ("actor_urn", "actor_name")),
+        "ownerName": (lambda record: record.owner_name, ("owner_urn", "owner_name")),
+        "owner": (lambda record: user_json(record.owner_urn, record.owner_name), ("owner_urn", "owner_name")),
         "status": (lambda record: record.status(clock()).value, ("revoked_at", "expires_at")),
         "effectiveStatus": (
             lambda record: _effective(record, clock()),
@@ -152,8 +155,8 @@ def _effective(record: TokenRecord, now: int) -> str:
     return SUSPENDED if record.suspended and status is TokenStatus.ACTIVE else status.value
 
 
-def user_json(urn: str) -> Json:
-    return {"urn": urn, "type": "CORP_USER", "username": name_of(urn), "exists": True}
+def user_json(urn: str, name: str | None) -> Json:
+    return {"urn": urn, "type": "CORP_USER", "username": name_of(urn), "exists": True, "displayName": name}
 
 
 async def allowed_durations(_: Any, info: Info) -> list[str]:

@@ -53,7 +53,7 @@ TABLES = (
     Table("policies", rows.POLICY, "urn"),
     Table("groups", rows.GROUP, "urn"),
     Table("group_members", "actor_urn, group_urn", "actor_urn, group_urn"),
-    Table("actors", "urn, status, changed_at, changed_by", "urn"),
+    Table("actors", rows.ACTOR, "urn"),
     Table("keys", "seq, kid, public, sealed_private, created_at, retired_at, published_until", "seq"),
     Table("next_key", "one, kid, public, sealed_private, created_at", "one"),
     Table("events", f"seq, {rows.EVENT}", "seq"),

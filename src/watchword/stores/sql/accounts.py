@@ -2,7 +2,7 @@
 
 import sys
 
-from watchword.domain.accounts import AccountPage, ServiceAccount, no_account
+from watchword.domain.accounts import AccountPage, ServiceAccount, account_exists, no_account
 from watchword.domain.actors import ActorStatus, WritePrecondition
 from watchword.domain.events import Action, Event
 from watchword.domain.lifetimes import HOUR
@@ -46,6 +46,9 @@ class SqlAccounts(SqlPart):
     @transaction
     async def add_account(self, tx: Transaction, precondition: WritePrecondition, account: ServiceAccount) -> None:
         now = await check_precondition(tx, precondition, exclusive=[actor_lock(account.urn)])
+        row = await tx.fetchrow("SELECT deleted_at FROM service_accounts WHERE urn = $1", account.urn)
+        if row is not None:
+            raise account_exists(deleted=row[0] is not None)
         values = (account.urn, account.name, account.description, account.created_at, account.created_by)
         await tx.execute(_ADD, *values)
         event = Event(Action.ACCOUNT_CREATED, account.urn, {"name": account.name})

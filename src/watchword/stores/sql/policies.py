@@ -17,6 +17,8 @@ from watchword.domain.actors import (
     ActorState,
     ActorStatus,
     KnownActor,
+    Profile,
+    ProfileField,
     WritePrecondition,
     system_precondition,
 )
@@ -64,6 +66,9 @@ _SET_STATUS = """
 INSERT INTO actors (urn, status, changed_at, changed_by) VALUES ($1, $2, $3, $4)
 ON CONFLICT (urn) DO UPDATE SET status = excluded.status, changed_at = excluded.changed_at,
     changed_by = excluded.changed_by"""
+_PUT_PROFILE = """
+INSERT INTO actors (urn, display_name, email) VALUES ($1, $2, $3)
+ON CONFLICT (urn) DO UPDATE SET display_name = excluded.display_name, email = excluded.email"""
 
 _ACTIONS = {
     ChangeKind.CREATE: Action.POLICY_CREATED,
@@ -216,10 +221,20 @@ class SqlActors(SqlPart):
         return frozenset(urn for (urn,) in await self._db.fetch(sql, list(actors)))
 
     async def actor_state(self, actor: str) -> ActorState:
-        row = await self._db.row("SELECT status, changed_at, changed_by FROM actors WHERE urn = $1", actor)
-        if row is None:
-            return ActorState(actor, ActorStatus.ACTIVE)
-        return ActorState(actor, ActorStatus(row[0]), row[1], row[2])
+        row = await self._db.row("SELECT urn, status, changed_at, changed_by, email FROM actors WHERE urn = $1", actor)
+        return ActorState(actor, ActorStatus.ACTIVE) if row is None else _actor_state(row)
+
+    async def actor_names(self, actors: Collection[str]) -> dict[str, str]:
+        any_of = self._db.dialect.any_of("$1")
+        sql = f"""
+        SELECT urn, display_name FROM actors WHERE urn {any_of} AND display_name IS NOT NULL
+        UNION ALL SELECT urn, name FROM service_accounts WHERE urn {any_of}"""
+        return {row[0]: row[1] for row in await self._db.fetch(sql, list(actors))}
+
+    @transaction
+    async def set_profile(self, tx: Transaction, precondition: WritePrecondition, actor: str, profile: Profile) -> None:
+        now = await check_precondition(tx, precondition, exclusive=[actor_lock(actor)])
+        await put_profile(tx, precondition, actor, profile, now)
 
     @transaction
     async def set_actor_status(
@@ -243,6 +258,7 @@ class SqlActors(SqlPart):
                     AND (expires_at IS NULL OR expires_at > (SELECT now_ms()))),
                 (SELECT count(*) FROM sessions WHERE actor_urn = $1::text AND ends_at > (SELECT now_ms())),
                 EXISTS (SELECT 1 FROM token_totals WHERE urn = $1::text)
+                OR EXISTS (SELECT 1 FROM actors WHERE urn = $1::text AND coalesce(display_name, email) IS NOT NULL)
                 OR EXISTS (SELECT 1 FROM group_members WHERE actor_urn = $1::text)
                 OR EXISTS (SELECT 1 FROM sessions WHERE actor_urn = $1::text)
                 OR EXISTS (SELECT 1 FROM service_accounts WHERE urn = $1::text)
@@ -271,7 +287,7 @@ def known_actors_sql(search: ActorSearch, dialect: Dialect) -> tuple[str, tuple[
         # Each source gives its first ones, so that together they hold the first of all.
         known = f"""
         SELECT urn FROM (SELECT DISTINCT urn FROM token_totals WHERE kind = 'actor' AND {between} {page}) AS counted
-        UNION SELECT urn FROM (SELECT urn FROM actors WHERE {between} {page}) AS with_status
+        UNION SELECT urn FROM (SELECT urn FROM actors WHERE {between} {page}) AS with_row
         UNION SELECT urn FROM (SELECT DISTINCT actor_urn AS urn FROM group_members
             WHERE actor_urn >= $1::text AND actor_urn < $2::text ORDER BY actor_urn LIMIT $3) AS in_groups
         UNION SELECT named.value FROM policies {dialect.policy_users}
@@ -281,7 +297,7 @@ def known_actors_sql(search: ActorSearch, dialect: Dialect) -> tuple[str, tuple[
         "group_urn", "group_members WHERE actor_urn = known.urn ORDER BY group_urn LIMIT $4::bigint"
     )
     sql = f"""
-    SELECT known.urn, coalesce(actors.status, 'ACTIVE'), actors.changed_at, actors.changed_by,
+    SELECT known.urn, coalesce(actors.status, 'ACTIVE'), actors.changed_at, actors.changed_by, actors.email,
         coalesce((SELECT sum(total) FROM token_totals WHERE kind = 'actor' AND urn = known.urn), 0), {groups}
     FROM ({known}) AS known LEFT JOIN actors ON actors.urn = known.urn ORDER BY known.urn"""
     return sql, (search.least, search.bound, search.count + 1, MAX_GROUPS_SHOWN)
@@ -313,10 +329,25 @@ async def put_status(
     await tx.execute(_SET_STATUS, actor, status.value, now, precondition.actor)
 
 
+async def put_profile(tx: Transaction, precondition: WritePrecondition, actor: str, profile: Profile, now: int) -> None:
+    """Under the lock of the actor. The event names the fields that changed, without their text."""
+    row = await tx.fetchrow("SELECT display_name, email FROM actors WHERE urn = $1", actor)
+    before = dict(zip(ProfileField, row or (None, None), strict=True))
+    after = before | dict(profile)
+    changed: list[str] = [field.value for field in ProfileField if before[field] != after[field]]
+    if changed:
+        await tx.execute(_PUT_PROFILE, actor, *after.values())
+        await write_events(tx, precondition, [Event(Action.ACTOR_UPDATED, actor, {"fields": changed})], now)
+
+
+def _actor_state(row: rows.Row) -> ActorState:
+    urn, status, *others = row
+    return ActorState(urn, ActorStatus(status), *others)
+
+
 def _known_actor(row: rows.Row) -> KnownActor:
-    urn, status, changed_at, changed_by, tokens, groups = row
-    state = ActorState(urn, ActorStatus(status), changed_at, changed_by)
-    return KnownActor(state, int(tokens), tuple(orjson.loads(groups)))
+    *state, tokens, groups = row
+    return KnownActor(_actor_state(state), int(tokens), tuple(orjson.loads(groups)))
 
 
 async def _all(tx: Transaction) -> tuple[Policy, ...]:
