@@ -213,7 +213,7 @@ HARMS = {
     "every name can be searched without regard to case": "UPDATE tokens SET name = 'Ä'",
     "the total of tokens equals the number of tokens": "UPDATE token_totals SET total = total + 1 WHERE kind = 'all'",
     "the totals per owner equal the number of tokens": "DELETE FROM token_totals WHERE kind = 'owner'",
-    "the sizes of groups equal the number of members": "INSERT INTO groups VALUES ('urn:li:corpGroup:g', 'g', NULL, 7)",
+    "the sizes of groups equal the number of members": "INSERT INTO groups (urn, name, members) VALUES ('g', 'g', 7)",
     "every revocation has its event": "DELETE FROM events WHERE action = 'token.revoked'",
     "exactly one key is in use": "UPDATE keys SET retired_at = 1",
     "the next key has not signed yet, and there is a key in use": "UPDATE next_key SET kid = (SELECT kid FROM keys)",

@@ -149,7 +149,7 @@ def test_policy_is_made_replaced_and_deleted(server: Server, connect: Clients, a
     client.delete_policy(urn)
 
     assert (made.urn, made.state, made.privileges, made.description) == (urn, "ACTIVE", (GENERATE,), "Why.")
-    assert (made.actors, made.editable) == (PolicyActors(users=(actor,)), True)
+    assert (made.actors.users, made.actors.groups, made.editable) == ((actor,), (), True)
     assert (replaced.name, replaced.state, replaced.description) == (f"Nothing for {actor}", "INACTIVE", None)
     with pytest.raises(NotFound) as refused:
         client.get_policy(urn)

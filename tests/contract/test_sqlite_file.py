@@ -273,7 +273,7 @@ def test_check_passes_on_a_store_in_use(path: Path, run: Run) -> None:
             "every policy can be read",
         ),
         ("UPDATE tokens SET type = 'ODD'", "every token and actor can be read"),
-        ("INSERT INTO groups VALUES ('urn:li:corpGroup:x', 'x', NULL, 3)", "the sizes of groups"),
+        ("INSERT INTO groups (urn, name, members) VALUES ('urn:li:corpGroup:x', 'x', 3)", "the sizes of groups"),
         ("UPDATE next_key SET kid = 'kid-1'", "the next key has not signed yet"),
         ("UPDATE state SET sealed_salt = NULL", "the next key has not signed yet, and there is a key in use"),
     ],

@@ -69,7 +69,8 @@ def write_store(
         file.executemany("INSERT INTO group_members VALUES (?, ?)", joined)
 
 
-ACCOUNT = "INSERT INTO service_accounts VALUES (?, ?, ?, ?, ?, ?)"
+ACCOUNT = """INSERT INTO service_accounts (urn, name, description, created_at, created_by, deleted_at)
+VALUES (?, ?, ?, ?, ?, ?)"""
 RETRY = "INSERT OR IGNORE INTO retries VALUES (?, ?, ?, ?, ?, ?)"
 EVENT = "INSERT INTO events (at, actor, action, target, detail, peer, request_id) VALUES (?, ?, ?, ?, ?, '', '')"
 

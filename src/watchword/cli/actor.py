@@ -38,8 +38,8 @@ def actor() -> None:
 
 _COLUMNS: "list[Column[ActorSummary]]" = [
     Column("URN", lambda actor: actor.urn),
-    Column("NAME", lambda actor: actor.display_name, free=True),
     Column("STATUS", lambda actor: actor.status),
+    Column("NAME", lambda actor: actor.display_name, free=True),
     Column("CHANGED", lambda actor: When(actor.changed_at)),
     Column("TOKENS", lambda actor: actor.token_count),
     Column("GROUPS", lambda actor: actor.groups, free=True),

@@ -382,7 +382,7 @@ def _fields(policy: "PolicyInfo | None") -> dict[str, object]:
         return {}
     shown = json_value(policy)
     fields = {name: shown[name] for name in ("name", "description", "state", "privileges", "source", "set")}
-    return fields | {f"actors.{name}": value for name, value in shown["actors"].items()}
+    return fields | {f"actors.{name}": shown["actors"][name] for name in ("users", "groups", "allUsers")}
 
 
 @policy.command()

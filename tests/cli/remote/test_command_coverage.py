@@ -85,7 +85,7 @@ def test_every_api_field_has_a_command() -> None:
         (("token", "show", "x"), "ID"),
         (("token", "rotate", "kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA=", "--overlap", "1s"), "--overlap"),
         (("account", "create", "--name", ""), "--name"),
-        (("account", "show", "zz"), "ACCOUNT"),
+        (("account", "show", "z z"), "ACCOUNT"),
         (("account", "list", "--contains", "x" * 300), "--contains"),
         (("group", "create", "a b", "--name", "x"), "ID"),
         (("group", "add", "ops", "x"), "USER"),

@@ -47,7 +47,7 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
 
   async function remove() {
     if (!policy) return;
-    const { users, groups: named, allUsers } = policy.actors;
+    const { resolvedUsers: users, groups: named, allUsers } = policy.actors;
     const sure = await ask({
       title: `Delete ${policy.name}?`, danger: true, action: `Delete ${policy.name}`,
       content: html`<p>From the next request on, ${allUsers ? "all users, " : ""}${counted(named.length, "group")}
