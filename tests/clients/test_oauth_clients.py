@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.browsing import Browser
 from tests.support.clients import NODE, PROGRAMS, ClientRefused, Talk, client_env, node_program
+from tests.support.devices import approve
 from tests.support.pages import ROOT
-from tests.support.server import ADMIN, Server
+from tests.support.server import ADMIN, GENERATE, Server
 
 GATEWAY = "urn:li:corpuser:gateway"
 
@@ -21,7 +23,7 @@ GATEWAY = "urn:li:corpuser:gateway"
 @pytest.fixture(scope="module")
 def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Their own server, because its keys are rotated."""
-    with Server(tmp_path_factory.mktemp("issuer")) as running:
+    with Server(tmp_path_factory.mktemp("issuer"), env={"WATCHWORD_DEVICE_CLIENTS": "anybody"}) as running:
         running.grant(GATEWAY, privileges=("INTROSPECT_TOKENS",))
         yield running
 
@@ -164,6 +166,24 @@ def test_authlibs_guard_lets_in_who_has_the_scope_and_tells_apart_who_has_not(
         with pytest.raises(ClientRefused) as refused:
             talks["authlib"].say(**said, token=asked, scopes=scopes)
         assert refused.value.info == error
+
+
+def test_openid_client_and_authlib_get_the_token_of_an_approved_terminal(
+    issuer: Server, talks: dict[str, Talk]
+) -> None:
+    node, person = talks["openid-client"], Browser(issuer).signed_in(actor=ADMIN)
+    first, second, third = (node.say(call="startDevice", issuer=issuer.url, scope=GENERATE) for _ in range(3))
+    for started in (first, second):
+        approve(person, started)
+    found = node.say(call="pollDevice", issuer=issuer.url, started=first)  # waits for the interval, then polls
+    assert (found["token_type"], found["scope"]) == ("bearer", GENERATE)
+    assert issuer.verify(found["access_token"]).headers["x-auth-urn"] == ADMIN
+    polled = talks["authlib"].say(call="device_token", issuer=issuer.url, device_code=second["device_code"])
+    assert issuer.verify(polled["access_token"]).status_code == 204
+    with pytest.raises(ClientRefused) as refused:
+        talks["authlib"].say(call="device_token", issuer=issuer.url, device_code=third["device_code"])
+    assert refused.value.info == "authorization_pending"
+    person.close()
 
 
 def test_page_names_the_locked_version_of_every_library() -> None:

@@ -44,6 +44,7 @@ RUN = [
     ROOT / "docs/how-to/policies.md",
     ROOT / "docs/how-to/policy-file.md",
     ROOT / "docs/how-to/command-line.md",
+    ROOT / "docs/how-to/device-login.md",
     ROOT / "docs/how-to/python-client.md",
     ROOT / "docs/how-to/protect-an-asgi-app.md",
     ROOT / "docs/how-to/rotate-tokens.md",

@@ -28,6 +28,7 @@ VIEWS = (
     "/console/tokens/new",
     "/console/operations/a:1?page=2",
     "/console/sign-in",
+    "/device?user_code=BCDF-GHJK",
 )
 POLICY = {
     "default-src": "'none'",

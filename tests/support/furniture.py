@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tests.support.console import Console, now
+from tests.support.devices import start
 from tests.support.series import DAY, lines
 from tests.support.server import GENERATE, MANAGE_ALL
 from tests.support.waiting import until
@@ -40,6 +41,7 @@ VIEWS: dict[str, View] = {
     "a plan": lambda _: "/console/operations/plan?index=dataset.operation&older=60d",
     "an operation": _operation_address,
     "activity": lambda _: "/console/activity",
+    "a terminal": lambda console: f"/device?user_code={start(console.server, host='ann@laptop')['user_code']}",
 }
 
 NAMES = (

@@ -34,6 +34,8 @@ const CALLS = {
   jose,
   metadata: async ({ issuer }) => (await plain(issuer)).serverMetadata(),
   introspect: async ({ issuer, token, bearer }) => openid.tokenIntrospection(await withBearer(issuer, bearer), token),
+  startDevice: async ({ issuer, scope }) => openid.initiateDeviceAuthorization(await plain(issuer), { scope }),
+  pollDevice: async ({ issuer, started }) => openid.pollDeviceAuthorizationGrant(await plain(issuer), started),
   revoke: async ({ issuer, token }) => (await openid.tokenRevocation(await plain(issuer), token)) ?? null,
 };
 

@@ -88,8 +88,17 @@ def revoke(issuer: str, token: str) -> Any:
     return {"status": answer.status_code, "text": answer.text}
 
 
+def device_token(issuer: str, device_code: str) -> Any:
+    """One poll, by Authlib's session of a public client."""
+    found = metadata(issuer)
+    asking = OAuth2Session(client_id="anybody", token_endpoint_auth_method="none")
+    return asking.fetch_token(
+        found["token_endpoint"], grant_type=found["grant_types_supported"][0], device_code=device_code
+    )
+
+
 CALLS: dict[str, Callable[..., Any]] = {
-    made.__name__: made for made in (metadata, pyjwt, authlib, introspect, protect, revoke)
+    made.__name__: made for made in (metadata, pyjwt, authlib, introspect, protect, revoke, device_token)
 }
 
 
