@@ -1,4 +1,4 @@
-"""The policy file: policies as YAML. Errors name line and key.
+"""The policy file: policies, groups and service accounts as YAML. Errors name line and key.
 
     set: team-a    # optional; `default` where it is absent
     policies:
@@ -6,6 +6,14 @@
         name: Own tokens
         privileges: [GENERATE_PERSONAL_ACCESS_TOKENS]
         actors: {users: [urn:li:corpuser:alice]}
+    groups:
+      - id: ops
+        name: Operations
+        members: [urn:li:corpuser:carol]
+    accounts:
+      - id: airflow
+        name: Airflow
+        groups: [urn:li:corpGroup:ops]
 
 PyYAML composes the nodes, which know their lines. This module reads them strictly: an unknown or repeated key is an
 error, and a text must be a YAML string.
@@ -14,12 +22,14 @@ error, and a text must be a YAML string.
 import os
 import stat
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import yaml
 
+from watchword.domain.declared_entities import DeclaredAccount, DeclaredGroup, check_entities
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.names import ACTING, POLICY_PREFIX
 from watchword.domain.policies import (
@@ -33,6 +43,7 @@ from watchword.domain.policies import (
     check_declared,
 )
 
+_LISTS = {"policies", "groups", "accounts"}
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 20
 MAX_NODES = 100_000  # list entries; each alias counts as its target
@@ -42,6 +53,7 @@ _TRUE = frozenset({"true", "yes", "on"})
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+T = TypeVar("T")
 Member = TypeVar("Member", bound=Enum)
 
 
@@ -75,10 +87,16 @@ def read_policy_text(content: bytes, name: str) -> PolicyDeclaration:
     return _Reader(name).read(content)
 
 
-def write_policy_file(policies: Iterable[Policy], set_name: str = DEFAULT_SET) -> str:
-    """The file that declares these policies."""
+def write_policy_file(
+    policies: Iterable[Policy],
+    set_name: str = DEFAULT_SET,
+    groups: Iterable[DeclaredGroup] = (),
+    accounts: Iterable[DeclaredAccount] = (),
+) -> str:
+    """The file that declares these."""
     declared = [_written(policy) for policy in sorted(policies, key=lambda policy: policy.urn)]
-    content = {"set": set_name, "policies": declared}
+    entities = {"groups": [_written_entity(one) for one in groups], "accounts": [_written_entity(a) for a in accounts]}
+    content = {"set": set_name, "policies": declared} | {name: found for name, found in entities.items() if found}
     text: str = yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return ACTING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -101,16 +119,26 @@ class _Reader:
 
     def read(self, content: bytes) -> PolicyDeclaration:
         root = self._compose(content)
-        keys = self._mapping(root, "the file", {"set", "policies"}, {"policies"})
+        keys = self._mapping(root, "the file", {"set", *_LISTS}, set())
+        if not keys.keys() & _LISTS:
+            self._reject(root, f"the file lacks a key: it must have at least one of {_listed(_LISTS)}.")
         self._lines |= {name: _line(node) for name, node in keys.items()}
-        nodes = self._sequence(keys["policies"], "policies")
-        if len(nodes) > MAX_DECLARED:
-            self._reject(keys["policies"], f"policies may have at most {MAX_DECLARED:,} entries.")
-        policies = [self._policy(node, f"policies[{index}]") for index, node in enumerate(nodes)]
+        policies = self._entries(keys, "policies", self._policy)
+        groups = self._entries(keys, "groups", self._group)
+        accounts = self._entries(keys, "accounts", self._account)
         try:
-            return check_declared(policies, self._text(keys["set"], "set") if "set" in keys else DEFAULT_SET)
+            declared = check_declared(policies, self._text(keys["set"], "set") if "set" in keys else DEFAULT_SET)
+            return replace(declared, entities=check_entities(groups, accounts, declared.set_name))
         except Fault as fault:
             self._reject_field(str(fault.details.get("field", "policies")), fault.message)
+
+    def _entries(self, keys: dict[str, yaml.Node], name: str, read: Callable[[yaml.Node, str], T]) -> list[T]:
+        if name not in keys:
+            return []
+        nodes = self._sequence(keys[name], name)
+        if len(nodes) > MAX_DECLARED:
+            self._reject(keys[name], f"{name} may have at most {MAX_DECLARED:,} entries.")
+        return [read(node, f"{name}[{index}]") for index, node in enumerate(nodes)]
 
     def _compose(self, content: bytes) -> yaml.Node:
         try:
@@ -166,6 +194,19 @@ class _Reader:
             groups=self._texts(actors, f"{where}.actors.groups"),
             all_users=bool(self._optional(actors, f"{where}.actors.allUsers", self._flag)),
         )
+
+    def _group(self, node: yaml.Node, where: str) -> DeclaredGroup:
+        keys = self._mapping(node, where, {"id", "name", "description", "members"}, {"id", "name"})
+        members = self._texts(keys, f"{where}.members") if "members" in keys else None
+        return DeclaredGroup(*self._described(keys, where), members)
+
+    def _account(self, node: yaml.Node, where: str) -> DeclaredAccount:
+        keys = self._mapping(node, where, {"id", "name", "description", "groups"}, {"id", "name"})
+        return DeclaredAccount(*self._described(keys, where), self._texts(keys, f"{where}.groups"))
+
+    def _described(self, keys: dict[str, yaml.Node], where: str) -> tuple[str, str, str | None]:
+        short_id, name = (self._text(keys[key], f"{where}.{key}") for key in ("id", "name"))
+        return short_id, name, self._optional(keys, f"{where}.description", self._text)
 
     def _member(self, node: yaml.Node, where: str, kind: type[Member], allowed: str) -> Member:
         word = self._text(node, where)
@@ -234,6 +275,15 @@ def _line(node: yaml.Node) -> int:
 
 def _listed(names: set[str]) -> str:
     return ", ".join(sorted(names))
+
+
+def _written_entity(entity: DeclaredGroup | DeclaredAccount) -> dict[str, Any]:
+    content = entity._asdict()
+    return {
+        name: sorted(value) if isinstance(value, frozenset) else value
+        for name, value in content.items()
+        if value is not None and (value or name == "members")
+    }
 
 
 def _written(policy: Policy) -> dict[str, Any]:

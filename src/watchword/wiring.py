@@ -235,7 +235,7 @@ def serve(settings: Settings) -> None:
         if versions.is_migrated:
             with suppress(OSError):  # standard output may be closed
                 print(versions, flush=True)  # noqa: T201 - for the operator
-        applied = summary(asyncio.run(settle(settings)).changes)
+        applied = summary(asyncio.run(settle(settings)).all_changes)
         notes = [] if settings.policy_file is None else [("policy file", f"{settings.policy_file}: {applied}")]
         built_schema()
         freeze_loaded()

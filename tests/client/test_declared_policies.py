@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.both_clients import Clients
 from tests.support.server import ADMIN, GENERATE, Server
-from watchword.client import DeclaredPolicy, PolicyActors, Unauthorized
+from watchword.client import DeclaredAccount, DeclaredGroup, DeclaredPolicy, GrantedActors, PolicyActors, Unauthorized
 
 
 @pytest.fixture
@@ -37,9 +37,24 @@ def test_declared_policies_are_shown_first_then_made_changed_and_removed(
     assert change.before is not None
     assert change.after is not None
     assert (change.change, change.before.actors.users, change.before.description) == ("UPDATE", (actor,), "Why.")
-    assert (change.after.actors, change.after.state) == (PolicyActors(all_users=True), "INACTIVE")
+    assert (change.after.actors, change.after.state) == (GrantedActors(all_users=True), "INACTIVE")
     assert (left.changes, [policy.urn for policy in left.undeclared]) == ((), [change.urn])
     assert [(change.change, change.urn) for change in removed.changes] == [("DELETE", change.urn)]
+
+
+def test_groups_and_accounts_are_declared_with_policies(own: Server, connect: Clients, actor: str) -> None:
+    group, account = "urn:li:corpGroup:ops", "urn:li:corpuser:service_airflow"
+    with own:
+        client = connect(own.url, actor=ADMIN)
+        groups = [DeclaredGroup("ops", "Operations", members=(actor,))]
+        accounts = [DeclaredAccount("airflow", "Airflow", groups=(group,))]
+        made = client.apply_policies(groups=groups, accounts=accounts, set="ops")
+        assert [(one.change, one.urn) for one in made.entities] == [("CREATE", group), ("CREATE", account)]
+        assert {member.urn for member in client.group_members(group)} == {actor, account}
+        assert (client.get_group(group).set, client.get_service_account(account).set) == ("ops", "ops")
+        assert client.apply_policies(groups=groups, accounts=accounts, set="ops").unchanged == 2
+        left = client.apply_policies(set="ops")
+        assert (left.entities, left.undeclared_entities) == ((), (group, account))
 
 
 def test_events_are_walked_newest_first_and_narrowed(server: Server, connect: Clients, actor: str) -> None:

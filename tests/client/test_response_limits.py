@@ -57,7 +57,9 @@ def test_response_that_is_not_compressed_as_declared_is_reported(connect: Client
 
 
 def test_gzipped_response_of_a_gateway_is_read(connect: Clients) -> None:
-    packed = gzip.compress(json.dumps({"data": {"me": {"corpUser": {"urn": ADMIN, "username": "admin"}}}}).encode())
+    packed = gzip.compress(
+        json.dumps({"data": {"me": {"corpUser": {"urn": ADMIN, "username": "a", "displayName": None}}}}).encode()
+    )
     head = HEAD + b"Content-Encoding: GZIP\r\nContent-Length: %d\r\n\r\n" % len(packed)
     with endless(head + packed, b"", pause=0.05) as gateway:
         assert connect(gateway.url, actor=ADMIN).me().urn == ADMIN

@@ -33,6 +33,13 @@ def test_account_is_stored_unchanged(harness: StoreHarness) -> None:
     assert harness.run(harness.store.get_account(odd.urn)) == odd
 
 
+def test_urn_of_an_account_is_used_once(with_account: StoreHarness) -> None:
+    store = with_account.store
+    assert with_account.fault_of(store.add_account(SYSTEM, FIRST)).reason is Reason.ALREADY_EXISTS
+    with_account.run(store.delete_account(SYSTEM, FIRST.urn))
+    assert with_account.fault_of(store.add_account(SYSTEM, FIRST)).reason is Reason.ALREADY_EXISTS
+
+
 def test_missing_account_is_not_found(harness: StoreHarness) -> None:
     assert harness.fault_of(harness.store.get_account(FIRST.urn)).reason is Reason.ACCOUNT_NOT_FOUND
     assert harness.fault_of(harness.store.delete_account(SYSTEM, FIRST.urn)).reason is Reason.ACCOUNT_NOT_FOUND

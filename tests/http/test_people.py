@@ -109,3 +109,30 @@ def test_setting_a_name_needs_manage_policies(server: Server, actor: str) -> Non
     with pytest.raises(GraphQLRefused) as refusal:
         set_actor(server, actor, caller=actor, displayName="\x00")
     assert refusal.value.code == 403
+
+
+CREATE_ACCOUNT = """mutation ($input: CreateServiceAccountInput!) { createServiceAccount(input: $input) {
+  urn displayName createdBy } }"""
+
+
+def test_account_has_the_chosen_id_and_gets_tokens_once_it_exists(server: Server) -> None:
+    urn = "urn:li:corpuser:service_nightly-7"
+    with pytest.raises(GraphQLRefused) as refusal:
+        server.create(ADMIN, of=urn, type="SERVICE_ACCOUNT")
+    assert (refusal.value.code, refusal.value.reason) == (404, "account_not_found")
+    made = server.ask(CREATE_ACCOUNT, {"input": {"id": "nightly-7", "displayName": "Nightly"}}, actor=ADMIN)
+    assert made["createServiceAccount"] == {"urn": urn, "displayName": "Nightly", "createdBy": ADMIN}
+    token = server.create(ADMIN, of=urn, type="SERVICE_ACCOUNT")
+    query = "query ($id: String!) { getAccessToken(id: $id) { actorName } }"
+    assert server.ask(query, {"id": token["metadata"]["id"]}, actor=ADMIN)["getAccessToken"]["actorName"] == "Nightly"
+    for _ in ("in use", "deleted"):
+        with pytest.raises(GraphQLRefused) as refusal:
+            server.ask(CREATE_ACCOUNT, {"input": {"id": "nightly-7", "displayName": "Again"}}, actor=ADMIN)
+        assert (refusal.value.code, refusal.value.reason) == (409, "already_exists")
+        server.post("mutation ($urn: String!) { deleteServiceAccount(urn: $urn) }", {"urn": urn}, actor=ADMIN)
+
+
+@pytest.mark.parametrize("bad", ["", "Airflow", "a.b", "a_b", "x" * 61, "ä"])
+def test_bad_account_id_is_rejected(server: Server, bad: str) -> None:
+    (error,) = server.post(CREATE_ACCOUNT, {"input": {"id": bad, "displayName": "x"}}, actor=ADMIN).json()["errors"]
+    assert (error["extensions"]["code"], error["extensions"]["field"]) == (400, "id")

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.strategies import policies
+from watchword.domain.declared_entities import DeclaredEntities, Entity
 from watchword.domain.names import POLICY_PREFIX
 from watchword.domain.policies import Policy, PolicyDeclaration, PolicySource, PolicyState, Privilege
 from watchword.policyfile import PolicyFileError, read_policy_file, write_policy_file
@@ -83,7 +84,57 @@ def test_invalid_set_name_is_rejected(tmp_path: Path, bad: str) -> None:
 
 
 def test_policy_file_may_be_empty(tmp_path: Path) -> None:
-    assert read(tmp_path, "policies: []") == PolicyDeclaration(())
+    for name in ("policies", "groups", "accounts"):
+        assert read(tmp_path, f"{name}: []") == PolicyDeclaration(())
+    assert rejection(tmp_path, "set: a").startswith("line 1: the file lacks a key: it must have at least one of acc")
+
+
+ENTITIES = """\
+set: team
+groups:
+  - id: ops
+    name: Operations
+    members: [urn:li:corpuser:carol]
+  - {id: all, name: All}
+accounts:
+  - id: airflow
+    name: Airflow
+    description: Runs jobs.
+    groups: [urn:li:corpGroup:ops, urn:li:corpGroup:all]
+"""
+
+
+def test_policy_file_declares_groups_and_accounts(tmp_path: Path) -> None:
+    account, ops = "urn:li:corpuser:service_airflow", "urn:li:corpGroup:ops"
+    assert read(tmp_path, ENTITIES).entities == DeclaredEntities(
+        groups=(
+            Entity(ops, "Operations", None, "team", frozenset({"urn:li:corpuser:carol", account})),
+            Entity("urn:li:corpGroup:all", "All", None, "team", frozenset({account})),
+        ),
+        accounts=(Entity(account, "Airflow", "Runs jobs.", "team"),),
+        open_groups=frozenset({"urn:li:corpGroup:all"}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("id: ops", "id: o p s", "line 3: groups[0].id must have 1 to 100 letters"),
+        ("id: all", "id: ops", "line 6: groups[1].id is declared twice"),
+        ("name: Operations", "title: Operations", "line 4: groups[0] has no key 'title'"),
+        ("name: Operations", 'name: ""', "line 4: groups[0].name must have 1 to 200"),
+        ("[urn:li:corpuser:carol]", "[carol]", "line 5: groups[0].members must be a urn"),
+        ("id: airflow", "id: Airflow", "line 8: accounts[0].id must have 1 to 60 lower-case"),
+        ("    name: Airflow\n", "", "line 8: accounts[0] lacks the key 'name'"),
+        ("urn:li:corpGroup:all]", "urn:li:corpGroup:x]", "line 11: accounts[0].groups must be urns of groups that the"),
+        ("accounts:", "accounts: {}\nx:", "line 8: the file has no key 'x'"),
+    ],
+)
+def test_invalid_group_or_account_is_rejected_with_line_and_key(
+    tmp_path: Path, before: str, after: str, told: str
+) -> None:
+    assert before in ENTITIES
+    assert rejection(tmp_path, ENTITIES.replace(before, after, 1)).startswith(told)
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,14 @@ class TestApplyPolicies:
         assert field in refusal.value.errors[0]["message"]
         assert stored(server) == before
 
+    def test_declaring_accounts_needs_manage_service_accounts(self, server: Server, actor: str) -> None:
+        server.grant(actor, privileges=("MANAGE_POLICIES",))
+        declared: dict[str, Any] = {"accounts": [{"id": "airflow", "name": "Airflow"}], "set": "accounts", "dryRun": True}
+        with pytest.raises(GraphQLRefused) as refusal:
+            self.apply(server, actor=actor, **declared)
+        assert refusal.value.code == 403
+        assert self.apply(server, **declared)["unchanged"] == 0
+
     def test_apply_checks_the_privilege_first(self, server: Server, actor: str) -> None:
         for dry in (True, False):
             with pytest.raises(GraphQLRefused) as refusal:

@@ -24,15 +24,27 @@ from watchword.cli.output import (
 )
 from watchword.cli.remote import can_ask, confirm, full_urn, urn_argument, with_client
 from watchword.cli.run import Command, Group, read_input
-from watchword.client.errors import NotFound
+from watchword.client.errors import NotFound, Unauthorized
 from watchword.domain import policies as domain
+from watchword.domain.accounts import ACCOUNT_PREFIX, is_account
+from watchword.domain.declared_entities import NO_ENTITIES, DeclaredAccount, DeclaredEntities, DeclaredGroup
 from watchword.domain.errors import OperatorError
 from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX
 from watchword.domain.policies import DEFAULT_SET, PolicyState, Privilege, included
 from watchword.files import write_text
 
 if TYPE_CHECKING:
-    from watchword.client import AppliedPolicies, Client, PolicyDiff, PolicyInfo, PrivilegeDescription, UserInfo
+    from watchword.client import (
+        AppliedPolicies,
+        Client,
+        GroupInfo,
+        PolicyInfo,
+        PrivilegeDescription,
+        ServiceAccountInfo,
+        UserInfo,
+    )
+    from watchword.client import records as client_records
+    from watchword.client.records import Json
 
 DRIFT = 3
 """Exit code when the policies differ from the file."""
@@ -277,7 +289,7 @@ def delete(client: "Client", urn: str, yes: bool) -> None:
 
 
 _file = click.argument("file", type=click.Path(path_type=Path))
-_prune = click.option("--prune", is_flag=True, help="Also remove policies of the set that FILE does not declare.")
+_prune = click.option("--prune", is_flag=True, help="Also remove what the set has and FILE does not declare.")
 
 
 @policy.command()
@@ -288,11 +300,11 @@ _prune = click.option("--prune", is_flag=True, help="Also remove policies of the
 @json_flag
 @with_client
 def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Create and update the policies that FILE declares, in one transaction; - is standard input.
+    """Create and update what FILE declares, in one transaction; - is standard input.
 
-    FILE declares one set of policies (`set: NAME`, by default the set default). Policies of other sets, and those made
-    with `policy create` or the API, stay. Policies of the set that FILE does not declare are removed only with --prune,
-    and at a terminal you are asked first.
+    FILE declares one set of policies, groups and service accounts (`set: NAME`, by default the set default). Those of
+    other sets, and those made with `policy create` or the API, stay. Policies and groups of the set that FILE does not
+    declare are removed only with --prune, and at a terminal you are asked first. Accounts are never removed.
 
     Example: watchword policy apply policies.yaml --dry-run
     """
@@ -302,7 +314,7 @@ def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, a
         return
     if prune and not yes and can_ask():
         plan = apply_file(prune=True, dry_run=True)
-        if removed := [change.urn for change in plan.changes if change.change == "DELETE"]:
+        if removed := [urn for kind, urn in _changed(plan) if kind == "DELETE"]:
             confirm(f"Remove {', '.join(removed)}?", yes=yes)
     _show_applied(apply_file(prune=prune), "{} created, {} updated, {} removed, {} unchanged.", as_json=as_json)
 
@@ -315,8 +327,8 @@ def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, a
 def diff(client: "Client", file: Path, prune: bool, as_json: bool) -> None:
     """Show what `policy apply FILE` would change; - is standard input.
 
-    Exit code 0: the set is exactly what FILE declares. Exit code 3: it differs, or has policies that FILE does not
-    declare. Nothing is changed.
+    Exit code 0: the set is exactly what FILE declares. Exit code 3: it differs, or has what FILE does not declare.
+    Nothing is changed.
 
     Example: watchword policy diff policies.yaml
     """
@@ -343,12 +355,41 @@ def _reader(client: "Client", file: Path) -> "Callable[..., AppliedPolicies]":
         )
         for policy in declared.policies
     ]
-    return partial(client.apply_policies, policies, set=declared.set_name)
+    groups, accounts = _declared_entities(declared.entities or NO_ENTITIES)
+    return partial(client.apply_policies, policies, groups=groups, accounts=accounts, set=declared.set_name)
+
+
+def _declared_entities(
+    entities: DeclaredEntities,
+) -> "tuple[list[client_records.DeclaredGroup], list[client_records.DeclaredAccount]]":
+    """As the client takes them: an account names only groups whose members are not declared."""
+    from watchword.client import DeclaredAccount, DeclaredGroup
+
+    open_groups = [group for group in entities.groups if group.urn in entities.open_groups]
+    groups = [
+        DeclaredGroup(
+            group.urn.removeprefix(GROUP_PREFIX),
+            group.name,
+            group.description,
+            None if group in open_groups else tuple(sorted(group.members)),
+        )
+        for group in entities.groups
+    ]
+    accounts = [
+        DeclaredAccount(
+            account.urn.removeprefix(ACCOUNT_PREFIX),
+            account.name,
+            account.description,
+            tuple(group.urn for group in open_groups if account.urn in group.members),
+        )
+        for account in entities.accounts
+    ]
+    return groups, accounts
 
 
 def _show_drift(plan: "AppliedPolicies", *, as_json: bool) -> None:
     _show_applied(plan, "{} to create, {} to update, {} to remove, {} unchanged.", as_json=as_json)
-    if plan.changes or plan.undeclared:
+    if plan.changes or plan.undeclared or plan.entities or plan.undeclared_entities:
         raise click.exceptions.Exit(DRIFT)
 
 
@@ -356,30 +397,41 @@ def _show_applied(applied: "AppliedPolicies", words: str, *, as_json: bool) -> N
     if as_json:
         say_json(applied)
         return
+    for entity in applied.entities:
+        _show_change(entity.change, entity.urn, entity.before, entity.after)
+        if is_account(entity.urn) and entity.after is not None and entity.after["set"] is None:
+            say("    The file does not declare it. It leaves the set and keeps its tokens: accounts are never removed.")
+            say(f"    To delete it: watchword account delete {entity.urn.removeprefix(ACCOUNT_PREFIX)}")
     for change in applied.changes:
-        _show_change(change)
-    for undeclared in applied.undeclared:
-        say(f"! {undeclared.urn}")
-        say(f"    The file does not declare it. --prune removes it from the set {applied.set}.")
-    counts = [sum(change.change == kind for change in applied.changes) for kind in _SIGNS]
-    say(words.format(*counts, applied.unchanged))
+        _show_change(change.change, change.urn, _fields(change.before), _fields(change.after))
+    for urn in (*applied.undeclared_entities, *(policy.urn for policy in applied.undeclared)):
+        say(f"! {urn}")
+        takes = "takes it out of" if is_account(urn) else "removes it from"
+        say(f"    The file does not declare it. --prune {takes} the set {applied.set}.")
+    kinds = [kind for kind, _ in _changed(applied)]
+    say(words.format(*map(kinds.count, _SIGNS), applied.unchanged))
 
 
-def _show_change(change: "PolicyDiff") -> None:
-    """Print the fields of a new policy, or the changed fields of an existing one."""
-    say(f"{_SIGNS.get(change.change, '?')} {change.urn}")
-    before = _fields(change.before)
-    for field, new in _fields(change.after).items():
-        if change.before is None and new and field not in {"source", "set"}:
+def _changed(applied: "AppliedPolicies") -> list[tuple[str, str]]:
+    """The kind and urn of each change."""
+    policies = [(one.change, one.urn) for one in applied.changes]
+    return policies + [(one.change, one.urn) for one in applied.entities]
+
+
+def _show_change(kind: str, urn: str, before: "Json | None", after: "Json | None") -> None:
+    """Print the fields of what is new, or the changed fields of what exists."""
+    say(f"{_SIGNS.get(kind, '?')} {urn}")
+    for field, new in (after or {}).items():
+        if before is None and new and field not in {"source", "set"}:
             say(f"    {field}: {json_text(new)}")
-        elif change.before is not None and before[field] != new:
+        elif before is not None and before[field] != new:
             say(f"    {field}: {json_text(before[field])} -> {json_text(new)}")
 
 
-def _fields(policy: "PolicyInfo | None") -> dict[str, object]:
+def _fields(policy: "PolicyInfo | None") -> dict[str, object] | None:
     """The fields that a file can declare, and its source and set."""
     if policy is None:
-        return {}
+        return None
     shown = json_value(policy)
     fields = {name: shown[name] for name in ("name", "description", "state", "privileges", "source", "set")}
     return fields | {f"actors.{name}": shown["actors"][name] for name in ("users", "groups", "allUsers")}
@@ -390,21 +442,26 @@ def _fields(policy: "PolicyInfo | None") -> dict[str, object]:
 @click.option("--set", "set_name", metavar="NAME", help="Only the policies of this set.")
 @with_client
 def export(client: "Client", file: Path | None, set_name: str | None) -> None:
-    """Write policies as a file for `policy apply`, to FILE or standard output.
+    """Write policies, groups and service accounts as a file for `policy apply`, to FILE or standard output.
 
-    Without --set, exports the set default and the policies that no file declares, as the set default.
+    Without --set, exports the set default and what no file declares, as the set default.
 
     Example: watchword policy export policies.yaml
     """
     from watchword.policyfile import write_policy_file
 
     editable = [found for found in client.policies() if found.editable]
-    sets = {found.set for found in editable if found.set is not None}
+    groups, accounts = list(client.groups()), _readable_accounts(client)
+    found_sets = {found.set for found in editable} | {one.set for one in groups} | {one.set for one in accounts}
+    sets = {name for name in found_sets if name is not None}
     if set_name is not None and set_name not in sets:
         raise OperatorError(f"There is no policy set {set_name!r}. Sets here: {', '.join(sorted(sets)) or 'none'}.")
     wanted = {set_name} if set_name else {DEFAULT_SET, None}
     text = write_policy_file(
-        (_domain_policy(found) for found in editable if found.set in wanted), set_name or DEFAULT_SET
+        (_domain_policy(found) for found in editable if found.set in wanted),
+        set_name or DEFAULT_SET,
+        [_exported_group(client, found) for found in groups if found.set in wanted],
+        [_exported_account(found) for found in accounts if found.set in wanted],
     )
     if set_name is None and (others := ", ".join(sorted(sets - wanted))):
         warn(f"Left out policy sets: {others}. Export each with --set NAME.")
@@ -412,6 +469,25 @@ def export(client: "Client", file: Path | None, set_name: str | None) -> None:
         click.echo(text, nl=False)
     else:
         write_text(file, text)
+
+
+def _readable_accounts(client: "Client") -> "list[ServiceAccountInfo]":
+    try:
+        return list(client.service_accounts())
+    except Unauthorized:
+        warn("Left out service accounts: to read them needs Manage Service Accounts.")
+        return []
+
+
+def _exported_group(client: "Client", group: "GroupInfo") -> DeclaredGroup:
+    """Without members if they are too many to declare."""
+    declares = group.member_count <= domain.MAX_ENTRIES
+    members = frozenset(member.urn for member in client.group_members(group.urn)) if declares else None
+    return DeclaredGroup(group.urn.removeprefix(GROUP_PREFIX), group.name, group.description, members)
+
+
+def _exported_account(account: "ServiceAccountInfo") -> DeclaredAccount:
+    return DeclaredAccount(account.urn.removeprefix(ACCOUNT_PREFIX), account.display_name, account.description)
 
 
 def _domain_policy(policy: "PolicyInfo") -> domain.Policy:

@@ -18,6 +18,8 @@ from watchword.client.records import (
     ActorInfo,
     ActorSummary,
     AppliedPolicies,
+    DeclaredAccount,
+    DeclaredGroup,
     DeclaredPolicy,
     DeviceLogin,
     EventAction,
@@ -570,17 +572,20 @@ class Api:
     @_sends
     def apply_policies(
         self,
-        declared: Iterable[DeclaredPolicy],
+        declared: Iterable[DeclaredPolicy] = (),
         *,
+        groups: Iterable[DeclaredGroup] = (),
+        accounts: Iterable[DeclaredAccount] = (),
         set: str = "default",  # noqa: A002 - the schema's word
         prune: bool = False,
         dry_run: bool = False,
     ) -> ApiRequest[AppliedPolicies]:
-        """Create or update the policies of a set in one transaction. `prune` deletes the policies of the set that are
-        not declared. A dry run changes nothing and returns what would change.
+        """Create or update the policies, groups and service accounts of a set in one transaction. `prune` deletes the
+        policies and groups of the set that are not declared. A dry run changes nothing and returns what would change.
         """
         policies = [asdict(policy) | {"actors": _actors_input(policy.actors)} for policy in declared]
-        wanted = {"policies": policies, "set": set, "prune": prune, "dryRun": dry_run}
+        entities = {"groups": [asdict(one) for one in groups], "accounts": [asdict(one) for one in accounts]}
+        wanted = {"policies": policies, **entities, "set": set, "prune": prune, "dryRun": dry_run}
         variables = {"input: ApplyPoliciesInput!": wanted}
         return ask("applyPolicies", AppliedPolicies, variables, mutation=True, changes=not dry_run)
 

@@ -160,6 +160,7 @@ class ServiceAccountInfo(Record):
     created_at: datetime
     created_by: str
     created_by_name: str | None
+    set: str | None
 
 
 class PolicyActors(Record):
@@ -201,6 +202,33 @@ class DeclaredPolicy(Record):
     state: str = "ACTIVE"
 
 
+class DeclaredGroup(Record):
+    """A group to apply. Its urn ends with `id`. `members` has the urns of all members; None: they stay as they are."""
+
+    id: str
+    name: str
+    description: str | None = None
+    members: tuple[str, ...] | None = None
+
+
+class DeclaredAccount(Record):
+    """A service account to apply. Its urn ends with `id`. `groups` are urns of groups that are declared with it."""
+
+    id: str
+    name: str
+    description: str | None = None
+    groups: tuple[str, ...] = ()
+
+
+class EntityDiff(Record):
+    """A group or service account before and after a change. `change` is CREATE, UPDATE or DELETE."""
+
+    change: str
+    urn: str
+    before: Json | None
+    after: Json | None
+
+
 class PolicyDiff(Record):
     """A policy before and after a change. `change` is CREATE, UPDATE or DELETE."""
 
@@ -211,15 +239,18 @@ class PolicyDiff(Record):
 
 
 class AppliedPolicies(Record):
-    """What `apply_policies` changed. `undeclared` has the policies of the set that were not declared and were kept,
-    because `prune` was not set.
+    """What `apply_policies` changed: policies, and groups and accounts (`entities`). `undeclared` has the policies of
+    the set that were not declared and were kept, because `prune` was not set; `undeclared_entities` has the urns of
+    groups and accounts.
     """
 
     set: str
     dry_run: bool
     changes: tuple[PolicyDiff, ...]
+    entities: tuple[EntityDiff, ...]
     unchanged: int
     undeclared: tuple[PolicyInfo, ...]
+    undeclared_entities: tuple[str, ...]
 
 
 class GroupInfo(Record):
@@ -229,6 +260,7 @@ class GroupInfo(Record):
     name: str
     description: str | None
     member_count: int
+    set: str | None
 
 
 class ActorInfo(Record):

@@ -26,6 +26,7 @@ class ServiceAccount:
     created_at: int
     created_by: str
     suspended: bool = False
+    set_name: str | None = None  # the set that declares it; None: made by the API
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,16 @@
 An actor's privileges are the union of what every ACTIVE policy grants to it by name, by group or as one of all users,
 plus the privileges that those include.
 
-A policy file declares the policies of one named set. Applying a set creates or updates its policies; a policy that was
-made by the API joins the set. Policies that the set no longer declares are deleted only with pruning. Policies of other
-sets and of the API stay unchanged; declaring a policy of another set is a conflict.
+A policy file declares the policies of one named set, and its groups and accounts (see `declared_entities`). Applying a
+set creates or updates its policies; a policy that was made by the API joins the set. Policies that the set no longer
+declares are deleted only with pruning. Policies of other sets and of the API stay unchanged; declaring a policy of
+another set is a conflict.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.names import (
@@ -22,6 +24,9 @@ from watchword.domain.names import (
     check_short_id,
     check_urn,
 )
+
+if TYPE_CHECKING:
+    from watchword.domain.declared_entities import DeclaredEntities, EntityChange, EntityPlan
 
 ROOT_POLICY = POLICY_PREFIX + "root"
 MAX_ENTRIES = 1_000
@@ -291,10 +296,11 @@ class PolicyChange:
 
 @dataclass(frozen=True, slots=True)
 class PolicyDeclaration:
-    """All policies of one set."""
+    """All policies of one set, and its groups and accounts."""
 
     policies: tuple[Policy, ...]
     set_name: str = DEFAULT_SET
+    entities: "DeclaredEntities | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +309,11 @@ class PolicyPlan:
 
     changes: tuple[PolicyChange, ...] = ()
     undeclared: tuple[Policy, ...] = ()
+    entities: "EntityPlan | None" = None
+
+    @property
+    def all_changes(self) -> "tuple[PolicyChange | EntityChange, ...]":
+        return (*self.changes, *(() if self.entities is None else self.entities.changes))
 
 
 def check_declared(policies: Sequence[Policy], set_name: str = DEFAULT_SET) -> PolicyDeclaration:
@@ -338,12 +349,7 @@ def reconcile(current: Iterable[Policy], declared: PolicyDeclaration, *, prune: 
         elif not before.editable:
             raise Fault(Reason.NOT_EDITABLE, f"{policy.urn} is managed by the service itself and cannot be declared.")
         elif before.set_name not in (None, declared.set_name):
-            raise Fault(
-                Reason.POLICY_DECLARED_ELSEWHERE,
-                f"{policy.urn} belongs to the policy set {before.set_name!r}; this is the set {declared.set_name!r}. "
-                "Nothing was changed. Choose another id, or remove it from that set first.",
-                set=before.set_name,
-            )
+            raise declared_elsewhere(policy.urn, before.set_name, declared.set_name)
         elif before != policy:
             changes.append(PolicyChange(ChangeKind.UPDATE, policy.urn, before, policy))
     undeclared = tuple(policy for policy in kept.values() if policy.set_name == declared.set_name)
@@ -352,7 +358,16 @@ def reconcile(current: Iterable[Policy], declared: PolicyDeclaration, *, prune: 
     return PolicyPlan((*changes, *(PolicyChange(ChangeKind.DELETE, gone.urn, gone, None) for gone in undeclared)))
 
 
-def summary(changes: Iterable[PolicyChange]) -> str:
+def declared_elsewhere(urn: str, other: str | None, set_name: str) -> Fault:
+    return Fault(
+        Reason.POLICY_DECLARED_ELSEWHERE,
+        f"{urn} belongs to the policy set {other!r}; this is the set {set_name!r}. "
+        "Nothing was changed. Choose another id, or remove it from that set first.",
+        set=other,
+    )
+
+
+def summary(changes: "Iterable[PolicyChange | EntityChange]") -> str:
     """For example: 2 created, 1 removed."""
     kinds = [change.kind for change in changes]
     words = {ChangeKind.CREATE: "created", ChangeKind.UPDATE: "updated", ChangeKind.DELETE: "removed"}

@@ -27,6 +27,7 @@ from watchword.domain.actors import (
     WritePrecondition,
 )
 from watchword.domain.bulk_revocation import Receipt, Revocation, RevocationPreview, Selection, TokenVisibility
+from watchword.domain.declared_entities import Entity
 from watchword.domain.devices import Device, DeviceStatus
 from watchword.domain.events import EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS, Search
@@ -321,7 +322,12 @@ class PolicyStore(Protocol):
     async def apply_policies(
         self, precondition: WritePrecondition, declared: PolicyDeclaration, *, prune: bool
     ) -> PolicyPlan:
-        """Make the policies of a set equal to the declaration, in one transaction; returns what was changed."""
+        """Make the policies, groups and accounts of a set equal to the declaration, in one transaction; returns what
+        was changed.
+        """
+
+    async def entities(self, declared: PolicyDeclaration) -> tuple[Entity, ...]:
+        """The groups and accounts that are declared or belong to the set, as `plan_declaration` takes them."""
 
     async def get_group(self, urn: str) -> Group:
         """GROUP_NOT_FOUND if it does not exist."""

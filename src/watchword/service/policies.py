@@ -14,6 +14,7 @@ from watchword.domain.actors import (
     Grant,
     Profile,
 )
+from watchword.domain.declared_entities import plan_declaration
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX
 from watchword.domain.policies import (
@@ -26,7 +27,6 @@ from watchword.domain.policies import (
     denied,
     grants_of,
     out_of_scope,
-    reconcile,
 )
 from watchword.domain.ports import Group, PolicyStore
 from watchword.service.authority import Authority, not_accepted
@@ -68,13 +68,25 @@ class Policies:
         await self._authority.write(grant, lambda grant: self._store.delete_policy(grant.precondition, urn))
 
     async def apply(self, grant: Grant, declared: PolicyDeclaration, *, prune: bool, dry_run: bool) -> PolicyPlan:
-        """Make a set of policies match a declaration; with `dry_run`, only return the changes."""
+        """Make a set of policies, groups and accounts match a declaration; with `dry_run`, only return the changes. To
+        declare accounts needs Manage Service Accounts too.
+        """
         grant.expect(MANAGE)
-        if dry_run:
-            return reconcile((await self._store.policies()).policies, declared, prune=prune)
-        return await self._authority.write(
-            grant, lambda grant: self._store.apply_policies(grant.precondition, declared, prune=prune)
-        )
+        accounts = () if declared.entities is None else declared.entities.accounts
+        if any(account.urn == self._root_actor for account in accounts):
+            raise invalid(
+                "accounts", "accounts must not have the id of the root actor, whose tokens may do everything."
+            )
+
+        async def write(grant: Grant) -> PolicyPlan:
+            if accounts:
+                grant.require(Privilege.MANAGE_SERVICE_ACCOUNTS)
+            if not dry_run:
+                return await self._store.apply_policies(grant.precondition, declared, prune=prune)
+            policies, entities = await self._store.policies(), await self._store.entities(declared)
+            return plan_declaration(policies.policies, entities, declared, prune=prune)
+
+        return await self._authority.write(grant, write)
 
     async def get(self, grant: Grant, urn: str) -> Policy:
         grant.expect(MANAGE)

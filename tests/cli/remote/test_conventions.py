@@ -88,6 +88,7 @@ def test_who_can_lists_users_groups_and_what_includes_a_privilege(server: Server
     (row,) = [row for row in found if row["urn"] == actor]
     assert row == {
         "urn": actor,
+        "name": None,
         "status": "SUSPENDED",
         "group": None,
         "policyUrn": policy,

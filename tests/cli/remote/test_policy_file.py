@@ -67,6 +67,42 @@ def test_policy_file_is_applied_changed_and_exported(make_server: Callable[..., 
     assert "id: root" not in exported
 
 
+def test_groups_and_accounts_are_applied_pruned_and_exported(
+    make_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    server, file = make_server(), tmp_path / "policies.yaml"
+    connection = ("--url", server.url, "--as", ADMIN)
+    file.write_text("""\
+groups: [{id: ops, name: Operations, members: [urn:li:corpuser:carol]}]
+accounts: [{id: airflow, name: Airflow, groups: [urn:li:corpGroup:ops]}]
+""")
+    ran = watchword("policy", "apply", str(file), *connection)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines() == [
+        "+ urn:li:corpGroup:ops",
+        '    name: "Operations"',
+        '    members: ["urn:li:corpuser:carol", "urn:li:corpuser:service_airflow"]',
+        "+ urn:li:corpuser:service_airflow",
+        '    name: "Airflow"',
+        "2 created, 0 updated, 0 removed, 0 unchanged.",
+    ]
+    exported = watchword("policy", "export", *connection).stdout
+    again = watchword("policy", "diff", "-", *connection, stdin=exported)
+    assert "service_airflow" not in again.stdout
+    assert "corpGroup:ops" not in again.stdout
+    file.write_text("policies: []")
+    pruned = watchword("policy", "apply", str(file), "--prune", "--yes", *connection).stdout.splitlines()
+    assert pruned == [
+        "- urn:li:corpGroup:ops",
+        "~ urn:li:corpuser:service_airflow",
+        '    set: "default" -> null',
+        "    The file does not declare it. It leaves the set and keeps its tokens: accounts are never removed.",
+        "    To delete it: watchword account delete airflow",
+        "0 created, 1 updated, 1 removed, 0 unchanged.",
+    ]
+    assert watchword("account", "show", "airflow", *connection).returncode == 0
+
+
 def test_apply_rejects_an_invalid_file_with_line_and_key(tmp_path: Path) -> None:
     file = tmp_path / "policies.yaml"
     file.write_text(FIRST.replace("VIEW_AUDIT_LOG", "VIEW_EVERYTHING"))

@@ -178,6 +178,7 @@ def _account_json(account: ServiceAccount, names: Mapping[str, str]) -> Json:
         name=name_of(account.urn),
         displayName=account.name,
         createdByName=names.get(account.created_by),
+        set=account.set_name,
         updatedAt=account.created_at,
         status=(ActorStatus.SUSPENDED if account.suspended else ActorStatus.ACTIVE).value,
     )

@@ -1,8 +1,18 @@
 """GraphQL resolvers for policies, groups and privileges."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from watchword.domain.declared_entities import (
+    NO_ENTITIES,
+    DeclaredAccount,
+    DeclaredGroup,
+    Entity,
+    EntityChange,
+    EntityPlan,
+    check_entities,
+)
 from watchword.domain.errors import invalid
 from watchword.domain.names import (
     POLICY_PREFIX,
@@ -20,6 +30,7 @@ from watchword.domain.policies import (
     PolicyChange,
     PolicyDeclaration,
     PolicyMatch,
+    PolicyPlan,
     PolicyState,
     Privilege,
     check_declared,
@@ -87,12 +98,15 @@ async def apply_policies(_: Any, info: Info, input: Json) -> Json:
     plan = await policies.apply(grant, declared, prune=bool(input.get("prune")), dry_run=dry_run)
     shown = [one for change in plan.changes for one in (change.before, change.after) if one is not None]
     names = await info.context.names(users_of([*shown, *plan.undeclared]))
+    entities = plan.entities or EntityPlan((), ())
     return {
         "set": declared.set_name,
         "dryRun": dry_run,
         "changes": [_change_json(change, names) for change in plan.changes],
-        "unchanged": len(declared.policies) - sum(change.after is not None for change in plan.changes),
+        "entities": [_entity_change_json(change) for change in entities.changes],
+        "unchanged": _unchanged(declared, plan),
         "undeclared": [policy_json(policy, names) for policy in plan.undeclared],
+        "undeclaredEntities": [entity.urn for entity in entities.undeclared],
     }
 
 
@@ -171,9 +185,29 @@ def _users(input: Json) -> list[str]:
 
 
 def _declared(input: Json) -> PolicyDeclaration:
-    given = enumerate(input["policies"])
+    given = enumerate(input.get("policies") or ())
     policies = [_policy(POLICY_PREFIX + one["id"], one, f"policies[{index}].") for index, one in given]
-    return check_declared(policies, DEFAULT_SET if input.get("set") is None else input["set"])
+    declared = check_declared(policies, DEFAULT_SET if input.get("set") is None else input["set"])
+    groups = [
+        DeclaredGroup(one["id"], one["name"], one.get("description"), _optional_set(one.get("members")))
+        for one in input.get("groups") or ()
+    ]
+    accounts = [
+        DeclaredAccount(one["id"], one["name"], one.get("description"), frozenset(one.get("groups") or ()))
+        for one in input.get("accounts") or ()
+    ]
+    return replace(declared, entities=check_entities(groups, accounts, declared.set_name))
+
+
+def _optional_set(words: list[str] | None) -> frozenset[str] | None:
+    return None if words is None else frozenset(words)
+
+
+def _unchanged(declared: PolicyDeclaration, plan: PolicyPlan) -> int:
+    entities = declared.entities or NO_ENTITIES
+    wanted = {policy.urn for policy in declared.policies}
+    wanted |= {entity.urn for entity in (*entities.groups, *entities.accounts)}
+    return len(wanted - {change.urn for change in plan.all_changes})
 
 
 def _policy(urn: str, input: Json, where: str = "") -> Policy:
@@ -226,8 +260,19 @@ def _change_json(change: PolicyChange, names: Mapping[str, str]) -> Json:
     }
 
 
+def _entity_change_json(change: EntityChange) -> Json:
+    before, after = (None if one is None else _entity_json(one) for one in (change.before, change.after))
+    return {"change": change.kind.value, "urn": change.urn, "before": before, "after": after}
+
+
+def _entity_json(entity: Entity) -> Json:
+    members = {"members": sorted(entity.members)} if entity.is_group else {}
+    return record_json(entity, "name description", **members, set=entity.set_name)
+
+
 def _group_json(group: Group) -> Json:
-    return record_json(group, "urn name description", type="CORP_GROUP", memberCount=group.members)
+    more = {"type": "CORP_GROUP", "memberCount": group.members, "set": group.set_name}
+    return record_json(group, "urn name description", **more)
 
 
 def _policy_match_json(match: PolicyMatch) -> Json:

@@ -24,7 +24,7 @@ from watchword.stores.sql.transaction import (
 )
 
 _COLUMNS = """urn, name, description, created_at, created_by,
-    EXISTS (SELECT 1 FROM actors WHERE actors.urn = service_accounts.urn AND status = 'SUSPENDED')"""
+    EXISTS (SELECT 1 FROM actors WHERE actors.urn = service_accounts.urn AND status = 'SUSPENDED'), set_name"""
 GET = f"SELECT {_COLUMNS} FROM service_accounts WHERE urn = $1 AND deleted_at IS NULL"
 _ADD = "INSERT INTO service_accounts (urn, name, description, created_at, created_by) VALUES ($1, $2, $3, $4, $5)"
 _CREATED_BY = f"""
@@ -128,5 +128,5 @@ class SqlSessions(SqlPart):
 def _account(row: rows.Row | None) -> ServiceAccount:
     if row is None:
         raise no_account()
-    urn, name, description, created_at, created_by, suspended = row
-    return ServiceAccount(urn, name, description, created_at, created_by, bool(suspended))
+    urn, name, description, created_at, created_by, suspended, set_name = row
+    return ServiceAccount(urn, name, description, created_at, created_by, bool(suspended), set_name)

@@ -1,6 +1,6 @@
 """Policies, groups and actors. Every change that can alter a decision advances the policy version."""
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -22,21 +22,21 @@ from watchword.domain.actors import (
     WritePrecondition,
     system_precondition,
 )
+from watchword.domain.declared_entities import Entity, plan_declaration
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Detail, Event
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.domain.policies import (
     ChangeKind,
     Policy,
-    PolicyChange,
     PolicyDeclaration,
     PolicyPlan,
     PolicySet,
-    reconcile,
 )
 from watchword.domain.ports import Group
 from watchword.domain.store_urls import LastStart
 from watchword.stores import rows
+from watchword.stores.sql.declared_entities import ADD_MEMBER, apply_entities, find_entities
 from watchword.stores.sql.transaction import (
     POLICIES,
     Dialect,
@@ -61,7 +61,6 @@ _PUT = f"""
 INSERT INTO policies ({rows.POLICY}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (urn) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in rows.POLICY.split(", ")[1:])}"""
 _GROUP = f"SELECT {rows.GROUP} FROM groups WHERE urn = $1"
-_ADD_MEMBER = "INSERT INTO group_members (actor_urn, group_urn) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 _SET_STATUS = """
 INSERT INTO actors (urn, status, changed_at, changed_by) VALUES ($1, $2, $3, $4)
 ON CONFLICT (urn) DO UPDATE SET status = excluded.status, changed_at = excluded.changed_at,
@@ -78,9 +77,15 @@ _ACTIONS = {
 
 
 @asynccontextmanager
-async def _change(tx: Transaction, precondition: WritePrecondition) -> AsyncIterator[list[Event]]:
-    """Changes by one transaction at a time. If the block adds events, the policy version advances with them."""
-    now = await check_precondition(tx, precondition, exclusive=[POLICIES])
+async def _change(
+    tx: Transaction, precondition: WritePrecondition, declared: PolicyDeclaration | None = None
+) -> AsyncIterator[list[Event]]:
+    """Changes by one transaction at a time. If the block adds events, the policy version advances with them. Declared
+    accounts are locked too.
+    """
+    entities = None if declared is None else declared.entities
+    locks = [] if entities is None else [actor_lock(account.urn) for account in entities.accounts]
+    now = await check_precondition(tx, precondition, exclusive=[POLICIES, *locks])
     events: list[Event] = []
     yield events
     if events:
@@ -120,10 +125,14 @@ class SqlPolicies(SqlPart):
     async def apply_policies(
         self, tx: Transaction, precondition: WritePrecondition, declared: PolicyDeclaration, *, prune: bool
     ) -> PolicyPlan:
-        async with _change(tx, precondition) as events:
-            plan = reconcile(await _all(tx), declared, prune=prune)
-            events.extend(await _apply(tx, plan.changes))
+        async with _change(tx, precondition, declared) as events:
+            plan = await _plan(tx, declared, prune=prune)
+            events.extend(await _apply(tx, plan, precondition.actor))
         return plan
+
+    @snapshot
+    async def entities(self, tx: Transaction, declared: PolicyDeclaration) -> tuple[Entity, ...]:
+        return await find_entities(tx, declared)
 
     async def last_start(self) -> LastStart | None:
         row = await self._db.row("SELECT settings FROM state")
@@ -139,7 +148,8 @@ class SqlPolicies(SqlPart):
         settings: Mapping[str, str] | None = None,
     ) -> PolicyPlan:
         plan = PolicyPlan()
-        async with _change(tx, system_precondition("start")) as events:
+        precondition = system_precondition("start")
+        async with _change(tx, precondition, declared) as events:
             added = () if await tx.fetchval("SELECT defaults_made FROM state") else defaults
             await tx.execute("UPDATE state SET defaults_made = 1 WHERE defaults_made <> 1")
             row = await tx.fetchrow(_GET, root.urn)
@@ -149,8 +159,8 @@ class SqlPolicies(SqlPart):
                 events.append(_policy_event(Action.POLICY_CREATED if row is None else Action.POLICY_UPDATED, root))
             await tx.executemany(_PUT, [_policy_values(policy) for policy in added])
             if declared is not None:
-                plan = reconcile(await _all(tx), declared, prune=True)
-            events.extend(await _apply(tx, plan.changes))
+                plan = await _plan(tx, declared, prune=True)
+            events.extend(await _apply(tx, plan, precondition.actor))
             events.extend(await _changed_settings(tx, settings))
         return plan
 
@@ -182,7 +192,7 @@ class SqlPolicies(SqlPart):
     ) -> None:
         async with _change(tx, precondition) as events:
             _group(await tx.fetchrow(_GROUP, group))
-            await tx.executemany(_ADD_MEMBER, [(member, group) for member in add])
+            await tx.executemany(ADD_MEMBER, [(member, group) for member in add])
             gone = f"DELETE FROM group_members WHERE group_urn = $1 AND actor_urn {tx.dialect.any_of('$2')}"
             await tx.execute(gone, group, list(remove))
             for action, members in ((Action.GROUP_MEMBERS_ADDED, add), (Action.GROUP_MEMBERS_REMOVED, remove)):
@@ -354,11 +364,17 @@ async def _all(tx: Transaction) -> tuple[Policy, ...]:
     return tuple(rows.policy_of(row) for row in await tx.fetch(_ALL))
 
 
-async def _apply(tx: Transaction, changes: Sequence[PolicyChange]) -> list[Event]:
+async def _plan(tx: Transaction, declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
+    return plan_declaration(await _all(tx), await find_entities(tx, declared), declared, prune=prune)
+
+
+async def _apply(tx: Transaction, plan: PolicyPlan, actor: str) -> list[Event]:
+    changes = plan.changes
+    entities = [] if plan.entities is None else await apply_entities(tx, actor, plan.entities.changes)
     await tx.executemany(_PUT, [_policy_values(change.after) for change in changes if change.after is not None])
     deleted = [change.urn for change in changes if change.kind is ChangeKind.DELETE]
     await tx.execute(f"DELETE FROM policies WHERE urn {tx.dialect.any_of('$1')}", deleted)
-    return [
+    return entities + [
         Event(_ACTIONS[change.kind], change.urn, {} if change.after is None else _policy_detail(change.after))
         for change in changes
     ]
