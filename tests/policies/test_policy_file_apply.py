@@ -171,7 +171,11 @@ class TestApplyPolicies:
 
     def test_declaring_accounts_needs_manage_service_accounts(self, server: Server, actor: str) -> None:
         server.grant(actor, privileges=("MANAGE_POLICIES",))
-        declared: dict[str, Any] = {"accounts": [{"id": "airflow", "name": "Airflow"}], "set": "accounts", "dryRun": True}
+        declared: dict[str, Any] = {
+            "accounts": [{"id": "airflow", "name": "Airflow"}],
+            "set": "accounts",
+            "dryRun": True,
+        }
         with pytest.raises(GraphQLRefused) as refusal:
             self.apply(server, actor=actor, **declared)
         assert refusal.value.code == 403
