@@ -314,14 +314,15 @@ def _database_clock(ahead_ms: int) -> Diagnostic:
 
 
 def _account_managers(found: Sequence[AccountGain]) -> Iterator[Diagnostic]:
-    """Managers of service accounts can create tokens for every account, and so use its privileges."""
+    """Managers of service accounts can create tokens for every account, and so use its privileges and scopes."""
     fix = (
-        "Grant the manager these privileges too, or revoke them from the account, or MANAGE_SERVICE_ACCOUNTS from the "
+        "Grant the manager the same too, or revoke them from the account, or MANAGE_SERVICE_ACCOUNTS from the "
         "manager: watchword policy list"
     )
-    for manager, account, privileges in found[:MAX_LISTED]:
-        names = ", ".join(privilege.name for privilege in privileges)
-        yield warn("policies", f"{manager} can use {names} with tokens of the service account {account}", fix)
+    for manager, account, rights in found[:MAX_LISTED]:
+        yield warn(
+            "policies", f"{manager} can use {', '.join(rights)} with tokens of the service account {account}", fix
+        )
     if len(found) > MAX_LISTED:
         yield warn("policies", f"there are {len(found) - MAX_LISTED:,} more like these", fix)
 

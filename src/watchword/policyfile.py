@@ -5,6 +5,7 @@
       - id: own-tokens
         name: Own tokens
         privileges: [GENERATE_PERSONAL_ACCESS_TOKENS]
+        scopes: [reports:read]
         actors: {users: [urn:li:corpuser:alice]}
     groups:
       - id: ops
@@ -174,8 +175,8 @@ class _Reader:
         keys = self._mapping(
             node,
             where,
-            {"id", "name", "description", "state", "privileges", "actors"},
-            {"id", "name", "privileges", "actors"},
+            {"id", "name", "description", "state", "privileges", "scopes", "actors"},
+            {"id", "name", "actors"},
         )
         actors = self._mapping(keys["actors"], f"{where}.actors", {"users", "groups", "allUsers"}, set())
         state = PolicyState.ACTIVE
@@ -188,8 +189,9 @@ class _Reader:
             state=state,
             privileges=frozenset(
                 self._member(one, f"{where}.privileges", Privilege, f"among: {PRIVILEGE_NAMES}")
-                for one in self._sequence(keys["privileges"], f"{where}.privileges")
+                for one in self._sequence_at(keys, f"{where}.privileges")
             ),
+            scopes=self._texts(keys, f"{where}.scopes"),
             users=self._texts(actors, f"{where}.actors.users"),
             groups=self._texts(actors, f"{where}.actors.groups"),
             all_users=bool(self._optional(actors, f"{where}.actors.allUsers", self._flag)),
@@ -215,8 +217,11 @@ class _Reader:
         return kind[word]
 
     def _texts(self, keys: dict[str, yaml.Node], where: str) -> frozenset[str]:
+        return frozenset(self._text(one, where) for one in self._sequence_at(keys, where))
+
+    def _sequence_at(self, keys: dict[str, yaml.Node], where: str) -> list[yaml.Node]:
         node = keys.get(where.rpartition(".")[2])
-        return frozenset() if node is None else frozenset(self._text(one, where) for one in self._sequence(node, where))
+        return [] if node is None else self._sequence(node, where)
 
     def _optional(self, keys: dict[str, yaml.Node], where: str, read: Callable[[yaml.Node, str], Any]) -> Any:
         node = keys.get(where.rpartition(".")[2])
@@ -293,7 +298,8 @@ def _written(policy: Policy) -> dict[str, Any]:
         "name": policy.name,
         "description": policy.description,
         "state": policy.state.value,
-        "privileges": [privilege.name for privilege in Privilege if privilege in policy.privileges],
+        "privileges": [privilege.name for privilege in Privilege if privilege in policy.privileges] or None,
+        "scopes": sorted(policy.scopes) or None,
         "actors": {name: value for name, value in actors.items() if value},
     }
     return {name: value for name, value in content.items() if value is not None}

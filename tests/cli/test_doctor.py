@@ -230,12 +230,13 @@ def test_managers_who_gain_privileges_through_a_service_account_are_a_warning(
     assert warnings() == []
     server.grant(named, peer, privileges=("VIEW_AUDIT_LOG",))
     server.grant(ruler, privileges=("MANAGE_POLICIES",))
-    server.grant(groups=[group], privileges=("INTROSPECT_TOKENS",))
+    server.grant(groups=[group], privileges=("INTROSPECT_TOKENS",), scopes=("reports:read",))
+    server.grant(peer, privileges=(), scopes=("reports:*",))
     gained = "{} can use {} with tokens of the service account {}"
     assert sorted(warnings()) == sorted(
         [
             gained.format(manager, "VIEW_AUDIT_LOG", named),
-            gained.format(manager, "INTROSPECT_TOKENS", member),
+            gained.format(manager, "INTROSPECT_TOKENS, reports:read", member),
             gained.format(peer, "INTROSPECT_TOKENS", member),
         ]
     )

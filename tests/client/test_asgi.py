@@ -95,6 +95,7 @@ def shop(request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytes
 
 
 def test_application_gets_the_identity_of_the_token(shop: Shop, server: Server, actor: str) -> None:
+    server.grant(actor, scopes=("orders:*", "shop"))
     made = server.create(ADMIN, of=actor, scopes=["orders:read", "shop"])
     answer = shop.get("/orders", made["accessToken"])
     assert answer.status_code == 200
@@ -152,11 +153,14 @@ def test_two_tokens_at_once_are_rejected(shop: Shop, server: Server, actor: str)
 def test_token_without_a_required_scope_is_rejected_and_one_with_all_passes(
     shop: Shop, server: Server, actor: str
 ) -> None:
+    policy = server.grant(actor, scopes=("orders:read", "shop", "more"))
     narrow = server.create(ADMIN, of=actor, scopes=["orders:read"])["accessToken"]
     enough = server.create(ADMIN, of=actor, scopes=["orders:read", "shop", "more"])["accessToken"]
     refused = shop.get("/reading/orders", narrow)
     assert (refused.status_code, refused.json()["error"]["reason"]) == (403, "missing_scope")
     assert shop.get("/reading/orders", enough).status_code == 200
+    server.withdraw(policy)
+    assert shop.get("/reading/orders", enough).status_code == 403
 
 
 def test_privilege_and_an_audience_can_be_required(shop: Shop, server: Server, actor: str) -> None:

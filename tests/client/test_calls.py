@@ -144,13 +144,15 @@ def test_policy_is_made_replaced_and_deleted(server: Server, connect: Clients, a
     client = connect(server.url, actor=ADMIN)
     urn = client.create_policy(f"Own tokens of {actor}", [GENERATE], PolicyActors(users=(actor,)), description="Why.")
     (made,) = client.policies(query=f"tokens of {actor}")
-    client.update_policy(urn, f"Nothing for {actor}", [GENERATE], PolicyActors(users=(actor,)), state="INACTIVE")
+    scopes = ("orders:*", "reports:read")
+    client.update_policy(urn, f"Nothing for {actor}", [], PolicyActors(users=(actor,)), scopes=scopes, state="INACTIVE")
     replaced = client.get_policy(urn)
     client.delete_policy(urn)
 
     assert (made.urn, made.state, made.privileges, made.description) == (urn, "ACTIVE", (GENERATE,), "Why.")
     assert (made.actors.users, made.actors.groups, made.editable) == ((actor,), (), True)
     assert (replaced.name, replaced.state, replaced.description) == (f"Nothing for {actor}", "INACTIVE", None)
+    assert (replaced.privileges, replaced.scopes) == ((), scopes)
     with pytest.raises(NotFound) as refused:
         client.get_policy(urn)
     assert refused.value.reason == "policy_not_found"

@@ -69,7 +69,7 @@ def test_asynchronous_client_takes_it_too(server: Server, actor: str, file: Path
 
 def test_failed_renewal_keeps_the_old_token_and_reports_the_error(server: Server, actor: str, tmp_path: Path) -> None:
     file = tmp_path / "limited"
-    file.write_text(server.create(ADMIN, of=actor, scopes=["orders:read"])["accessToken"])
+    file.write_text(server.create(ADMIN, of=actor, scopes=["GET_ES_TASK_STATUS_PRIVILEGE"])["accessToken"])
     kept = TokenFile(file, server.url, after=ALWAYS)
     token = kept.read()
     assert token.reveal() == file.read_text()

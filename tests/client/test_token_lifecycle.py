@@ -11,7 +11,7 @@ from watchword.client import ActorTokenCount, BadRequest, Conflict, NotFound, Un
 
 
 def test_token_is_made_with_limits_and_its_record_has_them(server: Server, connect: Clients, actor: str) -> None:
-    server.grant(actor)
+    server.grant(actor, scopes=("orders:*",))
     made = connect(server.url, actor=actor).create_token(
         actor,
         "laptop",
@@ -45,7 +45,7 @@ def test_empty_limit_allows_nothing_and_a_word_in_place_of_a_list_is_a_wrong_arg
 
 
 def test_token_derives_a_narrower_one_that_dies_with_it(server: Server, connect: Clients, actor: str) -> None:
-    server.grant(actor)
+    server.grant(actor, scopes=("a",))
     parent = connect(server.url, actor=actor).create_token(actor, "parent", duration="ONE_DAY", scopes=[GENERATE, "a"])
     holder = connect(server.url, token=parent.token)
     child = holder.derive_token("child", duration=timedelta(minutes=5), scopes=["a"])

@@ -129,6 +129,7 @@ class TestByAsking:
         self, issuer: Server, talks: dict[str, Talk], actor: str, gateway: str, library: str
     ) -> None:
         talk = talks[library]
+        issuer.grant(actor, scopes=("read:orders",))
         before = made(issuer, actor, scopes=["read:orders"])
         rotate(issuer)
         for token in (before, made(issuer, actor, scopes=["read:orders"])):
@@ -159,6 +160,7 @@ def test_openid_client_reads_a_denial_as_the_challenge_that_it_is(
 def test_authlibs_guard_lets_in_who_has_the_scope_and_tells_apart_who_has_not(
     issuer: Server, talks: dict[str, Talk], actor: str, gateway: str
 ) -> None:
+    issuer.grant(actor, scopes=("read:orders",))
     token = made(issuer, actor, scopes=["read:orders"])
     said = {"call": "protect", "issuer": issuer.url, "bearer": gateway}
     assert talks["authlib"].say(**said, token=token, scopes=["read:orders"])["sub"] == actor

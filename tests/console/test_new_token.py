@@ -27,11 +27,17 @@ def shown_record(console: Console, page: Page, by: Person) -> dict[str, object]:
 
 
 def test_new_token_gets_the_chosen_limits(console: Console, window: Windows) -> None:
-    owner = console.person("owner", OWN, "VIEW_AUDIT_LOG")
+    owner = console.person("owner", OWN, "VIEW_AUDIT_LOG", "orders:*")
     page = window(owner).open("/console/tokens/new")
     page.get_by_label("Only selected scopes").check()
     expect(page.get_by_label("Manage Policies")).to_have_count(0)
     page.get_by_label("View Audit Log").check()
+    page.get_by_label("Scopes of other services").fill("reports:read")
+    page.get_by_label("Name", exact=True).fill("limited")
+    page.get_by_role("button", name="Create token").click()
+    expect(page.locator("[data-field=scopes]").get_by_role("alert")).to_contain_text(
+        "No policy grants the scope reports:read"
+    )
     page.get_by_label("Scopes of other services").fill("orders:read")
     page.get_by_label("Only from these networks").check()
     page.get_by_label("Networks", exact=True).fill("10.0.0.0/8\n192.0.2.7/32")

@@ -112,6 +112,31 @@ def test_policy_error_is_shown_at_its_field_and_input_is_kept(console: Console, 
 
 def test_matrix_shows_granted_and_included_privileges(console: Console, window: Windows) -> None:
     page = window(console.root).open("/console/policies")
-    matrix = page.get_by_role("region", name="Privileges and who has them")
+    matrix = page.get_by_role("region", name="Privileges and scopes, and who has them")
     expect(matrix.get_by_role("columnheader", name="admin", exact=True)).to_be_visible()
     expect(matrix.get_by_role("row", name=re.compile("Manage Policies"))).to_contain_text("by Root actor")
+
+
+def test_policy_grants_scopes_which_can_be_checked(console: Console, window: Windows) -> None:
+    caller = console.person("caller")
+    name = f"Reports for {caller.name}"
+    page = window(console.root).open("/console/policies/new")
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_role("textbox", name="Users").fill(caller.name)
+    page.get_by_role("textbox", name="Scopes of other services").fill("Reports")
+    page.get_by_role("button", name="Create policy").click()
+    expect(page.locator("[data-field=policy-scopes]").get_by_role("alert")).to_contain_text("scopes must be a scope")
+    page.get_by_role("textbox", name="Scopes of other services").fill("reports:* orders:read")
+    page.get_by_role("button", name="Create policy").click()
+    policies = page.get_by_role("table", name="Policies")
+    expect(policies.get_by_role("row", name=re.compile(name))).to_contain_text("orders:read, reports:*")
+    matrix = page.get_by_role("region", name="Privileges and scopes, and who has them")
+    expect(matrix.get_by_role("row", name=re.compile("orders:read"))).to_contain_text("by Root actor")
+
+    page.get_by_label("May", exact=True).fill(caller.name)
+    page.get_by_label("or use the scope").fill("reports:read")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#answer")).to_contain_text("may use the scope “reports:read”")
+    expect(page.locator("#answer li")).to_contain_text("by “reports:*”, which includes it")
+    page.locator("#answer").get_by_role("link", name=caller.name).click()
+    expect(page.get_by_role("dialog")).to_contain_text("Scope orders:read")

@@ -163,17 +163,25 @@ def test_first_tutorial_ends_with_a_dry_run_before_the_real_run() -> None:
 def test_gateway_tutorial_uses_the_nginx_recipe_with_a_required_scope() -> None:
     (written,) = [block.code for block in blocks(PROTECT) if "nginx.conf <<" in block.code]
     recipe = next(recipe for recipe in RECIPES if recipe.name == "nginx").block("nginx")
-    assert recipe.replace("/auth;", "/auth?watchword.scope=reports;") in written
+    assert recipe.replace("/auth;", "/auth?watchword.scope=reports:read;") in written
 
 
 def test_gateway_tutorial_shows_a_call_accepted_and_then_rejected() -> None:
     found = blocks(PROTECT)
-    passed = next(i for i, block in enumerate(found) if (block.shown or "").startswith("The report, for urn:"))
-    revoked = next(i for i, block in enumerate(found) if "token revoke" in block.code)
-    call = found[passed].code.splitlines()[-1]
-    assert passed < revoked
-    assert found[revoked].code.splitlines()[-1].startswith(call)
-    assert "401" in (found[revoked].shown or "").splitlines()[-1]
+    for token, ends, status in (("alice.token", "policy delete", "403"), ("nightly.token", "token revoke", "401")):
+        call = f"call {token}"
+        passed = next(i for i, block in enumerate(found) if block.code.splitlines()[-1] == call)
+        ended = next(i for i, block in enumerate(found) if ends in block.code)
+        assert passed < ended
+        assert "The report, for urn:" in (found[passed].shown or "")
+        assert f"{call} | grep title" in found[ended].code
+        assert f"<title>{status} " in (found[ended].shown or "")
+
+
+def test_gateway_tutorial_shows_a_scope_that_no_policy_grants_refused() -> None:
+    (refused,) = [block for block in blocks(PROTECT) if "--as bob ||" in block.code]
+    assert (refused.shown or "").startswith("watchword: No policy grants the scope reports:read to urn:")
+    assert "<title>403 " in (refused.shown or "")
 
 
 def test_every_page_with_shell_blocks_is_run() -> None:

@@ -26,4 +26,4 @@ def test_each_ground_grants_the_privilege_alone(
         mine = set() if match.group is None else {match.group}
         assert privilege in PolicySet(1, (match.policy,)).granted(actor, mine)
         assert (match.via is GrantedVia.GROUP) is bool(mine)
-        assert match.privilege in match.policy.privileges
+        assert match.right in match.policy.privileges

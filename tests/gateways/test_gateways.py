@@ -233,7 +233,8 @@ def test_forged_client_address_does_not_match_allowed_networks(
 def test_application_query_does_not_change_gateway_requirements(
     gateway: Gateway, trusting_server: Server, application: Application, actor: str, tmp_path: Path
 ) -> None:
-    trusting_server.grant(actor)
+    trusting_server.grant(actor, scopes=("deploy",))
+    trusting_server.grant(f"{actor}-2", privileges=(), scopes=("deploy",))
     whole = create_token(trusting_server, actor, scopes=["deploy", GENERATE], audience=[AUDIENCE, trusting_server.url])
     short = [
         create_token(trusting_server, actor),
@@ -241,9 +242,7 @@ def test_application_query_does_not_change_gateway_requirements(
         create_token(trusting_server, actor, scopes=["deploy"], audience=[AUDIENCE, trusting_server.url]),
         create_token(trusting_server, actor, scopes=["deploy", GENERATE], audience=[AUDIENCE]),
         create_token(trusting_server, actor, scopes=["deploy", GENERATE]),
-        create_token(
-            trusting_server, f"{actor}-2", scopes=["deploy", GENERATE], audience=[AUDIENCE, trusting_server.url]
-        ),
+        create_token(trusting_server, f"{actor}-2", scopes=["deploy"], audience=[AUDIENCE, trusting_server.url]),
     ]
     with running(gateway.recipe, tmp_path / "requires", trusting_server.port, application, REQUIRED) as strict:
         for query in ("", "?scope=deploy", "?watchword.scope=other", "?watchword.scope=&watchword.privilege=&x"):

@@ -153,7 +153,7 @@ class TestSession:
     def test_session_has_the_scopes_of_its_token(self, server: Server, browser: Browser, actor: str) -> None:
         """The token's scopes apply to the session."""
         server.grant(actor)
-        limited = server.create(actor, scopes=["VIEW_AUDIT_LOG"])
+        limited = server.create(actor, scopes=["GET_ES_TASK_STATUS_PRIVILEGE"])
         browser.signed_in(token=limited["accessToken"])
         wanted = {"type": "PERSONAL", "actorUrn": actor, "duration": "ONE_HOUR", "name": "by session"}
         refused = browser.post(CREATE, {"input": wanted})

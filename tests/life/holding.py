@@ -51,8 +51,8 @@ class LifecycleClient:
         self.server = server
         self._admin: dict[str, Any] = {"actor": ADMIN} if bearer is None else {"token": bearer}
 
-    def new_actor(self, *privileges: str) -> str:
-        """A new actor with these privileges."""
+    def new_actor(self, *rights: str) -> str:
+        """A new actor with these privileges and scopes."""
         urn = f"urn:li:corpuser:life-{next(_numbers)}"
         self.ask(
             "mutation ($input: PolicyUpdateInput!) { createPolicy(input: $input) }",
@@ -61,7 +61,8 @@ class LifecycleClient:
                     "type": "PLATFORM",
                     "name": "life",
                     "state": "ACTIVE",
-                    "privileges": list(privileges or (GENERATE,)),
+                    "privileges": [right for right in rights or (GENERATE,) if right.isupper()],
+                    "scopes": [right for right in rights if not right.isupper()],
                     "actors": {"users": [urn]},
                 }
             },

@@ -144,6 +144,8 @@ class TestDerivedToken:
         [
             ("scopes", [GENERATE, "deploy"], ["deploy", "write"]),
             ("scopes", [GENERATE], [MANAGE_ALL]),
+            ("scopes", [GENERATE, "orders:*"], ["orders:read", "orders"]),
+            ("scopes", [GENERATE, "*"], [MANAGE_ALL]),
             ("audience", ["https://a.example"], ["https://b.example"]),
             ("allowedNetworks", ["127.0.0.0/24"], ["127.0.0.0/16"]),
             ("allowedNetworks", ["127.0.0.0/8"], ["::/0"]),
@@ -172,7 +174,7 @@ class TestDerivedToken:
 
 class TestTokenMintedByALimitedToken:
     def test_minted_token_inherits_limits_and_expiry(self, lives: LifecycleClient) -> None:
-        ann = lives.new_actor()
+        ann = lives.new_actor(GENERATE, "deploy")
         maker = lives.create(ann, scopes=[GENERATE, "deploy"], allowedNetworks=["127.0.0.0/8"])
         made = lives.create(ann, token=maker.token, duration="ONE_YEAR")
         assert (made["scopes"], made["allowedNetworks"]) == (maker["scopes"], maker["allowedNetworks"])
@@ -206,8 +208,9 @@ class TestTokenMintedByALimitedToken:
         assert lives.is_accepted(for_ann)
 
     def test_minted_token_can_be_narrower(self, life: LifecycleClient) -> None:
-        maker = life.create(ADMIN, scopes=[GENERATE, "deploy"])
-        assert life.create(ADMIN, token=maker.token, scopes=["deploy"])["scopes"] == ["deploy"]
+        maker = life.create(ADMIN, scopes=[GENERATE, "deploy", "orders:*"])
+        for narrower in (["deploy"], ["orders:*"], ["orders:eu:*", "orders:read"]):
+            assert life.create(ADMIN, token=maker.token, scopes=narrower)["scopes"] == narrower
 
     def test_limited_token_cannot_rotate_a_wider_one(self, lives: LifecycleClient) -> None:
         ann = lives.new_actor()

@@ -19,7 +19,7 @@ Ask = Callable[[str], HeldToken]
 
 def keyed_requests(life: LifecycleClient) -> list[Ask]:
     """Each way to create a token with an idempotency key."""
-    ann = life.new_actor()
+    ann = life.new_actor(GENERATE, "deploy")
     mine = life.create(ann)
     old = life.create(ann)
     return [
@@ -122,7 +122,7 @@ class TestSameKey:
         ]
 
     def test_same_key_with_another_request_is_rejected(self, lives: LifecycleClient) -> None:
-        ann = lives.new_actor()
+        ann = lives.new_actor(GENERATE, "x")
         first = lives.create(ann, actor=ann, key="k")
         others: list[Callable[[], HeldToken]] = [
             lambda: lives.create(ann, actor=ann, key="k", name="another"),

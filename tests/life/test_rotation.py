@@ -13,7 +13,7 @@ HOUR = 3_600_000
 
 class TestSuccessor:
     def test_successor_has_the_properties_of_the_old_token(self, lives: LifecycleClient) -> None:
-        ann = lives.new_actor()
+        ann = lives.new_actor(GENERATE, "x")
         old = lives.create(ann, name="laptop", description="d", scopes=[GENERATE, "x"], allowedNetworks=["127.0.0.0/8"])
         new = lives.rotate(old, overlap="PT10M")
         for field in ("name", "actorUrn", "ownerUrn", "scopes", "allowedNetworks", "tokenType", "parentId"):

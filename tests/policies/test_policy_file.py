@@ -29,6 +29,10 @@ policies:
     privileges:
       - VIEW_AUDIT_LOG
     actors: {allUsers: true}
+  - id: reports
+    name: Reports
+    scopes: [reports:read, "orders:*"]
+    actors: {groups: [urn:li:corpGroup:ops]}
 """
 
 
@@ -65,6 +69,14 @@ def test_policy_file_defines_policies(tmp_path: Path) -> None:
             state=PolicyState.INACTIVE,
             privileges=frozenset({Privilege.VIEW_AUDIT_LOG}),
             all_users=True,
+            source=PolicySource.FILE,
+            set_name="default",
+        ),
+        Policy(
+            urn=POLICY_PREFIX + "reports",
+            name="Reports",
+            scopes=frozenset({"reports:read", "orders:*"}),
+            groups=frozenset({"urn:li:corpGroup:ops"}),
             source=PolicySource.FILE,
             set_name="default",
         ),
@@ -153,6 +165,8 @@ def test_invalid_group_or_account_is_rejected_with_line_and_key(
             "line 5: policies[0].privileges must be among: GENER",
         ),
         ("[GENERATE_PERSONAL_ACCESS_TOKENS]", "[]", "line 5: policies[0].privileges must name at least one"),
+        ("[reports:read,", "[Reports,", "line 18: policies[2].scopes must be a scope such as reports:read"),
+        ("[reports:read,", "[7,", "line 18: policies[2].scopes must be text"),
         ("[GENERATE_PERSONAL_ACCESS_TOKENS]", "VIEW_AUDIT_LOG", "line 5: policies[0].privileges must be a list"),
         ("[urn:li:corpuser:alice]", "[alice]", "line 7: policies[0].actors.users must be a urn"),
         ("[urn:li:corpuser:alice]", "[[x]]", "line 7: policies[0].actors.users must be text"),
@@ -255,6 +269,6 @@ def test_written_policy_file_reads_back_equal(
     assert {policy.urn: (policy.name, policy.description, policy.state, policy.privileges) for policy in found} == {
         policy.urn: (policy.name, policy.description, policy.state, policy.privileges) for policy in made
     }
-    assert [(p.users, p.groups, p.all_users) for p in found] == [
-        (p.users, p.groups, p.all_users) for p in sorted(made, key=lambda p: p.urn)
+    assert [(p.users, p.groups, p.all_users, p.scopes) for p in found] == [
+        (p.users, p.groups, p.all_users, p.scopes) for p in sorted(made, key=lambda p: p.urn)
     ]

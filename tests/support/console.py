@@ -46,13 +46,14 @@ class Console:
             self.allow(urn, *privileges)
         return Person(urn, *self.token(urn, name="to sign in with"))
 
-    def allow(self, urn: str, *privileges: str, name: str | None = None) -> str:
-        """A policy for this one actor; returns its urn."""
+    def allow(self, urn: str, *rights: str, name: str | None = None) -> str:
+        """A policy for this one actor, of privileges and scopes; returns its urn."""
         wanted = {
             "type": "PLATFORM",
             "name": name or f"for {urn.rpartition(':')[2]}",
             "state": "ACTIVE",
-            "privileges": list(privileges),
+            "privileges": [right for right in rights if right.isupper()],
+            "scopes": [right for right in rights if not right.isupper()],
             "actors": {"users": [urn]},
         }
         made: str = self.ask(CREATE_POLICY, {"input": wanted})["createPolicy"]

@@ -209,13 +209,16 @@ class Server:
         lines = [line.rpartition(" ") for line in self.metrics().splitlines() if not line.startswith("#")]
         return {name: float(value) for name, _, value in lines}
 
-    def grant(self, *users: str, privileges: tuple[str, ...] = (GENERATE,), **actors: Any) -> str:
+    def grant(
+        self, *users: str, privileges: tuple[str, ...] = (GENERATE,), scopes: tuple[str, ...] = (), **actors: Any
+    ) -> str:
         """A policy for these users; returns its urn."""
         wanted = {
             "type": "PLATFORM",
             "name": "test policy",
             "state": "ACTIVE",
             "privileges": list(privileges),
+            "scopes": list(scopes),
             "actors": {"users": list(users), **actors},
         }
         urn: str = self.ask(CREATE_POLICY, {"input": wanted}, actor=ADMIN)["createPolicy"]

@@ -17,6 +17,8 @@ NOW = 1_767_225_600_000
 ACTORS = tuple(f"urn:li:corpuser:{name}" for name in ("ann", "Ann", "bob", "b%b", "b_b", "eve"))
 GROUPS = tuple(f"{GROUP_PREFIX}{name}" for name in ("ops", "dev", "none"))
 
+SCOPES = ("repo:read", "repo:read:all", "repo:*", "repo", "repos:read", "repo:read:*", "*")
+
 # Characters in whose handling languages differ: cases that change length, SQL's wildcards, beyond the 16-bit plane.
 ODD = "aAbB%_'\"\\ éÉßẞİıſσςΣ\u0301\u00a0\ufeff\uffff😀\U0001d49c"
 
@@ -131,6 +133,7 @@ def policies(users: tuple[str, ...] = ACTORS, groups: tuple[str, ...] = GROUPS) 
         description=st.none() | text,
         state=st.sampled_from(PolicyState),
         privileges=st.frozensets(st.sampled_from(Privilege), min_size=1, max_size=3),
+        scopes=st.frozensets(st.sampled_from(SCOPES), max_size=2),
         users=st.frozensets(st.sampled_from(users), max_size=2),
         groups=st.frozensets(st.sampled_from(groups), max_size=2),
         all_users=st.booleans(),

@@ -12,7 +12,7 @@ _COMMANDS = {
     "login": ("login", "Sign in to a server and store its token for later commands."),
     "logout": ("login", "Revoke the token that `watchword login` stored, and delete it."),
     "profile": ("login", "List the servers you are signed in to and choose the current one."),
-    "whoami": ("login", "Show who the server takes you for and your privileges."),
+    "whoami": ("login", "Show who the server takes you for, your privileges and your scopes."),
     "who-can": ("policy", "List who holds PRIVILEGE and through which policy."),
     "token": ("token", "Create, inspect, rotate and revoke tokens."),
     "account": ("account", "Manage service accounts, the actors for programs."),

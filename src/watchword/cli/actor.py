@@ -66,11 +66,11 @@ def list_actors(client: "Client", prefix: str, suspended: bool, limit: int, as_j
 @json_flag
 @with_client
 def show(client: "Client", urn: str, as_json: bool) -> None:
-    """Show an actor's name, status, tokens and privileges.
+    """Show an actor's name, status, tokens, privileges and scopes.
 
     Example: watchword actor show urn:li:corpuser:alice
     """
-    found, privileges = client.actor(urn), client.granted_privileges(urn)
+    found, privileges, scopes = client.actor(urn), client.granted_privileges(urn), client.granted_scopes(urn)
     pairs: dict[str, Cell] = {
         "Urn": found.urn,
         "Name": found.display_name,
@@ -82,7 +82,8 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
         "Sessions": found.session_count,
         "Privileges": privileges,
     }
-    show_one(pairs, {**json_value(found), "privileges": privileges}, json=as_json)
+    pairs |= {"Scopes": scopes} if scopes else {}
+    show_one(pairs, {**json_value(found), "privileges": privileges, "scopes": scopes}, json=as_json)
 
 
 @actor.command("set")

@@ -263,11 +263,14 @@ def use(name: str) -> None:
 @json_flag
 @with_client
 def whoami(client: "Client", as_json: bool) -> None:
-    """Show who the server takes you for and your privileges.
+    """Show who the server takes you for, your privileges and your scopes.
 
     Example: watchword whoami --as alice
     """
     me = client.me()
     privileges = client.granted_privileges(me.urn)
-    record = {"urn": me.urn, "username": me.username, "privileges": privileges}
-    show_one({"Urn": me.urn, "Privileges": privileges}, record, json=as_json)
+    scopes = client.granted_scopes(me.urn)
+    record = {"urn": me.urn, "username": me.username, "privileges": privileges, "scopes": scopes}
+    pairs: dict[str, Cell] = {"Urn": me.urn, "Privileges": privileges}
+    pairs |= {"Scopes": scopes} if scopes else {}
+    show_one(pairs, record, json=as_json)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from watchword.cli.options import add_options, json_flag, list_flags, repeatable, urns_flag, yes_flag
 from watchword.cli.output import (
@@ -28,9 +29,9 @@ from watchword.client.errors import NotFound, Unauthorized
 from watchword.domain import policies as domain
 from watchword.domain.accounts import ACCOUNT_PREFIX, is_account
 from watchword.domain.declared_entities import NO_ENTITIES, DeclaredAccount, DeclaredEntities, DeclaredGroup
-from watchword.domain.errors import OperatorError
+from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX
-from watchword.domain.policies import DEFAULT_SET, PolicyState, Privilege, included
+from watchword.domain.policies import DEFAULT_SET, PolicyState, Privilege, granting, right_name, right_of
 from watchword.files import write_text
 
 if TYPE_CHECKING:
@@ -53,6 +54,26 @@ _policy = urn_argument("POLICY", POLICY_PREFIX)
 _PRIVILEGE = click.Choice([privilege.name for privilege in Privilege], case_sensitive=False)
 
 
+class _RightType(click.ParamType["domain.Right"]):
+    """The name of a privilege, in any case, or a scope."""
+
+    name = "right"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> domain.Right:
+        if isinstance(value, str) and value.upper() in Privilege.__members__:
+            return Privilege[value.upper()]
+        try:
+            return value if isinstance(value, Privilege) else right_of(value, "it")
+        except Fault as fault:
+            self.fail(fault.message.removeprefix("it "), param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return _PRIVILEGE.shell_complete(ctx, param, incomplete)
+
+
+_right = click.argument("right", type=_RightType(), metavar="PRIVILEGE_OR_SCOPE")
+
+
 def _granted_to(policy: "PolicyInfo", shown: "Callable[[UserInfo], str]" = lambda user: user.urn) -> tuple[str, ...]:
     actors = policy.actors
     return (*(["all users"] if actors.all_users else []), *map(shown, actors.resolved_users), *actors.groups)
@@ -73,6 +94,7 @@ _COLUMNS: "list[Column[PolicyInfo]]" = [
     Column("SOURCE", lambda policy: policy.source),
     Column("GRANTED TO", _granted_to, free=True, name=lambda policy: ", ".join(_granted_to(policy, _by_name))),
     Column("PRIVILEGES", lambda policy: policy.privileges, free=True),
+    Column("SCOPES", lambda policy: policy.scopes, free=True),
     Column("SET", lambda policy: policy.set),
 ]
 
@@ -120,6 +142,7 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
         "Source": found.source,
         "Set": found.set,
         "Privileges": found.privileges,
+        "Scopes": found.scopes,
         "Granted to": _granted_to(found, _named),
     }
     show_one(pairs, found, json=as_json)
@@ -128,6 +151,9 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
 _with_changes = add_options(
     click.option("--description", help="Description of the policy."),
     repeatable("--privilege", "privileges", "WORD", "Privilege it grants. See `policy privileges`.", type=_PRIVILEGE),
+    repeatable(
+        "--scope", "scopes", "WORD", "Scope of another service that it grants. Such as reports:read or orders:*."
+    ),
     repeatable("--user", "users", "URN", "User it grants to."),
     repeatable("--group", "groups", "URN", "Group it grants to."),
     click.option("--all-users/--not-all-users", default=None, help="Whether it grants to every user."),
@@ -142,7 +168,7 @@ _with_changes = add_options(
 def create(client: "Client", **flags: Any) -> None:
     """Create a policy and print its URN. It applies from the next request on.
 
-    Example: watchword policy create --name CI --privilege MANAGE_SERVICE_ACCOUNTS --user urn:li:corpuser:ci
+    Example: watchword policy create --name Reports --scope reports:read --group analysts
     """
     say(client.create_policy(**_with_flags(None, flags)))
 
@@ -153,7 +179,8 @@ def create(client: "Client", **flags: Any) -> None:
 @_with_changes
 @with_client
 def update(client: "Client", urn: str, **flags: Any) -> None:
-    """Update a policy: given flags replace its values, the rest stays. --user '' removes all users.
+    """Update a policy: given flags replace its values, the rest stays. --user '' removes all users, --scope '' all
+    scopes.
 
     Example: watchword policy update own-tokens --inactive
     """
@@ -165,17 +192,18 @@ def _with_flags(found: "PolicyInfo | None", flags: dict[str, Any]) -> dict[str, 
     """The values of a policy, or of a new one, with those that the flags replace."""
     from watchword.client import PolicyActors
 
-    values = {"name": None, "description": None, "privileges": (), "state": PolicyState.ACTIVE.value}
+    values = {"name": None, "description": None, "privileges": (), "scopes": (), "state": PolicyState.ACTIVE.value}
     if found is not None:
         values = {name: getattr(found, name) for name in values}
     values |= {name: flags[name] for name in ("name", "description") if flags[name] is not None}
     if flags["inactive"] is not None:
         values["state"] = (PolicyState.INACTIVE if flags["inactive"] else PolicyState.ACTIVE).value
     actors = PolicyActors() if found is None else found.actors
-    users, groups = (tuple(filter(None, flags[name])) for name in ("users", "groups"))
+    users, groups, scopes = (tuple(filter(None, flags[name])) for name in ("users", "groups", "scopes"))
     return {
         **values,
         "privileges": flags["privileges"] or values["privileges"],
+        "scopes": scopes if flags["scopes"] else values["scopes"],
         "actors": PolicyActors(
             users if flags["users"] else actors.users,
             tuple(full_urn(group, GROUP_PREFIX) for group in groups) if flags["groups"] else actors.groups,
@@ -186,15 +214,15 @@ def _with_flags(found: "PolicyInfo | None", flags: dict[str, Any]) -> dict[str, 
 
 @policy.command()
 @click.argument("actor", metavar="ACTOR")
-@click.argument("privilege", type=_PRIVILEGE, metavar="PRIVILEGE")
+@_right
 @json_flag
 @with_client
-def explain(client: "Client", actor: str, privilege: str, as_json: bool) -> None:
-    """Explain whether ACTOR holds PRIVILEGE, through which policies, or why not.
+def explain(client: "Client", actor: str, right: domain.Right, as_json: bool) -> None:
+    """Explain whether ACTOR holds PRIVILEGE_OR_SCOPE, through which policies, or why not.
 
     Example: watchword policy explain urn:li:corpuser:alice MANAGE_ACCESS_TOKENS
     """
-    found = client.explain_privilege(actor, privilege)
+    found = client.explain_privilege(actor, right_name(right))
     pairs: dict[str, Cell] = {
         "Allowed": "yes" if found.allowed else "no, suspended" if found.suspended else "no",
         "Reason": found.explanation,
@@ -205,7 +233,7 @@ def explain(client: "Client", actor: str, privilege: str, as_json: bool) -> None
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """An actor that holds a privilege, and through what; `urn` is None for all users."""
+    """An actor that holds a privilege or scope, and through what; `urn` is None for all users."""
 
     urn: str | None
     name: str | None
@@ -221,37 +249,37 @@ _HOLDER_COLUMNS: list[Column[Holder]] = [
     Column("STATUS", lambda holder: holder.status),
     Column("GROUP", lambda holder: holder.group),
     Column("POLICY", lambda holder: holder.policy_urn),
-    Column("PRIVILEGE", lambda holder: holder.privilege),
+    Column("GRANTS", lambda holder: holder.privilege),
 ]
 
 
 @click.command("who-can", cls=Command)
-@click.argument("privilege", type=_PRIVILEGE, metavar="PRIVILEGE")
+@_right
 @urns_flag
 @list_flags()
 @with_client
-def who_can(client: "Client", privilege: str, limit: int, as_json: bool, urns: bool) -> None:
-    """List who holds PRIVILEGE and through which policy. Suspended actors are listed with their status.
+def who_can(client: "Client", right: domain.Right, limit: int, as_json: bool, urns: bool) -> None:
+    """List who holds PRIVILEGE_OR_SCOPE and through which policy. Suspended actors are listed with their status.
 
-    Example: watchword who-can MANAGE_ACCESS_TOKENS
+    Example: watchword who-can reports:read
     """
-    found = _holders(client, Privilege[privilege])
+    found = _holders(client, right)
     show_list(found, _HOLDER_COLUMNS, json=as_json, limit=limit, empty="No one.", urns=urns)
 
 
-def _holders(client: "Client", privilege: Privilege) -> Iterator[Holder]:
-    """One row for each way in which an actor holds the privilege, or one that includes it."""
-    granting = {one.name for one in Privilege if privilege in included([one])}
+def _holders(client: "Client", right: domain.Right) -> Iterator[Holder]:
+    """One row for each way in which an actor holds the privilege or scope, or one that includes it."""
     suspended = {actor.urn for actor in client.actors(only_suspended=True)}
 
     def status(urn: str) -> str:
         return "SUSPENDED" if urn in suspended else "ACTIVE"
 
     for found in client.policies():
-        granted = next((name for name in found.privileges if name in granting), None)
+        privileges = [Privilege[name] for name in found.privileges if name in Privilege.__members__]
+        granted = granting(privileges, found.scopes, right)
         if granted is None or found.state != PolicyState.ACTIVE.value:
             continue
-        through = (found.urn, found.name, privilege.name if privilege.name in found.privileges else granted)
+        through = (found.urn, found.name, right_name(granted))
         if found.actors.all_users:
             yield Holder(None, None, None, None, *through)
         for user in found.actors.resolved_users:
@@ -351,6 +379,7 @@ def _reader(client: "Client", file: Path) -> "Callable[..., AppliedPolicies]":
             description=policy.description,
             state=policy.state.value,
             privileges=tuple(privilege.name for privilege in Privilege if privilege in policy.privileges),
+            scopes=tuple(sorted(policy.scopes)),
             actors=PolicyActors(tuple(sorted(policy.users)), tuple(sorted(policy.groups)), policy.all_users),
         )
         for policy in declared.policies
@@ -433,7 +462,7 @@ def _fields(policy: "PolicyInfo | None") -> dict[str, object] | None:
     if policy is None:
         return None
     shown = json_value(policy)
-    fields = {name: shown[name] for name in ("name", "description", "state", "privileges", "source", "set")}
+    fields = {name: shown[name] for name in ("name", "description", "state", "privileges", "scopes", "source", "set")}
     return fields | {f"actors.{name}": shown["actors"][name] for name in ("users", "groups", "allUsers")}
 
 
@@ -497,6 +526,7 @@ def _domain_policy(policy: "PolicyInfo") -> domain.Policy:
             name=policy.name,
             description=policy.description,
             privileges=frozenset(Privilege[word] for word in policy.privileges),
+            scopes=frozenset(policy.scopes),
             state=PolicyState(policy.state),
             users=frozenset(policy.actors.users),
             groups=frozenset(policy.actors.groups),

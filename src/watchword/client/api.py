@@ -296,8 +296,16 @@ class Api:
         return ask("getGrantedPrivileges", tuple, variables, part="privileges")
 
     @_sends
+    def granted_scopes(self, actor: str) -> ApiRequest[tuple[str, ...]]:
+        """Get the scopes of other services that policies grant an actor. Other actors than the caller need Manage
+        Policies.
+        """
+        variables = {"input: GetGrantedPrivilegesInput!": {"actorUrn": actor}}
+        return ask("getGrantedPrivileges", tuple, variables, part="scopes")
+
+    @_sends
     def explain_privilege(self, actor: str, privilege: str) -> ApiRequest[PrivilegeExplanation]:
-        """Explain whether an actor has a privilege, and by which policies."""
+        """Explain whether an actor has a privilege or a scope, and by which policies."""
         variables = {"input: ExplainPrivilegeInput!": {"actorUrn": actor, "privilege": privilege}}
         return ask("explainPrivilege", PrivilegeExplanation, variables)
 
@@ -541,11 +549,13 @@ class Api:
         privileges: Iterable[str],
         actors: PolicyActors,
         *,
+        scopes: Iterable[str] = (),
         description: str | None = None,
         state: str = "ACTIVE",
     ) -> ApiRequest[str]:
-        """Create a policy and return its urn."""
-        variables = {"input: PolicyUpdateInput!": _policy_input(name, privileges, actors, description, state)}
+        """Create a policy and return its urn. It grants privileges here and scopes of other services."""
+        wanted = _policy_input(name, privileges, scopes, actors, description, state)
+        variables = {"input: PolicyUpdateInput!": wanted}
         return ask("createPolicy", str, variables, mutation=True)
 
     @_sends
@@ -556,11 +566,12 @@ class Api:
         privileges: Iterable[str],
         actors: PolicyActors,
         *,
+        scopes: Iterable[str] = (),
         description: str | None = None,
         state: str = "ACTIVE",
     ) -> ApiRequest[str]:
         """Replace a policy and return its urn."""
-        wanted = _policy_input(name, privileges, actors, description, state)
+        wanted = _policy_input(name, privileges, scopes, actors, description, state)
         variables = {"urn: String!": urn, "input: PolicyUpdateInput!": wanted}
         return ask("updatePolicy", str, variables, mutation=True)
 
@@ -886,7 +897,12 @@ def _reveal(token: str | Secret[str]) -> str:
 
 
 def _policy_input(
-    name: str, privileges: Iterable[str], actors: PolicyActors, description: str | None, state: str
+    name: str,
+    privileges: Iterable[str],
+    scopes: Iterable[str],
+    actors: PolicyActors,
+    description: str | None,
+    state: str,
 ) -> dict[str, Any]:
     return {
         "type": "PLATFORM",
@@ -894,6 +910,7 @@ def _policy_input(
         "state": state,
         "description": description,
         "privileges": as_list("privileges", privileges),
+        "scopes": as_list("scopes", scopes),
         "actors": _actors_input(actors),
     }
 

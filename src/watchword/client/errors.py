@@ -7,7 +7,7 @@
     └── Refused                  the server rejected the request: reason, code, message, details, request_id
         ├── BadRequest           400, `argument` names the Python argument, `field` the GraphQL field
         ├── Unauthenticated      401
-        ├── Unauthorized         403, `privilege` names the missing privilege
+        ├── Unauthorized         403, `privilege` or `scope` names what is missing
         ├── NotFound             404
         ├── Conflict             409
         ├── Throttled            429, `retry_after` in seconds, if retrying later helps
@@ -112,12 +112,17 @@ class Unauthenticated(Refused):
 
 
 class Unauthorized(Refused):
-    """The caller lacks a privilege, or the token is limited."""
+    """The caller lacks a privilege, the token is limited, or its actor lacks a scope."""
 
     @property
     def privilege(self) -> str | None:
         """The missing privilege."""
         return self._detail("privilege")
+
+    @property
+    def scope(self) -> str | None:
+        """The missing scope."""
+        return self._detail("scope")
 
 
 class NotFound(Refused):

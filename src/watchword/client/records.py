@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
 
+from watchword.domain.scopes import covering, is_scope
 from watchword.domain.secret import Secret
 
 Json = Mapping[str, Any]
@@ -118,11 +119,15 @@ class DeviceLogin(Record):
 
 
 class Identity(Record):
-    """Whose token it is and what it is limited to, as a gateway gets it."""
+    """Whose token it is and which scopes it has now, as a gateway gets it."""
 
     urn: str
     token_id: str
     scopes: tuple[str, ...]
+
+    def has_scope(self, scope: str) -> bool:
+        """Whether the scopes name it or have a wildcard that covers it, such as orders:* for orders:read."""
+        return is_scope(scope) and covering(self.scopes, scope) is not None
 
 
 class ActorTokenCount(Record):
@@ -164,7 +169,7 @@ class ServiceAccountInfo(Record):
 
 
 class PolicyActors(Record):
-    """To whom a policy grants its privileges."""
+    """To whom a policy grants its privileges and scopes."""
 
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
@@ -185,6 +190,7 @@ class PolicyInfo(Record):
     state: str
     description: str | None
     privileges: tuple[str, ...]
+    scopes: tuple[str, ...]
     actors: GrantedActors
     editable: bool
     source: str
@@ -200,6 +206,7 @@ class DeclaredPolicy(Record):
     actors: PolicyActors
     description: str | None = None
     state: str = "ACTIVE"
+    scopes: tuple[str, ...] = ()
 
 
 class DeclaredGroup(Record):
@@ -333,7 +340,7 @@ class ActorSummary(Record):
 
 
 class PolicyGrant(Record):
-    """A policy that grants a privilege. `via` is USER, GROUP or ALL_USERS."""
+    """A policy that grants a privilege or scope. `via` is USER, GROUP or ALL_USERS."""
 
     policy_urn: str
     policy_name: str
@@ -343,7 +350,9 @@ class PolicyGrant(Record):
 
 
 class PrivilegeExplanation(Record):
-    """Whether an actor has a privilege. `explanation` names the policies that grant it, or the error the actor gets."""
+    """Whether an actor has a privilege or scope. `explanation` names the policies that grant it, or the error the actor
+    gets.
+    """
 
     actor_urn: str
     privilege: str

@@ -106,7 +106,7 @@ function scopes(scopes, known) {
   return html`<ul class="plain-list">${scopes.map((scope) => {
     const about = known.find((privilege) => privilege.name === scope);
     return about ? html`<li>${about.displayName} <span class="quiet small">${about.allows}</span></li>`
-      : html`<li><code>${scope}</code> <span class="quiet small">checked by other services</span></li>`;
+      : html`<li><code>${scope}</code> <span class="quiet small">scope of other services, while a policy grants it</span></li>`;
   })}</ul>`;
 }
 

@@ -6,12 +6,13 @@ used again.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.policies import Policy, PolicySet, PolicyState, Privilege
+from watchword.domain.scopes import covering
 
 ACCOUNT_PREFIX = "urn:li:corpuser:service_"
 
@@ -36,11 +37,11 @@ class AccountPage:
 
 
 class AccountGain(NamedTuple):
-    """Privileges that a holder of MANAGE_SERVICE_ACCOUNTS gains by creating a token for an account."""
+    """Privileges and scopes that a holder of MANAGE_SERVICE_ACCOUNTS gains by creating a token for an account."""
 
     manager: str  # a user, a group, or EVERYBODY
     account: str
-    privileges: tuple[Privilege, ...]
+    rights: tuple[str, ...]
 
 
 EVERYBODY = "all users"
@@ -49,21 +50,27 @@ _BOUNDLESS = {Privilege.MANAGE_ACCESS_TOKENS, Privilege.MANAGE_POLICIES}
 
 
 def gains(policies: tuple[Policy, ...], groups: Mapping[str, list[str]], accounts: list[str]) -> Iterator[AccountGain]:
-    """Yield every user or group that gains privileges through these accounts. `groups` maps the accounts and the
-    users that policies name to their groups.
+    """Yield every user or group that gains privileges or scopes through these accounts. `groups` maps the accounts and
+    the users that policies name to their groups.
     """
     known = PolicySet(0, policies)
+
+    def rights(actor: str, memberships: Iterable[str]) -> tuple[frozenset[Privilege], frozenset[str]]:
+        return known.granted(actor, memberships), known.scopes(actor, memberships)
+
     manage = Privilege.MANAGE_SERVICE_ACCOUNTS
     managing = [policy for policy in policies if policy.state is PolicyState.ACTIVE and manage in policy.privileges]
-    held = {user: known.granted(user, groups.get(user, ())) for user in sorted({u for p in managing for u in p.users})}
-    held |= {group: known.granted("", (group,)) for group in sorted({g for p in managing for g in p.groups})}
+    held = {user: rights(user, groups.get(user, ())) for user in sorted({u for p in managing for u in p.users})}
+    held |= {group: rights("", (group,)) for group in sorted({g for p in managing for g in p.groups})}
     if any(policy.all_users for policy in managing):
-        held[EVERYBODY] = known.granted("", ())
-    for manager, own in held.items():
+        held[EVERYBODY] = rights("", ())
+    for manager, (own, scopes) in held.items():
         for account in accounts if not own & _BOUNDLESS else ():
-            more = known.granted(account, groups.get(account, ())) - own
+            granted, covered = rights(account, groups.get(account, ()))
+            more = [privilege.name for privilege in Privilege if privilege in granted - own]
+            more += [scope for scope in sorted(covered) if covering(scopes, scope) is None]
             if more and manager != account:
-                yield AccountGain(manager, account, tuple(privilege for privilege in Privilege if privilege in more))
+                yield AccountGain(manager, account, tuple(more))
 
 
 def is_account(urn: str) -> bool:

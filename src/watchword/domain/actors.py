@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from watchword.domain.errors import Fault
 from watchword.domain.filters import DEFAULT_COUNT, check_page_size
 from watchword.domain.names import MAX_URN, SYSTEM_ACTOR, check_email, check_name, check_text
-from watchword.domain.policies import Privilege, denied, out_of_scope
+from watchword.domain.policies import PolicySet, Privilege, denied, out_of_scope
+from watchword.domain.scopes import common, covering, is_scope
 from watchword.domain.token_limits import UNLIMITED, Limits
 
 MAX_GROUPS_SHOWN = 100
@@ -215,6 +216,26 @@ class Grant(NamedTuple):
     caller: Caller
     privileges: frozenset[Privilege]
     required: tuple[Privilege, ...] = ()  # One of these was required. A write that authorizes again requires it again.
+    policies: PolicySet = PolicySet(0, ())
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """The effective scopes of other services: those of the token that its actor is granted now."""
+        caller = self.caller
+        granted = self.policies.scopes(caller.actor, caller.snapshot.groups)
+        return granted if caller.limits.scopes is None else common(caller.limits.words, granted)
+
+    @property
+    def named_privileges(self) -> list[str]:
+        """The privileges that the token's scopes name and its actor holds; none for a token without scopes."""
+        scopes = self.caller.limits.scopes or ()
+        return [name for name in scopes if name in Privilege.__members__ and self.may(Privilege[name])]
+
+    def has_scope(self, word: str) -> bool:
+        """Whether the request has the scope, or the privilege of that name."""
+        if word in Privilege.__members__:
+            return self.may(Privilege[word])
+        return is_scope(word) and covering(self.scopes, word) is not None
 
     def expect(self, *any_of: Privilege) -> None:
         """Guards against a bug: a grant that was authorized for something else."""

@@ -61,7 +61,10 @@ class Reason(Enum):
     TOKEN_REVOKED = UNAUTHENTICATED, "The token was revoked."
     SESSION_OVER = UNAUTHENTICATED, "The session has ended or does not exist. Sign in again."
     MISSING_PRIVILEGE = UNAUTHORIZED, "The caller lacks a privilege; `privilege` names it."
-    MISSING_SCOPE = UNAUTHORIZED, "The token lacks a required scope; `scope` names it."
+    MISSING_SCOPE = (
+        UNAUTHORIZED,
+        "The token lacks a required scope, or would name one that its actor does not hold; `scope` names it.",
+    )
     WRONG_AUDIENCE = UNAUTHORIZED, "The token is limited to other audiences than the required one."
     FOREIGN_REQUEST = UNAUTHORIZED, "Only requests from the console's own pages may use a session."
     WIDER_THAN_MAKER = (

@@ -1,7 +1,8 @@
-"""Policies and privileges. Deny by default; only ACTIVE policies grant, and no policy denies.
+"""Policies, which grant privileges here and scopes of other services. Deny by default; only ACTIVE policies grant, and
+no policy denies.
 
-An actor's privileges are the union of what every ACTIVE policy grants to it by name, by group or as one of all users,
-plus the privileges that those include.
+An actor's privileges and scopes are the union of what every ACTIVE policy grants to it by name, by group or as one of
+all users, plus the privileges that those include.
 
 A policy file declares the policies of one named set, and its groups and accounts (see `declared_entities`). Applying a
 set creates or updates its policies; a policy that was made by the API joins the set. Policies that the set no longer
@@ -9,7 +10,7 @@ declares are deleted only with pruning. Policies of other sets and of the API st
 another set is a conflict.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -24,12 +25,22 @@ from watchword.domain.names import (
     check_short_id,
     check_urn,
 )
+from watchword.domain.scopes import (
+    ALL_SCOPES,
+    NO_SCOPES,
+    SCOPE_FORM,
+    check_scope,
+    covering,
+    is_scope,
+    united,
+)
 
 if TYPE_CHECKING:
     from watchword.domain.declared_entities import DeclaredEntities, EntityChange, EntityPlan
 
 ROOT_POLICY = POLICY_PREFIX + "root"
 MAX_ENTRIES = 1_000
+MAX_SCOPES = 100
 MAX_DECLARED = 1_000
 MOST_NAMED = 3
 DEFAULT_SET = "default"
@@ -66,6 +77,8 @@ class Privilege(Enum):
     VIEW_AUDIT_LOG = ("View Audit Log", "Read the audit log.")
 
 
+Right = Privilege | str
+"""A privilege, or a scope of another service."""
 EVERYTHING = frozenset(Privilege)
 PRIVILEGE_NAMES = ", ".join(privilege.name for privilege in Privilege)
 
@@ -104,6 +117,7 @@ class Policy:
     users: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     all_users: bool = False
+    scopes: frozenset[str] = NO_SCOPES
     source: PolicySource = PolicySource.API
     set_name: str | None = None  # the set that declares it; None unless its source is FILE
 
@@ -119,8 +133,14 @@ def check_policy(policy: Policy) -> Policy:
         raise invalid("urn", f"urn must be the urn of a policy: {POLICY_PREFIX}<id>.")
     check_name(policy.name)
     check_description(policy.description)
-    if not policy.privileges:
-        raise invalid("privileges", f"privileges must name at least one of: {PRIVILEGE_NAMES}.")
+    if not policy.privileges and not policy.scopes:
+        raise invalid(
+            "privileges", f"privileges must name at least one of: {PRIVILEGE_NAMES}; or scopes must name one."
+        )
+    if len(policy.scopes) > MAX_SCOPES:
+        raise invalid("scopes", f"scopes may have at most {MAX_SCOPES} entries; grant a wildcard such as orders:*.")
+    for scope in policy.scopes:
+        check_scope(scope, "scopes")
     if len(policy.users) + len(policy.groups) > MAX_ENTRIES:
         raise invalid("actors", f"actors may name at most {MAX_ENTRIES:,} users and groups; use a group for more.")
     for user in policy.users:
@@ -137,21 +157,42 @@ def privilege_of(word: str, field_name: str) -> Privilege:
         raise invalid(field_name, f"{field_name} must be among: {PRIVILEGE_NAMES}.") from None
 
 
-def denied(privilege: Privilege) -> Fault:
-    return Fault(
-        Reason.MISSING_PRIVILEGE,
-        f"You lack the privilege {privilege.display_name!r} ({privilege.name}). Ask someone who manages policies.",
-        privilege=privilege.name,
-    )
+def right_of(word: str, field_name: str) -> Right:
+    if word in Privilege.__members__:
+        return Privilege[word]
+    if is_scope(word):
+        return word
+    raise invalid(field_name, f"{field_name} must be {SCOPE_FORM}; or one of the privileges {PRIVILEGE_NAMES}.")
 
 
-def out_of_scope(privilege: Privilege, scopes: Sequence[str]) -> Fault:
-    return Fault(
-        Reason.MISSING_PRIVILEGE,
-        f"This token is limited to the scopes {', '.join(scopes) or '(none)'}, without {privilege.display_name!r} "
-        f"({privilege.name}). Use another token.",
-        privilege=privilege.name,
-    )
+def right_name(right: Right) -> str:
+    return right if isinstance(right, str) else right.name
+
+
+def denied(right: Right) -> Fault:
+    return _lacking(right, f"You lack the {_described(right)}. Ask someone who manages policies.")
+
+
+def out_of_scope(right: Right, scopes: Sequence[str]) -> Fault:
+    named = ", ".join(scopes) or "(none)"
+    without = right if isinstance(right, str) else f"{right.display_name!r} ({right.name})"
+    return _lacking(right, f"This token is limited to the scopes {named}, without {without}. Use another token.")
+
+
+def scope_not_granted(actor: str, scope: str) -> Fault:
+    """For a token that would name a scope its actor does not hold."""
+    message = f"No policy grants the scope {scope} to {actor}. Ask someone who manages policies."
+    return Fault(Reason.MISSING_SCOPE, message, scope=scope)
+
+
+def _described(right: Right) -> str:
+    return f"scope {right}" if isinstance(right, str) else f"privilege {right.display_name!r} ({right.name})"
+
+
+def _lacking(right: Right, message: str) -> Fault:
+    if isinstance(right, str):
+        return Fault(Reason.MISSING_SCOPE, message, scope=right)
+    return Fault(Reason.MISSING_PRIVILEGE, message, privilege=right.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,26 +203,50 @@ class PolicySet:
     policies: tuple[Policy, ...]
     _everyone: frozenset[Privilege] = field(init=False, repr=False)
     _by_name: dict[str, frozenset[Privilege]] = field(init=False, repr=False)
+    _scopes_of_everyone: frozenset[str] = field(init=False, repr=False)
+    _scopes_by_name: dict[str, frozenset[str]] = field(init=False, repr=False)  # with those of everyone
 
     def __post_init__(self) -> None:
         everyone: frozenset[Privilege] = frozenset()
         by_name: dict[str, frozenset[Privilege]] = {}
+        scopes_of_everyone: frozenset[str] = NO_SCOPES
+        scopes_by_name: dict[str, set[str]] = {}
         for policy in self.policies:
             if policy.state is not PolicyState.ACTIVE:
                 continue
             grants = included(policy.privileges)
             if policy.all_users:
                 everyone |= grants
+                scopes_of_everyone = united(scopes_of_everyone, policy.scopes)
             for name in policy.users | policy.groups:
                 by_name[name] = by_name.get(name, frozenset()) | grants
+                if policy.scopes:
+                    scopes_by_name.setdefault(name, set()).update(policy.scopes)
+        with_everyones = {n: united(frozenset(scopes), scopes_of_everyone) for n, scopes in scopes_by_name.items()}
         object.__setattr__(self, "_everyone", everyone)
         object.__setattr__(self, "_by_name", by_name)
+        object.__setattr__(self, "_scopes_of_everyone", scopes_of_everyone)
+        object.__setattr__(self, "_scopes_by_name", with_everyones)
 
     def granted(self, actor: str, groups: Iterable[str]) -> frozenset[Privilege]:
         granted = self._everyone | self._by_name.get(actor, frozenset())
         for group in groups:
             granted |= self._by_name.get(group, frozenset())
         return granted
+
+    def scopes(self, actor: str, groups: Iterable[str]) -> frozenset[str]:
+        """The scopes of other services that the actor is granted. Every verification reads them."""
+        by_name = self._scopes_by_name
+        granted = by_name.get(actor, self._scopes_of_everyone)
+        for group in groups:
+            if group in by_name:
+                granted = united(granted, by_name[group])
+        return granted
+
+    def holds(self, actor: str, groups: Iterable[str], right: Right) -> bool:
+        if isinstance(right, str):
+            return covering(self.scopes(actor, groups), right) is not None
+        return right in self.granted(actor, groups)
 
 
 def included(privileges: Iterable[Privilege]) -> frozenset[Privilege]:
@@ -195,8 +260,9 @@ def root_policy(actor: str) -> Policy:
     return Policy(
         urn=ROOT_POLICY,
         name="Root actor",
-        description="The actor of the setting WATCHWORD_ROOT_ACTOR holds every privilege.",
+        description="The actor of the setting WATCHWORD_ROOT_ACTOR holds every privilege and every scope.",
         privileges=EVERYTHING,
+        scopes=frozenset({ALL_SCOPES}),
         users=frozenset({actor}),
         source=PolicySource.SERVICE,
     )
@@ -225,7 +291,7 @@ class GrantedVia(Enum):
 class PolicyMatch:
     policy: Policy
     via: GrantedVia
-    privilege: Privilege  # the privilege in the policy: the requested one, or one that includes it
+    right: Right  # in the policy: the requested one, a privilege that includes it or a wildcard that covers it
     group: str | None = None
 
     def __str__(self) -> str:
@@ -239,13 +305,13 @@ class PolicyMatch:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Whether an actor has a privilege, and which policies grant it."""
+    """Whether an actor has a privilege or scope, and which policies grant it."""
 
     actor: str
-    privilege: Privilege
+    right: Right
     suspended: bool
     grants: tuple[PolicyMatch, ...]
-    refusal: Fault | None  # the error that the actor would get; None: it has the privilege
+    refusal: Fault | None  # the error that the actor would get; None: it has the right
 
     @property
     def explanation(self) -> str:
@@ -256,14 +322,12 @@ class Explanation:
         return f"Allowed by {named}{f'; and {more} more' if more > 0 else ''}."
 
 
-def grants_of(
-    policies: Iterable[Policy], actor: str, groups: Iterable[str], privilege: Privilege
-) -> tuple[PolicyMatch, ...]:
-    """Every ACTIVE policy that grants the privilege, once for each way it includes the actor."""
+def grants_of(policies: Iterable[Policy], actor: str, groups: Iterable[str], right: Right) -> tuple[PolicyMatch, ...]:
+    """Every ACTIVE policy that grants the privilege or scope, once for each way it includes the actor."""
     mine = sorted(groups)
     found: list[PolicyMatch] = []
     for policy in policies:
-        named = _naming(policy, privilege)
+        named = granting(policy.privileges, policy.scopes, right)
         if named is None or policy.state is not PolicyState.ACTIVE:
             continue
         if actor in policy.users:
@@ -274,10 +338,13 @@ def grants_of(
     return tuple(found)
 
 
-def _naming(policy: Policy, privilege: Privilege) -> Privilege | None:
-    if privilege in policy.privileges:
-        return privilege
-    return next((one for one in Privilege if one in policy.privileges and privilege in included([one])), None)
+def granting(privileges: Collection[Privilege], scopes: Collection[str], right: Right) -> Right | None:
+    """The entry among those of a policy that grants the privilege or scope."""
+    if isinstance(right, str):
+        return covering(scopes, right)
+    if right in privileges:
+        return right
+    return next((one for one in Privilege if one in privileges and right in included([one])), None)
 
 
 class ChangeKind(Enum):

@@ -1,7 +1,7 @@
 """Token limits: scopes, audience and networks.
 
-Each limit is absent, which limits nothing, or a list, which allows only its entries. A scope is a privilege of this
-service, or a word that another service checks. Limits never add rights: a token may do what its actor may do *and* its
+Each limit is absent, which limits nothing, or a list, which allows only its entries. A scope is the name of a privilege
+of this service, or a scope of another service. Limits never add rights: a token may do what its actor may do *and* its
 limits allow.
 """
 
@@ -14,17 +14,16 @@ from typing import Any, NamedTuple
 
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.networks import Network, within
-from watchword.domain.policies import EVERYTHING, PRIVILEGE_NAMES, Privilege, included
+from watchword.domain.policies import EVERYTHING, PRIVILEGE_NAMES, Privilege, Right, included, right_name, right_of
+from watchword.domain.scopes import ALL_SCOPES, covering
 
 MAX_ENTRIES = 50
-MAX_WORD = 100
+MAX_NETWORK = 100
 MAX_AUDIENCE = 255
 MAX_TEXT = 3_000  # of scopes and audience together: they are part of the token, which must fit into a header
 
 _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 _PRIVILEGE = re.compile(r"[A-Z][A-Z0-9_]*", re.ASCII)
-# RFC 6749, a scope-token: visible ASCII but for the quote and the backslash.
-_WORD = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+", re.ASCII)
 
 
 class Limits(NamedTuple):
@@ -42,9 +41,13 @@ class Limits(NamedTuple):
         """All privileges within the scopes."""
         return _privileges(self.scopes)
 
-    def holds_scope(self, word: str) -> bool:
-        """Whether the token has the scope, or a privilege that includes it. A token without scopes has none."""
-        return self.scopes is not None and (word in self.scopes or word in {p.name for p in self.privileges})
+    @property
+    def words(self) -> frozenset[str]:
+        """The scopes of other services that the token is limited to; without a limit, all."""
+        return _words(self.scopes)
+
+    def allow(self, right: Right) -> bool:
+        return covering(self.words, right) is not None if isinstance(right, str) else right in self.privileges
 
     def holds_audience(self, word: str) -> bool:
         return self.audience is not None and word in self.audience
@@ -117,19 +120,13 @@ def _each(values: Sequence[str], field: str, check: Callable[[str, str], str]) -
 
 
 def _scope(word: str, field: str) -> str:
-    if len(word) > MAX_WORD or not _WORD.fullmatch(word):
-        raise invalid(
-            field,
-            f"{field} must be the name of a privilege or at most {MAX_WORD} visible ASCII characters without spaces, "
-            "quotes and backslashes.",
-        )
     if _PRIVILEGE.fullmatch(word) and word not in Privilege.__members__:
         raise invalid(
             field,
             f"{field} is not a privilege. Scopes in capital letters must be one of: {PRIVILEGE_NAMES}; other scopes "
-            "need a lower-case letter, a leading digit, or a mark such as a colon.",
+            "are in small letters.",
         )
-    return word
+    return right_name(right_of(word, field))
 
 
 def _audience(word: str, field: str) -> str:
@@ -142,7 +139,7 @@ def _audience(word: str, field: str) -> str:
 
 def _network(text: str, field: str) -> str:
     try:
-        network = None if len(text) > MAX_WORD or "%" in text else ipaddress.ip_network(text)
+        network = None if len(text) > MAX_NETWORK or "%" in text else ipaddress.ip_network(text)
     except ValueError:
         network = None
     if network is None or (isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_MAPPED)):
@@ -161,6 +158,11 @@ def _privileges(scopes: tuple[str, ...] | None) -> frozenset[Privilege]:
     return included(Privilege[word] for word in scopes if word in Privilege.__members__)
 
 
+@lru_cache(1_000)
+def _words(scopes: tuple[str, ...] | None) -> frozenset[str]:
+    return frozenset([ALL_SCOPES] if scopes is None else [word for word in scopes if word not in Privilege.__members__])
+
+
 @lru_cache(10_000)
 def _parsed(network: str) -> Network:
     return ipaddress.ip_network(network)
@@ -172,7 +174,8 @@ def _words_cover(maker: tuple[str, ...], made: tuple[str, ...]) -> bool:
 
 def _scopes_cover(maker: tuple[str, ...], made: tuple[str, ...]) -> bool:
     """Whether each scope is among the maker's, or is included in one of them."""
-    return _words_cover((*maker, *(privilege.name for privilege in _privileges(maker))), made)
+    words = _words(maker)
+    return _privileges(made) <= _privileges(maker) and all(covering(words, word) for word in _words(made))
 
 
 def _networks_cover(maker: tuple[str, ...], made: tuple[str, ...]) -> bool:

@@ -24,7 +24,7 @@ from watchword.http.oauth import INTROSPECT, JWKS, OAUTH, REVOKE, OAuthEndpoints
 from watchword.http.operations import OperationsEndpoint
 from watchword.http.requests import Exchange, Header, Request, Response, Scope, WorkerState
 from watchword.http.sessions import SESSION, ConsoleRequests, SessionEndpoint
-from watchword.http.verify import ForwardAuth, identity_headers
+from watchword.http.verify import ForwardAuth, identity_headers, scopes_text
 from watchword.service import AllServices
 from watchword.settings import Settings
 
@@ -90,6 +90,7 @@ class App:
         )
         self._authenticate_bearer = self._authenticator.authenticate_bearer
         self._authenticate_bearer_now = self._authenticator.authenticate_bearer_now
+        self._granted_scopes_now = core.authority.granted_scopes_now
         budget = ProcessorBudget(settings.actor_processor_percent / 100)
         graphql = GraphQLEndpoint(make_schema(core.store.clock), services, logger, budget, metrics.graphql_fallback)
         self._forward_auth = ForwardAuth(self._authenticator, core.authority, core.rejections)
@@ -142,8 +143,8 @@ class App:
         began = perf_counter()
         request = Request(scope, exchange, self._worker)
         bearer = self._authenticate_bearer_now(request) if request.path == AUTH else None
-        if bearer is not None and _is_plain(request, bearer):
-            self._respond(request, AUTH, began, 204, identity_headers(bearer.actor, bearer.token_id), b"")
+        if bearer is not None and (headers := self._plain_headers(request, bearer)) is not None:
+            self._respond(request, AUTH, began, 204, headers, b"")
             return DONE
         return self._answer(request, began, bearer)
 
@@ -159,8 +160,9 @@ class App:
         try:
             if route is AUTH:
                 bearer = bearer or await self._authenticate_bearer(request)
-                if _is_plain(request, bearer):
-                    status, extra, body = 204, identity_headers(bearer.actor, bearer.token_id), b""
+                headers = self._plain_headers(request, bearer)
+                if headers is not None:
+                    status, extra, body = 204, headers, b""
                 else:
                     status, extra, body = await self._forward_auth.answer(request, bearer)
             else:
@@ -170,6 +172,18 @@ class App:
         except Exception as error:  # noqa: BLE001 - the last resort: the client gets no details of a bug
             status, extra, body = self._fault_response(internal_fault(error), request, path, route)
         self._respond(request, route, began, status, extra, body)
+
+    def _plain_headers(self, request: Request, bearer: Bearer) -> list[Header] | None:
+        """The answer to a token without limits that matter to a gateway, of which the gateway requires nothing. None:
+        the answer needs more, or other policies than those in memory.
+        """
+        limits = bearer.limits
+        if limits.scopes is not None or limits.audience is not None or request.scope.query_string:
+            return None
+        scopes = self._granted_scopes_now(bearer)
+        if scopes is None:
+            return None
+        return identity_headers(bearer.actor, bearer.token_id, scopes_text(scopes) if scopes else "")
 
     def _respond(
         self, request: Request, route: str, began: float, status: int, extra: list[Header], body: bytes
@@ -258,11 +272,6 @@ class MetricsApp:
         else:
             exchange.response_bytes(status, headers, body)
         self._metrics.request(path if known else OTHER, status, None, perf_counter() - began)
-
-
-def _is_plain(request: Request, bearer: Bearer) -> bool:
-    """Whether the token has no limits that matter to a gateway, and the gateway requires nothing."""
-    return bearer.limits.scopes is None and bearer.limits.audience is None and not request.scope.query_string
 
 
 def _metrics_text(metrics: Metrics) -> Response:

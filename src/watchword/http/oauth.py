@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 import orjson
 
 from watchword.domain.actors import Bearer
-from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.errors import Fault, invalid
 from watchword.domain.names import name_of
 from watchword.domain.ports import Keys
 from watchword.http.authentication import Authenticator
 from watchword.http.devices import DEVICE_AUTHORIZATION, DEVICE_CODE, TOKEN
 from watchword.http.errors import CHALLENGE, JSON, NO_STORE, fault_headers, redact
 from watchword.http.requests import Request, Response, read_form
-from watchword.service.audit import RejectionLog
+from watchword.service.audit import DENIALS, RejectionLog
 from watchword.service.tokens import TokenIntrospection, Tokens
 
 INTROSPECT = "/oauth2/introspect"
@@ -57,7 +57,7 @@ class OAuthEndpoints:
 
     async def introspect(self, request: Request, bearer: Bearer) -> Response:
         token = await _token(request)
-        found = self._tokens.introspect_own(bearer, token) or await self._introspect(request, bearer, token)
+        found = await self._tokens.introspect_own(bearer, token) or await self._introspect(request, bearer, token)
         if isinstance(found, Fault):
             self._rejections.record_failed_authentication(request.client, request.id, INTROSPECT, found)
             return INACTIVE
@@ -68,7 +68,7 @@ class OAuthEndpoints:
         try:
             grant = await self._tokens.authorize_introspect(caller)
         except Fault as fault:
-            if fault.reason is Reason.MISSING_PRIVILEGE:
+            if fault.reason in DENIALS:
                 self._rejections.record_denial(caller, "introspect", fault)
             raise
         return await self._tokens.introspect(grant, token)
@@ -126,7 +126,7 @@ def _insufficient(fault: Fault) -> str:
 
 
 def _introspection(found: TokenIntrospection) -> dict[str, Any]:
-    bearer, claims = found
+    bearer, claims, scopes = found
     content = {
         "active": True,
         "client_id": claims["client_id"],
@@ -137,9 +137,8 @@ def _introspection(found: TokenIntrospection) -> dict[str, Any]:
         "aud": claims["aud"],
         "iss": claims["iss"],
         "jti": claims["jti"],
+        "scope": " ".join(scopes),
     }
-    if "scope" in claims:
-        content["scope"] = claims["scope"]
     if bearer.limits.networks is not None:
         # Not in the RFC: the caller must check from where the token was used.
         content["allowed_networks"] = bearer.limits.networks

@@ -18,7 +18,7 @@ from watchword.domain.ports import Clock
 from watchword.domain.tasks import not_readable, requested_task
 from watchword.http.errors import JSON, NO_STORE
 from watchword.http.requests import Request, Response, check_media_type, parse_json
-from watchword.service.audit import RejectionLog
+from watchword.service.audit import DENIALS, RejectionLog
 from watchword.service.operations import SIZES, STATUS, TRUNCATE, Operations
 
 REST_LI = "x-restli-protocol-version"
@@ -51,7 +51,7 @@ class OperationsEndpoint:
             grant = await self._operations.authorize(caller, privilege)
             content = await act(request, grant, await _body(request))
         except Fault as fault:
-            if fault.reason is Reason.MISSING_PRIVILEGE:
+            if fault.reason in DENIALS:
                 self._rejections.record_denial(caller, name, fault)
             raise
         return Response(200, [JSON, NO_STORE], orjson.dumps(content))

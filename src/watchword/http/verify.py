@@ -9,12 +9,14 @@ the token must name this service. A required privilege is one of this service, s
 """
 
 import re
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from watchword.domain.actors import Bearer, Caller
+from watchword.domain.actors import Bearer, Caller, Grant
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.policies import Privilege, denied
+from watchword.domain.token_limits import MAX_AUDIENCE, MAX_TEXT
 from watchword.http.authentication import Authenticator
 from watchword.http.errors import NO_STORE, fault_response
 from watchword.http.requests import Header, Request, Response
@@ -68,21 +70,22 @@ class ForwardAuth:
 
     async def answer(self, request: Request, bearer: Bearer) -> Response:
         """For a live token that is limited, or of which the gateway requires something."""
-        headers = identity_headers(bearer.actor, bearer.token_id, " ".join(bearer.limits.scopes or ()))
+        grant = await self._authority.authorize(Caller.with_bearer(bearer, request.client, request.id))
+        headers = identity_headers(bearer.actor, bearer.token_id, scopes_text(grant.scopes, *grant.named_privileges))
         try:
             required = parse_requirements(request.scope.query_string)
-            await self._check(bearer, request, required)
+            self._check(grant, required)
         except Fault as fault:
             response = fault_response(fault, graphql=False)
             response.headers.extend(headers[1:])
             return response
         return Response(200 if STATUS_200 in required else 204, headers)
 
-    async def _check(self, bearer: Bearer, request: Request, required: list[Requirement]) -> None:
+    def _check(self, grant: Grant, required: list[Requirement]) -> None:
         """Raise unless the token's audience allows its use and every requirement holds."""
         if len(required) > MAX_REQUIREMENTS:
             raise Fault(Reason.MISSING_SCOPE, f"The gateway sends more than {MAX_REQUIREMENTS} requirements.")
-        limits = bearer.limits
+        limits = grant.caller.limits
         if all(kind != "audience" for kind, _ in required):
             self._authenticator.require_audience(limits)
         for kind, value in required:
@@ -90,10 +93,11 @@ class ForwardAuth:
                 continue
             match kind:
                 case "privilege":
-                    await self._check_privilege(self._authenticator.caller(bearer, request), value)
+                    self._authenticator.require_audience(limits)
+                    self._check_privilege(grant, value)
                 case "scope":
-                    if not limits.holds_scope(value):
-                        raise _not_met(Reason.MISSING_SCOPE, "scope", value)
+                    if not grant.has_scope(value):
+                        raise self._denied(grant, _not_met(Reason.MISSING_SCOPE, "scope", value))
                 case "audience":
                     if not limits.holds_audience(value):
                         raise _not_met(Reason.WRONG_AUDIENCE, "audience", value)
@@ -104,14 +108,22 @@ class ForwardAuth:
                         "Known are watchword.privilege, .scope, .audience and .status=200.",
                     )
 
-    async def _check_privilege(self, caller: Caller, name: str) -> None:
+    def _check_privilege(self, grant: Grant, name: str) -> None:
         if name not in Privilege.__members__:
             raise Fault(Reason.MISSING_PRIVILEGE, "The gateway requires an unknown privilege.", privilege=name)
-        privilege = Privilege[name]
-        if not (await self._authority.authorize(caller)).may(privilege):
-            fault = denied(privilege)
-            self._rejections.record_denial(caller, "/auth", fault)
-            raise fault
+        if not grant.may(Privilege[name]):
+            raise self._denied(grant, denied(Privilege[name]))
+
+    def _denied(self, grant: Grant, fault: Fault) -> Fault:
+        self._rejections.record_denial(grant.caller, "/auth", fault)
+        return fault
+
+
+@lru_cache(10_000)
+def scopes_text(scopes: frozenset[str], *privileges: str) -> str:
+    """The value of X-Auth-Scopes. Words beyond MAX_TEXT are left out: gateways reject long headers."""
+    text = " ".join(sorted([*privileges, *scopes]))
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT + 1].rpartition(" ")[0]
 
 
 def identity_headers(urn: str, token_id: str, scopes: str = "") -> list[Header]:
@@ -125,4 +137,7 @@ def identity_headers(urn: str, token_id: str, scopes: str = "") -> list[Header]:
 
 
 def _not_met(reason: Reason, what: str, value: str) -> Fault:
-    return Fault(reason, f"The gateway requires the {what} {value[:200] or '(empty)'}, which the token does not have.")
+    named = value[:MAX_AUDIENCE]
+    message = f"The gateway requires the {what} {named or '(empty)'}, which the token does not have."
+    details: dict[str, Any] = {what: named}
+    return Fault(reason, message, **details)

@@ -32,6 +32,8 @@ REJECTED_CREDENTIALS = frozenset(
     }
 )
 """A request without a credential is not among them."""
+DENIALS = {Reason.MISSING_PRIVILEGE: "privilege", Reason.MISSING_SCOPE: "scope"}
+"""The reasons of recorded denials, and the detail that names what was missing."""
 OTHER_ORIGINS = "many"
 
 
@@ -129,7 +131,8 @@ class RejectionLog:
 
     def record_denial(self, caller: Caller, operation: str, fault: Fault) -> None:
         now, action, by = self._start_window(), Action.ACCESS_DENIED.value, caller
-        detail = {"privilege": fault.details.get("privilege")}
+        missing = DENIALS[fault.reason]
+        detail = {missing: fault.details.get(missing)}
         event = KeptEvent(now, by.actor, by.bearer_id, action, operation, by.peer, by.request_id, detail)
         self._collect(self._windows["denials"].add(caller.actor, event))
 

@@ -82,7 +82,7 @@ class Authority:
             if policies.version == caller.snapshot.policy_version:
                 granted = policies.granted(caller.actor, caller.snapshot.groups)
                 privileges = granted if caller.limits.scopes is None else granted & caller.limits.privileges
-                grant = Grant(caller, privileges, any_of)
+                grant = Grant(caller, privileges, any_of, policies)
                 if any_of:
                     grant.require_any(*any_of)
                 return grant
@@ -98,9 +98,10 @@ class Authority:
                 grant = await self.authorize(await self._renewed(grant.caller), *grant.required)
         raise contended()
 
-    async def privileges_of(self, actor: str) -> frozenset[Privilege]:
-        snapshot, policies = await self.snapshot_and_policies(actor)
-        return policies.granted(actor, snapshot.groups)
+    def granted_scopes_now(self, bearer: Bearer) -> frozenset[str] | None:
+        """The scopes that the token's actor is granted. None: other policies are in memory; call `authorize`."""
+        policies = self._policies
+        return policies.scopes(bearer.actor, bearer.groups) if policies.version == bearer.policy_version else None
 
     async def snapshot_and_policies(self, actor: str) -> tuple[ActorSnapshot, PolicySet]:
         """Both of the same version."""

@@ -23,6 +23,7 @@ from watchword.domain.policies import (
     PolicyDeclaration,
     PolicyPlan,
     Privilege,
+    Right,
     check_policy,
     denied,
     grants_of,
@@ -104,25 +105,29 @@ class Policies:
             return policies
         return tuple(p for p in policies if wanted in f"{p.name}\n{p.description or ''}".lower())
 
-    async def granted(self, grant: Grant, actor: str) -> frozenset[Privilege]:
-        return grant.privileges if actor == grant.caller.actor else await self._authority.privileges_of(actor)
+    async def granted(self, grant: Grant, actor: str) -> tuple[frozenset[Privilege], frozenset[str]]:
+        """The privileges and scopes of an actor; for the caller, within the scopes of its token."""
+        if actor == grant.caller.actor:
+            return grant.privileges, grant.scopes
+        snapshot, policies = await self._authority.snapshot_and_policies(actor)
+        return policies.granted(actor, snapshot.groups), policies.scopes(actor, snapshot.groups)
 
-    async def explain(self, grant: Grant, actor: str, privilege: Privilege) -> Explanation:
-        """Whether an actor has a privilege, and why; for the caller, with the scopes of its token. A token whose scopes
-        exclude Manage Policies does not see the policies behind a privilege that its scopes exclude.
+    async def explain(self, grant: Grant, actor: str, right: Right) -> Explanation:
+        """Whether an actor has a privilege or scope, and why; for the caller, with the scopes of its token. A token
+        whose scopes exclude Manage Policies does not see the policies behind a right that its scopes exclude.
         """
         caller = grant.caller
         snapshot, policies = await self._authority.snapshot_and_policies(actor)
-        found = grants_of(policies.policies, actor, snapshot.groups, privilege)
+        found = grants_of(policies.policies, actor, snapshot.groups, right)
         refusal: Fault | None = None
         if snapshot.suspended:
             refusal = not_accepted()
-        elif actor == caller.actor and privilege not in caller.limits.privileges:
-            refusal = out_of_scope(privilege, caller.limits.scopes or ())
+        elif actor == caller.actor and not caller.limits.allow(right):
+            refusal = out_of_scope(right, caller.limits.scopes or ())
             found = found if grant.may(MANAGE) else ()
         elif not found:
-            refusal = denied(privilege)
-        return Explanation(actor, privilege, snapshot.suspended, found, refusal)
+            refusal = denied(right)
+        return Explanation(actor, right, snapshot.suspended, found, refusal)
 
     async def actors(self, grant: Grant, search: ActorSearch, seconds: float) -> ActorPage:
         grant.expect(MANAGE, Privilege.MANAGE_ACCESS_TOKENS)

@@ -31,7 +31,7 @@ from watchword.domain.idempotency import (
 )
 from watchword.domain.lifetimes import Duration, Lifetimes
 from watchword.domain.lifetimes import iso as iso_time
-from watchword.domain.policies import Privilege
+from watchword.domain.policies import Privilege, right_of, scope_not_granted
 from watchword.domain.ports import Claims, Clock, Issue, Page, Repeated, TokenSigner, TokenStore
 from watchword.domain.rotation import RotationWindow, check_rotates
 from watchword.domain.secret import Secret
@@ -90,10 +90,11 @@ class CreatedToken:
 
 
 class TokenIntrospection(NamedTuple):
-    """A live token: its state in the store and its signed claims."""
+    """A live token: its state in the store, its signed claims and its effective scopes."""
 
     bearer: Bearer
     claims: dict[str, Any]
+    scopes: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,7 @@ class Tokens:
             _require_create(grant, new)
             maker = grant.caller
             limits = inherited(maker.limits, new.limits)
+            await self._require_scopes(grant, new.actor_urn, new.limits)
             if not maker.limits.are_none:
                 limits = limits._replace(until=_earlier(maker.limits.until, maker.ends_at))
             parent = maker.bearer_id if maker.is_derived else None
@@ -166,7 +168,9 @@ class Tokens:
     async def create_unchecked(
         self, precondition: WritePrecondition, new: TokenRequest, lifetime: Lifetime
     ) -> CreatedToken:
-        """Create a token for a command that works on the store itself: no privilege is checked."""
+        """Create a token for a command that works on the store itself: no privileges and no scopes are checked. Scopes
+        count only while a policy grants them.
+        """
         now = self._clock()
         draft = _draft(new, precondition)._replace(created_at=now, expires_at=self._expiry(now, lifetime))
         return await self._issue(precondition, draft, None)
@@ -179,9 +183,11 @@ class Tokens:
 
         async def write(grant: Grant) -> CreatedToken:
             maker = grant.caller
+            limits = inherited(maker.limits, new.limits)
+            await self._require_scopes(grant, maker.actor, new.limits)
             kind = TokenType.SERVICE_ACCOUNT if is_account(maker.actor) else TokenType.PERSONAL
             draft = _draft(TokenRequest(kind, maker.actor, new.name, new.description), grant.precondition)._replace(
-                limits=inherited(maker.limits, new.limits),
+                limits=limits,
                 parent=maker.bearer_id,
                 root=await self._family_of(maker.bearer_id),
             )
@@ -291,9 +297,9 @@ class Tokens:
         (record,) = await self._with_suspensions(rows, grant.caller)
         return record
 
-    def introspect_own(self, bearer: Bearer, token: bytes) -> TokenIntrospection | None:
+    async def introspect_own(self, bearer: Bearer, token: bytes) -> TokenIntrospection | None:
         """The bearer, if the token in question is that of the request."""
-        return TokenIntrospection(bearer, _claims(token)) if token_id(token, self._salt) == bearer.token_id else None
+        return await self._introspection(bearer, token) if token_id(token, self._salt) == bearer.token_id else None
 
     async def introspect(self, grant: Grant, token: bytes) -> TokenIntrospection | Fault:
         """The live token with this text; or why it is not live, for the audit log. The client's network is not checked:
@@ -307,7 +313,26 @@ class Tokens:
             if fault.reason in REJECTED_CREDENTIALS:
                 return fault
             raise
-        return TokenIntrospection(bearer, _claims(token))
+        return await self._introspection(bearer, token)
+
+    async def _introspection(self, bearer: Bearer, token: bytes) -> TokenIntrospection:
+        grant = await self._authority.authorize(Caller.with_bearer(bearer, "", ""))
+        return TokenIntrospection(bearer, _claims(token), sorted([*grant.named_privileges, *grant.scopes]))
+
+    async def _require_scopes(self, grant: Grant, actor: str, limits: Limits) -> None:
+        """Every scope that the request names must be granted to the token's actor, at the policy version that the write
+        checks again.
+        """
+        if not limits.scopes:
+            return
+        snapshot, policies = grant.caller.snapshot, grant.policies
+        if actor != grant.caller.actor:
+            snapshot, policies = await self._authority.snapshot_and_policies(actor)
+            if policies.version != grant.policies.version:
+                raise Stale
+        for word in limits.scopes:
+            if not policies.holds(actor, snapshot.groups, right_of(word, "scopes")):
+                raise scope_not_granted(actor, word)
 
     async def _constrain(self, grant: Grant, search: Search, seconds: float, *, by_id: bool = False) -> Search:
         """The search constrained to what the caller may see; raises a denial if it asks for more. With `by_id` the

@@ -18,7 +18,7 @@ from watchword.domain.tokens import TokenRecord, TokenType
 ACCOUNT = "urn, name, description, created_at, created_by, deleted_at, set_name"
 SESSION = "id, actor_urn, token_id, created_at, ends_at"
 RETRY = "actor, digest, kid, token_id, created_at, expires_at"
-POLICY = "urn, name, description, state, privileges, users, groups, all_users, source, set_name"
+POLICY = "urn, name, description, state, privileges, users, groups, all_users, scopes, source, set_name"
 GROUP = "urn, name, description, members, set_name"
 ACTOR = "urn, status, changed_at, changed_by, display_name, email"
 EVENT = "at, actor, bearer_id, action, target, peer, request_id, detail"
@@ -126,7 +126,7 @@ def too_slow() -> Fault:
 
 
 def policy_of(row: Row) -> Policy:
-    urn, name, description, state, privileges, users, groups, all_users, source, set_name = row
+    urn, name, description, state, privileges, users, groups, all_users, scopes, source, set_name = row
     return Policy(
         urn=urn,
         name=name,
@@ -136,6 +136,7 @@ def policy_of(row: Row) -> Policy:
         users=frozenset(orjson.loads(users)),
         groups=frozenset(orjson.loads(groups)),
         all_users=bool(all_users),
+        scopes=frozenset(orjson.loads(scopes)),
         source=PolicySource(source),
         set_name=set_name,
     )

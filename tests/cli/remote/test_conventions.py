@@ -98,6 +98,23 @@ def test_who_can_lists_users_groups_and_what_includes_a_privilege(server: Server
     assert ADMIN in {row["urn"] for row in found}
 
 
+def test_scope_is_granted_explained_and_listed(server: Server, done: Done, actor: str) -> None:
+    name = actor.rpartition(":")[2]
+    urn = done("policy", "create", "--name", name, "--scope", f"{name}:*", "--user", actor).strip()
+    assert f"Scopes       {name}:*\n" in done("policy", "show", urn)
+    assert done("policy", "explain", actor, f"{name}:read").splitlines()[0] == "Allowed   yes"
+    (row, root) = json.loads(done("who-can", f"{name}:read", "--json"))
+    assert (row["urn"], row["policyUrn"], row["privilege"]) == (actor, urn, f"{name}:*")
+    assert (root["urn"], root["privilege"]) == (ADMIN, "*")
+    assert f"Scopes       {name}:*" in done("actor", "show", actor)
+    assert json.loads(done("whoami", "--json", caller=actor))["scopes"] == [f"{name}:*"]
+    done("policy", "update", urn, "--privilege", MANAGE_ALL, "--scope", "")
+    assert json.loads(done("policy", "show", urn, "--json"))["scopes"] == []
+    ran = watchword("who-can", "Nonsense", "--url", server.url)
+    assert ran.returncode == 2
+    assert "must be a scope such as reports:read" in ran.stderr
+
+
 @pytest.mark.parametrize("form", [(), ("-o", "json")], ids=["text", "json"])
 def test_followed_events_are_printed_as_they_happen(server: Server, actor: str, form: tuple[str, ...]) -> None:
     before = server.create(ADMIN, of=actor)["metadata"]["id"]

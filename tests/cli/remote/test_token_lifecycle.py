@@ -19,6 +19,7 @@ Done = Callable[..., str]
 
 
 def test_token_is_created_and_shown_with_limits(server: Server, done: Done, actor: str) -> None:
+    server.grant(actor, scopes=("orders:read",))
     limits = ("--scope", "orders:read", "--scope", GENERATE, "--audience", "https://api.example")
     words = ("--name", "shop", "--actor", actor, *limits, "--network", "10.0.0.0/8", "--json")
     made = json.loads(done("token", "create", *words))
@@ -41,7 +42,7 @@ def test_local_token_can_have_limits(server: Server) -> None:
 
 
 def test_derived_token_is_printed_and_revoked_with_its_parent(server: Server, actor: str, tmp_path: Path) -> None:
-    server.grant(actor)
+    server.grant(actor, scopes=("a",))
     parent = server.create(actor)
     (tmp_path / "token").write_text(parent["accessToken"])
     words = ("--url", server.url, "--token-file", str(tmp_path / "token"))

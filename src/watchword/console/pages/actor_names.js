@@ -19,6 +19,9 @@ export function userUrn(text) {
 /** @param {string} urn the name of a group */
 export const groupName = (urn) => (urn.startsWith(GROUP) ? urn.slice(GROUP.length) : urn);
 
+/** @param {string} text words with spaces or commas between them */
+export const wordsIn = (text) => text.split(/[\s,]+/).filter(Boolean);
+
 /** @param {string} text urns or names of users, one per line */
 export const urnsIn = (text) => [...new Set(text.split(/\s+/).filter(Boolean).map(userUrn))];
 

@@ -9,7 +9,7 @@ import { actorPath, actorName, groupName, urnCode } from "./actor_names.js";
 
 const ACTOR = `query Actor($urn: String!, $root: String!) {
   getActor(urn: $urn) { urn displayName email status changedAt changedBy }
-  getGrantedPrivileges(input: {actorUrn: $urn}) { privileges }
+  getGrantedPrivileges(input: {actorUrn: $urn}) { privileges scopes }
   listActors(input: {prefix: $urn, count: 1}) { actors { urn tokenCount groups } }
   listPrivileges { name displayName allows }
   getPolicy(urn: $root) { actors { users } } }`;
@@ -31,6 +31,8 @@ export async function actorPanel({ urn, me, close, signal, done }) {
   const suspended = actor.status === "SUSPENDED";
   const privileges = found.listPrivileges.filter((/** @type {{name: string}} */ one) =>
     found.getGrantedPrivileges.privileges.includes(one.name));
+  /** @type {string[]} */
+  const scopes = found.getGrantedPrivileges.scopes;
 
   async function suspend() {
     const sure = await ask({
@@ -85,10 +87,12 @@ export async function actorPanel({ urn, me, close, signal, done }) {
         ${me.privileges.viewAuditLog ? html`<dt>Activity</dt><dd><a href="/console/activity?actor=${encodeURIComponent(urn)}">Events by it</a> ·
           <a href="/console/activity?target=${encodeURIComponent(urn)}">events about it</a></dd>` : null}</dl>
       <h3>What it may do</h3>
-      ${privileges.length ? html`<ul class="grants">${privileges.map((/** @type {{name: string, displayName: string, allows: string}} */ one) => html`<li><a
+      ${privileges.length || scopes.length ? html`<ul class="grants">${privileges.map((/** @type {{name: string, displayName: string, allows: string}} */ one) => html`<li><a
         href="/console/policies?actor=${encodeURIComponent(urn)}&amp;privilege=${one.name}" title="By which policy?">${one.displayName}</a>:
-        <span class="quiet">${one.allows}</span></li>`)}</ul>` : html`<p>Nothing: no active policy names it.</p>`}
-      ${suspended && privileges.length ? html`<p class="quiet">None of this applies while it is suspended.</p>` : null}
+        <span class="quiet">${one.allows}</span></li>`)}
+        ${scopes.map((scope) => html`<li>Scope <a href="/console/policies?actor=${encodeURIComponent(urn)}&amp;privilege=${encodeURIComponent(scope)}"
+          title="By which policy?"><code>${scope}</code></a></li>`)}</ul>` : html`<p>Nothing: no active policy names it.</p>`}
+      ${suspended && (privileges.length || scopes.length) ? html`<p class="quiet">None of this applies while it is suspended.</p>` : null}
       <div class="actions">${ACCOUNT.test(urn) ? null : html`<button type="button" @click=${rename}>Name…</button>`}${action()}</div>`,
   });
 }

@@ -130,7 +130,7 @@ export async function page(context) {
 
 /** @param {HTMLFormElement} form @param {unknown} error beside the field that the server names */
 function showProblem(form, error) {
-  const named = error instanceof ApiError ? (error.field ?? "").split(/[.[]/)[0] : "";
+  const named = !(error instanceof ApiError) ? "" : error.reason === "missing_scope" ? "scopes" : (error.field ?? "").split(/[.[]/)[0];
   const name = named === "durationIso" ? "duration" : named === "type" ? "actorUrn" : named;
   const box = name ? form.querySelector(`[data-field="${CSS.escape(name)}"]`) : null;
   const place = box?.querySelector(".field-error") ?? form.querySelector(".form-error");
@@ -201,7 +201,7 @@ const scopes = (offered, derives) => html`<fieldset data-field="scopes"><legend>
     <label class="field" for="others">Scopes of other services
       <input id="others" name="others" class="mono" autocomplete="off" spellcheck="false" placeholder="orders:read orders:write"
         aria-describedby="others-hint"></label>
-    <p class="hint" id="others-hint">Separated by spaces. Watchword does not check them; the services that receive the token do.</p>
+    <p class="hint" id="others-hint">Separated by spaces. A policy must grant each of them to the actor of the token.</p>
   </div>
   ${choice("scopes", "none", "None", "The token only identifies its actor.")}
   <div class="field-error"></div></fieldset>`;

@@ -1,4 +1,4 @@
-/** Policies: the list, a check of one privilege, and a table of privileges by actor. */
+/** Policies: the list, a check of one privilege or scope, and a table of both by actor. */
 
 import { html, render } from "../html.js";
 import { graphql } from "../api.js";
@@ -11,7 +11,7 @@ import { actorInput, actorPath, actorName, groupName, userUrn } from "./actor_na
 import { policyPanel } from "./policy_form.js";
 
 /**
- * @typedef {{urn: string, name: string, state: string, description: string | null, privileges: string[], editable: boolean,
+ * @typedef {{urn: string, name: string, state: string, description: string | null, privileges: string[], scopes: string[], editable: boolean,
  *   source: "SERVICE" | "FILE" | "API", set: string | null, actors: Actors}} Policy
  * @typedef {{resolvedUsers: {urn: string, displayName: string | null}[], groups: string[], allUsers: boolean}} Actors
  * @typedef {{name: string, displayName: string, allows: string, includes: string[]}} Privilege
@@ -19,10 +19,10 @@ import { policyPanel } from "./policy_form.js";
  */
 
 const ACTORS = "groups allUsers resolvedUsers { urn displayName }";
-const POLICY = `urn name state description privileges editable source set actors { ${ACTORS} }`;
+const POLICY = `urn name state description privileges scopes editable source set actors { ${ACTORS} }`;
 const LIST = `query Policies($input: ListPoliciesInput!, $all: ListPoliciesInput!) {
   page: listPolicies(input: $input) { start count total policies { ${POLICY} } }
-  all: listPolicies(input: $all) { total policies { urn name state privileges actors { ${ACTORS} } } } }`;
+  all: listPolicies(input: $all) { total policies { urn name state privileges scopes actors { ${ACTORS} } } } }`;
 const ONE = `query Policy($urn: String!) { getPolicy(urn: $urn) { ${POLICY} } }`;
 const KNOWN = `{ listPrivileges { name displayName allows includes } }`;
 const EXPLAIN = `query Explain($input: ExplainPrivilegeInput!) { explainPrivilege(input: $input) {
@@ -49,7 +49,7 @@ export async function page(context) {
       <a class="button primary" data-key="new" id="new" href="/console/policies/new">New policy</a></div>
     <p class="quiet lead">An actor may do only what an active policy grants. Changes apply from the next request on.</p>
     <div id="said-here"></div>
-    <form class="question card" id="question" aria-label="Check a privilege" @submit=${check}></form>
+    <form class="question card" id="question" aria-label="Check a privilege or scope" @submit=${check}></form>
     <div id="list" class="stack"></div><div id="matrix"></div>`);
   const place = (/** @type {string} */ id) => /** @type {HTMLElement} */ (root.querySelector(`#${id}`));
 
@@ -80,7 +80,7 @@ export async function page(context) {
     caption: "Policies", rows, rowClass: (policy) => (policy.urn === at.params[0] ? "here" : ""),
     columns: [
       { label: "Name", cell: (policy) => html`<a id="${policy.urn}" href="${withQuery({}, policyPath(policy.urn))}">${policy.name}</a>` },
-      { label: "Grants", cell: (policy) => firstThree(policy.privileges.map(nameOfPrivilege)) },
+      { label: "Grants", cell: (policy) => firstThree([...policy.privileges.map(nameOfPrivilege), ...policy.scopes]) },
       { label: "To", class: "to", cell: (policy) => firstThree(whom(policy)) },
       { label: "Source", class: "nowrap", cell: (policy) => SOURCES[policy.source] + (policy.set ? ` (${policy.set})` : "") },
       { label: "Status", cell: (policy) => (policy.state === "ACTIVE" ? status("live", "active") : status("off", "inactive")) },
@@ -89,10 +89,13 @@ export async function page(context) {
 
   function showQuestion() {
     const chosen = at.query.get("privilege") ?? "";
-    render(place("question"), html`<h2>Check a privilege</h2><div class="row">
+    const scope = privileges.some((one) => one.name === chosen) ? "" : chosen;
+    render(place("question"), html`<h2>Check a privilege or scope</h2><div class="row">
         <label for="asked-actor">May</label>${actorInput(me, { id: "asked-actor", required: true, value: actorName(userUrn(at.query.get("actor") ?? "")) })}
         <label for="asked-privilege">do</label><select id="asked-privilege" name="privilege">${privileges.map((one) => html`<option
           value="${one.name}" .selected=${one.name === chosen}>${one.displayName}</option>`)}</select>
+        <label for="asked-scope">or use the scope</label><input id="asked-scope" name="scope" class="mono" autocomplete="off" spellcheck="false"
+          placeholder="reports:read" .value=${scope}>
         <button type="submit" id="ask">Check</button></div>
       <div class="form-error"></div><div id="answer" role="status"></div>`);
   }
@@ -101,7 +104,7 @@ export async function page(context) {
   function check(event) {
     return send(event, async (form) => {
       const asked = new FormData(form);
-      await goQuery({ actor: userUrn(String(asked.get("asked-actor"))), privilege: String(asked.get("privilege")) });
+      await goQuery({ actor: userUrn(String(asked.get("asked-actor"))), privilege: String(asked.get("scope")).trim() || String(asked.get("privilege")) });
     });
   }
 
@@ -111,8 +114,8 @@ export async function page(context) {
     try {
       const told = (await graphql(EXPLAIN, { input: { actorUrn, privilege } }, { signal: at.signal })).explainPrivilege;
       render(place("answer"), html`<p><strong>${told.allowed ? status("live", "Yes") : status("revoked", "No")}</strong>
-          <a href="${actorPath(actorUrn)}" title="${actorUrn}">${actorName(actorUrn)}</a> may ${told.allowed ? "" : "not "}do
-          “${nameOfPrivilege(privilege)}”${told.suspended ? ": the actor is suspended" : ""}.</p>
+          <a href="${actorPath(actorUrn)}" title="${actorUrn}">${actorName(actorUrn)}</a> may ${told.allowed ? "" : "not "}${privileges.some((one) => one.name === privilege)
+            ? "do" : "use the scope"} “${nameOfPrivilege(privilege)}”${told.suspended ? ": the actor is suspended" : ""}.</p>
         ${told.grants.length ? html`<ul class="grants">${told.grants.map((/** @type {Grant} */ grant) => html`<li>
           <a href="${withQuery({}, policyPath(grant.policyUrn))}">${grant.policyName}</a> ${grantText(grant)}${grant.privilege === privilege ? ""
             : `, by “${nameOfPrivilege(grant.privilege)}”, which includes it`}.</li>`)}</ul>` : null}

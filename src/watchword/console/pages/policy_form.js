@@ -5,7 +5,7 @@ import { graphql } from "../api.js";
 import { counted } from "../format.js";
 import { ask, field, panel, status, warning } from "../components.js";
 import { send } from "./forms.js";
-import { actorName, groupName, urnCode, urnsIn } from "./actor_names.js";
+import { actorName, groupName, urnCode, urnsIn, wordsIn } from "./actor_names.js";
 
 /** @typedef {import("./policies.js").Policy} Policy @typedef {import("./policies.js").Privilege} Privilege */
 
@@ -14,7 +14,7 @@ const CREATE = `mutation Create($input: PolicyUpdateInput!) { createPolicy(input
 const UPDATE = `mutation Update($urn: String!, $input: PolicyUpdateInput!) { updatePolicy(urn: $urn, input: $input) }`;
 const DELETE = `mutation Delete($urn: String!) { deletePolicy(urn: $urn) }`;
 const FIELDS = {
-  name: "policy-name", description: "policy-description", privileges: "policy-privileges",
+  name: "policy-name", description: "policy-description", privileges: "policy-privileges", scopes: "policy-scopes",
   "actors.users": "policy-users", "actors.groups": "policy-groups", actors: "policy-users",
 };
 
@@ -38,6 +38,7 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
       description: String(given.get("description")) || null,
       state: given.has("active") ? "ACTIVE" : "INACTIVE",
       privileges: given.getAll("privilege"),
+      scopes: wordsIn(String(given.get("scopes"))),
       actors: { users: urnsIn(String(given.get("users"))), groups: given.getAll("group"), allUsers: given.has("everybody") },
     };
     if (policy) await graphql(UPDATE, { urn: policy.urn, input });
@@ -51,7 +52,8 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
     const sure = await ask({
       title: `Delete ${policy.name}?`, danger: true, action: `Delete ${policy.name}`,
       content: html`<p>From the next request on, ${allUsers ? "all users, " : ""}${counted(named.length, "group")}
-          and ${counted(users.length, "user")} lose ${counted(policy.privileges.length, "privilege")}, unless another policy grants them.</p>
+          and ${counted(users.length, "user")} lose ${counted(policy.privileges.length, "privilege")} and
+          ${counted(policy.scopes.length, "scope")}, unless another policy grants them.</p>
         <p>Their tokens stay valid. To stop them, revoke the tokens or suspend the actor.</p>
         ${policy.source === "FILE" ? warning("It comes from a policy file and returns when the file is applied again.") : null}`,
       act: () => graphql(DELETE, { urn: policy.urn }),
@@ -73,6 +75,10 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
           .checked=${policy?.privileges.includes(one.name) ?? false}><span>${one.displayName}<small>${one.allows}${one.includes.length
             ? ` Includes: ${one.includes.map((word) => privileges.find((other) => other.name === word)?.displayName ?? word).join(", ")}.` : ""}</small></span></label>`)}
         <div class="field-error"></div></fieldset>
+      ${field({ id: "policy-scopes", label: "Scopes of other services", optional: true,
+        hint: "Separated by spaces. orders:* grants all that begin with orders:.",
+        control: html`<textarea id="policy-scopes" name="scopes" class="mono" rows="2" spellcheck="false" placeholder="reports:read orders:*"
+          aria-describedby="policy-scopes-hint" .value=${(policy?.scopes ?? []).join("\n")}></textarea>` })}
       <fieldset data-field="policy-groups" id="policy-groups" tabindex="-1"><legend>Actors</legend>
         <label class="choice"><input type="checkbox" name="everybody" .checked=${policy?.actors.allUsers ?? false}><span>All users<small>Every actor
           with a valid token.</small></span></label>
@@ -102,6 +108,7 @@ const kept = (policy, privileges, close) => panel({
       <dt>Description</dt><dd>${policy.description ?? "–"}</dd>
       <dt>To</dt><dd>${policy.actors.resolvedUsers.map((user) => actorName(user.urn, user.displayName)).join(", ") || "–"}</dd>
       <dt>Grants</dt><dd><ul class="grants">${privileges.filter((one) => policy.privileges.includes(one.name))
-        .map((one) => html`<li>${one.displayName}: <span class="quiet">${one.allows}</span></li>`)}</ul></dd>
+        .map((one) => html`<li>${one.displayName}: <span class="quiet">${one.allows}</span></li>`)}
+        ${policy.scopes.map((scope) => html`<li>Scope <code>${scope}</code></li>`)}</ul></dd>
       <dt>Urn</dt><dd>${urnCode(policy.urn)}</dd></dl>`,
 });

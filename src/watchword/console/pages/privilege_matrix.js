@@ -1,11 +1,11 @@
-/** A table of privileges and actors: what active policies grant. */
+/** A table of privileges, scopes and actors: what active policies grant. */
 
 import { html } from "../html.js";
 import { counted, number } from "../format.js";
 import { GROUP, actorName } from "./actor_names.js";
 
 /**
- * @typedef {{urn: string, name: string, state: string, privileges: string[],
+ * @typedef {{urn: string, name: string, state: string, privileges: string[], scopes: string[],
  *   actors: import("./policies.js").Actors}} Policy
  * @typedef {import("./policies.js").Privilege} Privilege
  * @typedef {{key: string, label: string, kind: number, held: Map<string, {policies: Set<string>, whole: boolean}>}} Who
@@ -13,9 +13,19 @@ import { GROUP, actorName } from "./actor_names.js";
 
 const EVERYBODY = "all users";
 const MOST_WHO = 12;
+const MOST_SCOPES = 50;
 
-/** @param {Policy[]} policies @param {Privilege[]} privileges @returns {Who[]} all users, then groups, then users */
-export function grid(policies, privileges) {
+/** @param {Policy[]} policies @returns {string[]} the scopes that they grant */
+const scopesOf = (policies) => [...new Set(policies.filter((one) => one.state === "ACTIVE").flatMap((one) => one.scopes))].sort();
+
+/** @param {string} wildcard @param {string} scope whether the wildcard is another scope and covers this one */
+const covers = (wildcard, scope) => wildcard !== scope && wildcard.endsWith("*") && scope.startsWith(wildcard.slice(0, -1));
+
+/**
+ * @param {Policy[]} policies @param {Privilege[]} privileges @param {string[]} scopes
+ * @returns {Who[]} all users, then groups, then users
+ */
+export function grid(policies, privileges, scopes) {
   const includes = new Map(privileges.map((one) => [one.name, one.includes]));
   /** @type {Map<string, Who>} */
   const found = new Map();
@@ -30,6 +40,10 @@ export function grid(policies, privileges) {
       for (const privilege of policy.privileges) {
         hold(who, privilege, policy.name, true);
         for (const one of includes.get(privilege) ?? []) hold(who, one, policy.name, false);
+      }
+      for (const scope of policy.scopes) {
+        hold(who, scope, policy.name, true);
+        for (const one of scopes.filter((other) => covers(scope, other))) hold(who, one, policy.name, false);
       }
     }
   }
@@ -51,21 +65,25 @@ const label = (key, name) => (key.startsWith(GROUP) ? key.slice(GROUP.length) : 
 
 /** @param {Policy[]} policies @param {Privilege[]} privileges @param {number} total */
 export function matrix(policies, privileges, total) {
-  const all = grid(policies, privileges);
+  const scopes = scopesOf(policies);
+  const all = grid(policies, privileges, scopes);
+  const rows = [...privileges.map((one) => ({ key: one.name, label: one.displayName, title: one.allows })),
+    ...scopes.slice(0, MOST_SCOPES).map((scope) => ({ key: scope, label: html`<code>${scope}</code>`, title: "Scope of other services" }))];
   const shown = all.slice(0, MOST_WHO);
   if (!shown.length) return null;
-  return html`<section class="matrix-part" aria-labelledby="matrix-title"><h2 id="matrix-title">Privileges by actor</h2>
-    <p class="quiet small">● granted, ○ included in another privilege. A group applies to its members.</p>
-    <div class="table-box" tabindex="0" role="region" aria-label="Privileges and who has them"><table class="matrix">
-      <thead><tr><th scope="col">Privilege</th>${shown.map((who) => html`<th scope="col" title="${who.key}"><span>${who.kind === 1
+  return html`<section class="matrix-part" aria-labelledby="matrix-title"><h2 id="matrix-title">Privileges and scopes by actor</h2>
+    <p class="quiet small">● granted, ○ included in another privilege or wildcard. A group applies to its members.</p>
+    <div class="table-box" tabindex="0" role="region" aria-label="Privileges and scopes, and who has them"><table class="matrix">
+      <thead><tr><th scope="col">Privilege or scope</th>${shown.map((who) => html`<th scope="col" title="${who.key}"><span>${who.kind === 1
         ? html`<small>group</small> ` : null}${who.label}</span></th>`)}</tr></thead>
-      <tbody>${privileges.map((privilege) => html`<tr><th scope="row" title="${privilege.allows}">${privilege.displayName}</th>${shown.map((who) => {
-        const cell = who.held.get(privilege.name);
+      <tbody>${rows.map((row) => html`<tr><th scope="row" title="${row.title}">${row.label}</th>${shown.map((who) => {
+        const cell = who.held.get(row.key);
         if (!cell) return html`<td></td>`;
         const by = [...cell.policies].join(", ");
         return html`<td title="${by}"><span aria-hidden="true">${cell.whole ? "●" : "○"}</span><span class="unseen">by ${by}</span></td>`;
       })}</tr>`)}</tbody></table></div>
     ${all.length > shown.length ? html`<p class="quiet small">And ${counted(all.length - shown.length, "more actor or group", "more actors and groups")}:
       use the question above to check one.</p>` : null}
+    ${scopes.length > MOST_SCOPES ? html`<p class="quiet small">Only the first ${number(MOST_SCOPES)} scopes are shown.</p>` : null}
     ${total > policies.length ? html`<p class="quiet small">Only the first ${number(policies.length)} policies by name are shown.</p>` : null}</section>`;
 }

@@ -37,7 +37,7 @@ PRIVILEGE_FIELDS = {
 
 async def me(_: Any, info: Info) -> Json:
     caller, policies = info.context.caller, info.context.services.core.policies
-    granted = await policies.granted(await policies.authorize_for(caller, caller.actor), caller.actor)
+    granted, _scopes = await policies.granted(await policies.authorize_for(caller, caller.actor), caller.actor)
     names = await info.context.names([caller.actor])
     return {
         "corpUser": user_json(caller.actor, names.get(caller.actor)),

@@ -42,6 +42,7 @@ from watchword.http.graphql.fastpath import Cause, Memo
 from watchword.http.graphql.fastpath.inputs import all_nodes
 from watchword.http.requests import Header, Request, Response, check_media_type, parse_json
 from watchword.service import AllServices
+from watchword.service.audit import DENIALS
 
 GRAPHQL_RESPONSE = "application/graphql-response+json"
 KEY_HEADER = HEADER.lower()
@@ -178,7 +179,7 @@ class GraphQLEndpoint:
             for error in result.errors:
                 formatted, fault = field_error(error, self._schema)
                 content["errors"].append(formatted)
-                if fault.reason is Reason.MISSING_PRIVILEGE:
+                if fault.reason in DENIALS:
                     self._services.core.rejections.record_denial(caller, _field_name(error), fault)
                 if fault.kind is THROTTLED:
                     headers = fault_headers(fault)

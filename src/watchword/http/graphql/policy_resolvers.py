@@ -36,6 +36,8 @@ from watchword.domain.policies import (
     check_declared,
     included,
     privilege_of,
+    right_name,
+    right_of,
 )
 from watchword.domain.ports import Group
 from watchword.http.graphql.context import Info, Json, page_of, record_json
@@ -45,18 +47,21 @@ from watchword.http.graphql.token_resolvers import user_json
 async def get_granted_privileges(_: Any, info: Info, input: Json) -> Json:
     policies = info.context.services.core.policies
     actor = check_actor(input["actorUrn"], "actorUrn")
-    granted = await policies.granted(await policies.authorize_for(info.context.caller, actor), actor)
-    return {"privileges": [privilege.name for privilege in Privilege if privilege in granted]}
+    granted, scopes = await policies.granted(await policies.authorize_for(info.context.caller, actor), actor)
+    return {
+        "privileges": [privilege.name for privilege in Privilege if privilege in granted],
+        "scopes": sorted(scopes),
+    }
 
 
 async def explain_privilege(_: Any, info: Info, input: Json) -> Json:
     policies = info.context.services.core.policies
     actor = check_actor(input["actorUrn"], "actorUrn")
     grant = await policies.authorize_for(info.context.caller, actor)
-    found = await policies.explain(grant, actor, privilege_of(input["privilege"], "privilege"))
+    found = await policies.explain(grant, actor, right_of(input["privilege"], "privilege"))
     return {
         "actorUrn": found.actor,
-        "privilege": found.privilege.name,
+        "privilege": right_name(found.right),
         "allowed": found.refusal is None,
         "suspended": found.suspended,
         "grants": [_policy_match_json(match) for match in found.grants],
@@ -222,7 +227,8 @@ def _policy(urn: str, input: Json, where: str = "") -> Policy:
         name=input["name"],
         description=input.get("description"),
         state=PolicyState(input.get("state") or "ACTIVE"),
-        privileges=frozenset(privilege_of(word, f"{where}privileges") for word in input["privileges"]),
+        privileges=frozenset(privilege_of(word, f"{where}privileges") for word in input.get("privileges") or ()),
+        scopes=frozenset(input.get("scopes") or ()),
         users=frozenset(actors.get("users") or ()),
         groups=frozenset(actors.get("groups") or ()),
         all_users=bool(actors.get("allUsers")),
@@ -245,6 +251,7 @@ def policy_json(policy: Policy, names: Mapping[str, str]) -> Json:
         type="PLATFORM",
         state=policy.state.value,
         privileges=[privilege.name for privilege in Privilege if privilege in policy.privileges],
+        scopes=sorted(policy.scopes),
         actors=actors | unsupported,
         source=policy.source.value,
         set=policy.set_name,
@@ -281,5 +288,5 @@ def _policy_match_json(match: PolicyMatch) -> Json:
         "policyName": match.policy.name,
         "via": match.via.value,
         "groupUrn": match.group,
-        "privilege": match.privilege.name,
+        "privilege": right_name(match.right),
     }

@@ -58,7 +58,7 @@ SELECT s.policy_version, {rows.POLICY.replace("state", "p.state")} FROM state AS
 ORDER BY p.name, p.urn"""
 _GET = f"SELECT {rows.POLICY} FROM policies WHERE urn = $1"
 _PUT = f"""
-INSERT INTO policies ({rows.POLICY}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+INSERT INTO policies ({rows.POLICY}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ON CONFLICT (urn) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in rows.POLICY.split(", ")[1:])}"""
 _GROUP = f"SELECT {rows.GROUP} FROM groups WHERE urn = $1"
 _SET_STATUS = """
@@ -406,9 +406,12 @@ def _group(row: rows.Row | None) -> Group:
 
 def _policy_values(policy: Policy) -> tuple[Any, ...]:
     detail = _policy_detail(policy)
-    lists = [rows.json_text(detail[name]) for name in ("privileges", "users", "groups")]
+    privileges, users, groups, scopes = [
+        rows.json_text(detail[name]) for name in ("privileges", "users", "groups", "scopes")
+    ]
     plain = (policy.urn, policy.name, policy.description, policy.state.value)
-    return (*plain, *lists, int(policy.all_users), policy.source.value, policy.set_name)
+    source = (policy.source.value, policy.set_name)
+    return (*plain, privileges, users, groups, int(policy.all_users), scopes, *source)
 
 
 def _policy_detail(policy: Policy) -> dict[str, Detail]:
@@ -417,6 +420,7 @@ def _policy_detail(policy: Policy) -> dict[str, Detail]:
         "name": policy.name,
         "state": policy.state.value,
         "privileges": sorted(privilege.name for privilege in policy.privileges),
+        "scopes": sorted(policy.scopes),
         "users": sorted(policy.users),
         "groups": sorted(policy.groups),
         "allUsers": policy.all_users,
