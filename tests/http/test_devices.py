@@ -156,6 +156,15 @@ class TestApproval:
         assert server.tokens(ADMIN, [{"field": "actorUrn", "value": actor}])["total"] == 0
         browser.close()
 
+    def test_scope_that_the_approver_does_not_hold_is_not_approved(self, server: Server, actor: str) -> None:
+        server.grant(actor)
+        browser, started = Browser(server).signed_in(actor=actor), start(server, scope="reports:read")
+        assert reason_of(decide(browser, started, approve=True)) == (403, "missing_scope")
+        server.grant(actor, scopes=("reports:*",))
+        approve(browser, started)
+        assert poll(server, started).json()["scope"] == "reports:read"
+        browser.close()
+
     def test_session_of_a_limited_token_approves_no_more_than_the_token_has(self, server: Server, actor: str) -> None:
         server.grant(actor)
         limited = server.create(actor, scopes=[GENERATE])

@@ -82,6 +82,7 @@ class TestIntrospection:
             "aud": server.url,
             "iss": server.url,
             "jti": claims["jti"],
+            "scope": "",
         }
 
     def test_introspection_returns_the_stored_expiry(self, server: Server, gateway: str, made: dict[str, Any]) -> None:

@@ -248,6 +248,12 @@ class PolicySet:
             return covering(self.scopes(actor, groups), right) is not None
         return right in self.granted(actor, groups)
 
+    def require_scopes(self, actor: str, groups: Iterable[str], scopes: Iterable[str] | None) -> None:
+        """Every scope that a new token names must be granted to its actor."""
+        for scope in scopes or ():
+            if not self.holds(actor, groups, right_of(scope, "scopes")):
+                raise scope_not_granted(actor, scope)
+
 
 def included(privileges: Iterable[Privilege]) -> frozenset[Privilege]:
     """The privileges and those that they include."""

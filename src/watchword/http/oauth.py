@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from watchword.domain.actors import Bearer
-from watchword.domain.errors import Fault, invalid
+from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.names import name_of
 from watchword.domain.ports import Keys
 from watchword.http.authentication import Authenticator
@@ -121,8 +121,8 @@ def oauth_fault(fault: Fault) -> Response:
 def _insufficient(fault: Fault) -> str:
     """RFC 6750: the error code, and the missing scope if it is one."""
     challenge = CHALLENGE + f', error="insufficient_scope", error_description="{fault.message}"'
-    privilege = fault.details.get("privilege")
-    return challenge if privilege is None else challenge + f', scope="{privilege}"'
+    missing = fault.details.get("privilege") or fault.details.get("scope")
+    return challenge if missing is None else challenge + f', scope="{missing}"'
 
 
 def _introspection(found: TokenIntrospection) -> dict[str, Any]:

@@ -131,7 +131,9 @@ class Devices:
     async def decide(self, grant: Grant, typed: str, *, approve: bool) -> Device:
         device = await self.find(grant, typed)
         if approve:
-            inherited(grant.caller.limits, Limits(device.scopes))  # better now than when the terminal polls
+            # Better now than when the terminal polls.
+            inherited(grant.caller.limits, Limits(device.scopes))
+            grant.policies.require_scopes(grant.caller.actor, grant.caller.snapshot.groups, device.scopes)
         status = DeviceStatus.APPROVED if approve else DeviceStatus.DENIED
 
         async def write(grant: Grant) -> None:

@@ -31,7 +31,7 @@ from watchword.domain.idempotency import (
 )
 from watchword.domain.lifetimes import Duration, Lifetimes
 from watchword.domain.lifetimes import iso as iso_time
-from watchword.domain.policies import Privilege, right_of, scope_not_granted
+from watchword.domain.policies import Privilege
 from watchword.domain.ports import Claims, Clock, Issue, Page, Repeated, TokenSigner, TokenStore
 from watchword.domain.rotation import RotationWindow, check_rotates
 from watchword.domain.secret import Secret
@@ -320,9 +320,7 @@ class Tokens:
         return TokenIntrospection(bearer, _claims(token), sorted([*grant.named_privileges, *grant.scopes]))
 
     async def _require_scopes(self, grant: Grant, actor: str, limits: Limits) -> None:
-        """Every scope that the request names must be granted to the token's actor, at the policy version that the write
-        checks again.
-        """
+        """Every scope that the request names must be granted, at the policy version that the write checks again."""
         if not limits.scopes:
             return
         snapshot, policies = grant.caller.snapshot, grant.policies
@@ -330,9 +328,7 @@ class Tokens:
             snapshot, policies = await self._authority.snapshot_and_policies(actor)
             if policies.version != grant.policies.version:
                 raise Stale
-        for word in limits.scopes:
-            if not policies.holds(actor, snapshot.groups, right_of(word, "scopes")):
-                raise scope_not_granted(actor, word)
+        policies.require_scopes(actor, snapshot.groups, limits.scopes)
 
     async def _constrain(self, grant: Grant, search: Search, seconds: float, *, by_id: bool = False) -> Search:
         """The search constrained to what the caller may see; raises a denial if it asks for more. With `by_id` the
