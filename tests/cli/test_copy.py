@@ -237,7 +237,8 @@ def test_store_with_an_operation_under_way_is_not_copied(store: Path, key: Path,
 def test_unsound_store_makes_no_copy(store: Path, key: Path, database: Home) -> None:
     with closing(sqlite3.connect(store)) as file, file:
         file.execute(
-            "INSERT INTO policies VALUES ('urn:li:p', 'n', NULL, 'ACTIVE', '[\"RULE\"]', '[]', '[]', 0, 'API', NULL)"
+            "INSERT INTO policies (urn, name, state, privileges, users, groups, all_users, source)"
+            " VALUES ('urn:li:p', 'n', 'ACTIVE', '[\"RULE\"]', '[]', '[]', 0, 'API')"
         )
     done = copy(sqlite(store), database.url, key, *into(database))
     assert done.returncode == 1

@@ -138,5 +138,5 @@ def test_policy_grants_scopes_which_can_be_checked(console: Console, window: Win
     page.get_by_role("button", name="Check").click()
     expect(page.locator("#answer")).to_contain_text("may use the scope “reports:read”")
     expect(page.locator("#answer li")).to_contain_text("by “reports:*”, which includes it")
-    page.locator("#answer").get_by_role("link", name=caller.name).click()
+    page.locator("#answer").get_by_role("link", name=caller.name, exact=True).click()
     expect(page.get_by_role("dialog")).to_contain_text("Scope orders:read")

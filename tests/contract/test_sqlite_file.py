@@ -265,11 +265,15 @@ def test_check_passes_on_a_store_in_use(path: Path, run: Run) -> None:
         ("UPDATE events SET action = 'token.revoked' WHERE action = 'token.created'", "every revocation event"),
         ("UPDATE keys SET retired_at = 1", "exactly one key"),
         (
-            "INSERT INTO policies VALUES ('x', 'x', NULL, 'ACTIVE', '[\"NO\"]', '[]', '[]', 0, 'API', NULL)",
+            "INSERT INTO policies VALUES ('x', 'x', NULL, 'ACTIVE', '[\"NO\"]', '[]', '[]', 0, 'API', NULL, '[]')",
             "every policy can be read",
         ),
         (
-            "INSERT INTO policies VALUES ('x', 'x', NULL, 'ACTIVE', '[', '[]', '[]', 0, 'API', NULL)",
+            "INSERT INTO policies VALUES ('x', 'x', NULL, 'ACTIVE', '[', '[]', '[]', 0, 'API', NULL, '[]')",
+            "every policy can be read",
+        ),
+        (
+            "INSERT INTO policies VALUES ('x', 'x', NULL, 'ACTIVE', '[]', '[]', '[]', 0, 'API', NULL, '[')",
             "every policy can be read",
         ),
         ("UPDATE tokens SET type = 'ODD'", "every token and actor can be read"),

@@ -58,10 +58,11 @@ def write_store(
             file.execute(RETRY, (r.actor_urn, r.name, "kid", r.id, r.created_at, r.expires_at))
         for p in granted:
             lists = [
-                json.dumps(sorted(map(str, words))) for words in ([w.name for w in p.privileges], p.users, p.groups)
+                json.dumps(sorted(map(str, words)))
+                for words in ([w.name for w in p.privileges], p.users, p.groups, p.scopes)
             ]
-            kept = (p.urn, p.name, p.description, p.state.value, *lists, int(p.all_users), p.source.value, p.set_name)
-            file.execute(f"INSERT INTO policies VALUES ({', '.join('?' * 10)})", kept)
+            kept = (p.urn, p.name, p.description, p.state.value, p.source.value, p.set_name, int(p.all_users), *lists)
+            file.execute(POLICY, kept)
         for actor, target, detail in happened:
             file.execute(EVENT, (1, actor, "policy.updated", target, json.dumps(detail, ensure_ascii=False)))
         for group in GROUPS:
@@ -69,6 +70,9 @@ def write_store(
         file.executemany("INSERT INTO group_members VALUES (?, ?)", joined)
 
 
+POLICY = """INSERT INTO policies
+(urn, name, description, state, source, set_name, all_users, privileges, users, groups, scopes)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 ACCOUNT = """INSERT INTO service_accounts (urn, name, description, created_at, created_by, deleted_at)
 VALUES (?, ?, ?, ?, ?, ?)"""
 RETRY = "INSERT OR IGNORE INTO retries VALUES (?, ?, ?, ?, ?, ?)"

@@ -29,6 +29,9 @@ policies:
     privileges:
       - VIEW_AUDIT_LOG
     actors: {allUsers: true}
+"""
+SCOPES = """\
+policies:
   - id: reports
     name: Reports
     scopes: [reports:read, "orders:*"]
@@ -72,15 +75,17 @@ def test_policy_file_defines_policies(tmp_path: Path) -> None:
             source=PolicySource.FILE,
             set_name="default",
         ),
-        Policy(
-            urn=POLICY_PREFIX + "reports",
-            name="Reports",
-            scopes=frozenset({"reports:read", "orders:*"}),
-            groups=frozenset({"urn:li:corpGroup:ops"}),
-            source=PolicySource.FILE,
-            set_name="default",
-        ),
     )
+
+
+def test_policy_may_grant_scopes_alone(tmp_path: Path) -> None:
+    (policy,) = read(tmp_path, SCOPES).policies
+    assert (policy.privileges, policy.scopes) == (frozenset(), frozenset({"reports:read", "orders:*"}))
+    for wrong, message in (
+        ("[Reports, ", "line 4: policies[0].scopes must be a scope such as reports:read"),
+        ("[7, ", "line 4: policies[0].scopes must be text"),
+    ):
+        assert rejection(tmp_path, SCOPES.replace("[reports:read, ", wrong)).startswith(message)
 
 
 def test_policy_file_names_its_set(tmp_path: Path) -> None:
@@ -165,8 +170,6 @@ def test_invalid_group_or_account_is_rejected_with_line_and_key(
             "line 5: policies[0].privileges must be among: GENER",
         ),
         ("[GENERATE_PERSONAL_ACCESS_TOKENS]", "[]", "line 5: policies[0].privileges must name at least one"),
-        ("[reports:read,", "[Reports,", "line 18: policies[2].scopes must be a scope such as reports:read"),
-        ("[reports:read,", "[7,", "line 18: policies[2].scopes must be text"),
         ("[GENERATE_PERSONAL_ACCESS_TOKENS]", "VIEW_AUDIT_LOG", "line 5: policies[0].privileges must be a list"),
         ("[urn:li:corpuser:alice]", "[alice]", "line 7: policies[0].actors.users must be a urn"),
         ("[urn:li:corpuser:alice]", "[[x]]", "line 7: policies[0].actors.users must be text"),

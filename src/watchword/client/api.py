@@ -594,7 +594,7 @@ class Api:
         """Create or update the policies, groups and service accounts of a set in one transaction. `prune` deletes the
         policies and groups of the set that are not declared. A dry run changes nothing and returns what would change.
         """
-        policies = [asdict(policy) | {"actors": _actors_input(policy.actors)} for policy in declared]
+        policies = [_declared_input(policy) for policy in declared]
         entities = {"groups": [asdict(one) for one in groups], "accounts": [asdict(one) for one in accounts]}
         wanted = {"policies": policies, **entities, "set": set, "prune": prune, "dryRun": dry_run}
         variables = {"input: ApplyPoliciesInput!": wanted}
@@ -915,8 +915,14 @@ def _policy_input(
     }
 
 
-def _actors_input(actors: PolicyActors) -> dict[str, Any]:
+def _declared_input(policy: DeclaredPolicy) -> dict[str, Any]:
     """Without empty parts: the server limits how many parts a body has."""
+    sent = {name: value for name, value in asdict(policy).items() if value}
+    return sent | {"actors": _actors_input(policy.actors)}
+
+
+def _actors_input(actors: PolicyActors) -> dict[str, Any]:
+    """Without empty parts, too."""
     sent = {"users": list(actors.users), "groups": list(actors.groups), "allUsers": actors.all_users}
     return {name: value for name, value in sent.items() if value}
 

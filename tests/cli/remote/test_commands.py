@@ -140,7 +140,7 @@ def test_policies_are_listed_shown_and_deleted(server: Server, run: Run, done: D
     actors = found["actors"]
     assert (actors["users"], actors["groups"], actors["allUsers"]) == ([actor], [], False)
     (line,) = [line for line in done("policy", "list").splitlines() if line.startswith(urn)]
-    assert line.split()[-3:] == [actor, GENERATE, "-"]
+    assert line.split()[-4:] == [actor, GENERATE, "-", "-"]
     assert done("policy", "delete", urn) == f"Deleted {urn}\n"
     for words in (("show", urn), ("delete", urn), ("delete", "root")):
         ran = run("policy", *words)

@@ -103,7 +103,8 @@ def test_scope_is_granted_explained_and_listed(server: Server, done: Done, actor
     urn = done("policy", "create", "--name", name, "--scope", f"{name}:*", "--user", actor).strip()
     assert f"Scopes       {name}:*\n" in done("policy", "show", urn)
     assert done("policy", "explain", actor, f"{name}:read").splitlines()[0] == "Allowed   yes"
-    (row, root) = json.loads(done("who-can", f"{name}:read", "--json"))
+    found = json.loads(done("who-can", f"{name}:read", "--json"))
+    row, root = sorted(found, key=lambda row: row["urn"], reverse=True)
     assert (row["urn"], row["policyUrn"], row["privilege"]) == (actor, urn, f"{name}:*")
     assert (root["urn"], root["privilege"]) == (ADMIN, "*")
     assert f"Scopes       {name}:*" in done("actor", "show", actor)
