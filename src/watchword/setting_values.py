@@ -11,12 +11,15 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from watchword.domain.errors import Fault
 from watchword.domain.indices import Aspect, is_prefix, parse_aspect
 from watchword.domain.lifetimes import Duration
-from watchword.domain.names import check_actor
+from watchword.domain.names import check_actor, check_group
 from watchword.domain.networks import Network
 from watchword.domain.secret import Secret
+from watchword.domain.sign_in import CLAIM, GROUP
 from watchword.domain.store_urls import DEFAULT_PORT, PostgresUrl, SqliteUrl, StoreUrl
 
 T = TypeVar("T")
+MAX_LINE = 1_000
+_CLAIM_NAME = re.compile(r"[^\s{}=,]{1,200}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,75 @@ def url(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
         raise ValueError("an address such as https://tokens.example.org")
     return text.rstrip("/")
+
+
+def oidc_issuer(text: str) -> str:
+    """Kept as it is: a provider's issuer is compared character by character."""
+    parts = urlsplit(text)
+    is_local = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
+    if (
+        not (parts.scheme == "https" or is_local)
+        or not parts.hostname
+        or parts.query
+        or parts.fragment
+        or parts.username
+    ):
+        raise ValueError("an https address such as https://id.example.org/realms/main (http only on this machine)")
+    return text
+
+
+def one_line(text: str) -> str:
+    if not text.isprintable() or len(text) > MAX_LINE:
+        raise ValueError(f"one line of at most {MAX_LINE} characters")
+    return text
+
+
+def secret_line(text: str) -> Secret[str]:
+    return Secret(one_line(text))
+
+
+def oidc_scopes(text: str) -> str:
+    words = text.split()
+    if "openid" not in words or not all(re.fullmatch(r"[\x21\x23-\x5b\x5d-\x7e]+", word) for word in words):
+        raise ValueError("scopes separated by spaces, openid among them")
+    return " ".join(words)
+
+
+def claim_name(text: str) -> str:
+    if not _CLAIM_NAME.fullmatch(text):
+        raise ValueError("the name of a claim, such as groups")
+    return text
+
+
+def actor_template(text: str) -> str:
+    claims = CLAIM.findall(text)
+    try:
+        check_actor(CLAIM.sub("x", text), "template")
+    except Fault:
+        claims = []
+    if not claims or not all(map(_CLAIM_NAME.fullmatch, claims)):
+        raise ValueError("the urn of an actor with claims in braces: urn:li:corpuser:{preferred_username}")
+    return text
+
+
+def group_template(text: str) -> str:
+    try:
+        check_group(text.replace(GROUP, "x"), "template")
+    except Fault:
+        text = ""
+    if text.count(GROUP) != 1 or CLAIM.findall(text) != [GROUP.strip("{}")]:
+        raise ValueError("the urn of a group with {group} in it, such as urn:li:corpGroup:{group}")
+    return text
+
+
+def claim_values(text: str) -> tuple[tuple[str, str], ...]:
+    found = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        claim, _, value = part.partition("=")
+        if not _CLAIM_NAME.fullmatch(claim) or not value:
+            raise ValueError("claim=value, separated by commas, such as hd=example.org,groups=staff")
+        found.append((claim, value))
+    return tuple(found)
 
 
 def data_dir(text: str) -> Path:

@@ -20,6 +20,8 @@ from watchword.domain.indices import Aspect, IndexNames
 from watchword.domain.lifetimes import Duration, Lifetimes
 from watchword.domain.networks import Network
 from watchword.domain.secret import Secret
+from watchword.domain.sessions import SessionLimits
+from watchword.domain.sign_in import ClaimRules
 from watchword.domain.store_urls import PostgresUrl, SqliteUrl, StoreUrl
 from watchword.setting_values import IndexAddress, ListenAddress, optional
 
@@ -220,6 +222,37 @@ class Settings:
         "30", "Days that a token from device authorization is valid; never over the longest allowed lifetime.",
         values.between(1, 3_650),
     )
+    session_idle_minutes: int = setting(
+        "120", "Minutes without a request until a console session ends.", values.between(2, 525_600)
+    )
+    oidc_issuer: str | None = setting(
+        "", "Issuer of the OpenID Connect identity provider that people sign in at.", optional(values.oidc_issuer)
+    )
+    oidc_client_id: str = setting("", "Client id of this service at the identity provider.", values.one_line)
+    oidc_client_secret: Secret[str] | None = setting(
+        "", "Client secret at the identity provider; none for a public client.",
+        optional(values.secret_line), secret=True, no_flag=True,
+    )
+    oidc_scopes: str = setting(
+        "openid profile email", "Scopes to ask of the identity provider, openid among them.", values.oidc_scopes
+    )
+    oidc_actor: str = setting(
+        "urn:li:corpuser:{preferred_username}", "Template of an actor's urn: {claim} stands for a claim.",
+        values.actor_template,
+    )
+    oidc_groups_claim: str | None = setting(
+        "", "Claim with the groups of a person. Without it, sign-ins bring no groups.", optional(values.claim_name)
+    )
+    oidc_group: str = setting(
+        "urn:li:corpGroup:{group}", "Template of the urn of a group of the identity provider.", values.group_template
+    )
+    oidc_groups_days: int = setting(
+        "0", "Days without a sign-in until an actor loses the groups of the identity provider; 0: never.",
+        values.between(0, 36_500),
+    )
+    oidc_allowed: tuple[tuple[str, str], ...] = setting(
+        "", "Claims that must hold to sign in, such as hd=example.org or groups=staff.", values.claim_values
+    )
     log_level: str = setting(
         "info", "Log level: debug, info, warning or error.",
         values.one_of("debug", "info", "warning", "error"), per_instance=True,
@@ -229,6 +262,23 @@ class Settings:
         values.one_of("all", "default", "off"), per_instance=True,
     )
     # fmt: on
+    is_root_named: bool = False
+    """Whether a flag or the environment names the root actor."""
+
+    @property
+    def session_limits(self) -> SessionLimits:
+        return SessionLimits(self.session_hours, self.session_idle_minutes)
+
+    @property
+    def claim_rules(self) -> ClaimRules:
+        return ClaimRules(
+            actor=self.oidc_actor,
+            root_actor=self.root_actor,
+            is_root_named=self.is_root_named,
+            groups_claim=self.oidc_groups_claim,
+            group=self.oidc_group,
+            allowed=self.oidc_allowed,
+        )
 
     @property
     def store_url(self) -> StoreUrl:
@@ -343,7 +393,9 @@ class Settings:
         return Lifetimes.of(self.allowed_durations, allow_no_expiry=self.allow_no_expiry)
 
 
-TABLE: tuple[Setting, ...] = tuple(Setting(field.name, *field.metadata["setting"]) for field in fields(Settings))
+TABLE: tuple[Setting, ...] = tuple(
+    Setting(field.name, *field.metadata["setting"]) for field in fields(Settings) if "setting" in field.metadata
+)
 
 
 def _password_source() -> str:
@@ -407,7 +459,8 @@ def _load(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> tu
         except SettingsError as error:
             errors.append(error)
             loaded[setting.name] = _value(setting, {}, {})
-    settings = Settings(**loaded)
+    is_root_named = flags.get("root_actor") is not None or "WATCHWORD_ROOT_ACTOR" in environment
+    settings = Settings(**loaded, is_root_named=is_root_named)
     errors += [SettingsError(message) for message in _contradictions(settings)]
     if settings.is_shared and settings.master_key_file is None:
         errors.append(StoreUrlError(_NEEDS_KEY))
@@ -484,5 +537,9 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield "WATCHWORD_TRUSTED_PEERS may name unix only when WATCHWORD_HOST is unix:/path/of.sock."
     if settings.index_api_key is not None and settings.index_url is not None and settings.index_url.user is not None:
         yield "WATCHWORD_INDEX_API_KEY and a user in WATCHWORD_INDEX_URL must not be set together."
+    if (settings.oidc_issuer is None) == bool(settings.oidc_client_id):
+        yield "WATCHWORD_OIDC_ISSUER and WATCHWORD_OIDC_CLIENT_ID must be set together."
+    if settings.oidc_issuer is not None and settings.socket_path is not None and settings.public_url is None:
+        yield "WATCHWORD_OIDC_ISSUER needs WATCHWORD_PUBLIC_URL, where browsers reach this service."
     if settings.index_api_key is not None and settings.index_url is None:
         yield "WATCHWORD_INDEX_API_KEY may be set only with WATCHWORD_INDEX_URL."

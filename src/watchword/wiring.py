@@ -36,6 +36,7 @@ from watchword.domain.diagnostics import Diagnostic
 from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.policies import PolicyPlan, default_policies, root_policy, summary
+from watchword.domain.ports import Clock
 from watchword.domain.secret import Secret
 from watchword.domain.store_urls import SchemaVersions, SqliteUrl, StoreUrl
 from watchword.engines.embedded.engine import EmbeddedEngine
@@ -63,6 +64,7 @@ from watchword.stores.sql.transaction import Observe, ignore
 
 if TYPE_CHECKING:
     from watchword.http.server import Worker
+    from watchword.openid import IdentityProvider
     from watchword.stores.admin.tables import Progress
 
 
@@ -122,13 +124,13 @@ async def open_service(
             tokens=tokens,
             offboarding=Offboarding(store, authority, policies, tokens),
             accounts=Accounts(store, authority, settings.root_actor, new_id, clock, counters.revoked),
-            sessions=Sessions(store, authority, salt, clock, settings.session_hours, new_session),
+            sessions=Sessions(store, authority, salt, clock, settings.session_limits, new_session),
             devices=Devices(store, authority, tokens, salt, clock, logins, new_session),
             policies=policies,
             audit=AuditLog(store, authority, rejections),
             rejections=rejections,
             usage=usage,
-            purge=Purge(store, clock, settings.dead_token_days, settings.event_days),
+            purge=Purge(store, clock, settings.dead_token_days, settings.event_days, settings.oidc_groups_days),
             salt=salt,
         )
         for flush in (usage.flush, rejections.close):
@@ -148,13 +150,15 @@ async def open_whole(
     settings: Settings, observe: Observe, counters: TokenCounters, log: LogProblem
 ) -> AsyncIterator[AllServices]:
     async with open_service(settings, observe, counters) as core:
-        engine = open_index(settings)
+        engine, provider = open_index(settings), open_provider(settings, core.store.clock)
         try:
             store, clock, home = core.store, core.store.clock, _home(settings, engine)
             supervisor = Supervisor(store, engine, settings.index_rate, clock, log, home)
             operations = Operations(store, core.authority, engine, settings.index_names, clock, supervisor.wake, home)
-            yield AllServices(core, engine, operations, supervisor)
+            yield AllServices(core, engine, operations, supervisor, provider)
         finally:
+            if provider is not None:
+                await provider.close()
             await engine.close()
 
 
@@ -180,6 +184,16 @@ def open_index(settings: Settings) -> Engine:
         verify_tls=settings.index_verify_tls,
         timeout=settings.index_timeout,
     )
+
+
+def open_provider(settings: Settings, clock: Clock) -> "IdentityProvider | None":
+    if settings.oidc_issuer is None or not settings.console:
+        return None
+    from watchword.openid import Client, IdentityProvider
+
+    client_id, redirect = settings.oidc_client_id, settings.issuer + "/sign-in/callback"
+    client = Client(settings.oidc_issuer, client_id, settings.oidc_client_secret, settings.oidc_scopes, redirect)
+    return IdentityProvider(client, clock)
 
 
 def prepare_store(settings: Settings, *, may_migrate: bool = True) -> SchemaVersions:

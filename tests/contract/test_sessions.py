@@ -43,7 +43,7 @@ class SessionDriver:
         return bearer is not None and not bearer.has_ended and not bearer.suspended
 
     def sign_out(self, session: Session) -> None:
-        self.run(self.store.end_session(self.precondition(session), session))
+        self.run(self.store.end_session(self.precondition(session), session.id))
 
     def session_events(self) -> list[tuple[str, str]]:
         found = self.run(self.store.events(EventSearch(actions=("session.started", "session.ended")))).events
@@ -123,7 +123,9 @@ def test_sign_out_ends_the_session_everywhere_with_one_event(
     token = harness.token(1)
     session, another = browsers.sign_in(1, token), browsers.sign_in(2, token)
     browsers.sign_out(session)
-    SessionDriver(harness.run, other).sign_out(session)
+    with pytest.raises(Fault) as caught:
+        SessionDriver(harness.run, other).sign_out(session)
+    assert caught.value.reason is Reason.SESSION_NOT_FOUND
     assert SessionDriver(harness.run, other).find(session) is None
     assert browsers.is_live(another)
     assert browsers.session_events() == [("session.started", token.id)] * 2 + [("session.ended", token.id)]
@@ -205,7 +207,7 @@ def test_only_expired_sessions_are_purged_in_batches(
     later = browsers.sign_in(9, harness.token(9, expires_at=None), at=NOW + MINUTE)
     clock.now = NOW + HOUR
     assert harness.run(store.purge_sessions(2)) == 2
-    harness.run(Purge(store, clock, token_days=90, event_days=90).purge())
+    harness.run(Purge(store, clock, token_days=90, event_days=90, group_days=0).purge())
     assert harness.run(store.purge_sessions(2)) == 0
     assert browsers.is_live(later)
     assert location.problems() == []

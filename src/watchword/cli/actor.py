@@ -33,7 +33,7 @@ _SUSPENDED = ActorStatus.SUSPENDED.value
 
 @click.group(cls=Group)
 def actor() -> None:
-    """List, name, suspend, resume and offboard actors."""
+    """List, name, link, suspend, resume and offboard actors."""
 
 
 _COLUMNS: "list[Column[ActorSummary]]" = [
@@ -80,6 +80,10 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
         "Changed by": found.changed_by,
         "Live tokens": found.live_token_count,
         "Sessions": found.session_count,
+        "Groups": found.groups,
+        "Groups by sign-in": found.external_groups,
+        "Person": None if found.identity is None else f"{found.identity.subject} at {found.identity.issuer}",
+        "Last sign-in": None if found.identity is None else When(found.identity.signed_in_at),
         "Privileges": privileges,
     }
     pairs |= {"Scopes": scopes} if scopes else {}
@@ -121,6 +125,27 @@ def suspend(client: "Client", urn: str) -> None:
     else:
         tokens, sessions = found.live_token_count, found.session_count
         say(f"    Rejected from now on: {plural(tokens, 'live token')}, {plural(sessions, 'console session')}.")
+
+
+@actor.command()
+@click.argument("urn")
+@click.argument("subject", required=False)
+@click.option("--issuer", help="Issuer of the identity provider. Default: that of the server's settings.")
+@click.option("--clear", is_flag=True, help="Remove the link. The next sign-in makes a new one.")
+@with_client
+def link(client: "Client", urn: str, subject: str | None, issuer: str | None, clear: bool) -> None:
+    """Link an actor to a person of the identity provider, by the person's claim `sub`.
+
+    The first sign-in links an actor by itself. After that only the same person signs in as the actor, until it is
+    linked to another. The sessions and groups of the sign-ins before end.
+
+    Example: watchword actor link urn:li:corpuser:alice 9f3a1c52-77aa-4c0e-9a55-0b8d6a4c1d2e
+    Example: watchword actor link urn:li:corpuser:alice --clear
+    """
+    if clear == (subject is not None):
+        raise WrongUse("Give either SUBJECT or --clear.")
+    client.link_actor(urn, subject, issuer=issuer)
+    say(f"{urn} is linked to nobody. The next sign-in links it." if clear else f"Linked {urn} to {subject}")
 
 
 @actor.command()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from watchword.domain.secret import Secret
 
 __all__ = [
+    "ActorIdentity",
     "ActorInfo",
     "ActorSummary",
     "ActorTokenCount",
@@ -69,6 +70,7 @@ __all__ = [
     "ServerError",
     "ServerInfo",
     "ServiceAccountInfo",
+    "SessionInfo",
     "TaskCounters",
     "TaskInfo",
     "Throttled",

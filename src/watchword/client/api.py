@@ -40,6 +40,7 @@ from watchword.client.records import (
     RevocationReceipt,
     ServerInfo,
     ServiceAccountInfo,
+    SessionInfo,
     TaskInfo,
     TimeseriesHistogram,
     TokenInfo,
@@ -671,6 +672,25 @@ class Api:
         given = {"displayName": display_name, "email": email}
         wanted = {name: value or None for name, value in given.items() if value is not None}
         return ask("setActor", _ignore, {"input: SetActorInput!": {"urn": urn, **wanted}}, mutation=True)
+
+    @_sends
+    def link_actor(self, urn: str, subject: str | None, *, issuer: str | None = None) -> ApiRequest[None]:
+        """Link an actor to a person of the identity provider, by the person's `sub`; None removes the link."""
+        given = {"actorUrn": urn, "subject": subject, "issuer": issuer}
+        names = {"actorUrn": "urn"}
+        return ask("linkActor", _require_true, {"input: LinkActorInput!": given}, mutation=True, arguments=names)
+
+    @_lists
+    def sessions(self, actor_urn: str | None = None, *, page_size: int = PAGE_SIZE) -> Listing[SessionInfo]:
+        """List the console sessions of an actor; without one, of the caller."""
+        listed = ("listSessions", "sessions", SessionInfo, "ListSessionsInput")
+        return _list_records(*listed, page_size, key="id", actorUrn=actor_urn)
+
+    @_sends
+    def end_session(self, session_id: str) -> ApiRequest[None]:
+        """End a console session."""
+        variables = {"id: String!": session_id}
+        return ask("endSession", _require_true, variables, mutation=True, arguments={"id": "session_id"})
 
     @_sends
     def suspend(self, urn: str) -> ApiRequest[None]:

@@ -270,8 +270,31 @@ class GroupInfo(Record):
     set: str | None
 
 
+class ActorIdentity(Record):
+    """A person of the identity provider, who alone signs in as an actor."""
+
+    issuer: str
+    subject: str
+    linked_at: datetime
+    signed_in_at: datetime | None
+
+
+class SessionInfo(Record):
+    """A console session. `method` is OIDC, TOKEN or LOCAL."""
+
+    id: str
+    actor_urn: str
+    method: str
+    token_id: str | None
+    created_at: datetime
+    seen_at: datetime
+    ends_at: datetime
+    peer: str
+    current: bool
+
+
 class ActorInfo(Record):
-    """The name and status of an actor, and how many tokens and sessions it has."""
+    """The name, status and groups of an actor, how many tokens and sessions it has, and the person it is linked to."""
 
     urn: str
     display_name: str | None
@@ -282,6 +305,9 @@ class ActorInfo(Record):
     known: bool
     live_token_count: int
     session_count: int
+    groups: tuple[str, ...]
+    external_groups: tuple[str, ...]
+    identity: ActorIdentity | None
 
 
 class OffboardedTokens(Record):

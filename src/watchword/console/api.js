@@ -8,7 +8,8 @@
 
 /**
  * @typedef {{signedIn: boolean, actorUrn?: string | null, tokenId?: string | null, expiresAt?: number | null,
- *   localMode: boolean, version?: string, reason?: string, message?: string}} Session `message`: why it ended
+ *   method?: string | null, provider?: string | null, localMode: boolean, version?: string, reason?: string,
+ *   message?: string}} Session `message`: why it ended; `provider`: the host of the identity provider
  */
 
 export class ApiError extends Error {
@@ -79,10 +80,11 @@ export const session = {
     tell(now);
     return now;
   },
-  /** @returns {Promise<void>} */
+  /** @returns {Promise<string | null>} where one can sign out at the identity provider too */
   async signOut() {
-    await plain("DELETE");
+    const ended = await plain("DELETE");
     tell();
+    return ended?.providerSignOutUrl ?? null;
   },
 };
 

@@ -20,6 +20,7 @@ route("plan", "/console/operations/plan", () => import("./pages/truncation_plan.
 route("operations", "/console/operations/:id?", () => import("./pages/operations.js"));
 route("activity", "/console/activity", () => import("./pages/activity.js"));
 route("device", "/device", () => import("./pages/device.js"));
+route("sessions", "/console/sessions", () => import("./pages/sessions.js"));
 route("sign-in", "/console/sign-in", () => import("./pages/sign_in.js"));
 
 const rail = /** @type {HTMLElement} */ (document.getElementById("rail"));

@@ -63,7 +63,7 @@ export function showRail(rail, me, here) {
       <button type="button" class="plain" id="theme" @click=${nextTheme} aria-label="Theme: ${theme()}"><span
         class="wide">Theme:</span><span class="slim" aria-hidden="true">◐</span> <span class="theme-name">${theme()}</span></button>
       <button type="button" class="plain keys" @click=${showKeys}>Shortcuts <kbd>?</kbd></button>
-      ${me ? html`<span class="who" title="${me.urn}${me.expiresAt ? `\nThis session expires ${exact(me.expiresAt)}.` : ""}">${actorName(me.urn, me.displayName)}</span>
+      ${me ? html`<a class="who" href="/console/sessions" title="${me.urn}${me.expiresAt ? `\nThis session expires ${exact(me.expiresAt)}.` : ""}">${actorName(me.urn, me.displayName)}</a>
         <button type="button" class="plain" id="sign-out" @click=${signOut}>Sign out</button>` : null}
     </div>
     ${me?.localMode ? html`<p class="local-mode"><span aria-hidden="true">▲</span> Local mode: anyone who can reach this
@@ -71,8 +71,13 @@ export function showRail(rail, me, here) {
 }
 
 async function signOut() {
+  /** @type {string | null} */
+  let elsewhere = null;
+  const leave = async () => {
+    elsewhere = await session.signOut();
+  };
   try {
-    await session.signOut();
+    await leave();
   } catch (error) {
     // The user must know that the session is still valid.
     const done = await ask({
@@ -80,11 +85,18 @@ async function signOut() {
       content: errorLine(error),
       action: "Try again",
       cancel: "Stay",
-      act: () => session.signOut(),
+      act: leave,
     });
     if (!done) return;
   }
-  location.assign("/console/sign-in");
+  const both = elsewhere && await ask({
+    title: "You are signed out here",
+    content: html`<p>At <strong>${new URL(elsewhere).hostname}</strong> you are still signed in: whoever uses this browser can
+      sign in here again without a password.</p>`,
+    action: "Sign out there too",
+    cancel: "Stay signed in there",
+  });
+  location.assign(both ? /** @type {string} */ (/** @type {unknown} */ (elsewhere)) : "/console/sign-in");
 }
 
 const THEMES = ["auto", "light", "dark"];

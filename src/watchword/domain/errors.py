@@ -60,6 +60,11 @@ class Reason(Enum):
     TOKEN_EXPIRED = UNAUTHENTICATED, "The token has expired."
     TOKEN_REVOKED = UNAUTHENTICATED, "The token was revoked."
     SESSION_OVER = UNAUTHENTICATED, "The session has ended or does not exist. Sign in again."
+    INVALID_SIGN_IN = (
+        BAD_REQUEST,
+        "The sign-in did not begin in this browser, took too long, or its answer is not valid.",
+    )
+    SIGN_IN_REFUSED = UNAUTHORIZED, "The identity provider's answer names nobody who may sign in."
     MISSING_PRIVILEGE = UNAUTHORIZED, "The caller lacks a privilege; `privilege` names it."
     MISSING_SCOPE = (
         UNAUTHORIZED,
@@ -76,6 +81,7 @@ class Reason(Enum):
     POLICY_NOT_FOUND = NOT_FOUND, "No policy has this urn."
     GROUP_NOT_FOUND = NOT_FOUND, "No group has this urn."
     ACCOUNT_NOT_FOUND = NOT_FOUND, "No service account has this urn."
+    SESSION_NOT_FOUND = NOT_FOUND, "The session does not exist, or the caller may not see it."
     ASPECT_NOT_FOUND = NOT_FOUND, "Unknown entity or aspect."
     OPERATION_NOT_FOUND = NOT_FOUND, "No operation has this id."
     DEVICE_NOT_FOUND = NOT_FOUND, "No terminal is waiting with this user code."
@@ -89,6 +95,7 @@ class Reason(Enum):
     ACTOR_SUSPENDED = CONFLICT, "The actor is suspended; no token can be created for it."
     NOT_EDITABLE = CONFLICT, "The service manages this policy or actor itself."
     POLICY_DECLARED_ELSEWHERE = CONFLICT, "Another policy set declares this policy; `set` names it."
+    IDENTITY_LINKED = CONFLICT, "The identity is linked to another actor; `actorUrn` names it."
     ALREADY_EXISTS = CONFLICT, "The name or urn is already in use."
     OPERATION_RUNNING = CONFLICT, "Another operation on the same index is unfinished; `operationId` names it."
     TOO_LATE_TO_CANCEL = CONFLICT, "The operation has finished or can no longer be cancelled."
@@ -109,6 +116,7 @@ class Reason(Enum):
     INTERNAL = SERVER_ERROR, "Internal server error; find the request id in the log."
     STORE_UNAVAILABLE = UNAVAILABLE, "The database did not answer in time. Nothing was changed."
     OUTCOME_UNKNOWN = UNAVAILABLE, "The database did not confirm the change in time. Check before you retry."
+    PROVIDER_UNAVAILABLE = UNAVAILABLE, "The identity provider did not answer, or not as expected."
     INDEX_UNAVAILABLE = UNAVAILABLE, "The search index did not answer in time."
     INDEX_BLOCKED = UNAVAILABLE, "Writes to the index are blocked for a moment. Retry."
     DEADLINE = UNAVAILABLE, "The search took too long. Narrow it."

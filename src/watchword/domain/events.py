@@ -45,6 +45,8 @@ class Action(Enum):
     ACTOR_UPDATED = "actor.updated", "The name or e-mail address of an actor changed: which of them, not their text."
     ACTOR_SUSPENDED = "actor.suspended", "An actor was suspended."
     ACTOR_RESUMED = "actor.resumed", "An actor was resumed."
+    ACTOR_LINKED = "actor.linked", "An actor was linked to a person of the identity provider, or the link was removed."
+    ACTOR_GROUPS_CHANGED = "actor.groups_changed", "A sign-in changed the groups of an actor: added, removed, refused."
     KEY_CREATED = "key.created", "The first signing key was created."
     KEY_ROTATED = "key.rotated", "New tokens are signed with this key."
     OPERATION_PLANNED = "operation.planned", "A truncation was requested: index, end time, strategy and reason."
@@ -55,8 +57,11 @@ class Action(Enum):
     OPERATION_FAILED = "operation.failed", "An operation failed: the error."
     OPERATION_CANCEL_ASKED = "operation.cancel_asked", "An operation was asked to cancel."
     OPERATION_CANCELLED = "operation.cancelled", "An operation was cancelled and its copy removed."
-    SESSION_STARTED = "session.started", "A browser signed in with a token, or as an actor in local mode: expiry."
-    SESSION_ENDED = "session.ended", "A browser signed out, or all sessions of an actor were ended: number."
+    SESSION_STARTED = "session.started", "A browser signed in: how (oidc, token, local), and expiry."
+    SESSION_ENDED = (
+        "session.ended",
+        "A session ended by sign-out, its owner, an administrator or the identity provider.",
+    )
     DEVICE_APPROVED = "device.approved", "A signed-in person approved a terminal: client, claimed host and address."
     DEVICE_DENIED = "device.denied", "A signed-in person denied a terminal: client, claimed host and address."
     SETTING_CHANGED = "setting.changed", "The service started with a changed setting: old and new value."

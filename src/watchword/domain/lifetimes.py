@@ -8,7 +8,8 @@ from enum import Enum
 
 from watchword.domain.errors import invalid
 
-HOUR = 3_600_000
+MINUTE = 60_000
+HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 SHORTEST = 60_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -33,7 +34,7 @@ _ISO = re.compile(
     r"(?:T(?=.)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?(?:(?P<seconds>\d{1,9})S)?)?",
     re.ASCII,
 )
-_UNITS = {"weeks": 7 * DAY, "days": DAY, "hours": HOUR, "minutes": 60_000, "seconds": 1_000}
+_UNITS = {"weeks": 7 * DAY, "days": DAY, "hours": HOUR, "minutes": MINUTE, "seconds": 1_000}
 
 
 def iso(milliseconds: int) -> str:

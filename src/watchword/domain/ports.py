@@ -35,7 +35,8 @@ from watchword.domain.idempotency import IdempotencyRecord
 from watchword.domain.operations import Operation, OperationPage, Plan
 from watchword.domain.policies import Policy, PolicyDeclaration, PolicyPlan, PolicySet
 from watchword.domain.secret import Secret
-from watchword.domain.sessions import FoundSession, Session
+from watchword.domain.sessions import FoundSession, Session, SessionPage
+from watchword.domain.sign_in import Identity, LogoutNotice, Membership, Person
 from watchword.domain.store_urls import LastStart
 from watchword.domain.token_limits import UNLIMITED, Limits
 from watchword.domain.tokens import TokenRecord
@@ -264,14 +265,41 @@ class SessionStore(Protocol):
         `an_hour` within an hour: TOO_MANY_SIGN_INS.
         """
 
+    async def sign_in(
+        self, precondition: WritePrecondition, person: Person, session: Session, most: int, an_hour: int
+    ) -> None:
+        """Add the session of a person as above, and in the same transaction store what the sign-in says: identity,
+        groups, display name and e-mail. SIGN_IN_REFUSED if the actor is suspended, or linked to another person, or the
+        person to another actor. Groups whose urn is that of a group made here are left out.
+        """
+
     async def find_session(self, session_id: str) -> FoundSession | None:
         """The session with this digest, if it has not ended, and its token, in one read."""
 
-    async def end_session(self, precondition: WritePrecondition, session: Session) -> None:
-        """Writes the event, unless the session had ended."""
+    async def touch_session(self, session_id: str, at: int) -> None:
+        """Note that the session is in use."""
+
+    async def sessions_of(self, actor: str, seen_after: int, start: int, count: int) -> SessionPage:
+        """The live sessions of an actor that were used after this time, the last used first."""
+
+    async def end_session(self, precondition: WritePrecondition, session_id: str, actor: str | None = None) -> None:
+        """SESSION_NOT_FOUND if there is none, or it is not the actor's."""
 
     async def end_sessions_of(self, precondition: WritePrecondition, actor: str) -> int:
         """End all sessions of an actor; returns how many were live. There is one event for all."""
+
+    async def end_sessions_by_notice(self, precondition: WritePrecondition, notice: LogoutNotice) -> int:
+        """End the sessions that the notice names, unless they began after it; returns how many."""
+
+    async def membership(self, actor: str) -> Membership: ...
+
+    async def link_actor(self, precondition: WritePrecondition, actor: str, identity: Identity | None) -> None:
+        """Link an actor to a person, or to none; its groups and sessions by sign-in end. IDENTITY_LINKED if the person
+        is linked to another actor.
+        """
+
+    async def drop_external_groups(self, before: int, most: int) -> int:
+        """Drop the groups of at most `most` actors whose last sign-in was before this time; returns of how many."""
 
     async def purge_sessions(self, most: int) -> int:
         """Delete at most `most` sessions that have ended; returns how many."""
@@ -318,6 +346,9 @@ class PolicyStore(Protocol):
     async def change_members(
         self, precondition: WritePrecondition, group: str, *, add: Collection[str] = (), remove: Collection[str] = ()
     ) -> None: ...
+
+    async def leave_groups(self, precondition: WritePrecondition, actor: str) -> tuple[str, ...]:
+        """Remove an actor from all groups, those of the identity provider too; returns them."""
 
     async def apply_policies(
         self, precondition: WritePrecondition, declared: PolicyDeclaration, *, prune: bool

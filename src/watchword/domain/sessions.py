@@ -1,16 +1,19 @@
 """Browser sessions: a browser uses a session instead of a token.
 
-A session is a random id; the store keeps only its digest. Every request reads it together with the token it was opened
-with, so a session never has more rights than its token has now. It has its own fixed expiry. In local mode a session
-may be opened for an actor without a token.
+A session is a random id; the store keeps only its digest. A session that was opened with a token is read together with
+it, so it never has more rights than its token has now. A session of a person who signed in at the identity provider has
+the rights of the actor. In local mode a session may be opened for any actor. A session ends after a fixed time, and
+earlier if it is not used.
 """
 
 from collections.abc import Callable
+from enum import Enum
 from typing import NamedTuple
 
 from watchword.domain.actors import Bearer, WritePrecondition
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.events import Action, Event
+from watchword.domain.events import Action, Detail, Event
+from watchword.domain.lifetimes import MINUTE
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import identifier
 
@@ -18,12 +21,38 @@ MOST_OF_ONE = 20  # sessions of one token or chosen actor; a new one ends the ol
 SIGN_INS_AN_HOUR = 120  # Of one token or chosen actor. Each writes an event.
 
 
+class SessionLimits(NamedTuple):
+    hours: int
+    idle_minutes: int
+
+    @property
+    def idle(self) -> int:
+        return self.idle_minutes * MINUTE
+
+
+class SignInMethod(Enum):
+    OIDC = "oidc"
+    TOKEN = "token"  # noqa: S105 - a word
+    LOCAL = "local"
+
+
 class Session(NamedTuple):
     id: str  # the digest of the browser's secret
     actor: str
-    token_id: str | None  # None: the actor was chosen in local mode
+    token_id: str | None
     created_at: int
     ends_at: int
+    seen_at: int = 0  # its last request, to the minute
+    peer: str = ""  # the address that signed in
+    issuer: str | None = None  # of the identity provider, if the person signed in there
+    subject: str | None = None
+    sid: str | None = None
+
+    @property
+    def method(self) -> SignInMethod:
+        if self.token_id is not None:
+            return SignInMethod.TOKEN
+        return SignInMethod.LOCAL if self.issuer is None else SignInMethod.OIDC
 
     @property
     def holder(self) -> str:
@@ -34,7 +63,8 @@ class Session(NamedTuple):
         return "This actor" if self.token_id is None else "This token"
 
     def event(self, action: Action) -> Event:
-        return Event(action, self.holder, {"actorUrn": self.actor, "endsAt": self.ends_at})
+        detail: dict[str, Detail] = {"actorUrn": self.actor, "method": self.method.value, "endsAt": self.ends_at}
+        return Event(action, self.holder, detail)
 
     def precondition(self, peer: str, request_id: str) -> WritePrecondition:
         """For opening and ending the session: possession is enough."""
@@ -52,6 +82,15 @@ class FoundSession(NamedTuple):
         """The earlier of its own expiry and its token's."""
         end = None if self.bearer is None else self.bearer.expires_at
         return self.session.ends_at if end is None else min(end, self.session.ends_at)
+
+
+class SessionPage(NamedTuple):
+    total: int
+    sessions: tuple[Session, ...]
+
+
+def no_session() -> Fault:
+    return Fault(Reason.SESSION_NOT_FOUND, "There is no session with this id.")
 
 
 def sessions_ended(actor: str, count: int) -> Event:

@@ -24,6 +24,7 @@ from watchword.http.oauth import INTROSPECT, JWKS, OAUTH, REVOKE, OAuthEndpoints
 from watchword.http.operations import OperationsEndpoint
 from watchword.http.requests import Exchange, Header, Request, Response, Scope, WorkerState
 from watchword.http.sessions import SESSION, ConsoleRequests, SessionEndpoint
+from watchword.http.sign_in import CALLBACK, LOGOUT, PAGES, SIGN_IN, SignInEndpoint
 from watchword.http.verify import ForwardAuth, identity_headers, scopes_text
 from watchword.service import AllServices
 from watchword.settings import Settings
@@ -128,8 +129,16 @@ class App:
         }
         if self._has_metrics_listener:
             del self._routes[METRICS]
+        self._sign_in: SignInEndpoint | None = None
+        if services.provider is not None:
+            self._sign_in = endpoint = SignInEndpoint(
+                *(services.provider, settings.claim_rules, core.sessions, core.rejections, core.salt, core.store.clock),
+                own_url=settings.issuer,
+            )
+            self._routes[SIGN_IN], self._routes[CALLBACK] = {"GET": endpoint.begin}, {"GET": endpoint.callback}
+            self._routes[LOGOUT] = {"POST": endpoint.logout}
         if settings.console:
-            sessions = SessionEndpoint(pages, self._authenticator, core.sessions)
+            sessions = SessionEndpoint(pages, self._authenticator, core.sessions, services.provider, settings.issuer)
             self._routes[SESSION] = {"GET": sessions.show, "POST": sessions.sign_in, "DELETE": sessions.sign_out}
         if settings.has_devices and self._console is not None:
             devices = DeviceEndpoints(settings.issuer, core.devices, core.tokens, core.rejections)
@@ -224,6 +233,8 @@ class App:
             self._logger.error("internal error", why=fault.why, request_id=request.id)
         elif fault.why is not None:
             self._logger.warning("fault", reason=fault.reason.word, why=fault.why, request_id=request.id)
+        if self._sign_in is not None and path in PAGES:
+            return self._sign_in.error_page(fault, request)
         response = oauth_fault(fault) if path in OAUTH else fault_response(fault, graphql=path in GRAPHQL)
         if route is AUTH:
             response.headers.extend(identity_headers("", "")[1:])

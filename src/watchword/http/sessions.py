@@ -8,7 +8,7 @@ preflight), and with the server's own `Origin`. In local mode, where signing in 
 loopback address or the public URL: another name that resolves to this machine may be an attacker's (DNS rebinding).
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -17,12 +17,16 @@ from watchword import __version__
 from watchword.domain.errors import UNAUTHENTICATED, UNAUTHORIZED, Fault, Reason, invalid
 from watchword.domain.networks import within
 from watchword.domain.secret import Secret
+from watchword.domain.sessions import Session
 from watchword.domain.tokens import MAX_AUTHORIZATION
 from watchword.http.authentication import CONSOLE_HEADER, Authenticator, is_loopback_host
 from watchword.http.errors import JSON, NO_STORE, redact
 from watchword.http.requests import Header, Request, Response, read_json
 from watchword.service.sessions import Sessions
 from watchword.settings import Settings
+
+if TYPE_CHECKING:
+    from watchword.openid import IdentityProvider
 
 SESSION = "/session"
 MAX_SIGN_IN = 64 * 1024
@@ -62,7 +66,7 @@ class ConsoleRequests:
 
     def session_of(self, request: Request) -> Secret[str] | None:
         """The session id in the cookie; a request with such a cookie must come from a page of the console."""
-        cookies = _cookies(request)
+        cookies = cookies_of(request)
         if not (PLAIN_COOKIE in cookies or SECURE_COOKIE in cookies):
             return None
         secure = self.check(request)
@@ -81,8 +85,17 @@ class ConsoleRequests:
 
 
 class SessionEndpoint:
-    def __init__(self, console: ConsoleRequests, authenticator: Authenticator, sessions: Sessions) -> None:
+    def __init__(
+        self,
+        console: ConsoleRequests,
+        authenticator: Authenticator,
+        sessions: Sessions,
+        provider: "IdentityProvider | None",
+        own_url: str,
+    ) -> None:
         self._console = console
+        self._provider = provider
+        self._own_url = own_url
         self._authenticator = authenticator
         self._sessions = sessions
 
@@ -96,7 +109,7 @@ class SessionEndpoint:
         session_id, session = await self._sessions.sign_in(caller)
         await self._end(request)  # the new cookie replaces the old one, which nothing could end later
         content = {"actorUrn": session.actor, "tokenId": session.token_id, "expiresAt": session.ends_at}
-        cookie = _set_cookie(session_id.reveal(), secure=secure)
+        cookie = session_cookie(session_id.reveal(), secure=secure)
         return Response(200, [JSON, NO_STORE, cookie], orjson.dumps(content))
 
     async def show(self, request: Request) -> Response:
@@ -106,7 +119,9 @@ class SessionEndpoint:
             "actorUrn": None,
             "tokenId": None,
             "expiresAt": None,
+            "method": None,
             "localMode": self._authenticator.is_local(request),
+            "provider": None if self._provider is None else urlsplit(self._provider.issuer).hostname,
             "version": __version__,
         }
         headers = [JSON, NO_STORE]
@@ -121,18 +136,22 @@ class SessionEndpoint:
                 headers.append(_clear_cookie(secure=secure))
             else:
                 content["signedIn"] = True
-                content |= {"actorUrn": session.actor, "tokenId": session.bearer_id, "expiresAt": session.ends_at}
+                content |= {"actorUrn": session.actor, "tokenId": session.bearer_id, "expiresAt": session.found.ends_at}
+                content["method"] = session.found.session.method.value
         return Response(200, headers, orjson.dumps(content))
 
     async def sign_out(self, request: Request) -> Response:
         secure = self._console.check(request)
-        await self._end(request)
-        return Response(204, [NO_STORE, _clear_cookie(secure=secure)])
+        ended = await self._end(request)
+        headers = [NO_STORE, _clear_cookie(secure=secure)]
+        if ended is None or ended.issuer is None or self._provider is None:
+            return Response(204, headers)
+        url = await self._provider.end_session_url(self._own_url + "/")
+        return Response(200, [JSON, *headers], orjson.dumps({"providerSignOutUrl": url}))
 
-    async def _end(self, request: Request) -> None:
+    async def _end(self, request: Request) -> Session | None:
         session_id = self._console.session_of(request)
-        if session_id is not None:
-            await self._sessions.sign_out(session_id, request.client, request.id)
+        return None if session_id is None else await self._sessions.sign_out(session_id, request.client, request.id)
 
 
 def _credential(content: Any) -> tuple[str, str]:
@@ -145,18 +164,18 @@ def _credential(content: Any) -> tuple[str, str]:
     return field, value
 
 
-def _set_cookie(value: str, *, secure: bool) -> Header:
+def session_cookie(value: str, *, secure: bool) -> Header:
     """No script can read it, and pages of other sites do not send it."""
     name, flag = (SECURE_COOKIE, "; Secure") if secure else (PLAIN_COOKIE, "")
     return "set-cookie", f"{name}={value}; Path=/; HttpOnly; SameSite=Strict{flag}"
 
 
 def _clear_cookie(*, secure: bool) -> Header:
-    name, value = _set_cookie("", secure=secure)
+    name, value = session_cookie("", secure=secure)
     return name, value + "; Max-Age=0"
 
 
-def _cookies(request: Request) -> dict[str, str]:
+def cookies_of(request: Request) -> dict[str, str]:
     """By name; empty for a repeated name, because it is unclear which to use."""
     found: dict[str, str] = {}
     for line in request.headers.get_all("cookie"):

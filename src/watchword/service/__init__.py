@@ -1,6 +1,7 @@
 """The open service, as wiring.py puts it together."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from watchword.domain.engine import Engine
 from watchword.domain.ports import Keys, Store
@@ -16,6 +17,9 @@ from watchword.service.policies import Policies
 from watchword.service.sessions import Sessions
 from watchword.service.supervisor import Supervisor
 from watchword.service.tokens import Tokens
+
+if TYPE_CHECKING:
+    from watchword.openid import IdentityProvider
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +50,4 @@ class AllServices:
     engine: Engine
     operations: Operations
     supervisor: Supervisor
+    provider: "IdentityProvider | None"

@@ -23,12 +23,9 @@ MAX_COLLECTED = 10_000
 MAX_TOKENS = 10_000  # tokens whose first rejection is remembered, at a few hundred bytes each
 REJECTED_CREDENTIALS = frozenset(
     {
-        Reason.INVALID_TOKEN,
-        Reason.TOKEN_EXPIRED,
-        Reason.TOKEN_REVOKED,
-        Reason.SESSION_OVER,
-        Reason.DEVICE_NOT_FOUND,
-        Reason.INVALID_GRANT,
+        *(Reason.INVALID_TOKEN, Reason.TOKEN_EXPIRED, Reason.TOKEN_REVOKED, Reason.SESSION_OVER),
+        *(Reason.INVALID_SIGN_IN, Reason.SIGN_IN_REFUSED),
+        *(Reason.DEVICE_NOT_FOUND, Reason.INVALID_GRANT),
     }
 )
 """A request without a credential is not among them."""

@@ -143,13 +143,16 @@ class UsageRecorder:
 
 
 class Purge:
-    """Deletes tokens that ended long ago, old events, old idempotency records, sessions and device codes."""
+    """Deletes tokens that ended long ago, old events, idempotency records, sessions and device codes, and the groups of
+    people who have not signed in for long.
+    """
 
-    def __init__(self, store: Store, clock: Clock, token_days: int, event_days: int) -> None:
+    def __init__(self, store: Store, clock: Clock, token_days: int, event_days: int, group_days: int) -> None:
         self._store = store
         self._clock = clock
         self._token_days = token_days
         self._event_days = event_days
+        self._group_days = group_days
 
     async def run(self) -> None:
         """Purge until cancelled. Jitter keeps processes out of step."""
@@ -166,6 +169,8 @@ class Purge:
         await delete_in_batches(store.purge_idempotency_records)
         await delete_in_batches(store.purge_sessions)
         await delete_in_batches(store.purge_devices)
+        if self._group_days:
+            await delete_in_batches(lambda most: store.drop_external_groups(now - self._group_days * DAY, most))
         # There may be more new events than such long rests allow to delete.
         await delete_in_batches(lambda most: store.prune_events(now - self._event_days * DAY, most), rests=1)
         await delete_in_batches(lambda most: store.purge_tokens(now - self._token_days * DAY, most))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from watchword.domain.accounts import ServiceAccount
 from watchword.domain.actors import ActorHoldings, ActorState, ActorStatus, Caller, Grant
 from watchword.domain.bulk_revocation import Receipt, Selection
-from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.errors import invalid
 from watchword.domain.filters import Condition, Field, Filter, Search
 from watchword.domain.policies import Policy, Privilege
 from watchword.domain.ports import Page, Store
@@ -93,9 +93,7 @@ class Offboarding:
         sessions = await self._authority.write(
             grant, lambda grant: self._store.end_sessions_of(grant.precondition, urn)
         )
-        groups = (await self._store.actor_snapshot(urn)).groups
-        for group in groups:
-            await self._leave_group(grant, group, urn)
+        groups = await self._authority.write(grant, lambda grant: self._store.leave_groups(grant.precondition, urn))
         return OffboardingReceipt(tokens.receipt.revoked_at, tokens, minted, sessions, groups)
 
     async def _revoke(self, caller: Caller, filters: tuple[Filter, ...], seconds: float) -> RevokedTokens:
@@ -104,13 +102,6 @@ class Offboarding:
         then = Filter(Field.REVOKED_AT, Condition.EQUAL, (receipt.revoked_at,))
         found = await self._store.search(Search(filters=(*filters, _REVOKED, then), count=MAX_IDS), seconds)
         return RevokedTokens(receipt, tuple(record.id for record in found.rows))
-
-    async def _leave_group(self, grant: Grant, group: str, urn: str) -> None:
-        try:
-            await self._policies.change_members(grant, group, remove=(urn,))
-        except Fault as fault:
-            if fault.reason is not Reason.GROUP_NOT_FOUND:  # deleted concurrently
-                raise
 
 
 def _of_actor(urn: str) -> tuple[Filter, ...]:

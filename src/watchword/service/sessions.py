@@ -1,20 +1,35 @@
-"""Sessions of the console: a browser signs in with a token, and its session has the rights of the token.
+"""Sessions of the console, and the sign-in of people at an identity provider.
 
-No session is cached: each request reads the session and its token, so a revocation, suspension or sign-out takes effect
-at the next request in every process.
+A session that was opened with a token has the rights of the token; any other has the rights of its actor. No session is
+cached: each request reads it, so a revocation, suspension or sign-out takes effect at the next request in every
+process.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
-from watchword.domain.actors import Caller
+from watchword.domain.actors import Caller, Grant, system_precondition
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.lifetimes import HOUR
+from watchword.domain.lifetimes import HOUR, MINUTE
 from watchword.domain.networks import origin_of
+from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock, SessionStore
 from watchword.domain.secret import Secret
-from watchword.domain.sessions import MOST_OF_ONE, SIGN_INS_AN_HOUR, Session, session_identifier, signed_in_too_often
+from watchword.domain.sessions import (
+    MOST_OF_ONE,
+    SIGN_INS_AN_HOUR,
+    FoundSession,
+    Session,
+    SessionLimits,
+    SessionPage,
+    SignInMethod,
+    session_identifier,
+    signed_in_too_often,
+)
+from watchword.domain.sign_in import Identity, LogoutNotice, Membership, Person
 from watchword.service.authority import Authority
 
 ADDRESS_BURST = 300
@@ -55,10 +70,10 @@ class SignInRate:
 
 
 class SessionCaller(NamedTuple):
-    """The caller of a session, and when the session ends."""
+    """The caller of a session, and the session."""
 
     caller: Caller
-    ends_at: int
+    found: FoundSession
 
     @property
     def actor(self) -> str:
@@ -76,14 +91,14 @@ class Sessions:
         authority: Authority,
         salt: Secret[bytes],
         clock: Clock,
-        hours: int,
+        limits: SessionLimits,
         new_id: Callable[[], Secret[str]],
     ) -> None:
         self._store = store
         self._authority = authority
         self._digest = session_identifier(salt)
         self._clock = clock
-        self._lifetime = hours * HOUR
+        self._limits = limits
         self._new_id = new_id
         self._addresses = SignInRate(clock, ADDRESS_BURST, ADDRESS_INTERVAL)
         self._holders = SignInRate(clock, SIGN_INS_AN_HOUR, HOUR // SIGN_INS_AN_HOUR)
@@ -92,26 +107,45 @@ class Sessions:
         """The secret id for the browser, and the session. A sign-in that its token or actor may not have does not count
         for its address, which others share.
         """
-        session_id, now = self._new_id(), self._clock()
-        end = now + self._lifetime if caller.ends_at is None else min(now + self._lifetime, caller.ends_at)
-        session = Session(self._digest(session_id), caller.actor, caller.bearer_id, now, end)
+        session_id, session = self._new(caller.actor, caller.bearer_id, caller.peer)
+        if caller.ends_at is not None:
+            session = session._replace(ends_at=min(session.ends_at, caller.ends_at))
         precondition = session.precondition(caller.peer, caller.request_id)
-        address = origin_of(caller.peer)
+        add = partial(self._store.add_session, precondition, session, MOST_OF_ONE, SIGN_INS_AN_HOUR)
+        await self._add(session, add)
+        return session_id, session
+
+    async def sign_in_person(self, person: Person, peer: str, request_id: str) -> tuple[Secret[str], Session]:
+        """The same for a person whom the identity provider has named."""
+        session_id, session = self._new(person.actor, None, peer)
+        issuer, subject = person.identity
+        session = session._replace(issuer=issuer, subject=subject, sid=person.sid)
+        precondition = session.precondition(peer, request_id)
+        add = partial(self._store.sign_in, precondition, person, session, MOST_OF_ONE, SIGN_INS_AN_HOUR)
+        await self._add(session, add)
+        return session_id, session
+
+    def _new(self, actor: str, token_id: str | None, peer: str) -> tuple[Secret[str], Session]:
+        session_id, now = self._new_id(), self._clock()
+        digest = self._digest(session_id)
+        return session_id, Session(digest, actor, token_id, now, now + self._limits.hours * HOUR, now, peer)
+
+    async def _add(self, session: Session, add: Callable[[], Awaitable[None]]) -> None:
+        address = origin_of(session.peer)
         self._holders.take(session.holder, session.whose)
         self._addresses.take(address, "This address")
         try:
-            await self._store.add_session(precondition, session, MOST_OF_ONE, SIGN_INS_AN_HOUR)
+            await add()
         except Fault as fault:
             if fault.reason is Reason.TOO_MANY_SIGN_INS:  # the store also counts those of other processes
                 self._addresses.give_back(address)
                 self._holders.block(session.holder, fault.details["retryAfter"] * 1_000)
             raise
-        return session_id, session
 
     async def authenticate(self, session_id: Secret[str], peer: str, request_id: str, *, local: bool) -> SessionCaller:
-        """Rejected as its token would be. A session without a token is accepted only in a local request."""
+        """Rejected as its token would be. A session of local mode is accepted only in a local request."""
         found = await self._store.find_session(self._digest(session_id))
-        if found is None or (found.session.token_id is None and not local):
+        if found is None or (found.session.method is SignInMethod.LOCAL and not local) or self._is_idle(found.session):
             # The same error for an ended session and for one that never existed.
             raise Fault(Reason.SESSION_OVER, "The session has ended. Sign in again.")
         if found.session.token_id is None:
@@ -120,11 +154,58 @@ class Sessions:
         else:
             bearer = await self._authority.accept(found.bearer, peer, request_id)
             caller = Caller.with_bearer(bearer, peer, request_id)
-        return SessionCaller(caller._replace(session_id=found.session.id), found.ends_at)
+        await self._touch(found.session)
+        return SessionCaller(caller._replace(session_id=found.session.id), found)
 
-    async def sign_out(self, session_id: Secret[str], peer: str, request_id: str) -> None:
-        """Works even if its token has ended."""
+    async def sign_out(self, session_id: Secret[str], peer: str, request_id: str) -> Session | None:
+        """Returns the session that was ended. Works even if its token has ended."""
         found = await self._store.find_session(self._digest(session_id))
-        if found is not None:
-            session = found.session
-            await self._store.end_session(session.precondition(peer, request_id), session)
+        if found is None:
+            return None
+        with suppress(Fault):
+            await self._store.end_session(found.session.precondition(peer, request_id), found.session.id)
+        return found.session
+
+    async def authorize(self, caller: Caller, actor: str) -> Grant:
+        """For the sessions of this actor. A token with limits has no access to those of its own actor, which have all
+        rights of the actor.
+        """
+        if actor == caller.actor and caller.limits.are_none:
+            return await self._authority.authorize(caller)
+        return await self._authority.authorize(caller, Privilege.MANAGE_POLICIES)
+
+    async def list(self, grant: Grant, actor: str, start: int, count: int) -> SessionPage:
+        return await self._store.sessions_of(actor, self._clock() - self._limits.idle, start, count)
+
+    async def end(self, caller: Caller, session_id: str) -> None:
+        """One's own, or with Manage Policies anyone's."""
+        grant = await self._authority.authorize(caller)
+        own = None if grant.may(Privilege.MANAGE_POLICIES) else caller.actor
+        if own is not None and not caller.limits.are_none:
+            grant.require(Privilege.MANAGE_POLICIES)
+        await self._authority.write(grant, lambda grant: self._store.end_session(grant.precondition, session_id, own))
+
+    async def end_by_notice(self, notice: LogoutNotice, peer: str, request_id: str) -> None:
+        """The identity provider says that a person signed out there."""
+        await self._store.end_sessions_by_notice(system_precondition(peer, request_id), notice)
+
+    async def authorize_link(self, caller: Caller) -> Grant:
+        return await self._authority.authorize(caller, Privilege.MANAGE_POLICIES)
+
+    async def membership(self, grant: Grant, actor: str) -> Membership:
+        grant.expect(Privilege.MANAGE_POLICIES)
+        return await self._store.membership(actor)
+
+    async def link(self, grant: Grant, actor: str, identity: Identity | None) -> None:
+        grant.expect(Privilege.MANAGE_POLICIES)
+        await self._authority.write(grant, lambda grant: self._store.link_actor(grant.precondition, actor, identity))
+
+    def _is_idle(self, session: Session) -> bool:
+        return session.seen_at <= self._clock() - self._limits.idle
+
+    async def _touch(self, session: Session) -> None:
+        """Once a minute: each is a write."""
+        now = self._clock()
+        if session.seen_at <= now - MINUTE:
+            with suppress(Fault):  # a store that cannot be written to may still answer
+                await self._store.touch_session(session.id, now)

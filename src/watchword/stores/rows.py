@@ -16,7 +16,7 @@ from watchword.domain.token_limits import unpacked
 from watchword.domain.tokens import TokenRecord, TokenType
 
 ACCOUNT = "urn, name, description, created_at, created_by, deleted_at, set_name"
-SESSION = "id, actor_urn, token_id, created_at, ends_at"
+SESSION = "id, actor_urn, token_id, created_at, ends_at, seen_at, peer, issuer, subject, sid"
 RETRY = "actor, digest, kid, token_id, created_at, expires_at"
 POLICY = "urn, name, description, state, privileges, users, groups, all_users, scopes, source, set_name"
 GROUP = "urn, name, description, members, set_name"
@@ -32,6 +32,11 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
 _NOT_STORED = {"suspended": "false", "actor_name": "NULL", "owner_name": "NULL"}
 
 Row = Sequence[Any]
+
+
+def columns(table: str, names: str) -> str:
+    """The columns with the name of their table, for a join."""
+    return ", ".join(f"{table}.{name}" for name in names.split(", "))
 
 
 def json_text(value: Any) -> str:

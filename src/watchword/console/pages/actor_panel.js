@@ -8,7 +8,8 @@ import { actorStatus } from "./actors.js";
 import { actorPath, actorName, groupName, urnCode } from "./actor_names.js";
 
 const ACTOR = `query Actor($urn: String!, $root: String!) {
-  getActor(urn: $urn) { urn displayName email status changedAt changedBy }
+  getActor(urn: $urn) { urn displayName email status changedAt changedBy sessionCount externalGroups
+    identity { issuer subject signedInAt } }
   getGrantedPrivileges(input: {actorUrn: $urn}) { privileges scopes }
   listActors(input: {prefix: $urn, count: 1}) { actors { urn tokenCount groups } }
   listPrivileges { name displayName allows }
@@ -27,6 +28,7 @@ export async function actorPanel({ urn, me, close, signal, done }) {
   const name = actorName(urn, actor.displayName);
   const known = found.listActors.actors.find((/** @type {{urn: string}} */ one) => one.urn === urn);
   const tokens = known?.tokenCount ?? 0;
+  const groups = (known?.groups ?? []).filter((/** @type {string} */ group) => !actor.externalGroups.includes(group));
   const isRoot = found.getPolicy.actors.users.includes(urn);
   const suspended = actor.status === "SUSPENDED";
   const privileges = found.listPrivileges.filter((/** @type {{name: string}} */ one) =>
@@ -82,8 +84,13 @@ export async function actorPanel({ urn, me, close, signal, done }) {
         <dt>Urn</dt><dd>${urnCode(urn)}</dd>
         <dt>Tokens</dt><dd>${me.privileges.manageTokens ? html`<a href="/console/all-tokens?actor=${encodeURIComponent(urn)}">${counted(tokens, "token")}</a>`
           : counted(tokens, "token")} not revoked</dd>
-        <dt>Groups</dt><dd>${known?.groups.length ? html`<ul class="grants">${known.groups.map((/** @type {string} */ group) => html`<li><a
+        <dt>Groups</dt><dd>${groups.length ? html`<ul class="grants">${groups.map((/** @type {string} */ group) => html`<li><a
           href="${actorPath(group)}?show=groups">${groupName(group)}</a></li>`)}</ul>` : "none"}</dd>
+        ${actor.externalGroups.length ? html`<dt>Groups by sign-in</dt><dd><ul class="grants">${actor.externalGroups.map(
+          (/** @type {string} */ group) => html`<li>${groupName(group)}</li>`)}</ul></dd>` : null}
+        ${actor.identity ? html`<dt>Signs in as</dt><dd><code>${actor.identity.subject}</code> at ${actor.identity.issuer},
+          last ${time(actor.identity.signedInAt)}</dd>` : null}
+        <dt>Sessions</dt><dd><a href="/console/sessions?actor=${encodeURIComponent(urn)}">${counted(actor.sessionCount, "session")}</a></dd>
         ${me.privileges.viewAuditLog ? html`<dt>Activity</dt><dd><a href="/console/activity?actor=${encodeURIComponent(urn)}">Events by it</a> ·
           <a href="/console/activity?target=${encodeURIComponent(urn)}">events about it</a></dd>` : null}</dl>
       <h3>What it may do</h3>

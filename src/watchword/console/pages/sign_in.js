@@ -1,5 +1,6 @@
 /**
- * Sign in: exchange a token for a session. In local mode the name of an actor is enough.
+ * Sign in: at the identity provider, if there is one; or exchange a token for a session. In local mode the name of an actor
+ * is enough.
  */
 
 import { html, render } from "../html.js";
@@ -27,9 +28,20 @@ export function signIn(context) {
   render(root, html`<div class="sign-in stack">
     <h1>Sign in</h1>
     <div class="sign-in-problem">${problem ? errorLine(problem) : null}</div>
+    ${current.provider ? html`<p><a class="button primary" id="provider"
+      href="/sign-in?next=${encodeURIComponent(next)}">Sign in with ${current.provider}</a></p>` : null}
     ${current.localMode ? byActor(next) : null}
-    <form class="stack" @submit=${(/** @type {Event} */ event) => submit(event, next, "token")}>
-      ${current.localMode ? html`<h2>Or with a token</h2>` : null}
+    ${current.provider ? html`<details class="stack"><summary>Sign in with a token</summary>${byToken(current, next)}</details>`
+      : byToken(current, next)}
+  </div>`);
+  const first = root.querySelector("#provider, input");
+  if (first instanceof HTMLElement) first.focus();
+}
+
+/** @param {import("../api.js").Session} current @param {string} next */
+function byToken(current, next) {
+  return html`<form class="stack" @submit=${(/** @type {Event} */ event) => submit(event, next, "token")}>
+      ${current.localMode && !current.provider ? html`<h2>Or with a token</h2>` : null}
       <div class="field">
         <label for="token">Access token</label>
         <input id="token" name="token" type="password" autocomplete="current-password" required spellcheck="false"
@@ -38,13 +50,10 @@ export function signIn(context) {
           hours. The page does not store the token.</p>
       </div>
       <div class="form-error"></div>
-      <p><button class="${current.localMode ? "" : "primary"}" type="submit">Sign in</button></p>
+      <p><button class="${current.localMode || current.provider ? "" : "primary"}" type="submit">Sign in</button></p>
     </form>
     <p class="quiet small">No token yet? Ask someone who manages tokens to create one, or run this on the server:
-      <code>watchword token create --local --name console</code></p>
-  </div>`);
-  const first = root.querySelector("input");
-  if (first instanceof HTMLInputElement) first.focus();
+      <code>watchword token create --local --name console</code></p>`;
 }
 
 /** @param {string} next */

@@ -16,6 +16,7 @@ from watchword.domain.errors import invalid
 from watchword.domain.events import Action, KeptEvent, parse_event_search
 from watchword.domain.names import MAX_URN, check_actor, check_description, check_name, check_text, name_of
 from watchword.domain.policies import Privilege
+from watchword.domain.sign_in import Membership
 from watchword.http.graphql.context import Info, Json, page_of, record_json
 from watchword.http.graphql.policy_resolvers import policy_json, users_of
 from watchword.http.graphql.token_resolvers import user_json
@@ -49,7 +50,8 @@ async def get_actor(_: Any, info: Info, urn: str) -> Json:
     policies, grant = await info.context.authorize_policies()
     state, holdings = await policies.actor_state(grant, check_actor(urn, "urn"))
     counts = {"liveTokenCount": holdings.live_tokens, "sessionCount": holdings.sessions}
-    return _state_json(state, await info.context.names([urn])) | {"known": holdings.known} | counts
+    membership = await info.context.services.core.sessions.membership(grant, urn)
+    return _state_json(state, await info.context.names([urn])) | {"known": holdings.known} | counts | _membership_json(membership)
 
 
 async def list_actors(_: Any, info: Info, input: Json | None = None) -> Json:
@@ -159,6 +161,17 @@ async def list_event_actions(_: Any, __: Info) -> list[Json]:
 def _state_json(state: ActorState, names: Mapping[str, str]) -> Json:
     name = names.get(state.urn)
     return record_json(state, "urn changed_at changed_by email", status=state.status.value, displayName=name)
+
+
+def _membership_json(membership: Membership) -> Json:
+    linked = membership.linked
+    return {
+        "groups": list(membership.groups),
+        "externalGroups": list(membership.external_groups),
+        "identity": None
+        if linked is None
+        else linked.identity._asdict() | record_json(linked, "linked_at signed_in_at"),
+    }
 
 
 def _actor_json(actor: KnownActor, names: Mapping[str, str]) -> Json:

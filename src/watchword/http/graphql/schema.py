@@ -19,7 +19,13 @@ from graphql import (
 )
 
 from watchword.domain.ports import Clock
-from watchword.http.graphql import actor_resolvers, operation_resolvers, policy_resolvers, token_resolvers
+from watchword.http.graphql import (
+    actor_resolvers,
+    operation_resolvers,
+    policy_resolvers,
+    session_resolvers,
+    token_resolvers,
+)
 from watchword.http.graphql.context import camel_case
 
 MAX_LONG = 2**63 - 1
@@ -51,7 +57,7 @@ def make_schema(clock: Clock) -> GraphQLSchema:
 
 def _root_resolvers() -> dict[str, Callable[..., Any]]:
     """The public coroutine functions of these modules. Each has the name of its field, in snake case."""
-    modules = (actor_resolvers, operation_resolvers, policy_resolvers, token_resolvers)
+    modules = (actor_resolvers, operation_resolvers, policy_resolvers, session_resolvers, token_resolvers)
     members = [getmembers(module, iscoroutinefunction) for module in modules]
     return {camel_case(name): function for name, function in chain(*members) if not name.startswith("_")}
 

@@ -119,6 +119,9 @@ RULES = {
     "the totals per owner equal the number of tokens": _totals("owner"),
     "the sizes of groups equal the number of members": """
         SELECT urn FROM groups WHERE members <> (SELECT count(*) FROM group_members WHERE group_urn = urn)""",
+    "every member is in a group made here, or in one of the identity provider": """
+        SELECT group_urn FROM group_members
+        WHERE (external = 1) = EXISTS (SELECT 1 FROM groups WHERE urn = group_urn)""",
     "every revocation has its event": """
         SELECT id FROM tokens WHERE revoked_at >= (SELECT events_since FROM state)
             AND NOT EXISTS (SELECT 1 FROM events WHERE target = tokens.id AND action = 'token.revoked')""",
@@ -148,8 +151,6 @@ POSTGRES_RULES = {
     "every trigger is enabled": """
         SELECT t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
         WHERE c.relnamespace = current_schema()::regnamespace AND t.tgenabled <> 'O'""",
-    "every reference has its target": """
-        SELECT group_urn FROM group_members WHERE NOT EXISTS (SELECT 1 FROM groups WHERE urn = group_urn)""",
     "every name can be searched without regard to case": """
         SELECT id, name, name_folded, description, description_folded FROM tokens
         WHERE name_folded IS NOT NULL OR description_folded IS NOT NULL

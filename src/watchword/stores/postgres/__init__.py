@@ -37,8 +37,9 @@ PRIMARY = "primary"
 """The name of a lock."""
 
 # The token as a verification sees it. The session's end is checked by the database's clock.
+_OF_SESSION = len(Session._fields)
 _FIND_SESSION = f"""
-SELECT s.id, s.actor_urn, s.token_id, s.created_at, s.ends_at, {BEARER}
+SELECT {rows.columns("s", rows.SESSION)}, {BEARER}
 FROM sessions AS s LEFT JOIN tokens AS t ON t.id = s.token_id WHERE s.id = $1 AND s.ends_at > (SELECT now_ms())
 """
 ADD = """SELECT add_tokens(
@@ -81,7 +82,9 @@ class PostgresStore(SqlStore):
         row = await self._db.row(_FIND_SESSION, session_id)
         if row is None:
             return None
-        return FoundSession(Session(*row[:5]), None if row[5] is None else bearer_of(row[5:]))
+        return FoundSession(
+            Session(*row[:_OF_SESSION]), None if row[_OF_SESSION] is None else bearer_of(row[_OF_SESSION:])
+        )
 
     async def search(self, search: Search, seconds: float = SEARCH_SECONDS) -> Page:
         sql, bound, inline = search_sql(search, self._db.dialect)

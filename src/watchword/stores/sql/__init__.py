@@ -1,11 +1,12 @@
 """The store over a database: every transaction, written once for SQLite and PostgreSQL."""
 
-from watchword.stores.sql.accounts import SqlAccounts, SqlSessions
+from watchword.stores.sql.accounts import SqlAccounts
 from watchword.stores.sql.devices import SqlDevices
 from watchword.stores.sql.events import SqlEvents
 from watchword.stores.sql.keys import SqlKeys
 from watchword.stores.sql.operations import SqlOperations
 from watchword.stores.sql.policies import SqlActors, SqlPolicies
+from watchword.stores.sql.sessions import SqlSessions
 from watchword.stores.sql.token_lifecycle import SqlTokens
 
 

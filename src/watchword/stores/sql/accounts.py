@@ -1,12 +1,10 @@
-"""Service accounts and browser sessions."""
+"""Service accounts."""
 
 import sys
 
 from watchword.domain.accounts import AccountPage, ServiceAccount, account_exists, no_account
 from watchword.domain.actors import ActorStatus, WritePrecondition
 from watchword.domain.events import Action, Event
-from watchword.domain.lifetimes import HOUR
-from watchword.domain.sessions import Session, sessions_ended, signed_in_too_often
 from watchword.stores import rows
 from watchword.stores.sql.policies import put_status
 from watchword.stores.sql.token_lifecycle import MEMBER, dying_with, revoke
@@ -16,7 +14,6 @@ from watchword.stores.sql.transaction import (
     Transaction,
     actor_lock,
     check_precondition,
-    delete_oldest,
     long_transaction,
     snapshot,
     transaction,
@@ -30,16 +27,6 @@ _ADD = "INSERT INTO service_accounts (urn, name, description, created_at, create
 _CREATED_BY = f"""
 SELECT {_COLUMNS} FROM service_accounts WHERE created_by = $1 AND deleted_at IS NULL ORDER BY urn LIMIT $2"""
 _TOKENS_OF = f"SELECT {MEMBER} FROM tokens WHERE actor_urn = $1 AND revoked_at IS NULL"
-
-_ADD_SESSION = f"INSERT INTO sessions ({rows.SESSION}) VALUES ($1, $2, $3, $4, $5)"
-# The limit is none: only the offset counts.
-_SURPLUS = """
-DELETE FROM sessions WHERE id IN (
-    SELECT id FROM sessions WHERE {of} ORDER BY created_at DESC, id LIMIT 1000000000 OFFSET $2)"""
-# The last sign-in but so many. By the index on targets: the action must not choose another.
-_EARLIER = """
-SELECT at FROM events WHERE target = $1 AND at > $2 AND action || '' = 'session.started'
-ORDER BY at DESC LIMIT 1 OFFSET $3"""
 
 
 class SqlAccounts(SqlPart):
@@ -88,41 +75,6 @@ class SqlAccounts(SqlPart):
         event = Event(Action.ACCOUNT_DELETED, urn, {"tokens": revoked})
         await write_events(tx, precondition, [event], now)
         return revoked
-
-
-class SqlSessions(SqlPart):
-    @transaction
-    async def add_session(
-        self, tx: Transaction, precondition: WritePrecondition, session: Session, most: int, an_hour: int
-    ) -> None:
-        now = await check_precondition(tx, precondition, exclusive=[f"sessions:{session.holder}"])
-        earlier = await tx.fetchval(_EARLIER, session.holder, now - HOUR, an_hour - 1)
-        if earlier is not None:
-            raise signed_in_too_often(earlier + HOUR - now, session.whose)
-        # Before the new session is added: its time may not be later than the others'.
-        of = "token_id = $1" if session.token_id is not None else "actor_urn = $1 AND token_id IS NULL"
-        await tx.execute(_SURPLUS.format(of=of), session.holder, most - 1)
-        await tx.execute(_ADD_SESSION, *session)
-        await write_events(tx, precondition, [session.event(Action.SESSION_STARTED)], now)
-
-    @transaction
-    async def end_session(self, tx: Transaction, precondition: WritePrecondition, session: Session) -> None:
-        now = await check_precondition(tx, precondition)
-        if await tx.execute("DELETE FROM sessions WHERE id = $1", session.id):
-            await write_events(tx, precondition, [session.event(Action.SESSION_ENDED)], now)
-
-    @transaction
-    async def end_sessions_of(self, tx: Transaction, precondition: WritePrecondition, actor: str) -> int:
-        now = await check_precondition(tx, precondition)
-        ends = await tx.fetch("DELETE FROM sessions WHERE actor_urn = $1 RETURNING ends_at", actor)
-        live = sum(1 for (ends_at,) in ends if ends_at > now)
-        if live:
-            await write_events(tx, precondition, [sessions_ended(actor, live)], now)
-        return live
-
-    @transaction
-    async def purge_sessions(self, tx: Transaction, most: int) -> int:
-        return await delete_oldest(tx, "sessions", "id", "ends_at", await tx.now() + 1, most)
 
 
 def _account(row: rows.Row | None) -> ServiceAccount:

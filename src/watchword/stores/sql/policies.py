@@ -169,6 +169,8 @@ class SqlPolicies(SqlPart):
         async with _change(tx, precondition) as events:
             if await tx.fetchrow(_GROUP, group.urn) is not None:
                 raise Fault(Reason.ALREADY_EXISTS, "A group with this id already exists.")
+            if await tx.fetchval("SELECT 1 FROM group_members WHERE group_urn = $1 LIMIT 1", group.urn) is not None:
+                raise Fault(Reason.ALREADY_EXISTS, "The identity provider has a group with this id. Choose another.")
             values = (group.urn, group.name, group.description)
             await tx.execute("INSERT INTO groups (urn, name, description) VALUES ($1, $2, $3)", *values)
             events.append(Event(Action.GROUP_CREATED, group.urn))
@@ -177,6 +179,7 @@ class SqlPolicies(SqlPart):
     async def delete_group(self, tx: Transaction, precondition: WritePrecondition, urn: str) -> None:
         async with _change(tx, precondition) as events:
             _group(await tx.fetchrow(_GROUP, urn))
+            await tx.execute("DELETE FROM group_members WHERE group_urn = $1", urn)
             await tx.execute("DELETE FROM groups WHERE urn = $1", urn)
             events.append(Event(Action.GROUP_DELETED, urn))
 
@@ -198,6 +201,18 @@ class SqlPolicies(SqlPart):
             for action, members in ((Action.GROUP_MEMBERS_ADDED, add), (Action.GROUP_MEMBERS_REMOVED, remove)):
                 if members:
                     events.append(Event(action, group, {"members": sorted(set(members))}))
+
+    @transaction
+    async def leave_groups(self, tx: Transaction, precondition: WritePrecondition, actor: str) -> tuple[str, ...]:
+        async with _change(tx, precondition) as events:
+            sql = "DELETE FROM group_members WHERE actor_urn = $1 RETURNING group_urn, external"
+            left = sorted((str(urn), bool(external)) for urn, external in await tx.fetch(sql, actor))
+            events += [
+                Event(Action.GROUP_MEMBERS_REMOVED, urn, {"members": [actor]}) for urn, external in left if not external
+            ]
+            if by_sign_in := [urn for urn, external in left if external]:
+                events.append(Event(Action.ACTOR_GROUPS_CHANGED, actor, {"removed": by_sign_in}))
+        return tuple(urn for urn, _ in left)
 
     async def get_group(self, urn: str) -> Group:
         return _group(await self._db.row(_GROUP, urn))

@@ -35,8 +35,9 @@ SELECT id, actor_urn, expires_at, revoked_at,
 FROM main.tokens AS tokens
 """
 _FIND_BEARER = "SELECT * FROM bearers WHERE id = ?"
-_FIND_SESSION = """
-SELECT s.id, s.actor_urn, s.token_id, s.created_at, s.ends_at, b.*
+_OF_SESSION = len(Session._fields)
+_FIND_SESSION = f"""
+SELECT {rows.columns("s", rows.SESSION)}, b.*
 FROM main.sessions AS s LEFT JOIN bearers AS b ON b.id = s.token_id WHERE s.id = ? AND s.ends_at > ?
 """
 # Whether all checks of a new token hold. The time is known. Otherwise each check runs alone and raises its own error.
@@ -79,7 +80,9 @@ class SqliteStore(SqlStore):
         row = await self._db.row(_FIND_SESSION, session_id, now)
         if row is None:
             return None
-        return FoundSession(Session._make(row[:5]), None if row[5] is None else _bearer(row[5:], now))
+        return FoundSession(
+            Session._make(row[:_OF_SESSION]), None if row[_OF_SESSION] is None else _bearer(row[_OF_SESSION:], now)
+        )
 
     async def add_token(self, precondition: WritePrecondition, record: TokenRecord, issue: Issue) -> None:
         async def work(tx: Transaction) -> None:

@@ -1,0 +1,169 @@
+"""Signing in at an identity provider: which person its claims name.
+
+A person is an actor here and a pair (issuer, subject) there. The actor's name comes from claims that a person may be
+able to change, the subject does not. So the first sign-in stores the pair with the actor, and from then on only this
+pair signs in as this actor.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from watchword.domain.accounts import is_account
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.names import MAX_NAME, check_actor, check_group, check_name
+
+MAX_GROUPS = 500
+MAX_SUBJECT = 255
+MAX_EMAIL = 254
+CLAIM = re.compile(r"\{([^{}]+)\}")
+GROUP = "{group}"
+# All visible ASCII characters but the percent sign.
+_URN_CHARACTERS = "!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
+
+Claims = Mapping[str, Any]
+
+
+class Identity(NamedTuple):
+    """Who a person is at the identity provider."""
+
+    issuer: str
+    subject: str
+
+
+class LinkedIdentity(NamedTuple):
+    identity: Identity
+    linked_at: int
+    signed_in_at: int | None  # None: linked, but not signed in since
+
+
+class Membership(NamedTuple):
+    """The groups of an actor, and the person it is linked to."""
+
+    groups: tuple[str, ...]
+    external_groups: tuple[str, ...]
+    linked: LinkedIdentity | None
+
+
+class Person(NamedTuple):
+    """What one sign-in says about a person."""
+
+    actor: str
+    identity: Identity
+    sid: str | None  # the session at the identity provider
+    display_name: str | None
+    email: str | None
+    groups: frozenset[str] | None  # None: no setting names a claim for groups
+
+
+class LogoutNotice(NamedTuple):
+    """The identity provider ended a session of a person, or all of them (without `sid`)."""
+
+    issuer: str
+    subject: str | None
+    sid: str | None
+    at: int  # milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRules:
+    actor: str
+    """The template of the actor's urn: {claim} stands for a claim."""
+    root_actor: str
+    is_root_named: bool
+    """Whether a setting names the root actor. Nobody can sign in as the one that is the default."""
+    groups_claim: str | None = None
+    group: str = "urn:li:corpGroup:{group}"
+    allowed: tuple[tuple[str, str], ...] = ()
+    """Claims that must hold. Of several values for one claim, one must."""
+
+    @property
+    def used(self) -> frozenset[str]:
+        """The claims that are read."""
+        named = {*CLAIM.findall(self.actor), *(claim for claim, _ in self.allowed), "name", "email"}
+        return frozenset(named if self.groups_claim is None else named | {self.groups_claim})
+
+    def person(self, issuer: str, claims: Claims) -> Person:
+        """Raises SIGN_IN_REFUSED if the claims name nobody who may sign in."""
+        self._require_allowed(claims)
+        return Person(
+            actor=self._actor(claims),
+            identity=Identity(issuer, claims["sub"]),
+            sid=sid if isinstance(sid := claims.get("sid"), str) and 0 < len(sid) <= MAX_SUBJECT else None,
+            display_name=_name(claims.get("name")),
+            email=_email(claims.get("email")),
+            groups=None if self.groups_claim is None else self._groups(claims.get(self.groups_claim)),
+        )
+
+    def _require_allowed(self, claims: Claims) -> None:
+        for claim in dict.fromkeys(claim for claim, _ in self.allowed):
+            given = claims.get(claim)
+            values = {_word(value) for value in (given if isinstance(given, list) else [given])}
+            if not values & {value for name, value in self.allowed if name == claim}:
+                raise refused(f"The claim {claim} does not have a value that WATCHWORD_OIDC_ALLOWED allows.")
+
+    def _actor(self, claims: Claims) -> str:
+        def value(match: re.Match[str]) -> str:
+            found = claims.get(match[1])
+            if not isinstance(found, str) or not found:
+                raise refused(f"The claim {match[1]}, from which the name of the actor is made, is missing or no text.")
+            if match[1] == "email" and claims.get("email_verified") is not True:
+                raise refused("The identity provider does not say that the e-mail address is verified.")
+            return found
+
+        urn = CLAIM.sub(value, self.actor)
+        try:
+            check_actor(urn, "The actor of the sign-in")
+        except Fault as fault:
+            raise refused(fault.message) from None
+        if is_account(urn):
+            raise refused("The claims name a service account. Nobody can sign in as one.")
+        if urn == self.root_actor and not self.is_root_named:
+            raise refused(f"The claims name the root actor, {urn}, which WATCHWORD_ROOT_ACTOR does not name.")
+        return urn
+
+    def _groups(self, given: Any) -> frozenset[str]:
+        """A missing claim means no groups: identity providers leave out empty lists."""
+        names = [] if given is None else [given] if isinstance(given, str) else given
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise refused(f"The claim {self.groups_claim} must be a list of texts.")
+        if len(names) > MAX_GROUPS:
+            raise refused(f"The claim {self.groups_claim} has more than {MAX_GROUPS} groups. Send fewer of them.")
+        groups = {self.group.replace(GROUP, quote(name, safe=_URN_CHARACTERS)) for name in names if name}
+        try:
+            return frozenset(check_group(group, "A group of the sign-in") for group in groups)
+        except Fault as fault:
+            raise refused(fault.message) from None
+
+
+def refused(message: str) -> Fault:
+    return Fault(Reason.SIGN_IN_REFUSED, message)
+
+
+def other_identity() -> Fault:
+    """The same in both directions, so that a person learns nothing of the other."""
+    return refused(
+        "This person and this actor do not belong together: one of them is linked to another. "
+        "Ask someone who manages policies to link them: watchword actor link"
+    )
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, str | int) else ""
+
+
+def _name(value: Any) -> str | None:
+    """Names are for people to read: one that cannot be shown is left out."""
+    if not isinstance(value, str):
+        return None
+    try:
+        return check_name(value[:MAX_NAME])
+    except Fault:
+        return None
+
+
+def _email(value: Any) -> str | None:
+    is_address = isinstance(value, str) and len(value) <= MAX_EMAIL and re.fullmatch(r"[^@\s]+@[^@\s]+", value)
+    return value if is_address and value.isprintable() else None

@@ -1,0 +1,301 @@
+"""The identity provider: OpenID Connect with the authorization code flow, PKCE, `state`, `nonce` and RFC 9207's `iss`.
+
+Addresses and keys come from the provider's discovery document and are kept for an hour. A token with an unknown key
+makes them be read again, at most every half minute. Of a sign-in only the claims are used: the provider's tokens are
+dropped. Every request to the provider is bounded in time and size, follows no redirect, and at most MAX_AT_ONCE run at
+once, so that a slow provider costs nothing but the sign-ins that wait for it.
+"""
+
+import asyncio
+import hmac
+import json
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote_plus, urlencode, urlsplit
+
+import httpx
+from joserfc import jwt
+from joserfc.errors import InvalidKeyIdError, JoseError
+from joserfc.jwk import KeySet, import_key
+
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.ports import Clock
+from watchword.domain.secret import Secret
+from watchword.domain.sign_in import MAX_SUBJECT, LogoutNotice
+
+SECONDS = 5.0
+MAX_BYTES = 1024 * 1024
+MAX_TOKEN = 64 * 1024
+MAX_KEYS = 100
+MAX_AT_ONCE = 16
+KEPT = 3_600_000  # milliseconds that the discovery document and the keys are kept
+READ_AGAIN = 30_000  # milliseconds between readings for the sake of an unknown key
+SKEW = 60  # seconds that the provider's clock may differ
+MAX_AGE = 600  # seconds since a token was issued
+ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
+"""Signatures with a public key. `none`, and those with a shared secret, are never accepted."""
+LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """How the provider knows this service."""
+
+    issuer: str
+    client_id: str
+    client_secret: Secret[str] | None
+    scopes: str
+    redirect_uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Provider:
+    """What was read from the provider, and when."""
+
+    metadata: dict[str, Any]
+    keys: KeySet
+    read_at: int
+
+    def address(self, name: str) -> str | None:
+        """An endpoint. None: the provider has none, or one that is not secure."""
+        url = self.metadata.get(name)
+        return url if isinstance(url, str) and is_secure(url) else None
+
+
+class IdentityProvider:
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._http = httpx.AsyncClient(timeout=SECONDS, follow_redirects=False, headers={"accept": "application/json"})
+        self._at_once = asyncio.Semaphore(MAX_AT_ONCE)
+        self._reading = asyncio.Lock()
+        self._provider: _Provider | None = None
+
+    @property
+    def issuer(self) -> str:
+        return self._client.issuer
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def authorization_url(self, state: str, nonce: str, verifier: Secret[str]) -> str:
+        endpoint = self._required(await self._read(), "authorization_endpoint")
+        challenge = urlsafe_b64encode(sha256(verifier.reveal().encode()).digest()).rstrip(b"=").decode()
+        asked = {
+            "response_type": "code",
+            "client_id": self._client.client_id,
+            "redirect_uri": self._client.redirect_uri,
+            "scope": self._client.scopes,
+            "state": state,
+            "nonce": nonce,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+        }
+        return _with_query(endpoint, asked)
+
+    async def end_session_url(self, return_to: str) -> str | None:
+        """Where a person can end the session at the provider too. None: the provider offers none, or is away."""
+        try:
+            endpoint = (await self._read()).address("end_session_endpoint")
+        except Fault:
+            return None
+        asked = {"client_id": self._client.client_id, "post_logout_redirect_uri": return_to}
+        return None if endpoint is None else _with_query(endpoint, asked)
+
+    async def check_issuer(self, named: str | None) -> None:
+        """RFC 9207: an answer names its issuer, so that one provider's answer is not taken for another's."""
+        is_named = (await self._read()).metadata.get("authorization_response_iss_parameter_supported") is True
+        if named != self._client.issuer and (named is not None or is_named):
+            raise _invalid("The answer comes from another identity provider than the one that was asked.")
+
+    async def claims(self, code: str, nonce: str, verifier: Secret[str], wanted: frozenset[str]) -> dict[str, Any]:
+        """The claims of the person who signed in. What is wanted and not in the ID token is asked of userinfo."""
+        answer = await self._exchange(code, verifier)
+        claims = await self._verified(answer.get("id_token"), require={"sub", "aud", "exp", "iat", "nonce"})
+        if not hmac.compare_digest(str(claims["nonce"]).encode(), nonce.encode()):
+            raise _invalid("The ID token was made for another sign-in (nonce).")
+        endpoint = (await self._read()).address("userinfo_endpoint")
+        if endpoint is None or wanted <= claims.keys():
+            return claims
+        access_token = answer.get("access_token")
+        if not isinstance(access_token, str):
+            return claims
+        more = await self._request("GET", endpoint, headers={"authorization": f"Bearer {access_token}"})
+        if more.get("sub") != claims["sub"]:
+            raise _invalid("The answer of userinfo is about another person.")
+        return {**more, **claims}
+
+    async def logout_notice(self, token: str) -> LogoutNotice:
+        """The notice in a logout token (OpenID Connect Back-Channel Logout)."""
+        claims = await self._verified(token, require={"aud", "iat", "events"})
+        subject, sid, events = claims.get("sub"), claims.get("sid"), claims["events"]
+        if not isinstance(events, dict) or LOGOUT_EVENT not in events or "nonce" in claims:
+            raise _invalid("This is not a logout token.")
+        if (subject is None and sid is None) or not all(one is None or isinstance(one, str) for one in (subject, sid)):
+            raise _invalid("The logout token must name sub or sid.")
+        return LogoutNotice(self._client.issuer, subject, sid, int(claims["iat"] + SKEW) * 1_000)
+
+    async def _exchange(self, code: str, verifier: Secret[str]) -> dict[str, Any]:
+        provider, client = await self._read(), self._client
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": client.redirect_uri,
+            "code_verifier": verifier.reveal(),
+        }
+        auth = None
+        if client.client_secret is None:
+            form["client_id"] = client.client_id
+        elif "client_secret_basic" in provider.metadata.get(
+            "token_endpoint_auth_methods_supported", ["client_secret_basic"]
+        ):
+            # RFC 6749: both are encoded before they are joined.
+            auth = httpx.BasicAuth(quote_plus(client.client_id), quote_plus(client.client_secret.reveal()))
+        else:
+            form |= {"client_id": client.client_id, "client_secret": client.client_secret.reveal()}
+        endpoint = self._required(provider, "token_endpoint")
+        return await self._request("POST", endpoint, data=form, auth=auth, refusal="The code was not accepted")
+
+    async def _verified(self, token: Any, require: set[str]) -> dict[str, Any]:
+        """The claims of a token that the provider signed for this service, recently."""
+        if not isinstance(token, str) or not 0 < len(token) <= MAX_TOKEN:
+            raise _invalid("The identity provider's answer has no token.")
+        provider = await self._read()
+        try:
+            try:
+                claims = _decoded(token, provider.keys)
+            except InvalidKeyIdError:
+                claims = _decoded(token, (await self._read(after=provider)).keys)
+        except (JoseError, ValueError, TypeError) as error:
+            raise _invalid(
+                "The signature of the identity provider's token is not valid.", type(error).__name__
+            ) from None
+        self._check(claims, require)
+        return claims
+
+    def _check(self, claims: dict[str, Any], require: set[str]) -> None:
+        client, now = self._client, self._clock() / 1_000
+        audience = claims.get("aud")
+        audiences = [audience] if isinstance(audience, str) else audience
+        times = {name: claims[name] for name in ("exp", "iat", "nbf") if name in claims}
+        if not require <= claims.keys():
+            raise _invalid(f"The token lacks a claim: {', '.join(sorted(require - claims.keys()))}.")
+        if claims.get("iss") != client.issuer:
+            raise _invalid("The token is of another issuer.")
+        if not isinstance(audiences, list) or client.client_id not in audiences:
+            raise _invalid("The token is for another client (aud).")
+        if claims.get("azp", client.client_id) != client.client_id or (len(audiences) > 1 and "azp" not in claims):
+            raise _invalid("The token is for another client (azp).")
+        if any(isinstance(at, bool) or not isinstance(at, int | float) or not abs(at) < 1e11 for at in times.values()):
+            raise _invalid("exp, iat and nbf must be times.")
+        if times.get("exp", now) < now - SKEW or times["iat"] < now - MAX_AGE:
+            raise _invalid("The token has expired.")
+        if max(times["iat"], times.get("nbf", 0)) > now + SKEW:
+            raise _invalid("The token is from the future. Check the clocks.")
+        subject = claims.get("sub")
+        if "sub" in require and not (isinstance(subject, str) and 0 < len(subject) <= MAX_SUBJECT):
+            raise _invalid(f"sub must be a text of 1 to {MAX_SUBJECT} characters.")
+
+    async def _read(self, after: _Provider | None = None) -> _Provider:
+        """The discovery document and the keys. With `after`, newer than that one, if it is old enough."""
+        async with self._reading:
+            known, now = self._provider, self._clock()
+            if known is not None and (
+                now - known.read_at < (KEPT if after is None else READ_AGAIN) or known is not after is not None
+            ):
+                return known
+            try:
+                self._provider = await self._discover(now)
+            except Fault:
+                if known is None or after is not None:
+                    raise
+                # The provider is away: its keys are still good.
+                self._provider = _Provider(known.metadata, known.keys, now - KEPT + READ_AGAIN)
+            return self._provider
+
+    async def _discover(self, now: int) -> _Provider:
+        metadata = await self._request("GET", f"{self._client.issuer.rstrip('/')}/.well-known/openid-configuration")
+        if metadata.get("issuer") != self._client.issuer:
+            raise _away("its discovery document names another issuer than WATCHWORD_OIDC_ISSUER")
+        address = metadata.get("jwks_uri")
+        if not isinstance(address, str) or not is_secure(address):
+            raise _away("its discovery document has no jwks_uri with https")
+        found = (await self._request("GET", address)).get("keys")
+        keys = []
+        for key in found[:MAX_KEYS] if isinstance(found, list) else ():
+            if isinstance(key, dict) and key.get("kty") in {"RSA", "EC", "OKP"} and key.get("use", "sig") == "sig":
+                try:
+                    keys.append(import_key(key))
+                except (JoseError, ValueError, TypeError, KeyError):
+                    continue  # a kind that is not known here
+        if not keys:
+            raise _away("it publishes no keys for signatures")
+        return _Provider(metadata, KeySet(keys), now)
+
+    def _required(self, provider: _Provider, name: str) -> str:
+        address = provider.address(name)
+        if address is None:
+            raise _away(f"its discovery document has no {name} with https")
+        return address
+
+    async def _request(self, method: str, url: str, *, refusal: str | None = None, **more: Any) -> dict[str, Any]:
+        """The JSON object of an answer. With `refusal`, a 4xx answer says no; otherwise it is a failure."""
+        try:
+            async with asyncio.timeout(SECONDS), self._at_once, self._http.stream(method, url, **more) as answer:
+                body = b""
+                async for chunk in answer.aiter_bytes():
+                    body += chunk
+                    if len(body) > MAX_BYTES:
+                        raise _away("its answer is too long")
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError) as error:
+            raise _away(f"{urlsplit(url).hostname}: {type(error).__name__}") from None
+        if refusal is not None and 400 <= answer.status_code < 500:
+            raise _invalid(f"{refusal} by the identity provider. Sign in again.", _error_code(body))
+        if answer.status_code != 200:
+            raise _away(f"{urlsplit(url).path} answered {answer.status_code}")
+        try:
+            content = json.loads(body)
+        except (ValueError, RecursionError):
+            content = None
+        if not isinstance(content, dict):
+            raise _away(f"{urlsplit(url).path} answered no JSON object")
+        return content
+
+
+def is_secure(url: str) -> bool:
+    """https; or http on this machine, for a try."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    host = parts.hostname or ""
+    return bool(host) and (
+        parts.scheme == "https" or (parts.scheme == "http" and host in {"localhost", "127.0.0.1", "::1"})
+    )
+
+
+def _decoded(token: str, keys: KeySet) -> dict[str, Any]:
+    return dict(jwt.decode(token, keys, algorithms=ALGORITHMS).claims)
+
+
+def _with_query(url: str, asked: dict[str, str]) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(asked)}"
+
+
+def _error_code(body: bytes) -> str:
+    """OAuth's error code, for the log."""
+    try:
+        return str(json.loads(body)["error"])[:100]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return "no error code"
+
+
+def _invalid(message: str, why: str | None = None) -> Fault:
+    return Fault(Reason.INVALID_SIGN_IN, message, why=why)
+
+
+def _away(why: str) -> Fault:
+    message = "The identity provider does not answer as expected. Try again later; tokens and open sessions work on."
+    return Fault(Reason.PROVIDER_UNAVAILABLE, message, why=f"identity provider: {why}")
