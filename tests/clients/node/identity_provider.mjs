@@ -35,6 +35,8 @@ function build() {
       devInteractions: { enabled: false },
       rpInitiatedLogout: { enabled: true, logoutSource, postLogoutSuccessSource },
     },
+    // Its own refuses loopback addresses, and Watchword is at one.
+    fetch: (url, { dispatcher, ...options }) => fetch(url, options),
     findAccount: (ctx, sub) => account(sub),
     interactions: { url: (ctx, interaction) => `/interaction/${interaction.uid}` },
     jwks: { keys },

@@ -1,0 +1,322 @@
+"""People sign in at a real OpenID provider; their sessions and groups follow what happens there."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.browsing import reason_of
+from tests.support.identity_providers import IdentityProvider, ProviderUser
+from tests.support.server import ADMIN, CREATE, Server
+from tests.support.signing_in import Traveller, signing_in_at, urn
+from tests.support.waiting import until
+
+SESSIONS = "query ($input: ListSessionsInput) { listSessions(input: $input) { total sessions { id method current } } }"
+END = "mutation ($id: String!) { endSession(id: $id) }"
+LINK = "mutation ($input: LinkActorInput!) { linkActor(input: $input) }"
+ACTOR = """query ($urn: String!) { getActor(urn: $urn) { groups externalGroups sessionCount
+  identity { issuer subject signedInAt } } }"""
+EVENTS = "query ($about: [String!]) { listEvents(input: {aboutUrns: $about}) { events { action actorUrn detail } } }"
+_numbers = itertools.count()
+Travel = Callable[[Server], Traveller]
+
+
+@pytest.fixture(scope="module")
+def company(identity_provider: IdentityProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with signing_in_at(identity_provider.register, tmp_path_factory.mktemp("company")) as server:
+        yield server
+
+
+@pytest.fixture
+def person(identity_provider: IdentityProvider) -> ProviderUser:
+    return identity_provider.add_user(f"person-{next(_numbers)}", "staff")
+
+
+@pytest.fixture
+def travel() -> Iterator[Travel]:
+    """Browsers of a test."""
+    made: list[Traveller] = []
+
+    def make(server: Server) -> Traveller:
+        made.append(Traveller(server))
+        return made[-1]
+
+    yield make
+    for browser in made:
+        browser.close()
+
+
+@pytest.fixture
+def browser(company: Server, travel: Travel) -> Traveller:
+    return travel(company)
+
+
+@pytest.fixture
+def another(company: Server, travel: Travel) -> Traveller:
+    return travel(company)
+
+
+def actor_of(server: Server, user: ProviderUser) -> Any:
+    return server.ask(ACTOR, {"urn": urn(user)}, actor=ADMIN)["getActor"]
+
+
+def actions(server: Server, user: ProviderUser) -> list[str]:
+    found = server.ask(EVENTS, {"about": [urn(user)]}, actor=ADMIN)["listEvents"]["events"]
+    return [event["action"] for event in reversed(found)]
+
+
+def test_person_signs_in_returns_to_the_page_and_acts_as_the_actor(
+    browser: Traveller, company: Server, person: ProviderUser, identity_provider: IdentityProvider
+) -> None:
+    answer = browser.sign_in_as(person, "/console/tokens?page=2")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/console/tokens?page=2")
+    session = browser.session()
+    assert (session["signedIn"], session["actorUrn"], session["method"]) == (True, urn(person), "oidc")
+    assert session["provider"] == "localhost"
+    company.grant(urn(person))
+    created = browser.ask(
+        CREATE, {"input": {"type": "PERSONAL", "actorUrn": urn(person), "name": "mine", "duration": "ONE_HOUR"}}
+    )
+    assert company.verify(created["createAccessToken"]["accessToken"]).status_code == 204
+    found = actor_of(company, person)
+    assert found["identity"]["issuer"] == identity_provider.issuer
+    assert found["identity"]["subject"] == f"subject-of-{person.name}"
+    assert found["identity"]["signedInAt"] is not None
+    assert actions(company, person)[:3] == ["actor.linked", "actor.groups_changed", "session.started"]
+
+
+def test_no_secret_of_the_sign_in_reaches_log_or_events(
+    browser: Traveller, company: Server, person: ProviderUser
+) -> None:
+    answer = browser.sign_in_as(person)
+    query = httpx.URL(str(answer.url)).params
+    assert answer.status_code == 303
+    told = company.err.read_text() + company.out.read_text()
+    events = company.ask("{ listEvents { events { action detail target } } }", actor=ADMIN)
+    for secret in (query["code"], query["state"], f"{person.name}@example.com", f"subject-of-{person.name}"):
+        assert secret not in told
+        assert secret not in str(events)
+
+
+def test_groups_of_the_last_sign_in_grant_and_stop_granting(
+    browser: Traveller, company: Server, person: ProviderUser, identity_provider: IdentityProvider
+) -> None:
+    group = f"group of {person.name}"
+    company.grant(groups=[f"urn:li:corpGroup:group%20of%20{person.name}"])
+    identity_provider.change_user(person.name, groups=[group, "staff"])
+    browser.signed_in_as(person)
+    made = browser.ask(
+        CREATE, {"input": {"type": "PERSONAL", "actorUrn": urn(person), "name": "mine", "duration": "ONE_HOUR"}}
+    )
+    token = made["createAccessToken"]["accessToken"]
+    assert actor_of(company, person)["groups"] == []
+    assert f"urn:li:corpGroup:group%20of%20{person.name}" in actor_of(company, person)["externalGroups"]
+    may = "{ me { platformPrivileges { generatePersonalAccessTokens } } }"
+    assert company.ask(may, token=token)["me"]["platformPrivileges"]["generatePersonalAccessTokens"]
+    identity_provider.change_user(person.name, groups=["staff"])
+    assert company.ask(may, token=token)["me"]["platformPrivileges"]["generatePersonalAccessTokens"]
+    browser.signed_in_as(person)
+    assert not company.ask(may, token=token)["me"]["platformPrivileges"]["generatePersonalAccessTokens"]
+    assert actor_of(company, person)["externalGroups"] == ["urn:li:corpGroup:staff"]
+
+
+def test_group_of_the_provider_never_becomes_a_group_made_here(
+    browser: Traveller, company: Server, person: ProviderUser, identity_provider: IdentityProvider
+) -> None:
+    name = f"ops-{person.name}"
+    create = "mutation ($input: CreateGroupInput!) { createGroup(input: $input) }"
+    made = company.ask(create, {"input": {"id": name, "name": name}}, actor=ADMIN)["createGroup"]
+    identity_provider.change_user(person.name, groups=[name, f"x-{name}"])
+    browser.signed_in_as(person)
+    assert actor_of(company, person)["externalGroups"] == [f"urn:li:corpGroup:x-{name}"]
+    members = "query ($input: ListGroupMembersInput!) { listGroupMembers(input: $input) { total } }"
+    assert company.ask(members, {"input": {"groupUrn": made}}, actor=ADMIN)["listGroupMembers"]["total"] == 0
+    refused = company.post(create, {"input": {"id": f"x-{name}", "name": name}}, actor=ADMIN)
+    assert reason_of(refused) == (200, "already_exists")
+    company.grant(groups=[made])  # to the group made here
+    privileges = "query ($input: GetGrantedPrivilegesInput!) { getGrantedPrivileges(input: $input) { privileges } }"
+    granted = company.ask(privileges, {"input": {"actorUrn": urn(person)}}, actor=ADMIN)["getGrantedPrivileges"]
+    assert "GENERATE_PERSONAL_ACCESS_TOKENS" not in granted["privileges"]
+
+
+def test_only_the_linked_person_signs_in_as_the_actor(
+    browser: Traveller, another: Traveller, company: Server, person: ProviderUser, identity_provider: IdentityProvider
+) -> None:
+    browser.signed_in_as(person)
+    thief = identity_provider.add_user(f"thief-{person.name}", preferred_username=person.name)
+    refused = another.sign_in_as(thief)
+    assert refused.status_code == 403
+    assert "do not belong together" in refused.text
+    # The other way round: the same person under another name.
+    identity_provider.change_user(person.name, preferred_username=f"renamed-{person.name}")
+    assert browser.sign_in_as(person).status_code == 403
+    subject = f"subject-of-{thief.name}"
+    company.ask(LINK, {"input": {"actorUrn": urn(person), "subject": subject}}, actor=ADMIN)
+    assert not browser.session()["signedIn"]  # the session was another person's
+    assert another.sign_in_as(thief).status_code == 303
+    taken = company.post(LINK, {"input": {"actorUrn": urn("other"), "subject": subject}}, actor=ADMIN)
+    assert reason_of(taken) == (200, "identity_linked")
+
+
+def test_suspended_actor_is_out_at_the_next_request_and_cannot_return(
+    browser: Traveller, company: Server, person: ProviderUser
+) -> None:
+    browser.signed_in_as(person)
+    company.set_status(urn(person), "SUSPENDED")
+    assert browser.post().status_code == 401
+    assert browser.sign_in_as(person).status_code == 403
+    company.set_status(urn(person), "ACTIVE")
+    assert browser.sign_in_as(person).status_code == 303
+
+
+def test_sign_out_ends_the_session_and_offers_that_of_the_provider(browser: Traveller, person: ProviderUser) -> None:
+    browser.signed_in_as(person)
+    answer = browser.sign_out()
+    assert answer.status_code == 200
+    url = httpx.URL(answer.json()["providerSignOutUrl"])
+    assert url.params["post_logout_redirect_uri"] == f"{browser.url}/"
+    assert not browser.session()["signedIn"]
+    page = browser.http.get(url)
+    assert page.status_code == 200, page.text
+
+
+def test_sign_out_at_the_provider_ends_the_session(
+    browser: Traveller, another: Traveller, person: ProviderUser, identity_provider: IdentityProvider
+) -> None:
+    """By back-channel logout: of the session there, not of the same person's in another browser."""
+    browser.signed_in_as(person)
+    another.signed_in_as(person)
+    assert browser.session()["signedIn"]
+    browser.sign_out_at(identity_provider)
+    until(lambda: not browser.session()["signedIn"], "the console is signed out", 20)
+    assert another.session()["signedIn"]
+
+
+def test_sessions_are_listed_and_ended_by_their_owner_and_by_administrators(
+    travel: Travel, company: Server, person: ProviderUser, identity_provider: IdentityProvider
+) -> None:
+    browser, another = travel(company).signed_in_as(person), travel(company).signed_in_as(person)
+    mine = browser.ask(SESSIONS)["listSessions"]
+    assert mine["total"] == 2
+    assert sorted((one["method"], one["current"]) for one in mine["sessions"]) == [("OIDC", False), ("OIDC", True)]
+    (other,) = [one["id"] for one in mine["sessions"] if not one["current"]]
+    stranger = identity_provider.add_user(f"stranger-{person.name}")
+    third = travel(company).signed_in_as(stranger)
+    assert reason_of(third.post(SESSIONS, {"input": {"actorUrn": urn(person)}})) == (200, "missing_privilege")
+    assert reason_of(third.post(END, {"id": other})) == (200, "session_not_found")
+    assert browser.ask(END, {"id": other}) == {"endSession": True}
+    assert not another.session()["signedIn"]
+    assert browser.session()["signedIn"]
+    (left,) = company.ask(SESSIONS, {"input": {"actorUrn": urn(person)}}, actor=ADMIN)["listSessions"]["sessions"]
+    company.ask(END, {"id": left["id"]}, actor=ADMIN)
+    assert reason_of(browser.post()) == (401, "session_over")
+
+
+def test_keys_of_the_provider_may_rotate(tmp_path: Path, travel: Travel) -> None:
+    """An unknown key is read at once, but not again and again."""
+    with (
+        IdentityProvider(tmp_path / "provider") as provider,
+        signing_in_at(provider.register, tmp_path / "one") as server,
+    ):
+        user = provider.add_user("erin")
+        browser = travel(server)
+        page = browser.go()  # the keys of now are known
+        provider.rotate_keys()
+        assert page.status_code == 200
+        until(lambda: browser.sign_in_as(user).status_code == 303, "the new key is known", 60)
+
+
+def test_offboarded_person_is_in_no_group_and_signed_in_nowhere(
+    browser: Traveller, company: Server, person: ProviderUser
+) -> None:
+    browser.signed_in_as(person)
+    offboard = (
+        "mutation ($input: OffboardActorInput!) { offboardActor(input: $input) { receipt { groups sessionCount } } }"
+    )
+    done = company.ask(offboard, {"input": {"urn": urn(person), "dryRun": False}}, actor=ADMIN)["offboardActor"]
+    assert done["receipt"] == {"groups": ["urn:li:corpGroup:staff"], "sessionCount": 1}
+    assert actor_of(company, person)["externalGroups"] == []
+
+
+def test_public_client_and_claims_only_at_userinfo(tmp_path: Path, travel: Travel) -> None:
+    with (
+        IdentityProvider(tmp_path / "provider", claims_in_id_token=False) as provider,
+        signing_in_at(lambda url: provider.register(url, public=True), tmp_path / "server") as server,
+    ):
+        user = provider.add_user("carol", "staff")
+        browser = travel(server).signed_in_as(user)
+        assert browser.session()["actorUrn"] == urn(user)
+        assert actor_of(server, user)["externalGroups"] == ["urn:li:corpGroup:staff"]
+
+
+def test_provider_away_stops_sign_ins_but_not_sessions_and_tokens(tmp_path: Path, travel: Travel) -> None:
+    with (
+        IdentityProvider(tmp_path / "provider") as provider,
+        signing_in_at(provider.register, tmp_path / "one") as server,
+    ):
+        user = provider.add_user("dora")
+        browser = travel(server).signed_in_as(user)
+        server.grant(urn(user))
+        token = server.create(urn(user))["accessToken"]
+        server.stop()
+        server.start()
+        provider.close()
+        away = browser.go()
+        assert away.status_code == 503
+        assert "does not answer" in away.text
+        assert browser.session()["signedIn"]
+        assert server.verify(token).status_code == 204
+        assert "identity provider" in server.err.read_text() + server.out.read_text()
+
+
+@pytest.mark.parametrize(
+    ("env", "claims", "told"),
+    [
+        ({"WATCHWORD_OIDC_ALLOWED": "groups=staff,hd=example.com"}, {"groups": ["staff"]}, "hd"),
+        ({"WATCHWORD_OIDC_ALLOWED": "groups=board"}, {"groups": ["staff"]}, "groups"),
+        ({}, {"preferred_username": None}, "preferred_username"),
+        ({}, {"preferred_username": "__system"}, "reserved"),
+        ({}, {"preferred_username": "service_1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b"}, "service account"),
+        ({}, {"preferred_username": "admin"}, "root actor"),
+        ({}, {"preferred_username": "with space"}, "urn"),
+        ({"WATCHWORD_OIDC_ACTOR": "urn:li:corpuser:{email}"}, {"email_verified": False}, "verified"),
+        ({}, {"groups": [f"group {n}" for n in range(501)]}, "500"),
+        ({}, {"groups": [["staff"]]}, "groups"),
+    ],
+)
+def test_claims_that_name_nobody_who_may_sign_in(
+    identity_provider: IdentityProvider,
+    make_company: Callable[..., Server],
+    travel: Travel,
+    env: dict[str, str],
+    claims: dict[str, Any],
+    told: str,
+) -> None:
+    server = make_company(env)
+    user = identity_provider.add_user(f"refused-{next(_numbers)}", **claims)
+    browser = travel(server)
+    answer = browser.sign_in_as(user)
+    assert answer.status_code == 403, answer.text
+    assert told in answer.text
+    assert browser.session_cookie is None
+
+
+@pytest.fixture(scope="module")
+def make_company(
+    identity_provider: IdentityProvider, company: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Server]]:
+    made: dict[tuple[tuple[str, str], ...], Server] = {(): company}
+    with ExitStack() as stack:
+
+        def make(env: dict[str, str]) -> Server:
+            key = tuple(env.items())
+            if key not in made:
+                folder = tmp_path_factory.mktemp("company")
+                made[key] = stack.enter_context(signing_in_at(identity_provider.register, folder, env))
+            return made[key]
+
+        yield make
