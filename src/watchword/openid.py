@@ -32,6 +32,7 @@ MAX_KEYS = 100
 MAX_AT_ONCE = 16
 KEPT = 3_600_000  # milliseconds that the discovery document and the keys are kept
 READ_AGAIN = 30_000  # milliseconds between readings for the sake of an unknown key
+AWAY = 2_000  # milliseconds in which a provider that did not answer is not asked again, as all would wait for it
 SKEW = 60  # seconds that the provider's clock may differ
 MAX_AGE = 600  # seconds since a token was issued
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
@@ -72,6 +73,7 @@ class IdentityProvider:
         self._at_once = asyncio.Semaphore(MAX_AT_ONCE)
         self._reading = asyncio.Lock()
         self._provider: _Provider | None = None
+        self._read_again_at = self._away_until = 0
 
     @property
     def issuer(self) -> str:
@@ -199,19 +201,24 @@ class IdentityProvider:
             raise _invalid(f"sub must be a text of 1 to {MAX_SUBJECT} characters.")
 
     async def _read(self, after: _Provider | None = None) -> _Provider:
-        """The discovery document and the keys. With `after`, newer than that one, if it is old enough."""
+        """The discovery document and the keys. With `after`, whose keys lack one, they are read again, now and then."""
         async with self._reading:
             known, now = self._provider, self._clock()
-            if known is not None and (
-                now - known.read_at < (KEPT if after is None else READ_AGAIN) or known is not after is not None
-            ):
+            if after is not None:
+                if known is not after or now < self._read_again_at:
+                    return known or after
+                self._read_again_at = now + READ_AGAIN
+            elif known is not None and now - known.read_at < KEPT:
                 return known
+            elif known is None and now < self._away_until:
+                raise _away("it did not answer a moment ago")
             try:
                 self._provider = await self._discover(now)
             except Fault:
+                self._away_until = self._clock() + AWAY
                 if known is None or after is not None:
                     raise
-                # The provider is away: its keys are still good.
+                # The provider is away. What is known is used until it answers.
                 self._provider = _Provider(known.metadata, known.keys, now - KEPT + READ_AGAIN)
             return self._provider
 

@@ -7,17 +7,18 @@ pair signs in as this actor.
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from watchword.domain.accounts import is_account
+from watchword.domain.actors import Profile, ProfileField
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.names import MAX_NAME, check_actor, check_group, check_name
+from watchword.domain.names import check_actor, check_email, check_group, check_name
 
 MAX_GROUPS = 500
 MAX_SUBJECT = 255
-MAX_EMAIL = 254
 CLAIM = re.compile(r"\{([^{}]+)\}")
 GROUP = "{group}"
 # All visible ASCII characters but the percent sign.
@@ -53,8 +54,7 @@ class Person(NamedTuple):
     actor: str
     identity: Identity
     sid: str | None  # the session at the identity provider
-    display_name: str | None
-    email: str | None
+    profile: Profile
     groups: frozenset[str] | None  # None: no setting names a claim for groups
 
 
@@ -92,8 +92,7 @@ class ClaimRules:
             actor=self._actor(claims),
             identity=Identity(issuer, claims["sub"]),
             sid=sid if isinstance(sid := claims.get("sid"), str) and 0 < len(sid) <= MAX_SUBJECT else None,
-            display_name=_name(claims.get("name")),
-            email=_email(claims.get("email")),
+            profile=_profile(claims),
             groups=None if self.groups_claim is None else self._groups(claims.get(self.groups_claim)),
         )
 
@@ -154,16 +153,14 @@ def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, str | int) else ""
 
 
-def _name(value: Any) -> str | None:
+def _profile(claims: Claims) -> Profile:
     """Names are for people to read: one that cannot be shown is left out."""
-    if not isinstance(value, str):
-        return None
-    try:
-        return check_name(value[:MAX_NAME])
-    except Fault:
-        return None
-
-
-def _email(value: Any) -> str | None:
-    is_address = isinstance(value, str) and len(value) <= MAX_EMAIL and re.fullmatch(r"[^@\s]+@[^@\s]+", value)
-    return value if is_address and value.isprintable() else None
+    profile = {}
+    for field, claim, check in (
+        (ProfileField.DISPLAY_NAME, "name", check_name),
+        (ProfileField.EMAIL, "email", check_email),
+    ):
+        if isinstance(value := claims.get(claim), str):
+            with suppress(Fault):
+                profile[field] = check(value)
+    return profile

@@ -51,7 +51,12 @@ async def get_actor(_: Any, info: Info, urn: str) -> Json:
     state, holdings = await policies.actor_state(grant, check_actor(urn, "urn"))
     counts = {"liveTokenCount": holdings.live_tokens, "sessionCount": holdings.sessions}
     membership = await info.context.services.core.sessions.membership(grant, urn)
-    return _state_json(state, await info.context.names([urn])) | {"known": holdings.known} | counts | _membership_json(membership)
+    return (
+        _state_json(state, await info.context.names([urn]))
+        | {"known": holdings.known}
+        | counts
+        | _membership_json(membership)
+    )
 
 
 async def list_actors(_: Any, info: Info, input: Json | None = None) -> Json:

@@ -16,6 +16,7 @@ from watchword.domain.sign_in import (
     other_identity,
 )
 from watchword.stores import rows
+from watchword.stores.sql.policies import put_profile
 from watchword.stores.sql.transaction import (
     POLICIES,
     SqlPart,
@@ -73,6 +74,7 @@ class SqlSessions(SqlPart):
         events = await _link_first(tx, person, now)
         events += await _replace_groups(tx, person)
         await write_events(tx, precondition, events, now)
+        await put_profile(tx, precondition, person.actor, person.profile, now)
         await _add(tx, precondition, session, most, an_hour, now)
 
     @transaction
