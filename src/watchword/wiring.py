@@ -189,7 +189,8 @@ def open_index(settings: Settings) -> Engine:
 def open_provider(settings: Settings, clock: Clock) -> "IdentityProvider | None":
     if settings.oidc_issuer is None or not settings.console:
         return None
-    from watchword.openid import Client, IdentityProvider
+    with without_modules("rich"):  # httpx would load it for a command of its own
+        from watchword.openid import Client, IdentityProvider
 
     client_id, redirect = settings.oidc_client_id, settings.issuer + "/sign-in/callback"
     client = Client(settings.oidc_issuer, client_id, settings.oidc_client_secret, settings.oidc_scopes, redirect)
