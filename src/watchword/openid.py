@@ -65,7 +65,7 @@ class _Provider:
         return url if isinstance(url, str) and is_secure(url) else None
 
 
-class IdentityProvider:
+class OpenIdProvider:
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock

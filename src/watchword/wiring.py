@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import hmac
 import multiprocessing
 import os
 import secrets
@@ -36,7 +37,7 @@ from watchword.domain.diagnostics import Diagnostic
 from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.policies import PolicyPlan, default_policies, root_policy, summary
-from watchword.domain.ports import Clock
+from watchword.domain.ports import Clock, IdentityProvider
 from watchword.domain.secret import Secret
 from watchword.domain.store_urls import SchemaVersions, SqliteUrl, StoreUrl
 from watchword.engines.embedded.engine import EmbeddedEngine
@@ -64,7 +65,6 @@ from watchword.stores.sql.transaction import Observe, ignore
 
 if TYPE_CHECKING:
     from watchword.http.server import Worker
-    from watchword.openid import IdentityProvider
     from watchword.stores.admin.tables import Progress
 
 
@@ -155,7 +155,8 @@ async def open_whole(
             store, clock, home = core.store, core.store.clock, _home(settings, engine)
             supervisor = Supervisor(store, engine, settings.index_rate, clock, log, home)
             operations = Operations(store, core.authority, engine, settings.index_names, clock, supervisor.wake, home)
-            yield AllServices(core, engine, operations, supervisor, provider)
+            seal = Sealer(Secret(hmac.digest(core.salt.reveal(), b"cookies", "sha256")))
+            yield AllServices(core, engine, operations, supervisor, provider, seal)
         finally:
             if provider is not None:
                 await provider.close()
@@ -186,15 +187,15 @@ def open_index(settings: Settings) -> Engine:
     )
 
 
-def open_provider(settings: Settings, clock: Clock) -> "IdentityProvider | None":
+def open_provider(settings: Settings, clock: Clock) -> IdentityProvider | None:
     if settings.oidc_issuer is None or not settings.console:
         return None
     with without_modules("rich"):  # httpx would load it for a command of its own
-        from watchword.openid import Client, IdentityProvider
+        from watchword.openid import Client, OpenIdProvider
 
     client_id, redirect = settings.oidc_client_id, settings.issuer + "/sign-in/callback"
     client = Client(settings.oidc_issuer, client_id, settings.oidc_client_secret, settings.oidc_scopes, redirect)
-    return IdentityProvider(client, clock)
+    return OpenIdProvider(client, clock)
 
 
 def prepare_store(settings: Settings, *, may_migrate: bool = True) -> SchemaVersions:

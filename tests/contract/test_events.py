@@ -13,6 +13,7 @@ from watchword.domain.events import Action, KeptEvent
 from watchword.domain.filters import Condition, Field
 from watchword.domain.policies import ROOT_POLICY, default_policies, root_policy
 from watchword.domain.ports import Issue, Store, Use
+from watchword.domain.sign_in import Identity
 from watchword.domain.token_limits import Limits
 
 Work = Callable[[Store, WritePrecondition], Coroutine[Any, Any, Any]]
@@ -122,6 +123,12 @@ CHANGES: list[tuple[Action, str, dict[str, Any], Work]] = [
         {"fields": ["displayName", "email"]},
         lambda s, w: s.set_profile(w, BOB, {ProfileField.EMAIL: "bob@example.com", ProfileField.DISPLAY_NAME: "Bob"}),
     ),
+    (
+        Action.ACTOR_LINKED,
+        BOB,
+        {"issuer": "https://id.example"},
+        lambda s, w: s.link_actor(w, BOB, Identity("https://id.example", "bob")),
+    ),
     (Action.ACTOR_SUSPENDED, BOB, {}, lambda s, w: s.set_actor_status(w, BOB, ActorStatus.SUSPENDED)),
     (Action.ACTOR_RESUMED, BOB, {}, lambda s, w: s.set_actor_status(w, BOB, ActorStatus.ACTIVE)),
     (Action.KEY_ROTATED, "kid-2", {}, lambda s, w: s.rotate_key(w, "kid-2", key(3))),
@@ -146,7 +153,8 @@ def test_every_action_is_covered() -> None:
     of_the_store = {Action.STORE_RESTORED, Action.STORE_PRIMARY_CHANGED}  # test_restore.py, test_confirmed_reads.py
     of_operations = {Action[name] for name in Action.__members__ if name.startswith("OPERATION_")}  # test_operations.py
     of_files = {Action.ACCOUNT_UPDATED, Action.GROUP_UPDATED}  # test_declared_entities.py
-    of_sessions = {Action.SESSION_STARTED, Action.SESSION_ENDED}  # test_sessions.py
+    # test_sessions.py, test_people_sign_in.py
+    of_sessions = {Action.SESSION_STARTED, Action.SESSION_ENDED, Action.ACTOR_GROUPS_CHANGED}
     of_retries = {Action.TOKEN_REPLAYED}  # test_retries.py
     of_devices = {Action.DEVICE_APPROVED, Action.DEVICE_DENIED}  # test_devices.py
     changes = {action for action, *_ in CHANGES} | of_devices

@@ -46,7 +46,7 @@ class TestSignIn:
         assert answer.headers["cache-control"] == "no-store"
         asked = browser.session()
         assert asked.pop("version")
-        assert asked == {"signedIn": True, "localMode": True, **told}
+        assert asked == {"signedIn": True, "localMode": True, "method": "token", "provider": None, **told}
         assert browser.ask() == {"me": {"corpUser": {"urn": actor}}}
 
     def test_session_lasts_at_most_twelve_hours(self, server: Server, browser: Browser, actor: str) -> None:

@@ -12,7 +12,7 @@ Every implementation guarantees:
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from watchword.domain.accounts import AccountPage, ServiceAccount
 from watchword.domain.actors import (
@@ -149,6 +149,37 @@ class Keys(Protocol):
         """The published keys as a JSON Web Key Set."""
 
     async def rotate(self, precondition: WritePrecondition) -> SealedKey: ...
+
+
+class Seal(Protocol):
+    """Encrypts and signs. What was sealed opens only with the label it was sealed with."""
+
+    def seal(self, plain: Secret[bytes], label: str) -> bytes: ...
+
+    def open(self, sealed: bytes, label: str) -> Secret[bytes]:
+        """OperatorError if it was not sealed here."""
+
+
+class IdentityProvider(Protocol):
+    """Where people sign in. PROVIDER_UNAVAILABLE if it does not answer; INVALID_SIGN_IN if its answer is not valid."""
+
+    @property
+    def issuer(self) -> str: ...
+
+    async def authorization_url(self, state: str, nonce: str, verifier: Secret[str]) -> str: ...
+
+    async def check_issuer(self, named: str | None) -> None:
+        """Of the answer to a sign-in: RFC 9207."""
+
+    async def claims(self, code: str, nonce: str, verifier: Secret[str], wanted: frozenset[str]) -> dict[str, Any]:
+        """The claims of the person who signed in, those that are wanted among them if the provider has them."""
+
+    async def logout_notice(self, token: str) -> LogoutNotice: ...
+
+    async def end_session_url(self, return_to: str) -> str | None:
+        """Where a person can end the session at the provider too. None: the provider offers none, or is away."""
+
+    async def close(self) -> None: ...
 
 
 class TokenStore(Protocol):

@@ -132,7 +132,8 @@ class App:
         self._sign_in: SignInEndpoint | None = None
         if services.provider is not None:
             self._sign_in = endpoint = SignInEndpoint(
-                *(services.provider, settings.claim_rules, core.sessions, core.rejections, core.salt, core.store.clock),
+                *(services.provider, settings.claim_rules, core.sessions, core.rejections, services.cookie_seal),
+                core.store.clock,
                 own_url=settings.issuer,
             )
             self._routes[SIGN_IN], self._routes[CALLBACK] = {"GET": endpoint.begin}, {"GET": endpoint.callback}

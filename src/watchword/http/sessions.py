@@ -8,7 +8,7 @@ preflight), and with the server's own `Origin`. In local mode, where signing in 
 loopback address or the public URL: another name that resolves to this machine may be an attacker's (DNS rebinding).
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -16,6 +16,7 @@ import orjson
 from watchword import __version__
 from watchword.domain.errors import UNAUTHENTICATED, UNAUTHORIZED, Fault, Reason, invalid
 from watchword.domain.networks import within
+from watchword.domain.ports import IdentityProvider
 from watchword.domain.secret import Secret
 from watchword.domain.sessions import Session
 from watchword.domain.tokens import MAX_AUTHORIZATION
@@ -24,9 +25,6 @@ from watchword.http.errors import JSON, NO_STORE, redact
 from watchword.http.requests import Header, Request, Response, read_json
 from watchword.service.sessions import Sessions
 from watchword.settings import Settings
-
-if TYPE_CHECKING:
-    from watchword.openid import IdentityProvider
 
 SESSION = "/session"
 MAX_SIGN_IN = 64 * 1024
@@ -90,7 +88,7 @@ class SessionEndpoint:
         console: ConsoleRequests,
         authenticator: Authenticator,
         sessions: Sessions,
-        provider: "IdentityProvider | None",
+        provider: IdentityProvider | None,
         own_url: str,
     ) -> None:
         self._console = console

@@ -12,11 +12,11 @@ import re
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import parse_qsl
 
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.ports import Clock
+from watchword.domain.errors import Fault, OperatorError, Reason
+from watchword.domain.ports import Clock, IdentityProvider, Seal
 from watchword.domain.secret import Secret
 from watchword.domain.sign_in import ClaimRules
 from watchword.http.authentication import ACCEPTED
@@ -26,10 +26,6 @@ from watchword.http.requests import Header, Request, Response, read_form
 from watchword.http.sessions import cookies_of, session_cookie
 from watchword.service.audit import RejectionLog
 from watchword.service.sessions import Sessions
-from watchword.signing import MasterKeyError, Sealer
-
-if TYPE_CHECKING:
-    from watchword.openid import IdentityProvider
 
 SIGN_IN, CALLBACK, LOGOUT = "/sign-in", "/sign-in/callback", "/sign-in/logout"
 PAGES = frozenset({SIGN_IN, CALLBACK})
@@ -55,11 +51,11 @@ class _Begun(NamedTuple):
 class SignInEndpoint:
     def __init__(
         self,
-        provider: "IdentityProvider",
+        provider: IdentityProvider,
         rules: ClaimRules,
         sessions: Sessions,
         rejections: RejectionLog,
-        salt: Secret[bytes],
+        seal: Seal,
         clock: Clock,
         own_url: str,
     ) -> None:
@@ -67,7 +63,7 @@ class SignInEndpoint:
         self._rules = rules
         self._sessions = sessions
         self._rejections = rejections
-        self._sealer = Sealer(Secret(hmac.digest(salt.reveal(), b"sign-in", "sha256")))
+        self._seal = seal
         self._clock = clock
         self._own_url = own_url
         self._is_secure = own_url.startswith("https:")
@@ -83,7 +79,7 @@ class SignInEndpoint:
             at=self._clock(),
         )
         address = await self._provider.authorization_url(begun.state, begun.nonce, Secret(begun.verifier))
-        sealed = self._sealer.seal(Secret(json.dumps(begun).encode()), _LABEL)
+        sealed = self._seal.seal(Secret(json.dumps(begun).encode()), _LABEL)
         cookie = self._set_cookie(urlsafe_b64encode(sealed).decode(), MINUTES * 60)
         return Response(303, [("location", address), cookie, NO_STORE, ("referrer-policy", "no-referrer")])
 
@@ -124,9 +120,9 @@ class SignInEndpoint:
     def _begun(self, request: Request) -> _Begun:
         kept = cookies_of(request).get(self._cookie, "")
         try:
-            opened = self._sealer.open(urlsafe_b64decode(kept), _LABEL)
+            opened = self._seal.open(urlsafe_b64decode(kept), _LABEL)
             begun = _Begun(*json.loads(opened.reveal()))
-        except (ValueError, TypeError, MasterKeyError):
+        except (ValueError, TypeError, OperatorError):
             raise _invalid(
                 "This sign-in did not begin in this browser, or it is over. "
                 f"Begin at {self._own_url}/, and allow cookies."

@@ -1,10 +1,9 @@
 """The open service, as wiring.py puts it together."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from watchword.domain.engine import Engine
-from watchword.domain.ports import Keys, Store
+from watchword.domain.ports import IdentityProvider, Keys, Seal, Store
 from watchword.domain.secret import Secret
 from watchword.service.accounts import Accounts
 from watchword.service.audit import AuditLog, RejectionLog
@@ -17,9 +16,6 @@ from watchword.service.policies import Policies
 from watchword.service.sessions import Sessions
 from watchword.service.supervisor import Supervisor
 from watchword.service.tokens import Tokens
-
-if TYPE_CHECKING:
-    from watchword.openid import IdentityProvider
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,4 +46,5 @@ class AllServices:
     engine: Engine
     operations: Operations
     supervisor: Supervisor
-    provider: "IdentityProvider | None"
+    provider: IdentityProvider | None
+    cookie_seal: Seal
