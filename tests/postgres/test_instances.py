@@ -85,9 +85,11 @@ def test_policy_change_applies_to_the_next_request_on_the_other_instance(instanc
     for _ in range(10):
         with pytest.raises(GraphQLRefused):
             other.create(ANN)
-        granted = one.grant(ANN, privileges=(GENERATE,))
+        granted = one.grant(ANN, privileges=(GENERATE,), scopes=("reports:read",))
         made = other.create(ANN)
+        assert other.verify(made["accessToken"]).headers["x-auth-scopes"] == "reports:read"
         one.withdraw(granted)
+        assert other.verify(made["accessToken"]).headers["x-auth-scopes"] == ""
         with pytest.raises(GraphQLRefused):
             other.create(ANN, token=made["accessToken"])
 
