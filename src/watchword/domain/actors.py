@@ -9,13 +9,14 @@ Types that every verification creates are named tuples: a third of the cost of a
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from watchword.domain.errors import Fault
 from watchword.domain.filters import DEFAULT_COUNT, check_page_size
 from watchword.domain.names import MAX_URN, SYSTEM_ACTOR, check_email, check_name, check_text
 from watchword.domain.policies import PolicySet, Privilege, denied, out_of_scope
-from watchword.domain.scopes import common, covering, is_scope
+from watchword.domain.scopes import NO_SCOPES, common, covering, is_scope
 from watchword.domain.token_limits import UNLIMITED, Limits
 
 MAX_GROUPS_SHOWN = 100
@@ -210,32 +211,47 @@ def possession_precondition(bearer: Bearer, peer: str, request_id: str) -> Write
     return WritePrecondition(bearer.actor, bearer.token_id, 0, peer, request_id, by_possession=True)
 
 
+class EffectiveRights(NamedTuple):
+    """What a request may do: what policies grant the actor now, within the scopes of its token."""
+
+    privileges: frozenset[Privilege]
+    scopes: frozenset[str]  # of other services
+    text: str  # the scopes, and the privileges that the token names, separated by spaces
+
+    def has_scope(self, word: str) -> bool:
+        """Whether the request has the scope, or the privilege of that name."""
+        if word in self.scopes:
+            return True
+        if word in Privilege.__members__:
+            return Privilege[word] in self.privileges
+        return is_scope(word) and covering(self.scopes, word) is not None
+
+
+def effective_rights(policies: PolicySet, actor: str, groups: tuple[str, ...], limits: Limits) -> EffectiveRights:
+    privileges, scopes = policies.granted(actor, groups), policies.scopes(actor, groups)
+    named: tuple[str, ...] = ()
+    if limits.scopes is not None:
+        privileges, scopes = privileges & limits.privileges, common(limits.words, scopes)
+        named = tuple(
+            [word for word in limits.scopes if word in Privilege.__members__ and Privilege[word] in privileges]
+        )
+    return EffectiveRights(privileges, scopes, _scopes_text(named, scopes))
+
+
+@lru_cache(1_000)
+def _scopes_text(privileges: tuple[str, ...], scopes: frozenset[str]) -> str:
+    """Actors with the same scopes share one text."""
+    return " ".join(sorted([*privileges, *scopes]))
+
+
 class Grant(NamedTuple):
     """The privileges of a caller at the policy version of its snapshot."""
 
     caller: Caller
     privileges: frozenset[Privilege]
     required: tuple[Privilege, ...] = ()  # One of these was required. A write that authorizes again requires it again.
+    scopes: frozenset[str] = NO_SCOPES
     policies: PolicySet = PolicySet(0, ())
-
-    @property
-    def scopes(self) -> frozenset[str]:
-        """The effective scopes of other services: those of the token that its actor is granted now."""
-        caller = self.caller
-        granted = self.policies.scopes(caller.actor, caller.snapshot.groups)
-        return granted if caller.limits.scopes is None else common(caller.limits.words, granted)
-
-    @property
-    def named_privileges(self) -> list[str]:
-        """The privileges that the token's scopes name and its actor holds; none for a token without scopes."""
-        scopes = self.caller.limits.scopes or ()
-        return [name for name in scopes if name in Privilege.__members__ and self.may(Privilege[name])]
-
-    def has_scope(self, word: str) -> bool:
-        """Whether the request has the scope, or the privilege of that name."""
-        if word in Privilege.__members__:
-            return self.may(Privilege[word])
-        return is_scope(word) and covering(self.scopes, word) is not None
 
     def expect(self, *any_of: Privilege) -> None:
         """Guards against a bug: a grant that was authorized for something else."""

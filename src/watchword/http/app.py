@@ -25,7 +25,7 @@ from watchword.http.operations import OperationsEndpoint
 from watchword.http.requests import Exchange, Header, Request, Response, Scope, WorkerState
 from watchword.http.sessions import SESSION, ConsoleRequests, SessionEndpoint
 from watchword.http.sign_in import CALLBACK, LOGOUT, PAGES, SIGN_IN, SignInEndpoint
-from watchword.http.verify import ForwardAuth, identity_headers, scopes_text
+from watchword.http.verify import ForwardAuth, identity_headers
 from watchword.service import AllServices
 from watchword.settings import Settings
 
@@ -91,7 +91,7 @@ class App:
         )
         self._authenticate_bearer = self._authenticator.authenticate_bearer
         self._authenticate_bearer_now = self._authenticator.authenticate_bearer_now
-        self._granted_scopes_now = core.authority.granted_scopes_now
+        self._rights_now = core.authority.rights_now
         budget = ProcessorBudget(settings.actor_processor_percent / 100)
         graphql = GraphQLEndpoint(make_schema(core.store.clock), services, logger, budget, metrics.graphql_fallback)
         self._forward_auth = ForwardAuth(self._authenticator, core.authority, core.rejections)
@@ -190,10 +190,8 @@ class App:
         limits = bearer.limits
         if limits.scopes is not None or limits.audience is not None or request.scope.query_string:
             return None
-        scopes = self._granted_scopes_now(bearer)
-        if scopes is None:
-            return None
-        return identity_headers(bearer.actor, bearer.token_id, scopes_text(scopes) if scopes else "")
+        rights = self._rights_now(bearer)
+        return None if rights is None else identity_headers(bearer.actor, bearer.token_id, rights.text)
 
     def _respond(
         self, request: Request, route: str, began: float, status: int, extra: list[Header], body: bytes

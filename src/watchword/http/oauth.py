@@ -126,7 +126,7 @@ def _insufficient(fault: Fault) -> str:
 
 
 def _introspection(found: TokenIntrospection) -> dict[str, Any]:
-    bearer, claims, scopes = found
+    bearer, claims, scope = found
     content = {
         "active": True,
         "client_id": claims["client_id"],
@@ -137,7 +137,7 @@ def _introspection(found: TokenIntrospection) -> dict[str, Any]:
         "aud": claims["aud"],
         "iss": claims["iss"],
         "jti": claims["jti"],
-        "scope": " ".join(scopes),
+        "scope": scope,
     }
     if bearer.limits.networks is not None:
         # Not in the RFC: the caller must check from where the token was used.

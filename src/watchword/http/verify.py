@@ -9,18 +9,17 @@ the token must name this service. A required privilege is one of this service, s
 """
 
 import re
-from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from watchword.domain.actors import Bearer, Caller, Grant
+from watchword.domain.actors import Bearer, Caller, EffectiveRights
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.policies import Privilege, denied
-from watchword.domain.token_limits import MAX_AUDIENCE, MAX_TEXT
+from watchword.domain.token_limits import MAX_AUDIENCE, MAX_TEXT, Limits
 from watchword.http.authentication import Authenticator
 from watchword.http.errors import NO_STORE, fault_response
 from watchword.http.requests import Header, Request, Response
-from watchword.service.audit import RejectionLog
+from watchword.service.audit import DENIALS, RejectionLog
 from watchword.service.authority import Authority
 
 PREFIX = b"watchword."
@@ -70,22 +69,23 @@ class ForwardAuth:
 
     async def answer(self, request: Request, bearer: Bearer) -> Response:
         """For a live token that is limited, or of which the gateway requires something."""
-        grant = await self._authority.authorize(Caller.with_bearer(bearer, request.client, request.id))
-        headers = identity_headers(bearer.actor, bearer.token_id, scopes_text(grant.scopes, *grant.named_privileges))
+        rights = self._authority.rights_now(bearer) or await self._authority.rights(bearer)
+        headers = identity_headers(bearer.actor, bearer.token_id, rights.text)
         try:
             required = parse_requirements(request.scope.query_string)
-            self._check(grant, required)
+            self._check(bearer.limits, rights, required)
         except Fault as fault:
+            if fault.reason in DENIALS and fault.details:
+                self._rejections.record_denial(Caller.with_bearer(bearer, request.client, request.id), "/auth", fault)
             response = fault_response(fault, graphql=False)
             response.headers.extend(headers[1:])
             return response
         return Response(200 if STATUS_200 in required else 204, headers)
 
-    def _check(self, grant: Grant, required: list[Requirement]) -> None:
+    def _check(self, limits: Limits, rights: EffectiveRights, required: list[Requirement]) -> None:
         """Raise unless the token's audience allows its use and every requirement holds."""
         if len(required) > MAX_REQUIREMENTS:
             raise Fault(Reason.MISSING_SCOPE, f"The gateway sends more than {MAX_REQUIREMENTS} requirements.")
-        limits = grant.caller.limits
         if all(kind != "audience" for kind, _ in required):
             self._authenticator.require_audience(limits)
         for kind, value in required:
@@ -94,10 +94,10 @@ class ForwardAuth:
             match kind:
                 case "privilege":
                     self._authenticator.require_audience(limits)
-                    self._check_privilege(grant, value)
+                    _check_privilege(rights, value)
                 case "scope":
-                    if not grant.has_scope(value):
-                        raise self._denied(grant, _not_met(Reason.MISSING_SCOPE, "scope", value))
+                    if not rights.has_scope(value):
+                        raise _not_met(Reason.MISSING_SCOPE, "scope", value)
                 case "audience":
                     if not limits.holds_audience(value):
                         raise _not_met(Reason.WRONG_AUDIENCE, "audience", value)
@@ -108,32 +108,27 @@ class ForwardAuth:
                         "Known are watchword.privilege, .scope, .audience and .status=200.",
                     )
 
-    def _check_privilege(self, grant: Grant, name: str) -> None:
-        if name not in Privilege.__members__:
-            raise Fault(Reason.MISSING_PRIVILEGE, "The gateway requires an unknown privilege.", privilege=name)
-        if not grant.may(Privilege[name]):
-            raise self._denied(grant, denied(Privilege[name]))
-
-    def _denied(self, grant: Grant, fault: Fault) -> Fault:
-        self._rejections.record_denial(grant.caller, "/auth", fault)
-        return fault
-
-
-@lru_cache(10_000)
-def scopes_text(scopes: frozenset[str], *privileges: str) -> str:
-    """The value of X-Auth-Scopes. Words beyond MAX_TEXT are left out: gateways reject long headers."""
-    text = " ".join(sorted([*privileges, *scopes]))
-    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT + 1].rpartition(" ")[0]
-
 
 def identity_headers(urn: str, token_id: str, scopes: str = "") -> list[Header]:
-    """All three in every response: some gateways pass on the client's header where the response has none."""
+    """All three in every response: some gateways pass on the client's header where the response has none. Scopes beyond
+    MAX_TEXT are left out: gateways reject long headers.
+    """
+    if len(scopes) > MAX_TEXT:
+        scopes = scopes[: MAX_TEXT + 1].rpartition(" ")[0]
     return [
         NO_STORE,
         ("x-auth-urn", urn),
         ("x-auth-token-id", token_id),
         ("x-auth-scopes", scopes) if scopes else NO_SCOPES,
     ]
+
+
+def _check_privilege(rights: EffectiveRights, name: str) -> None:
+    if name not in Privilege.__members__:
+        message = "The gateway requires an unknown privilege."
+        raise Fault(Reason.MISSING_PRIVILEGE, message, privilege=name[:MAX_AUDIENCE])
+    if Privilege[name] not in rights.privileges:
+        raise denied(Privilege[name])
 
 
 def _not_met(reason: Reason, what: str, value: str) -> Fault:

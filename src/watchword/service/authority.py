@@ -1,26 +1,37 @@
 """Authentication and authorization on the store's committed state.
 
-No verdict is cached between requests. Policies are cached with their version, and every read of a caller returns the
-current version, so a policy change takes effect at the next request in every process.
+No verdict is cached between requests. Policies, and what they grant, are cached with their version, and every read of a
+caller returns the current version, so a policy change takes effect at the next request in every process.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from watchword.domain.actors import ActorSnapshot, Bearer, Caller, Grant, possession_precondition
+from watchword.domain.actors import (
+    ActorSnapshot,
+    Bearer,
+    Caller,
+    EffectiveRights,
+    Grant,
+    effective_rights,
+    possession_precondition,
+)
 from watchword.domain.errors import Fault, Reason, Stale, Subject
 from watchword.domain.lifetimes import iso
 from watchword.domain.names import check_actor, is_reserved
 from watchword.domain.policies import PolicySet, Privilege
 from watchword.domain.ports import Store
 from watchword.domain.secret import Secret
+from watchword.domain.token_limits import Limits
 from watchword.domain.tokens import identifier
 from watchword.service.background import UsageRecorder
 
 T = TypeVar("T")
 
 ATTEMPTS = 8
+MAX_RIGHTS = 5_000
+"""How many actors and limits are remembered with what they may do under the policies in memory."""
 
 
 class Authority:
@@ -32,6 +43,7 @@ class Authority:
         self._token_id = identifier(salt)
         self._usage = usage
         self._policies = PolicySet(0, ())
+        self._rights: dict[tuple[str, tuple[str, ...], tuple[str, ...] | None], EffectiveRights] = {}
         self._loading: asyncio.Future[None] | None = None
 
     def verify_now(self, token: bytes, client: str) -> Bearer | None:
@@ -80,9 +92,8 @@ class Authority:
         for _ in range(ATTEMPTS):
             policies = await self._policies_at(caller.snapshot.policy_version)
             if policies.version == caller.snapshot.policy_version:
-                granted = policies.granted(caller.actor, caller.snapshot.groups)
-                privileges = granted if caller.limits.scopes is None else granted & caller.limits.privileges
-                grant = Grant(caller, privileges, any_of, policies)
+                rights = self._rights_of(caller.actor, caller.snapshot.groups, caller.limits)
+                grant = Grant(caller, rights.privileges, any_of, rights.scopes, policies)
                 if any_of:
                     grant.require_any(*any_of)
                 return grant
@@ -98,10 +109,30 @@ class Authority:
                 grant = await self.authorize(await self._renewed(grant.caller), *grant.required)
         raise contended()
 
-    def granted_scopes_now(self, bearer: Bearer) -> frozenset[str] | None:
-        """The scopes that the token's actor is granted. None: other policies are in memory; call `authorize`."""
-        policies = self._policies
-        return policies.scopes(bearer.actor, bearer.groups) if policies.version == bearer.policy_version else None
+    def rights_now(self, bearer: Bearer) -> EffectiveRights | None:
+        """`rights` without waiting. None: other policies than those in memory count; call `rights`."""
+        if self._policies.version != bearer.policy_version:
+            return None
+        return self._rights_of(bearer.actor, bearer.groups, bearer.limits)
+
+    async def rights(self, bearer: Bearer) -> EffectiveRights:
+        for _ in range(ATTEMPTS):
+            await self._policies_at(bearer.policy_version)
+            rights = self.rights_now(bearer)
+            if rights is not None:
+                return rights
+            bearer = _require_live(await self._store.find_bearer(bearer.token_id))
+        raise contended()
+
+    def _rights_of(self, actor: str, groups: tuple[str, ...], limits: Limits) -> EffectiveRights:
+        """Under the policies in memory."""
+        key = (actor, groups, limits.scopes)
+        found = self._rights.get(key)
+        if found is None:
+            if len(self._rights) >= MAX_RIGHTS:
+                self._rights.clear()
+            found = self._rights[key] = effective_rights(self._policies, actor, groups, limits)
+        return found
 
     async def snapshot_and_policies(self, actor: str) -> tuple[ActorSnapshot, PolicySet]:
         """Both of the same version."""
@@ -125,7 +156,8 @@ class Authority:
 
     async def _load_policies(self) -> None:
         try:
-            self._policies = await self._store.policies()
+            policies = await self._store.policies()
+            self._policies, self._rights = policies, {}
         finally:
             self._loading = None
 

@@ -94,7 +94,7 @@ class TokenIntrospection(NamedTuple):
 
     bearer: Bearer
     claims: dict[str, Any]
-    scopes: list[str]
+    scope: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,8 +316,7 @@ class Tokens:
         return await self._introspection(bearer, token)
 
     async def _introspection(self, bearer: Bearer, token: bytes) -> TokenIntrospection:
-        grant = await self._authority.authorize(Caller.with_bearer(bearer, "", ""))
-        return TokenIntrospection(bearer, _claims(token), sorted([*grant.named_privileges, *grant.scopes]))
+        return TokenIntrospection(bearer, _claims(token), (await self._authority.rights(bearer)).text)
 
     async def _require_scopes(self, grant: Grant, actor: str, limits: Limits) -> None:
         """Every scope that the request names must be granted, at the policy version that the write checks again."""
