@@ -112,6 +112,15 @@ def browser_client() -> httpx.Client:
 
 def submit_login(browser: httpx.Client, page: httpx.Response, user: ProviderUser, **fields: str) -> httpx.Response:
     """Send the sign-in page of a provider, as a browser does."""
+    return _submit(browser, page, {"username": user.name, "password": user.password, **fields})
+
+
+def submit_logout(browser: httpx.Client, page: httpx.Response) -> httpx.Response:
+    """Confirm, on the page of the provider's end-session address, to sign out."""
+    return _submit(browser, page, {"logout": "yes", "confirmLogout": "yes"})
+
+
+def _submit(browser: httpx.Client, page: httpx.Response, fields: dict[str, str]) -> httpx.Response:
     (action,) = re.findall(r'<form [^>]*action="([^"]+)"', page.text)
-    sent = {"username": user.name, "password": user.password, **fields}
-    return browser.post(urljoin(str(page.url), unescape(action)), data=sent)
+    hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page.text))
+    return browser.post(urljoin(str(page.url), unescape(action)), data=hidden | fields)

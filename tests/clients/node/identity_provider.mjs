@@ -35,8 +35,8 @@ function build() {
       devInteractions: { enabled: false },
       rpInitiatedLogout: { enabled: true, logoutSource, postLogoutSuccessSource },
     },
-    // Its own refuses loopback addresses, and Watchword is at one.
-    fetch: (url, { dispatcher, ...options }) => fetch(url, options),
+    // Its own would not call loopback addresses, nor wait longer than 2.5 seconds for a busy machine.
+    fetch: (url, options) => fetch(url, { ...options, dispatcher: undefined, signal: undefined }),
     findAccount: (ctx, sub) => account(sub),
     interactions: { url: (ctx, interaction) => `/interaction/${interaction.uid}` },
     jwks: { keys },
@@ -45,6 +45,7 @@ function build() {
     renderError: (ctx, out) => { ctx.type = 'html'; ctx.body = page('Error', `<p>${safe(`${out.error}: ${out.error_description}`)}</p>`); },
     ttl: { AccessToken: 3600, Grant: 86400, IdToken: 3600, Interaction: 3600, Session: 86400 },
   });
+  for (const event of ['backchannel.error', 'server_error']) provider.on(event, (ctx, error) => console.error(event, error));
   respond = provider.callback();
 }
 
