@@ -10,10 +10,11 @@ REF ?= HEAD
 MUTANTS_ARGS ?=
 OPENSEARCH_PORT ?= 9200
 OPENSEARCH_ARGS ?=
+DEMO_ARGS ?=
 JOBS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help size serve opensearch test soak lint types format bench bench-compare mutants reference screenshots docs docs-serve dist lock clean
+.PHONY: help size serve sign-in-demo opensearch test soak lint types format bench bench-compare mutants reference screenshots docs docs-serve dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,6 +24,9 @@ size: ## count lines and modules of source, tests and docs
 
 serve: $(VENV)/.installed ## run the service on the embedded default
 	@exec $(BIN)/watchword serve $(SERVE_ARGS)
+
+sign-in-demo: $(VENV)/.installed-dev ## run an identity provider and a service that people sign in to with it
+	@exec $(BIN)/python scripts/sign-in-demo $(DEMO_ARGS)
 
 opensearch: ## run an OpenSearch to play with
 	@$(PYTHON) scripts/search-node fetch opensearch-2
@@ -77,7 +81,7 @@ lock: ## renew the locked versions
 	$(PYTHON) scripts/lock
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .clients .nodes .peers bench/results tests/clients/node/node_modules build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) sign-in-demo .clients .nodes .peers bench/results tests/clients/node/node_modules build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed: requirements/run.lock pyproject.toml scripts/install
 	PYTHON=$(PYTHON) scripts/install run

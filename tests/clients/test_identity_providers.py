@@ -16,12 +16,15 @@ import pytest
 from tests.support.forging_provider import AUTHORIZE, FORGERIES, TOKEN, ForgingProvider, Reply
 from tests.support.identity_providers import (
     CALLBACK,
+    LOGOUT,
     IdentityProvider,
     ProviderUser,
     RegisteredClient,
+    browser_client,
     submit_login,
+    submit_logout,
 )
-from tests.support.server import plain_client
+from tests.support.keycloak import page_users, running_keycloak
 
 URL = "http://127.0.0.1:9"
 """Where a Watchword would be; nothing listens."""
@@ -32,7 +35,7 @@ class Flow:
 
     def __init__(self, client: RegisteredClient) -> None:
         self.client = client
-        self.http = plain_client()
+        self.http = browser_client()
         self.metadata = self.http.get(f"{client.issuer}/.well-known/openid-configuration").json()
         self.nonce = secrets.token_hex(16)
         self._verifier = secrets.token_hex(32)
@@ -117,11 +120,39 @@ def test_oidc_provider_refuses_a_wrong_password_and_returns_a_cancelled_sign_in(
         assert one.came_back(one.follow(submit_login(one.http, page, bob, cancel="yes")))["error"] == "access_denied"
 
 
+def test_sign_out_at_oidc_provider_calls_the_back_channel(identity_provider: IdentityProvider) -> None:
+    with ForgingProvider() as listener:
+        listener.answers[LOGOUT] = Reply()
+        client = identity_provider.register(URL, backchannel_logout_uri=listener.issuer + LOGOUT)
+        with flow(client) as one:
+            claims = one.verified(one.exchange(one.log_in(identity_provider.add_user("carol"))["code"]))
+            submit_logout(one.http, one.http.get(one.metadata["end_session_endpoint"]))
+            (called,) = listener.asked
+            told = jwt.decode(called.fields["logout_token"], options={"verify_signature": False})
+            assert (told["sid"], told["sub"]) == (claims["sid"], claims["sub"])
+            assert not one.begin().is_redirect  # asked to sign in again
+
+
 def test_two_oidc_providers_run_at_once(identity_provider: IdentityProvider, tmp_path: Path) -> None:
     with IdentityProvider(tmp_path, claims_in_id_token=False) as other, flow(other.register(URL)) as one:
         claims = one.verified(one.exchange(one.log_in(other.add_user("alice", "staff"))["code"]))
         assert claims["iss"] == other.issuer != identity_provider.issuer
         assert "groups" not in claims
+
+
+@pytest.mark.soak
+def test_keycloak_as_the_page_sets_it_up_signs_in_with_groups(tmp_path: Path) -> None:
+    with running_keycloak(tmp_path / "keycloak") as keycloak:
+        settings = keycloak.set_up(URL)
+        names = ("ISSUER", "CLIENT_ID", "CLIENT_SECRET_FILE")
+        issuer, name, secret = (settings[f"WATCHWORD_OIDC_{word}"] for word in names)
+        alice = page_users()["alice"]
+        with flow(RegisteredClient(issuer, name, Path(secret).read_text().strip())) as one:
+            claims = one.verified(one.exchange(one.log_in(alice)["code"]))
+            assert (claims["preferred_username"], claims["email_verified"]) == ("alice", True)
+            assert set(claims[settings["WATCHWORD_OIDC_GROUPS_CLAIM"]]) == {"staff", "admins"}
+            keycloak.set_groups(alice, "admins")
+            assert one.verified(one.exchange(one.log_in(alice)["code"]))["groups"] == ["admins"]
 
 
 def test_forging_provider_tells_the_truth_until_it_is_told_to_lie() -> None:

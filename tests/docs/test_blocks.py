@@ -27,6 +27,7 @@ CLIENTS = ROOT / "docs/how-to/datahub-clients.md"
 MOVE = ROOT / "docs/how-to/move-to-postgresql.md"
 GRAPHQL = ROOT / "docs/how-to/use-graphql.md"
 SEVERAL = ROOT / "docs/how-to/several-instances.md"
+SIGN_IN = ROOT / "docs/how-to/sign-in.md"
 FAILOVER = ROOT / "docs/how-to/high-availability.md"
 RUN = [
     README,
@@ -194,6 +195,7 @@ def test_every_block_has_a_tested_kind() -> None:
     also = {CLIENTS: {"python", "js"}}  # tests/clients/test_clients_page.py
     also |= {recipe.page: {recipe.kind, "bash"} for recipe in RECIPES}  # tests/gateways
     also |= {FAILOVER: {"ini", "yaml", "sql", "properties", "haproxy", "bash"}}  # tests/linear/test_failover.py
+    also |= {SIGN_IN: {"bash"}}  # tests/support/keycloak.py
     assert [page for page in pages() if kinds(page) - tried - also.get(page, set())] == []
 
 

@@ -1,16 +1,20 @@
 """People who sign in at an identity provider: a server that is its client, and a browser that goes there and back."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from html import unescape
 from pathlib import Path
 from urllib.parse import urlencode
 
 import httpx
 
 from tests.support.browsing import Browser
-from tests.support.identity_providers import IdentityProvider, ProviderUser, RegisteredClient, submit_login
+from tests.support.identity_providers import (
+    IdentityProvider,
+    ProviderUser,
+    RegisteredClient,
+    submit_login,
+    submit_logout,
+)
 from tests.support.ports import free_port
 from tests.support.server import Server
 
@@ -59,10 +63,7 @@ class Traveller(Browser):
     def sign_out_at(self, provider: IdentityProvider) -> None:
         """On the provider's own page, while the session here goes on."""
         metadata = self.http.get(f"{provider.issuer}/.well-known/openid-configuration").json()
-        page = self.http.get(metadata["end_session_endpoint"]).text
-        (action,) = re.findall(r'<form [^>]*action="([^"]+)"', page)
-        (xsrf,) = re.findall(r'name="xsrf" value="([^"]+)"', page)
-        self.http.post(unescape(action), data={"xsrf": xsrf, "logout": "yes"})
+        submit_logout(self.http, self.http.get(metadata["end_session_endpoint"]))
 
     @property
     def session_cookie(self) -> str | None:
