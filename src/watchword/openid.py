@@ -7,7 +7,6 @@ once, so that a slow provider costs nothing but the sign-ins that wait for it.
 """
 
 import asyncio
-import hmac
 import json
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from joserfc.jwk import KeySet, import_key
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.ports import Clock
 from watchword.domain.secret import Secret
-from watchword.domain.sign_in import MAX_SUBJECT, LogoutNotice
+from watchword.domain.sign_in import MAX_SUBJECT, LogoutNotice, is_name
 
 SECONDS = 5.0
 MAX_BYTES = 1024 * 1024
@@ -37,6 +36,7 @@ SKEW = 60  # seconds that the provider's clock may differ
 MAX_AGE = 600  # seconds since a token was issued
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
 """Signatures with a public key. `none`, and those with a shared secret, are never accepted."""
+_SHOWN = ("name", "email")
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
 
 
@@ -112,19 +112,24 @@ class OpenIdProvider:
         if named != self._client.issuer and (named is not None or is_named):
             raise _invalid("The answer comes from another identity provider than the one that was asked.")
 
-    async def claims(self, code: str, nonce: str, verifier: Secret[str], wanted: frozenset[str]) -> dict[str, Any]:
-        """The claims of the person who signed in. What is wanted and not in the ID token is asked of userinfo."""
+    async def claims(self, code: str, nonce: str, verifier: Secret[str], needed: frozenset[str]) -> dict[str, Any]:
+        """The claims of the person who signed in. What is not in the ID token is asked of userinfo, which may fail if
+        it is only asked for a name or address to show.
+        """
         answer = await self._exchange(code, verifier)
         claims = await self._verified(answer.get("id_token"), require={"sub", "aud", "exp", "iat", "nonce"})
-        if not hmac.compare_digest(str(claims["nonce"]).encode(), nonce.encode()):
+        if claims["nonce"] != nonce:
             raise _invalid("The ID token was made for another sign-in (nonce).")
         endpoint = (await self._read()).address("userinfo_endpoint")
-        if endpoint is None or wanted <= claims.keys():
-            return claims
         access_token = answer.get("access_token")
-        if not isinstance(access_token, str):
+        if endpoint is None or not isinstance(access_token, str) or {*needed, *_SHOWN} <= claims.keys():
             return claims
-        more = await self._request("GET", endpoint, headers={"authorization": f"Bearer {access_token}"})
+        try:
+            more = await self._request("GET", endpoint, headers={"authorization": f"Bearer {access_token}"})
+        except (Fault, UnicodeEncodeError):
+            if needed <= claims.keys():
+                return claims
+            raise
         if more.get("sub") != claims["sub"]:
             raise _invalid("The answer of userinfo is about another person.")
         return {**more, **claims}
@@ -135,7 +140,7 @@ class OpenIdProvider:
         subject, sid, events = claims.get("sub"), claims.get("sid"), claims["events"]
         if not isinstance(events, dict) or LOGOUT_EVENT not in events or "nonce" in claims:
             raise _invalid("This is not a logout token.")
-        if (subject is None and sid is None) or not all(one is None or isinstance(one, str) for one in (subject, sid)):
+        if (subject is None and sid is None) or not all(one is None or is_name(one) for one in (subject, sid)):
             raise _invalid("The logout token must name sub or sid.")
         return LogoutNotice(self._client.issuer, subject, sid, int(claims["iat"] + SKEW) * 1_000)
 
@@ -196,12 +201,14 @@ class OpenIdProvider:
             raise _invalid("The token has expired.")
         if max(times["iat"], times.get("nbf", 0)) > now + SKEW:
             raise _invalid("The token is from the future. Check the clocks.")
-        subject = claims.get("sub")
-        if "sub" in require and not (isinstance(subject, str) and 0 < len(subject) <= MAX_SUBJECT):
+        if "sub" in require and not is_name(claims.get("sub")):
             raise _invalid(f"sub must be a text of 1 to {MAX_SUBJECT} characters.")
 
     async def _read(self, after: _Provider | None = None) -> _Provider:
         """The discovery document and the keys. With `after`, whose keys lack one, they are read again, now and then."""
+        known, now = self._provider, self._clock()
+        if after is None and known is not None and now - known.read_at < KEPT:
+            return known  # also while others wait for newer keys
         async with self._reading:
             known, now = self._provider, self._clock()
             if after is not None:

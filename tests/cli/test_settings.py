@@ -115,7 +115,8 @@ def test_store_is_a_file_whatever_its_name(tmp_path: Path) -> None:
 
 
 def test_every_secret_can_be_read_from_a_file(tmp_path: Path) -> None:
-    url, index, key = (tmp_path / name for name in ("url", "index", "key"))
+    url, index, key, secret = (tmp_path / name for name in ("url", "index", "key", "secret"))
+    secret.write_text("s3cr3t\n")
     url.write_text("postgresql://u:p%40ss@db.example.org/w\n")
     index.write_text("http://search.example.org:9200\n")
     key.write_text("a2V5\n")
@@ -123,6 +124,7 @@ def test_every_secret_can_be_read_from_a_file(tmp_path: Path) -> None:
         "WATCHWORD_DATABASE_URL_FILE": str(url),
         "WATCHWORD_INDEX_URL_FILE": str(index),
         "WATCHWORD_INDEX_API_KEY_FILE": str(key),
+        "WATCHWORD_OIDC_CLIENT_SECRET_FILE": str(secret),
     }
     assert set(files) == {setting.file_variable for setting in TABLE if setting.secret}
     read = load({}, files | {"WATCHWORD_MASTER_KEY_FILE": "/k"})
@@ -131,6 +133,8 @@ def test_every_secret_can_be_read_from_a_file(tmp_path: Path) -> None:
     assert read.database_url.password.reveal() == "p@ss"
     assert read.index_api_key is not None
     assert read.index_api_key.reveal() == "a2V5"
+    assert read.oidc_client_secret is not None
+    assert read.oidc_client_secret.reveal() == "s3cr3t"
     assert read.index_url == load({}, {"WATCHWORD_INDEX_URL": "http://search.example.org:9200"}).index_url
 
 

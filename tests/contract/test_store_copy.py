@@ -67,7 +67,7 @@ def write_store(
             file.execute(EVENT, (1, actor, "policy.updated", target, json.dumps(detail, ensure_ascii=False)))
         for group in GROUPS:
             file.execute("INSERT INTO groups (urn, name) VALUES (?, ?)", (group, group))
-        file.executemany("INSERT INTO group_members VALUES (?, ?)", joined)
+        file.executemany("INSERT INTO group_members (actor_urn, group_urn) VALUES (?, ?)", joined)
 
 
 POLICY = """INSERT INTO policies

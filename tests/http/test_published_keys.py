@@ -57,7 +57,10 @@ class TestMetadata:
             "revocation_endpoint": server.url + "/oauth2/revoke",
             "revocation_endpoint_auth_methods_supported": ["none"],
             "response_types_supported": [],
-            "grant_types_supported": [],
+            "grant_types_supported": ["urn:ietf:params:oauth:grant-type:device_code"],
+            "device_authorization_endpoint": server.url + "/oauth2/device_authorization",
+            "token_endpoint": server.url + "/oauth2/token",
+            "token_endpoint_auth_methods_supported": ["none"],
         }
 
     def test_metadata_of_an_issuer_with_a_path_is_at_the_rfc_8414_address(

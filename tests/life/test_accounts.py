@@ -196,7 +196,7 @@ class TestAccountManager:
                 ask()
             assert refusal.value.reason == "account_not_found"
 
-    @pytest.mark.parametrize("urn", ["", "urn:li:corpuser:ann", "urn:li:corpuser:service_1", "service_" + "0" * 36])
+    @pytest.mark.parametrize("urn", ["", "urn:li:corpuser:ann", "urn:li:corpuser:service_A", "service_" + "0" * 36])
     def test_error_states_the_form_of_an_account_urn(self, life: LifecycleClient, urn: str) -> None:
         for query in (GET_ACCOUNT, DELETE_ACCOUNT):
             with pytest.raises(GraphQLRefused) as refusal:

@@ -124,6 +124,7 @@ def to_first_version(database: Home) -> None:
         names = ", ".join(same)
         database.look(f"INSERT INTO {table} ({names}) OVERRIDING SYSTEM VALUE SELECT {names} FROM {newer}.{table}")
         database.look(f"ALTER TABLE {table} ENABLE TRIGGER USER")
+    database.look("SELECT setval(pg_get_serial_sequence('events', 'seq'), max(seq)) FROM events")
     database.look(f"DROP SCHEMA {newer} CASCADE")
 
 

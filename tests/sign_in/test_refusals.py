@@ -153,6 +153,32 @@ def test_broken_provider_is_an_outage_of_sign_in_only(
     assert company.http.get("/health").status_code == 200
 
 
+def test_failed_sign_ins_of_an_address_are_limited(forger: ForgingProvider, tmp_path: Path) -> None:
+    """Each asks the provider. On a server of its own: all tests have one address."""
+    forger.authorization = {"code": "guessed"}
+    with signing_in_at(lambda _: forger.client, tmp_path) as server, closing(Traveller(server)) as browser:
+        codes = [browser.go().status_code for _ in range(70)]
+        assert codes[:60] == [400] * 60
+        assert codes[-1] == 429
+        assert forger.times_asked(TOKEN) < 70
+
+
+def test_name_and_address_may_be_missing_if_userinfo_is_away(forger: ForgingProvider, browser: Traveller) -> None:
+    forger.answers[USERINFO] = Reply(500)
+    forger.claims["groups"] = []
+    assert browser.go().status_code == 303
+
+
+@pytest.mark.parametrize(
+    "claims", [{"sub": "a\ud800"}, {"sub": "a\0"}, {"groups": ["\ud800"]}, {"nonce": "\ud800"}, {"sub": " "}]
+)
+def test_claims_that_are_no_text_are_refused(
+    forger: ForgingProvider, browser: Traveller, claims: dict[str, Any]
+) -> None:
+    forger.claims |= claims
+    assert browser.go().status_code in {303, 400, 403}
+
+
 def test_userinfo_of_another_person_is_refused(forger: ForgingProvider, browser: Traveller) -> None:
     forger.answers[USERINFO] = Reply.of({"sub": "alice", "preferred_username": "alice", "email": "alice@example.com"})
     assert "another person" in refused(browser, browser.go())

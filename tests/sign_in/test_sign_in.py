@@ -1,6 +1,7 @@
 """People sign in at a real OpenID provider; their sessions and groups follow what happens there."""
 
 import itertools
+import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -12,7 +13,7 @@ import pytest
 
 from tests.support.browsing import reason_of
 from tests.support.identity_providers import IdentityProvider, ProviderUser
-from tests.support.server import ADMIN, CREATE, Server
+from tests.support.server import ADMIN, CREATE, Server, watchword
 from tests.support.signing_in import Traveller, signing_in_at, urn
 from tests.support.waiting import until
 
@@ -164,12 +165,56 @@ def test_only_the_linked_person_signs_in_as_the_actor(
     assert reason_of(taken) == (200, "identity_linked")
 
 
+def test_group_of_a_policy_file_has_the_members_that_are_chosen_there(
+    identity_provider: IdentityProvider, person: ProviderUser, tmp_path: Path, travel: Travel
+) -> None:
+    """Also if the provider had a group of this urn before, and when the file no longer declares it."""
+    file, group = tmp_path / "policies.yaml", f"urn:li:corpGroup:{person.name}"
+    policies = f"policies: [{{id: p, name: P, privileges: [MANAGE_POLICIES], actors: {{groups: ['{group}']}}}}]\n"
+    file.write_text(policies)
+    identity_provider.change_user(person.name, groups=[person.name])
+    granted = "query ($input: GetGrantedPrivilegesInput!) { getGrantedPrivileges(input: $input) { privileges } }"
+
+    def may(server: Server, actor: str) -> bool:
+        found = server.ask(granted, {"input": {"actorUrn": actor}}, actor=ADMIN)["getGrantedPrivileges"]
+        return "MANAGE_POLICIES" in found["privileges"]
+
+    with signing_in_at(identity_provider.register, tmp_path, {"WATCHWORD_POLICY_FILE": str(file)}) as server:
+        browser = travel(server).signed_in_as(person)
+        assert may(server, urn(person))
+        server.stop()
+        file.write_text(policies + f"groups: [{{id: {person.name}, name: Made here, members: ['{urn('carol')}']}}]\n")
+        server.start()
+        assert (may(server, urn(person)), may(server, urn("carol"))) == (False, True)
+        browser.signed_in_as(person)
+        assert not may(server, urn(person))
+        server.stop()
+        file.write_text(policies)
+        server.start()
+        assert not may(server, urn("carol"))
+        browser.signed_in_as(person)  # it is the provider's again
+        assert (may(server, urn(person)), may(server, urn("carol"))) == (True, False)
+
+
+def test_refused_sign_ins_of_others_do_not_lock_a_person_out(
+    browser: Traveller, another: Traveller, person: ProviderUser, identity_provider: IdentityProvider
+) -> None:
+    browser.signed_in_as(person)
+    thief = identity_provider.add_user(f"claims-{person.name}", preferred_username=person.name)
+    # One below the failures that an address may have at once.
+    assert {another.sign_in_as(thief).status_code for _ in range(40)} == {403}
+    assert browser.sign_in_as(person).status_code == 303
+
+
 def test_suspended_actor_is_out_at_the_next_request_and_cannot_return(
     browser: Traveller, company: Server, person: ProviderUser
 ) -> None:
     browser.signed_in_as(person)
     company.set_status(urn(person), "SUSPENDED")
     assert browser.post().status_code == 401
+    company.set_status(urn(person), "ACTIVE")
+    assert browser.post().status_code == 401  # the session has ended
+    company.set_status(urn(person), "SUSPENDED")
     assert browser.sign_in_as(person).status_code == 403
     company.set_status(urn(person), "ACTIVE")
     assert browser.sign_in_as(person).status_code == 303
@@ -246,6 +291,21 @@ def test_groups_are_dropped_after_days_without_a_sign_in(
         server.start()
         until(lambda: actor_of(server, person)["externalGroups"] == [], "the groups are dropped")
         assert actions(server, person)[-1] == "actor.groups_changed"
+
+
+def test_sessions_are_listed_and_ended_on_the_command_line(
+    browser: Traveller, company: Server, person: ProviderUser
+) -> None:
+    browser.signed_in_as(person)
+    token = company.create(ADMIN)["accessToken"]
+    env = {"WATCHWORD_URL": company.url, "WATCHWORD_TOKEN": token}
+    listed = watchword("session", "list", "--actor", urn(person), "--json", env=env)
+    (session,) = json.loads(listed.stdout)
+    assert (session["method"], session["current"]) == ("OIDC", False)
+    assert watchword("session", "end", session["id"], env=env).stdout == f"Ended {session['id']}\n"
+    assert not browser.session()["signedIn"]
+    again = watchword("session", "end", session["id"], env=env)
+    assert (again.returncode, "no session with this id" in again.stderr) == (1, True)
 
 
 def test_keys_of_the_provider_may_rotate(tmp_path: Path, travel: Travel) -> None:

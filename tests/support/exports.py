@@ -18,6 +18,7 @@ KEYS = {
     "policies": "urn",
     "groups": "urn",
     "group_members": "actor_urn, group_urn",
+    "identities": "issuer, subject",
     "actors": "urn",
     "keys": "seq",
     "next_key": "one",

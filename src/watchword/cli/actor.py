@@ -139,7 +139,7 @@ def link(client: "Client", urn: str, subject: str | None, issuer: str | None, cl
     The first sign-in links an actor by itself. After that only the same person signs in as the actor, until it is
     linked to another. The sessions and groups of the sign-ins before end.
 
-    Example: watchword actor link urn:li:corpuser:alice 9f3a1c52-77aa-4c0e-9a55-0b8d6a4c1d2e
+    Example: watchword actor link urn:li:corpuser:alice 9f3a1c52-77aa-4c0e --issuer https://id.example.org
     Example: watchword actor link urn:li:corpuser:alice --clear
     """
     if clear == (subject is not None):

@@ -171,8 +171,8 @@ class IdentityProvider(Protocol):
     async def check_issuer(self, named: str | None) -> None:
         """Of the answer to a sign-in: RFC 9207."""
 
-    async def claims(self, code: str, nonce: str, verifier: Secret[str], wanted: frozenset[str]) -> dict[str, Any]:
-        """The claims of the person who signed in, those that are wanted among them if the provider has them."""
+    async def claims(self, code: str, nonce: str, verifier: Secret[str], needed: frozenset[str]) -> dict[str, Any]:
+        """The claims of the person who signed in, those that are needed among them if the provider has them."""
 
     async def logout_notice(self, token: str) -> LogoutNotice: ...
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 from urllib.parse import quote
 
 from watchword.domain.accounts import is_account
@@ -55,7 +55,7 @@ class Person(NamedTuple):
     identity: Identity
     sid: str | None  # the session at the identity provider
     profile: Profile
-    groups: frozenset[str] | None  # None: no setting names a claim for groups
+    groups: frozenset[str]
 
 
 class LogoutNotice(NamedTuple):
@@ -80,10 +80,10 @@ class ClaimRules:
     """Claims that must hold. Of several values for one claim, one must."""
 
     @property
-    def used(self) -> frozenset[str]:
-        """The claims that are read."""
-        named = {*CLAIM.findall(self.actor), *(claim for claim, _ in self.allowed), "name", "email"}
-        return frozenset(named if self.groups_claim is None else named | {self.groups_claim})
+    def needed(self) -> frozenset[str]:
+        """The claims that decide."""
+        named = {*CLAIM.findall(self.actor), *(claim for claim, _ in self.allowed), self.groups_claim}
+        return frozenset(claim for claim in (*named, "email_verified" if "email" in named else None) if claim)
 
     def person(self, issuer: str, claims: Claims) -> Person:
         """Raises SIGN_IN_REFUSED if the claims name nobody who may sign in."""
@@ -91,9 +91,9 @@ class ClaimRules:
         return Person(
             actor=self._actor(claims),
             identity=Identity(issuer, claims["sub"]),
-            sid=sid if isinstance(sid := claims.get("sid"), str) and 0 < len(sid) <= MAX_SUBJECT else None,
+            sid=sid if is_name(sid := claims.get("sid")) else None,
             profile=_profile(claims),
-            groups=None if self.groups_claim is None else self._groups(claims.get(self.groups_claim)),
+            groups=self._groups(None if self.groups_claim is None else claims.get(self.groups_claim)),
         )
 
     def _require_allowed(self, claims: Claims) -> None:
@@ -130,11 +130,18 @@ class ClaimRules:
             raise refused(f"The claim {self.groups_claim} must be a list of texts.")
         if len(names) > MAX_GROUPS:
             raise refused(f"The claim {self.groups_claim} has more than {MAX_GROUPS} groups. Send fewer of them.")
-        groups = {self.group.replace(GROUP, quote(name, safe=_URN_CHARACTERS)) for name in names if name}
         try:
+            groups = {self.group.replace(GROUP, quote(name, safe=_URN_CHARACTERS)) for name in names if name}
             return frozenset(check_group(group, "A group of the sign-in") for group in groups)
         except Fault as fault:
             raise refused(fault.message) from None
+        except UnicodeEncodeError:
+            raise refused(f"The claim {self.groups_claim} has a name that is no text.") from None
+
+
+def is_name(value: Any) -> TypeGuard[str]:
+    """Whether the value can be a subject or a session of a provider."""
+    return isinstance(value, str) and 0 < len(value) <= MAX_SUBJECT and value.isprintable()
 
 
 def refused(message: str) -> Fault:
@@ -154,8 +161,10 @@ def _word(value: Any) -> str:
 
 
 def _profile(claims: Claims) -> Profile:
-    """Names are for people to read: one that cannot be shown is left out."""
+    """Names are for people to read: one that cannot be shown is left out. So is an address that is not verified."""
     profile = {}
+    if claims.get("email_verified", True) is not True:
+        claims = {**claims, "email": None}
     for field, claim, check in (
         (ProfileField.DISPLAY_NAME, "name", check_name),
         (ProfileField.EMAIL, "email", check_email),

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from watchword.domain.errors import Fault, OperatorError, Reason
+from watchword.domain.networks import origin_of
 from watchword.domain.ports import Clock, IdentityProvider, Seal
 from watchword.domain.secret import Secret
 from watchword.domain.sign_in import ClaimRules
@@ -25,7 +26,7 @@ from watchword.http.errors import JSON, NO_STORE, fault_headers, redact
 from watchword.http.requests import Header, Request, Response, read_form
 from watchword.http.sessions import cookies_of, session_cookie
 from watchword.service.audit import RejectionLog
-from watchword.service.sessions import Sessions
+from watchword.service.sessions import Sessions, SignInRate
 
 SIGN_IN, CALLBACK, LOGOUT = "/sign-in", "/sign-in/callback", "/sign-in/logout"
 PAGES = frozenset({SIGN_IN, CALLBACK})
@@ -33,6 +34,8 @@ MINUTES = 10
 MAX_NEXT = 1_000
 MAX_PARAMETERS = 20
 MAX_CODE = 8_192
+EXCHANGES, EXCHANGE_INTERVAL = 60, 1_000
+"""Failed sign-ins of an address: so many at once, and one more after so many milliseconds. Each asks the provider."""
 _NEXT = re.compile(r"/(console(/[\w./~%+-]*)?|device)?(\?[\w.~%+=&:-]*)?", re.ASCII)
 _LABEL = "sign-in"
 _ERROR = re.compile(r"[a-z_]{1,40}")
@@ -66,6 +69,7 @@ class SignInEndpoint:
         self._seal = seal
         self._clock = clock
         self._own_url = own_url
+        self._exchanges = SignInRate(clock, EXCHANGES, EXCHANGE_INTERVAL)
         self._is_secure = own_url.startswith("https:")
         self._cookie = "__Host-watchword-sign-in" if self._is_secure else "watchword-sign-in"
 
@@ -94,12 +98,15 @@ class SignInEndpoint:
         await self._provider.check_issuer(answer.get("iss"))
         if "error" in answer:
             raise _said_no(answer["error"])
+        origin = origin_of(request.client)
+        self._exchanges.take(origin, "This address")
         code = answer.get("code", "")
         if not 0 < len(code) <= MAX_CODE:
             raise _invalid("The answer of the identity provider has no code.")
-        claims = await self._provider.claims(code, begun.nonce, Secret(begun.verifier), self._rules.used)
+        claims = await self._provider.claims(code, begun.nonce, Secret(begun.verifier), self._rules.needed)
         person = self._rules.person(self._provider.issuer, claims)
         session_id, session = await self._sessions.sign_in_person(person, request.client, request.id)
+        self._exchanges.give_back(origin)
         request.actor, request.verdict = session.actor, ACCEPTED
         cookie = session_cookie(session_id.reveal(), secure=self._is_secure)
         return Response(303, [("location", begun.next), cookie, self._set_cookie("", 0), NO_STORE])

@@ -84,6 +84,8 @@ class Devices:
         self._new_code = new_code
         self._digest, self._user_digest = code_digests(salt)
         self._tries = SignInRate(clock, WRONG_CODES, WRONG_CODE_INTERVAL)
+        # Many people may share an address.
+        self._address_tries = SignInRate(clock, 20 * WRONG_CODES, WRONG_CODE_INTERVAL // 20)
 
     async def start(self, client: str, host: str | None, scopes: tuple[str, ...] | None, peer: str) -> StartedDevice:
         self._check_client(client)
@@ -112,20 +114,20 @@ class Devices:
         """The pending terminal with this user code. Wrong codes are limited; right ones do not count."""
         grant.expect(MINIMUM)
         code, caller = check_user_code(typed), grant.caller
-        keys = [caller.actor, f"address {origin_of(caller.peer)}"]
-        for key in keys:
-            try:
-                self._tries.take(key, "")
-            except Fault as fault:
-                message = "Too many wrong codes were tried."
-                raise too_many_codes(fault.details["retryAfter"] * 1_000, message) from None
+        address = origin_of(caller.peer)
+        try:
+            self._address_tries.take(address, "")
+            self._tries.take(caller.actor, "")
+        except Fault as fault:
+            message = "Too many wrong codes were tried."
+            raise too_many_codes(fault.details["retryAfter"] * 1_000, message) from None
         try:
             device = await self._store.find_device(self._user_digest(code))
         except Fault as fault:
             fault.subject = Subject(caller.actor, None)
             raise
-        for key in keys:
-            self._tries.give_back(key)
+        self._address_tries.give_back(address)
+        self._tries.give_back(caller.actor)
         return device
 
     async def decide(self, grant: Grant, typed: str, *, approve: bool) -> Device:

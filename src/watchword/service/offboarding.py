@@ -87,12 +87,13 @@ class Offboarding:
         """Carries out a plan, including what was added since it was made. Each step is authorized again."""
         grant.expect(Privilege.MANAGE_POLICIES)
         urn = plan.state.urn
-        await self._policies.set_actor_status(grant, urn, ActorStatus.SUSPENDED)
-        tokens = await self._revoke(grant.caller, _of_actor(urn), seconds)
-        minted = await self._revoke(grant.caller, _created_for_others(urn), seconds) if revoke_minted else None
+        # Before the suspension, which ends sessions too, so that the receipt counts them.
         sessions = await self._authority.write(
             grant, lambda grant: self._store.end_sessions_of(grant.precondition, urn)
         )
+        await self._policies.set_actor_status(grant, urn, ActorStatus.SUSPENDED)
+        tokens = await self._revoke(grant.caller, _of_actor(urn), seconds)
+        minted = await self._revoke(grant.caller, _created_for_others(urn), seconds) if revoke_minted else None
         groups = await self._authority.write(grant, lambda grant: self._store.leave_groups(grant.precondition, urn))
         return OffboardingReceipt(tokens.receipt.revoked_at, tokens, minted, sessions, groups)
 

@@ -11,8 +11,9 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
+from watchword.domain.accounts import is_account
 from watchword.domain.actors import Caller, Grant, system_precondition
-from watchword.domain.errors import Fault, Reason
+from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.lifetimes import HOUR, MINUTE
 from watchword.domain.networks import origin_of
 from watchword.domain.policies import Privilege
@@ -137,6 +138,8 @@ class Sessions:
         try:
             await add()
         except Fault as fault:
+            if fault.reason is Reason.SIGN_IN_REFUSED:  # others who claim to be this actor must not use up its sign-ins
+                self._holders.give_back(session.holder)
             if fault.reason is Reason.TOO_MANY_SIGN_INS:  # the store also counts those of other processes
                 self._addresses.give_back(address)
                 self._holders.block(session.holder, fault.details["retryAfter"] * 1_000)
@@ -167,10 +170,10 @@ class Sessions:
         return found.session
 
     async def authorize(self, caller: Caller, actor: str) -> Grant:
-        """For the sessions of this actor. A token with limits has no access to those of its own actor, which have all
-        rights of the actor.
+        """For the sessions of this actor. A limited or derived token has no access to those of its own actor, which
+        have all rights of the actor.
         """
-        if actor == caller.actor and caller.limits.are_none:
+        if actor == caller.actor and not caller.is_bounded:
             return await self._authority.authorize(caller)
         return await self._authority.authorize(caller, Privilege.MANAGE_POLICIES)
 
@@ -179,11 +182,14 @@ class Sessions:
 
     async def end(self, caller: Caller, session_id: str) -> None:
         """One's own, or with Manage Policies anyone's."""
-        grant = await self._authority.authorize(caller)
-        own = None if grant.may(Privilege.MANAGE_POLICIES) else caller.actor
-        if own is not None and not caller.limits.are_none:
-            grant.require(Privilege.MANAGE_POLICIES)
-        await self._authority.write(grant, lambda grant: self._store.end_session(grant.precondition, session_id, own))
+
+        async def write(grant: Grant) -> None:
+            if caller.is_bounded:
+                grant.require(Privilege.MANAGE_POLICIES)
+            own = None if grant.may(Privilege.MANAGE_POLICIES) else caller.actor
+            await self._store.end_session(grant.precondition, session_id, own)
+
+        await self._authority.write(await self._authority.authorize(caller), write)
 
     async def end_by_notice(self, notice: LogoutNotice, peer: str, request_id: str) -> None:
         """The identity provider says that a person signed out there."""
@@ -198,6 +204,8 @@ class Sessions:
 
     async def link(self, grant: Grant, actor: str, identity: Identity | None) -> None:
         grant.expect(Privilege.MANAGE_POLICIES)
+        if is_account(actor):
+            raise invalid("actorUrn", "actorUrn must not be a service account: nobody signs in as one.")
         await self._authority.write(grant, lambda grant: self._store.link_actor(grant.precondition, actor, identity))
 
     def _is_idle(self, session: Session) -> bool:

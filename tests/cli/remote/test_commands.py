@@ -27,7 +27,7 @@ def test_group_commands_manage_members_and_delete(server: Server, run: Run, done
     shown = json.loads(done("group", "show", "cli-ops", "--json"))
     (member,) = shown.pop("members")
     assert (member["urn"], member["displayName"]) == (carol, None)
-    assert shown == {"urn": urn, "name": "Operations", "description": None, "memberCount": 1}
+    assert shown == {"urn": urn, "name": "Operations", "description": None, "memberCount": 1, "set": None}
     assert urn in [group["urn"] for group in json.loads(done("group", "list", "--json"))]
     assert any(line.split()[:3] == [urn, "Operations", "1"] for line in done("group", "list").splitlines())
     assert done("group", "delete", "cli-ops") == f"Deleted {urn}\n"

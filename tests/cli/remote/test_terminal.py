@@ -52,7 +52,7 @@ def test_table_has_colours_relative_times_and_shortened_names(server: Server, ac
 TITLES = {
     "token": ["ID", "NAME", "STATUS", "EXPIRES", "USED", "ACTOR"],
     "event": ["AT", "ACTION", "ACTOR", "TARGET", "FROM", "DETAIL"],
-    "policy": ["POLICY", "NAME", "STATE", "SOURCE", "GRANTED TO", "PRIVILEGES", "SET"],
+    "policy": ["POLICY", "NAME", "STATE", "SOURCE", "GRANTED TO", "PRIVILEGES", "SCOPES", "SET"],
 }
 
 

@@ -65,9 +65,13 @@ async def _apply_account(tx: Transaction, actor: str, change: EntityChange) -> l
 async def _apply_group(tx: Transaction, _actor: str, change: EntityChange) -> list[Event]:
     before, group = change.before, change.after
     if group is None:
+        await tx.execute("DELETE FROM group_members WHERE group_urn = $1", change.urn)
         await tx.execute("DELETE FROM groups WHERE urn = $1", change.urn)
         return [Event(Action.GROUP_DELETED, change.urn)]
     events: list[Event] = []
+    if before is None:
+        # A group of the identity provider with this urn ends: one made here has the members that are chosen here.
+        await tx.execute("DELETE FROM group_members WHERE group_urn = $1", group.urn)
     if before is None or replace(before, members=group.members) != group:
         await tx.execute(_PUT_GROUP, group.urn, group.name, group.description, group.set_name)
         action = Action.GROUP_CREATED if before is None else Action.GROUP_UPDATED

@@ -34,6 +34,7 @@ from watchword.domain.policies import (
     PolicySet,
 )
 from watchword.domain.ports import Group
+from watchword.domain.sessions import sessions_ended
 from watchword.domain.store_urls import LastStart
 from watchword.stores import rows
 from watchword.stores.sql.declared_entities import ADD_MEMBER, apply_entities, find_entities
@@ -272,6 +273,8 @@ class SqlActors(SqlPart):
         if (before or ActorStatus.ACTIVE.value) == status.value:
             return
         await put_status(tx, precondition, actor, status, now)
+        if status is ActorStatus.SUSPENDED:
+            await end_sessions(tx, precondition, actor, now)
         action = Action.ACTOR_SUSPENDED if status is ActorStatus.SUSPENDED else Action.ACTOR_RESUMED
         await write_events(tx, precondition, [Event(action, actor)], now)
 
@@ -352,6 +355,15 @@ async def put_status(
     tx: Transaction, precondition: WritePrecondition, actor: str, status: ActorStatus, now: int
 ) -> None:
     await tx.execute(_SET_STATUS, actor, status.value, now, precondition.actor)
+
+
+async def end_sessions(tx: Transaction, precondition: WritePrecondition, actor: str, now: int) -> int:
+    """Returns how many were live."""
+    ends = await tx.fetch("DELETE FROM sessions WHERE actor_urn = $1 RETURNING ends_at", actor)
+    live = sum(1 for (ends_at,) in ends if ends_at > now)
+    if live:
+        await write_events(tx, precondition, [sessions_ended(actor, live)], now)
+    return live
 
 
 async def put_profile(tx: Transaction, precondition: WritePrecondition, actor: str, profile: Profile, now: int) -> None:

@@ -6,7 +6,7 @@ from watchword.domain.actors import ActorStatus, WritePrecondition, system_preco
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Event
 from watchword.domain.lifetimes import HOUR
-from watchword.domain.sessions import Session, SessionPage, no_session, sessions_ended, signed_in_too_often
+from watchword.domain.sessions import Session, SessionPage, no_session, signed_in_too_often
 from watchword.domain.sign_in import (
     Identity,
     LinkedIdentity,
@@ -16,7 +16,7 @@ from watchword.domain.sign_in import (
     other_identity,
 )
 from watchword.stores import rows
-from watchword.stores.sql.policies import put_profile
+from watchword.stores.sql.policies import end_sessions, put_profile
 from watchword.stores.sql.transaction import (
     POLICIES,
     SqlPart,
@@ -102,11 +102,7 @@ class SqlSessions(SqlPart):
     @transaction
     async def end_sessions_of(self, tx: Transaction, precondition: WritePrecondition, actor: str) -> int:
         now = await check_precondition(tx, precondition)
-        ends = await tx.fetch("DELETE FROM sessions WHERE actor_urn = $1 RETURNING ends_at", actor)
-        live = sum(1 for (ends_at,) in ends if ends_at > now)
-        if live:
-            await write_events(tx, precondition, [sessions_ended(actor, live)], now)
-        return live
+        return await end_sessions(tx, precondition, actor, now)
 
     @transaction
     async def end_sessions_by_notice(
@@ -146,8 +142,9 @@ class SqlSessions(SqlPart):
         if identity is not None and (other := await tx.fetchval(_LINKED_TO, *identity)) is not None:
             raise Fault(Reason.IDENTITY_LINKED, f"This person is linked to {other}. Unlink that first.", actorUrn=other)
         await tx.execute("DELETE FROM identities WHERE actor_urn = $1", actor)
-        # The sessions and groups belong to the person who was linked before.
+        # The sessions, approvals and groups belong to the person who was linked before.
         await tx.execute("DELETE FROM sessions WHERE actor_urn = $1 AND issuer IS NOT NULL", actor)
+        await tx.execute("DELETE FROM devices WHERE actor_urn = $1 AND status = 'APPROVED'", actor)
         if await tx.execute("DELETE FROM group_members WHERE actor_urn = $1 AND external = 1", actor):
             await tx.execute(tx.dialect.next_policy_version)
         if identity is not None:
@@ -198,8 +195,6 @@ async def _link_first(tx: Transaction, person: Person, now: int) -> list[Event]:
 
 
 async def _replace_groups(tx: Transaction, person: Person) -> list[Event]:
-    if person.groups is None:
-        return []
     made_here = f"SELECT urn FROM groups WHERE urn {tx.dialect.any_of('$1')}"
     refused = {urn for (urn,) in await tx.fetch(made_here, sorted(person.groups))}
     return await _set_groups(tx, person.actor, person.groups - refused, frozenset(refused))
@@ -215,7 +210,7 @@ async def _set_groups(tx: Transaction, actor: str, groups: frozenset[str], refus
             f"DELETE FROM group_members WHERE actor_urn = $1 AND external = 1 AND group_urn {tx.dialect.any_of('$2')}"
         )
         await tx.execute(gone, actor, removed)
-        sql = "INSERT INTO group_members (actor_urn, group_urn, external) VALUES ($1, $2, 1)"
+        sql = "INSERT INTO group_members (actor_urn, group_urn, external) VALUES ($1, $2, 1) ON CONFLICT DO NOTHING"
         await tx.executemany(sql, [(actor, group) for group in added])
         await tx.execute(tx.dialect.next_policy_version)
     detail: dict[str, Sequence[str]] = {"added": added, "removed": removed, "refused": sorted(refused)}
