@@ -24,7 +24,6 @@ from tests.support.identity_providers import (
     submit_login,
     submit_logout,
 )
-from tests.support.keycloak import page_users, running_keycloak
 
 URL = "http://127.0.0.1:9"
 """Where a Watchword would be; nothing listens."""
@@ -138,21 +137,6 @@ def test_two_oidc_providers_run_at_once(identity_provider: IdentityProvider, tmp
         claims = one.verified(one.exchange(one.log_in(other.add_user("alice", "staff"))["code"]))
         assert claims["iss"] == other.issuer != identity_provider.issuer
         assert "groups" not in claims
-
-
-@pytest.mark.soak
-def test_keycloak_as_the_page_sets_it_up_signs_in_with_groups(tmp_path: Path) -> None:
-    with running_keycloak(tmp_path / "keycloak") as keycloak:
-        settings = keycloak.set_up(URL)
-        names = ("ISSUER", "CLIENT_ID", "CLIENT_SECRET_FILE")
-        issuer, name, secret = (settings[f"WATCHWORD_OIDC_{word}"] for word in names)
-        alice = page_users()["alice"]
-        with flow(RegisteredClient(issuer, name, Path(secret).read_text().strip())) as one:
-            claims = one.verified(one.exchange(one.log_in(alice)["code"]))
-            assert (claims["preferred_username"], claims["email_verified"]) == ("alice", True)
-            assert set(claims[settings["WATCHWORD_OIDC_GROUPS_CLAIM"]]) == {"staff", "admins"}
-            keycloak.set_groups(alice, "admins")
-            assert one.verified(one.exchange(one.log_in(alice)["code"]))["groups"] == ["admins"]
 
 
 def test_forging_provider_tells_the_truth_until_it_is_told_to_lie() -> None:

@@ -56,7 +56,7 @@ class Keycloak:
             timeout=SECONDS,
             check=False,
         )
-        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert ran.returncode == 0, f"{ran.stdout}{ran.stderr}\n{(self._folder / 'log').read_text()[-5_000:]}"
         return ran.stdout
 
     def set_groups(self, user: ProviderUser, *groups: str) -> None:
@@ -89,7 +89,9 @@ def running_keycloak(folder: Path) -> Iterator[Keycloak]:
     folder.mkdir(parents=True, exist_ok=True)
     url, password = f"http://localhost:{free_port()}", secrets.token_urlsafe(16)
     try:
-        with server(folder, DATABASE, url, (ADMINISTRATOR, password), {}):
+        logged = {"log-level": "warn,io.quarkus.http.access-log:info"}
+        requests = "-Dquarkus.http.access-log.enabled=true"
+        with server(folder, DATABASE, url, (ADMINISTRATOR, password), logged, JAVA_OPTS_APPEND=requests):
             yield Keycloak(folder, url, password)
     except NotHere as why:
         missing(f"needs Keycloak: {why}")
