@@ -82,9 +82,15 @@ def install(database: str) -> Path:
 
 
 def server(
-    folder: Path, database: str, url: str, administrator: tuple[str, str], flags: Mapping[str, str], **environment: str
+    folder: Path,
+    database: str,
+    url: str,
+    administrator: tuple[str, str],
+    flags: Mapping[str, str],
+    *prefix: str,
+    **environment: str,
 ) -> Running:
-    """Keycloak at a loopback address; its log is in the folder."""
+    """Keycloak at a loopback address; its log is in the folder. The words of `prefix` go before its command."""
     given = {
         "http-enabled": "true",
         "http-host": "127.0.0.1",
@@ -97,7 +103,12 @@ def server(
     first = dict(zip(("KC_BOOTSTRAP_ADMIN_USERNAME", "KC_BOOTSTRAP_ADMIN_PASSWORD"), administrator, strict=True))
     words = ["start", "--optimized", *(f"--{name}={value}" for name, value in given.items())]
     return Running(
-        [install(database) / "bin" / "kc.sh", *words], folder, url, START_SECONDS, first | environment, slow=True
+        [*prefix, install(database) / "bin" / "kc.sh", *words],
+        folder,
+        url,
+        START_SECONDS,
+        first | environment,
+        slow=True,
     )
 
 

@@ -11,8 +11,8 @@ from bench.peers.keycloak import install, server
 from bench.peers.processes import NotHere
 from tests.support.identity_providers import ProviderUser
 from tests.support.pages import ADDRESS, ROOT, environment
-from tests.support.ports import free_port
-from tests.support.system import missing
+from tests.support.ports import reserved_port
+from tests.support.system import missing, need_program
 from tests.support.waiting import SECONDS
 
 PAGE = ROOT / "docs/how-to/sign-in.md"
@@ -85,13 +85,16 @@ def _blocks() -> list[str]:
 
 @contextmanager
 def running_keycloak(folder: Path) -> Iterator[Keycloak]:
-    """With its data in memory. `localhost` is another site than Watchword's 127.0.0.1."""
+    """With its data in memory; it ends with this process. `localhost` is another site than Watchword's 127.0.0.1."""
     folder.mkdir(parents=True, exist_ok=True)
-    url, password = f"http://localhost:{free_port()}", secrets.token_urlsafe(16)
+    password = secrets.token_urlsafe(16)
+    logged = {"log-level": "warn,io.quarkus.http.access-log:info"}
+    requests = "-Dquarkus.http.access-log.enabled=true"
+    dies = (need_program("setpriv", "util-linux"), "--pdeathsig", "KILL")
     try:
-        logged = {"log-level": "warn,io.quarkus.http.access-log:info"}
-        requests = "-Dquarkus.http.access-log.enabled=true"
-        with server(folder, DATABASE, url, (ADMINISTRATOR, password), logged, JAVA_OPTS_APPEND=requests):
-            yield Keycloak(folder, url, password)
+        with reserved_port() as port:
+            url = f"http://localhost:{port}"
+            with server(folder, DATABASE, url, (ADMINISTRATOR, password), logged, *dies, JAVA_OPTS_APPEND=requests):
+                yield Keycloak(folder, url, password)
     except NotHere as why:
         missing(f"needs Keycloak: {why}")
