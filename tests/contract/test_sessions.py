@@ -100,11 +100,12 @@ def test_session_ends_with_the_parent_of_its_token(
     assert not browsers.is_live(session)
 
 
-def test_session_resumes_with_its_actor(browsers: SessionDriver, harness: StoreHarness, store: Store) -> None:
+def test_suspension_ends_sessions_for_good(browsers: SessionDriver, harness: StoreHarness, store: Store) -> None:
     session = browsers.sign_in(1, harness.token(1))
     harness.run(store.set_actor_status(SYSTEM, ANN, ActorStatus.SUSPENDED))
     harness.run(store.set_actor_status(SYSTEM, ANN, ActorStatus.ACTIVE))
-    assert browsers.is_live(session)
+    assert browsers.find(session) is None
+    assert browsers.session_events()[-1] == ("session.ended", ANN)
 
 
 def test_session_expires_before_a_token_without_expiry(

@@ -208,7 +208,7 @@ class TestSession:
             assert browser.sign_out().status_code == 204
             assert browser.cookie == ""
             browser.http.cookies.set("watchword", held, domain="127.0.0.1")
-        expected = {"revoked": "token_revoked", "suspended": "invalid_token", "signed-out": "session_over"}[how]
+        expected = {"revoked": "token_revoked", "suspended": "session_over", "signed-out": "session_over"}[how]
         assert reason_of(browser.post()) == (401, expected)
         told = browser.session()
         assert (told["signedIn"], told["reason"]) == (False, expected)
@@ -343,7 +343,7 @@ class TestLocalMode:
     def test_suspended_actor_is_rejected_and_signed_out(self, server: Server, browser: Browser, actor: str) -> None:
         browser.signed_in(actor=actor)
         server.set_status(actor, "SUSPENDED")
-        assert reason_of(browser.post()) == (401, "invalid_token")
+        assert reason_of(browser.post()) == (401, "session_over")
         assert reason_of(browser.sign_in(actor=actor)) == (401, "invalid_token")
 
     def test_session_without_a_token_ends_with_local_mode(self, make_server: MakeServer) -> None:
