@@ -215,6 +215,8 @@ def under_load(cluster: PatroniCluster, mode: str, folder: Path, *, pinned: bool
     only the present primary in its URL.
     """
     cluster.until_settled()
+    # On a busy machine its check of the primary may fail for a moment; an instance that cannot connect does not start.
+    until(cluster.proxy_answers, "HAProxy has found the primary")
     through_proxy = {"WATCHWORD_DATABASE_URL": cluster.proxy_url}
     home = Home(cluster, folder, user=USER, password=PASSWORD)
     settings = BOUND | SETTINGS[mode]

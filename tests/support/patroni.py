@@ -362,9 +362,9 @@ class PatroniCluster(Address):
         config.write_text(self._everywhere(text))
         command = [need_program("haproxy", "haproxy"), "-db", "-f", str(config)]
         self._others.append(self.supervise(self.logs / "haproxy.log", [], command))
-        until(self._proxy_answers, "HAProxy has found the primary")
+        until(self.proxy_answers, "HAProxy has found the primary")
 
-    def _proxy_answers(self) -> bool:
+    def proxy_answers(self) -> bool:
         with suppress(psycopg.OperationalError), psycopg.connect(self.proxy_url, connect_timeout=2):
             return True
         return False
