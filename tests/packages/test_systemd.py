@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,9 @@ def test_tokens_are_created_and_revoked_in_the_sandbox(units: Path, http: httpx.
         running = processes(machine)
         assert len(running) >= 2  # the service and its worker; the index process comes and goes
         for process in running:
-            status = dict(re.findall(r"^(\w+):\s*(.*)$", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE))
+            with suppress(FileNotFoundError):  # the index process has gone
+                text = Path(f"/proc/{process.pid}/status").read_text()
+            status = dict(re.findall(r"^(\w+):\s*(.*)$", text, re.MULTILINE))
             assert (status["CapEff"], status["CapBnd"]) == ("0" * 16, "0" * 16)
             assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
             assert status["Uid"].split()[0] != "0"

@@ -251,7 +251,7 @@ def _print_table(rows: Sequence[T], columns: Sequence[Column[T]]) -> None:
 
     terminal = console()
     lines = [[column.cell(row) for column in columns] for row in rows]
-    widths = _column_widths(columns, lines, terminal.width)
+    widths = _column_widths(columns, lines, terminal.width - GAP)  # rich pads the last column too
     if not widths:
         _print_records(terminal, columns, lines)
         return
