@@ -22,7 +22,7 @@ from joserfc.jwk import KeySet, import_key
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.ports import Clock
 from watchword.domain.secret import Secret
-from watchword.domain.sign_in import MAX_SUBJECT, LogoutNotice, is_name
+from watchword.domain.sign_in import MAX_SUBJECT, LogoutNotice, is_name, is_secure
 
 SECONDS = 5.0
 MAX_BYTES = 1024 * 1024
@@ -276,18 +276,6 @@ class OpenIdProvider:
         if not isinstance(content, dict):
             raise _away(f"{urlsplit(url).path} answered no JSON object")
         return content
-
-
-def is_secure(url: str) -> bool:
-    """https; or http on this machine, for a try."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return False
-    host = parts.hostname or ""
-    return bool(host) and (
-        parts.scheme == "https" or (parts.scheme == "http" and host in {"localhost", "127.0.0.1", "::1"})
-    )
 
 
 def _decoded(token: str, keys: KeySet) -> dict[str, Any]:

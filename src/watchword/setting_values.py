@@ -14,7 +14,7 @@ from watchword.domain.lifetimes import Duration
 from watchword.domain.names import check_actor, check_group
 from watchword.domain.networks import Network
 from watchword.domain.secret import Secret
-from watchword.domain.sign_in import CLAIM, GROUP
+from watchword.domain.sign_in import CLAIM, GROUP, is_secure
 from watchword.domain.store_urls import DEFAULT_PORT, PostgresUrl, SqliteUrl, StoreUrl
 
 T = TypeVar("T")
@@ -91,15 +91,7 @@ def url(text: str) -> str:
 
 def oidc_issuer(text: str) -> str:
     """Kept as it is: a provider's issuer is compared character by character."""
-    parts = urlsplit(text)
-    is_local = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
-    if (
-        not (parts.scheme == "https" or is_local)
-        or not parts.hostname
-        or parts.query
-        or parts.fragment
-        or parts.username
-    ):
+    if not is_secure(text) or (parts := urlsplit(text)).query or parts.fragment or parts.username:
         raise ValueError("an https address such as https://id.example.org/realms/main (http only on this machine)")
     return text
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeGuard
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from watchword.domain.accounts import is_account
 from watchword.domain.actors import Profile, ProfileField
@@ -142,6 +142,16 @@ class ClaimRules:
 def is_name(value: Any) -> TypeGuard[str]:
     """Whether the value can be a subject or a session of a provider."""
     return isinstance(value, str) and 0 < len(value) <= MAX_SUBJECT and value.isprintable()
+
+
+def is_secure(url: str) -> bool:
+    """Whether a provider may have this address: https, or http on this machine, for a try."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    is_local = parts.scheme == "http" and parts.hostname in {"localhost", "127.0.0.1", "::1"}
+    return bool(parts.hostname) and (parts.scheme == "https" or is_local)
 
 
 def refused(message: str) -> Fault:

@@ -165,8 +165,11 @@ class Sessions:
         found = await self._store.find_session(self._digest(session_id))
         if found is None:
             return None
-        with suppress(Fault):
+        try:
             await self._store.end_session(found.session.precondition(peer, request_id), found.session.id)
+        except Fault as fault:
+            if fault.reason is not Reason.SESSION_NOT_FOUND:  # ended concurrently
+                raise
         return found.session
 
     async def authorize(self, caller: Caller, actor: str) -> Grant:
