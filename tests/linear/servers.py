@@ -30,18 +30,25 @@ def instances(
     count: int = COUNT,
     settings: Mapping[str, str] | None = None,
     each: Sequence[Mapping[str, str]] | None = None,
+    attempts: int = 1,
 ) -> Iterator[list[Server]]:
-    """Start this many instances on one database, with these settings, and more of its own for each."""
+    """Start this many instances on one database, with these settings, and more of its own for each. One that cannot
+    reach its database exits; with more attempts it is started again, as a supervisor does.
+    """
     env = QUIET | home.env | dict(settings or {})
     own = [dict(more) for more in each or [{}] * count]
     servers = [kind(folder / f"instance{n}", "--local-mode", "on", env=env | more) for n, more in enumerate(own)]
     failures: list[BaseException] = []
 
     def start(server: Server) -> None:
-        try:
-            server.start()
-        except BaseException as error:  # noqa: BLE001 - told to the test
-            failures.append(error)
+        for attempt in range(1, attempts + 1):
+            try:
+                server.start()
+            except BaseException as error:  # noqa: BLE001 - told to the test
+                if attempt == attempts:
+                    failures.append(error)
+            else:
+                return
 
     try:
         _run_concurrently([threading.Thread(target=start, args=(server,)) for server in servers])

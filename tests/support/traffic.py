@@ -31,7 +31,7 @@ class Traffic:
         """Rows made old while it ran: gone if that was before the swap, there if it was after."""
         self.failures: list[str] = []
         self.turned_away: list[tuple[int, int]] = []
-        """From when to when a read was asked that found no shard that serves, in milliseconds since 1970."""
+        """From when to when a request was asked that found its index gone, in milliseconds since 1970."""
         self.reads = self.writes = self.held_back = 0
         self._stop = threading.Event()
         self._threads = [
@@ -146,14 +146,19 @@ class Traffic:
         self.model.pop(one, None)
 
     def _insist(self, http: httpx.Client, method: str, one: str, content: Any) -> None:
-        """Writers are held back for a moment by the engine's own 403; anything else is no acknowledgement."""
+        """Writers are held back for a moment by the engine's own 403. One that resolved the name before the index was
+        replaced, and is routed after that, gets 404. Anything else is no acknowledgement."""
         while True:
+            asked = time.time_ns() // 1_000_000
             answer = http.request(method, f"/{self.name}/_doc/{one}", json=content)
             if answer.status_code in (200, 201):
                 return
-            if answer.status_code != 403:
+            if answer.status_code == 404 and "index_not_found_exception" in answer.text:
+                self.turned_away.append((asked, time.time_ns() // 1_000_000))
+            elif answer.status_code == 403:
+                self.held_back += 1
+            else:
                 raise AssertionError(f"{method} {one}: {answer.status_code} {answer.text[:300]}")
-            self.held_back += 1
             time.sleep(0.02)
 
 
