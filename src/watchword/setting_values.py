@@ -106,6 +106,11 @@ def secret_line(text: str) -> Secret[str]:
     return Secret(one_line(text))
 
 
+def secret_text(text: str) -> Secret[bytes]:
+    """The bytes of one line of text, in UTF-8."""
+    return Secret(one_line(text).encode())
+
+
 def oidc_scopes(text: str) -> str:
     words = text.split()
     if "openid" not in words or not all(re.fullmatch(r"[\x21\x23-\x5b\x5d-\x7e]+", word) for word in words):

@@ -32,6 +32,8 @@ _NEEDS_KEY = (
 )
 
 
+_WHEN_UNSET = {"database_url": "use SQLite in the data folder", "datahub_salt": "accept no tokens of DataHub"}
+
 Endpoint = tuple[socket.AddressFamily, str | tuple[str, int]]
 """An address family and address, as the socket module has them."""
 
@@ -188,6 +190,10 @@ class Settings:
     master_key_file: Path | None = setting(
         "", "Key that seals the signing keys. Default: created in the data folder; required for PostgreSQL.",
         optional(Path), per_instance=True,
+    )
+    datahub_salt: Secret[bytes] | None = setting(
+        "", "DataHub's salt (DATAHUB_TOKEN_SERVICE_SALT), with which its imported tokens are found.",
+        optional(values.secret_text), secret=True, no_flag=True,
     )
     local_mode: bool | None = setting(
         "auto", "Let processes of the server's user name an actor: auto, on or off.", values.local_mode
@@ -492,9 +498,9 @@ def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mappi
             text, source = _in_file(setting.file_variable, path, error), setting.file_variable
     if text is None:
         text, source = setting.default, setting.variable
-    elif setting.name == "database_url" and not text.strip():
-        # A deployment with a missing secret must not start on a new, empty store.
-        raise error(f"{source} must not be empty. Unset it to use SQLite in the data folder.")
+    elif setting.name in _WHEN_UNSET and not text.strip():
+        # A deployment with a missing secret must not start on a new, empty store, nor reject every imported token.
+        raise error(f"{source} must not be empty. Unset it to {_WHEN_UNSET[setting.name]}.")
     return _parsed(source, text, setting.parse, error)
 
 

@@ -145,7 +145,7 @@ class KeyRing:
                 return self._signed(claims, kid, self._opened(key))
         return None
 
-    def _signed(self, claims: Claims, kid: str, private: Ed25519PrivateKey) -> Signed:
+    def claims(self, claims: Claims) -> dict[str, Any]:
         limits = claims.limits
         content: dict[str, Any] = {
             "iss": self._issuer,
@@ -159,7 +159,10 @@ class KeyRing:
             content["exp"] = claims.expires_at // 1000
         if limits.scopes is not None:
             content["scope"] = " ".join(limits.scopes)
-        return Signed(Secret(signed_token(content, kid, private)), kid)
+        return content
+
+    def _signed(self, claims: Claims, kid: str, private: Ed25519PrivateKey) -> Signed:
+        return Signed(Secret(signed_token(self.claims(claims), kid, private)), kid)
 
     async def all(self) -> tuple[SealedKey, ...]:
         return await self._store.keys()

@@ -40,6 +40,7 @@ from watchword.domain.policies import PolicyPlan, default_policies, root_policy,
 from watchword.domain.ports import Clock, IdentityProvider
 from watchword.domain.secret import Secret
 from watchword.domain.store_urls import SchemaVersions, SqliteUrl, StoreUrl
+from watchword.domain.tokens import identifier
 from watchword.engines.embedded.engine import EmbeddedEngine
 from watchword.engines.embedded.engine import open_engine as open_embedded
 from watchword.engines.embedded.index_file import describe as describe_index
@@ -113,7 +114,7 @@ async def open_service(
         salt = await keys.settle()
         usage = UsageRecorder(store)
         rejections = RejectionLog(store, clock)
-        authority = Authority(store, salt, usage)
+        authority = Authority(store, identifier(salt, settings.datahub_salt), usage)
         tokens = Tokens(store, authority, keys, salt, settings.lifetimes, settings.max_live_tokens, clock, counters)
         logins = DeviceSettings(settings.device_clients, settings.login_days, settings.lifetimes)
         policies = Policies(store, authority, settings.root_actor, new_id)

@@ -113,6 +113,9 @@ class TokenSigner(Protocol):
     async def sign_again(self, claims: Claims, kid: str) -> Signed | None:
         """With the key it was signed with before; None if that key is gone."""
 
+    def claims(self, claims: Claims) -> dict[str, Any]:
+        """The claims by their names in the token, issuer and audience included."""
+
     async def refresh(self) -> None:
         """Load the current key from the store."""
 

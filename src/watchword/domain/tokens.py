@@ -1,7 +1,7 @@
 """Token records and token ids.
 
-The token itself is not stored, only its record under its id, `base64(sha256(token ‖ salt))`. A token is ACTIVE until it
-is revoked or expires.
+The token itself is not stored, only its record under its id, `base64(sha256(token ‖ salt))`. A token of DataHub, known
+by its header, has the same id as there, by DataHub's salt. A token is ACTIVE until it is revoked or expires.
 """
 
 from base64 import b64decode
@@ -19,6 +19,8 @@ from watchword.domain.secret import Secret
 from watchword.domain.token_limits import UNLIMITED, Limits
 
 MAX_AUTHORIZATION = 8_192
+DATAHUB_HEADER = b"eyJhbGciOiJIUzI1NiJ9."
+"""How every token of DataHub begins, and none of ours: `{"alg":"HS256"}` in base64url, and the dot."""
 AUTHORIZATION_TOO_LONG = f"The Authorization header must have at most {MAX_AUTHORIZATION:,} characters."
 
 
@@ -96,12 +98,14 @@ def token_id(token: bytes, salt: Secret[bytes]) -> str:
     return identifier(salt)(token)
 
 
-def identifier(salt: Secret[bytes]) -> Callable[[bytes], str]:
-    """A function that computes token ids."""
-    ending = salt.reveal()
+def identifier(salt: Secret[bytes], datahub_salt: Secret[bytes] | None = None) -> Callable[[bytes], str]:
+    """A function that computes token ids. Without DataHub's salt, its tokens get ids that no record has."""
+    own = salt.reveal()
+    datahub = own if datahub_salt is None else datahub_salt.reveal()
 
     def token_id(token: bytes) -> str:
-        return b2a_base64(sha256(token + ending).digest(), newline=False).decode()
+        salted = token + (datahub if token.startswith(DATAHUB_HEADER) else own)
+        return b2a_base64(sha256(salted).digest(), newline=False).decode()
 
     return token_id
 

@@ -22,9 +22,7 @@ from watchword.domain.lifetimes import iso
 from watchword.domain.names import check_actor, is_reserved
 from watchword.domain.policies import PolicySet, Privilege
 from watchword.domain.ports import Store
-from watchword.domain.secret import Secret
 from watchword.domain.token_limits import Limits
-from watchword.domain.tokens import identifier
 from watchword.service.background import UsageRecorder
 
 T = TypeVar("T")
@@ -35,12 +33,13 @@ MAX_RIGHTS = 5_000
 
 
 class Authority:
-    def __init__(self, store: Store, salt: Secret[bytes], usage: UsageRecorder) -> None:
+    def __init__(self, store: Store, token_id: Callable[[bytes], str], usage: UsageRecorder) -> None:
         self._store = store
         self._find_now = store.find_bearer_now
         self.verifies_now = self._find_now is not None
         """Whether `verify_now` can succeed."""
-        self._token_id = identifier(salt)
+        self.token_id = token_id
+        """Computes the id of a token, ours or one of DataHub."""
         self._usage = usage
         self._policies = PolicySet(0, ())
         self._rights: dict[tuple[str, tuple[str, ...], tuple[str, ...] | None], EffectiveRights] = {}
@@ -48,7 +47,7 @@ class Authority:
 
     def verify_now(self, token: bytes, client: str) -> Bearer | None:
         """`verify` without waiting. None: call `verify`, which also handles what is not a plain live token."""
-        bearer = None if self._find_now is None else self._find_now(self._token_id(token))
+        bearer = None if self._find_now is None else self._find_now(self.token_id(token))
         if bearer is None or not bearer.is_live or bearer.pending or bearer.limits.networks is not None:
             return None
         self._usage.record(bearer.token_id, bearer.at, client)
@@ -58,7 +57,7 @@ class Authority:
         """The live token with this text, or the error for its holder. `anywhere` skips the check of the client's
         network, for introspection: only the caller knows where the token was used.
         """
-        bearer = _require_live(await self._store.find_bearer(self._token_id(token)))
+        bearer = _require_live(await self._store.find_bearer(self.token_id(token)))
         if bearer.pending or bearer.limits.networks is not None:
             bearer = await self._admit(bearer, client, request_id, anywhere=anywhere)
         self._usage.record(bearer.token_id, bearer.at, client)

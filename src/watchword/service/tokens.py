@@ -36,9 +36,9 @@ from watchword.domain.ports import Claims, Clock, Issue, Page, Repeated, TokenSi
 from watchword.domain.rotation import RotationWindow, check_rotates
 from watchword.domain.secret import Secret
 from watchword.domain.token_limits import Limits, inherited, wider
-from watchword.domain.tokens import TokenRecord, TokenRequest, TokenStatus, TokenType, token_id
+from watchword.domain.tokens import DATAHUB_HEADER, TokenRecord, TokenRequest, TokenStatus, TokenType
 from watchword.service.audit import REJECTED_CREDENTIALS
-from watchword.service.authority import Authority
+from watchword.service.authority import Authority, not_accepted
 
 MINIMUM = Privilege.GENERATE_PERSONAL_ACCESS_TOKENS
 MANAGE_ALL = Privilege.MANAGE_ACCESS_TOKENS
@@ -90,7 +90,7 @@ class CreatedToken:
 
 
 class TokenIntrospection(NamedTuple):
-    """A live token: its state in the store, its signed claims and its effective scopes."""
+    """A live token: its state in the store, its claims and its effective scopes."""
 
     bearer: Bearer
     claims: dict[str, Any]
@@ -242,7 +242,7 @@ class Tokens:
         """Revoke a token for its holder; an unknown or ended one is ignored. That of a suspended actor is revoked too,
         or it would be valid again when the actor is reactivated.
         """
-        bearer = await self._store.find_bearer(token_id(token, self._salt))
+        bearer = await self._store.find_bearer(self._authority.token_id(token))
         if bearer is None or (bearer.has_ended and bearer.revoked_at is None):
             return
         try:
@@ -289,7 +289,7 @@ class Tokens:
         return replace(page, rows=await self._with_suspensions(rows, grant.caller))
 
     async def find(self, grant: Grant, token: bytes) -> TokenRecord:
-        return await self.get(grant, token_id(token, self._salt))
+        return await self.get(grant, self._authority.token_id(token))
 
     async def get(self, grant: Grant, wanted: str) -> TokenRecord:
         grant.expect(MINIMUM, ACCOUNTS)
@@ -299,7 +299,7 @@ class Tokens:
 
     async def introspect_own(self, bearer: Bearer, token: bytes) -> TokenIntrospection | None:
         """The bearer, if the token in question is that of the request."""
-        return await self._introspection(bearer, token) if token_id(token, self._salt) == bearer.token_id else None
+        return await self._introspection(bearer, token) if self._authority.token_id(token) == bearer.token_id else None
 
     async def introspect(self, grant: Grant, token: bytes) -> TokenIntrospection | Fault:
         """The live token with this text; or why it is not live, for the audit log. The client's network is not checked:
@@ -309,14 +309,23 @@ class Tokens:
         try:
             caller = grant.caller
             bearer = await self._authority.verify(token, caller.peer, caller.request_id, anywhere=True)
+            return await self._introspection(bearer, token)
         except Fault as fault:
             if fault.reason in REJECTED_CREDENTIALS:
                 return fault
             raise
-        return await self._introspection(bearer, token)
 
     async def _introspection(self, bearer: Bearer, token: bytes) -> TokenIntrospection:
-        return TokenIntrospection(bearer, _claims(token), (await self._authority.rights(bearer)).text)
+        claims = await self._datahub_claims(bearer) if token.startswith(DATAHUB_HEADER) else _claims(token)
+        return TokenIntrospection(bearer, claims, (await self._authority.rights(bearer)).text)
+
+    async def _datahub_claims(self, bearer: Bearer) -> dict[str, Any]:
+        """What the token of DataHub would claim if this service had signed it; its id in place of a `jti`."""
+        record = await self._store.get_token(bearer.token_id)
+        if record is None:  # deleted since it was verified
+            raise not_accepted()
+        claims = Claims(record.actor_urn, record.created_at, record.expires_at, record.limits, record.id)
+        return self._signer.claims(claims)
 
     async def _require_scopes(self, grant: Grant, actor: str, limits: Limits) -> None:
         """Every scope that the request names must be granted, at the policy version that the write checks again."""
@@ -409,7 +418,7 @@ class Tokens:
         end = draft.expires_at if draft.grace is None else draft.full_end
         jti = None if request is None else request.jti()
         signed = self._signer.sign(Claims(draft.actor_urn, draft.created_at, end, draft.limits, jti))
-        record = draft._replace(id=token_id(signed.token.reveal().encode(), self._salt))
+        record = draft._replace(id=self._authority.token_id(signed.token.reveal().encode()))
         kept = None
         if request is not None:
             kept = IdempotencyRecord(request.actor, request.digest, signed.kid, record.id, record.created_at, end)
@@ -448,7 +457,7 @@ class Tokens:
         signed = await self._signer.sign_again(claims, kept.kid)
         if signed is None:
             raise key_reused(f"The token of this {HEADER} cannot be signed again: its signing key was removed.")
-        if not compare_digest(token_id(signed.token.reveal().encode(), self._salt), kept.token_id):
+        if not compare_digest(self._authority.token_id(signed.token.reveal().encode()), kept.token_id):
             raise other_request
         record = await self._store.get_token(kept.token_id)
         if record is None or not record.is_live(self._clock()):
