@@ -1,18 +1,23 @@
 """Tokens carried over from DataHub: with its salt as a setting, every address accepts them as ours."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
+import jwt
 import pytest
 
 from tests.support import postgres
 from tests.support.browsing import Browser
-from tests.support.datahub_tokens import COLUMNS, SALT, DataHubToken, datahub_token
+from tests.support.datahub_tokens import COLUMNS, ISSUER, SALT, DataHubToken, datahub_token
 from tests.support.server import ADMIN, GENERATE, Server, watchword
 from tests.support.store_file import change_store
 
 VARIABLE = "WATCHWORD_DATAHUB_SALT"
+DERIVE = 'mutation { deriveAccessToken(input: {name: "narrow"}) { accessToken } }'
+ROTATE = """mutation ($id: String!) {
+  rotateAccessToken(tokenId: $id, grace: "PT0S") { accessToken metadata { name } } }"""
 INSERT = f"INSERT INTO tokens ({', '.join(COLUMNS)}) VALUES ({{}})"
 
 
@@ -105,6 +110,58 @@ def test_introspection_of_a_datahub_token_has_the_claims_of_its_record(
     assert server.http.post("/oauth2/revoke", data={"token": carried.token}).status_code == 200
     assert introspect(server, carried.token, asking) == {"active": False}
     assert "revoked at" in server.verify(carried.token).headers["WWW-Authenticate"]
+
+
+def test_token_of_datahub_is_named_by_its_urn_there(server: Server, imported: Imported, actor: str) -> None:
+    server.grant(actor)
+    carried, by_urn = imported(actor), "query ($urn: String!) { getAccessToken(id: $urn) { id urn } }"
+    ours = f"urn:li:serviceAccessToken:{carried.id}"
+    found = server.ask(by_urn, {"urn": carried.urn}, token=carried.token)["getAccessToken"]
+    assert found == {"id": carried.id, "urn": ours}
+    for urn, condition in ((carried.urn, "EQUAL"), (ours, "EQUAL"), (carried.urn[:-5], "START_WITH")):
+        listed = server.tokens(ADMIN, [{"field": "urn", "values": [urn], "condition": condition}])
+        assert [token["id"] for token in listed["tokens"]] == [carried.id]
+    caller = ("--url", server.url, "--as", ADMIN)
+    assert json.loads(watchword("token", "show", carried.urn, "--json", *caller).stdout)["id"] == carried.id
+    assert watchword("token", "revoke", carried.urn, *caller).returncode == 0
+    assert server.verify(carried.token).status_code == 401
+    other = imported(actor)
+    assert server.revoke(other.urn, token=other.token)
+    assert server.verify(other.token).status_code == 401
+
+
+def test_derived_tokens_and_successors_of_a_datahub_token_are_ours(
+    server: Server, imported: Imported, actor: str
+) -> None:
+    server.grant(actor)
+    carried = imported(actor)
+    derived = server.ask(DERIVE, token=carried.token)["deriveAccessToken"]["accessToken"]
+    rotated = server.ask(ROTATE, {"id": carried.urn}, token=carried.token)["rotateAccessToken"]
+    successor = rotated["accessToken"]
+    assert {jwt.get_unverified_header(token)["typ"] for token in (derived, successor)} == {"at+jwt"}
+    assert rotated["metadata"]["name"] == "from DataHub"
+    assert [server.verify(token).status_code for token in (derived, carried.token)] == [204, 204]
+    assert server.verify(successor).headers["X-Auth-Urn"] == actor  # its first use; there is no grace
+    assert server.verify(carried.token).status_code == 401
+
+
+def test_scan_finds_tokens_of_datahub(server: Server, imported: Imported, actor: str) -> None:
+    carried, unknown = imported(actor), datahub_token(actor)
+    caller = ("--json", "--url", server.url, "--as", ADMIN)
+    found = watchword("token", "scan", "-", *caller, stdin=f"{carried.token}\n{unknown.token}")
+    assert found.returncode == 1
+    shown = [(hit["status"], hit["id"], hit["actorUrn"], hit["issuer"]) for hit in json.loads(found.stdout)]
+    assert shown == [("ACTIVE", carried.id, actor, ISSUER), ("FOREIGN", None, actor, ISSUER)]
+    assert server.verify(carried.token).status_code == 204
+    ended = watchword("token", "scan", "-", "--revoke", *caller, stdin=carried.token)
+    assert (ended.returncode, json.loads(ended.stdout)[0]["status"]) == (0, "REVOKED")
+
+
+def test_scan_sends_tokens_of_datahub_only_where_they_are_accepted(make_server: Callable[..., Server]) -> None:
+    server, carried = make_server("--access-log", "all"), datahub_token(ADMIN)
+    done = watchword("token", "scan", "-", "--json", "--url", server.url, "--as", ADMIN, stdin=carried.token)
+    assert (done.returncode, json.loads(done.stdout)[0]["status"]) == (1, "FOREIGN")
+    assert "/api/graphql" not in server.err.read_text()
 
 
 def test_token_of_datahub_is_unknown_without_its_salt(make_server: Callable[..., Server], actor: str) -> None:

@@ -1,7 +1,8 @@
 """`watchword token scan`: find leaked tokens, report which are live, revoke them.
 
 A found token is never used while it may be live: a use might be the first use that a successor waits for. It is sent
-only to a server whose signing key it names, so that no server learns tokens of another. After a revocation the token is
+only to a server whose signing key it names, so that no server learns tokens of another; a token of DataHub, which names
+no key, only to a server that accepts such tokens. After a revocation the token is
 shown to the server again: only the server can tell a revoked token from a forged one.
 
 Tokens are found by their form alone, also when line ends, quotes or escapes split them, in UTF-16, and as base64. The
@@ -31,9 +32,11 @@ from watchword.cli.run import Command, WrongUse
 from watchword.client.errors import NotFound, Unauthenticated, Unauthorized
 from watchword.client.profiles import ChosenServer
 from watchword.client.records import to_millis
+from watchword.domain.actors import USER_PREFIX
 from watchword.domain.errors import OperatorError, Reason
 from watchword.domain.policies import Privilege
 from watchword.domain.secret import Secret
+from watchword.domain.tokens import DATAHUB_TOKENS, TokenType
 
 if TYPE_CHECKING:
     from watchword.client import Client
@@ -55,7 +58,7 @@ class Leak:
     token: Secret[str]
     line: int
     column: int
-    kid: str
+    kid: str | None  # None: a token of DataHub
     issuer: str
     actor: str
     expires_at: int | None
@@ -114,7 +117,7 @@ def scan(paths: tuple[str, ...], revoke: bool, yes: bool, as_json: bool, connect
     \b
     ACTIVE, EXPIRED, REVOKED   as the server says
     GONE                       issued by this server, which has since deleted its record
-    FOREIGN                    issued by another server, which is not asked
+    FOREIGN                    issued by another server, which is not asked; or by DataHub, and not imported here
     UNKNOWN                    the caller may not see it, or no caller was named; it may be live
     INVALID                    was to be revoked, but this server would not accept it: forged or changed
 
@@ -208,7 +211,7 @@ class TokenSearch:
         expired = leak.expires_at is not None and leak.expires_at <= self._now
         status = EXPIRED if expired else UNKNOWN
         verdict = Verdict(status, not expired, None, None, None, leak.actor, leak.issuer, leak.expires_at)
-        if self._reaches and leak.kid not in self._kids:
+        if self._reaches and not self._may_know(leak):
             verdict.status = EXPIRED if expired else FOREIGN
         elif self._asks:
             self._look_up(leak, verdict)
@@ -218,7 +221,9 @@ class TokenSearch:
         try:
             record = self._client.find_token(leak.token)
         except NotFound:
-            if self._sees_all:
+            if self._sees_all and leak.kid is None:
+                verdict.status = FOREIGN if verdict.live else EXPIRED  # not imported: DataHub may accept it
+            elif self._sees_all:
                 verdict.status, verdict.live = GONE, False
         except Unauthorized:
             pass
@@ -227,6 +232,13 @@ class TokenSearch:
                 setattr(verdict, name, getattr(record, name))
             verdict.live = record.status not in DEAD
             verdict.expires_at = None if record.expires_at is None else to_millis("expires_at", record.expires_at)
+
+    def _may_know(self, leak: Leak) -> bool:
+        return self._knows_datahub if leak.kid is None else leak.kid in self._kids
+
+    @cached_property
+    def _knows_datahub(self) -> bool:
+        return DATAHUB_TOKENS in self._client.server().capabilities
 
     @cached_property
     def _kids(self) -> frozenset[str]:
@@ -276,11 +288,20 @@ def _run(character: bytes, most: int) -> bytes:
 
 
 _DOT = rb"(?:\.|%2[eE])" + _JOINTS_HERE
-# A signature has 64 bytes, which tells where a token ends in running text.
-_SIGNATURE = rb"(?:" + _CHARACTER + _JOINTS_HERE + rb"){85}" + _CHARACTER
-# The header is checked before the rest is matched, and both are bounded, so no input takes long.
+
+
+def _rest(signature: int) -> re.Pattern[bytes]:
+    """After the header: the claims, and a signature of so many characters."""
+    characters = rb"(?:" + _CHARACTER + _JOINTS_HERE + b"){%d}" % (signature - 1) + _CHARACTER
+    return re.compile(_run(_CHARACTER, 16_384) + _DOT + characters)
+
+
+# The header is checked before the rest is matched, and both are bounded, so no input takes long. By the algorithm: the
+# length of the signature tells where a token ends in running text.
 _HEADER = re.compile(_run(_CHARACTER, 400) + _DOT)
-_REST = re.compile(_run(_CHARACTER, 16_384) + _DOT + _SIGNATURE)
+_RESTS = {"EdDSA": _rest(86), "RS256": _rest(342)}
+_DATAHUB_HEADER, _DATAHUB_REST = {"alg": "HS256"}, _rest(43)
+_DATAHUB_TYPES = tuple(kind.value for kind in TokenType)
 _BASE64_HEAD = re.compile(_run(rb"[A-Za-z0-9+/]", 600))
 _BASE64_ALL = re.compile(_run(rb"[A-Za-z0-9+/]", 32_768))
 _JOINTS = re.compile(_JOINT)
@@ -335,25 +356,47 @@ def _places(held: bytes, word: bytes, end: int) -> Iterator[int]:
 
 
 def _plain(held: bytes, start: int) -> tuple[int, dict[str, Any]] | None:
-    """The end and the claims of the token that begins here; None where it is not one of Watchword's."""
+    """The end and the claims of the token that begins here; None where it is neither one of Watchword's nor one of
+    DataHub's.
+    """
     head = _HEADER.match(held, start) if _DOTS.search(held, start, start + MAX_HEADER_LENGTH) else None
     header = {} if head is None else _object(head[0])
-    if head is None or header.get("typ") != "at+jwt" or (rest := _REST.match(held, head.end())) is None:
+    form = _form(header)
+    if head is None or form is None or (rest := form.match(held, head.end())) is None:
         return None
     claims, token = _object(rest[0]), _bare(held[start : rest.end()])
-    words = {"kid": header.get("kid"), "issuer": claims.get("iss"), "actor": claims.get("sub")}
-    expires = claims.get("exp")
-    ours = claims.get("client_id") == "watchword" and all(isinstance(word, str) for word in words.values())
-    if not ours or not isinstance(expires, int | None) or len(token) > MAX_TOKEN_LENGTH:
+    words, expires = _words(header, claims), claims.get("exp")
+    if words is None or not isinstance(expires, int | None) or len(token) > MAX_TOKEN_LENGTH:
         return None
     expires_at = None if expires is None else expires * 1000
     return rest.end(), {"token": Secret(token.decode()), **words, "expires_at": expires_at}
 
 
+def _form(header: dict[str, Any]) -> re.Pattern[bytes] | None:
+    """The rest of a token with this header; None where it is the header of something else."""
+    if header == _DATAHUB_HEADER:
+        return _DATAHUB_REST
+    return _RESTS.get(str(header.get("alg"))) if header.get("typ") == "at+jwt" else None
+
+
+def _words(header: dict[str, Any], claims: dict[str, Any]) -> dict[str, str | None] | None:
+    """The key, the issuer and the actor of a token; None where the claims are those of something else."""
+    is_datahub = header == _DATAHUB_HEADER
+    if is_datahub:
+        known = claims.get("actorType") == "USER" and claims.get("type") in _DATAHUB_TYPES
+        named = {"issuer": claims.get("iss"), "actor": claims.get("actorId")}
+    else:
+        known = claims.get("client_id") == "watchword"
+        named = {"issuer": claims.get("iss"), "actor": claims.get("sub"), "kid": header.get("kid")}
+    if not known or not all(isinstance(word, str) for word in named.values()):
+        return None
+    return {**named, "kid": None, "actor": f"{USER_PREFIX}{named['actor']}"} if is_datahub else named
+
+
 def _packed(held: bytes, start: int) -> tuple[int, dict[str, Any]] | None:
     head = _BASE64_HEAD.match(held, start)
     first = None if head is None else _HEADER.match(_unpacked(head[0]))
-    if first is None or _object(first[0]).get("typ") != "at+jwt":
+    if first is None or _form(_object(first[0])) is None:
         return None
     whole = _BASE64_ALL.match(held, start)
     found = None if whole is None else _plain(_unpacked(whole[0]), 0)

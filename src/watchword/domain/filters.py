@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from watchword.domain.errors import invalid
 from watchword.domain.lifetimes import parse_iso
-from watchword.domain.names import check_text
+from watchword.domain.names import check_text, own_token_urn
 from watchword.domain.tokens import TokenStatus, TokenType
 
 MAX_FILTERS = 20
@@ -165,7 +165,7 @@ def _parse_value(field: Field, text: str, where: str, now: int) -> Value:
         return _parse_number(text, where, field.kind)
     if field.kind.words and text not in field.kind.words:
         raise invalid(where, f"{where} for {field.word} must be one of: {', '.join(field.kind.words)}.")
-    return text
+    return own_token_urn(text) if field is Field.URN else text
 
 
 def _parse_number(text: str, where: str, kind: FieldKind) -> int:

@@ -21,6 +21,7 @@ ACTING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 MAX_URN = 255
 TOKEN_PREFIX = "urn:li:serviceAccessToken:"  # noqa: S105 - a name, not a password
+DATAHUB_TOKEN_PREFIX = "urn:li:dataHubAccessToken:"  # noqa: S105 - the same
 POLICY_PREFIX = "urn:li:servicePolicy:"
 GROUP_PREFIX = "urn:li:corpGroup:"
 SYSTEM_ACTOR = "urn:li:corpuser:__system"
@@ -110,6 +111,12 @@ def name_of(urn: str) -> str:
 
 def token_urn(token_id: str) -> str:
     return TOKEN_PREFIX + token_id
+
+
+def own_token_urn(urn: str) -> str:
+    """The urn of a token of DataHub as this service has it; any other text unchanged."""
+    bare = urn.removeprefix(DATAHUB_TOKEN_PREFIX)
+    return urn if bare == urn else TOKEN_PREFIX + bare
 
 
 def _kind(urn: str) -> str:

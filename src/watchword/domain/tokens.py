@@ -14,13 +14,15 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from watchword.domain.errors import invalid
-from watchword.domain.names import TOKEN_PREFIX
+from watchword.domain.names import TOKEN_PREFIX, own_token_urn
 from watchword.domain.secret import Secret
 from watchword.domain.token_limits import UNLIMITED, Limits
 
 MAX_AUTHORIZATION = 8_192
 DATAHUB_HEADER = b"eyJhbGciOiJIUzI1NiJ9."
 """How every token of DataHub begins, and none of ours: `{"alg":"HS256"}` in base64url, and the dot."""
+DATAHUB_TOKENS = "datahubTokens"
+"""The capability of a server that accepts such tokens. `token scan` sends them to no other."""
 AUTHORIZATION_TOO_LONG = f"The Authorization header must have at most {MAX_AUTHORIZATION:,} characters."
 
 
@@ -111,8 +113,8 @@ def identifier(salt: Secret[bytes], datahub_salt: Secret[bytes] | None = None) -
 
 
 def check_token_id(value: str, field: str) -> str:
-    """The id from an id or urn. The error never repeats the value, which may be a pasted secret."""
-    bare = value.removeprefix(TOKEN_PREFIX)
+    """The id from an id or urn, ours or DataHub's. The error never repeats the value, which may be a pasted secret."""
+    bare = own_token_urn(value).removeprefix(TOKEN_PREFIX)
     try:
         if len(bare) == 44 and len(b64decode(bare, validate=True)) == 32:
             return bare

@@ -10,6 +10,7 @@ from structlog.typing import FilteringBoundLogger
 from watchword import __version__
 from watchword.domain.actors import Bearer, Caller
 from watchword.domain.errors import Fault, Reason
+from watchword.domain.tokens import DATAHUB_TOKENS
 from watchword.http.authentication import Authenticator
 from watchword.http.console import PREFIXES, Console
 from watchword.http.devices import DEVICE, DEVICE_AUTHORIZATION, TOKEN, DeviceEndpoints, DevicePage
@@ -62,6 +63,13 @@ CONFIG: dict[str, Any] = {
 }
 
 
+def _config(settings: Settings) -> dict[str, Any]:
+    ours = CONFIG["watchword"]
+    if settings.datahub_salt is not None:
+        ours = ours | {"capabilities": [*ours["capabilities"], DATAHUB_TOKENS]}
+    return CONFIG | {"watchword": ours}
+
+
 class _Done:
     """Awaited by the server after a response that needed no coroutine."""
 
@@ -111,7 +119,7 @@ class App:
         bearer_only, any_caller = self._authenticator.authenticate, self._authenticator.authenticate_graphql
         self._routes: dict[str, dict[str, Handler]] = {
             "/": {"GET": self._index_page},
-            "/config": {"GET": _always(Response(200, [JSON], orjson.dumps(CONFIG)))},
+            "/config": {"GET": _always(Response(200, [JSON], orjson.dumps(_config(settings))))},
             "/health": {"GET": self._ready},
             "/health/live": {"GET": _always(LIVE)},
             "/health/ready": {"GET": self._ready},

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jwt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.in_process import watchword
+from tests.support.datahub_tokens import datahub_token
 from tests.support.server import ADMIN, GENERATE, Server
 from tests.support.store_file import look
 from tests.support.terminal import Terminal
@@ -78,7 +80,8 @@ def test_dash_is_standard_input_even_beside_a_folder_of_that_name(server: Server
 
 
 def test_scan_without_tokens_prints_nothing(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln and more")
+    other = jwt.encode({"sub": "1", "iss": "x", "type": "PERSONAL"}, "k" * 32, "HS256", headers={"typ": None})
+    (tmp_path / "a").write_text(f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln and {other}")
     ran = scan(server, str(tmp_path), "--json")
     assert (ran.returncode, hits(ran), ran.stderr) == (0, [], "")
 
@@ -187,9 +190,15 @@ FORMS: dict[str, Callable[[str], bytes]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def sample(server: Server) -> str:
-    return str(server.create(ADMIN, scopes=["a" * 90] + [f"{n}" for n in range(20)])["accessToken"])
+@pytest.fixture(scope="module", params=["EdDSA", "RS256", "DataHub"])
+def sample(request: pytest.FixtureRequest, server: Server) -> str:
+    if request.param == "DataHub":
+        return datahub_token("urn:li:corpuser:a").token
+    token = str(server.create(ADMIN, scopes=["a" * 90] + [f"{n}" for n in range(20)])["accessToken"])
+    if request.param == "EdDSA":
+        return token
+    head = base64.urlsafe_b64encode(b'{"alg":"RS256","kid":"0123456789abcdef","typ":"at+jwt"}').decode().rstrip("=")
+    return f"{head}.{token.split('.')[1]}.{'A' * 342}"
 
 
 def found_in(content: bytes, size: int = PIECE_BYTES) -> list[tuple[int, int, str]]:
