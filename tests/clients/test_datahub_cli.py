@@ -30,6 +30,18 @@ def test_datahub_cli_lists_our_schema(server: Server, actor: str, tmp_path: Path
     assert "  - listAccessTokens: " in listed.stdout
 
 
+def test_datahub_cli_says_whether_an_actor_exists(server: Server, actor: str, tmp_path: Path) -> None:
+    token = server.create(ADMIN, of=actor)["accessToken"]
+    for held, urn, code, told in (
+        (token, actor, 0, "true"),
+        (token, f"{actor}-nobody", 0, "false"),
+        ("not-a-token", actor, 1, ""),
+    ):
+        asked = datahub(tmp_path, "exists", "--urn", urn, DATAHUB_GMS_URL=f"{server.url}/gms", DATAHUB_GMS_TOKEN=held)
+        assert (asked.returncode, asked.stdout.strip()) == (code, told), asked.stderr
+    assert "401" in asked.stderr
+
+
 @pytest.mark.parametrize(
     ("held", "query", "told"),
     [("not-a-token", ME, "'code': 401"), (None, "{ listAccessTokens { total } }", "'code': 403")],

@@ -74,6 +74,8 @@ class TestReading:
             found += page
             search = replace(search, after=Cursor(page[-1].at, page[-1].seq)) if more else search
         assert found == expected
+        for most in (5, 100):
+            assert run(store.count_events(search, most)) == min(most, len(expected))
 
     def test_new_events_do_not_shift_pages(self, run: Run, store: Store, clock: SettableClock) -> None:
         run(store.add_events([_event(at=NOW + number) for number in range(6)]))

@@ -10,6 +10,7 @@ from tests.support.backends import NOW, StoreLocation
 from tests.support.strategies import policies
 from watchword.domain.actors import ActorState, ActorStatus
 from watchword.domain.errors import Reason
+from watchword.domain.events import Action, EventSearch
 from watchword.domain.names import GROUP_PREFIX
 from watchword.domain.policies import ROOT_POLICY, Policy, PolicySource, PolicyState, default_policies, root_policy
 from watchword.domain.ports import Group, Store
@@ -47,6 +48,16 @@ def test_replaced_policy_is_stored(harness: StoreHarness) -> None:
     kept = {entry.urn: entry for entry in harness.run(harness.store.policies()).policies}
     assert kept[changed.urn] == changed
     assert len(kept) == 2
+
+
+def test_missing_policy_is_created_if_the_caller_says_so(harness: StoreHarness) -> None:
+    for made in (policy(1, ANN), policy(1, BOB)):
+        harness.run(harness.store.replace_policy(SYSTEM, made, create=True))
+        assert made in harness.run(harness.store.policies()).policies
+    newest = harness.run(harness.store.events(EventSearch(targets=(policy(1).urn,)))).events
+    assert [event.action for event in newest] == [Action.POLICY_UPDATED.value, Action.POLICY_CREATED.value]
+    mine = replace(root_policy(EVE), source=PolicySource.API)
+    assert harness.fault_of(harness.store.replace_policy(SYSTEM, mine, create=True)).reason is Reason.NOT_EDITABLE
 
 
 def test_deleted_policy_is_gone(harness: StoreHarness) -> None:

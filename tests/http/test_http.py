@@ -30,8 +30,13 @@ PROTECTED = (
     "/api/graphql/",
     "/operations/none",
     "/operations/x",
-    "/openapi/x",
     "/oauth2/x",
+    "/openapi/x",
+    "/aspects",
+    "/aspects/urn:li:corpuser:nobody",
+    "/entities/x",
+    "/entitiesV2/x",
+    "/relationships/x",
 )
 EVERY_ADDRESS = [(p, "GET") for p in PUBLIC] + [(p, "POST") for p in GRAPHQL] + [("/auth", "GET"), ("/auth/x/y", "PUT")]
 
@@ -49,7 +54,7 @@ def get(server: Server, target: str, *headers: str) -> Answer:
 def rest_error(answer: Answer, code: int, kind: str, reason: str) -> dict[str, Any]:
     assert answer.status == code
     assert answer.header("Content-Type") == "application/json; charset=utf-8"
-    assert set(answer.json()) == {"error"}
+    assert set(answer.json()) - {"message", "status"} == {"error"}
     error: dict[str, Any] = answer.json()["error"]
     assert (error["code"], error["type"], error["reason"]) == (code, kind, reason)
     assert error["message"]
@@ -99,7 +104,9 @@ class TestProtectedPaths:
     ) -> None:
         rest_error(get(server, prefix + path, f"Authorization: Bearer {token}"), 404, "NOT_FOUND", "no_such_address")
 
-    @pytest.mark.parametrize("path", ["/nothing", "/apix", "/operationsx", "/favicon.ico", "/config/", "/authx", "//"])
+    @pytest.mark.parametrize(
+        "path", ["/nothing", "/apix", "/operationsx", "/aspectsx", "/favicon.ico", "/config/", "/authx", "//"]
+    )
     def test_lookalike_paths_return_404(self, server: Server, path: str) -> None:
         rest_error(get(server, path), 404, "NOT_FOUND", "no_such_address")
 

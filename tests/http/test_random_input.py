@@ -38,7 +38,8 @@ VARIABLE = st.recursive(
 )
 ADDRESSES = st.sampled_from(
     ["/", "/config", "/health/live", "/auth", "/auth/x", "/api/graphql", "/api/v2/graphql", "/gms/api/graphql", "/api",
-     "/operations", "/operations?action=getEsTaskStatus", "/openapi/x", "/oauth2/introspect", "/oauth2/revoke",
+     "/operations", "/operations?action=getEsTaskStatus", "/openapi/x", "/aspects/x?aspect=corpUserKey",
+     "/openapi/v1/events/audit/search?size=1", "/entitiesV2/x", "/oauth2/introspect", "/oauth2/revoke",
      "/.well-known/jwks.json", "/.well-known/oauth-authorization-server", "/gms", "/api/gms", "/session", "/console/x",
      "/assets/main.js"]
 )  # fmt: skip

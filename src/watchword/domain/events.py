@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from watchword.domain.errors import invalid
 from watchword.domain.filters import DEFAULT_COUNT, check_page_size
-from watchword.domain.names import check_text
+from watchword.domain.names import check_text, policy_urn
 
 MAX_WORDS = 100
 MAX_PAGE_BYTES = 1024 * 1024  # details of one page; a larger page ends early
@@ -137,20 +137,20 @@ def parse_event_search(asked: Mapping[str, Any]) -> EventSearch:
     cursor = asked.get("cursor")
     return EventSearch(
         count=check_page_size(asked.get("count")),
-        after=None if cursor is None else _parse_cursor(cursor),
+        after=None if cursor is None else parse_cursor(cursor),
         actors=_words(asked, "actorUrns"),
         actions=tuple(_known_action(word) for word in _words(asked, "actions")),
-        targets=_words(asked, "targets"),
+        targets=tuple(policy_urn(word) for word in _words(asked, "targets")),
         since=asked.get("since"),
         until=asked.get("until"),
         about=_words(asked, "aboutUrns"),
     )
 
 
-def _parse_cursor(text: str) -> Cursor:
+def parse_cursor(text: str, field_name: str = "cursor") -> Cursor:
     match = _CURSOR.fullmatch(text)
     if match is None:
-        raise invalid("cursor", "cursor must come from an earlier page.")
+        raise invalid(field_name, f"{field_name} must come from an earlier page.")
     return Cursor(int(match[1]), int(match[2]))
 
 

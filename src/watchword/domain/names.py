@@ -23,6 +23,7 @@ MAX_URN = 255
 TOKEN_PREFIX = "urn:li:serviceAccessToken:"  # noqa: S105 - a name, not a password
 DATAHUB_TOKEN_PREFIX = "urn:li:dataHubAccessToken:"  # noqa: S105 - the same
 POLICY_PREFIX = "urn:li:servicePolicy:"
+DATAHUB_POLICY_PREFIX = "urn:li:dataHubPolicy:"
 GROUP_PREFIX = "urn:li:corpGroup:"
 SYSTEM_ACTOR = "urn:li:corpuser:__system"
 UNKNOWN_ACTOR = "urn:li:corpuser:__unknown"
@@ -93,11 +94,18 @@ def check_group(value: str, field: str) -> str:
     return value
 
 
-def check_short_id(value: str, field: str) -> str:
-    """The last part of a group's or policy's urn, as a caller gives it."""
+def check_short_id(value: str, field: str, name: str = "") -> str:
+    """The last part of a group's or policy's urn, as a caller gives it; `name` is how the message calls it."""
     if not _SHORT_ID.fullmatch(value):
-        raise invalid(field, f"{field} must have 1 to 100 letters, digits, dots, hyphens or underscores.")
+        raise invalid(field, f"{name or field} must have 1 to 100 letters, digits, dots, hyphens or underscores.")
     return value
+
+
+def policy_urn(urn: str) -> str:
+    """The urn of a policy here. DataHub's clients name the same policy by DataHub's prefix."""
+    if not urn.startswith(DATAHUB_POLICY_PREFIX):
+        return urn
+    return POLICY_PREFIX + urn.removeprefix(DATAHUB_POLICY_PREFIX)
 
 
 def is_reserved(urn: str) -> bool:

@@ -368,8 +368,8 @@ class PolicyStore(Protocol):
 
     async def add_policy(self, precondition: WritePrecondition, policy: Policy) -> None: ...
 
-    async def replace_policy(self, precondition: WritePrecondition, policy: Policy) -> None:
-        """POLICY_NOT_FOUND; NOT_EDITABLE if the service keeps it itself."""
+    async def replace_policy(self, precondition: WritePrecondition, policy: Policy, *, create: bool = False) -> None:
+        """POLICY_NOT_FOUND unless `create` is true; NOT_EDITABLE if the service keeps it itself."""
 
     async def delete_policy(self, precondition: WritePrecondition, urn: str) -> None: ...
 
@@ -459,6 +459,9 @@ class EventStore(Protocol):
         """The newest events that match, newest first: at least one if any matches, at most `count`, and at most
         MAX_PAGE_BYTES of details after the first; DEADLINE if that takes longer.
         """
+
+    async def count_events(self, search: EventSearch, most: int, seconds: float = SEARCH_SECONDS) -> int:
+        """The number of events on all pages of the search, counted up to `most`; DEADLINE as above."""
 
     async def add_events(self, events: Sequence[KeptEvent], firsts: Sequence[KeptEvent] = (), within: int = 0) -> None:
         """Add events that belong to no change. `firsts` are failed authentications with known tokens: one is left out

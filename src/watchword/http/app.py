@@ -13,6 +13,7 @@ from watchword.domain.errors import Fault, Reason
 from watchword.domain.tokens import DATAHUB_TOKENS
 from watchword.http.authentication import Authenticator
 from watchword.http.console import PREFIXES, Console
+from watchword.http.datahub import DataHubEndpoints, is_datahub
 from watchword.http.devices import DEVICE, DEVICE_AUTHORIZATION, TOKEN, DeviceEndpoints, DevicePage
 from watchword.http.errors import JSON, NO_STORE, fault_response, internal_fault
 from watchword.http.graphql.context import ProcessorBudget
@@ -33,7 +34,7 @@ from watchword.settings import Settings
 GATEWAY_PREFIXES = ("/api/gms", "/gms")
 GRAPHQL = frozenset({"/api/graphql", "/api/v2/graphql"})
 # Unauthenticated callers get 401 here, never 404.
-PROTECTED = ("/api", "/operations", "/openapi", "/oauth2")
+PROTECTED = ("/api", "/operations", "/oauth2")
 AUTH, BELOW_AUTH = "/auth", "/auth/"
 METRICS = "/metrics"
 OTHER = "other"
@@ -104,6 +105,7 @@ class App:
         graphql = GraphQLEndpoint(make_schema(core.store.clock), services, logger, budget, metrics.graphql_fallback)
         self._forward_auth = ForwardAuth(self._authenticator, core.authority, core.rejections)
         operations = OperationsEndpoint(services.operations, core.rejections, core.store.clock)
+        self._datahub = DataHubEndpoints(core, operations)
         oauth = OAuthEndpoints(self._authenticator, core.tokens, core.keys, core.rejections)
         self._console = Console() if settings.console else None
         self._health = health
@@ -132,7 +134,7 @@ class App:
                 for path, response in metadata(settings.issuer, devices=settings.has_devices).items()
             },
             "/operations": {"POST": _for(bearer_only, operations.answer)},
-            "/openapi/operations/identity/user/urn": {"GET": _for(bearer_only, _urn)},
+            **{path: {method: _for(bearer_only, answer)} for path, (method, answer) in self._datahub.routes.items()},
             **{path: {"POST": _for(any_caller, graphql.answer)} for path in GRAPHQL},
         }
         if self._has_metrics_listener:
@@ -230,7 +232,11 @@ class App:
         if methods is None and self._console is not None and self._console.serves(request.path):
             methods = {"GET": self._console.answer}
         if methods is None:
-            if path.startswith(PROTECTED) and any(path == p or path.startswith(p + "/") for p in PROTECTED):
+            if is_datahub(path):
+                found = await self._datahub.find(request, path, await self._authenticator.authenticate(request))
+                if found is not None:
+                    return found
+            elif path.startswith(PROTECTED) and any(path == p or path.startswith(p + "/") for p in PROTECTED):
                 await self._authenticator.authenticate(request)
             raise _not_found()
         return await _handler(methods, request.scope.method)(request)
@@ -242,7 +248,10 @@ class App:
             self._logger.warning("fault", reason=fault.reason.word, why=fault.why, request_id=request.id)
         if self._sign_in is not None and path in PAGES:
             return self._sign_in.error_page(fault, request)
-        response = oauth_fault(fault) if path in OAUTH else fault_response(fault, graphql=path in GRAPHQL)
+        if path in OAUTH:
+            response = oauth_fault(fault)
+        else:
+            response = fault_response(fault, graphql=path in GRAPHQL, datahub=is_datahub(path))
         if route is AUTH:
             response.headers.extend(identity_headers("", "")[1:])
         return response
@@ -294,10 +303,6 @@ class MetricsApp:
 
 def _metrics_text(metrics: Metrics) -> Response:
     return Response(200, [("content-type", CONTENT_TYPE), NO_STORE], metrics.render())
-
-
-async def _urn(request: Request, caller: Caller) -> Response:
-    return Response(200, [JSON, NO_STORE], orjson.dumps(caller.actor))
 
 
 def _for(

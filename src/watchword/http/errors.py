@@ -55,11 +55,18 @@ def graphql_error(fault: Fault) -> dict[str, Any]:
     return {"message": redact(fault.message), "extensions": _codes(fault) | fault.details}
 
 
-def fault_response(fault: Fault, *, graphql: bool) -> Response:
+def json_response(content: Any) -> Response:
+    return Response(200, [JSON, NO_STORE], orjson.dumps(content))
+
+
+def fault_response(fault: Fault, *, graphql: bool, datahub: bool = False) -> Response:
+    """DataHub's clients look for `message` and `status` at its REST addresses."""
     if graphql:
         content: dict[str, Any] = {"errors": [graphql_error(fault)]}
     else:
         content = {"error": _codes(fault) | {"message": redact(fault.message)} | fault.details}
+    if datahub:
+        content |= {"message": redact(fault.message), "status": fault.kind.code}
     return Response(fault.kind.code, [JSON, NO_STORE, *fault_headers(fault)], orjson.dumps(content))
 
 

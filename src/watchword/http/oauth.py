@@ -18,7 +18,7 @@ from watchword.http.authentication import Authenticator
 from watchword.http.devices import DEVICE_AUTHORIZATION, DEVICE_CODE, TOKEN
 from watchword.http.errors import CHALLENGE, JSON, NO_STORE, fault_headers, redact
 from watchword.http.requests import Request, Response, read_form
-from watchword.service.audit import DENIALS, RejectionLog
+from watchword.service.audit import RejectionLog
 from watchword.service.tokens import TokenIntrospection, Tokens
 
 INTROSPECT = "/oauth2/introspect"
@@ -65,12 +65,8 @@ class OAuthEndpoints:
 
     async def _introspect(self, request: Request, bearer: Bearer, token: bytes) -> TokenIntrospection | Fault:
         caller = self._authenticator.caller(bearer, request)
-        try:
+        with self._rejections.recording_denial(caller, "introspect"):
             grant = await self._tokens.authorize_introspect(caller)
-        except Fault as fault:
-            if fault.reason in DENIALS:
-                self._rejections.record_denial(caller, "introspect", fault)
-            raise
         return await self._tokens.introspect(grant, token)
 
     async def revoke(self, request: Request) -> Response:

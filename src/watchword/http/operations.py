@@ -1,9 +1,11 @@
-"""`POST /operations`: three actions on the search index. Each is authorized before its body is read.
+"""`POST /operations`: three actions on the search index. Each is authorized before its body is read. Task status and
+index sizes are also answered by GET, under DataHub's addresses.
 
-The status of a task has two shapes: the given one, and another for clients that send the rest.li header.
+The status of a task has three shapes: the given one, another for clients that send the rest.li header, and the object
+itself by GET.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -15,14 +17,13 @@ from watchword.domain.indices import Aspect, IndexSize
 from watchword.domain.operations import parse_truncation
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock
-from watchword.domain.tasks import not_readable, requested_task
-from watchword.http.errors import JSON, NO_STORE
-from watchword.http.requests import Request, Response, check_media_type, parse_json
-from watchword.service.audit import DENIALS, RejectionLog
+from watchword.domain.tasks import TaskId, TaskStatus, not_readable, requested_task
+from watchword.http.errors import json_response
+from watchword.http.requests import MAX_QUERY_FIELDS, Request, Response, read_object, read_query
+from watchword.service.audit import RejectionLog
 from watchword.service.operations import SIZES, STATUS, TRUNCATE, Operations
 
 REST_LI = "x-restli-protocol-version"
-MAX_QUERY_FIELDS = 50
 
 Json = dict[str, Any]
 Act = Callable[[Request, Grant, Json], Awaitable[Any]]
@@ -47,18 +48,29 @@ class OperationsEndpoint:
             message = f"action must be one of: {', '.join(actions)}."
             raise Fault(Reason.UNKNOWN_ACTION, message, actions=actions)
         privilege, act = found
-        try:
+        with self._rejections.recording_denial(caller, name):
             grant = await self._operations.authorize(caller, privilege)
-            content = await act(request, grant, await _body(request))
-        except Fault as fault:
-            if fault.reason in DENIALS:
-                self._rejections.record_denial(caller, name, fault)
-            raise
-        return Response(200, [JSON, NO_STORE], orjson.dumps(content))
+            content = await act(request, grant, await read_object(request, "the fields of the action"))
+        return json_response(content)
+
+    async def get_task_status(self, request: Request, caller: Caller) -> Response:
+        with self._rejections.recording_denial(caller, "getTaskStatus"):
+            grant = await self._operations.authorize(caller, STATUS)
+            task, status = await self._find_task(grant, read_query(request))
+        return json_response({"value": not_readable(task)} if status is None else status.shown())
+
+    async def get_index_sizes(self, request: Request, caller: Caller) -> Response:
+        with self._rejections.recording_denial(caller, "getIndexSizes"):
+            sizes = await self._operations.sizes(await self._operations.authorize(caller, SIZES))
+        shown = [shown_size(size, aspect) | {"sizeMb": size.size_mb} for size, aspect in sizes]
+        return json_response({"sizes": shown})
+
+    async def _find_task(self, grant: Grant, asked: Mapping[str, Any]) -> tuple[TaskId, TaskStatus | None]:
+        task = requested_task(asked.get("task"), asked.get("nodeId"), asked.get("taskId"))
+        return task, await self._operations.task_status(grant, task)
 
     async def _task_status(self, request: Request, grant: Grant, asked: Json) -> Any:
-        task = requested_task(asked.get("task"), asked.get("nodeId"), asked.get("taskId"))
-        status = await self._operations.task_status(grant, task)
+        task, status = await self._find_task(grant, asked)
         rest_li = REST_LI in request.headers
         if status is not None:
             text = orjson.dumps(status.shown()).decode()
@@ -93,15 +105,3 @@ def _action(query: str) -> str:
         fields = {}
     actions = fields.get("action", [])
     return actions[0] if len(actions) == 1 else ""
-
-
-async def _body(request: Request) -> Json:
-    """A JSON object; no body counts as an empty one."""
-    if "content-type" not in request.headers and not request.has_unread_body:
-        return {}
-    check_media_type(request)
-    body = await request.body()
-    content = parse_json(body, "an object with the fields of the action") if body.strip() else {}
-    if not isinstance(content, dict):
-        raise Fault(Reason.INVALID_JSON, "The body must be a JSON object with the fields of the action.")
-    return content

@@ -45,6 +45,7 @@ MAX_BACKSLASHES = 60_000
 FORM = "application/x-www-form-urlencoded"
 MAX_FORM = 64 * 1024
 MAX_FORM_FIELDS = 20
+MAX_QUERY_FIELDS = 50
 MAX_PERCENT_ESCAPES = 5_000
 UNIX_PEER = "unix"
 UNKNOWN_CLIENT = "unknown"
@@ -304,6 +305,33 @@ def parse_json(body: bytes, expected: str) -> Any:
     raise Fault(Reason.INVALID_JSON, f"The body must be JSON: {expected}.")
 
 
+async def read_object(request: Request, expected: str) -> dict[str, Any]:
+    """A JSON object; no body counts as an empty one."""
+    if "content-type" not in request.headers and not request.has_unread_body:
+        return {}
+    check_media_type(request)
+    body = await request.body()
+    content = parse_json(body, f"an object with {expected}") if body.strip() else {}
+    if not isinstance(content, dict):
+        raise Fault(Reason.INVALID_JSON, f"The body must be a JSON object with {expected}.")
+    return content
+
+
+def read_query(request: Request) -> dict[str, str]:
+    """The parameters of the query string; each may occur once."""
+    try:
+        fields = parse_qsl(request.scope.query_string, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
+    except ValueError:
+        raise invalid("query", f"The query string may have at most {MAX_QUERY_FIELDS} parameters.") from None
+    _check_once("query string", fields)
+    return dict(fields)
+
+
+def _check_once(place: str, fields: list[tuple[str, str]]) -> None:
+    if any(times > 1 for times in Counter(name for name, _ in fields).values()):
+        raise invalid(place, f"The {place} must have each parameter once.")
+
+
 async def read_form(request: Request) -> dict[str, str]:
     """The form fields as latin-1, so that any bytes are accepted; each field may occur once."""
     kind = request.header("content-type").lower().partition(";")[0].strip()
@@ -320,8 +348,7 @@ async def read_form(request: Request) -> dict[str, str]:
         fields = parse_qsl(body, keep_blank_values=True, encoding="latin-1", max_num_fields=MAX_FORM_FIELDS)
     except ValueError:
         raise invalid("body", f"The body may have at most {MAX_FORM_FIELDS} parameters.") from None
-    if any(times > 1 for times in Counter(name for name, _ in fields).values()):
-        raise invalid("body", "The body must have each parameter once.")
+    _check_once("body", fields)
     return dict(fields)
 
 

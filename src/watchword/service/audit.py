@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from watchword.domain.actors import Caller, Grant
@@ -144,6 +145,16 @@ class RejectionLog:
             kind = "ended" if fault.subject else "unknown"
             self._collect(self._windows[kind].add(origin_of(peer), event))
 
+    @contextmanager
+    def recording_denial(self, caller: Caller, operation: str) -> Iterator[None]:
+        """Records a denial that is raised within."""
+        try:
+            yield
+        except Fault as fault:
+            if fault.reason in DENIALS:
+                self.record_denial(caller, operation, fault)
+            raise
+
     async def flush(self) -> None:
         """Write what was collected, including by a concurrent call. What cannot be written now is kept for later, as
         far as there is room.
@@ -207,6 +218,11 @@ class AuditLog:
         await self._rejections.flush()
         events, more = await self._store.events(search, seconds)
         return events, Cursor(events[-1].at, events[-1].seq) if more else None
+
+    async def count(self, grant: Grant, search: EventSearch, most: int, seconds: float) -> int:
+        """The events on all pages of the search, counted up to `most`."""
+        grant.expect(Privilege.VIEW_AUDIT_LOG)
+        return await self._store.count_events(search, most, seconds)
 
 
 def _token_and_reason(event: KeptEvent) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from watchword.domain.actors import (
 )
 from watchword.domain.declared_entities import plan_declaration
 from watchword.domain.errors import Fault, Reason, invalid
-from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX
+from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX, check_short_id
 from watchword.domain.policies import (
     Explanation,
     Policy,
@@ -29,6 +29,7 @@ from watchword.domain.policies import (
     grants_of,
     out_of_scope,
 )
+from watchword.domain.policy_filters import PolicyFilter
 from watchword.domain.ports import Group, PolicyStore
 from watchword.service.authority import Authority, not_accepted
 
@@ -58,11 +59,15 @@ class Policies:
         await self._authority.write(grant, lambda grant: self._store.add_policy(grant.precondition, policy))
         return policy.urn
 
-    async def update(self, grant: Grant, policy: Policy) -> str:
+    async def update(self, grant: Grant, policy: Policy, *, create: bool = False) -> None:
+        """With `create`, a policy that does not exist is created."""
         grant.expect(MANAGE)
         policy = check_policy(policy)
-        await self._authority.write(grant, lambda grant: self._store.replace_policy(grant.precondition, policy))
-        return policy.urn
+        if create:
+            check_short_id(policy.urn.removeprefix(POLICY_PREFIX), "urn", "The id at the end of urn")
+        await self._authority.write(
+            grant, lambda grant: self._store.replace_policy(grant.precondition, policy, create=create)
+        )
 
     async def delete(self, grant: Grant, urn: str) -> None:
         grant.expect(MANAGE)
@@ -96,13 +101,13 @@ class Policies:
                 return policy
         raise Fault(Reason.POLICY_NOT_FOUND, "There is no policy with this urn.")
 
-    async def list(self, grant: Grant, query: str | None) -> tuple[Policy, ...]:
+    async def list(self, grant: Grant, query: str | None, only: PolicyFilter) -> tuple[Policy, ...]:
         """By name; with a query, those whose name or description contains it."""
         grant.expect(MANAGE)
-        policies = (await self._store.policies()).policies
+        policies = filter(only.matches, (await self._store.policies()).policies)
         wanted = (query or "").strip().lower()
         if wanted in ("", "*"):
-            return policies
+            return tuple(policies)
         return tuple(p for p in policies if wanted in f"{p.name}\n{p.description or ''}".lower())
 
     async def granted(self, grant: Grant, actor: str) -> tuple[frozenset[Privilege], frozenset[str]]:
@@ -132,6 +137,17 @@ class Policies:
     async def actors(self, grant: Grant, search: ActorSearch, seconds: float) -> ActorPage:
         grant.expect(MANAGE, Privilege.MANAGE_ACCESS_TOKENS)
         return await self._store.known_actors(search, seconds)
+
+    async def find_actor(self, caller: Caller, urn: str) -> ActorState | None:
+        """The status of a known actor; None if it is not known, or the caller may not see it. Callers may see
+        themselves.
+        """
+        grant = await self._authority.authorize(caller)
+        if urn != caller.actor and not (grant.may(MANAGE) or grant.may(Privilege.MANAGE_ACCESS_TOKENS)):
+            return None
+        state = await self._store.actor_state(urn)
+        known = state.changed_at is not None or (await self._store.actor_holdings(urn)).known
+        return state if known else None
 
     async def create_group(self, grant: Grant, short_id: str | None, name: str, description: str | None) -> str:
         grant.expect(MANAGE)

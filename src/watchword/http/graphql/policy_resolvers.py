@@ -15,6 +15,7 @@ from watchword.domain.declared_entities import (
 )
 from watchword.domain.errors import invalid
 from watchword.domain.names import (
+    DATAHUB_POLICY_PREFIX,
     POLICY_PREFIX,
     check_actor,
     check_description,
@@ -22,6 +23,7 @@ from watchword.domain.names import (
     check_name,
     check_short_id,
     check_urn,
+    policy_urn,
 )
 from watchword.domain.policies import (
     DEFAULT_SET,
@@ -39,6 +41,7 @@ from watchword.domain.policies import (
     right_name,
     right_of,
 )
+from watchword.domain.policy_filters import parse_policy_filter
 from watchword.domain.ports import Group
 from watchword.http.graphql.context import Info, Json, page_of, record_json
 from watchword.http.graphql.token_resolvers import user_json
@@ -47,7 +50,12 @@ from watchword.http.graphql.token_resolvers import user_json
 async def get_granted_privileges(_: Any, info: Info, input: Json) -> Json:
     policies = info.context.services.core.policies
     actor = check_actor(input["actorUrn"], "actorUrn")
-    granted, scopes = await policies.granted(await policies.authorize_for(info.context.caller, actor), actor)
+    grant = await policies.authorize_for(info.context.caller, actor)
+    if (input.get("resourceSpec") or {}).get("resourceUrn"):
+        raise invalid(
+            "resourceSpec.resourceUrn", "resourceSpec.resourceUrn must be empty: privileges here are not on resources."
+        )
+    granted, scopes = await policies.granted(grant, actor)
     return {
         "privileges": [privilege.name for privilege in Privilege if privilege in granted],
         "scopes": sorted(scopes),
@@ -88,12 +96,13 @@ async def create_policy(_: Any, info: Info, input: Json) -> str:
 
 async def update_policy(_: Any, info: Info, urn: str, input: Json) -> str:
     policies, grant = await info.context.authorize_policies()
-    return await policies.update(grant, _policy(urn, input))
+    await policies.update(grant, _policy(policy_urn(urn), input), create=urn.startswith(DATAHUB_POLICY_PREFIX))
+    return urn
 
 
 async def delete_policy(_: Any, info: Info, urn: str) -> str:
     policies, grant = await info.context.authorize_policies()
-    await policies.delete(grant, check_urn(urn, "urn"))
+    await policies.delete(grant, policy_urn(check_urn(urn, "urn")))
     return urn
 
 
@@ -117,14 +126,14 @@ async def apply_policies(_: Any, info: Info, input: Json) -> Json:
 
 async def get_policy(_: Any, info: Info, urn: str) -> Json:
     policies, grant = await info.context.authorize_policies()
-    policy = await policies.get(grant, check_urn(urn, "urn"))
+    policy = await policies.get(grant, policy_urn(check_urn(urn, "urn")))
     return policy_json(policy, await info.context.names(policy.users))
 
 
 async def list_policies(_: Any, info: Info, input: Json) -> Json:
     policies, grant = await info.context.authorize_policies()
     page = page_of(input)
-    found = await policies.list(grant, input.get("query"))
+    found = await policies.list(grant, input.get("query"), parse_policy_filter(input.get("orFilters")))
     shown = found[page["start"] :][: page["count"]]
     names = await info.context.names(users_of(shown))
     return page | {"total": len(found), "policies": [policy_json(policy, names) for policy in shown]}
@@ -217,11 +226,7 @@ def _unchanged(declared: PolicyDeclaration, plan: PolicyPlan) -> int:
 
 def _policy(urn: str, input: Json, where: str = "") -> Policy:
     actors = input["actors"]
-    if actors.get("roles"):
-        raise invalid(f"{where}actors.roles", f"{where}actors.roles must be empty: there are no roles here.")
-    for flag in ("allGroups", "resourceOwners"):
-        if actors.get(flag):
-            raise invalid(f"{where}actors.{flag}", f"{where}actors.{flag} must be false: it has no meaning here.")
+    _check_supported(input, actors, where)
     return Policy(
         urn=urn,
         name=input["name"],
@@ -235,13 +240,23 @@ def _policy(urn: str, input: Json, where: str = "") -> Policy:
     )
 
 
+def _check_supported(input: Json, actors: Json, where: str) -> None:
+    """Reject what has a meaning only in DataHub's catalogue. Its clients send these fields, empty, with any policy."""
+    named = ("roles", "allGroups", "resourceOwners", "resourceOwnersTypes")
+    given = {f"actors.{name}": actors.get(name) for name in named}
+    given |= {f"resources.{name}": value for name, value in (input.get("resources") or {}).items()}
+    for name, value in given.items():
+        if value.get("criteria") if isinstance(value, dict) else value:
+            raise invalid(where + name, f"{where}{name} must be empty or false: it has no meaning here.")
+
+
 def users_of(policies: Iterable[Policy]) -> list[str]:
     return [user for policy in policies for user in policy.users]
 
 
 def policy_json(policy: Policy, names: Mapping[str, str]) -> Json:
     """With the names of its users."""
-    unsupported = {"roles": [], "allGroups": False, "resourceOwners": False}
+    unsupported = {"roles": [], "allGroups": False, "resourceOwners": False, "resourceOwnersTypes": []}
     users = sorted(policy.users)
     actors = {"users": users, "groups": sorted(policy.groups), "allUsers": policy.all_users}
     actors["resolvedUsers"] = [user_json(urn, names.get(urn)) for urn in users]
@@ -253,6 +268,7 @@ def policy_json(policy: Policy, names: Mapping[str, str]) -> Json:
         privileges=[privilege.name for privilege in Privilege if privilege in policy.privileges],
         scopes=sorted(policy.scopes),
         actors=actors | unsupported,
+        resources=None,
         source=policy.source.value,
         set=policy.set_name,
     )

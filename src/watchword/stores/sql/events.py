@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -35,6 +36,14 @@ class SqlEvents(SqlPart):
                     return EventPage(tuple(found), more=True)
                 found.append(_event(row))
             return EventPage(tuple(found), more=False)
+
+        return await self._db.scan(work, seconds)
+
+    async def count_events(self, search: EventSearch, most: int, seconds: float = SEARCH_SECONDS) -> int:
+        sql, bound = events_sql(replace(search, after=None, count=most - 1), self._db.dialect)
+
+        async def work(tx: Transaction) -> int:
+            return int(await tx.fetchval(f"SELECT count(*) FROM ({sql}) AS found", *bound))
 
         return await self._db.scan(work, seconds)
 

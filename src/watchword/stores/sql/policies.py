@@ -108,12 +108,16 @@ class SqlPolicies(SqlPart):
             events.append(_policy_event(Action.POLICY_CREATED, policy))
 
     @transaction
-    async def replace_policy(self, tx: Transaction, precondition: WritePrecondition, policy: Policy) -> None:
+    async def replace_policy(
+        self, tx: Transaction, precondition: WritePrecondition, policy: Policy, *, create: bool = False
+    ) -> None:
         async with _change(tx, precondition) as events:
-            before = _editable(await tx.fetchrow(_GET, policy.urn))
-            updated = replace(policy, source=before.source, set_name=before.set_name)
-            await tx.execute(_PUT, *_policy_values(updated))
-            events.append(_policy_event(Action.POLICY_UPDATED, updated))
+            row = await tx.fetchrow(_GET, policy.urn)
+            if row is not None or not create:
+                before = _editable(row)
+                policy = replace(policy, source=before.source, set_name=before.set_name)
+            await tx.execute(_PUT, *_policy_values(policy))
+            events.append(_policy_event(Action.POLICY_CREATED if row is None else Action.POLICY_UPDATED, policy))
 
     @transaction
     async def delete_policy(self, tx: Transaction, precondition: WritePrecondition, urn: str) -> None:
