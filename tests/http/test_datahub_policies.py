@@ -178,7 +178,7 @@ def test_terraform_provider_manages_a_policy(server: Server, actor: str) -> None
     bearer = {"Authorization": f"Bearer {token}"}
     urn = f"urn:li:dataHubPolicy:{short_id(actor)}"
     assert server.http.get(ENTITY + urn, headers=bearer).status_code == 404
-    wanted = {
+    wanted: dict[str, Any] = {
         "type": "PLATFORM",
         "name": "by terraform",
         "state": "ACTIVE",
