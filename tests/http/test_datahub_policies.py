@@ -190,7 +190,7 @@ def test_terraform_provider_manages_a_policy(server: Server, actor: str) -> None
         wanted |= changed
         assert server.ask(UPDATE, {"urn": urn, "input": wanted}, token=token) == {"updatePolicy": urn}
         info = {"displayName": "by terraform", "editable": True} | {k: v for k, v in wanted.items() if k != "name"}
-        info["actors"] = {"groups": []} | info["actors"]
+        info["actors"] = {"groups": [], **wanted["actors"]}
         for path in (urn, urn.replace(":", "%3A")):
             assert server.http.get(ENTITY + path, headers=bearer).json() == {
                 "urn": urn,
