@@ -1,4 +1,5 @@
-"""Signing and sealing: tokens are EdDSA JWTs, and the store holds the signing keys encrypted by a master key.
+"""Signing and sealing: tokens are JWTs of EdDSA or RS256, and the store holds the signing keys encrypted by a master
+key.
 
 The key ring signs with the newest key and publishes the keys whose tokens may still be valid, and the next key. Tokens
 are JWTs in the style of RFC 9068. Other services verify the signature by the published keys, which do not show
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -24,11 +25,13 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from watchword.domain.actors import WritePrecondition
 from watchword.domain.errors import OperatorError, Stale
-from watchword.domain.ports import Claims, Clock, KeyStore, SealedKey, Signed
+from watchword.domain.keys import KEYS_CACHE_SECONDS, KeyKind, PreparedKey, SealedKey
+from watchword.domain.ports import Claims, Clock, KeyStore, Signed
 from watchword.domain.secret import Secret
 from watchword.files import draft, sync
 
 KEY_BYTES = 32
+RSA_BITS = 2_048
 NONCE_BYTES = 12
 KID_LENGTH = 16
 CLIENT_ID = "watchword"
@@ -37,6 +40,12 @@ Randomness = Callable[[int], bytes]
 
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
 _to_url = bytes.maketrans(b"+/", b"-_")
+
+
+class SigningKey(NamedTuple):
+    kid: str
+    kind: KeyKind
+    sign: Callable[[bytes], bytes]
 
 
 class MasterKeyError(OperatorError):
@@ -112,37 +121,35 @@ class KeyRing:
         self._issuer = issuer
         self._clock = clock
         self._randomness = randomness
-        self._kid = ""
-        self._private: Ed25519PrivateKey | None = None
+        self._key: SigningKey | None = None
 
     async def settle(self) -> Secret[bytes]:
         """At start: create the first salt and keys if there are none, and check that the master key opens them."""
         if await self._store.sealed_salt() is None:
             salt = self._sealer.seal(Secret(self._randomness(KEY_BYTES)), "salt")
-            await self._store.settle_keys(salt, self._fresh(), self._fresh())
+            await self._store.settle_keys(salt, self._fresh(KeyKind.EDDSA), self._fresh(KeyKind.EDDSA))
         sealed = await self._store.sealed_salt()
         assert sealed is not None
         await self.refresh()
         opened = self._sealer.open(sealed, "salt")
         # After the check: a wrong master key must not seal a next key.
-        self._opened(await self._next())
+        self._opened(await self.following())
         return opened
 
     async def refresh(self) -> None:
         """Sign with the newest key of the store."""
         newest = (await self._store.keys())[0]
-        if newest.kid != self._kid:
-            self._private = self._opened(newest)
-            self._kid = newest.kid
+        if self._key is None or newest.kid != self._key.kid:
+            self._key = self._opened(newest)
 
     def sign(self, claims: Claims) -> Signed:
-        assert self._private is not None
-        return self._signed(claims, self._kid, self._private)
+        assert self._key is not None
+        return self._signed(claims, self._key)
 
     async def sign_again(self, claims: Claims, kid: str) -> Signed | None:
         for key in await self._store.keys():
             if key.kid == kid:
-                return self._signed(claims, kid, self._opened(key))
+                return self._signed(claims, self._opened(key))
         return None
 
     def claims(self, claims: Claims) -> dict[str, Any]:
@@ -161,24 +168,35 @@ class KeyRing:
             content["scope"] = " ".join(limits.scopes)
         return content
 
-    def _signed(self, claims: Claims, kid: str, private: Ed25519PrivateKey) -> Signed:
-        return Signed(Secret(signed_token(self.claims(claims), kid, private)), kid)
+    def _signed(self, claims: Claims, key: SigningKey) -> Signed:
+        return Signed(Secret(signed_token(self.claims(claims), key)), key.kid)
 
     async def all(self) -> tuple[SealedKey, ...]:
         return await self._store.keys()
 
     async def jwks(self) -> dict[str, list[dict[str, str]]]:
         # In this order: after a rotation in between, the signing key is listed twice and not missing.
-        following = await self._next()
+        following = await self.following()
         now = self._clock()
         published = [key for key in await self._store.keys() if key.is_published(now)]
-        known = {key.kid: key.public for key in (*published, following)}
-        return {"keys": [_jwk(kid, public) for kid, public in known.items()]}
+        known = {key.kid: key for key in (*published, following)}
+        return {"keys": [_jwk(key) for key in known.values()]}
+
+    async def prepare(self, precondition: WritePrecondition, kind: KeyKind) -> PreparedKey:
+        key = await self.following()
+        if is_new := key.kind is not kind:
+            replaced, key = key.kid, self._fresh(kind)
+            try:
+                await self._store.replace_next(precondition, replaced, key)
+            except Stale:  # another process replaced or activated it
+                return await self.prepare(precondition, kind)
+        known_at = key.created_at + KEYS_CACHE_SECONDS * 1_000
+        return PreparedKey(key, is_new, known_at if self._clock() < known_at else None)
 
     async def rotate(self, precondition: WritePrecondition) -> SealedKey:
-        key = await self._next()
+        key = await self.following()
         try:
-            await self._store.rotate_key(precondition, key.kid, self._fresh())
+            await self._store.rotate_key(precondition, key.kid, self._fresh(key.kind))
         except Stale:
             # A concurrent rotation to the same key is a success.
             if key.kid not in {known.kid for known in await self._store.keys()}:
@@ -186,29 +204,28 @@ class KeyRing:
         await self.refresh()
         return key
 
-    async def _next(self) -> SealedKey:
-        """Created if it is missing, as in an older or restored store."""
+    async def following(self) -> SealedKey:
+        """Created if it is missing, as in an older or restored store: of the kind that signs."""
         kept = await self._store.next_key()
         if kept is None:
-            await self._store.settle_next(self._fresh())
+            await self._store.settle_next(self._fresh((await self._store.keys())[0].kind))
             kept = await self._store.next_key()
         assert kept is not None
         return kept
 
-    def _opened(self, key: SealedKey) -> Ed25519PrivateKey:
-        raw = self._sealer.open(key.sealed_private, _label(key.kid))
-        return Ed25519PrivateKey.from_private_bytes(raw.reveal())
+    def _opened(self, key: SealedKey) -> SigningKey:
+        raw = self._sealer.open(key.sealed_private, _label(key.kid)).reveal()
+        sign = rsa_signer(raw) if key.kind is KeyKind.RS256 else Ed25519PrivateKey.from_private_bytes(raw).sign
+        return SigningKey(key.kid, key.kind, sign)
 
-    def _fresh(self) -> SealedKey:
-        private = Ed25519PrivateKey.from_private_bytes(self._randomness(KEY_BYTES))
-        public = private.public_key().public_bytes_raw()
+    def _fresh(self, kind: KeyKind) -> SealedKey:
+        if kind is KeyKind.RS256:
+            public, private = new_rsa_key()
+        else:
+            made = Ed25519PrivateKey.from_private_bytes(self._randomness(KEY_BYTES))
+            public, private = made.public_key().public_bytes_raw(), Secret(made.private_bytes_raw())
         kid = _kid(public)
-        return SealedKey(
-            kid=kid,
-            public=public,
-            sealed_private=self._sealer.seal(Secret(private.private_bytes_raw()), _label(kid)),
-            created_at=self._clock(),
-        )
+        return SealedKey(kid, public, self._sealer.seal(private, _label(kid)), self._clock())
 
 
 def check_master_key(sealer: Sealer, salt: bytes, private_keys: Iterable[tuple[str, bytes]]) -> None:
@@ -226,17 +243,58 @@ def _kid(public: bytes) -> str:
     return encoded(sha256(public).digest())[:KID_LENGTH].decode()
 
 
-def _jwk(kid: str, public: bytes) -> dict[str, str]:
-    x = encoded(public).decode()
-    return {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": kid, "x": x}
+def _jwk(key: SealedKey) -> dict[str, str]:
+    if key.kind is KeyKind.RS256:
+        numbers = {name: encoded(number).decode() for name, number in rsa_numbers(key.public).items()}
+        return {"kty": "RSA", "alg": "RS256", "use": "sig", "kid": key.kid, **numbers}
+    x = encoded(key.public).decode()
+    return {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": key.kid, "x": x}
 
 
-def signed_token(claims: Mapping[str, Any], kid: str, private: Ed25519PrivateKey) -> str:
+# RSA. The modules are loaded by those who use such keys.
+
+
+def new_rsa_key() -> tuple[bytes, Secret[bytes]]:
+    """The public and the private key, in DER. OpenSSL draws the random numbers."""
+    from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+    made = generate_private_key(public_exponent=65_537, key_size=RSA_BITS)
+    public = made.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return public, Secret(made.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()))
+
+
+def rsa_signer(private: bytes) -> Callable[[bytes], bytes]:
+    """The signatures of RS256, which are always the same for the same content."""
+    from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import load_der_private_key
+
+    # The check of its numbers takes longer than a signature. The seal proves that the key is ours.
+    key = load_der_private_key(private, None, unsafe_skip_rsa_key_validation=True)
+    assert isinstance(key, RSAPrivateKey)
+    sign, padding, digest = key.sign, PKCS1v15(), SHA256()
+    return lambda content: sign(content, padding, digest)
+
+
+def rsa_numbers(public: bytes) -> dict[str, bytes]:
+    """The modulus and the exponent, under their names in a JWK."""
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+    from cryptography.hazmat.primitives.serialization import load_der_public_key
+
+    key = load_der_public_key(public)
+    assert isinstance(key, RSAPublicKey)
+    numbers = {"n": key.public_numbers().n, "e": key.public_numbers().e}
+    return {name: number.to_bytes((number.bit_length() + 7) // 8) for name, number in numbers.items()}
+
+
+def signed_token(claims: Mapping[str, Any], key: SigningKey) -> str:
     """A token in the compact form of RFC 7515. Not by a library: PyJWT adds half the time of the signature. Tests
     compare the result with PyJWT's byte by byte.
     """
-    content = _header(kid) + b"." + encoded(_to_json(claims).encode())
-    return (content + b"." + encoded(private.sign(content))).decode()
+    content = _header(key.kid, key.kind.value) + b"." + encoded(_to_json(claims).encode())
+    return (content + b"." + encoded(key.sign(content))).decode()
 
 
 def encoded(content: bytes) -> bytes:
@@ -245,6 +303,6 @@ def encoded(content: bytes) -> bytes:
 
 
 @lru_cache(16)
-def _header(kid: str) -> bytes:
+def _header(kid: str, algorithm: str) -> bytes:
     # `token scan` finds the start of a token by this order.
-    return encoded(_to_json({"alg": "EdDSA", "kid": kid, "typ": "at+jwt"}).encode())
+    return encoded(_to_json({"alg": algorithm, "kid": kid, "typ": "at+jwt"}).encode())

@@ -44,8 +44,8 @@ def talks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Talk]]
         yield {"pyjwt": pythons, "authlib": pythons, "jose": nodes, "openid-client": nodes}
 
 
-def rotate(server: Server) -> None:
-    done = server.command_line("keys", "rotate")
+def rotate(server: Server, *flags: str) -> None:
+    done = server.command_line("keys", "rotate", *flags)
     assert done.returncode == 0, done.stderr
 
 
@@ -92,6 +92,16 @@ class TestByTheKeys:
         rotate(issuer)
         rotate(issuer)
         assert self.check(talks, library, issuer, made(issuer, actor), actor, **at_once) == actor
+
+    def test_libraries_verify_tokens_of_an_rsa_key(self, issuer: Server, talks: dict[str, Talk], actor: str) -> None:
+        old = made(issuer, actor)
+        rotate(issuer, "--kind", "rs256")
+        rotate(issuer)
+        for library in LIBRARIES:
+            for token in (old, made(issuer, actor)):
+                assert self.check(talks, library, issuer, token, actor) == actor
+        rotate(issuer, "--kind", "eddsa")
+        rotate(issuer)
 
     @pytest.mark.parametrize("library", LIBRARIES)
     def test_token_for_another_audience_is_rejected_by_the_library(

@@ -15,9 +15,10 @@ from watchword.domain.bulk_revocation import Receipt, RevocationPreview, Selecti
 from watchword.domain.errors import Fault, Stale
 from watchword.domain.filters import Condition, Field, Filter, Search
 from watchword.domain.idempotency import IdempotencyRecord
+from watchword.domain.keys import SealedKey
 from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX
 from watchword.domain.policies import Policy, Privilege, root_policy
-from watchword.domain.ports import Group, Issue, Page, SealedKey, Store
+from watchword.domain.ports import Group, Issue, Page, Store
 from watchword.domain.tokens import TokenRecord, TokenType
 
 T = TypeVar("T")

@@ -131,7 +131,8 @@ CHANGES: list[tuple[Action, str, dict[str, Any], Work]] = [
     ),
     (Action.ACTOR_SUSPENDED, BOB, {}, lambda s, w: s.set_actor_status(w, BOB, ActorStatus.SUSPENDED)),
     (Action.ACTOR_RESUMED, BOB, {}, lambda s, w: s.set_actor_status(w, BOB, ActorStatus.ACTIVE)),
-    (Action.KEY_ROTATED, "kid-2", {}, lambda s, w: s.rotate_key(w, "kid-2", key(3))),
+    (Action.KEY_PREPARED, "kid-7", {"kind": "RS256"}, lambda s, w: s.replace_next(w, "kid-2", key(7))),
+    (Action.KEY_ROTATED, "kid-7", {}, lambda s, w: s.rotate_key(w, "kid-7", key(3))),
 ]
 
 

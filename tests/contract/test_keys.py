@@ -6,7 +6,8 @@ import pytest
 from tests.contract.harness import HOUR, PLENTY, SYSTEM, Run, StoreHarness, all_of, key, record
 from tests.support.backends import NOW, SettableClock, StoreLocation
 from watchword.domain.errors import Stale
-from watchword.domain.ports import Issue, SealedKey, Store
+from watchword.domain.keys import KeyKind, SealedKey
+from watchword.domain.ports import Issue, Store
 from watchword.domain.secret import Secret
 from watchword.signing import KeyRing, Sealer
 
@@ -144,6 +145,33 @@ def test_later_rotation_does_not_change_older_keys(harness: StoreHarness) -> Non
 def test_active_key_is_always_published(harness: StoreHarness) -> None:
     (current,) = harness.run(harness.store.keys())
     assert current.is_published(NOW + 10**15)
+
+
+def test_only_the_current_next_key_is_replaced(harness: StoreHarness) -> None:
+    harness.assert_stale(harness.store.replace_next(SYSTEM, "kid-1", key(3)))
+    harness.run(harness.store.replace_next(SYSTEM, "kid-2", key(3)))
+    harness.assert_stale(harness.store.rotate_key(SYSTEM, "kid-2", key(4)))
+    assert harness.run(harness.store.next_key()) == key(3)
+    assert harness.run(harness.store.keys()) == (key(1),)
+
+
+def test_next_keys_keep_the_kind_of_the_last_one(run: Run, store: Store, other: Store, clock: SettableClock) -> None:
+    rings = [KeyRing(one, Sealer(Secret(b"k" * 32)), "https://tokens.example", clock) for one in (store, other)]
+
+    async def change_kinds() -> None:
+        for ring in rings:
+            await ring.settle()
+        prepared = await asyncio.gather(*(ring.prepare(SYSTEM, KeyKind.RS256) for ring in rings))
+        assert sorted(one.is_new for one in prepared) == [False, True]
+        assert {one.key.kid for one in prepared} == {(await rings[0].following()).kid}
+        (published_at,) = {one.key.created_at for one in prepared}
+        assert {one.waits_until for one in prepared} == {published_at + 300_000}
+        clock.now = published_at + 300_000
+        assert (await rings[0].prepare(SYSTEM, KeyKind.RS256)).waits_until is None
+        assert (await rings[0].rotate(SYSTEM)).kind is (await rings[1].following()).kind is KeyKind.RS256
+        assert {jwk["kty"] for jwk in (await rings[1].jwks())["keys"]} == {"RSA"}
+
+    run(change_kinds())
 
 
 def test_concurrent_rotations_activate_published_keys(run: Run, store: Store, other: Store) -> None:

@@ -52,6 +52,7 @@ WRITES: dict[str, Write] = {
     "delete_group": lambda store, precondition: store.delete_group(precondition, OPS.urn),
     "change_members": lambda store, precondition: store.change_members(precondition, OPS.urn, add=[EVE]),
     "set_actor_status": lambda store, precondition: store.set_actor_status(precondition, EVE, ActorStatus.SUSPENDED),
+    "replace_next": lambda store, precondition: store.replace_next(precondition, "kid-2", key(50)),
     "rotate_key": lambda store, precondition: store.rotate_key(precondition, "kid-2", key(50)),
 }
 every_write = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)

@@ -12,7 +12,7 @@ import pytest
 from bench.fill import fill, filled_actor, is_revoked
 from tests.support.costs import Cost, Watched, operations
 from tests.support.server import ADMIN, Server
-from watchword.domain.ports import SealedKey
+from watchword.domain.keys import SealedKey
 
 SIZES = (100_000, pytest.param(1_000_000, marks=pytest.mark.soak))
 ACTORS = 1_000

@@ -1,19 +1,17 @@
 """`watchword keys`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from watchword.cli.local import Wiring, run_locally, with_store
+from watchword.cli.local import LocalService, Wiring, run_locally, with_store
 from watchword.cli.options import json_flag
 from watchword.cli.output import When, iso, say, say_json
 from watchword.cli.run import Group
 from watchword.domain.actors import system_precondition
+from watchword.domain.errors import OperatorError
+from watchword.domain.keys import KeyKind, SealedKey
 from watchword.settings import Settings
-
-if TYPE_CHECKING:
-    from watchword.domain.ports import SealedKey
 
 
 @click.group(cls=Group)
@@ -26,32 +24,59 @@ def keys() -> None:
 @with_store
 def list_keys(wiring: Wiring, as_json: bool, settings: Settings) -> None:
     """List signing keys, newest first. The first signs; the others stay published until their last token has expired.
+    The last line is the next key, which is published and signs after the next rotation.
 
     Example: watchword keys list --json
     """
-    found = run_locally(wiring, settings, lambda service: service.keys.all())
+
+    async def read(service: LocalService) -> tuple[tuple[SealedKey, ...], SealedKey]:
+        return await service.keys.all(), await service.keys.following()
+
+    found, following = run_locally(wiring, settings, read)
+    states = [(key, "signs" if key.retired_at is None else "retired") for key in found] + [(following, "next")]
     if as_json:
-        say_json([{"kid": key.kid} | {name: at and iso(at) for name, at in _times(key).items()} for key in found])
+        say_json([_row(key, state) for key, state in states])
         return
-    for key in found:
-        state = "signs" if key.retired_at is None else f"published until {When(key.published_until, 'removed').iso}"
-        say(f"{key.kid}  created {iso(key.created_at)}  {state}")
+    for key, state in states:
+        shown = f"published until {When(key.published_until, 'removed').iso}" if state == "retired" else state
+        say(f"{key.kid}  {key.kind.value}  created {iso(key.created_at)}  {shown}")
 
 
-def _times(key: "SealedKey") -> dict[str, int | None]:
-    return {"createdAt": key.created_at, "retiredAt": key.retired_at, "publishedUntil": key.published_until}
+def _row(key: SealedKey, state: str) -> dict[str, str | None]:
+    times = {"createdAt": key.created_at, "retiredAt": key.retired_at, "publishedUntil": key.published_until}
+    shown = {name: None if at is None else iso(at) for name, at in times.items()}
+    return {"kid": key.kid, "kind": key.kind.value, "state": state, **shown}
 
 
 @keys.command()
+@click.option("--kind", type=click.Choice([kind.name.lower() for kind in KeyKind]), help="Change to keys of this kind.")
 @with_store
-def rotate(wiring: Wiring, settings: Settings) -> None:
-    """Sign with a new key from now on, on every instance. Existing tokens stay valid.
+def rotate(wiring: Wiring, kind: str | None, settings: Settings) -> None:
+    """Sign with the next key from now on, on every instance. Existing tokens stay valid.
+
+    With --kind and a next key of another kind, publish one of that kind instead: it signs when you run the command
+    again after five minutes, when services that cache the keys know it. Later keys are of the same kind.
 
     Example: watchword keys rotate
+    Example: watchword keys rotate --kind rs256
     """
     by = system_precondition("command line")
-    key = run_locally(wiring, settings, lambda service: service.keys.rotate(by))
-    say(f"Signing with {key.kid} from now on.")
+
+    async def run(service: LocalService) -> str:
+        prepared = None if kind is None else await service.keys.prepare(by, KeyKind[kind.upper()])
+        if prepared is None or prepared.waits_until is None:
+            key = await service.keys.rotate(by)
+            return f"Signing with {key.kid} ({key.kind.value}) from now on."
+        key = prepared.key
+        again = f"Run this again after {iso(prepared.waits_until)}, when services that cache the keys know it."
+        if not prepared.is_new:
+            raise OperatorError(
+                f"{key.kid} ({key.kind.value}) was published at {iso(key.created_at)}. {again} To sign with it now: "
+                "watchword keys rotate"
+            )
+        return f"Published {key.kid} ({key.kind.value}). It does not sign yet. {again}"
+
+    say(run_locally(wiring, settings, run))
 
 
 @keys.command()

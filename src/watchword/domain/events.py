@@ -48,6 +48,7 @@ class Action(Enum):
     ACTOR_LINKED = "actor.linked", "An actor was linked to a person of the identity provider, or the link was removed."
     ACTOR_GROUPS_CHANGED = "actor.groups_changed", "A sign-in changed the groups of an actor: added, removed, refused."
     KEY_CREATED = "key.created", "The first signing key was created."
+    KEY_PREPARED = "key.prepared", "The next signing key was replaced by this one, of another kind."
     KEY_ROTATED = "key.rotated", "New tokens are signed with this key."
     OPERATION_PLANNED = "operation.planned", "A truncation was requested: index, end time, strategy and reason."
     OPERATION_RUNNING = "operation.running", "An operation started or restarted: strategy and index."

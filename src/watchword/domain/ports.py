@@ -32,6 +32,7 @@ from watchword.domain.devices import Device, DeviceStatus
 from watchword.domain.events import EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.idempotency import IdempotencyRecord
+from watchword.domain.keys import KeyKind, PreparedKey, SealedKey
 from watchword.domain.operations import Operation, OperationPage, Plan
 from watchword.domain.policies import Policy, PolicyDeclaration, PolicyPlan, PolicySet
 from watchword.domain.secret import Secret
@@ -72,21 +73,6 @@ class Group:
     description: str | None
     members: int = 0
     set_name: str | None = None  # the set that declares it; None: made by the API
-
-
-@dataclass(frozen=True, slots=True)
-class SealedKey:
-    """A signing key as stored. It is published until its last token has expired; `published_until` None: for good."""
-
-    kid: str
-    public: bytes
-    sealed_private: bytes
-    created_at: int
-    retired_at: int | None = None
-    published_until: int | None = None
-
-    def is_published(self, now: int) -> bool:
-        return self.retired_at is None or self.published_until is None or self.published_until > now
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +137,14 @@ class Keys(Protocol):
     async def jwks(self) -> dict[str, list[dict[str, str]]]:
         """The published keys as a JSON Web Key Set."""
 
-    async def rotate(self, precondition: WritePrecondition) -> SealedKey: ...
+    async def following(self) -> SealedKey:
+        """The key that signs after the next rotation. It is published already."""
+
+    async def prepare(self, precondition: WritePrecondition, kind: KeyKind) -> PreparedKey:
+        """Make the next key one of this kind, unless it is."""
+
+    async def rotate(self, precondition: WritePrecondition) -> SealedKey:
+        """Sign with the next key from now on. The one after it is of the same kind."""
 
 
 class Seal(Protocol):
@@ -447,6 +440,9 @@ class KeyStore(Protocol):
 
     async def settle_next(self, following: SealedKey) -> None:
         """Store the next key, unless there is one."""
+
+    async def replace_next(self, precondition: WritePrecondition, kid: str, following: SealedKey) -> None:
+        """Store another next key in place of the one with this id. `Stale` unless that is still the next key."""
 
     async def rotate_key(self, precondition: WritePrecondition, kid: str, following: SealedKey) -> None:
         """Sign with the next key from now on, and store another as the next; the old key stays published until its last

@@ -12,6 +12,7 @@ import orjson
 
 from watchword.domain.actors import Bearer
 from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.keys import KEYS_CACHE_SECONDS
 from watchword.domain.names import name_of
 from watchword.domain.ports import Keys
 from watchword.http.authentication import Authenticator
@@ -28,7 +29,7 @@ METADATA = "/.well-known/oauth-authorization-server"
 OAUTH = frozenset({INTROSPECT, REVOKE, DEVICE_AUTHORIZATION, TOKEN})
 
 # The next key is published before it signs, so a client that caches the set for this long misses no rotation.
-KEYS_CACHED = ("cache-control", "public, max-age=300")
+KEYS_CACHED = ("cache-control", f"public, max-age={KEYS_CACHE_SECONDS}")
 METADATA_CACHED = ("cache-control", "public, max-age=3600")
 INACTIVE = Response(200, [JSON, NO_STORE], b'{"active":false}')
 

@@ -43,7 +43,7 @@ def jwks_client(issuer: str, memory: str, **options: Any) -> jwt.PyJWKClient:
 
 def pyjwt(issuer: str, token: str, memory: str, options: dict[str, Any]) -> Any:
     key = jwks_client(issuer, memory, **options).get_signing_key_from_jwt(token)
-    return jwt.decode(token, key, ["EdDSA"], audience=issuer, issuer=issuer)
+    return jwt.decode(token, key, ["EdDSA", "RS256"], audience=issuer, issuer=issuer)
 
 
 @functools.cache
@@ -54,7 +54,7 @@ def keys(issuer: str, memory: str) -> Any:
 def authlib(issuer: str, token: str, memory: str, options: dict[str, Any]) -> Any:
     """Not with its RFC 9068 validator, which does not support EdDSA."""
     wanted = {"iss": {"essential": True, "value": issuer}, "aud": {"essential": True, "value": issuer}}
-    claims = JsonWebToken(["EdDSA"]).decode(token, keys(issuer, memory), claims_options=wanted, **options)
+    claims = JsonWebToken(["EdDSA", "RS256"]).decode(token, keys(issuer, memory), claims_options=wanted, **options)
     claims.validate()
     return claims
 

@@ -5,7 +5,7 @@ from typing import Any
 from watchword.domain.actors import WritePrecondition, system_precondition
 from watchword.domain.errors import Stale
 from watchword.domain.events import Action, Event
-from watchword.domain.ports import SealedKey
+from watchword.domain.keys import SealedKey
 from watchword.stores.sql.transaction import KEYS, SqlPart, Transaction, check_precondition, transaction, write_events
 
 _ALL = "SELECT kid, public, sealed_private, created_at, retired_at, published_until FROM keys ORDER BY seq DESC"
@@ -49,6 +49,18 @@ class SqlKeys(SqlPart):
         await check_precondition(tx, system_precondition("start"), exclusive=[KEYS])
         if await tx.fetchval("SELECT kid FROM next_key") is None:
             await tx.execute(_ADD_NEXT, *_values(following))
+
+    @transaction
+    async def replace_next(
+        self, tx: Transaction, precondition: WritePrecondition, kid: str, following: SealedKey
+    ) -> None:
+        now = await check_precondition(tx, precondition, exclusive=[KEYS])
+        if await tx.fetchval("SELECT kid FROM next_key") != kid:
+            raise Stale
+        await tx.execute("DELETE FROM next_key")
+        await tx.execute(_ADD_NEXT, *_values(following))
+        prepared = Event(Action.KEY_PREPARED, following.kid, {"kind": following.kind.value})
+        await write_events(tx, precondition, [prepared], now)
 
     @transaction
     async def rotate_key(
