@@ -1,0 +1,437 @@
+"""Import from DataHub: what the rows of its table `metadata_aspect_v2` become here, and why some do not come.
+
+DataHub never validated names, descriptions and urns. A name that breaks our rules is cleaned, so that no token is lost
+for its name. What has no meaning here is left out and reported, never guessed.
+"""
+
+import json
+import unicodedata
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from watchword.domain.accounts import is_account
+from watchword.domain.actors import USER_PREFIX
+from watchword.domain.errors import Fault
+from watchword.domain.names import (
+    GROUP_PREFIX,
+    MAX_DESCRIPTION,
+    MAX_NAME,
+    POLICY_PREFIX,
+    check_actor,
+    check_description,
+    check_email,
+    check_group,
+    check_name,
+    check_short_id,
+    check_urn,
+    name_of,
+)
+from watchword.domain.policies import ROOT_POLICY, Policy, PolicySource, PolicyState, Privilege, check_policy
+from watchword.domain.secret import Secret
+from watchword.domain.tokens import TokenRecord, TokenType, check_token_id
+
+SET_NAME = "datahub"
+"""The set of the groups, service accounts and policies that come from DataHub."""
+DATAHUB_TOKEN = "urn:li:dataHubAccessToken:"  # noqa: S105 - a name, not a password
+DATAHUB_POLICY = "urn:li:dataHubPolicy:"
+TOKEN_INFO, USER_KEY, POLICY_INFO = "dataHubAccessTokenInfo", "corpUserKey", "dataHubPolicyInfo"  # noqa: S105 - the same
+PERSON_ASPECTS = (
+    USER_KEY, "corpUserInfo", "corpUserEditableInfo", "corpUserStatus", "status", "groupMembership",
+    "nativeGroupMembership",
+)  # fmt: skip
+GROUP_ASPECTS = ("corpGroupKey", "corpGroupInfo", "corpGroupEditableInfo", "status")
+ASPECTS: Mapping[str, tuple[str, ...]] = {
+    USER_PREFIX: PERSON_ASPECTS,
+    GROUP_PREFIX: GROUP_ASPECTS,
+    DATAHUB_TOKEN: (TOKEN_INFO,),
+    DATAHUB_POLICY: (POLICY_INFO,),
+}
+"""What is read, by the beginning of the urn."""
+MAX_MILLIS = 253_402_300_799_999  # the end of the year 9999
+MOST_EXAMPLES = 3
+_NO_NAME = "Without a name in DataHub"
+
+
+@dataclass(frozen=True, slots=True)
+class DataHubDatabase:
+    """DataHub's database. Its text omits the password."""
+
+    scheme: str  # mysql or postgresql
+    host: str
+    port: int
+    user: str
+    password: Secret[str] | None
+    database: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.user}@{self.host}:{self.port}/{self.database}"
+
+
+@dataclass(frozen=True, slots=True)
+class DataHubFile:
+    """An export: one row a line, as JSON. `-` is standard input."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return "standard input" if str(self.path) == "-" else str(self.path)
+
+
+DataHubUrl = DataHubDatabase | DataHubFile
+
+
+class AspectRow(NamedTuple):
+    urn: str
+    aspect: str
+    metadata: str
+
+
+class DataHubSource(Protocol):
+    """One consistent snapshot of DataHub's rows."""
+
+    async def count(self, prefix: str, aspect: str) -> int:
+        """How many urns that begin so have this aspect."""
+
+    def rows(self, prefix: str) -> AsyncIterator[list[AspectRow]]:
+        """The rows of ASPECTS of all urns that begin so, in batches, by the bytes of their urns."""
+
+
+class Noun(Enum):
+    PEOPLE = "people"
+    ACCOUNTS = "accounts"
+    GROUPS = "groups"
+    TOKENS = "tokens"
+    POLICIES = "policies"
+
+
+class Outcome(Enum):
+    NEW = "new"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    REVOKED = "revoked"
+    SUSPENDED = "suspended"
+    RESUMED = "resumed"
+    REMOVED = "removed"
+    CONFLICT = "conflict"
+    LEFT_OUT = "left out"
+    NOTE = "note"
+
+
+CHANGES = (Outcome.NEW, Outcome.CHANGED, Outcome.REVOKED, Outcome.SUSPENDED, Outcome.RESUMED, Outcome.REMOVED)
+
+
+@dataclass(slots=True)
+class ReportLine:
+    what: str
+    outcome: str
+    reason: str | None = None
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+
+class Report:
+    """What one run changed, or would change, and what it left out and why."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[Noun, Outcome, str], ReportLine] = {}
+        self.refusal: str | None = None
+        """Why nothing was revoked or removed."""
+
+    def add(self, what: Noun, outcome: Outcome, example: str = "", reason: str = "", count: int = 1) -> None:
+        if not count:
+            return
+        key = (what, outcome, reason)
+        line = self._lines.setdefault(key, ReportLine(what.value, outcome.value, reason or None))
+        line.count += count
+        if example and len(line.examples) < MOST_EXAMPLES:
+            line.examples.append(example)
+
+    def count(self, what: Noun, *outcomes: Outcome) -> int:
+        return sum(line.count for (noun, outcome, _), line in self._lines.items() if noun is what and outcome in outcomes)
+
+    @property
+    def lines(self) -> list[ReportLine]:
+        nouns, outcomes = list(Noun), list(Outcome)
+        ordered = sorted(self._lines, key=lambda key: (nouns.index(key[0]), outcomes.index(key[1]), key[2]))
+        return [self._lines[key] for key in ordered]
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """How many of each noun were changed."""
+        return {noun.value: count for noun in Noun if (count := self.count(noun, *CHANGES))}
+
+
+class LeftOut(Exception):
+    """Why a row does not come."""
+
+
+def parsed(metadata: str) -> dict[str, Any]:
+    """The JSON object of a row."""
+    try:
+        found = json.loads(metadata)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise LeftOut("its row is not a JSON object")
+    return found
+
+
+def cleaned(value: object, most: int) -> str:
+    """The text in one line, without characters that control a terminal, a database or the direction of text."""
+    text = value if isinstance(value, str) else "" if value is None else json.dumps(value)
+    kept = (" " if unicodedata.category(character)[0] in "CZ" else character for character in text)
+    return " ".join("".join(kept).split())[:most].rstrip()
+
+
+def name_from(value: object, instead: str) -> str:
+    """The name if it is valid, else the name cleaned, else another."""
+    if isinstance(value, str):
+        try:
+            return check_name(value)
+        except Fault:
+            pass
+    name = cleaned(value, MAX_NAME)
+    try:
+        return check_name(name)
+    except Fault:
+        return cleaned(instead, MAX_NAME)
+
+
+def description_from(value: object) -> str | None:
+    if isinstance(value, str):
+        try:
+            return check_description(value)
+        except Fault:
+            pass
+    return cleaned(value, MAX_DESCRIPTION) or None
+
+
+def _texts(value: object) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def _is_actor(urn: str) -> bool:
+    try:
+        check_actor(urn, "urn")
+    except Fault:
+        return False
+    return True
+
+
+def _is_group(urn: str) -> bool:
+    try:
+        check_group(urn, "urn")
+    except Fault:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedPerson:
+    """A person or service account. `suspended` is None where DataHub has no row about it: that suspends nobody and
+    resumes nobody.
+    """
+
+    urn: str
+    suspended: bool | None = None
+    display_name: str | None = None
+    email: str | None = None
+    description: str | None = None
+    groups: frozenset[str] = frozenset()
+
+    @property
+    def account_name(self) -> str:
+        return self.display_name or name_of(self.urn)
+
+
+def read_person(urn: str, aspects: Mapping[str, Mapping[str, Any]]) -> ImportedPerson:
+    if USER_KEY not in aspects:
+        raise LeftOut(f"it has no row {USER_KEY}: DataHub does not accept its tokens")
+    if not _is_actor(urn):
+        raise LeftOut("its urn is reserved or not valid here")
+    status, removed = (aspects.get(name, {}) for name in ("corpUserStatus", "status"))
+    said = [status.get("status") == "SUSPENDED"] if "status" in status else []
+    said += [removed.get("removed") is True] if "removed" in removed else []
+    info, edited = (aspects.get(name, {}) for name in ("corpUserInfo", "corpUserEditableInfo"))
+    names = [name for source in (edited, info) for name in (source.get("displayName"), source.get("fullName")) if name]
+    emails = [email for email in (edited.get("email"), info.get("email")) if _is_email(email)]
+    groups = _texts(aspects.get("groupMembership", {}).get("groups"))
+    groups += _texts(aspects.get("nativeGroupMembership", {}).get("nativeGroups"))
+    return ImportedPerson(
+        urn,
+        suspended=any(said) if said else None,
+        display_name=name_from(names[0], name_of(urn)) if names else None,
+        email=emails[0] if emails else None,
+        description=description_from(edited.get("aboutMe") or info.get("title")),
+        groups=frozenset(groups),
+    )
+
+
+def _is_email(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(check_email(value))
+    except Fault:
+        return False
+
+
+class ImportedGroup(NamedTuple):
+    urn: str
+    name: str
+    description: str | None
+
+
+def read_group(urn: str, aspects: Mapping[str, Mapping[str, Any]]) -> ImportedGroup:
+    if not _is_group(urn):
+        raise LeftOut("its urn is not valid here")
+    if aspects.get("status", {}).get("removed") is True:
+        raise LeftOut("it was removed in DataHub")
+    if not aspects.keys() & {"corpGroupKey", "corpGroupInfo"}:
+        raise LeftOut("it does not exist in DataHub any more")
+    info, edited = aspects.get("corpGroupInfo", {}), aspects.get("corpGroupEditableInfo", {})
+    description = description_from(edited.get("description") or info.get("description"))
+    return ImportedGroup(urn, name_from(info.get("displayName"), name_of(urn)), description)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """What decides whether a token comes."""
+
+    now: int
+    actors: Collection[str]
+    """Those that exist in DataHub."""
+    dead_accounts: Collection[str]
+    """Service accounts that were deleted here."""
+    root_actors: Collection[str]
+    allow_no_expiry: bool
+    allow_root: bool
+
+
+NO_ACTOR = f"its actor has no row {USER_KEY}: DataHub does not accept it"
+
+
+def token_id_of(urn: str) -> str:
+    try:
+        return check_token_id(urn.removeprefix(DATAHUB_TOKEN), "urn")
+    except Fault:
+        raise LeftOut("its urn has no token id") from None
+
+
+def read_token(token_id: str, info: Mapping[str, Any], rules: TokenRules) -> TokenRecord:
+    """The token's record. DataHub stores no type: an actor with the urn of a service account decides. The claim in the
+    token itself does not correct it at the first use, because a service account is one by its urn here.
+    """
+    actor, end = info.get("actorUrn"), info.get("expiresAt")
+    if not isinstance(actor, str) or not _is_actor(actor):
+        raise LeftOut("its actor is reserved, or its urn is not valid here")
+    if actor not in rules.actors:
+        raise LeftOut(NO_ACTOR)
+    if actor in rules.dead_accounts:
+        raise LeftOut("its service account was deleted here")
+    if actor in rules.root_actors and not rules.allow_root:
+        raise LeftOut("its actor is the root actor here, who may do everything: --allow-root")
+    if end is None and not rules.allow_no_expiry:
+        raise LeftOut("it never expires: --allow-no-expiry")
+    if end is not None and not _is_time(end):
+        raise LeftOut("its expiresAt is not a time")
+    if end is not None and end <= rules.now:
+        raise LeftOut("it has expired")
+    owner, made = info.get("ownerUrn"), info.get("createdAt")
+    return TokenRecord(
+        id=token_id,
+        type=TokenType.SERVICE_ACCOUNT if is_account(actor) else TokenType.PERSONAL,
+        name=name_from(info.get("name"), _NO_NAME),
+        description=description_from(info.get("description")),
+        actor_urn=actor,
+        owner_urn=owner if isinstance(owner, str) and _is_urn(owner) else actor,
+        created_at=made if _is_time(made) else rules.now,
+        expires_at=end,
+    )
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_MILLIS
+
+
+def _is_urn(value: str) -> bool:
+    try:
+        return bool(check_urn(value, "urn"))
+    except Fault:
+        return False
+
+
+def read_policy(urn: str, info: Mapping[str, Any]) -> tuple[Policy, list[str]]:
+    """The policy, and what it has in DataHub that does not come. What is left grants less, never more."""
+    if info.get("type") != "PLATFORM":
+        raise LeftOut("it is about the catalogue, not about the platform")
+    if _is_limited(info.get("resources")):
+        raise LeftOut("it is limited to resources of the catalogue")
+    actors = info.get("actors")
+    actors = actors if isinstance(actors, dict) else {}
+    words = _texts(info.get("privileges"))
+    users, groups = frozenset(_texts(actors.get("users"))), frozenset(_texts(actors.get("groups")))
+    known_users, known_groups = frozenset(filter(_is_actor, users)), frozenset(filter(_is_group, groups))
+    lost = _listed("privileges", (word for word in words if word not in Privilege.__members__))
+    lost += _listed("roles", _texts(actors.get("roles")))
+    lost += _listed("users", users - known_users) + _listed("groups", groups - known_groups)
+    lost += [name for name in ("allGroups", "resourceOwners") if actors.get(name) is True]
+    made = Policy(
+        urn=POLICY_PREFIX + urn.removeprefix(DATAHUB_POLICY),
+        name=name_from(info.get("displayName"), name_of(urn)),
+        description=description_from(info.get("description")),
+        state=PolicyState.ACTIVE if info.get("state") == "ACTIVE" else PolicyState.INACTIVE,
+        privileges=frozenset(Privilege[word] for word in words if word in Privilege.__members__),
+        users=known_users,
+        groups=known_groups,
+        all_users=actors.get("allUsers") is True,
+        source=PolicySource.FILE,
+        set_name=SET_NAME,
+    )
+    if not made.privileges:
+        raise LeftOut("none of its privileges exists here")
+    if not (made.users or made.groups or made.all_users):
+        raise LeftOut("it names no user or group that can be named here; roles do not exist here")
+    try:
+        check_short_id(urn.removeprefix(DATAHUB_POLICY), "id")
+        check_policy(made)
+    except Fault as fault:
+        raise LeftOut(fault.message) from None
+    if made.urn == ROOT_POLICY:
+        raise LeftOut("the service manages the policy of this id itself")
+    return made, lost
+
+
+def _is_limited(resources: object) -> bool:
+    """Whether a policy counts for some resources only."""
+    if not isinstance(resources, dict):
+        return False
+    criteria = resources.get("filter")
+    return bool(resources.get("resources") or (isinstance(criteria, dict) and criteria.get("criteria")))
+
+
+def _listed(what: str, words: Iterable[str]) -> list[str]:
+    found = sorted(words)
+    return [f"{what} {', '.join(found)}"] if found else []
+
+
+class PersonChange(Enum):
+    SUSPENDED = "SUSPENDED"
+    RESUMED = "RESUMED"
+    NAMED = "NAMED"
+    STAYS_SUSPENDED = "STAYS_SUSPENDED"
+
+
+class TokenMatch(Enum):
+    """How a token of DataHub relates to what is stored here."""
+
+    NEW = "new"
+    UNCHANGED = "unchanged"
+    NO_ACCOUNT = "its service account was deleted here"
+    OWN = "a token that was created here has its id"
+    DEAD = "it was revoked here, and stays revoked"
+    SHORTENED = "it expires earlier in DataHub now: the earlier time counts"
+    EXPIRY_DIFFERS = "it expires later in DataHub now: the time here stays"
+    NAME_DIFFERS = "its name in DataHub changed: the name here stays"
