@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from watchword.domain.datahub import DataHubDatabase, DataHubFile, DataHubUrl
 from watchword.domain.errors import Fault
 from watchword.domain.indices import Aspect, is_prefix, parse_aspect
 from watchword.domain.lifetimes import Duration
@@ -19,6 +20,7 @@ from watchword.domain.store_urls import DEFAULT_PORT, PostgresUrl, SqliteUrl, St
 
 T = TypeVar("T")
 MAX_LINE = 1_000
+MYSQL_PORT = 3306
 _CLAIM_NAME = re.compile(r"[^\s{}=,]{1,200}")
 
 
@@ -187,7 +189,27 @@ class _NamedError(ValueError):
     """Says which part of an address is wrong."""
 
 
-def _postgres_url(text: str) -> PostgresUrl:
+_DATAHUB_FORM = (
+    "mysql://user:password@host:port/database, postgresql://user:password@host:port/database or the path of a file; "
+    "after ? any of sslmode, sslrootcert, sslcert, sslkey"
+)
+
+
+def datahub_url(text: str) -> DataHubUrl:
+    """Messages never quote the text, which may hold a password."""
+    scheme, found, _ = text.partition("://")
+    if not found and text:
+        return DataHubFile(Path(text))
+    kinds = {"mysql": "mysql", "mariadb": "mysql", "postgresql": "postgresql", "postgres": "postgresql"}
+    try:
+        url = _postgres_url(text, MYSQL_PORT if kinds[scheme] == "mysql" else DEFAULT_PORT)
+        ((host, port),) = url.hosts
+    except (KeyError, ValueError, UnicodeError) as error:
+        raise ValueError(str(error) if isinstance(error, _NamedError) else _DATAHUB_FORM) from None
+    return DataHubDatabase(kinds[scheme], host, port, url.user, url.password, url.database, url.options)
+
+
+def _postgres_url(text: str, port_without: int = DEFAULT_PORT) -> PostgresUrl:
     # urllib rejects several hosts if one is an address in brackets.
     address = text.partition("://")[2]
     netloc = re.split("[/?#]", address, maxsplit=1)[0]
@@ -196,7 +218,7 @@ def _postgres_url(text: str) -> PostgresUrl:
     name, colon, word = credentials.partition(":")
     options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     folder = options.pop("host", "")
-    default_port = port(options.pop("port", str(DEFAULT_PORT)))
+    default_port = port(options.pop("port", str(port_without)))
     for option, value in options.items():
         if option not in _DATABASE_OPTIONS:
             raise _NamedError(f"an address whose parameters are among {', '.join(_DATABASE_OPTIONS)}, host and port")

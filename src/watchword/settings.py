@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from watchword import setting_values as values
+from watchword.domain.datahub import DataHubUrl
 from watchword.domain.errors import OperatorError
 from watchword.domain.indices import Aspect, IndexNames
 from watchword.domain.lifetimes import Duration, Lifetimes
@@ -194,6 +195,10 @@ class Settings:
     datahub_salt: Secret[bytes] | None = setting(
         "", "DataHub's salt (DATAHUB_TOKEN_SERVICE_SALT), with which its imported tokens are found.",
         optional(values.secret_text), secret=True, no_flag=True,
+    )
+    datahub_url: DataHubUrl | None = setting(
+        "", "DataHub's database or export file, for `watchword import datahub`.",
+        optional(values.datahub_url), secret=True, no_flag=True,
     )
     local_mode: bool | None = setting(
         "auto", "Let processes of the server's user name an actor: auto, on or off.", values.local_mode
@@ -481,6 +486,12 @@ def read_store_url(flag: str, url: str, schema_flag: str, schema: str | None, se
     store_url = _parsed(flag, url, values.database)
     named = settings.database_schema if schema is None else _parsed(schema_flag, schema, values.schema)
     return replace(settings, database_url=store_url, database_schema=named).store_url
+
+
+def read_datahub_url(flag: str, url: str) -> DataHubUrl:
+    """DataHub's database or export file that a flag names."""
+    _reject_password(flag, url, "Set WATCHWORD_DATAHUB_URL, or name a file with it in WATCHWORD_DATAHUB_URL_FILE.")
+    return _parsed(flag, url, values.datahub_url)
 
 
 def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Any:

@@ -20,6 +20,7 @@ from contextlib import (
     suppress,
 )
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ from watchword.domain.backups import (
     RestoreResult,
     SealedSecrets,
 )
+from watchword.domain.datahub import DataHubSource, DataHubUrl
 from watchword.domain.diagnostics import Diagnostic
 from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault, OperatorError
@@ -66,7 +68,11 @@ from watchword.stores.sql.transaction import Observe, ignore
 
 if TYPE_CHECKING:
     from watchword.http.server import Worker
+    from watchword.service.datahub_import import DataHubImport
     from watchword.stores.admin.tables import Progress
+
+
+IMPORT_SECONDS = 60
 
 
 def system_clock() -> int:
@@ -144,6 +150,25 @@ async def open_service(
 def open_local(settings: Settings) -> AbstractAsyncContextManager[CoreServices]:
     """For commands on the store. Their settings may differ from those of the service."""
     return open_service(settings, as_started=True)
+
+
+@asynccontextmanager
+async def open_import(settings: Settings) -> "AsyncIterator[Callable[..., DataHubImport]]":
+    """Makes runs of an import. Its transactions may take longer than a request may."""
+    from watchword.service.datahub_import import DataHubImport
+
+    patient = replace(settings, database_timeout=max(settings.database_timeout, IMPORT_SECONDS))
+    store = await open_store(patient.store_url, system_clock, ignore)
+    try:
+        yield partial(DataHubImport, store, settings.root_actor)
+    finally:
+        await store.close()
+
+
+def open_datahub(url: DataHubUrl) -> AbstractAsyncContextManager[DataHubSource]:
+    from watchword.datahub_source import open_source
+
+    return open_source(url)
 
 
 @asynccontextmanager

@@ -26,6 +26,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], set[str]]] = {
     "interpreter": (set(), set()),
     "engines": ({"engines", "domain", "files", "sqlite_file"}, {"apsw", "httpx", "orjson"}),
     "policyfile": ({"domain"}, {"yaml"}),
+    "datahub_source": ({"domain", "stores"}, {"asyncpg", "pymysql"}),
     "http": (
         {"http", "files", "service", "domain", "settings", "setting_values"},
         {"granian", "graphql", "orjson", "prometheus_client", "structlog"},
@@ -42,6 +43,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], set[str]]] = {
     "wiring": (
         {
             "wiring",
+            "datahub_source",
             "doctor",
             "http",
             "engines",

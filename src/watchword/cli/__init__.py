@@ -23,6 +23,7 @@ _COMMANDS = {
     "event": ("event", "Read the audit log."),
     "index": ("index", "Show, truncate and load the time-series indices."),
     "task": ("task", "Watch and cancel long operations in the search index."),
+    "import": ("datahub", "Import tokens, people, groups and policies from DataHub."),
     "db": ("db", "Migrate, check, back up, restore and copy the database."),
     "keys": ("keys", "Manage the signing keys and the master key."),
 }

@@ -17,10 +17,12 @@ if TYPE_CHECKING:  # the wiring imports the service when a command asks for it
     from pathlib import Path
 
     from watchword.domain.backups import Backup, CopyResult, RestoreChoice, RestorePreview, RestoreResult
+    from watchword.domain.datahub import DataHubSource, DataHubUrl
     from watchword.domain.diagnostics import Diagnostic
     from watchword.domain.engine import Engine
     from watchword.domain.ports import Keys
     from watchword.domain.store_urls import SchemaVersions, StoreUrl
+    from watchword.service.datahub_import import DataHubImport, ImportOptions
     from watchword.service.tokens import Tokens
     from watchword.settings import Settings
 
@@ -41,6 +43,10 @@ class LocalService(Protocol):
     def keys(self) -> Keys: ...
 
 
+class LocalImport(Protocol):
+    def __call__(self, source: DataHubSource, options: ImportOptions, progress: Progress) -> DataHubImport: ...
+
+
 class PrepareStore(Protocol):
     def __call__(self, settings: Settings, *, may_migrate: bool = True) -> SchemaVersions: ...
 
@@ -56,6 +62,8 @@ class Wiring(Protocol):
     restore_preview: Callable[[Settings, Path], RestorePreview]
     restore_store: Callable[[Settings, Path, RestoreChoice], RestoreResult]
     copy_store: Callable[[Settings, StoreUrl, StoreUrl, Progress], CopyResult]
+    open_import: Callable[[Settings], AbstractAsyncContextManager[LocalImport]]
+    open_datahub: Callable[[DataHubUrl], AbstractAsyncContextManager[DataHubSource]]
     open_index: Callable[[Settings], Engine]
     diagnose: Callable[[Settings, str | None], Iterator[Diagnostic]]
     server_version: Callable[[str], str | None]

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from inspect import cleandoc
 from io import BufferedWriter, FileIO, TextIOWrapper
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -53,7 +54,8 @@ class Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self.lazy:
             module = import_module(f"watchword.cli.{self.lazy[cmd_name][0]}")
-            self.commands[cmd_name] = getattr(module, cmd_name.replace("-", "_"))
+            name = cmd_name.replace("-", "_")
+            self.commands[cmd_name] = getattr(module, f"{name}_" if iskeyword(name) else name)
         return super().get_command(ctx, cmd_name)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":

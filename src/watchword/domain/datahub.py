@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from watchword.domain.accounts import is_account
-from watchword.domain.actors import USER_PREFIX
+from watchword.domain.actors import USER_PREFIX, ProfileField
 from watchword.domain.errors import Fault
 from watchword.domain.names import (
     GROUP_PREFIX,
@@ -37,7 +37,7 @@ SET_NAME = "datahub"
 """The set of the groups, service accounts and policies that come from DataHub."""
 DATAHUB_TOKEN = "urn:li:dataHubAccessToken:"  # noqa: S105 - a name, not a password
 DATAHUB_POLICY = "urn:li:dataHubPolicy:"
-TOKEN_INFO, USER_KEY, POLICY_INFO = "dataHubAccessTokenInfo", "corpUserKey", "dataHubPolicyInfo"  # noqa: S105 - the same
+TOKEN_INFO, USER_KEY, POLICY_INFO = "dataHubAccessTokenInfo", "corpUserKey", "dataHubPolicyInfo"
 PERSON_ASPECTS = (
     USER_KEY, "corpUserInfo", "corpUserEditableInfo", "corpUserStatus", "status", "groupMembership",
     "nativeGroupMembership",
@@ -151,7 +151,9 @@ class Report:
             line.examples.append(example)
 
     def count(self, what: Noun, *outcomes: Outcome) -> int:
-        return sum(line.count for (noun, outcome, _), line in self._lines.items() if noun is what and outcome in outcomes)
+        return sum(
+            line.count for (noun, outcome, _), line in self._lines.items() if noun is what and outcome in outcomes
+        )
 
     @property
     def lines(self) -> list[ReportLine]:
@@ -173,7 +175,7 @@ def parsed(metadata: str) -> dict[str, Any]:
     """The JSON object of a row."""
     try:
         found = json.loads(metadata)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise LeftOut("its row is not a JSON object")
@@ -242,6 +244,13 @@ class ImportedPerson:
     email: str | None = None
     description: str | None = None
     groups: frozenset[str] = frozenset()
+
+    @property
+    def profile(self) -> dict[ProfileField, str | None]:
+        """A service account has its name elsewhere."""
+        if is_account(self.urn):
+            return {}
+        return {ProfileField.DISPLAY_NAME: self.display_name, ProfileField.EMAIL: self.email}
 
     @property
     def account_name(self) -> str:
@@ -352,7 +361,7 @@ def read_token(token_id: str, info: Mapping[str, Any], rules: TokenRules) -> Tok
     )
 
 
-def _is_time(value: object) -> bool:
+def _is_time(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_MILLIS
 
 

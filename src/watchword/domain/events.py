@@ -30,6 +30,7 @@ class Action(Enum):
     TOKEN_DERIVED = "token.derived", "A token was derived from another: parent and expiry."
     TOKEN_ROTATED = "token.rotated", "A successor was created for a token: predecessor and expiry."
     TOKEN_REPLACED = "token.replaced", "A successor was first used; the old token expires after the grace period."
+    TOKEN_IMPORTED = "token.imported", "A token came from DataHub: actor and expiry."
     TOKENS_REVOKED = "tokens.revoked", "Many tokens were revoked in one call: number, digest of ids, selection."
     ACCOUNT_CREATED = "account.created", "A service account was created."
     ACCOUNT_UPDATED = "account.updated", "A policy file changed a service account: its name and set."
@@ -68,6 +69,7 @@ class Action(Enum):
     SETTING_CHANGED = "setting.changed", "The service started with a changed setting: old and new value."
     ACCESS_DENIED = "access.denied", "A caller lacked a privilege: the privilege and the request. Rate-limited."
     AUTHENTICATION_FAILED = "authentication.failed", "A credential was rejected: reason and address. Rate-limited."
+    DATAHUB_IMPORTED = "datahub.imported", "An import from DataHub changed something: how many of each kind."
     STORE_PRIMARY_CHANGED = "store.primary_changed", "Another database server became the primary: its timeline."
     STORE_RESTORED = "store.restored", "The database was restored from a backup: choice and affected tokens."
 

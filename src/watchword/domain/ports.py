@@ -27,6 +27,7 @@ from watchword.domain.actors import (
     WritePrecondition,
 )
 from watchword.domain.bulk_revocation import Receipt, Revocation, RevocationPreview, Selection, TokenVisibility
+from watchword.domain.datahub import ImportedPerson, PersonChange, TokenMatch
 from watchword.domain.declared_entities import Entity
 from watchword.domain.devices import Device, DeviceStatus
 from watchword.domain.events import EventPage, EventSearch, KeptEvent
@@ -497,8 +498,41 @@ class OperationStore(Protocol):
         """
 
 
+class ImportStore(Protocol):
+    """What an import from DataHub writes. With `dry_run` nothing is written; the result is the same."""
+
+    async def import_people(
+        self, precondition: WritePrecondition, people: Sequence[ImportedPerson], *, dry_run: bool
+    ) -> list[tuple[ImportedPerson, PersonChange]]:
+        """Suspend those who are suspended there; resume those whom an import suspended; fill in a display name or
+        e-mail address that is missing here. Returns the changes.
+        """
+
+    async def import_tokens(
+        self, precondition: WritePrecondition, records: Sequence[TokenRecord], *, dry_run: bool
+    ) -> list[TokenMatch]:
+        """Add the tokens that are not here and never were, in one transaction; of the others, an earlier expiry counts.
+        Returns how each relates to what was here. The limit on the number of tokens does not apply.
+        """
+
+    async def imported_tokens(self, after: str, until: str, most: int) -> list[str]:
+        """The ids of imported live tokens after the first and up to the second, in order."""
+
+    async def revoke_imported(self, precondition: WritePrecondition, ids: Sequence[str]) -> int:
+        """Revoke imported tokens as `revoke_token` does; returns how many were revoked."""
+
+
 class Store(
-    TokenStore, AccountStore, SessionStore, DeviceStore, PolicyStore, KeyStore, EventStore, OperationStore, Protocol
+    TokenStore,
+    AccountStore,
+    SessionStore,
+    DeviceStore,
+    PolicyStore,
+    KeyStore,
+    EventStore,
+    OperationStore,
+    ImportStore,
+    Protocol,
 ):
     @property
     def clock(self) -> Clock:

@@ -48,6 +48,7 @@ class Table:
 TABLES = (
     Table("state", "one, policy_version, defaults_made, sealed_salt, events_since, settings, node_id", "one"),
     Table("tokens", rows.TOKEN_COLUMNS, "actor_urn, id"),
+    Table("imported_tokens", "id, expires_at", "id"),
     Table("service_accounts", rows.ACCOUNT, "urn"),
     Table("retries", rows.RETRY, "actor, digest"),
     Table("policies", rows.POLICY, "urn"),

@@ -228,14 +228,21 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # comes without typ
         await self.execute(_LOCK_TOKENS, list(ids))
 
     async def insert_token(self, record: TokenRecord) -> None:
-        folds = (folded(record.name), folded(record.description))
-        await self.execute(_INSERT, *rows.token_values(record), *folds)
+        await self.execute(_INSERT, *_inserted(record))
+
+    async def insert_tokens(self, records: Sequence[TokenRecord]) -> None:
+        await self.executemany(_INSERT, map(_inserted, records))
 
     async def mark_revoked(self, ids: Sequence[str], now: int) -> list[rows.Row]:
         await self.execute(_COUNT, "together")
         revoked = await self.fetch(_MARK_REVOKED, list(ids), now)
         await self.execute(_COUNT, "")
         return revoked
+
+
+def _inserted(record: TokenRecord) -> tuple[Any, ...]:
+    """The values of `_INSERT`."""
+    return (*rows.token_values(record), folded(record.name), folded(record.description))
 
 
 class Replaced(ConnectionError):

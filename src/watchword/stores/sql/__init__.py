@@ -3,6 +3,7 @@
 from watchword.stores.sql.accounts import SqlAccounts
 from watchword.stores.sql.devices import SqlDevices
 from watchword.stores.sql.events import SqlEvents
+from watchword.stores.sql.imports import SqlImports
 from watchword.stores.sql.keys import SqlKeys
 from watchword.stores.sql.operations import SqlOperations
 from watchword.stores.sql.policies import SqlActors, SqlPolicies
@@ -11,6 +12,15 @@ from watchword.stores.sql.token_lifecycle import SqlTokens
 
 
 class SqlStore(
-    SqlTokens, SqlAccounts, SqlSessions, SqlDevices, SqlPolicies, SqlActors, SqlKeys, SqlEvents, SqlOperations
+    SqlTokens,
+    SqlAccounts,
+    SqlSessions,
+    SqlDevices,
+    SqlPolicies,
+    SqlActors,
+    SqlKeys,
+    SqlEvents,
+    SqlOperations,
+    SqlImports,
 ):
     """Each backend adds verification, the insert of a token and searches, for speed."""

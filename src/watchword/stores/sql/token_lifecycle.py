@@ -136,11 +136,11 @@ class SqlTokens(SqlPart):
         if new is None or new.grace is None or new.replaces is None or not new.is_live(now):
             return
         old, end = new.replaces, now + new.grace
-        line = [row[0] for row in await tx.fetch(_LINE, old, now)]
+        line = await _line(tx, old, now)
         await tx.lock_tokens([*line, new.id])
         await tx.execute("UPDATE tokens SET expires_at = full_end, grace = NULL WHERE id = $1", new.id)
         await tx.execute("UPDATE tokens SET replaced_at = $2 WHERE id = $1", old, now)
-        await tx.execute(_SHORTEN.format(any_of=tx.dialect.any_of("$1")), line, end)
+        await _shorten(tx, line, end)
         await write_events(
             tx, precondition, [Event(Action.TOKEN_REPLACED, old, {"successor": new.id, "endsBy": end})], now
         )
@@ -283,6 +283,8 @@ class SqlTokens(SqlPart):
                 orphans,
             )
         await tx.execute(f"DELETE FROM tokens WHERE id {any_of}", ids)
+        # DataHub's own row has expired by then, and does not bring the token back.
+        await delete_oldest(tx, "imported_tokens", "id", "expires_at", before, most)
         return len(ids)
 
     @transaction
@@ -336,6 +338,21 @@ async def add(tx: Transaction, precondition: WritePrecondition, record: TokenRec
     await write_events(tx, precondition, [rows.created(record)], now)
 
 
+async def shorten(tx: Transaction, token_id: str, end: int, now: int) -> None:
+    """Let a token, and every token derived from it, expire by this time. Under the lock of its family."""
+    line = await _line(tx, token_id, now)
+    await tx.lock_tokens(line)
+    await _shorten(tx, line, end)
+
+
+async def _line(tx: Transaction, token_id: str, now: int) -> list[str]:
+    return [row[0] for row in await tx.fetch(_LINE, token_id, now)]
+
+
+async def _shorten(tx: Transaction, line: Sequence[str], end: int) -> None:
+    await tx.execute(_SHORTEN.format(any_of=tx.dialect.any_of("$1")), list(line), end)
+
+
 async def revoke(
     tx: Transaction,
     precondition: WritePrecondition,
@@ -344,17 +361,20 @@ async def revoke(
     *,
     reason: str | None = None,
     lock_rows: bool = True,
+    detail: Mapping[str, Detail] | None = None,
 ) -> int:
     """Revoke just these, each with its event; returns how many were not revoked yet. `reason` is the token they are
-    revoked with. A transaction that has the lock of all families need not lock their rows.
+    revoked with; `detail` is added to each event. A transaction that has the lock of all families need not lock their
+    rows.
     """
     await tx.take_slot()
     if lock_rows:
         await tx.lock_tokens(ids)
     revoked = await tx.mark_revoked(ids, now)
-    await write_events(
-        tx, precondition, (_revoked(precondition, token_id, actor, reason) for token_id, actor in revoked), now
-    )
+    events = [_revoked(precondition, token_id, actor, reason) for token_id, actor in revoked]
+    for event in events:
+        event.detail.update(detail or {})
+    await write_events(tx, precondition, events, now)
     return len(revoked)
 
 

@@ -124,6 +124,8 @@ class Transaction(Protocol):
 
     async def insert_token(self, record: TokenRecord) -> None: ...
 
+    async def insert_tokens(self, records: Sequence[TokenRecord]) -> None: ...
+
     async def mark_revoked(self, ids: Sequence[str], now: int) -> Sequence[rows.Row]:
         """Revoke those that are not revoked yet; returns the id and actor of each."""
 

@@ -136,6 +136,9 @@ class SqliteTransaction:
     async def insert_token(self, record: TokenRecord) -> None:
         self.connection.execute(_INSERT, rows.token_values(record))
 
+    async def insert_tokens(self, records: Sequence[TokenRecord]) -> None:
+        self.connection.executemany(_INSERT, map(rows.token_values, records))
+
     async def mark_revoked(self, ids: Sequence[str], now: int) -> Sequence[rows.Row]:
         if len(ids) == 1:
             return self.connection.execute(_REVOKE.format(ids="= ?1"), (ids[0], now)).fetchall()

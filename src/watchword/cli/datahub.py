@@ -1,0 +1,146 @@
+"""`watchword import datahub`."""
+
+import asyncio
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from watchword.cli.local import Wiring, need_store, with_store
+from watchword.cli.options import Span, json_flag
+from watchword.cli.output import Column, progress, say, say_json, show_list, warn
+from watchword.cli.run import Group, WrongUse
+from watchword.domain.datahub import ReportLine
+from watchword.domain.errors import Fault, OperatorError
+from watchword.settings import Settings, read_datahub_url
+
+if TYPE_CHECKING:
+    from watchword.cli.local import LocalImport
+    from watchword.domain.datahub import DataHubUrl, Report
+    from watchword.service.datahub_import import ImportOptions
+
+_COLUMNS: list[Column[ReportLine]] = [
+    Column("WHAT", lambda line: line.what),
+    Column("OUTCOME", lambda line: line.outcome),
+    Column("COUNT", lambda line: line.count),
+    Column("REASON", lambda line: line.reason, free=True),
+    Column("EXAMPLES", lambda line: line.examples, free=True),
+]
+
+
+@click.group(cls=Group, name="import")
+def import_() -> None:
+    """Import tokens, people, groups and policies from DataHub."""
+
+
+@import_.command()
+@click.option(
+    "--from",
+    "source",
+    metavar="URL_OR_FILE",
+    help="DataHub's database (mysql://… or postgresql://…, without a password), its export file, or - for standard "
+    "input. [default: WATCHWORD_DATAHUB_URL, or the file that WATCHWORD_DATAHUB_URL_FILE names]",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would come, what would not, and why.")
+@click.option("--allow-no-expiry", is_flag=True, help="Import tokens that never expire too.")
+@click.option("--allow-root", is_flag=True, help="Import tokens of the root actor too, who may do everything here.")
+@click.option(
+    "--at-most",
+    type=click.IntRange(0, 100),
+    default=1,
+    show_default=True,
+    metavar="PERCENT",
+    help="Revoke nothing if more than this share of the imported live tokens is gone in DataHub. One token may "
+    "always be gone, unless this is 0.",
+)
+@click.option("--follow", is_flag=True, help="Run again and again, until Ctrl-C.")
+@click.option(
+    "--every", type=Span(seconds=True), default="60", show_default="60s", help="Pause between runs of --follow."
+)
+@json_flag
+@with_store
+def datahub(
+    wiring: Wiring,
+    source: str | None,
+    dry_run: bool,
+    allow_no_expiry: bool,
+    allow_root: bool,
+    at_most: int,
+    follow: bool,
+    every: int,
+    as_json: bool,
+    settings: Settings,
+) -> None:
+    """Import from DataHub, beside a running service; run it again to follow DataHub.
+
+    Tokens keep their ids and stay valid. People who are suspended in DataHub are suspended first. A token that is gone
+    in DataHub since the last run is revoked here. What is revoked here stays revoked. DataHub is only read.
+
+    The service finds these tokens by DataHub's salt: set WATCHWORD_DATAHUB_SALT for it.
+
+    Exits with 1 if nothing was revoked because of --at-most.
+
+    Example: watchword import datahub --from mysql://datahub@db.example.org/datahub --dry-run
+    """
+    from watchword.service.datahub_import import ImportOptions
+
+    url = settings.datahub_url if source is None else read_datahub_url("--from", source)
+    if url is None:
+        raise WrongUse("Name the source with --from, WATCHWORD_DATAHUB_URL or WATCHWORD_DATAHUB_URL_FILE.")
+    if follow and str(url) == "standard input":
+        raise WrongUse("--follow cannot read standard input again. Name a database or a file.")
+    need_store(wiring, settings)
+    wiring.prepare_store(settings, may_migrate=False)
+    if settings.datahub_salt is None:
+        warn("WATCHWORD_DATAHUB_SALT is not set here. A service without it rejects every imported token.")
+    options = ImportOptions(dry_run, allow_no_expiry, allow_root, at_most)
+
+    async def work() -> bool:
+        async with wiring.open_import(settings) as importer:
+            if not follow:
+                return await _run(wiring, importer, url, options, as_json=as_json)
+            while True:
+                try:
+                    await _run(wiring, importer, url, options, as_json=as_json, quiet=True)
+                except (Fault, OperatorError) as error:
+                    warn(f"{error.message if isinstance(error, Fault) else error} The next run is in {every} s.")
+                await asyncio.sleep(every)
+
+    if not asyncio.run(work()):
+        raise SystemExit(1)
+
+
+async def _run(
+    wiring: Wiring,
+    importer: "LocalImport",
+    url: "DataHubUrl",
+    options: "ImportOptions",
+    *,
+    as_json: bool,
+    quiet: bool = False,
+) -> bool:
+    """Whether nothing had to be refused. With `quiet`, a run that changed nothing prints nothing."""
+    began = time.monotonic()
+    with progress("Importing") as update:
+        async with wiring.open_datahub(url) as source:
+            run = importer(source, options, lambda done, total: update("Importing tokens", done, total))
+            report = await run.run(str(url))
+    if as_json:
+        shown = {"source": str(url), "dryRun": options.dry_run, "refused": report.refusal}
+        say_json(shown | {"changes": report.changes, "lines": report.lines})
+    elif not quiet or report.changes:
+        _show(report, options, time.monotonic() - began)
+    if report.refusal is not None:
+        warn(report.refusal)
+    sys.stdout.flush()
+    return report.refusal is None
+
+
+def _show(report: "Report", options: "ImportOptions", seconds: float) -> None:
+    show_list(report.lines, _COLUMNS, json=False, empty="")
+    changes = ", ".join(f"{what} {count:,}" for what, count in report.changes.items()) or "nothing"
+    if options.dry_run:
+        say(f"To change: {changes}. This was a dry run: nothing was changed.")
+    else:
+        say(f"Changed: {changes}. Took {seconds:.1f} s.")

@@ -1,0 +1,344 @@
+"""Import from DataHub, and follow it: the same run again brings what is new there and revokes what is gone there.
+
+The order keeps every moment safe: people who are suspended there, then accounts and groups, then tokens, then policies.
+Each step is a series of transactions that change nothing when they are done again, so a run that was killed is simply
+run again.
+
+Tokens come in the order of their ids, and the store has its imported tokens in the same order: both are read side by
+side, in bounded memory, to find those that are gone.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from watchword.domain.accounts import is_account
+from watchword.domain.actors import USER_PREFIX, system_precondition
+from watchword.domain.datahub import (
+    DATAHUB_POLICY,
+    DATAHUB_TOKEN,
+    NO_ACTOR,
+    POLICY_INFO,
+    SET_NAME,
+    TOKEN_INFO,
+    USER_KEY,
+    AspectRow,
+    DataHubSource,
+    ImportedPerson,
+    LeftOut,
+    Noun,
+    Outcome,
+    PersonChange,
+    Report,
+    TokenMatch,
+    TokenRules,
+    parsed,
+    read_group,
+    read_person,
+    read_policy,
+    read_token,
+    token_id_of,
+)
+from watchword.domain.declared_entities import DeclaredEntities, Entity, plan_declaration
+from watchword.domain.errors import OperatorError
+from watchword.domain.events import Action, KeptEvent
+from watchword.domain.names import GROUP_PREFIX
+from watchword.domain.policies import ROOT_POLICY, ChangeKind, Policy, PolicyDeclaration, PolicyPlan
+from watchword.domain.ports import Store
+from watchword.domain.tokens import TokenRecord
+
+BATCH = 500
+ENTITIES_AT_ONCE = 200
+LAST = "\x7f"
+"""After every token id."""
+Progress = Callable[[int, int], None]
+"""Called with how many tokens are done, and of how many."""
+
+_KINDS = {ChangeKind.CREATE: Outcome.NEW, ChangeKind.UPDATE: Outcome.CHANGED, ChangeKind.DELETE: Outcome.REMOVED}
+_CREATED_HERE = "it exists here and did not come from DataHub: it stays as it is"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    dry_run: bool = False
+    allow_no_expiry: bool = False
+    allow_root: bool = False
+    at_most: int = 1
+    """Percent of the imported live tokens that one run may revoke, but always one token, unless it is 0."""
+
+
+@dataclass(slots=True)
+class _People:
+    """Who exists in DataHub, and what the later steps need of them."""
+
+    actors: set[str] = field(default_factory=set)
+    accounts: list[ImportedPerson] = field(default_factory=list)
+    members: dict[str, set[str]] = field(default_factory=dict)
+
+
+class DataHubImport:
+    """One run. `progress` is called as it goes."""
+
+    def __init__(
+        self, store: Store, root_actor: str, source: DataHubSource, options: ImportOptions, progress: Progress
+    ) -> None:
+        self._store = store
+        self._source = source
+        self._options = options
+        self._progress = progress
+        self._precondition = system_precondition("command line")
+        self._root_actors = {root_actor}
+        self._report = Report()
+
+    async def run(self, source_name: str) -> Report:
+        total, report = await self._check_source(), self._report
+        current = (await self._store.policies()).policies
+        self._root_actors.update(*(policy.users for policy in current if policy.urn == ROOT_POLICY))
+        people = await self._import_people()
+        entities, dead_accounts = await self._declared_entities(people)
+        for part in _parts(entities):
+            self._tell(await self._apply(PolicyDeclaration((), SET_NAME, part), prune=False))
+        gone = await self._import_tokens(people, dead_accounts, total)
+        policies = await self._declared_policies(current)
+        await self._revoke(gone)
+        declared = PolicyDeclaration(policies, SET_NAME, entities)
+        self._tell_last(declared, await self._apply(declared, prune=report.refusal is None))
+        if report.changes and not self._options.dry_run:
+            by, action = self._precondition, Action.DATAHUB_IMPORTED.value
+            at = self._store.clock()
+            await self._store.add_events(
+                [KeptEvent(at, by.actor, None, action, source_name, by.peer, "", report.changes)]
+            )
+        return report
+
+    async def _check_source(self) -> int:
+        """Returns how many tokens DataHub has. An empty or partial source must not revoke anything."""
+        counts = {
+            TOKEN_INFO: await self._source.count(DATAHUB_TOKEN, TOKEN_INFO),
+            USER_KEY: await self._source.count(USER_PREFIX, USER_KEY),
+        }
+        for aspect, number in counts.items():
+            if not number:
+                raise OperatorError(
+                    f"The source has no row {aspect}: it is empty, incomplete or not DataHub's. Nothing was changed."
+                )
+        return counts[TOKEN_INFO]
+
+    async def _entities(self, prefix: str, noun: Noun) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Each urn with its aspects. What cannot be read is reported."""
+        urn, aspects = "", dict[str, Any]()
+        async for batch in self._source.rows(prefix):
+            for row in batch:
+                if row.urn != urn:
+                    if aspects:
+                        yield urn, aspects
+                    urn, aspects = row.urn, {}
+                try:
+                    aspects[row.aspect] = parsed(row.metadata)
+                except LeftOut as why:
+                    self._report.add(noun, Outcome.LEFT_OUT, f"{urn} {row.aspect}", str(why))
+        if aspects:
+            yield urn, aspects
+
+    async def _import_people(self) -> _People:
+        found, batch = _People(), list[ImportedPerson]()
+        async for urn, aspects in self._entities(USER_PREFIX, Noun.PEOPLE):
+            try:
+                person = read_person(urn, aspects)
+            except LeftOut as why:
+                if len(aspects) > 1 or USER_KEY in aspects:  # other aspects outlive a person
+                    self._report.add(Noun.PEOPLE, Outcome.LEFT_OUT, urn, str(why))
+                continue
+            found.actors.add(urn)
+            if is_account(urn):
+                found.accounts.append(person)
+            for group in person.groups:
+                found.members.setdefault(group, set()).add(urn)
+            if urn in self._root_actors:
+                if person.suspended:
+                    reason = "the root actor cannot be suspended; change WATCHWORD_ROOT_ACTOR instead"
+                    self._report.add(Noun.PEOPLE, Outcome.CONFLICT, urn, reason)
+                continue
+            batch.append(person)
+            if len(batch) == BATCH:
+                await self._write_people(batch)
+                batch = []
+        await self._write_people(batch)
+        return found
+
+    async def _write_people(self, batch: list[ImportedPerson]) -> None:
+        changes = await self._store.import_people(self._precondition, batch, dry_run=self._options.dry_run)
+        for person, change in changes:
+            match change:
+                case PersonChange.SUSPENDED:
+                    self._report.add(Noun.PEOPLE, Outcome.SUSPENDED, person.urn)
+                case PersonChange.RESUMED:
+                    self._report.add(Noun.PEOPLE, Outcome.RESUMED, person.urn)
+                case PersonChange.NAMED:
+                    self._report.add(Noun.PEOPLE, Outcome.CHANGED, person.urn, "name or e-mail address")
+                case PersonChange.STAYS_SUSPENDED:
+                    reason = "active in DataHub, suspended here by somebody: stays suspended"
+                    self._report.add(Noun.PEOPLE, Outcome.CONFLICT, person.urn, reason)
+        self._report.add(Noun.PEOPLE, Outcome.UNCHANGED, count=len(batch) - len({p.urn for p, _ in changes}))
+
+    async def _declared_entities(self, people: _People) -> tuple[DeclaredEntities, set[str]]:
+        """The groups and accounts to declare, and the accounts that were deleted here."""
+        groups, accounts, dead = list[Entity](), list[Entity](), set[str]()
+        unknown = dict(people.members)
+        async for urn, aspects in self._entities(GROUP_PREFIX, Noun.GROUPS):
+            try:
+                group = read_group(urn, aspects)
+            except LeftOut as why:
+                self._report.add(Noun.GROUPS, Outcome.LEFT_OUT, urn, str(why))
+            else:
+                members = frozenset(people.members.get(urn, ()))
+                groups.append(Entity(urn, group.name, group.description, SET_NAME, members))
+            unknown.pop(urn, None)
+        for urn in sorted(unknown):
+            self._report.add(Noun.GROUPS, Outcome.LEFT_OUT, urn, "it has members, but does not exist in DataHub")
+        for account in people.accounts:
+            accounts.append(Entity(account.urn, account.account_name, account.description, SET_NAME))
+        wanted = PolicyDeclaration((), SET_NAME, DeclaredEntities(tuple(groups), tuple(accounts)))
+        here = {entity.urn: entity for entity in await self._store.entities(wanted)}
+        kept = list[Entity]()
+        for entity in (*groups, *accounts):
+            found, noun = here.get(entity.urn), _noun(entity.urn)
+            if found is not None and found.deleted:
+                dead.add(entity.urn)
+                self._report.add(
+                    noun, Outcome.LEFT_OUT, entity.urn, "it was deleted here, and its urn is never used again"
+                )
+            elif found is not None and found.set_name != SET_NAME:
+                self._report.add(noun, Outcome.CONFLICT, entity.urn, _CREATED_HERE)
+            elif entity.urn in self._root_actors:
+                self._report.add(noun, Outcome.LEFT_OUT, entity.urn, "it is the root actor here")
+            else:
+                kept.append(entity)
+        return _entities_of(kept), dead
+
+    async def _apply(self, declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
+        if not self._options.dry_run:
+            return await self._store.apply_policies(self._precondition, declared, prune=prune)
+        policies, entities = await self._store.policies(), await self._store.entities(declared)
+        return plan_declaration(policies.policies, entities, declared, prune=prune)
+
+    def _tell(self, plan: PolicyPlan) -> None:
+        for change in plan.all_changes:
+            self._report.add(_noun(change.urn), _KINDS[change.kind], change.urn)
+
+    def _tell_last(self, declared: PolicyDeclaration, plan: PolicyPlan) -> None:
+        """Policies, and groups and accounts that DataHub no longer has. The others were told before."""
+        entities = declared.entities or DeclaredEntities()
+        known = {entity.urn for entity in (*entities.groups, *entities.accounts)}
+        for change in plan.all_changes:
+            if change.urn not in known:
+                self._report.add(_noun(change.urn), _KINDS[change.kind], change.urn)
+        changed = {change.urn for change in plan.changes}
+        same = sum(policy.urn not in changed for policy in declared.policies)
+        self._report.add(Noun.POLICIES, Outcome.UNCHANGED, count=same)
+        for noun, all_of in ((Noun.GROUPS, entities.groups), (Noun.ACCOUNTS, entities.accounts)):
+            new = self._report.count(noun, Outcome.NEW, Outcome.CHANGED)
+            self._report.add(noun, Outcome.UNCHANGED, count=max(len(all_of) - new, 0))
+
+    async def _import_tokens(self, people: _People, dead_accounts: set[str], total: int) -> list[str]:
+        """Returns the imported live tokens that are gone in DataHub."""
+        options = self._options
+        allowed = (options.allow_no_expiry, options.allow_root)
+        rules = TokenRules(self._store.clock(), people.actors, dead_accounts, self._root_actors, *allowed)
+        gone, live, done, last = list[str](), 0, 0, ""
+        async for batch in self._source.rows(DATAHUB_TOKEN):
+            records, present, until = self._read_tokens(batch, rules)
+            async for here in self._imported(last, until):
+                live += len(here)
+                gone += [token_id for token_id in here if token_id not in present]
+            last = until or last
+            await self._write_tokens(records)
+            self._progress(done := done + len(batch), total)
+        async for here in self._imported(last, LAST):
+            live += len(here)
+            gone += here
+        most = max(1, live * options.at_most // 100) if options.at_most else 0
+        if len(gone) > most:
+            self._report.refusal = (
+                f"{len(gone):,} of {live:,} imported live tokens are gone in DataHub; --at-most {options.at_most} "
+                f"allows {most:,}. Nothing was revoked or removed."
+            )
+        return gone
+
+    def _read_tokens(self, batch: list[AspectRow], rules: TokenRules) -> tuple[list[TokenRecord], set[str], str]:
+        """The tokens that come; the ids of those that DataHub accepts, or may accept; and the last id of all."""
+        records, present, last = list[TokenRecord](), set[str](), ""
+        for row in batch:
+            try:
+                last = token_id_of(row.urn)
+                present.add(last)
+                records.append(read_token(last, parsed(row.metadata), rules))
+            except LeftOut as why:
+                self._report.add(Noun.TOKENS, Outcome.LEFT_OUT, row.urn.removeprefix(DATAHUB_TOKEN), str(why))
+                if str(why) == NO_ACTOR:
+                    present.discard(last)
+        return records, present, last
+
+    async def _imported(self, after: str, until: str) -> AsyncIterator[list[str]]:
+        while here := await self._store.imported_tokens(after, until, BATCH):
+            yield here
+            after = here[-1]
+
+    async def _write_tokens(self, records: list[TokenRecord]) -> None:
+        matches = await self._store.import_tokens(self._precondition, records, dry_run=self._options.dry_run)
+        outcomes = {
+            TokenMatch.NEW: Outcome.NEW,
+            TokenMatch.UNCHANGED: Outcome.UNCHANGED,
+            TokenMatch.SHORTENED: Outcome.CHANGED,
+            TokenMatch.NO_ACCOUNT: Outcome.LEFT_OUT,
+            TokenMatch.OWN: Outcome.LEFT_OUT,
+        }
+        for record, match in zip(records, matches, strict=True):
+            plain = match in (TokenMatch.NEW, TokenMatch.UNCHANGED)
+            example, reason = ("", "") if plain else (record.id, match.value)
+            self._report.add(Noun.TOKENS, outcomes.get(match, Outcome.CONFLICT), example, reason)
+
+    async def _revoke(self, gone: list[str]) -> None:
+        if self._report.refusal is not None:
+            return
+        for start in range(0, len(gone), BATCH):
+            part = gone[start : start + BATCH]
+            number = len(part)
+            if not self._options.dry_run:
+                number = await self._store.revoke_imported(self._precondition, part)
+            self._report.add(Noun.TOKENS, Outcome.REVOKED, part[0], "gone in DataHub", number)
+
+    async def _declared_policies(self, current: tuple[Policy, ...]) -> tuple[Policy, ...]:
+        elsewhere = {policy.urn for policy in current if policy.set_name != SET_NAME}
+        policies = list[Policy]()
+        async for urn, aspects in self._entities(DATAHUB_POLICY, Noun.POLICIES):
+            try:
+                policy, lost = read_policy(urn, aspects[POLICY_INFO])
+            except LeftOut as why:
+                self._report.add(Noun.POLICIES, Outcome.LEFT_OUT, urn, str(why))
+                continue
+            if policy.urn in elsewhere:
+                self._report.add(Noun.POLICIES, Outcome.CONFLICT, policy.urn, _CREATED_HERE)
+                continue
+            policies.append(policy)
+            if lost:
+                self._report.add(Noun.POLICIES, Outcome.NOTE, urn, f"comes without {'; '.join(lost)}")
+        return tuple(policies)
+
+
+def _noun(urn: str) -> Noun:
+    if urn.startswith(GROUP_PREFIX):
+        return Noun.GROUPS
+    return Noun.ACCOUNTS if is_account(urn) else Noun.POLICIES
+
+
+def _entities_of(entities: list[Entity]) -> DeclaredEntities:
+    groups, accounts = ([one for one in entities if one.is_group is wanted] for wanted in (True, False))
+    return DeclaredEntities(tuple(groups), tuple(accounts))
+
+
+def _parts(entities: DeclaredEntities) -> Iterator[DeclaredEntities]:
+    """A few at a time, so that no transaction is long."""
+    both = [*entities.accounts, *entities.groups]
+    for start in range(0, len(both), ENTITIES_AT_ONCE):
+        yield _entities_of(both[start : start + ENTITIES_AT_ONCE])

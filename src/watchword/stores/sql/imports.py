@@ -1,0 +1,174 @@
+"""People and tokens that come from DataHub. Importing the same again changes nothing."""
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+from watchword.domain.actors import ActorStatus, ProfileField, WritePrecondition
+from watchword.domain.datahub import ImportedPerson, PersonChange, TokenMatch
+from watchword.domain.events import Action, Event
+from watchword.domain.names import SYSTEM_ACTOR
+from watchword.domain.tokens import TokenRecord, TokenType
+from watchword.stores import rows
+from watchword.stores.sql.policies import end_sessions, put_profile, put_status
+from watchword.stores.sql.token_lifecycle import MEMBER, dying_with, revoke, shorten
+from watchword.stores.sql.transaction import (
+    TOKENS,
+    SqlPart,
+    Transaction,
+    actor_lock,
+    check_precondition,
+    long_transaction,
+    snapshot,
+    write_events,
+)
+
+IMPORTS = "imports"
+"""The name of a lock: one import writes at a time."""
+SOURCE = {"source": "datahub"}
+_LIVE = """
+SELECT i.id FROM imported_tokens AS i JOIN tokens AS t ON t.id = i.id
+WHERE i.id > $1 AND i.id <= $2 AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > $3)
+ORDER BY i.id LIMIT $4"""
+_ADD = "INSERT INTO imported_tokens (id, expires_at) VALUES ($1, $2)"
+_FOUND = "id, name, expires_at, revoked_at"
+
+PersonChanges = list[tuple[ImportedPerson, PersonChange]]
+
+
+class SqlImports(SqlPart):
+    async def import_people(
+        self, precondition: WritePrecondition, people: Sequence[ImportedPerson], *, dry_run: bool
+    ) -> PersonChanges:
+        found = await self._db.scan(partial(_people_changes, people=people))
+        changed = list({person.urn: person for person, _ in found}.values())
+        if dry_run or all(change is PersonChange.STAYS_SUSPENDED for _, change in found):
+            return found
+        return await self._db.write_long(partial(_change_people, precondition=precondition, people=changed))
+
+    async def import_tokens(
+        self, precondition: WritePrecondition, records: Sequence[TokenRecord], *, dry_run: bool
+    ) -> list[TokenMatch]:
+        matches = await self._db.scan(partial(_matches, records=records))
+        same = (TokenMatch.UNCHANGED, TokenMatch.OWN, TokenMatch.DEAD, TokenMatch.NAME_DIFFERS)
+        if dry_run or all(match in same for match in matches):
+            return matches
+        # A changed expiry counts for the family too.
+        whole = TokenMatch.SHORTENED in matches or TokenMatch.EXPIRY_DIFFERS in matches
+        return await self._db.write_long(
+            partial(_import_tokens, precondition=precondition, records=records, whole=whole)
+        )
+
+    @snapshot
+    async def imported_tokens(self, tx: Transaction, after: str, until: str, most: int) -> list[str]:
+        return [row[0] for row in await tx.fetch(_LIVE, after, until, await tx.now(), most)]
+
+    @long_transaction
+    async def revoke_imported(self, tx: Transaction, precondition: WritePrecondition, ids: Sequence[str]) -> int:
+        now = await check_precondition(tx, precondition, exclusive=[TOKENS])
+        imported = f"id {tx.dialect.any_of('$1')} AND id IN (SELECT id FROM imported_tokens)"
+        seeds = await tx.fetch(f"SELECT {MEMBER} FROM tokens WHERE {imported} AND revoked_at IS NULL", list(ids))
+        dying = await dying_with(tx, seeds, now, cascade=False, expired=False, most=sys.maxsize)
+        return await revoke(tx, precondition, list(dying), now, lock_rows=False, detail=SOURCE)
+
+
+async def _people_changes(tx: Transaction, people: Sequence[ImportedPerson]) -> PersonChanges:
+    any_of, urns = tx.dialect.any_of("$1"), [person.urn for person in people]
+    sql = f"SELECT urn, status, changed_by, display_name, email FROM actors WHERE urn {any_of}"
+    known = {row[0]: row[1:] for row in await tx.fetch(sql, urns)}
+    deleted = f"SELECT urn FROM service_accounts WHERE deleted_at IS NOT NULL AND urn {any_of}"
+    dead = {urn for (urn,) in await tx.fetch(deleted, urns)}
+    changes: PersonChanges = []
+    for person in people:
+        status, changed_by, *profile = known.get(person.urn, (ActorStatus.ACTIVE.value, None, None, None))
+        is_suspended = status == ActorStatus.SUSPENDED.value
+        if person.suspended and not is_suspended:
+            changes.append((person, PersonChange.SUSPENDED))
+        elif person.suspended is False and is_suspended:
+            # Only an import suspends in the name of the system. Who was suspended by somebody here stays so.
+            resumes = changed_by == SYSTEM_ACTOR and person.urn not in dead
+            changes.append((person, PersonChange.RESUMED if resumes else PersonChange.STAYS_SUSPENDED))
+        here = dict(zip(ProfileField, profile, strict=True))
+        if any(value is not None and here[name] is None for name, value in person.profile.items()):
+            changes.append((person, PersonChange.NAMED))
+    return changes
+
+
+async def _change_people(
+    tx: Transaction, precondition: WritePrecondition, people: Sequence[ImportedPerson]
+) -> PersonChanges:
+    locks = [actor_lock(person.urn) for person in people]
+    now = await check_precondition(tx, precondition, exclusive=locks)
+    changes = await _people_changes(tx, people)
+    for person, change in changes:
+        if change is PersonChange.SUSPENDED:
+            await put_status(tx, precondition, person.urn, ActorStatus.SUSPENDED, now)
+            await end_sessions(tx, precondition, person.urn, now)
+            await write_events(tx, precondition, [Event(Action.ACTOR_SUSPENDED, person.urn, {**SOURCE})], now)
+        elif change is PersonChange.RESUMED:
+            await put_status(tx, precondition, person.urn, ActorStatus.ACTIVE, now)
+            await write_events(tx, precondition, [Event(Action.ACTOR_RESUMED, person.urn, {**SOURCE})], now)
+        elif change is PersonChange.NAMED:
+            row = await tx.fetchrow("SELECT display_name, email FROM actors WHERE urn = $1", person.urn)
+            here = dict(zip(ProfileField, row or (None, None), strict=True))
+            missing = {name: value for name, value in person.profile.items() if here[name] is None}
+            await put_profile(tx, precondition, person.urn, missing, now)
+    return changes
+
+
+async def _matches(tx: Transaction, records: Sequence[TokenRecord]) -> list[TokenMatch]:
+    any_of, ids = tx.dialect.any_of("$1"), [record.id for record in records]
+    known = {row[0]: row[1:] for row in await tx.fetch(f"SELECT {_FOUND} FROM tokens WHERE id {any_of}", ids)}
+    imported = dict(await _imported(tx, ids))
+    return [_match(record, known.get(record.id), imported) for record in records]
+
+
+async def _imported(tx: Transaction, ids: Sequence[str]) -> list[tuple[str, int | None]]:
+    found = await tx.fetch(f"SELECT id, expires_at FROM imported_tokens WHERE id {tx.dialect.any_of('$1')}", list(ids))
+    return [(token_id, end) for token_id, end in found]
+
+
+def _match(record: TokenRecord, here: rows.Row | None, imported: dict[str, int | None]) -> TokenMatch:
+    if here is None:
+        return TokenMatch.DEAD if record.id in imported else TokenMatch.NEW
+    if record.id not in imported:
+        return TokenMatch.OWN
+    name, expires_at, revoked_at = here
+    if revoked_at is not None:
+        return TokenMatch.DEAD
+    if record.expires_at != imported[record.id]:
+        earlier = record.expires_at is not None and (expires_at is None or record.expires_at < expires_at)
+        return TokenMatch.SHORTENED if earlier else TokenMatch.EXPIRY_DIFFERS
+    return TokenMatch.UNCHANGED if name == record.name else TokenMatch.NAME_DIFFERS
+
+
+async def _import_tokens(
+    tx: Transaction, precondition: WritePrecondition, records: Sequence[TokenRecord], *, whole: bool
+) -> list[TokenMatch]:
+    """With `whole`, under the lock of all families."""
+    accounts = {record.actor_urn for record in records if record.type is TokenType.SERVICE_ACCOUNT}
+    shared, exclusive = [actor_lock(urn) for urn in accounts], [IMPORTS]
+    (exclusive if whole else shared).append(TOKENS)
+    now = await check_precondition(tx, precondition, shared=shared, exclusive=exclusive)
+    live = f"SELECT urn FROM service_accounts WHERE deleted_at IS NULL AND urn {tx.dialect.any_of('$1')}"
+    missing = accounts - {urn for (urn,) in await tx.fetch(live, sorted(accounts))}
+    matches = [
+        TokenMatch.NO_ACCOUNT if match is TokenMatch.NEW and record.actor_urn in missing else match
+        for record, match in zip(records, await _matches(tx, records), strict=True)
+    ]
+    pairs = list(zip(records, matches, strict=True))
+    new = [record for record, match in pairs if match is TokenMatch.NEW]
+    await tx.take_slot()
+    await tx.insert_tokens(new)
+    await tx.executemany(_ADD, [(record.id, record.expires_at) for record in new])
+    await write_events(tx, precondition, [_imported_event(record) for record in new], now)
+    for record, match in pairs if whole else ():
+        if match in (TokenMatch.SHORTENED, TokenMatch.EXPIRY_DIFFERS):
+            await tx.execute("UPDATE imported_tokens SET expires_at = $2 WHERE id = $1", record.id, record.expires_at)
+        if match is TokenMatch.SHORTENED and record.expires_at is not None:
+            await shorten(tx, record.id, record.expires_at, now)
+    return matches
+
+
+def _imported_event(record: TokenRecord) -> Event:
+    return Event(Action.TOKEN_IMPORTED, record.id, {"actorUrn": record.actor_urn, "expiresAt": record.expires_at})

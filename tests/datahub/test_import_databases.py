@@ -1,0 +1,123 @@
+"""10,000 tokens from a real MariaDB and a real PostgreSQL, into each store, beside a running service."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.datahub_rows import DataHub, aspect, datahub_in_mariadb, datahub_in_postgres, new_token, person
+from tests.support.datahub_tokens import SALT, DataHubToken
+from tests.support.mariadb import Mariadb, shared_mariadb
+from tests.support.postgres import Address, Home
+from tests.support.server import ADMIN, Server, watchword
+from tests.support.waiting import until
+
+NUMBER = 10_000
+PEOPLE = [f"urn:li:corpuser:user{number}" for number in range(200)]
+SUSPENDED, REMOVED = PEOPLE[0], PEOPLE[1]
+SAMPLE = 100
+
+
+@pytest.fixture(scope="session")
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Mariadb:
+    return shared_mariadb(tmp_path_factory)
+
+
+@pytest.fixture(params=["mariadb to sqlite", "postgres to postgres"])
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[DataHub, dict[str, str]]]:
+    """DataHub's database, and the settings of the store."""
+    if request.param == "mariadb to sqlite":
+        with datahub_in_mariadb(request.getfixturevalue("mariadb")) as source:
+            yield source, {}
+        return
+    address: Address = request.getfixturevalue("postgres")
+    store: Home = request.getfixturevalue("database")
+    with datahub_in_postgres(address) as source:
+        yield source, store.env
+
+
+def seed(source: DataHub, number: int) -> list[DataHubToken]:
+    made = [new_token(PEOPLE[index % len(PEOPLE)]) for index in range(number)]
+    statuses = {
+        SUSPENDED: {"corpUserStatus": {"status": "SUSPENDED", "lastModified": {"time": 1, "actor": ADMIN}}},
+        REMOVED: {"status": {"removed": True}},
+    }
+    rows = [row for urn in PEOPLE for row in person(urn, **statuses.get(urn, {}))]
+    rows += [row for _, row in made]
+    rows += [aspect(made[0][0].urn, "dataHubAccessTokenInfo", {"name": "an old version"}, version=1)]
+    rows += [aspect(f"urn:li:dataset:({number})", "status", {"removed": False}) for number in range(1_000)]
+    random.shuffle(rows)
+    source.add(rows)
+    return [token for token, _ in made]
+
+
+@pytest.mark.parametrize("sample", [SAMPLE, pytest.param(NUMBER, marks=pytest.mark.soak)])
+def test_ten_thousand_tokens_come_survive_a_kill_and_follow_datahub(
+    pair: tuple[DataHub, dict[str, str]], make_server: Callable[..., Server], tmp_path: Path, sample: int
+) -> None:
+    source, store = pair
+    tokens = seed(source, NUMBER)
+    env = {"WATCHWORD_DATAHUB_SALT": SALT, "WATCHWORD_DATAHUB_URL": source.url, **store}
+    server = make_server("--local-mode", "on", env=env)
+
+    def total() -> int:
+        number: int = server.tokens(count=0)["total"]
+        return number
+
+    # Killed in the middle: what has come is whole, nobody is revived, and the next run brings the rest.
+    words = ("import", "datahub", "--data-dir", str(server.data_dir))
+    command = [sys.executable, "-m", "watchword", *words]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("WATCHWORD_")}
+    with (tmp_path / "killed.log").open("wb") as log:
+        killed = subprocess.Popen(command, env=clean | env, stdout=log, stderr=log)
+    until(lambda: total() > 0 or killed.poll() is not None, "the first tokens come")
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert 0 < total() < NUMBER
+    dead = [token for token in tokens if token.actor in (SUSPENDED, REMOVED)]
+    assert {server.verify(token.token).status_code for token in dead[:20]} == {401}
+
+    done = run(words, env)
+    assert total() == NUMBER
+    assert done["tokens", "new"] + done["tokens", "unchanged"] == NUMBER
+    assert {server.verify(token.token).status_code for token in dead[:20]} == {401}
+    live = [token for token in tokens if token.actor not in (SUSPENDED, REMOVED)]
+    chosen = random.sample(live, min(sample, len(live)))
+    assert {server.verify(token.token).status_code for token in chosen} == {204}
+    listed = server.tokens(ADMIN, [{"field": "actorUrn", "value": PEOPLE[7]}], count=1_000)
+    assert {one["id"] for one in listed["tokens"]} == {token.id for token in tokens if token.actor == PEOPLE[7]}
+    asker = server.create(ADMIN)["accessToken"]
+    told = server.http.post(
+        "/oauth2/introspect", data={"token": chosen[0].token}, headers={"Authorization": f"Bearer {asker}"}
+    ).json()
+    assert told["active"]
+    assert told["sub"] == chosen[0].actor
+
+    # A revocation in either counts here.
+    here, there, kept = random.sample(live, 3)
+    assert server.revoke(here.id)
+    source.delete(there.urn)
+    done = run(words, env)
+    assert done["tokens", "revoked"] == 1
+    assert done["tokens", "conflict"] == 1
+    assert [server.verify(token.token).status_code for token in (here, there, kept)] == [401, 401, 204]
+    checked = watchword("db", "check", "--data-dir", str(server.data_dir), env=env)
+    assert checked.returncode == 0, checked.stdout
+
+
+def run(words: tuple[str, ...], env: dict[str, str]) -> dict[tuple[str, str], int]:
+    done = watchword(*words, "--json", env=env)
+    assert done.returncode == 0, done.stderr
+    found: dict[tuple[str, str], int] = {}
+    line: dict[str, Any]
+    for line in json.loads(done.stdout)["lines"]:
+        key = (line["what"], line["outcome"])
+        found[key] = found.get(key, 0) + line["count"]
+    return found
