@@ -190,6 +190,7 @@ def _store(settings: Settings, path: Path, summary: StoreSummary | None, now: Cl
     yield from _master_key(settings, None if summary is None else summary.sealed, is_new=is_new)
     yield from _clock(summary, now)
     yield from _account_managers(() if summary is None else summary.account_gains)
+    yield from _datahub_salt(settings, summary)
 
 
 def _store_in_database(settings: Settings, url: PostgresUrl, summary: StoreSummary) -> Iterator[Diagnostic]:
@@ -201,6 +202,13 @@ def _store_in_database(settings: Settings, url: PostgresUrl, summary: StoreSumma
     yield from _master_key(settings, summary.sealed, is_new=False)
     yield _database_clock(summary.server.clock_ahead_ms)
     yield from _account_managers(summary.account_gains)
+    yield from _datahub_salt(settings, summary)
+
+
+def _datahub_salt(settings: Settings, summary: StoreSummary | None) -> Iterator[Diagnostic]:
+    if summary is not None and summary.has_imported and settings.datahub_salt is None:
+        what = "the store has tokens of DataHub, and WATCHWORD_DATAHUB_SALT is not set: the service rejects them"
+        yield warn("DataHub", what, "Set it to DataHub's DATAHUB_TOKEN_SERVICE_SALT, for the service.")
 
 
 def _file(path: Path, summary: StoreSummary | None) -> Iterator[Diagnostic]:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.in_process import watchword
 from tests.cli.test_help import COMMANDS
+from tests.support.datahub_rows import new_token, person, write_export
 from tests.support.devices import approve_shown
 from tests.support.server import ADMIN, Server
 from tests.support.terminal import Terminal
@@ -70,6 +71,7 @@ class World:
         (home / "backup" / "old.env").write_text(f"TOKEN={self.token()}\n")
         (home / "rows.ndjson").write_text('{"timestampMillis": 1, "urn": "urn:li:x"}\n')
         (home / "policies.yaml").write_text(POLICIES)
+        write_export(home / "datahub.jsonl", [*person(ADMIN), new_token(ADMIN)[1]])
         subprocess.run(["git", "init", "-q", str(home)], check=True)
         self.do("login", "--url", server.url, "--profile", "work", stdin=self.token())
         self.do("login", "--url", server.url, "--profile", "tokens.example.org", stdin=self.token())

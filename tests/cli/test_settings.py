@@ -126,6 +126,7 @@ def test_every_secret_can_be_read_from_a_file(tmp_path: Path) -> None:
         "WATCHWORD_INDEX_API_KEY_FILE": str(key),
         "WATCHWORD_OIDC_CLIENT_SECRET_FILE": str(secret),
         "WATCHWORD_DATAHUB_SALT_FILE": str(secret),
+        "WATCHWORD_DATAHUB_URL_FILE": str(url),
     }
     assert set(files) == {setting.file_variable for setting in TABLE if setting.secret}
     read = load({}, files | {"WATCHWORD_MASTER_KEY_FILE": "/k"})
@@ -136,6 +137,7 @@ def test_every_secret_can_be_read_from_a_file(tmp_path: Path) -> None:
     assert read.index_api_key.reveal() == "a2V5"
     assert read.oidc_client_secret is not None
     assert read.oidc_client_secret.reveal() == "s3cr3t"
+    assert str(read.datahub_url) == "postgresql://u@db.example.org:5432/w"
     assert read.datahub_salt is not None
     assert read.datahub_salt.reveal() == b"s3cr3t"
     assert read.index_url == load({}, {"WATCHWORD_INDEX_URL": "http://search.example.org:9200"}).index_url

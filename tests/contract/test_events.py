@@ -157,8 +157,9 @@ def test_every_action_is_covered() -> None:
     # test_sessions.py, test_people_sign_in.py
     of_sessions = {Action.SESSION_STARTED, Action.SESSION_ENDED, Action.ACTOR_GROUPS_CHANGED}
     of_retries = {Action.TOKEN_REPLAYED}  # test_retries.py
+    of_imports = {Action.TOKEN_IMPORTED, Action.DATAHUB_IMPORTED}  # test_import_rules.py
     of_devices = {Action.DEVICE_APPROVED, Action.DEVICE_DENIED}  # test_devices.py
-    changes = {action for action, *_ in CHANGES} | of_devices
+    changes = {action for action, *_ in CHANGES} | of_devices | of_imports
     others = (at_start, of_no_change, of_the_store, of_operations, of_files, of_sessions, of_retries)
     assert changes.union(*others) == set(Action)
 

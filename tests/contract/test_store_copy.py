@@ -65,6 +65,8 @@ def write_store(
             file.execute(POLICY, kept)
         for actor, target, detail in happened:
             file.execute(EVENT, (1, actor, "policy.updated", target, json.dumps(detail, ensure_ascii=False)))
+        imported = [(record.id, record.expires_at) for record in records]
+        file.executemany("INSERT INTO imported_tokens (id, expires_at) VALUES (?, ?)", imported)
         for group in GROUPS:
             file.execute("INSERT INTO groups (urn, name) VALUES (?, ?)", (group, group))
         file.executemany("INSERT INTO group_members (actor_urn, group_urn) VALUES (?, ?)", joined)

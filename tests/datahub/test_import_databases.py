@@ -3,19 +3,32 @@
 import json
 import os
 import random
+import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tests.support.datahub_rows import DataHub, aspect, datahub_in_mariadb, datahub_in_postgres, new_token, person
-from tests.support.datahub_tokens import SALT, DataHubToken
+from tests.support.datahub_rows import (
+    DataHub,
+    aspect,
+    datahub_in_mariadb,
+    datahub_in_postgres,
+    new_token,
+    person,
+    token_row,
+)
+from tests.support.datahub_tokens import SALT, DataHubToken, datahub_token
 from tests.support.mariadb import Mariadb, shared_mariadb
-from tests.support.postgres import Address, Home
+from tests.support.pages import ROOT
+from tests.support.postgres import DEBIAN, Address, Home, programs
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.waiting import until
 
@@ -45,7 +58,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[DataHub, dict[str, st
 
 def seed(source: DataHub, number: int) -> list[DataHubToken]:
     made = [new_token(PEOPLE[index % len(PEOPLE)]) for index in range(number)]
-    statuses = {
+    statuses: dict[str, dict[str, Any]] = {
         SUSPENDED: {"corpUserStatus": {"status": "SUSPENDED", "lastModified": {"time": 1, "actor": ADMIN}}},
         REMOVED: {"status": {"removed": True}},
     }
@@ -110,6 +123,34 @@ def test_ten_thousand_tokens_come_survive_a_kill_and_follow_datahub(
     assert [server.verify(token.token).status_code for token in (here, there, kept)] == [401, 401, 204]
     checked = watchword("db", "check", "--data-dir", str(server.data_dir), env=env)
     assert checked.returncode == 0, checked.stdout
+
+
+def test_export_commands_of_the_page_write_what_the_import_reads(
+    pair: tuple[DataHub, dict[str, str]], tmp_path: Path
+) -> None:
+    source, _ = pair
+    url = urlsplit(source.url)
+    tricky = 'a "quoted" \\ name,\nin two lines: \U0001f511'
+    token = datahub_token(PEOPLE[5])
+    source.add([*person(PEOPLE[5]), token_row(token, name=tricky)])
+    page = (ROOT / "docs/how-to/come-from-datahub.md").read_text()
+    program = "mariadb" if url.scheme == "mysql" else "psql"
+    (command,) = re.findall(rf"^```bash\n({program} .*?)^```$", page, re.MULTILINE | re.DOTALL)
+    password = "" if url.password is None else unquote(url.password)
+    (tmp_path / ".my.cnf").write_text(
+        f'[client]\nhost=127.0.0.1\nport={url.port}\nuser={url.username}\npassword="{password}"\n'
+    )
+    where = {"PGHOST": "127.0.0.1", "PGPORT": str(url.port), "PGUSER": str(url.username), "HOME": str(tmp_path)}
+    path = f"{programs(DEBIAN)}:{os.environ['PATH']}"
+    subprocess.run(
+        ["bash", "-ec", command.replace(" datahub >", f" {url.path[1:]} >")],
+        cwd=tmp_path, env=where | {"PATH": path}, check=True,
+    )  # fmt: skip
+    assert watchword("db", "migrate", "--data-dir", str(tmp_path / "d")).returncode == 0
+    words = ("import", "datahub", "--data-dir", str(tmp_path / "d"), "--from", str(tmp_path / "datahub.jsonl"))
+    assert run(words, {})["tokens", "new"] == 1
+    with closing(sqlite3.connect(tmp_path / "d" / "watchword.db")) as file:
+        assert file.execute("SELECT id, name FROM tokens").fetchall() == [(token.id, " ".join(tricky.split()))]
 
 
 def run(words: tuple[str, ...], env: dict[str, str]) -> dict[tuple[str, str], int]:

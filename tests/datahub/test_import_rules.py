@@ -142,6 +142,10 @@ def test_every_kind_of_row_comes_or_is_reported_with_its_reason(run_import: Impo
     assert more["tokens", "new", None] == 2
     assert run_import.accepts(never)
     assert run_import.accepts(roots)
+    words = ("doctor", "--data-dir", str(server.data_dir))
+    assert "WATCHWORD_DATAHUB_SALT is not set" not in watchword(*words, env=run_import.env).stdout
+    without_salt = {name: value for name, value in run_import.env.items() if name not in ENV}
+    assert "WATCHWORD_DATAHUB_SALT is not set" in watchword(*words, env=without_salt).stdout
     checked = watchword("db", "check", "--data-dir", str(server.data_dir), env=run_import.env)
     assert checked.returncode == 0, checked.stdout
     told = server.ask("{ listEvents(input: {count: 1000}) { events { action } } }", actor=ADMIN)["listEvents"]["events"]

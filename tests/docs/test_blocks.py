@@ -23,6 +23,7 @@ from tests.support.waiting import SECONDS, until
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs/tutorial/first-token.md"
 PROTECT = ROOT / "docs/tutorial/protect-a-service.md"
+COMING = ROOT / "docs/how-to/come-from-datahub.md"
 CLIENTS = ROOT / "docs/how-to/datahub-clients.md"
 MOVE = ROOT / "docs/how-to/move-to-postgresql.md"
 GRAPHQL = ROOT / "docs/how-to/use-graphql.md"
@@ -34,6 +35,7 @@ RUN = [
     TUTORIAL,
     PROTECT,
     CLIENTS,
+    COMING,
     GRAPHQL,
     ROOT / "docs/how-to/audit.md",
     ROOT / "docs/how-to/backup.md",
@@ -195,6 +197,7 @@ def test_every_block_has_a_tested_kind() -> None:
     also = {CLIENTS: {"python", "js"}}  # tests/clients/test_clients_page.py
     also |= {recipe.page: {recipe.kind, "bash"} for recipe in RECIPES}  # tests/gateways
     also |= {FAILOVER: {"ini", "yaml", "sql", "properties", "haproxy", "bash"}}  # tests/linear/test_failover.py
+    also |= {COMING: {"bash"}}  # tests/datahub/test_import_databases.py
     also |= {SIGN_IN: {"bash"}}  # tests/support/keycloak.py
     assert [page for page in pages() if kinds(page) - tried - also.get(page, set())] == []
 

@@ -34,8 +34,10 @@ class Mariadb:
         self.port = port
 
     def connect(self, database: str | None = None) -> "pymysql.Connection[pymysql.cursors.Cursor]":
-        where = {"host": "127.0.0.1", "port": self.port, "user": USER, "password": PASSWORD}
-        return pymysql.connect(**where, database=database, charset="utf8mb4", autocommit=True, connect_timeout=60)  # type: ignore[arg-type]
+        return pymysql.connect(
+            host="127.0.0.1", port=self.port, user=USER, password=PASSWORD, database=database, charset="utf8mb4",
+            autocommit=True, connect_timeout=60,
+        )  # fmt: skip
 
     @contextmanager
     def database(self) -> Iterator[str]:

@@ -81,7 +81,7 @@ def datahub(
 
     Exits with 1 if nothing was revoked because of --at-most.
 
-    Example: watchword import datahub --from mysql://datahub@db.example.org/datahub --dry-run
+    Example: watchword import datahub --from datahub.jsonl --dry-run
     """
     from watchword.service.datahub_import import ImportOptions
 

@@ -16,6 +16,7 @@ from watchword.domain.accounts import is_account
 from watchword.domain.actors import USER_PREFIX, ProfileField
 from watchword.domain.errors import Fault
 from watchword.domain.names import (
+    DATAHUB_TOKEN_PREFIX,
     GROUP_PREFIX,
     MAX_DESCRIPTION,
     MAX_NAME,
@@ -35,7 +36,6 @@ from watchword.domain.tokens import TokenRecord, TokenType, check_token_id
 
 SET_NAME = "datahub"
 """The set of the groups, service accounts and policies that come from DataHub."""
-DATAHUB_TOKEN = "urn:li:dataHubAccessToken:"  # noqa: S105 - a name, not a password
 DATAHUB_POLICY = "urn:li:dataHubPolicy:"
 TOKEN_INFO, USER_KEY, POLICY_INFO = "dataHubAccessTokenInfo", "corpUserKey", "dataHubPolicyInfo"
 PERSON_ASPECTS = (
@@ -46,7 +46,7 @@ GROUP_ASPECTS = ("corpGroupKey", "corpGroupInfo", "corpGroupEditableInfo", "stat
 ASPECTS: Mapping[str, tuple[str, ...]] = {
     USER_PREFIX: PERSON_ASPECTS,
     GROUP_PREFIX: GROUP_ASPECTS,
-    DATAHUB_TOKEN: (TOKEN_INFO,),
+    DATAHUB_TOKEN_PREFIX: (TOKEN_INFO,),
     DATAHUB_POLICY: (POLICY_INFO,),
 }
 """What is read, by the beginning of the urn."""
@@ -324,7 +324,7 @@ NO_ACTOR = f"its actor has no row {USER_KEY}: DataHub does not accept it"
 
 def token_id_of(urn: str) -> str:
     try:
-        return check_token_id(urn.removeprefix(DATAHUB_TOKEN), "urn")
+        return check_token_id(urn.removeprefix(DATAHUB_TOKEN_PREFIX), "urn")
     except Fault:
         raise LeftOut("its urn has no token id") from None
 

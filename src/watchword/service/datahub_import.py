@@ -16,7 +16,6 @@ from watchword.domain.accounts import is_account
 from watchword.domain.actors import USER_PREFIX, system_precondition
 from watchword.domain.datahub import (
     DATAHUB_POLICY,
-    DATAHUB_TOKEN,
     NO_ACTOR,
     POLICY_INFO,
     SET_NAME,
@@ -42,7 +41,7 @@ from watchword.domain.datahub import (
 from watchword.domain.declared_entities import DeclaredEntities, Entity, plan_declaration
 from watchword.domain.errors import OperatorError
 from watchword.domain.events import Action, KeptEvent
-from watchword.domain.names import GROUP_PREFIX
+from watchword.domain.names import DATAHUB_TOKEN_PREFIX, GROUP_PREFIX
 from watchword.domain.policies import ROOT_POLICY, ChangeKind, Policy, PolicyDeclaration, PolicyPlan
 from watchword.domain.ports import Store
 from watchword.domain.tokens import TokenRecord
@@ -114,7 +113,7 @@ class DataHubImport:
     async def _check_source(self) -> int:
         """Returns how many tokens DataHub has. An empty or partial source must not revoke anything."""
         counts = {
-            TOKEN_INFO: await self._source.count(DATAHUB_TOKEN, TOKEN_INFO),
+            TOKEN_INFO: await self._source.count(DATAHUB_TOKEN_PREFIX, TOKEN_INFO),
             USER_KEY: await self._source.count(USER_PREFIX, USER_KEY),
         }
         for aspect, number in counts.items():
@@ -246,7 +245,7 @@ class DataHubImport:
         allowed = (options.allow_no_expiry, options.allow_root)
         rules = TokenRules(self._store.clock(), people.actors, dead_accounts, self._root_actors, *allowed)
         gone, live, done, last = list[str](), 0, 0, ""
-        async for batch in self._source.rows(DATAHUB_TOKEN):
+        async for batch in self._source.rows(DATAHUB_TOKEN_PREFIX):
             records, present, until = self._read_tokens(batch, rules)
             async for here in self._imported(last, until):
                 live += len(here)
@@ -274,7 +273,7 @@ class DataHubImport:
                 present.add(last)
                 records.append(read_token(last, parsed(row.metadata), rules))
             except LeftOut as why:
-                self._report.add(Noun.TOKENS, Outcome.LEFT_OUT, row.urn.removeprefix(DATAHUB_TOKEN), str(why))
+                self._report.add(Noun.TOKENS, Outcome.LEFT_OUT, row.urn.removeprefix(DATAHUB_TOKEN_PREFIX), str(why))
                 if str(why) == NO_ACTOR:
                     present.discard(last)
         return records, present, last

@@ -55,6 +55,8 @@ class StoreSummary:
     sealed: SealedSecrets | None = None
     account_gains: tuple[AccountGain, ...] = ()
     """Empty for an older schema version."""
+    has_imported: bool = False
+    """Whether tokens of DataHub were imported."""
     last_start: LastStart | None = None
     server: DatabaseServer | None = None
 
@@ -95,7 +97,8 @@ async def _with_contents(tx: Transaction, summary: StoreSummary) -> StoreSummary
     if summary.version < summary.latest:
         return summary
     last_start = rows.last_start(await tx.fetchval("SELECT settings FROM state"))
-    return replace(summary, account_gains=await account_gains(tx), last_start=last_start)
+    imported = bool(await tx.fetchval("SELECT EXISTS (SELECT 1 FROM imported_tokens)"))
+    return replace(summary, account_gains=await account_gains(tx), has_imported=imported, last_start=last_start)
 
 
 # Without `synchronous_commit`, which each of our connections turns on.
