@@ -148,7 +148,9 @@ def test_keys_rotate_and_list(folder: Path) -> None:
     before = json.loads(watchword("keys", "list", "--json", *where).stdout)
     assert watchword("keys", "rotate", *where).returncode == 0
     after = json.loads(watchword("keys", "list", "--json", *where).stdout)
-    assert [key["kid"] for key in after][1:] == [key["kid"] for key in before]
+    assert [key["state"] for key in before] == ["signs", "next"]
+    assert [key["state"] for key in after] == ["signs", "retired", "next"]
+    assert [after[0]["kid"], after[1]["kid"]] == [before[1]["kid"], before[0]["kid"]]
     assert after[0]["retiredAt"] is None
     assert after[1]["publishedUntil"] > after[1]["retiredAt"]
 
