@@ -236,7 +236,7 @@ class TestSizes:
         own = listed()
         assert (own["entityName"], own["aspectName"]) == ("dataset", series.aspect)
         assert own["sizeInBytes"] > 0
-        assert own["sizeInMb"] == round(own["sizeInBytes"] / 1024 / 1024, 3)
+        assert own["sizeInMb"] == round(own["sizeInBytes"] / 1_000_000, 3)
 
     def test_truncated_index_is_listed_once_under_its_name(self, series: Series) -> None:
         start = now()

@@ -160,7 +160,7 @@ class IndexSize:
 
     @property
     def size_mb(self) -> float:
-        return round(self.size_bytes / 2**20, 3)
+        return round(self.size_bytes / 1_000_000, 3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from watchword.domain.operations import Operation, OperationPage, Plan
 from watchword.domain.policies import Policy, PolicyDeclaration, PolicyPlan, PolicySet
 from watchword.domain.secret import Secret
 from watchword.domain.sessions import FoundSession, Session, SessionPage
+from watchword.domain.shown_actors import ShownActor
 from watchword.domain.sign_in import Identity, LogoutNotice, Membership, Person
 from watchword.domain.store_urls import LastStart
 from watchword.domain.token_limits import UNLIMITED, Limits
@@ -72,8 +73,9 @@ class Group:
     urn: str
     name: str
     description: str | None
-    members: int = 0
+    members: int | None = 0  # None: not counted, or not for the caller to see
     set_name: str | None = None  # the set that declares it; None: made by the API
+    external: bool = False  # whether it is a group of the identity provider, known by its members alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,12 +390,16 @@ class PolicyStore(Protocol):
     async def entities(self, declared: PolicyDeclaration) -> tuple[Entity, ...]:
         """The groups and accounts that are declared or belong to the set, as `plan_declaration` takes them."""
 
-    async def get_group(self, urn: str) -> Group:
-        """GROUP_NOT_FOUND if it does not exist."""
+    async def get_group(self, urn: str, *, external: bool = False) -> Group:
+        """A group made here; with `external`, also one of the identity provider. GROUP_NOT_FOUND otherwise."""
 
-    async def groups(self, start: int, count: int) -> tuple[int, tuple[Group, ...]]: ...
+    async def groups(self, start: int, count: int, query: str = "") -> tuple[int, tuple[Group, ...]]:
+        """Those made here whose name or urn contains the query, by name."""
 
     async def members(self, group: str, start: int, count: int) -> tuple[int, tuple[str, ...]]: ...
+
+    async def groups_of(self, actor: str, start: int, count: int, *, external: bool) -> tuple[int, tuple[Group, ...]]:
+        """The groups of an actor by urn; with `external`, those of the identity provider too."""
 
     async def actor_state(self, actor: str) -> ActorState: ...
 
@@ -404,8 +410,17 @@ class PolicyStore(Protocol):
         page and the policies cost; DEADLINE if that takes longer.
         """
 
-    async def actor_names(self, actors: Collection[str]) -> dict[str, str]:
-        """The display names of these actors, service accounts included; without those that have none."""
+    async def find_actors(
+        self, query: str, start: int, count: int, seconds: float = SEARCH_SECONDS
+    ) -> tuple[int, tuple[str, ...]]:
+        """The urns of the known actors whose urn, name or e-mail address contains the query, and their number. Costs
+        what all known actors cost; DEADLINE if that takes longer.
+        """
+
+    async def shown_actors(self, actors: Collection[str]) -> dict[str, ShownActor]:
+        """Names, e-mail addresses and status of these actors, service accounts included; without those of whom nothing
+        is stored.
+        """
 
     async def set_profile(self, precondition: WritePrecondition, actor: str, profile: Profile) -> None: ...
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from watchword.domain.errors import invalid
 from watchword.domain.names import TOKEN_PREFIX, own_token_urn
 from watchword.domain.secret import Secret
+from watchword.domain.shown_actors import ShownActor
 from watchword.domain.token_limits import UNLIMITED, Limits
 
 MAX_AUTHORIZATION = 8_192
@@ -69,6 +70,7 @@ class TokenRecord(NamedTuple):
     suspended: bool = False  # Whether its actor is suspended. Not stored with the token; looked up for display.
     actor_name: str | None = None  # Display names, looked up in the same way.
     owner_name: str | None = None
+    owner: ShownActor | None = None  # for GraphQL documents that select more of its owner than the name
 
     def is_live(self, now: int) -> bool:
         return self.status(now) is TokenStatus.ACTIVE

@@ -47,9 +47,9 @@ MAX_ADDRESS = 8_192
 Handler = Callable[[Request], Awaitable[Response]]
 P = TypeVar("P", Bearer, Caller)
 
-# An old version, so that DataHub's clients use no newer features; a pre-release, because clients recommend a downgrade
-# to a release.
-COMPATIBLE_WITH = "v1.0.0-dev"
+# The version from which DataHub's MCP server has `get_me`; a pre-release, because clients recommend a downgrade to a
+# release.
+COMPATIBLE_WITH = "v1.4.0-dev"
 CONFIG: dict[str, Any] = {
     "noCode": "true",
     "versions": {"acryldata/datahub": {"version": COMPATIBLE_WITH}},

@@ -5,12 +5,12 @@ the escaping function of the console. Browsers revalidate a file each time and d
 """
 
 import gzip
-import re
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 
 from watchword.domain.errors import Fault, Reason
+from watchword.http.compression import accepts_gzip
 from watchword.http.requests import Header, Request, Response
 
 PREFIXES = ("/console/", "/assets/")
@@ -25,7 +25,6 @@ _CONTENT_TYPES = {
     ".svg": "image/svg+xml; charset=utf-8",
     ".png": "image/png",
 }
-_Q_ZERO = re.compile(r"q\s*=\s*0(\.0*)?")
 _CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "font-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
@@ -84,19 +83,11 @@ class Console:
 
 
 def _answer(file: Path, request: Request) -> Response:
-    response = _responses(file)[_accepts_gzip(request.header("accept-encoding"))]
+    response = _responses(file)[accepts_gzip(request.header("accept-encoding"))]
     tag = response.headers[1][1]
     if _matches(tag, request.header("if-none-match")):
         return Response(304, response.headers[1:])
     return response
-
-
-def _accepts_gzip(accepted: str) -> bool:
-    for word in accepted.lower().split(","):
-        coding, _, weight = word.partition(";")
-        if coding.strip() == "gzip":
-            return not _Q_ZERO.fullmatch(weight.strip())
-    return False
 
 
 def _matches(tag: str, if_none_match: str) -> bool:

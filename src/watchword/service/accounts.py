@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from watchword.domain.accounts import ACCOUNT_PREFIX, AccountPage, ServiceAccount
 from watchword.domain.actors import Caller, Grant
 from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.names import name_of
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import AccountStore, Clock
 from watchword.service.authority import Authority
@@ -25,12 +26,15 @@ class Accounts:
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
         return self._authority.authorize(caller, Privilege.MANAGE_SERVICE_ACCOUNTS)
 
-    async def create(self, grant: Grant, short_id: str | None, name: str, description: str | None) -> ServiceAccount:
+    async def create(
+        self, grant: Grant, short_id: str | None, name: str | None, description: str | None
+    ) -> ServiceAccount:
+        """Without a name it is called as its urn ends."""
         grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
         urn = ACCOUNT_PREFIX + (short_id or self._new_id())
         if urn == self._root_actor:
             raise invalid("id", "id must not be that of the root actor: its tokens hold every privilege.")
-        account = ServiceAccount(urn, name, description, self._clock(), grant.caller.actor)
+        account = ServiceAccount(urn, name or name_of(urn), description, self._clock(), grant.caller.actor)
         await self._authority.write(grant, lambda grant: self._store.add_account(grant.precondition, account))
         return account
 

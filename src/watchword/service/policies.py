@@ -31,9 +31,11 @@ from watchword.domain.policies import (
 )
 from watchword.domain.policy_filters import PolicyFilter
 from watchword.domain.ports import Group, PolicyStore
+from watchword.domain.shown_actors import NOTHING_STORED, ShownActor
 from watchword.service.authority import Authority, not_accepted
 
 MANAGE = Privilege.MANAGE_POLICIES
+SEE_ACTORS = (MANAGE, Privilege.MANAGE_ACCESS_TOKENS)
 
 
 class Policies:
@@ -51,7 +53,15 @@ class Policies:
         return await self._authority.authorize(caller, *(() if actor == caller.actor else (MANAGE,)))
 
     def authorize_list_actors(self, caller: Caller) -> Awaitable[Grant]:
-        return self._authority.authorize(caller, MANAGE, Privilege.MANAGE_ACCESS_TOKENS)
+        return self._authority.authorize(caller, *SEE_ACTORS)
+
+    async def authorize_see(self, caller: Caller, actor: str) -> Grant:
+        """For what `listActors` shows of one actor: callers may see themselves."""
+        return await self._authority.authorize(caller, *(() if actor == caller.actor else SEE_ACTORS))
+
+    async def authorize_group(self, caller: Caller, group: str) -> Grant:
+        """Members may see the name of their group."""
+        return await self._authority.authorize(caller, *(() if group in caller.snapshot.groups else (MANAGE,)))
 
     async def create(self, grant: Grant, policy: Policy) -> str:
         grant.expect(MANAGE)
@@ -135,7 +145,7 @@ class Policies:
         return Explanation(actor, right, snapshot.suspended, found, refusal)
 
     async def actors(self, grant: Grant, search: ActorSearch, seconds: float) -> ActorPage:
-        grant.expect(MANAGE, Privilege.MANAGE_ACCESS_TOKENS)
+        grant.expect(*SEE_ACTORS)
         return await self._store.known_actors(search, seconds)
 
     async def find_actor(self, caller: Caller, urn: str) -> ActorState | None:
@@ -143,11 +153,17 @@ class Policies:
         themselves.
         """
         grant = await self._authority.authorize(caller)
-        if urn != caller.actor and not (grant.may(MANAGE) or grant.may(Privilege.MANAGE_ACCESS_TOKENS)):
+        if urn != caller.actor and not _may_see(grant):
             return None
         state = await self._store.actor_state(urn)
         known = state.changed_at is not None or (await self._store.actor_holdings(urn)).known
         return state if known else None
+
+    async def find_actors(
+        self, grant: Grant, query: str, start: int, count: int, seconds: float
+    ) -> tuple[int, tuple[str, ...]]:
+        grant.expect(*SEE_ACTORS)
+        return await self._store.find_actors(query, start, count, seconds)
 
     async def create_group(self, grant: Grant, short_id: str | None, name: str, description: str | None) -> str:
         grant.expect(MANAGE)
@@ -171,13 +187,26 @@ class Policies:
         grant.expect(MANAGE)
         return await self._store.get_group(urn)
 
-    async def groups(self, grant: Grant, start: int, count: int) -> tuple[int, tuple[Group, ...]]:
+    async def see_group(self, grant: Grant, urn: str) -> Group:
+        """For members too, and of the identity provider too."""
+        if grant.required or urn not in grant.caller.snapshot.groups:
+            grant.expect(MANAGE)
+        return _visible(grant, await self._store.get_group(urn, external=True))
+
+    async def groups(self, grant: Grant, start: int, count: int, query: str) -> tuple[int, tuple[Group, ...]]:
         grant.expect(MANAGE)
-        return await self._store.groups(start, count)
+        return await self._store.groups(start, count, query)
 
     async def members(self, grant: Grant, group: str, start: int, count: int) -> tuple[int, tuple[str, ...]]:
         grant.expect(MANAGE)
         return await self._store.members(group, start, count)
+
+    async def groups_of(
+        self, grant: Grant, actor: str, start: int, count: int, *, external: bool
+    ) -> tuple[int, tuple[Group, ...]]:
+        grant.expect(*(() if actor == grant.caller.actor else SEE_ACTORS))
+        total, groups = await self._store.groups_of(actor, start, count, external=external)
+        return total, tuple(_visible(grant, group) for group in groups)
 
     async def actor_state(self, grant: Grant, urn: str) -> tuple[ActorState, ActorHoldings]:
         grant.expect(MANAGE)
@@ -197,8 +226,27 @@ class Policies:
 
     async def names_of(self, actors: Collection[str]) -> dict[str, str]:
         """The display names of actors. Only for urns that the caller was allowed to see."""
-        return await self._store.actor_names(actors) if actors else {}
+        found = await self._store.shown_actors(actors) if actors else {}
+        return {urn: shown.name for urn, shown in found.items() if shown.name is not None}
+
+    async def shown_actors(self, caller: Caller, actors: Collection[str]) -> dict[str, ShownActor]:
+        """The same with e-mail addresses and status, of the caller itself and for callers who may list actors."""
+        grant = await self._authority.authorize(caller)
+        sees_all = _may_see(grant)
+        found = await self._store.shown_actors(actors) if actors else {}
+        shown = {urn: found.get(urn, NOTHING_STORED) for urn in actors}
+        return {urn: one if sees_all or urn == caller.actor else ShownActor(one.name) for urn, one in shown.items()}
 
     def check_suspendable(self, urn: str) -> None:
         if urn == self._root_actor:
             raise Fault(Reason.NOT_EDITABLE, "The root actor cannot be suspended; change WATCHWORD_ROOT_ACTOR instead.")
+
+
+def _may_see(grant: Grant) -> bool:
+    """Whether the caller may see other actors."""
+    return any(grant.may(privilege) for privilege in SEE_ACTORS)
+
+
+def _visible(grant: Grant, group: Group) -> Group:
+    """Members of a group see neither how many they are nor which policy set declares it."""
+    return group if grant.may(MANAGE) else replace(group, members=None, set_name=None)

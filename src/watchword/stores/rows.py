@@ -29,7 +29,7 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
 }
 
 # Fields of a token that are looked up elsewhere, as the last ones of its record.
-_NOT_STORED = {"suspended": "false", "actor_name": "NULL", "owner_name": "NULL"}
+_NOT_STORED = {"suspended": "false", "actor_name": "NULL", "owner_name": "NULL", "owner": "NULL"}
 
 Row = Sequence[Any]
 
@@ -70,7 +70,7 @@ def token_reader(wanted: frozenset[str] | None) -> tuple[str, Callable[[Row], To
 
 
 TOKEN, token_of = token_reader(None)
-TOKEN_COLUMNS = TOKEN.removesuffix(", false, NULL, NULL")
+TOKEN_COLUMNS = TOKEN.removesuffix(", false, NULL, NULL, NULL")
 
 INSERTED = (
     "id, type, name, description, actor_urn, owner_urn, created_at, expires_at, minted_with, limits, parent, root,"

@@ -14,12 +14,12 @@ from watchword.domain.actors import (
 )
 from watchword.domain.errors import invalid
 from watchword.domain.events import Action, KeptEvent, parse_event_search
-from watchword.domain.names import MAX_URN, check_actor, check_description, check_name, check_text, name_of
+from watchword.domain.names import check_actor, check_description, check_name, name_of
 from watchword.domain.policies import Privilege
 from watchword.domain.sign_in import Membership
-from watchword.http.graphql.context import Info, Json, page_of, record_json
+from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
+from watchword.http.graphql.directory_resolvers import user_json
 from watchword.http.graphql.policy_resolvers import policy_json, users_of
-from watchword.http.graphql.token_resolvers import user_json
 from watchword.service.offboarding import OffboardingPlan, OffboardingReceipt, RevokedTokens
 
 PRIVILEGE_FIELDS = {
@@ -27,6 +27,7 @@ PRIVILEGE_FIELDS = {
     "manageTokens": Privilege.MANAGE_ACCESS_TOKENS,
     "manageServiceAccounts": Privilege.MANAGE_SERVICE_ACCOUNTS,
     "introspectTokens": Privilege.INTROSPECT_TOKENS,
+    "manageIdentities": Privilege.MANAGE_POLICIES,  # DataHub's word for users and groups
     "managePolicies": Privilege.MANAGE_POLICIES,
     "getTaskStatus": Privilege.GET_ES_TASK_STATUS_PRIVILEGE,
     "getIndexSizes": Privilege.GET_TIMESERIES_INDEX_SIZES_PRIVILEGE,
@@ -34,15 +35,29 @@ PRIVILEGE_FIELDS = {
     "manageSystemOperations": Privilege.MANAGE_SYSTEM_OPERATIONS,
     "viewAuditLog": Privilege.VIEW_AUDIT_LOG,
 }
+# DataHub's clients ask for these. Nothing here corresponds to them.
+NO_PRIVILEGES = dict.fromkeys(
+    [
+        "viewAnalytics", "viewMetadataProposals", "manageIngestion", "canViewIngestionPage", "manageSecrets",
+        "createDomains", "manageDomains", "viewTests", "manageTests", "manageGlossaries", "proposeCreateGlossaryTerm",
+        "proposeCreateGlossaryNode", "manageUserCredentials", "createTags", "manageTags", "viewManageTags",
+        "manageGlobalSettings", "manageGlobalViews", "manageOwnershipTypes", "manageGlobalAnnouncements",
+        "createBusinessAttributes", "manageBusinessAttributes", "manageStructuredProperties",
+        "viewStructuredPropertiesPage", "manageApplications", "manageFeatures", "manageHomePageTemplates",
+        "manageDocumentationForms", "viewDocumentationFormsPage", "manageDocuments",
+        "manageOrganizationDisplayPreferences", "createSupportTickets",
+    ],
+    False,
+)  # fmt: skip
 
 
 async def me(_: Any, info: Info) -> Json:
     caller, policies = info.context.caller, info.context.services.core.policies
     granted, _scopes = await policies.granted(await policies.authorize_for(caller, caller.actor), caller.actor)
-    names = await info.context.names([caller.actor])
+    shown = await info.context.users([caller.actor])
     return {
-        "corpUser": user_json(caller.actor, names.get(caller.actor)),
-        "platformPrivileges": {field: privilege in granted for field, privilege in PRIVILEGE_FIELDS.items()},
+        "corpUser": user_json(caller.actor, shown.get(caller.actor)),
+        "platformPrivileges": NO_PRIVILEGES | {field: one in granted for field, one in PRIVILEGE_FIELDS.items()},
     }
 
 
@@ -93,9 +108,11 @@ async def set_actor(_: Any, info: Info, input: Json) -> str:
 async def create_service_account(_: Any, info: Info, input: Json) -> Json:
     accounts = info.context.services.core.accounts
     grant = await accounts.authorize(info.context.caller)
-    short_id, name = input.get("id"), check_name(input["displayName"], "displayName")
+    short_id, name = input.get("id"), input.get("displayName")
     if short_id is not None:
         check_account_id(short_id, "id")
+    if name is not None:
+        check_name(name, "displayName")
     made = await accounts.create(grant, short_id, name, check_description(input.get("description")))
     return await _named_account(info, made)
 
@@ -111,8 +128,7 @@ async def list_service_accounts(_: Any, info: Info, input: Json | None = None) -
     async with context.searching:
         grant = await accounts.authorize(context.caller)
         page = page_of(input or {})
-        query = check_text((input or {}).get("query") or "", "query", MAX_URN)
-        found = await accounts.list(grant, query=query, **page)
+        found = await accounts.list(grant, query=query_of(input or {}), **page)
     names = await context.names(account.created_by for account in found.rows)
     return page | {"total": found.total, "serviceAccounts": [_account_json(account, names) for account in found.rows]}
 
@@ -135,10 +151,10 @@ async def offboard_actor(_: Any, info: Info, input: Json) -> Json:
             receipt = await offboarding.offboard(
                 grant, plan, revoke_minted=bool(input.get("revokeMinted")), seconds=context.time_left()
             )
-    names = await context.names(
-        [plan.state.urn, *users_of(plan.policies), *(account.created_by for account in plan.accounts)]
-    )
+    names = await context.names([plan.state.urn, *(account.created_by for account in plan.accounts)])
+    shown = await context.users(users_of(plan.policies))
     return _offboarding_json(plan, receipt, names) | {
+        "policies": [policy_json(policy, shown) for policy in plan.policies],
         "tokens": await context.with_names(plan.tokens.rows),
         "mintedTokens": await context.with_names(plan.minted.rows),
     }
@@ -214,7 +230,6 @@ def _offboarding_json(plan: OffboardingPlan, receipt: OffboardingReceipt | None,
         "sessionCount": plan.holdings.sessions,
         "serviceAccounts": [_account_json(account, names) for account in plan.accounts],
         "groups": list(plan.groups),
-        "policies": [policy_json(policy, names) for policy in plan.policies],
         "receipt": None if receipt is None else _receipt_json(receipt),
     }
 

@@ -12,9 +12,11 @@ from itertools import islice
 from typing import Any, Protocol
 
 from watchword.domain.actors import Caller, Grant
-from watchword.domain.errors import Fault, Reason
+from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.filters import DEFAULT_COUNT, SEARCH_SECONDS, Search, check_effort, check_page, check_shown
 from watchword.domain.idempotency import HEADER, IdempotentRequest
+from watchword.domain.names import MAX_URN, check_text
+from watchword.domain.shown_actors import ShownActor
 from watchword.domain.tokens import TokenRecord
 from watchword.service import AllServices
 from watchword.service.policies import Policies
@@ -29,6 +31,8 @@ MAX_ACTORS = 4_096
 MAX_WAIT = 60
 MAX_NAMES = 10_000
 """Actors of one list whose names are looked up. The others have none."""
+MAX_FOLLOWED = 100
+"""Lookups of `relationships` per request. They run one after the other."""
 
 Json = dict[str, Any]
 
@@ -155,9 +159,12 @@ class Context:
     """The most fields of a row in a list of this document."""
     reads_names: bool = False
     """Whether the document selects names of actors."""
+    reads_profiles: bool = False
+    """Whether the document selects more of a user than its name."""
     _shown: int = 0
     _effort: int = 0
     _pinned_effort: int = 0
+    _followed: int = 0
 
     def idempotent_request(self, operation: str, content: Json) -> IdempotentRequest | None:
         """For a new token, if the request has a key. A key creates one token."""
@@ -178,8 +185,18 @@ class Context:
             return {}
         return await self.services.core.policies.names_of(list(islice(dict.fromkeys(actors), MAX_NAMES)))
 
+    async def users(self, actors: Iterable[str]) -> Mapping[str, ShownActor | str]:
+        """The same for `user_json`: with all that the caller may see if the document selects more than names."""
+        if not self.reads_profiles:
+            return await self.names(actors)
+        urns = list(islice(dict.fromkeys(actors), MAX_NAMES))
+        return await self.services.core.policies.shown_actors(self.caller, urns)
+
     async def with_names(self, records: tuple[TokenRecord, ...]) -> tuple[TokenRecord, ...]:
         """The tokens with the names of their actors and owners. The records may be projections."""
+        if records and self.reads_profiles and "owner" in records[0]._fields:
+            users: Mapping[str, Any] = await self.users(record.owner_urn for record in records)
+            records = tuple(record._replace(owner=users.get(record.owner_urn)) for record in records)
         if not records or not self.reads_names:
             return records
         pairs = [(f"{one}_name", f"{one}_urn") for one in ("actor", "owner") if f"{one}_name" in records[0]._fields]
@@ -219,6 +236,14 @@ class Context:
         """Only searches of the caller's own tokens, which need the least privilege."""
         return search.pinned == self.caller.actor and search.effort > 0
 
+    def follow(self) -> None:
+        """Count a lookup of `relationships`."""
+        self._followed += 1
+        if self._followed > MAX_FOLLOWED:
+            raise invalid(
+                "relationships", f"A request may follow the relationships of at most {MAX_FOLLOWED} rows. List fewer."
+            )
+
     def show(self, rows: int) -> None:
         """Count the rows of a list before they are returned."""
         self._shown += rows * self.max_row_fields
@@ -238,6 +263,12 @@ def page_of(input: Json) -> dict[str, int]:  # noqa: A002 - the name in the sche
     start, count = 0 if start is None else start, DEFAULT_COUNT if count is None else count
     check_page(start, count)
     return {"start": start, "count": count}
+
+
+def query_of(input: Json) -> str:  # noqa: A002 - the name in the schema
+    """The text to look for. Clients of DataHub send `*` for everything."""
+    query = check_text(input.get("query") or "", "query", MAX_URN)
+    return "" if query == "*" else query
 
 
 def record_json(record: object, names: str, **more: Any) -> Json:

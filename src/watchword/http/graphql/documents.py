@@ -10,7 +10,18 @@ from dataclasses import dataclass, field
 from inspect import isawaitable
 from typing import Any
 
-from graphql import ExecutionResult, GraphQLError, GraphQLSchema, Visitor, execute, parse, validate, visit
+from graphql import (
+    ExecutionResult,
+    GraphQLError,
+    GraphQLSchema,
+    TypeInfo,
+    TypeInfoVisitor,
+    Visitor,
+    execute,
+    parse,
+    validate,
+    visit,
+)
 from graphql.language import ast
 from graphql.validation.rules import overlapping_fields_can_be_merged
 
@@ -47,6 +58,8 @@ overlapping_fields_can_be_merged.MAX_COMPLEXITY_BUDGET = 150_000
 SYNONYMS = {"CreateAccessTokenInput": "GetAccessTokenInput", "ListAccessTokenInput": "ListAccessTokensInput"}
 
 NAME_FIELDS = ("displayName", "actorName", "ownerName", "createdByName")
+PROFILE_FIELDS = ("info", "properties", "editableProperties", "status", "isNativeUser", "relationships")
+"""Of a user: more than its names."""
 
 
 class InvalidDocument(Exception):
@@ -70,6 +83,8 @@ class PreparedDocument:
     """Bytes, including its plans."""
     reads_names: bool = False
     """Whether it may select names of actors."""
+    reads_profiles: bool = False
+    """Whether it selects one of PROFILE_FIELDS of a user."""
     fallback_logged: bool = False
 
     async def execute(
@@ -179,13 +194,34 @@ class Documents:
         weight = len(text) * WEIGHT + len(operations) * PLAN_WEIGHT + fields * FIELD_WEIGHT
         mutates = any(d.operation is ast.OperationType.MUTATION for d in operations)
         reads_names = any(name in text for name in NAME_FIELDS)
-        return PreparedDocument(self._schema, document, mutates, widest, fastpath, weight, reads_names)
+        reads_profiles = _reads_profiles(self._schema, document, text)
+        return PreparedDocument(self._schema, document, mutates, widest, fastpath, weight, reads_names, reads_profiles)
 
 
 class _RenameTypes(Visitor):
     def leave_named_type(self, node: ast.NamedTypeNode, *_: Any) -> ast.NamedTypeNode | None:
         ours = SYNONYMS.get(node.name.value)
         return ast.NamedTypeNode(name=ast.NameNode(value=ours, loc=node.name.loc), loc=node.loc) if ours else None
+
+
+class _ProfileFinder(Visitor):
+    def __init__(self, types: TypeInfo) -> None:
+        super().__init__()
+        self._types = types
+        self.found = False
+
+    def enter_field(self, node: ast.FieldNode, *_: Any) -> None:
+        parent = self._types.get_parent_type()
+        self.found |= node.name.value in PROFILE_FIELDS and parent is not None and parent.name in {"CorpUser", "Entity"}
+
+
+def _reads_profiles(schema: GraphQLSchema, document: ast.DocumentNode, text: str) -> bool:
+    if not any(name in text for name in PROFILE_FIELDS):
+        return False
+    types = TypeInfo(schema)
+    finder = _ProfileFinder(types)
+    visit(document, TypeInfoVisitor(types, finder))
+    return finder.found
 
 
 def too_complex(message: str) -> Fault:

@@ -20,6 +20,7 @@ from graphql import (
     GraphQLInputObjectType,
     GraphQLObjectType,
     GraphQLSchema,
+    GraphQLSyntaxError,
 )
 from graphql.language import ast
 from structlog.typing import FilteringBoundLogger
@@ -27,6 +28,7 @@ from structlog.typing import FilteringBoundLogger
 from watchword.domain.actors import Caller, system_precondition
 from watchword.domain.errors import THROTTLED, UNAVAILABLE, Fault, Reason
 from watchword.domain.idempotency import HEADER, check_key
+from watchword.http.compression import compressed
 from watchword.http.errors import (
     JSON,
     MAX_SEARCHED,
@@ -139,13 +141,14 @@ class GraphQLEndpoint:
         except InvalidDocument as invalid:
             with meter:
                 errors = [document_error(error, self._schema, invalid.document) for error in invalid.errors]
-            return _response({"errors": errors}, 400, modern=modern)
+            return _refusal(errors, 400, modern=modern)
         except Fault as fault:
             if fault.kind is THROTTLED:
                 raise
-            return _response({"errors": [graphql_error(fault)]}, fault.kind.code, modern=modern)
+            return _refusal([graphql_error(fault)], fault.kind.code, modern=modern)
         context.max_row_fields = document.max_row_fields
         context.reads_names = document.reads_names
+        context.reads_profiles = document.reads_profiles
         disconnect = request.watch_disconnect() if document.mutates else None
         try:
             result, fallback = await document.execute(asked.operation, asked.variables, context, meter, asked.memo)
@@ -158,7 +161,10 @@ class GraphQLEndpoint:
         finally:
             if disconnect is not None:
                 disconnect.cancel()
-        return self._format(result, caller, modern=modern)
+        response = self._format(result, caller, modern=modern)
+        # Only answers of mutations have secrets. Compressed, their length would depend on what secret and input have in
+        # common (BREACH).
+        return response if document.mutates else await compressed(request, response)
 
     def _note_fallback(self, document: PreparedDocument, text: str, cause: str, caller: Caller) -> None:
         """Counts every fallback to graphql-core; logs the first of each cached document, by its hash."""
@@ -171,7 +177,7 @@ class GraphQLEndpoint:
     def _format(self, result: ExecutionResult, caller: Caller, *, modern: bool) -> Response:
         if result.data is None and result.errors and all(error.path is None for error in result.errors):
             errors = [document_error(error, self._schema, None) for error in result.errors]
-            return _response({"errors": errors}, 400, modern=modern)
+            return _refusal(errors, 400, modern=modern)
         content: dict[str, Any] = {"data": result.data}
         headers: list[Header] = []
         if result.errors:
@@ -221,6 +227,11 @@ def _field_name(error: GraphQLError) -> str:
     return node.name.value if isinstance(node, ast.FieldNode) else ""
 
 
+def _refusal(errors: list[dict[str, Any]], status: int, *, modern: bool) -> Response:
+    """No operation was executed. With the old media type, clients of DataHub expect `data`; the new one forbids it."""
+    return _response({"errors": errors} if modern else {"data": None, "errors": errors}, status, modern=modern)
+
+
 def _response(content: dict[str, Any], status: int, *headers: Header, modern: bool) -> Response:
     """With the old media type the status is always 200."""
     body = orjson.dumps(content)
@@ -248,7 +259,10 @@ def parse_request(content: Any) -> tuple[str, dict[str, Any], str | None]:
 def document_error(error: GraphQLError, schema: GraphQLSchema, document: ast.DocumentNode | None) -> dict[str, Any]:
     """For a document or variable that does not match the schema."""
     message, name = _explain(error.message, schema), _field_of(error, document)
-    return _formatted(error, Fault(Reason.INVALID_DOCUMENT, message if name is None else f"{name}: {message}"))
+    # DataHub's clients read the word.
+    word = "InvalidSyntax" if isinstance(error, GraphQLSyntaxError) else "ValidationError"
+    message = message if name is None else f"{name}: {message}"
+    return _formatted(error, Fault(Reason.INVALID_DOCUMENT, message, classification=word))
 
 
 def field_error(error: GraphQLError, schema: GraphQLSchema) -> tuple[dict[str, Any], Fault]:

@@ -42,9 +42,8 @@ from watchword.domain.policies import (
     right_of,
 )
 from watchword.domain.policy_filters import parse_policy_filter
-from watchword.domain.ports import Group
-from watchword.http.graphql.context import Info, Json, page_of, record_json
-from watchword.http.graphql.token_resolvers import user_json
+from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
+from watchword.http.graphql.directory_resolvers import Shown, group_json, users_json
 
 
 async def get_granted_privileges(_: Any, info: Info, input: Json) -> Json:
@@ -110,16 +109,16 @@ async def apply_policies(_: Any, info: Info, input: Json) -> Json:
     policies, grant = await info.context.authorize_policies()
     declared, dry_run = _declared(input), bool(input.get("dryRun"))
     plan = await policies.apply(grant, declared, prune=bool(input.get("prune")), dry_run=dry_run)
-    shown = [one for change in plan.changes for one in (change.before, change.after) if one is not None]
-    names = await info.context.names(users_of([*shown, *plan.undeclared]))
+    policies_shown = [one for change in plan.changes for one in (change.before, change.after) if one is not None]
+    shown = await info.context.users(users_of([*policies_shown, *plan.undeclared]))
     entities = plan.entities or EntityPlan((), ())
     return {
         "set": declared.set_name,
         "dryRun": dry_run,
-        "changes": [_change_json(change, names) for change in plan.changes],
+        "changes": [_change_json(change, shown) for change in plan.changes],
         "entities": [_entity_change_json(change) for change in entities.changes],
         "unchanged": _unchanged(declared, plan),
-        "undeclared": [policy_json(policy, names) for policy in plan.undeclared],
+        "undeclared": [policy_json(policy, shown) for policy in plan.undeclared],
         "undeclaredEntities": [entity.urn for entity in entities.undeclared],
     }
 
@@ -127,36 +126,35 @@ async def apply_policies(_: Any, info: Info, input: Json) -> Json:
 async def get_policy(_: Any, info: Info, urn: str) -> Json:
     policies, grant = await info.context.authorize_policies()
     policy = await policies.get(grant, policy_urn(check_urn(urn, "urn")))
-    return policy_json(policy, await info.context.names(policy.users))
+    return policy_json(policy, await info.context.users(policy.users))
 
 
 async def list_policies(_: Any, info: Info, input: Json) -> Json:
     policies, grant = await info.context.authorize_policies()
     page = page_of(input)
     found = await policies.list(grant, input.get("query"), parse_policy_filter(input.get("orFilters")))
-    shown = found[page["start"] :][: page["count"]]
-    names = await info.context.names(users_of(shown))
-    return page | {"total": len(found), "policies": [policy_json(policy, names) for policy in shown]}
+    rows = found[page["start"] :][: page["count"]]
+    shown = await info.context.users(users_of(rows))
+    return page | {"total": len(found), "policies": [policy_json(policy, shown) for policy in rows]}
 
 
 async def get_group(_: Any, info: Info, urn: str) -> Json:
     policies, grant = await info.context.authorize_policies()
-    return _group_json(await policies.get_group(grant, check_group(urn, "urn")))
+    return group_json(await policies.get_group(grant, check_group(urn, "urn")))
 
 
 async def list_groups(_: Any, info: Info, input: Json) -> Json:
     policies, grant = await info.context.authorize_policies()
     page = page_of(input)
-    total, groups = await policies.groups(grant, **page)
-    return page | {"total": total, "groups": [_group_json(group) for group in groups]}
+    total, groups = await policies.groups(grant, **page, query=query_of(input))
+    return page | {"total": total, "groups": [group_json(group) for group in groups]}
 
 
 async def list_group_members(_: Any, info: Info, input: Json) -> Json:
     policies, grant = await info.context.authorize_policies()
     page = page_of(input)
     total, members = await policies.members(grant, _group_urn(input), **page)
-    names = await info.context.names(members)
-    return page | {"total": total, "members": [user_json(urn, names.get(urn)) for urn in members]}
+    return page | {"total": total, "members": users_json(members, await info.context.users(members))}
 
 
 async def create_group(_: Any, info: Info, input: Json) -> str:
@@ -254,12 +252,12 @@ def users_of(policies: Iterable[Policy]) -> list[str]:
     return [user for policy in policies for user in policy.users]
 
 
-def policy_json(policy: Policy, names: Mapping[str, str]) -> Json:
-    """With the names of its users."""
+def policy_json(policy: Policy, shown: Mapping[str, Shown]) -> Json:
+    """With what is shown of its users."""
     unsupported = {"roles": [], "allGroups": False, "resourceOwners": False, "resourceOwnersTypes": []}
     users = sorted(policy.users)
     actors = {"users": users, "groups": sorted(policy.groups), "allUsers": policy.all_users}
-    actors["resolvedUsers"] = [user_json(urn, names.get(urn)) for urn in users]
+    actors["resolvedUsers"] = users_json(users, shown)
     return record_json(
         policy,
         "urn name description editable",
@@ -274,12 +272,12 @@ def policy_json(policy: Policy, names: Mapping[str, str]) -> Json:
     )
 
 
-def _change_json(change: PolicyChange, names: Mapping[str, str]) -> Json:
+def _change_json(change: PolicyChange, shown: Mapping[str, Shown]) -> Json:
     return {
         "change": change.kind.value,
         "urn": change.urn,
-        "before": None if change.before is None else policy_json(change.before, names),
-        "after": None if change.after is None else policy_json(change.after, names),
+        "before": None if change.before is None else policy_json(change.before, shown),
+        "after": None if change.after is None else policy_json(change.after, shown),
     }
 
 
@@ -291,11 +289,6 @@ def _entity_change_json(change: EntityChange) -> Json:
 def _entity_json(entity: Entity) -> Json:
     members = {"members": sorted(entity.members)} if entity.is_group else {}
     return record_json(entity, "name description", **members, set=entity.set_name)
-
-
-def _group_json(group: Group) -> Json:
-    more = {"type": "CORP_GROUP", "memberCount": group.members, "set": group.set_name}
-    return record_json(group, "urn name description", **more)
 
 
 def _policy_match_json(match: PolicyMatch) -> Json:

@@ -1,5 +1,6 @@
 """The GraphQL schema: SDL from its file, with resolvers attached."""
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib.resources import files
@@ -11,16 +12,19 @@ from graphql import (
     GraphQLEnumType,
     GraphQLError,
     GraphQLField,
+    GraphQLInt,
     GraphQLNamedType,
     GraphQLObjectType,
     GraphQLScalarType,
     GraphQLSchema,
     build_schema,
 )
+from graphql.type.scalars import coerce_int
 
 from watchword.domain.ports import Clock
 from watchword.http.graphql import (
     actor_resolvers,
+    directory_resolvers,
     operation_resolvers,
     policy_resolvers,
     session_resolvers,
@@ -30,6 +34,7 @@ from watchword.http.graphql.context import camel_case
 
 MAX_LONG = 2**63 - 1
 MAX_ENUM_VALUE = 200
+_NUMERAL = re.compile(r"-?[0-9]{1,19}")
 
 
 def sdl() -> str:
@@ -47,7 +52,9 @@ def make_schema(clock: Clock) -> GraphQLSchema:
     _attach(_root_resolvers(), schema.query_type, schema.mutation_type)
     long = schema.get_type("Long")
     assert isinstance(long, GraphQLScalarType)
-    long.coerce_output_value = long.coerce_input_value = _LongCoercer()
+    long.coerce_output_value = _LongCoercer()
+    long.coerce_input_value = _numeral_coercer(_LongCoercer())
+    GraphQLInt.coerce_input_value = _numeral_coercer(coerce_int)
     for kind in schema.type_map.values():
         if isinstance(kind, GraphQLEnumType):
             kind.coerce_input_value = partial(_enum_value, kind)  # type: ignore[method-assign]
@@ -57,7 +64,10 @@ def make_schema(clock: Clock) -> GraphQLSchema:
 
 def _root_resolvers() -> dict[str, Callable[..., Any]]:
     """The public coroutine functions of these modules. Each has the name of its field, in snake case."""
-    modules = (actor_resolvers, operation_resolvers, policy_resolvers, session_resolvers, token_resolvers)
+    modules = (
+        *(actor_resolvers, directory_resolvers, operation_resolvers),
+        *(policy_resolvers, session_resolvers, token_resolvers),
+    )
     members = [getmembers(module, iscoroutinefunction) for module in modules]
     return {camel_case(name): function for name, function in chain(*members) if not name.startswith("_")}
 
@@ -78,6 +88,15 @@ def _enum_value(kind: GraphQLEnumType, value: Any, _hide_suggestions: bool = Tru
     if isinstance(value, str) and len(value) > MAX_ENUM_VALUE:
         raise GraphQLError(f"A value of {len(value):,} characters does not exist in '{kind.name}' enum.")
     return GraphQLEnumType.coerce_input_value(kind, value, hide_suggestions=True)
+
+
+def _numeral_coercer(coerce: Callable[[Any], int]) -> Callable[[Any], int]:
+    """DataHub's server takes numbers in quotes in variables, and scripts send them."""
+
+    def coerce_numeral(value: Any) -> int:
+        return coerce(int(value) if isinstance(value, str) and _NUMERAL.fullmatch(value) else value)
+
+    return coerce_numeral
 
 
 class _LongCoercer:

@@ -9,7 +9,7 @@ from watchword.domain.bulk_revocation import parse_selection
 from watchword.domain.errors import invalid
 from watchword.domain.filters import BY_END, Field, Search, depend_on_now, parse_filters, parse_sort
 from watchword.domain.lifetimes import Duration
-from watchword.domain.names import TOKEN_PREFIX, check_actor, check_description, check_name, name_of
+from watchword.domain.names import TOKEN_PREFIX, check_actor, check_description, check_name
 from watchword.domain.ports import Clock
 from watchword.domain.rotation import check_rotation_window
 from watchword.domain.token_limits import Limits, check_limits
@@ -23,6 +23,7 @@ from watchword.domain.tokens import (
     check_token_id,
 )
 from watchword.http.graphql.context import Context, Info, Json, camel_case, page_of, record_json
+from watchword.http.graphql.directory_resolvers import user_json
 from watchword.http.graphql.fastpath import Memo
 from watchword.http.graphql.fastpath.completers import Reader
 from watchword.service.tokens import JSON_FIELDS, CreatedToken, DerivedTokenRequest, Lifetime
@@ -134,7 +135,10 @@ def token_readers(clock: Clock) -> dict[str, Reader]:
         "type": (lambda _: "ACCESS_TOKEN", ()),
         "actorName": (lambda record: record.actor_name, ("actor_urn", "actor_name")),
         "ownerName": (lambda record: record.owner_name, ("owner_urn", "owner_name")),
-        "owner": (lambda record: user_json(record.owner_urn, record.owner_name), ("owner_urn", "owner_name")),
+        "owner": (
+            lambda record: user_json(record.owner_urn, record.owner or record.owner_name),
+            ("owner_urn", "owner_name", "owner"),
+        ),
         "status": (lambda record: record.status(clock()).value, ("revoked_at", "expires_at")),
         "effectiveStatus": (
             lambda record: _effective(record, clock()),
@@ -153,10 +157,6 @@ def token_readers(clock: Clock) -> dict[str, Reader]:
 def _effective(record: TokenRecord, now: int) -> str:
     status = record.status(now)
     return SUSPENDED if record.suspended and status is TokenStatus.ACTIVE else status.value
-
-
-def user_json(urn: str, name: str | None) -> Json:
-    return {"urn": urn, "type": "CORP_USER", "username": name_of(urn), "exists": True, "displayName": name}
 
 
 async def allowed_durations(_: Any, info: Info) -> list[str]:

@@ -1,5 +1,6 @@
 """Policies, groups and actors. Every change that can alter a decision advances the policy version."""
 
+import sys
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -26,6 +27,7 @@ from watchword.domain.declared_entities import Entity, plan_declaration
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Detail, Event
 from watchword.domain.filters import SEARCH_SECONDS
+from watchword.domain.names import name_of
 from watchword.domain.policies import (
     ChangeKind,
     Policy,
@@ -35,6 +37,7 @@ from watchword.domain.policies import (
 )
 from watchword.domain.ports import Group
 from watchword.domain.sessions import sessions_ended
+from watchword.domain.shown_actors import NOTHING_STORED, ShownActor
 from watchword.domain.store_urls import LastStart
 from watchword.stores import rows
 from watchword.stores.sql.declared_entities import ADD_MEMBER, apply_entities, find_entities
@@ -219,20 +222,38 @@ class SqlPolicies(SqlPart):
                 events.append(Event(Action.ACTOR_GROUPS_CHANGED, actor, {"removed": by_sign_in}))
         return tuple(urn for urn, _ in left)
 
-    async def get_group(self, urn: str) -> Group:
-        return _group(await self._db.row(_GROUP, urn))
+    @snapshot
+    async def get_group(self, tx: Transaction, urn: str, *, external: bool = False) -> Group:
+        return await _find_group(tx, urn) if external else _group(await tx.fetchrow(_GROUP, urn))
 
     @snapshot
-    async def groups(self, tx: Transaction, start: int, count: int) -> tuple[int, tuple[Group, ...]]:
-        total = await tx.fetchval("SELECT count(*) FROM groups")
-        sql = f"SELECT {rows.GROUP} FROM groups ORDER BY name, urn LIMIT $1 OFFSET $2"
-        return total, tuple(Group(*row) for row in await tx.fetch(sql, count, start))
+    async def groups(self, tx: Transaction, start: int, count: int, query: str = "") -> tuple[int, tuple[Group, ...]]:
+        d = tx.dialect
+        by_name = f"{d.position(d.folded('name'), d.folded('$1::text'))} > 0"
+        matching = f"$1::text = '' OR {by_name} OR {d.position('urn', '$1::text')} > 0"
+        total = await tx.fetchval(f"SELECT count(*) FROM groups WHERE {matching}", query)
+        sql = f"SELECT {rows.GROUP} FROM groups WHERE {matching} ORDER BY name, urn LIMIT $2 OFFSET $3"
+        return total, tuple(Group(*row) for row in await tx.fetch(sql, query, count, start))
 
     @snapshot
     async def members(self, tx: Transaction, group: str, start: int, count: int) -> tuple[int, tuple[str, ...]]:
-        found = _group(await tx.fetchrow(_GROUP, group))
+        total = (await _find_group(tx, group)).members
+        if total is None:
+            total = await tx.fetchval("SELECT count(*) FROM group_members WHERE group_urn = $1", group)
         sql = "SELECT actor_urn FROM group_members WHERE group_urn = $1 ORDER BY actor_urn LIMIT $2 OFFSET $3"
-        return found.members, tuple(urn for (urn,) in await tx.fetch(sql, group, count, start))
+        return total, tuple(urn for (urn,) in await tx.fetch(sql, group, count, start))
+
+    @snapshot
+    async def groups_of(
+        self, tx: Transaction, actor: str, start: int, count: int, *, external: bool
+    ) -> tuple[int, tuple[Group, ...]]:
+        own = "m.actor_urn = $1" if external else "m.actor_urn = $1 AND m.external = 0"
+        total = await tx.fetchval(f"SELECT count(*) FROM group_members AS m WHERE {own}", actor)
+        sql = f"""
+        SELECT m.group_urn, m.external, {rows.columns("g", rows.GROUP)} FROM group_members AS m
+        LEFT JOIN groups AS g ON g.urn = m.group_urn WHERE {own} ORDER BY m.group_urn LIMIT $2 OFFSET $3"""
+        found = await tx.fetch(sql, actor, count, start)
+        return total, tuple(_external_group(urn) if external else Group(*row) for urn, external, *row in found)
 
 
 class SqlActors(SqlPart):
@@ -254,12 +275,17 @@ class SqlActors(SqlPart):
         row = await self._db.row("SELECT urn, status, changed_at, changed_by, email FROM actors WHERE urn = $1", actor)
         return ActorState(actor, ActorStatus.ACTIVE) if row is None else _actor_state(row)
 
-    async def actor_names(self, actors: Collection[str]) -> dict[str, str]:
+    async def shown_actors(self, actors: Collection[str]) -> dict[str, ShownActor]:
         any_of = self._db.dialect.any_of("$1")
         sql = f"""
-        SELECT urn, display_name FROM actors WHERE urn {any_of} AND display_name IS NOT NULL
-        UNION ALL SELECT urn, name FROM service_accounts WHERE urn {any_of}"""
-        return {row[0]: row[1] for row in await self._db.fetch(sql, list(actors))}
+        SELECT urn, name, NULL, NULL FROM service_accounts WHERE urn {any_of}
+        UNION ALL SELECT urn, display_name, email, status FROM actors WHERE urn {any_of}"""
+        shown: dict[str, ShownActor] = {}
+        for urn, name, email, status in await self._db.fetch(sql, list(actors)):
+            before = shown.get(urn, NOTHING_STORED)
+            suspended = before.suspended or status == ActorStatus.SUSPENDED.value
+            shown[urn] = ShownActor(name or before.name, email or before.email, suspended)
+        return shown
 
     @transaction
     async def set_profile(self, tx: Transaction, precondition: WritePrecondition, actor: str, profile: Profile) -> None:
@@ -310,14 +336,33 @@ class SqlActors(SqlPart):
 
         return await self._db.scan(work, seconds)
 
+    async def find_actors(
+        self, query: str, start: int, count: int, seconds: float = SEARCH_SECONDS
+    ) -> tuple[int, tuple[str, ...]]:
+        d = self._db.dialect
+        texts = [
+            f"{d.position(d.folded(name), d.folded('$4::text'))} > 0" for name in ("display_name", "email", "name")
+        ]
+        found = f"""FROM ({_known_urns(d)}) AS known LEFT JOIN actors ON actors.urn = known.urn
+            LEFT JOIN service_accounts AS account ON account.urn = known.urn
+            WHERE $4::text = '' OR {d.position("known.urn", "$4::text")} > 0 OR {" OR ".join(texts)}"""
+        bound = ("", ActorSearch().bound, sys.maxsize, query)
 
-def known_actors_sql(search: ActorSearch, dialect: Dialect) -> tuple[str, tuple[Any, ...]]:
+        async def work(tx: Transaction) -> tuple[int, tuple[str, ...]]:
+            total = await tx.fetchval(f"SELECT count(*) {found}", *bound)
+            sql = f"SELECT known.urn {found} ORDER BY known.urn LIMIT $5 OFFSET $6"
+            return total, tuple(urn for (urn,) in await tx.fetch(sql, *bound, count, start))
+
+        return await self._db.scan(work, seconds)
+
+
+def _known_urns(dialect: Dialect) -> str:
+    """From the first parameter on, before the second, and at most as many as the third. Each source gives its first
+    ones, so that together they hold the first of all.
+    """
     between = "urn >= $1::text AND urn < $2::text"
     page = "ORDER BY urn LIMIT $3"
-    known = f"SELECT urn FROM actors WHERE {between} AND status = 'SUSPENDED' {page}"
-    if not search.only_suspended:
-        # Each source gives its first ones, so that together they hold the first of all.
-        known = f"""
+    return f"""
         SELECT urn FROM (SELECT DISTINCT urn FROM token_totals WHERE kind = 'actor' AND {between} {page}) AS counted
         UNION SELECT urn FROM (SELECT urn FROM actors WHERE {between} {page}) AS with_row
         UNION SELECT urn FROM (SELECT DISTINCT actor_urn AS urn FROM group_members
@@ -325,6 +370,11 @@ def known_actors_sql(search: ActorSearch, dialect: Dialect) -> tuple[str, tuple[
         UNION SELECT named.value FROM policies {dialect.policy_users}
             WHERE named.value >= $1::text AND named.value < $2::text
         {page}"""
+
+
+def known_actors_sql(search: ActorSearch, dialect: Dialect) -> tuple[str, tuple[Any, ...]]:
+    suspended = "urn >= $1::text AND urn < $2::text AND status = 'SUSPENDED' ORDER BY urn LIMIT $3"
+    known = f"SELECT urn FROM actors WHERE {suspended}" if search.only_suspended else _known_urns(dialect)
     groups = dialect.json_array(
         "group_urn", "group_members WHERE actor_urn = known.urn ORDER BY group_urn LIMIT $4::bigint"
     )
@@ -433,6 +483,18 @@ def _group(row: rows.Row | None) -> Group:
     if row is None:
         raise Fault(Reason.GROUP_NOT_FOUND, "There is no group with this urn.")
     return Group(*row)
+
+
+async def _find_group(tx: Transaction, urn: str) -> Group:
+    """A group made here, or of the identity provider, which is known by its members."""
+    row = await tx.fetchrow(_GROUP, urn)
+    if row is None and await tx.fetchval("SELECT 1 FROM group_members WHERE group_urn = $1 LIMIT 1", urn) is not None:
+        return _external_group(urn)
+    return _group(row)
+
+
+def _external_group(urn: str) -> Group:
+    return Group(urn, name_of(urn), None, None, external=True)
 
 
 def _policy_values(policy: Policy) -> tuple[Any, ...]:
