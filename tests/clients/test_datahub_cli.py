@@ -20,6 +20,27 @@ def test_datahub_cli_stores_and_uses_a_token(server: Server, actor: str, tmp_pat
     assert json.loads(asked.stdout) == {"me": {"corpUser": {"urn": actor}}}
 
 
+def test_datahub_cli_knows_the_fields_of_me_and_of_users(server: Server, actor: str, tmp_path: Path) -> None:
+    person = {"urn": actor, "displayName": "Ann", "email": "ann@example.com"}
+    server.ask("mutation ($input: SetActorInput!) { setActor(input: $input) }", {"input": person}, actor=ADMIN)
+    server.grant(actor, privileges=("MANAGE_POLICIES",))
+    connection = {
+        "DATAHUB_GMS_URL": f"{server.url}/gms",
+        "DATAHUB_GMS_TOKEN": server.create(ADMIN, of=actor)["accessToken"],
+    }
+    asked = datahub(tmp_path, "graphql", "--operation", "me", **connection)
+    assert asked.returncode == 0, asked.stderr
+    known = {"displayName": "Ann", "email": "ann@example.com"}
+    more = dict.fromkeys(["firstName", "lastName", "title"])
+    name = actor.rpartition(":")[2]
+    assert json.loads(asked.stdout) == {
+        "me": {"corpUser": {"urn": actor, "username": name, "properties": known | more}}
+    }
+    asked = datahub(tmp_path, "graphql", "--operation", "listUsers", **connection)
+    assert asked.returncode == 0, asked.stderr
+    assert json.loads(asked.stdout)["listUsers"]["total"] > 0
+
+
 def test_datahub_cli_lists_our_schema(server: Server, actor: str, tmp_path: Path) -> None:
     token = server.create(ADMIN, of=actor)["accessToken"]
     listed = datahub(

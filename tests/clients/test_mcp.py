@@ -40,7 +40,8 @@ class McpServer:
 def mcp(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpServer]:
     home = tmp_path_factory.mktemp("mcp")
     port = free_port()
-    env = surroundings(home, DATAHUB_GMS_URL=f"{server.url}/gms", FASTMCP_HOST="127.0.0.1", FASTMCP_PORT=str(port))
+    address = {"FASTMCP_HOST": "127.0.0.1", "FASTMCP_PORT": str(port)}
+    env = surroundings(home, DATAHUB_GMS_URL=f"{server.url}/gms", TOOLS_IS_USER_ENABLED="true", **address)
     program = client_env("mcp") / "bin/mcp-server-datahub-http"
     url = f"http://127.0.0.1:{port}"
     with (home / "log").open("wb") as log:
@@ -73,7 +74,26 @@ def result(response: httpx.Response) -> Any:
 def test_valid_token_is_let_in(server: Server, mcp: McpServer, actor: str) -> None:
     answer = mcp.ask(server.create(ADMIN, of=actor)["accessToken"])
     assert answer.status_code == 200
-    assert "search" in {tool["name"] for tool in result(answer)["tools"]}
+    assert {"search", "get_me"} <= {tool["name"] for tool in result(answer)["tools"]}
+
+
+def test_get_me_tells_who_the_token_acts_as(server: Server, mcp: McpServer, actor: str) -> None:
+    group = server.ask('mutation { createGroup(input: {name: "Operators"}) }', actor=ADMIN)["createGroup"]
+    add = "mutation ($input: GroupMembersInput!) { addGroupMembers(input: $input) }"
+    server.ask(add, {"input": {"groupUrn": group, "userUrns": [actor]}}, actor=ADMIN)
+    person = {"urn": actor, "displayName": "Ann", "email": "ann@example.com"}
+    server.ask("mutation ($input: SetActorInput!) { setActor(input: $input) }", {"input": person}, actor=ADMIN)
+    answer = result(mcp.ask(server.create(ADMIN, of=actor)["accessToken"], "tools/call", name="get_me", arguments={}))
+    assert not answer.get("isError"), answer
+    me = json.loads(answer["content"][0]["text"])["data"]["corpUser"]
+    assert (me["urn"], me["exists"], me["info"]["active"], me["info"]["email"]) == (
+        actor,
+        True,
+        True,
+        "ann@example.com",
+    )
+    entity = {"urn": group, "name": "Operators", "properties": {"displayName": "Operators"}}
+    assert me["groups"] == {"relationships": [{"entity": entity}]}
 
 
 @pytest.mark.parametrize("token", [None, "not-a-token"], ids=["none", "nonsense"])

@@ -307,6 +307,7 @@ class TestDocument:
         answer = send(server, body=body(query))
         assert answer.status == 200
         for error in answer.json()["errors"]:
+            assert error["extensions"].pop("classification") in {"InvalidSyntax", "ValidationError"}
             assert error["extensions"] == {"code": 400, "type": "BAD_REQUEST", "reason": "invalid_document"}
 
     def test_document_with_two_operations_needs_an_operation_name(self, server: Server) -> None:
@@ -321,7 +322,7 @@ class TestDocument:
         wanted = {"type": "PERSONAL", "actorUrn": actor, "duration": "ONE_HOUR", "name": "x"}
         answer = server.post(query, {"input": wanted}, actor=ADMIN).json()
         assert "nothing" in answer["errors"][0]["message"]
-        assert "data" not in answer
+        assert answer["data"] is None
 
     def test_document_at_its_limits_is_accepted(self, server: Server) -> None:
         roots = "{ " + " ".join(f"a{n}: me {{ corpUser {{ urn }} }}" for n in range(20)) + " }"
