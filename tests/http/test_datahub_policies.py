@@ -173,10 +173,14 @@ def test_creating_by_update_needs_the_privilege(server: Server, actor: str) -> N
     assert urn.replace("dataHubPolicy", "servicePolicy") not in found(server)
 
 
-def test_terraform_provider_manages_a_policy(server: Server, actor: str) -> None:
+def test_terraform_provider_configures_itself_and_manages_a_policy(server: Server, actor: str) -> None:
     token = server.create(ADMIN)["accessToken"]
     bearer = {"Authorization": f"Bearer {token}"}
     urn = f"urn:li:dataHubPolicy:{short_id(actor)}"
+    me = server.ask(ME, token=token)["me"]["corpUser"]
+    assert (me["urn"], me["username"], me["type"]) == (ADMIN, "admin", "CORP_USER")
+    assert set(me["info"]) == {"displayName", "email"}
+    assert server.post(ME, token="not-a-token").status_code == 401
     assert server.http.get(ENTITY + urn, headers=bearer).status_code == 404
     wanted: dict[str, Any] = {
         "type": "PLATFORM",
