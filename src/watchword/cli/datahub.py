@@ -90,6 +90,8 @@ def datahub(
         raise WrongUse("Name the source with --from, WATCHWORD_DATAHUB_URL or WATCHWORD_DATAHUB_URL_FILE.")
     if follow and str(url) == "standard input":
         raise WrongUse("--follow cannot read standard input again. Name a database or a file.")
+    if every < 1:
+        raise WrongUse("--every must be at least 1s.")
     need_store(wiring, settings)
     wiring.prepare_store(settings, may_migrate=False)
     if settings.datahub_salt is None:

@@ -216,10 +216,12 @@ class DataHubImport:
         return _entities_of(kept), dead
 
     async def _apply(self, declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
-        if not self._options.dry_run:
-            return await self._store.apply_policies(self._precondition, declared, prune=prune)
+        """A run without changes takes no lock."""
         policies, entities = await self._store.policies(), await self._store.entities(declared)
-        return plan_declaration(policies.policies, entities, declared, prune=prune)
+        plan = plan_declaration(policies.policies, entities, declared, prune=prune)
+        if self._options.dry_run or not plan.all_changes:
+            return plan
+        return await self._store.apply_policies(self._precondition, declared, prune=prune)
 
     def _tell(self, plan: PolicyPlan) -> None:
         for change in plan.all_changes:
