@@ -219,10 +219,14 @@ def test_an_id_of_our_own_and_what_was_made_here_are_not_touched(run_import: Imp
     own = server.create(ADMIN)
     server.ask('mutation { createGroup(input: {id: "ops", name: "Ours"}) }', actor=ADMIN)
     rows = [*person(ANN, nativeGroupMembership={"nativeGroups": [OPS]}), *group(OPS, displayName="Theirs")]
+    rows += [policy("all", privileges=["MANAGE_POLICIES"], actors={"groups": [OPS]})]
     clash = DataHubToken("", own["metadata"]["id"], ANN, 1, datahub_token(ANN).expires_at)
     done = run_import([*rows, token_row(clash), new_token(ANN)[1]])
     assert done["tokens", "left out", "a token that was created here has its id"] == 1
     assert done["groups", "conflict", "it exists here and did not come from DataHub: it stays as it is"] == 1
+    assert (
+        done["policies", "left out", "it names no user or group that can be named here; roles do not exist here"] == 1
+    )
     assert server.verify(own["accessToken"]).status_code == 204
     # Without its row the token of our own is not revoked.
     run_import([*rows, new_token(ANN)[1], new_token(ANN)[1]])

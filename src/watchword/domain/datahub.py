@@ -372,8 +372,10 @@ def _is_urn(value: str) -> bool:
         return False
 
 
-def read_policy(urn: str, info: Mapping[str, Any]) -> tuple[Policy, list[str]]:
-    """The policy, and what it has in DataHub that does not come. What is left grants less, never more."""
+def read_policy(urn: str, info: Mapping[str, Any], other_groups: Collection[str]) -> tuple[Policy, list[str]]:
+    """The policy, and what it has in DataHub that does not come. What is left grants less, never more. `other_groups`
+    have the urn of a group in DataHub, and other members.
+    """
     if info.get("type") != "PLATFORM":
         raise LeftOut("it is about the catalogue, not about the platform")
     if _is_limited(info.get("resources")):
@@ -382,7 +384,10 @@ def read_policy(urn: str, info: Mapping[str, Any]) -> tuple[Policy, list[str]]:
     actors = actors if isinstance(actors, dict) else {}
     words = _texts(info.get("privileges"))
     users, groups = frozenset(_texts(actors.get("users"))), frozenset(_texts(actors.get("groups")))
-    known_users, known_groups = frozenset(filter(_is_actor, users)), frozenset(filter(_is_group, groups))
+    known_users, known_groups = (
+        frozenset(filter(_is_actor, users)),
+        frozenset(filter(_is_group, groups - frozenset(other_groups))),
+    )
     lost = _listed("privileges", (word for word in words if word not in Privilege.__members__))
     lost += _listed("roles", _texts(actors.get("roles")))
     lost += _listed("users", users - known_users) + _listed("groups", groups - known_groups)

@@ -87,6 +87,8 @@ class DataHubImport:
         self._progress = progress
         self._precondition = system_precondition("command line")
         self._root_actors = {root_actor}
+        self._other_groups: set[str] = set()
+        """Groups that were created here and have the urn of a group in DataHub."""
         self._report = Report()
 
     async def run(self, source_name: str) -> Report:
@@ -209,6 +211,7 @@ class DataHubImport:
                 )
             elif found is not None and found.set_name != SET_NAME:
                 self._report.add(noun, Outcome.CONFLICT, entity.urn, _CREATED_HERE)
+                self._other_groups |= {entity.urn} if entity.is_group else set()
             elif entity.urn in self._root_actors:
                 self._report.add(noun, Outcome.LEFT_OUT, entity.urn, "it is the root actor here")
             else:
@@ -314,7 +317,7 @@ class DataHubImport:
         policies = list[Policy]()
         async for urn, aspects in self._entities(DATAHUB_POLICY, Noun.POLICIES):
             try:
-                policy, lost = read_policy(urn, aspects[POLICY_INFO])
+                policy, lost = read_policy(urn, aspects[POLICY_INFO], self._other_groups)
             except LeftOut as why:
                 self._report.add(Noun.POLICIES, Outcome.LEFT_OUT, urn, str(why))
                 continue
