@@ -161,7 +161,7 @@ class TestSchemaMismatch:
             (CREATE, {"input": []}, ["$input", "an object"]),
             (CREATE, {"input": None}, ["$input", "GetAccessTokenInput!"]),
             (CREATE, {}, ["$input", "GetAccessTokenInput!"]),
-            (LIST, {"input": {"start": "0"}}, ["start", "Int"]),
+            (LIST, {"input": {"start": "zero"}}, ["start", "Int"]),
             (LIST, {"input": {"start": 1.5}}, ["start", "Int"]),
             (LIST, {"input": {"count": 2**31}}, ["count", "32-bit"]),
             (LIST, {"input": {"count": True}}, ["count", "Int"]),
